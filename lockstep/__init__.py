@@ -1,0 +1,1 @@
+"""Pure library of Lockstep: recipes, fit, licences, lock, drift. Imports no pyinfra."""

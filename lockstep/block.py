@@ -1,0 +1,291 @@
+"""The `lockstep:` block of a recipe: what the community's format has no place for.
+
+Unknown keys are errors here, unlike at the top level, where that format keeps them. A figure never
+stands without its source and date.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, cast
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from lockstep.errors import RecipeError
+from lockstep.yamlfile import place, refuse_unknown_keys
+
+Kind = Literal["measured", "quoted", "computed"]
+KINDS: tuple[Kind, ...] = ("measured", "quoted", "computed")
+Engine = Literal["vllm", "sglang"]
+ENGINES: tuple[Engine, ...] = ("vllm", "sglang")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number somebody published about a recipe.
+
+    Attributes:
+        what: What was observed ("decode, one stream").
+        value: The number; a published range is kept as its text ("57-62").
+        unit: Its unit ("tok/s", "GiB", "s").
+        source: Who published it, precise enough to find it again.
+        date: ISO date of the observation or publication; where neither is known, of the reading.
+        kind: "measured" by whoever wrote the recipe, "quoted" from the source, or "computed"
+            (then the source says from what).
+    """
+
+    what: str
+    value: float | str
+    unit: str
+    source: str
+    date: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The speculative decoder's own weights.
+
+    Attributes:
+        model: Hugging Face id.
+        revision: Commit, tag or branch, or None where it is not pinned.
+        licence: SPDX id of these weights' own licence; None: nobody has established it.
+    """
+
+    model: str
+    revision: str | None = None
+    licence: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Borrow:
+    """Files that the weights repository lacks and another repository has."""
+
+    model: str
+    files: tuple[str, ...]
+    revision: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LockstepBlock:
+    """What a recipe says under `lockstep:`; every key may be absent.
+
+    Attributes:
+        engine: Which engine's flags the command holds; None where the runtime is neither.
+        draft: The draft model's repository.
+        borrow: Files to take from other repositories, for example config.json.
+        licence: SPDX id of the weights' licence; None means that nobody has established it.
+        licence_source: Where that licence was read.
+        moe: Whether the model is a mixture of experts; decides the freeze guard.
+        vision: Whether this setup is claimed to read images.
+        merges_roles: Whether consecutive messages of one role are accepted.
+        memory: Memory held while serving, KV cache included (GiB); what the start gate asks for.
+        start_seconds: Seconds from start to ready, as published; None when nobody published it.
+        engine_versions: Engine versions whose parser knows these flags ("<0.20"); "" means any.
+        ulimits: Container limits the engine needs, in `docker run --ulimit` terms.
+        figures: What was published about this setup.
+        known_bad: Why this setup must not be deployed, or None.
+    """
+
+    engine: Engine | None = None
+    draft: Draft | None = None
+    borrow: tuple[Borrow, ...] = ()
+    licence: str | None = None
+    licence_source: str | None = None
+    moe: bool | None = None
+    vision: bool | None = None
+    merges_roles: bool | None = None
+    memory: Figure | None = None
+    start_seconds: Figure | None = None
+    engine_versions: str = ""
+    ulimits: Mapping[str, int] = field(default_factory=dict)
+    figures: tuple[Figure, ...] = ()
+    known_bad: str | None = None
+
+    @property
+    def memory_gib(self) -> float | None:
+        """GiB the engine holds while serving, or None where nobody published it."""
+        return float(self.memory.value) if self.memory else None
+
+
+def _keys(of: type) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(of))
+
+
+class _Reader:
+    """Takes typed values out of one mapping; every complaint names file, line and key."""
+
+    def __init__(self, mapping: Any, where: str, inside: str, allowed: tuple[str, ...]) -> None:
+        self.where = where
+        self.inside = inside
+        if not isinstance(mapping, dict):
+            raise RecipeError(f"{inside} must be a mapping", where=where, found=_kind(mapping))
+        refuse_unknown_keys(mapping, allowed, where, inside, RecipeError)
+        self.mapping = mapping
+
+    def fail(self, key: str, expected: str) -> RecipeError:
+        return RecipeError(
+            f"{self.inside}.{key} must be {expected}",
+            where=place(self.where, self.mapping, key),
+            found=_kind(self.mapping.get(key)),
+        )
+
+    def text(self, key: str, *, required: bool = False) -> str | None:
+        value = self.mapping.get(key)
+        if value is None and not required:
+            return None
+        if isinstance(value, datetime.date):
+            value = value.isoformat()
+        if not isinstance(value, str) or not value.strip():
+            raise self.fail(key, "a non-empty text")
+        return value.strip()
+
+    def flag(self, key: str) -> bool | None:
+        value = self.mapping.get(key)
+        if value is not None and not isinstance(value, bool):
+            raise self.fail(key, "true or false")
+        return value
+
+    def choice(self, key: str, allowed: tuple[str, ...]) -> str | None:
+        value = self.text(key)
+        if value is not None and value not in allowed:
+            raise self.fail(key, "one of " + ", ".join(allowed))
+        return value
+
+    def items(self, key: str) -> list[Any]:
+        value = self.mapping.get(key)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise self.fail(key, "a list")
+        return value
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    shown = repr(value)
+    return f"{shown[:60]} ({type(value).__name__})" if len(shown) <= 60 else type(value).__name__
+
+
+def parse_figure(raw: Any, where: str, inside: str, *, what: str = "", unit: str = "") -> Figure:
+    """One figure; ``what`` and ``unit`` are fixed by the caller where the key implies them.
+
+    Raises:
+        RecipeError: a missing value, source or date, or an unknown kind.
+    """
+    allowed = tuple(
+        key
+        for key in _keys(Figure)
+        if not (key == "what" and what) and not (key == "unit" and unit)
+    )
+    reader = _Reader(raw, where, inside, allowed)
+    value = reader.mapping.get("value")
+    if isinstance(value, bool) or not isinstance(value, int | float | str) or value == "":
+        raise reader.fail("value", "a number" if unit else "a number or a text")
+    if unit and (isinstance(value, str) or not 0 < value < float("inf")):
+        raise reader.fail("value", f"a positive number of {unit}")
+    kind = reader.choice("kind", KINDS)
+    if kind is None:
+        raise reader.fail("kind", "one of " + ", ".join(KINDS))
+    date = cast(str, reader.text("date", required=True))
+    try:
+        datetime.date.fromisoformat(date)
+    except ValueError as fault:
+        raise reader.fail("date", "an ISO date such as 2026-05-22") from fault
+    return Figure(
+        what=what or cast(str, reader.text("what", required=True)),
+        value=value,
+        unit=unit or cast(str, reader.text("unit", required=True)),
+        source=cast(str, reader.text("source", required=True)),
+        date=date,
+        kind=cast(Kind, kind),
+    )
+
+
+def _parse_draft(raw: Any, where: str) -> Draft:
+    reader = _Reader(raw, where, "lockstep.draft", _keys(Draft))
+    return Draft(
+        model=cast(str, reader.text("model", required=True)),
+        revision=reader.text("revision"),
+        licence=reader.text("licence"),
+    )
+
+
+def _parse_borrow(raw: Any, where: str) -> Borrow:
+    reader = _Reader(raw, where, "lockstep.borrow[]", _keys(Borrow))
+    files = reader.items("files")
+    if not files or not all(_is_plain_file(name) for name in files):
+        raise reader.fail("files", "a list of file names inside the repository")
+    return Borrow(
+        model=cast(str, reader.text("model", required=True)),
+        files=tuple(files),
+        revision=reader.text("revision"),
+    )
+
+
+def _is_plain_file(name: Any) -> bool:
+    return (
+        isinstance(name, str)
+        and bool(name)
+        and not name.startswith(("/", "-"))
+        and ".." not in name.split("/")
+    )
+
+
+def _parse_ulimits(reader: _Reader) -> dict[str, int]:
+    limits = reader.mapping.get("ulimits") or {}
+    if not isinstance(limits, dict) or not all(
+        isinstance(key, str) and isinstance(value, int) and not isinstance(value, bool)
+        for key, value in limits.items()
+    ):
+        raise reader.fail("ulimits", "a mapping of limit name to a whole number (-1: unlimited)")
+    return dict(limits)
+
+
+def _parse_versions(reader: _Reader) -> str:
+    versions = reader.text("engine_versions") or ""
+    try:
+        SpecifierSet(versions)
+    except InvalidSpecifier as fault:
+        raise reader.fail(
+            "engine_versions", "a version specifier such as '>=0.18,<0.20'"
+        ) from fault
+    return versions
+
+
+def parse_block(raw: Any, where: str) -> LockstepBlock:
+    """The `lockstep:` value of the recipe at ``where`` (None: an empty block).
+
+    Raises:
+        RecipeError: an unknown key (named with the allowed set), or a value of the wrong kind.
+    """
+    if raw is None:
+        return LockstepBlock()
+    reader = _Reader(raw, where, "lockstep", _keys(LockstepBlock))
+    memory, start = reader.mapping.get("memory"), reader.mapping.get("start_seconds")
+    draft = reader.mapping.get("draft")
+    return LockstepBlock(
+        engine=cast(Engine | None, reader.choice("engine", ENGINES)),
+        draft=None if draft is None else _parse_draft(draft, where),
+        borrow=tuple(_parse_borrow(item, where) for item in reader.items("borrow")),
+        licence=reader.text("licence"),
+        licence_source=reader.text("licence_source"),
+        moe=reader.flag("moe"),
+        vision=reader.flag("vision"),
+        merges_roles=reader.flag("merges_roles"),
+        memory=None
+        if memory is None
+        else parse_figure(memory, where, "lockstep.memory", what="memory held", unit="GiB"),
+        start_seconds=None
+        if start is None
+        else parse_figure(start, where, "lockstep.start_seconds", what="start to ready", unit="s"),
+        engine_versions=_parse_versions(reader),
+        ulimits=_parse_ulimits(reader),
+        figures=tuple(
+            parse_figure(item, where, "lockstep.figures[]") for item in reader.items("figures")
+        ),
+        known_bad=reader.text("known_bad"),
+    )

@@ -1,0 +1,51 @@
+"""How an engine's container is started: the `docker run` options that a recipe implies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockstep.errors import RecipeError
+from lockstep.recipes import Recipe
+
+# sparkrun's own defaults (RECIPES.md, "Executor Config", 2026-07), less `privileged`: an engine
+# needs the GPU, the host's network and shared memory, not the whole host.
+_DEFAULTS: dict[str, Any] = {
+    "gpus": "all",
+    "network": "host",
+    "ipc": "host",
+    "shm_size": "10.24gb",
+    "privileged": False,
+    "entrypoint": None,
+    "user": None,
+}
+
+
+def run_options(recipe: Recipe) -> tuple[str, ...]:
+    """Options for ``docker run``: GPU, network, shared memory, limits, entry point.
+
+    Name, volumes, environment, labels and ``--rm`` belong to the unit. `restart_policy` and
+    `auto_remove` of the recipe are not honoured: systemd restarts engines here, never Docker.
+
+    Raises:
+        RecipeError: an option that is not one plain word.
+    """
+    settings = {**_DEFAULTS, **recipe.executor_config}
+    options: list[str] = []
+    for key in ("gpus", "network", "ipc", "shm_size", "user", "entrypoint"):
+        value = settings[key]
+        if value is None or (value == "" and key != "entrypoint"):
+            continue
+        options += ["--" + key.replace("_", "-"), _word(recipe, key, value)]
+    if settings["privileged"] is True:
+        options.append("--privileged")
+    for name, limit in sorted(recipe.lockstep.ulimits.items()):
+        options += ["--ulimit", f"{name}={limit}"]
+    return tuple(options)
+
+
+def _word(recipe: Recipe, key: str, value: Any) -> str:
+    if isinstance(value, dict | list) or any(character.isspace() for character in str(value)):
+        raise RecipeError(
+            f"executor_config.{key} must be one word", where=str(recipe.path), found=repr(value)
+        )
+    return str(value)

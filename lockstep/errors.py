@@ -1,0 +1,53 @@
+"""The one error type a user ever sees: what was expected, what was found, and the next step."""
+
+from __future__ import annotations
+
+
+class LockstepError(Exception):
+    """A failure caused by input or by the world, never by a bug in Lockstep.
+
+    Attributes:
+        what: What is wrong, as one sentence without a full stop.
+        where: File, key or host that holds the fault (``"glm.yaml:12"``), or "".
+        found: What was found there, with number and unit, or "".
+        allowed: What would have been accepted, or "".
+        remedy: The next step for the user, or "".
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str = "",
+        found: str = "",
+        allowed: str = "",
+        remedy: str = "",
+    ) -> None:
+        self.what = what
+        self.where = where
+        self.found = found
+        self.allowed = allowed
+        self.remedy = remedy
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        """One paragraph: ``where: what; found …; allowed: …. remedy``."""
+        sentence = f"{self.where}: {self.what}" if self.where else self.what
+        if self.found:
+            sentence += f"; found {self.found}"
+        if self.allowed:
+            sentence += f"; allowed: {self.allowed}"
+        sentence = sentence.rstrip(".") + "."
+        return f"{sentence} {self.remedy}".rstrip() if self.remedy else sentence
+
+
+class RecipeError(LockstepError):
+    """A recipe cannot be read, or says something that cannot be served."""
+
+
+class CatalogueError(LockstepError):
+    """A file of the catalogue other than a recipe is wrong."""
+
+
+class UnitError(LockstepError):
+    """A systemd unit, or a value that goes into one, is not acceptable."""

@@ -1,0 +1,149 @@
+"""Which flag of an engine a recipe key stands for, and how flags sit in a command line.
+
+The table follows sparkrun's (RECIPES.md, "Common Defaults Keys"); keys it does not list become the
+flag of the same name with dashes, which is right for every flag of both engines in the catalogue.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from lockstep.block import Engine
+from lockstep.errors import RecipeError
+
+# key of `defaults` -> spellings of the flag, the one we write first.
+_FLAGS: dict[Engine, dict[str, tuple[str, ...]]] = {
+    "vllm": {
+        "tensor_parallel": ("--tensor-parallel-size", "-tp"),
+        "pipeline_parallel": ("--pipeline-parallel-size", "-pp"),
+        "data_parallel": ("--data-parallel-size", "-dp"),
+        "quantization": ("--quantization", "-q"),
+        "speculative_config": ("--speculative-config", "-sc"),
+        "compilation_config": ("--compilation-config", "-cc"),
+        "optimization_level": ("--optimization-level", "-O"),
+        "nnodes": ("--nnodes", "-n"),
+        "node_rank": ("--node-rank", "-r"),
+    },
+    "sglang": {
+        "model": ("--model-path", "--model"),
+        "tensor_parallel": ("--tp-size", "--tp", "--tensor-parallel-size"),
+        "pipeline_parallel": ("--pp-size", "--pp", "--pipeline-parallel-size"),
+        "data_parallel": ("--dp-size", "--dp", "--data-parallel-size"),
+        "gpu_memory_utilization": ("--mem-fraction-static",),
+        "max_model_len": ("--context-length",),
+        "max_num_seqs": ("--max-running-requests",),
+        "chunked_prefill": ("--chunked-prefill-size",),
+        "draft_model": ("--speculative-draft-model-path", "--speculative-draft-model"),
+        "draft_revision": ("--speculative-draft-model-revision",),
+    },
+}
+# Keys that steer a launcher, not the engine: never turned into a flag.
+NOT_FLAGS = frozenset({"distributed_executor_backend_hint", "head_ip", "cluster_id", "base_url"})
+
+_SHORT_OR_LONG = re.compile(r"--[A-Za-z]|-[A-Za-z]+(?:=|$)")
+
+
+def spellings(engine: Engine, key: str) -> tuple[str, ...]:
+    """Every spelling of the flag for a recipe key, the preferred one first."""
+    return _FLAGS[engine].get(key) or ("--" + key.replace("_", "-"),)
+
+
+def words(value: Any) -> tuple[str, ...] | None:
+    """A recipe value as the words that follow its flag; None where the flag is left out.
+
+    True gives no words (the flag alone), False and None leave the flag out, a list gives one word
+    per item, a mapping becomes compact JSON.
+    """
+    if value is None or value is False:
+        return None
+    if value is True:
+        return ()
+    if isinstance(value, dict):
+        return (json.dumps(value, separators=(",", ":")),)
+    if isinstance(value, list | tuple):
+        return tuple(str(item) for item in value)
+    return (str(value),)
+
+
+def is_flag(word: str) -> bool:
+    """Whether a word of a command line starts a flag (``-1`` is a value)."""
+    return bool(_SHORT_OR_LONG.match(word))
+
+
+def find(argv: Sequence[str], names: Sequence[str]) -> tuple[int, int] | None:
+    """The span [start, end) of the last occurrence of a flag with its values, or None.
+
+    The last one counts, as it does for both engines' parsers.
+    """
+    spans = [
+        (index, _end(argv, index))
+        for index, word in enumerate(argv)
+        if word.split("=", 1)[0] in names and is_flag(word)
+    ]
+    return spans[-1] if spans else None
+
+
+def value_of(argv: Sequence[str], names: Sequence[str]) -> str | None:
+    """The (first) value of a flag, "" for a flag without one, None where it is absent."""
+    span = find(argv, names)
+    if span is None:
+        return None
+    head, *rest = argv[span[0] : span[1]]
+    if "=" in head:
+        return head.split("=", 1)[1]
+    return rest[0] if rest else ""
+
+
+def replaced(argv: Sequence[str], names: Sequence[str], value: Any) -> tuple[str, ...]:
+    """The command line with a flag set to a value: in place where it stands, else at the end."""
+    new = words(value)
+    flag = () if new is None else (names[0], *new)
+    span = find(argv, names)
+    if span is None:
+        return (*argv, *flag)
+    head = argv[span[0]].split("=", 1)[0]
+    kept = () if new is None else (head, *new)
+    return (*argv[: span[0]], *kept, *argv[span[1] :])
+
+
+def set_json(argv: Sequence[str], names: Sequence[str], **changes: str) -> tuple[str, ...]:
+    """The command line with keys of a flag's JSON value set; unchanged where the flag is absent.
+
+    Raises:
+        RecipeError: the flag's value is not a JSON mapping.
+    """
+    text = value_of(argv, names)
+    if text is None:
+        return tuple(argv)
+    return replaced(argv, names, {**json_value(names[0], text), **changes})
+
+
+def json_value(flag: str, text: str) -> dict[str, Any]:
+    """A flag's JSON value as a mapping.
+
+    Raises:
+        RecipeError: not JSON, or JSON that is not a mapping.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as fault:
+        raise RecipeError(
+            f"the value of {flag} is not JSON",
+            found=text[:60],
+            remedy="Put it into single quotes inside `command`, or write it as a YAML mapping.",
+        ) from fault
+    if not isinstance(value, dict):
+        raise RecipeError(f"the value of {flag} must be a JSON mapping", found=text[:60])
+    return value
+
+
+def _end(argv: Sequence[str], index: int) -> int:
+    if "=" in argv[index]:
+        return index + 1
+    end = index + 1
+    while end < len(argv) and not is_flag(argv[end]):
+        end += 1
+    return end
