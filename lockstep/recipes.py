@@ -171,7 +171,7 @@ def _recipe(data: dict[str, Any], path: Path) -> Recipe:
     revision = _text(data, "model_revision", where)
     if revision is not None and not _REVISION.fullmatch(revision):
         raise _wrong(data, "model_revision", where, "a branch, tag or commit")
-    block = parse_block(data.get("lockstep"), place(where, data, "lockstep"))
+    block = parse_block(data.get("lockstep"), where)
     return Recipe(
         name=path.stem,
         path=path,

@@ -93,7 +93,7 @@ def parse_mapping(text: str, where: str, error: type[LockstepError] = LockstepEr
         raise error(
             "the file is not valid YAML",
             where=f"{where}{line}",
-            found=str(fault.problem or fault.context),
+            found=str(fault.problem or fault.context).removeprefix("found "),
             remedy="Correct that line.",
         ) from fault
     except (yaml.YAMLError, ValueError, RecursionError) as fault:
