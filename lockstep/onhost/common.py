@@ -1,0 +1,240 @@
+"""What the programs on a Spark share: their configuration, memory figures and error style.
+
+The deploy copies this folder to /usr/local/lib/lockstep/ as it is. Every program there is run by
+/usr/bin/python3 with nothing but the standard library (Python 3.11 to 3.13) and finds its helpers
+in its own folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+GIB = 1024**3
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+# sysexits.h: EX_TEMPFAIL ("try again later") and EX_NOPERM.
+EXIT_LOCKED = 75
+EXIT_NOT_PERMITTED = 77
+
+
+class Problem(Exception):
+    """An error for the operator: what was expected, what was found, and the remedy.
+
+    `code` is the exit code of the program that prints it.
+    """
+
+    def __init__(self, message: str, code: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where things are on a host; `root` is another folder only in unit tests."""
+
+    root: Path = Path("/")
+
+    @property
+    def targets(self) -> Path:
+        """Configuration written by the deploy."""
+        return self.root / "etc/lockstep/targets.json"
+
+    @property
+    def proc(self) -> Path:
+        """The kernel's process file system."""
+        return self.root / "proc"
+
+    @property
+    def run(self) -> Path:
+        """Locks; gone after a reboot."""
+        return self.root / "run/lockstep"
+
+    @property
+    def log(self) -> Path:
+        """Logs of long jobs."""
+        return self.root / "var/log/lockstep"
+
+    @property
+    def docker_socket(self) -> Path:
+        """Docker Engine API."""
+        return self.root / "var/run/docker.sock"
+
+
+@dataclass(frozen=True)
+class Target:
+    """One name that switch.sh accepts, as the deploy bound it on this host."""
+
+    name: str
+    unit: str
+    url: str
+    model: str
+    memory_gib: float
+    start_timeout_s: float
+    recipe: str = ""
+    engine: str = ""
+    container: str | None = None
+    image: str | None = None
+    fallback: str | None = None
+    api_key_file: str | None = None
+    canary_timeout_s: float = 600.0
+
+
+@dataclass(frozen=True)
+class Host:
+    """All targets of this host, by name."""
+
+    name: str
+    targets: dict[str, Target] = field(default_factory=dict)
+    webui_unit: str = "open-webui.service"
+
+    def target(self, name: str) -> Target:
+        """The target called `name`; Problem (wrong use) names the known ones."""
+        if name not in self.targets:
+            known = ", ".join(self.targets) or "none is configured"
+            raise Problem(f"unknown target {name!r}; known targets: {known}", EXIT_USAGE)
+        return self.targets[name]
+
+    def others(self, name: str) -> list[Target]:
+        """Every target that runs under another unit than `name` does."""
+        unit = self.target(name).unit
+        return [target for target in self.targets.values() if target.unit != unit]
+
+
+# Keys of one target in targets.json with the types they may have; the first five are required.
+_REQUIRED: dict[str, tuple[type, ...]] = {
+    "unit": (str,),
+    "url": (str,),
+    "model": (str,),
+    "memory_gib": (int, float),
+    "start_timeout_s": (int, float),
+}
+_OPTIONAL: dict[str, tuple[type, ...]] = {
+    "recipe": (str,),
+    "engine": (str,),
+    "container": (str, type(None)),
+    "image": (str, type(None)),
+    "fallback": (str, type(None)),
+    "api_key_file": (str, type(None)),
+    "canary_timeout_s": (int, float),
+}
+
+
+def load_host(path: Path) -> Host:
+    """Read targets.json. Problem (wrong use) names the file, the key and what was found."""
+    remedy = "Remedy: run the deploy again, it writes this file."
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Problem(f"{path}: {error.strerror}. {remedy}", EXIT_USAGE) from error
+    except ValueError as error:
+        raise Problem(f"{path}: not JSON: {error}. {remedy}", EXIT_USAGE) from error
+    if not isinstance(data, dict) or not isinstance(data.get("targets"), dict):
+        raise Problem(f'{path}: expected an object with a key "targets". {remedy}', EXIT_USAGE)
+    try:
+        targets = {name: _target(name, entry) for name, entry in data["targets"].items()}
+    except ValueError as error:
+        raise Problem(f"{path}: {error}. {remedy}", EXIT_USAGE) from error
+    return Host(
+        name=str(data.get("host") or os.uname().nodename),
+        targets=targets,
+        webui_unit=str(data.get("webui_unit") or Host.webui_unit),
+    )
+
+
+def _target(name: str, entry: Any) -> Target:
+    if not isinstance(entry, dict):
+        raise ValueError(f"target {name}: expected an object, found {type(entry).__name__}")
+    values = {}
+    for key, types in {**_REQUIRED, **_OPTIONAL}.items():
+        if key not in entry:
+            if key in _REQUIRED:
+                raise ValueError(f'target {name}: key "{key}" is missing')
+            continue
+        if not isinstance(entry[key], types) or isinstance(entry[key], bool):
+            raise ValueError(f'target {name}, key "{key}": found {entry[key]!r}')
+        values[key] = entry[key]
+    return Target(name=name, **values)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Unified memory of this host in GiB, from /proc/meminfo.
+
+    `available` (MemAvailable) is what an engine can get. `free` (MemFree) leaves out the page
+    cache and is what vLLM before 0.20.2 looks at on an integrated GPU (facts of 2026-11).
+    """
+
+    total: float
+    available: float
+    free: float
+
+
+def memory(proc: Path = Path("/proc")) -> Memory:
+    """Read /proc/meminfo. Problem when a field is missing."""
+    fields = {}
+    for line in (proc / "meminfo").read_text(encoding="ascii").splitlines():
+        key, _, rest = line.partition(":")
+        fields[key] = rest.split()
+    try:
+        kib = [int(fields[key][0]) for key in ("MemTotal", "MemAvailable", "MemFree")]
+    except (KeyError, IndexError, ValueError) as error:
+        raise Problem(f"{proc}/meminfo: cannot read {error}") from error
+    return Memory(*(value * 1024 / GIB for value in kib))
+
+
+def run(argv: Sequence[str], timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end and return it, whatever its exit status.
+
+    Problem when the program is missing or does not end within `timeout` seconds.
+    """
+    try:
+        return subprocess.run(
+            list(argv), capture_output=True, text=True, errors="replace", timeout=timeout
+        )
+    except FileNotFoundError as error:
+        raise Problem(f"{argv[0]}: command not found") from error
+    except subprocess.TimeoutExpired as error:
+        raise Problem(f"{argv[0]} did not answer within {timeout:.0f} s") from error
+
+
+def say(line: str) -> None:
+    """Print one line at once. A reader that went away (closed terminal) is no reason to stop."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        # Without this, Python tries again at exit and ends with status 120.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+
+
+def ended(program: str, main: Callable[[], int]) -> int:
+    """Run `main` and turn a Problem or Ctrl-C into one line on stderr and an exit code."""
+    try:
+        return main()
+    except Problem as problem:
+        print(f"{program}: {problem}", file=sys.stderr, flush=True)
+        return problem.code
+    except KeyboardInterrupt:
+        return 130
+
+
+def duration(seconds: float) -> str:
+    """A length of time as people say it: 45 s, 12 min, 3 h 5 min, 2 d 4 h."""
+    total = int(seconds)
+    if total < 100:
+        return f"{total} s"
+    minutes = total // 60
+    if minutes < 100:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24} d {hours % 24} h"

@@ -1,0 +1,215 @@
+"""The truth about a host's models, from systemd, Docker and the engine; never from a state file."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstep.onhost import common, docker_api, engine, lock, phases, terminal, units
+else:
+    import common
+    import docker_api
+    import engine
+    import lock
+    import phases
+    import terminal
+    import units
+
+# A status on a phone must not hang: an engine that needs longer for one token is busy or wedged.
+_TOKEN_TIMEOUT_S = 5.0
+_ENGINES = ("vllm", "sglang")
+
+
+@dataclass(frozen=True)
+class TargetStatus:
+    """One target: `state` is hot, loading, stopping, restarting, failed or off."""
+
+    name: str
+    state: str
+    unit: str
+    recipe: str
+    engine: str
+    url: str
+    since: float | None
+    ready: bool | None = None
+    detail: str = ""
+    enabled: bool = False
+    restarts: int = 0
+
+
+@dataclass(frozen=True)
+class Status:
+    """One host; `problems` are rules that are broken, each with its remedy."""
+
+    host: str
+    targets: list[TargetStatus]
+    memory: common.Memory
+    webui: str
+    switching: lock.Holder | None
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def hot(self) -> str | None:
+        """The hot target, or None."""
+        return next((target.name for target in self.targets if target.state == "hot"), None)
+
+
+def gather(host: common.Host, paths: common.Paths) -> Status:
+    """Ask everything once: one systemctl call, one Docker call, one token of the hot engine."""
+    names = [target.unit for target in host.targets.values()]
+    state = units.show([*names, host.webui_unit])
+    targets = [_target(target, state[target.unit]) for target in host.targets.values()]
+    webui = state[host.webui_unit]
+    return Status(
+        host=host.name,
+        targets=targets,
+        memory=common.memory(paths.proc),
+        webui=webui.active if webui.installed else "not installed",
+        switching=lock.holder(paths.run / "switch.lock"),
+        problems=[*_unit_problems(targets), *_container_problems(host, state, paths)],
+    )
+
+
+def _target(target: common.Target, unit: units.Unit) -> TargetStatus:
+    ready, detail = None, ""
+    if not unit.installed:
+        detail = f"unit {unit.load}: run the deploy"
+    elif unit.state == "hot":
+        ready, detail = _asked(target)
+    elif unit.state in ("failed", "restarting"):
+        detail = _failure(unit)
+    elif unit.state == "loading":
+        detail = _last_phase(unit)
+    return TargetStatus(
+        name=target.name,
+        state=unit.state,
+        unit=target.unit,
+        recipe=target.recipe,
+        engine=target.engine,
+        url=target.url,
+        since=unit.since,
+        ready=ready,
+        detail=detail,
+        enabled=unit.enabled,
+        restarts=unit.restarts,
+    )
+
+
+def _asked(target: common.Target) -> tuple[bool, str]:
+    try:
+        engine.check_health(target, timeout=2)
+    except (engine.NotReady, engine.Refused) as answer:
+        return False, f"does not serve: {answer}"
+    try:
+        canary = engine.canary(target, engine.api_key(target), _TOKEN_TIMEOUT_S, tokens=1)
+    except common.Problem:
+        return True, "/health is green; no right to ask for a token"
+    except engine.Refused as answer:
+        return False, f"refuses a generation: {answer}"
+    except engine.NotReady as answer:
+        return False, f"/health is green, but no token ({answer}): busy or wedged"
+    return True, f"a token in {canary.seconds:.1f} s"
+
+
+def _failure(unit: units.Unit) -> str:
+    lines = [phases.phase(line) for line in units.last_lines(unit.name, 60) if "lockstep " in line]
+    said = next((line for line in reversed(lines) if line), "")
+    return f"{unit.failure}; {said}" if said else unit.failure
+
+
+def _last_phase(unit: units.Unit) -> str:
+    lines = units.last_lines(unit.name, 60, unit.since)
+    return next((said for said in map(phases.phase, reversed(lines)) if said), "")
+
+
+def _unit_problems(targets: list[TargetStatus]) -> list[str]:
+    up = sorted({target.unit for target in targets if target.state in ("hot", "loading")})
+    problems = []
+    if len(up) > 1:
+        problems.append(
+            f"{len(up)} engines at once: {', '.join(up)}. Remedy: switch.sh none, then one target"
+        )
+    for target in targets:
+        if target.enabled:
+            problems.append(
+                f"{target.unit} starts at boot. Remedy: sudo systemctl disable {target.unit}"
+            )
+    return problems
+
+
+def _container_problems(
+    host: common.Host, state: dict[str, units.Unit], paths: common.Paths
+) -> list[str]:
+    """Engine containers that no started unit answers for."""
+    try:
+        running = docker_api.Docker(paths.docker_socket, timeout=5).running()
+    except docker_api.Unreachable as error:
+        if all(target.container is None for target in host.targets.values()):
+            return []
+        return [f"containers not checked: {error}"]
+    except docker_api.DockerError as error:
+        return [f"containers not checked: {error}"]
+    owners = {target.container: target for target in host.targets.values() if target.container}
+    problems = []
+    for name, container in sorted(running.items()):
+        owner = owners.get(name)
+        image = str(container.get("Image", ""))
+        stray = owner is not None and not state[owner.unit].up
+        foreign = owner is None and any(word in image for word in _ENGINES)
+        if stray or foreign:
+            problems.append(
+                f"container {name} ({image.partition('@')[0]}) runs outside any started unit. "
+                f"Remedy: docker rm -f {name}"
+            )
+    return problems
+
+
+def as_json(status: Status) -> dict[str, Any]:
+    """The same facts for programs."""
+    return {
+        "host": status.host,
+        "hot": status.hot,
+        "targets": {target.name: asdict(target) for target in status.targets},
+        "memory_gib": {key: round(value, 2) for key, value in asdict(status.memory).items()},
+        "webui": status.webui,
+        "switching": asdict(status.switching) if status.switching else None,
+        "problems": status.problems,
+    }
+
+
+def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
+    """The status as text of at most `columns` columns."""
+    now = time.time() if now is None else now
+    memory = status.memory
+    out = [f"{status.host}: {status.hot or 'no model'} hot"]
+    if status.switching:
+        out += terminal.wrapped(f"NOW: {status.switching}", columns)
+    for problem in status.problems:
+        out += terminal.wrapped(f"BROKEN: {problem}", columns)
+    pad = max((len(target.name) for target in status.targets), default=0)
+    for target in status.targets:
+        when = "" if target.state == "off" else f" since {terminal.since(target.since, now)}"
+        out += terminal.wrapped(f"{target.name:<{pad}}  {target.state}{when}", columns)
+        if target.state != "off" and target.recipe:
+            out += terminal.wrapped(f"recipe {target.recipe}", columns, "  ")
+        if target.ready is not None:
+            out += terminal.wrapped("ready" if target.ready else "NOT READY", columns, "  ")
+        if target.detail:
+            out += terminal.wrapped(target.detail, columns, "  ")
+        if target.restarts and target.state != "off":
+            out += terminal.wrapped(f"restarted {target.restarts} times", columns, "  ")
+    out += terminal.wrapped(
+        f"memory {memory.available:.1f} of {memory.total:.1f} GiB available", columns
+    )
+    out += terminal.wrapped(f"Open WebUI {status.webui}", columns)
+    return out
+
+
+def render(status: Status) -> None:
+    """Print the status; the headline and what is broken stand out on a terminal."""
+    first, *rest = lines(status, terminal.width())
+    common.say(terminal.bold(first))
+    for line in rest:
+        common.say(terminal.bold(line) if line.startswith(("BROKEN", "NOW")) else line)

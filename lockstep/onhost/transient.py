@@ -1,0 +1,219 @@
+"""Long work as a transient systemd unit: it outlives the terminal that asked for it.
+
+A job runs at most once at a time on a host. Its state is the unit's state (`RemainAfterExit`
+keeps a finished one visible until the next run or boot), its output a log file that any number of
+followers may read. Losing a follower never touches the job.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lockstep.onhost import common, units
+else:
+    import common
+    import units
+
+EXIT_TIMEOUT = 124  # as timeout(1) has it
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,79}")
+
+
+class Busy(Exception):
+    """Other work is running under this job's name."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to run. `env_file` is read by systemd itself: its values appear on no command line."""
+
+    name: str
+    argv: tuple[str, ...]
+    user: str | None = None
+    directory: str | None = None
+    env_file: str | None = None
+    timeout_s: float | None = None
+    properties: tuple[str, ...] = ()
+    unit_prefix: str = "lockstep-job-"
+    log: Path = field(default=Path("/dev/null"))
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise common.Problem(
+                f"job name {self.name!r}: expected a-z, 0-9, - and _, at most 80",
+                common.EXIT_USAGE,
+            )
+
+    @property
+    def unit(self) -> str:
+        """Name of its transient unit."""
+        return f"{self.unit_prefix}{self.name}.service"
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells this work apart from other work under the same name."""
+        parts = (*self.argv, "", self.user or "", self.directory or "", self.env_file or "")
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+    @property
+    def description(self) -> str:
+        """Description= of the unit; carries the fingerprint."""
+        return f"lockstep job {self.name} {self.fingerprint}"
+
+
+def command(job: Job) -> list[str]:
+    """The systemd-run call that starts `job`, as an argument list."""
+    # `exec` makes systemd-run fail at once when the program cannot be executed. Killing a build
+    # is better than losing sshd: it is offered to the out-of-memory killer first.
+    properties = [
+        "Type=exec",
+        "RemainAfterExit=yes",
+        "OOMScoreAdjust=500",
+        f"StandardOutput=truncate:{job.log}",
+        *job.properties,
+    ]
+    if job.env_file:
+        properties.append(f"EnvironmentFile={job.env_file}")
+    if job.timeout_s:
+        properties.append(f"RuntimeMaxSec={job.timeout_s:.0f}")
+    argv = ["systemd-run", "--quiet", "--no-ask-password", f"--unit={job.unit}"]
+    argv += [f"--description={job.description}"]
+    argv += [f"--property={value}" for value in properties]
+    argv += [f"--uid={job.user}"] if job.user else []
+    argv += [f"--working-directory={job.directory}"] if job.directory else []
+    return [*argv, "--", *job.argv]
+
+
+def running(unit: units.Unit) -> bool:
+    """Whether the job's processes are at work (a finished one stays `active (exited)`)."""
+    return unit.up and unit.sub != "exited"
+
+
+def start(
+    job: Job, paths: common.Paths, say: Callable[[str], None] = common.say, wait: bool = True
+) -> bool:
+    """Start `job` unless it is running already: True when started, False when attached to.
+
+    Other work that runs under the same name is waited for first, or raises Busy without `wait`.
+    Problem when systemd refuses.
+    """
+    told = False
+    while True:
+        with _lock(paths.run / "jobs" / f"{job.name}.lock"):
+            unit = units.show([job.unit])[job.unit]
+            if not running(unit):
+                _clear(unit, say)
+                _launch(job)
+                return True
+        if unit.description.endswith(job.fingerprint):
+            return False
+        if not wait:
+            raise Busy(f"{job.unit} is doing other work")
+        if not told:
+            say(f"job {job.name}: other work under this name is running, waiting for its end")
+            told = True
+        time.sleep(1)
+
+
+def _clear(unit: units.Unit, say: Callable[[str], None]) -> None:
+    if unit.active == "failed":
+        say(f"{unit.name}: the last run failed ({unit.failure}), starting again")
+        common.run(["systemctl", "reset-failed", unit.name])
+    elif unit.up:
+        common.run(["systemctl", "stop", unit.name])
+
+
+def _launch(job: Job) -> None:
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    # Create it private: a build's output may name private sources.
+    job.log.touch(mode=0o640)
+    if job.env_file and not Path(job.env_file).is_file():
+        raise common.Problem(f"job {job.name}: environment file {job.env_file} does not exist")
+    result = common.run(command(job), timeout=90)
+    if result.returncode != 0:
+        reason = (result.stderr or result.stdout).strip()
+        raise common.Problem(f"job {job.name}: systemd-run failed: {reason}")
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+class Follower:
+    """Prints a job's log as it grows, a heartbeat when it is silent, and tells its end."""
+
+    def __init__(
+        self,
+        job: Job,
+        say: Callable[[str], None] = common.say,
+        heartbeat_s: float = 15.0,
+    ) -> None:
+        self._job = job
+        self._say = say
+        self._heartbeat_s = heartbeat_s
+        self._rest = ""
+
+    def follow(self, from_end: bool) -> int:
+        """Follow until the job ended; its exit status (128 + signal, 124 for its time-out).
+
+        `from_end` starts with the last ten lines: for a job that somebody else started.
+        """
+        started = spoke = time.monotonic()
+        with self._job.log.open("rb") as log:
+            for line in self._skip(log.read()) if from_end else ():
+                self._say(line)
+            while True:
+                # State first, log second: what was written before the end is never missed.
+                unit = units.show([self._job.unit])[self._job.unit]
+                lines = list(self._lines(log.read()))
+                for line in lines:
+                    self._say(line)
+                if not running(unit):
+                    if self._rest.strip():
+                        self._say(self._rest)
+                    return self._status(unit)
+                now = time.monotonic()
+                if lines:
+                    spoke = now
+                elif now - spoke >= self._heartbeat_s:
+                    spoke = now
+                    self._say(
+                        f"job {self._job.name}: still running, {common.duration(now - started)}"
+                    )
+                # A short job is seen to end at once, a long one costs one look a second.
+                time.sleep(min(1.0, 0.05 + (now - started) / 10))
+
+    def _skip(self, data: bytes) -> list[str]:
+        return list(self._lines(data))[-10:]
+
+    def _lines(self, data: bytes) -> Iterator[str]:
+        """Whole lines of `data`; a progress bar that redraws itself counts as lines too."""
+        text = self._rest + data.decode("utf-8", "replace").replace("\r", "\n")
+        *whole, self._rest = text.split("\n")
+        return (line for line in whole if line.strip())
+
+    def _status(self, unit: units.Unit) -> int:
+        name = self._job.name
+        if not unit.installed:
+            self._say(f"job {name}: somebody stopped it")
+            return 143
+        if unit.active != "failed":
+            return 0
+        self._say(f"job {name}: failed ({unit.failure}); log: {self._job.log}")
+        if unit.result == "timeout":
+            return EXIT_TIMEOUT
+        if unit.main_code in ("2", "3"):  # CLD_KILLED, CLD_DUMPED
+            return 128 + unit.main_status
+        return unit.main_status or common.EXIT_FAILED
