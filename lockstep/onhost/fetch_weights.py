@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Fetch pinned model weights into the Hugging Face cache, check them once, repair what is broken.
+
+usage: fetch_weights.py SPEC.json [--token-file FILE] [--workers N]
+
+Run by a Python that has huggingface_hub. Resumes; several files at a time; a complete repository
+costs no network. Every LFS file is read once and compared with its SHA-256; a stamp keeps a later
+run from reading it again. A corrupt file is removed and fetched again once.
+
+exit codes: 0 everything is there and right, 1 a file could not be had, 2 wrong use,
+            3 no access (licence, token), 4 not found, 5 disk full
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lockstep.onhost import common, hub, weights_spec, weights_store
+else:
+    import common
+    import hub
+    import weights_spec
+    import weights_store
+
+
+def fetch(
+    store: weights_store.Store, spec: weights_spec.Spec, repository: weights_spec.Repository
+) -> None:
+    """Bring one repository to `complete`. Problem when that cannot be had."""
+    for attempt in (1, 2):
+        store.remove_wrong_sizes(repository)
+        store.download(repository)
+        corrupt = store.verify(repository)
+        if not corrupt:
+            break
+        found = f"{repository.model}: {len(corrupt)} corrupt files: {', '.join(corrupt)}"
+        if attempt == 2:
+            raise common.Problem(
+                f"{found}, also after fetching them again. Remedy: check the disk "
+                f"(dmesg, smartctl) and the source {spec.endpoint}"
+            )
+        common.say(f"weights {found}; fetching them again")
+        store.remove(repository, corrupt)
+    store.fetch_borrowed(repository)
+    store.merge(repository)
+    store.write_refs(repository)
+    common.say(f"weights {repository.model}: complete at {spec.model_path(repository)}")
+
+
+def main(argv: list[str]) -> int:
+    """Command line; see the module's docstring."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("spec", type=Path)
+    parser.add_argument("--token-file", type=Path, metavar="FILE")
+    parser.add_argument("--workers", type=int, default=4, metavar="N")
+    options = parser.parse_args(argv)
+    try:
+        spec = weights_spec.parse(options.spec.read_text(encoding="utf-8"))
+        token = _token(options.token_file)
+    except OSError as error:
+        raise common.Problem(f"{error.filename}: {error.strerror}", common.EXIT_USAGE) from error
+    except weights_spec.BadSpec as error:
+        raise common.Problem(f"{options.spec}: {error}", common.EXIT_USAGE) from error
+    store = weights_store.Store(spec, hub.Hub(spec, token), options.workers)
+    for repository in spec.repositories:
+        fetch(store, spec, repository)
+    return common.EXIT_DONE
+
+
+def _token(path: Path | None) -> str | None:
+    # The environment would show it in /proc; a file has a mode.
+    return path.read_text(encoding="utf-8").strip() or None if path else None
+
+
+if __name__ == "__main__":
+    # Bars that redraw themselves are noise in a log; the lines of weights_store replace them.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    sys.exit(common.ended("fetch_weights", lambda: main(sys.argv[1:])))

@@ -1,0 +1,135 @@
+#!/usr/bin/python3
+"""Tell, without a network and without reading a weight, which models are complete on this host.
+
+usage: weights_state.py SPEC.json        (or the specification on standard input)
+
+Prints JSON: {"ORG/NAME@REVISION": {"state", "path", "missing", "wrong_size", "unverified",
+"not_merged", "bytes_present", "bytes_total"}}. `state` is `complete` when every file is there in
+its right size, every file with a known SHA-256 was read once and has not changed since, and the
+merged folder (if files are borrowed) stands; else `incomplete`.
+
+exit codes: 0 printed, whatever the states are; 2 wrong use
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstep.onhost import common, weights_spec
+else:
+    import common
+    import weights_spec
+
+
+def stamps(spec: weights_spec.Spec, repository: weights_spec.Repository) -> dict[str, Any]:
+    """The stamps of one repository; empty when there are none or they cannot be read."""
+    try:
+        data = json.loads(spec.stamp(repository).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def stamp_of(file: weights_spec.File, stat: os.stat_result) -> dict[str, Any]:
+    """What a stamp says about a file that was read and found right."""
+    return {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "sha256": file.sha256}
+
+
+def state(spec: weights_spec.Spec, repository: weights_spec.Repository) -> dict[str, Any]:
+    """State of one repository from `stat` calls alone."""
+    snapshot = spec.snapshot(repository.model, repository.revision)
+    known = stamps(spec, repository)
+    missing, wrong_size, unverified, present = [], [], [], 0
+    for file in repository.files:
+        try:
+            stat = (snapshot / file.path).stat()
+        except OSError:
+            missing.append(file.path)
+            continue
+        if file.size is not None and stat.st_size != file.size:
+            wrong_size.append(file.path)
+            continue
+        present += stat.st_size
+        if file.sha256 and known.get(file.path) != stamp_of(file, stat):
+            unverified.append(file.path)
+    missing += _missing_borrowed(spec, repository)
+    not_merged = _not_merged(spec, repository)
+    return {
+        "state": "incomplete" if missing or wrong_size or unverified or not_merged else "complete",
+        "path": str(spec.model_path(repository)),
+        "missing": missing,
+        "wrong_size": wrong_size,
+        "unverified": unverified,
+        "not_merged": not_merged,
+        "bytes_present": present,
+        "bytes_total": repository.size,
+    }
+
+
+def _missing_borrowed(spec: weights_spec.Spec, repository: weights_spec.Repository) -> list[str]:
+    missing = []
+    for borrow in repository.borrow:
+        source = spec.snapshot(borrow.model, borrow.revision)
+        for file in borrow.files:
+            if not (source / file.path).is_file():
+                missing.append(f"{borrow.model}/{file.path}")
+    return missing
+
+
+def links(spec: weights_spec.Spec, repository: weights_spec.Repository) -> dict[str, str]:
+    """The merged folder's links: path inside it → relative target. Empty when nothing is borrowed.
+
+    A borrowed file takes the place of the repository's own file of that name.
+    """
+    if not repository.borrow:
+        return {}
+    merged = spec.model_path(repository)
+    sources = {
+        file.path: spec.snapshot(repository.model, repository.revision) / file.path
+        for file in repository.files
+    }
+    for borrow in repository.borrow:
+        for file in borrow.files:
+            sources[file.path] = spec.snapshot(borrow.model, borrow.revision) / file.path
+    return {
+        path: os.path.relpath(source, (merged / path).parent) for path, source in sources.items()
+    }
+
+
+def _not_merged(spec: weights_spec.Spec, repository: weights_spec.Repository) -> list[str]:
+    merged = spec.model_path(repository)
+    return [
+        path
+        for path, target in links(spec, repository).items()
+        if not (merged / path).is_symlink() or str((merged / path).readlink()) != target
+    ]
+
+
+def main(argv: list[str]) -> int:
+    """Command line; see the module's docstring."""
+    if len(argv) > 1 or {"-h", "--help"} & set(argv):
+        print((__doc__ or "").strip())
+        return common.EXIT_DONE if argv != [] and len(argv) == 1 else common.EXIT_USAGE
+    try:
+        text = Path(argv[0]).read_text(encoding="utf-8") if argv else sys.stdin.read()
+        spec = weights_spec.parse(text)
+    except OSError as error:
+        raise common.Problem(f"{argv[0]}: {error.strerror}", common.EXIT_USAGE) from error
+    except weights_spec.BadSpec as error:
+        where = argv[0] if argv else "standard input"
+        raise common.Problem(f"{where}: {error}", common.EXIT_USAGE) from error
+    states = {
+        f"{repository.model}@{repository.revision}": state(spec, repository)
+        for repository in spec.repositories
+    }
+    print(json.dumps(states, indent=1))
+    return common.EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("weights_state", lambda: main(sys.argv[1:])))
