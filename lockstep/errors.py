@@ -51,3 +51,11 @@ class CatalogueError(LockstepError):
 
 class UnitError(LockstepError):
     """A systemd unit, or a value that goes into one, is not acceptable."""
+
+
+class InventoryError(LockstepError):
+    """Inventory or group data is wrong; nothing was contacted."""
+
+
+class ResolveError(LockstepError):
+    """A branch, tag, range or repository could not be resolved to something exact."""

@@ -1,0 +1,57 @@
+"""Defaults for every Spark. `inventories/*.py` and `group_data/<inventory>.py` override them.
+
+Every key is described in lockstep/settings.py; an unknown one is refused before any connection.
+"""
+
+# pyinfra: operations and facts run as root, with secure host keys.
+_sudo = True
+ssh_strict_host_key_checking = "yes"
+
+python = "3.12"
+
+# The names that `switch.sh` accepts, and the recipe each one starts. One is hot at a time.
+targets = {
+    "qwen": {
+        "recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3",
+        "unit": "vllm-qwen36",
+        "launcher": "/data/scripts/vllm/qwen36-launch.sh",
+        "scripts": (
+            "/data/scripts/vllm/qwen36-PRODUCTION.sh",
+            "/data/scripts/llm/qwen36-switch-from-mistral.sh",
+        ),
+    },
+    "mistral": {
+        "recipe": "mistral-small-4-119b-nvfp4-sglang-eagle",
+        "fallback": "mistral-small-4-119b-nvfp4-sglang",
+        "unit": "sglang-mistral4",
+        "launcher": "/data/scripts/llm/sglang-mistral4-launch.sh",
+        "scripts": ("/data/scripts/llm/start-mistral.sh",),
+    },
+    "mistral-vllm": {
+        "recipe": "mistral-small-4-119b-nvfp4-vllm-fork",
+        "unit": "vllm",
+    },
+}
+
+# Debian and Ubuntu packages (article 003 and the community's reports).
+packages = (
+    "ca-certificates",
+    "curl",
+    "earlyoom",
+    "g++",
+    "git",
+    "jq",
+    "ninja-build",
+    "python3-dev",
+    "python3-venv",
+    "rsync",
+)
+
+# Reports of Spark operators: keep anonymous memory, and leave the kernel room to free pages.
+sysctls = {
+    "vm.swappiness": "10",
+    "vm.min_free_kbytes": "1048576",
+}
+
+# Programs in their own venv on the host: requirement strings, resolved once.
+tools = {"uv": "uv", "huggingface-hub": "huggingface_hub"}

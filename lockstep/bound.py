@@ -1,0 +1,127 @@
+"""Targets bound to recipes: what inventory data asks for, checked against the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lockstep import flags
+from lockstep.command import serve_command
+from lockstep.errors import InventoryError
+from lockstep.recipes import Recipe
+from lockstep.settings import Settings, TargetData, check_image
+
+
+@dataclass(frozen=True)
+class BoundTarget:
+    """One target with its recipe.
+
+    Attributes:
+        name: What `switch.sh` accepts.
+        data: What the inventory says about it.
+        recipe: The recipe it starts.
+        fallback: The recipe to try where that fails, or None.
+        port: TCP port of the engine's API.
+        model_name: The model's name in that API.
+        image: Image reference as asked for (tag or digest), or None: the venv engine.
+    """
+
+    name: str
+    data: TargetData
+    recipe: Recipe
+    fallback: Recipe | None
+    port: int
+    model_name: str
+    image: str | None
+
+    @property
+    def unit(self) -> str:
+        """The systemd unit's full name."""
+        return f"{self.data.unit}.service"
+
+    @property
+    def recipes(self) -> tuple[Recipe, ...]:
+        """The recipe and, where there is one, its fallback."""
+        return (self.recipe,) if self.fallback is None else (self.recipe, self.fallback)
+
+    def overrides(self) -> dict[str, object]:
+        """Recipe keys that the inventory sets for this target."""
+        return {**self.data.overrides, "host": self.data.bind, "port": self.port}
+
+
+def bind(
+    settings: Settings, catalogue: Mapping[str, Recipe], where: Mapping[str, str]
+) -> tuple[BoundTarget, ...]:
+    """Every target of one host with its recipe, in the inventory's order.
+
+    Args:
+        settings: The host's data.
+        catalogue: Recipes by name.
+        where: Top-level key → file that gave its value, for errors.
+
+    Raises:
+        InventoryError: an unknown recipe, a port used twice, an image without a usable digest.
+        RecipeError: a recipe whose command line cannot be built.
+    """
+    file = where.get("targets", settings.name)
+    bound = tuple(
+        _bind(name, data, catalogue, file) for name, data in settings.targets.items()
+    )
+    users: dict[int, str] = {}
+    if settings.webui.enabled:
+        users[settings.webui.port] = "webui"
+    for target in bound:
+        if target.port in users:
+            raise InventoryError(
+                f"targets.{target.name}: port {target.port} is used twice",
+                where=file,
+                found=f"also by {users[target.port]}",
+                remedy=f"Set targets.{target.name}.port to a free port.",
+            )
+        users[target.port] = target.name
+    return bound
+
+
+def _bind(
+    name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: str
+) -> BoundTarget:
+    recipe = _recipe(f"targets.{name}.recipe", data.recipe, catalogue, file)
+    fallback = None
+    if data.fallback is not None:
+        fallback = _recipe(f"targets.{name}.fallback", data.fallback, catalogue, file)
+        if fallback.in_container != recipe.in_container:
+            raise InventoryError(
+                f"targets.{name}.fallback must run where the recipe runs",
+                where=file,
+                found="one in a container, one in a venv",
+            )
+    image = data.image or recipe.container or None
+    if image is not None:
+        check_image(f"targets.{name}: the image", image, file)
+    overrides = {**data.overrides, "host": data.bind}
+    if data.port is not None:
+        overrides["port"] = data.port
+    argv = serve_command(recipe, overrides=overrides)
+    found = flags.value_of(argv, ("--port",))
+    if not found or not found.isdecimal():
+        raise InventoryError(
+            f"targets.{name} has no port: neither the inventory nor the recipe gives one",
+            where=file,
+            remedy=f"Set targets.{name}.port.",
+        )
+    names = flags.value_of(argv, ("--served-model-name",))
+    return BoundTarget(
+        name, data, recipe, fallback, int(found), (names or recipe.model).split()[0], image
+    )
+
+
+def _recipe(key: str, name: str, catalogue: Mapping[str, Recipe], file: str) -> Recipe:
+    if name not in catalogue:
+        raise InventoryError(
+            f"{key} names an unknown recipe",
+            where=file,
+            found=repr(name),
+            allowed=", ".join(sorted(catalogue)),
+            remedy="`lockstep recipe list` shows what each one is.",
+        )
+    return catalogue[name]

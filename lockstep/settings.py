@@ -1,0 +1,289 @@
+"""What inventory data can say about one Spark: every key, its type, its default, its meaning.
+
+`group_data/all.py` gives a value to most keys; `group_data/<inventory>.py` and a host's own data
+override them. Nothing here knows where a host lives: the same keys serve a Spark on the internet,
+one behind a proxy and one with no internet at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lockstep.errors import InventoryError
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What preflight demands of a host.
+
+    Attributes:
+        architecture: What `uname -m` answers.
+        dgx_os: Version specifier for the DGX OS release, "" for any.
+        cuda_toolkit: Release of /usr/local/cuda ("13.0").
+        compute_capability: GPU compute capability as the driver says it ("12.1" for a GB10).
+        memory_gib: Least MemTotal, GiB; a 128 GiB Spark shows about 121.7.
+        free_disk_gib: Free space to leave on the model disk after everything is fetched, GiB.
+        engine_cuda: What `torch.version.cuda` must start with in the engine's environment; None
+            demands a build without CUDA.
+        clock_skew_s: Most seconds between this clock and the host's.
+    """
+
+    architecture: str = "aarch64"
+    dgx_os: str = ">=7"
+    cuda_toolkit: str = "13.0"
+    compute_capability: str = "12.1"
+    memory_gib: float = 115.0
+    free_disk_gib: float = 20.0
+    engine_cuda: str | None = "13"
+    clock_skew_s: float = 120.0
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where artefacts come from. None means the client's own configuration.
+
+    Attributes:
+        python_index: Simple index for Python packages.
+        torch_index: PyTorch's index of the CUDA build.
+        flashinfer_index: FlashInfer's index of flashinfer-jit-cache.
+        hub: Hugging Face endpoint.
+        git: Prefix of a git URL → prefix to use instead.
+        registries: Registry host → registry host to use instead ("docker.io": "10.0.0.5:5000").
+        plain_registries: Registry hosts that speak HTTP without TLS.
+        apt: Extra lines for /etc/apt/sources.list.d/lockstep.list.
+        release_url: Where the host checks that it reaches the world, one URL per entry.
+    """
+
+    python_index: str | None = None
+    torch_index: str | None = "https://download.pytorch.org/whl/cu130"
+    flashinfer_index: str | None = "https://flashinfer.ai/whl/cu130"
+    hub: str = "https://huggingface.co"
+    git: Mapping[str, str] = field(default_factory=dict)
+    registries: Mapping[str, str] = field(default_factory=dict)
+    plain_registries: tuple[str, ...] = ()
+    apt: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """Proxy for apt, uv, git, Docker and the hub client; None: direct."""
+
+    http: str | None = None
+    https: str | None = None
+    no: str = "localhost,127.0.0.1,::1"
+
+    def environment(self) -> dict[str, str]:
+        """The variables, in both spellings that programs read; {} without a proxy."""
+        pairs = {"http_proxy": self.http, "https_proxy": self.https}
+        given = {name: value for name, value in pairs.items() if value}
+        if given:
+            given["no_proxy"] = self.no
+        return given | {name.upper(): value for name, value in given.items()}
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Folders on the host."""
+
+    scripts: str = "/data/scripts"
+    models: str = "/data/models"
+    engines: str = "/opt/lockstep/engines"
+
+    @property
+    def hub_cache(self) -> str:
+        """The Hugging Face home of the service user."""
+        return f"{self.models}/huggingface"
+
+
+@dataclass(frozen=True)
+class VenvEngine:
+    """vLLM in a venv. Either a git source (the fork) or a release from the package index.
+
+    Attributes:
+        git: Repository of the fork; None installs `release` instead.
+        branch: Branch of the fork.
+        commit: Commit of the fork; None resolves the branch once.
+        release: Requirement for a released vLLM ("vllm==0.20.2"), used where git is None.
+        torch: Requirement for PyTorch, from `sources.torch_index`.
+        torchvision: Requirement for torchvision, or None.
+        transformers_git: Repository of transformers; None leaves the version to vLLM.
+        transformers_branch: Branch of it.
+        transformers_commit: Commit of it; None resolves the branch once.
+        mistral_common: Requirement for mistral_common, or None.
+        flashinfer: Whether the FlashInfer triple is installed.
+        flashinfer_version: Specifier for the triple ("" is the newest that agrees).
+        precompiled: Whether the fork takes vLLM's compiled wheel (VLLM_USE_PRECOMPILED).
+        build_environment: More variables for the fork's build.
+    """
+
+    git: str | None = "https://github.com/juliendenize/vllm.git"
+    branch: str = "fix_mistral_parsing"
+    commit: str | None = None
+    release: str = "vllm"
+    torch: str = "torch==2.10.0+cu130"
+    torchvision: str | None = "torchvision"
+    transformers_git: str | None = "https://github.com/huggingface/transformers.git"
+    transformers_branch: str = "main"
+    transformers_commit: str | None = None
+    mistral_common: str | None = "mistral_common"
+    flashinfer: bool = True
+    flashinfer_version: str = ""
+    precompiled: bool = True
+    build_environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TargetData:
+    """One name that switch.sh accepts, as inventory data binds it.
+
+    Attributes:
+        recipe: Name of a recipe in the catalogue.
+        unit: Name of the systemd unit, without ".service".
+        fallback: Recipe to try where `recipe` fails, or None.
+        bind: Address the engine listens on; loopback unless stated.
+        port: Port; None takes the recipe's.
+        image: Image reference instead of the recipe's.
+        launcher: Path of the script that the unit runs (container engines).
+        scripts: Path → text: further scripts that do `switch.sh TARGET`.
+        overrides: Recipe keys that this inventory changes ("max_model_len": 65536).
+        start_timeout_s: Seconds from start to the first generated token before giving up.
+    """
+
+    recipe: str
+    unit: str
+    fallback: str | None = None
+    bind: str = "127.0.0.1"
+    port: int | None = None
+    image: str | None = None
+    launcher: str | None = None
+    scripts: tuple[str, ...] = ()
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    start_timeout_s: int = 1800
+
+
+@dataclass(frozen=True)
+class WebUi:
+    """Open WebUI: a container under a unit, enabled at boot."""
+
+    enabled: bool = True
+    image: str = "ghcr.io/open-webui/open-webui:main"
+    unit: str = "open-webui"
+    bind: str = "127.0.0.1"
+    port: int = 8080
+    volume: str = "open-webui"
+    admin_email: str = "admin@localhost"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All data of one host, checked.
+
+    Attributes:
+        python: Version of the interpreter of the engine's environment ("3.12").
+        service_user: System account of the engines. A system account, because logind removes the
+            semaphores of a regular user's engine when that user logs out.
+        operators: Accounts that may switch models and use Docker.
+        recipe_folders: Folders of recipes, relative to the repository.
+        sysctls: Kernel settings.
+        others: see the classes above.
+    """
+
+    name: str
+    targets: Mapping[str, TargetData]
+    expected: Expected = field(default_factory=Expected)
+    sources: Sources = field(default_factory=Sources)
+    proxy: Proxy = field(default_factory=Proxy)
+    paths: Paths = field(default_factory=Paths)
+    engine: VenvEngine = field(default_factory=VenvEngine)
+    webui: WebUi = field(default_factory=WebUi)
+    python: str = "3.12"
+    service_user: str = "lockstep"
+    operators: tuple[str, ...] = ()
+    recipe_folders: tuple[str, ...] = ("catalogue/recipes",)
+    packages: tuple[str, ...] = ()
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    tools: Mapping[str, str] = field(default_factory=dict)
+
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_TARGET = re.compile(r"[a-z0-9][a-z0-9_-]*")
+# Words that switch.sh itself takes.
+RESERVED = frozenset({"none", "status", "log", "wait", "help"})
+
+
+def check_values(settings: Settings, where: Mapping[str, str]) -> None:
+    """Refuse what no type can: names, digests and ports that contradict each other.
+
+    Args:
+        settings: One host's data.
+        where: Top-level key → file that gave its value.
+
+    Raises:
+        InventoryError: with file, key, what was found and what is allowed.
+    """
+    file = where.get("targets", settings.name)
+    if not settings.targets:
+        raise InventoryError("targets is empty", where=file, remedy="Bind at least one recipe.")
+    units: dict[str, str] = {}
+    for name, target in settings.targets.items():
+        if not _TARGET.fullmatch(name) or name in RESERVED:
+            raise InventoryError(
+                f"targets.{name} is not a name that switch.sh can take",
+                where=file,
+                allowed="lower-case letters, digits, '-' and '_'; not " + ", ".join(sorted(RESERVED)),
+            )
+        _check_target(name, target, file)
+        for key, value in (("unit", target.unit), ("launcher", target.launcher)):
+            if value is None:
+                continue
+            if value in units:
+                raise InventoryError(
+                    f"targets.{name}.{key} is used twice",
+                    where=file,
+                    found=f"{value!r}, also in targets.{units[value]}",
+                    remedy="Give each target its own.",
+                )
+            units[value] = name
+    check_image("webui.image", settings.webui.image, where.get("webui", file))
+    if settings.webui.unit in units:
+        raise InventoryError(
+            "webui.unit is also the unit of a target", where=file, found=repr(settings.webui.unit)
+        )
+
+
+def _check_target(name: str, target: TargetData, file: str) -> None:
+    if not _UNIT.fullmatch(target.unit):
+        raise InventoryError(
+            f"targets.{name}.unit is not a unit name",
+            where=file,
+            found=repr(target.unit),
+            allowed="letters, digits, '-' and '_', without '.service'",
+        )
+    if target.port is not None and not 1 <= target.port <= 65535:
+        raise InventoryError(
+            f"targets.{name}.port is not a port", where=file, found=str(target.port)
+        )
+    if target.image is not None:
+        check_image(f"targets.{name}.image", target.image, file)
+    for script in (target.launcher, *target.scripts):
+        if script is not None and not script.startswith("/"):
+            raise InventoryError(
+                f"targets.{name}: scripts need a full path", where=file, found=repr(script)
+            )
+
+
+def check_image(key: str, reference: str, file: str) -> None:
+    """Refuse an image reference whose digest is not ``@sha256:`` and 64 hexadecimal digits."""
+    name, _, digest = reference.partition("@")
+    if not name or reference.count("@") > 1 or ("@" in reference and not _DIGEST.fullmatch(digest)):
+        raise InventoryError(
+            f"{key} has a digest that is not a digest" if name else f"{key} names no image",
+            where=file,
+            found=repr(digest or reference)[:80],
+            allowed="REPOSITORY:TAG or REPOSITORY@sha256:<64 hexadecimal digits>",
+            remedy="Write the digest of the image's manifest for this architecture, or a tag.",
+        )
