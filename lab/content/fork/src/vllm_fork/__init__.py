@@ -1,0 +1,3 @@
+"""Marks an environment into which the fork was installed."""
+
+BRANCH = "@BRANCH@"

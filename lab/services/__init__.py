@@ -1,0 +1,58 @@
+"""The servers a Spark talks to, and what they serve, for the lab's own network.
+
+``prepare`` builds all content in the cache; ``start_commands`` says which servers to run.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from lab.services.cache import Report
+from lab.services.git_content import git_repositories
+from lab.services.hub_content import hub_repositories
+from lab.services.python_packages import python_index
+from lab.services.service import (
+    DEBIAN_PACKAGES,
+    GIT_PORT,
+    HUB_PORT,
+    REGISTRY_PORT,
+    WEB_PORT,
+    ContentError,
+    Service,
+)
+
+__all__ = ["DEBIAN_PACKAGES", "ContentError", "Service", "prepare", "start_commands"]
+
+_MAIN = str(Path(__file__).with_name("__main__.py"))
+
+
+def prepare(cache: Path, report: Report) -> None:
+    """Build whatever content is missing from the cache; quick when nothing is.
+
+    Raises ``ContentError`` with a remedy when something cannot be fetched or built.
+    """
+    cache.mkdir(parents=True, exist_ok=True)
+    python_index(cache, report)
+    git_repositories(cache, report)
+    hub_repositories(cache, report)
+
+
+def start_commands(cache: Path, state: Path, address: str) -> list[Service]:
+    """The servers of one lab, in any order; content is prepared first if it is missing."""
+
+    def nothing(message: str) -> None:
+        pass
+
+    def argv(server: str, content: Path, port: int, *more: Path) -> tuple[str, ...]:
+        places = ("--state", str(state), "--address", address, "--port", str(port))
+        return (sys.executable, _MAIN, server, *places, str(content), *map(str, more))
+
+    index = python_index(cache, nothing)
+    git = git_repositories(cache, nothing)
+    hub = hub_repositories(cache, nothing)
+    return [
+        Service("web", argv("web", index, WEB_PORT, cache), WEB_PORT, "/health", "web.log"),
+        Service("git", argv("git", git, GIT_PORT), GIT_PORT, None, "git.log"),
+        Service("hub", argv("hub", hub, HUB_PORT), HUB_PORT, "/health", "hub.log"),
+    ]

@@ -1,0 +1,87 @@
+"""Built things, named by what they are built from, so that a half-built one is never used."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+Report = Callable[[str], None]
+
+
+def fingerprint(inputs: Iterable[str | bytes | Path]) -> str:
+    """Twelve hexadecimal digits that change when any input changes.
+
+    A ``Path`` stands for the content of that file, or of every file below that directory.
+    """
+    digest = hashlib.sha256()
+    for item in inputs:
+        for part in _parts(item):
+            digest.update(len(part).to_bytes(8, "big"))
+            digest.update(part)
+    return digest.hexdigest()[:12]
+
+
+def _parts(item: str | bytes | Path) -> Iterator[bytes]:
+    if isinstance(item, bytes):
+        yield item
+    elif isinstance(item, str):
+        yield item.encode()
+    elif item.is_dir():
+        for path in sorted(item.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                yield str(path.relative_to(item)).encode()
+                yield path.read_bytes()
+    else:
+        yield item.read_bytes()
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on ``path``; a second process waits until the first has finished."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def built(folder: Path, build: Callable[[Path], None], report: Report, what: str) -> Path:
+    """Return ``folder``, calling ``build`` on a temporary folder first if it does not exist.
+
+    The temporary folder is renamed only when ``build`` returns, and removed when it raises;
+    one that an interrupted process left behind is removed by the next build of the same name.
+    """
+    if folder.exists():
+        return folder
+    with locked(folder.parent / (folder.name + ".lock")):
+        if folder.exists():
+            return folder
+        report(f"{what}: building")
+        unfinished = folder.parent / (folder.name + ".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        try:
+            build(unfinished)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        unfinished.rename(folder)
+        report(f"{what}: ready, {size(folder) / 1e6:.0f} MB")
+    return folder
+
+
+def size(folder: Path) -> int:
+    """Bytes of all regular files below ``folder``."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def hard_link_tree(source: Path, target: Path) -> None:
+    """Copy a folder without copying its bytes; both must be on one file system.
+
+    For files that are only ever replaced, never rewritten in place.
+    """
+    shutil.copytree(source, target, copy_function=os.link, dirs_exist_ok=True)

