@@ -1,4 +1,4 @@
-"""Plain values into frozen dataclasses: wrong keys and wrong types become errors a user can act on."""
+"""Plain values into frozen dataclasses; a wrong key or type is an error a user can act on."""
 
 from __future__ import annotations
 
@@ -35,15 +35,25 @@ def build(cls: type[T], values: Any, *, where: str, key: str = "") -> T:
     for name in values:
         if name not in known:
             raise unknown_key(str(name), known, where=where, inside=key)
-    hints = typing.get_type_hints(cls)
+    types_of = hints(cls)
     taken: dict[str, Any] = {}
     for name, field in known.items():
         path = f"{key}.{name}" if key else name
         if name in values:
-            taken[name] = convert(hints[name], values[name], where=where, key=path)
+            taken[name] = convert(types_of[name], values[name], where=where, key=path)
         elif field.default is MISSING and field.default_factory is MISSING:
             raise InventoryError(f"{path} is missing", where=where, remedy=f"Add {path}.")
     return cls(**taken)
+
+
+def hints(cls: type) -> dict[str, Any]:
+    """Field name → type of a dataclass, with postponed annotations evaluated."""
+    if cls not in _hints:
+        _hints[cls] = typing.get_type_hints(cls)
+    return _hints[cls]
+
+
+_hints: dict[type, dict[str, Any]] = {}
 
 
 def unknown_key(name: str, known: Any, *, where: str, inside: str = "") -> InventoryError:

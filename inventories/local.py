@@ -1,0 +1,7 @@
+"""This machine, run on the Spark itself: `pyinfra inventories/local.py deploy.py`."""
+
+import getpass
+
+from lockstep.inventory import checked
+
+local = checked(__file__, [("@local", {"operators": (getpass.getuser(),)})])

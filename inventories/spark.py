@@ -1,0 +1,17 @@
+"""Your Sparks: edit this file, then `pyinfra inventories/spark.py deploy.py`.
+
+One entry per Spark: its address (or a name from ~/.ssh/config), and what is different about it.
+Everything else is in group_data/all.py; what you put here wins.
+"""
+
+from lockstep.inventory import checked
+
+spark = checked(
+    __file__,
+    [
+        # The account is the one of the first boot; it needs sudo. Its host key must be known:
+        # log in once with `ssh`, compare the fingerprint, and accept it.
+        ("spark-1.local", {"ssh_user": "spark", "operators": ("spark",)}),
+        ("spark-2.local", {"ssh_user": "spark", "operators": ("spark",)}),
+    ],
+)

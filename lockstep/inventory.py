@@ -1,0 +1,199 @@
+"""Inventories read as pyinfra reads them, but without contacting a host, and checked whole.
+
+An inventory file ends with ``GROUP = checked(__file__, hosts)``: pyinfra executes that file before
+it connects anywhere, so wrong input never reaches a Spark.
+"""
+
+from __future__ import annotations
+
+import ast
+import runpy
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from lockstep import schema
+from lockstep.bound import BoundTarget, bind
+from lockstep.errors import InventoryError, LockstepError
+from lockstep.recipes import Recipe, load_catalogue
+from lockstep.settings import Settings, check_values
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+# Keys that pyinfra itself reads from host data; ours may not collide with them.
+PYINFRA_PREFIXES = ("_", "ssh_", "local_", "docker_", "chroot_")
+Host = tuple[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """One host, its data and its targets.
+
+    Attributes:
+        name: As pyinfra names it.
+        settings: Its data, checked.
+        targets: Its targets with their recipes.
+    """
+
+    name: str
+    settings: Settings
+    targets: tuple[BoundTarget, ...]
+
+
+def checked(inventory_file: str, hosts: Sequence[Host | str]) -> list[Host]:
+    """``hosts`` unchanged, after every fault in them and in the group data was looked for.
+
+    Ends the process with exit code 2 and one message per fault, before any connection.
+    """
+    path = Path(inventory_file)
+    named = [host if isinstance(host, tuple) else (host, {}) for host in hosts]
+    try:
+        read(path, named)
+    except LockstepError as fault:
+        print(f"{fault}\nNothing was contacted and nothing was changed.", file=sys.stderr)
+        raise SystemExit(2) from None
+    return named
+
+
+def load(path: Path) -> tuple[HostPlan, ...]:
+    """Every host of an inventory file, without contacting one.
+
+    Raises:
+        InventoryError: the file cannot be read, or its data is wrong.
+    """
+    groups = _execute(path)
+    hosts = groups.get(path.stem, groups.get("all"))
+    if isinstance(hosts, tuple):
+        hosts = hosts[0]
+    if not isinstance(hosts, list) or not hosts:
+        raise InventoryError(
+            f"the inventory defines no list of hosts named {path.stem!r}",
+            where=str(path),
+            remedy=f"End it with `{path.stem} = checked(__file__, [(ADDRESS, {{…}}), …])`.",
+        )
+    return read(path, [host if isinstance(host, tuple) else (host, {}) for host in hosts])
+
+
+def read(path: Path, hosts: Sequence[Host]) -> tuple[HostPlan, ...]:
+    """Merge group data into each host as pyinfra does, and check the result."""
+    names = [name for name, _ in hosts]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InventoryError("a host is listed twice", where=str(path), found=", ".join(twice))
+    shared: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    folder = REPOSITORY / "group_data"
+    for file in (folder / "all.py", folder / f"{path.stem}.py"):
+        if file.exists():
+            values = _group_data(file)
+            shared |= values
+            origin |= dict.fromkeys(values, str(file.relative_to(REPOSITORY)))
+    return tuple(
+        plan(name, {**shared, **data}, {**origin, **dict.fromkeys(data, path.name)})
+        for name, data in hosts
+    )
+
+
+_catalogues: dict[tuple[str, ...], dict[str, Recipe]] = {}
+
+
+def plan(name: str, data: Mapping[str, Any], origin: Mapping[str, str] | None = None) -> HostPlan:
+    """One host's merged data, checked.
+
+    Args:
+        name: The host.
+        data: Merged data; pyinfra's own keys are skipped.
+        origin: Key → file that gave it, for errors.
+
+    Raises:
+        InventoryError: as `schema.build`, `check_values` and `bind` say.
+        RecipeError: a recipe of the catalogue is wrong.
+    """
+    origin = origin or {}
+    ours = {key: value for key, value in data.items() if not key.startswith(PYINFRA_PREFIXES)}
+    known = {item.name for item in fields(Settings)} - {"name"}
+    for key in ours:
+        if key not in known:
+            raise schema.unknown_key(key, known, where=origin.get(key, name))
+    values: dict[str, Any] = {}
+    for key, value in ours.items():
+        hint = schema.hints(Settings)[key]
+        values[key] = schema.convert(hint, value, where=origin.get(key, name), key=key)
+    if "targets" not in values:
+        raise InventoryError("targets is missing", where=name, remedy="Bind a recipe to a name.")
+    settings = Settings(name=name, **values)
+    check_values(settings, origin)
+    folders = settings.recipe_folders
+    if folders not in _catalogues:
+        _catalogues[folders] = load_catalogue(*(REPOSITORY / folder for folder in folders))
+    return HostPlan(name, settings, bind(settings, _catalogues[folders], origin))
+
+
+def _group_data(path: Path) -> dict[str, Any]:
+    _refuse_double_keys(path)
+    values = _execute(path)
+    imported = _imported(path)
+    return {
+        key: value
+        for key, value in values.items()
+        if not key.startswith("__") and key not in imported
+    }
+
+
+def _execute(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise InventoryError("the file does not exist", where=str(path))
+    try:
+        return runpy.run_path(str(path))
+    except SyntaxError as fault:
+        raise InventoryError(
+            f"not valid Python: {fault.msg}", where=f"{path.name}:{fault.lineno}"
+        ) from fault
+    except LockstepError:
+        raise
+    except Exception as fault:
+        raise InventoryError(
+            "the file fails when it is read",
+            where=str(path),
+            found=f"{type(fault).__name__}: {fault}",
+        ) from fault
+
+
+def _tree(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    except SyntaxError as fault:
+        raise InventoryError(
+            f"not valid Python: {fault.msg}", where=f"{path.name}:{fault.lineno}"
+        ) from fault
+    except UnicodeDecodeError as fault:
+        raise InventoryError("the file is not UTF-8 text", where=str(path)) from fault
+
+
+def _imported(path: Path) -> set[str]:
+    return {
+        (alias.asname or alias.name).split(".")[0]
+        for node in _tree(path).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def _refuse_double_keys(path: Path) -> None:
+    """Python keeps the last of two equal keys in silence; a target bound twice must not pass."""
+    for node in ast.walk(_tree(path)):
+        if not isinstance(node, ast.Dict):
+            continue
+        seen: set[object] = set()
+        for key in node.keys:
+            if not isinstance(key, ast.Constant):
+                continue
+            if key.value in seen:
+                raise InventoryError(
+                    f"key {key.value!r} stands twice in one mapping",
+                    where=f"{path.name}:{key.lineno}",
+                    remedy="Keep one of them; a target can be bound only once.",
+                )
+            seen.add(key.value)
