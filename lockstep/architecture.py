@@ -105,27 +105,6 @@ class Architecture:
         size = element_bytes(kv_dtype)
         return sum(group.bytes_for(tokens, size, tensor_parallel) for group in self.layers)
 
-    def largest_context(
-        self, room: float, sequences: int = 1, kv_dtype: str = "auto", tensor_parallel: int = 1
-    ) -> int:
-        """Longest context at which ``sequences`` sequences fit into ``room`` bytes; 0: none.
-
-        Limited to `context` where that is known, else to 16 Mi tokens.
-        """
-        low, high = 0, self.context or 2**24
-        while low < high:
-            middle = (low + high + 1) // 2
-            needed = sequences * self.sequence_bytes(middle, kv_dtype, tensor_parallel)
-            low, high = (middle, high) if needed <= room else (low, middle - 1)
-        return low
-
-    def most_sequences(
-        self, room: float, tokens: int, kv_dtype: str = "auto", tensor_parallel: int = 1
-    ) -> int:
-        """How many sequences of ``tokens`` tokens fit into ``room`` bytes."""
-        each = self.sequence_bytes(tokens, kv_dtype, tensor_parallel)
-        return max(0, int(room // each)) if each > 0 else 0
-
 
 def element_bytes(kv_dtype: str) -> float:
     """Bytes per element of a `--kv-cache-dtype` value.

@@ -1,0 +1,269 @@
+"""Does it fit? Arithmetic on published figures; `docs/fit.md` explains each term.
+
+All sizes are GiB per host. The overhead of an engine is a range between two observed cases, so the
+verdict has a middle: "tight" fits with the better case and not with the worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from lockstep.architecture import ArchitectureUnknown, element_bytes
+from lockstep.metadata import stated_architecture, stated_weights
+from lockstep.models import GIB, Hardware, Knowledge, Model
+from lockstep.recipes import Recipe
+from lockstep.serving import Serving, serving
+
+Verdict = Literal["fits", "tight", "does not fit", "unknown"]
+
+# vLLM's own default where a recipe names no share.
+VLLM_DEFAULT_UTILIZATION = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One summand: its name, its GiB per host, and where the figure comes from."""
+
+    name: str
+    gib: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The answer for one recipe on one kind of machine.
+
+    Attributes:
+        verdict: "unknown" where weights or shapes are not published.
+        hosts: Sparks the recipe runs on.
+        budget_gib: What the recipe lets the engine take per host, None where it sets no bound.
+        terms: Weights, draft and overhead (the better case) per host.
+        room_gib: KV cache left per host, (worse, better) case; None where unknown.
+        sequence_gib: KV cache and state of one sequence at `context`, per host.
+        context: The recipe's context, tokens (the model's own where the recipe names none).
+        largest_context: Longest context for one sequence in the worse case, tokens.
+        sequences: Sequences of `context` that fit in the worse case.
+        host_use_gib: Memory in use on the host while it serves, the system included.
+        reasons: Sentences that explain a verdict other than "fits".
+    """
+
+    verdict: Verdict
+    hosts: int
+    context: int | None
+    budget_gib: float | None = None
+    terms: tuple[Term, ...] = ()
+    room_gib: tuple[float, float] | None = None
+    sequence_gib: float | None = None
+    largest_context: int | None = None
+    sequences: int | None = None
+    host_use_gib: float | None = None
+    reasons: tuple[str, ...] = ()
+
+
+def fit(
+    recipe: Recipe,
+    knowledge: Knowledge,
+    *,
+    machine: str = "dgx-spark",
+    asked: Serving | None = None,
+) -> Fit:
+    """Whether a recipe fits its hosts, with the numbers.
+
+    Args:
+        recipe: What to serve.
+        knowledge: Models and machines of the catalogue.
+        machine: A name in ``hardware.yaml``.
+        asked: Settings to judge instead of those of the recipe's own command line.
+
+    Raises:
+        RecipeError: the recipe's command line cannot be built.
+    """
+    draft = recipe.lockstep.draft
+    case = _Case(
+        asked=asked or serving(recipe),
+        engine=recipe.engine,
+        model=_with_metadata(recipe, knowledge.model(recipe.model)),
+        draft=knowledge.model(draft.model) if draft else None,
+        machine=knowledge.hardware[machine],
+    )
+    return case.answer()
+
+
+def bisect(cost: Callable[[int], float], room: float, most: int | None) -> int:
+    """The largest n up to ``most`` (16 Mi where None) whose cost is within ``room``; else 0."""
+    low, high = 0, most or 2**24
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if cost(middle) <= room else (low, middle - 1)
+    return low
+
+
+def _with_metadata(recipe: Recipe, model: Model) -> Model:
+    """Fill what the catalogue does not know from the recipe's own metadata, as it states it."""
+    return replace(
+        model,
+        weights=model.weights or stated_weights(recipe),
+        architecture=model.architecture or stated_architecture(recipe),
+    )
+
+
+@dataclass(frozen=True)
+class _Case:
+    """One recipe's settings on one machine."""
+
+    asked: Serving
+    engine: str | None
+    model: Model
+    draft: Model | None
+    machine: Hardware
+
+    def answer(self) -> Fit:
+        unknown = self.unknowns()
+        start = Fit("unknown", self.asked.hosts, self.context, self.pool(), reasons=unknown)
+        if self.model.weights is None:
+            return start
+        worse, better = self.room(self.overhead("high")), self.room(self.overhead("low"))
+        each = None if unknown_shapes(self) else self.sequence_gib(self.context or 0)
+        shapes = self.model.architecture
+        verdict, reasons = self.verdict(worse, better, each)
+        return replace(
+            start,
+            verdict=verdict,
+            terms=(*self.weights(), self.overhead_term()),
+            room_gib=(worse, better),
+            sequence_gib=each,
+            largest_context=None
+            if each is None
+            else bisect(self.sequence_gib, worse, shapes.context if shapes else None),
+            sequences=max(0, int(worse // each)) if each else None,
+            host_use_gib=self.host_use(each),
+            reasons=(*reasons, *unknown),
+        )
+
+    @property
+    def context(self) -> int | None:
+        shapes = self.model.architecture
+        return self.asked.context or (shapes.context if shapes else None)
+
+    @property
+    def limit(self) -> float:
+        """What may be given away at all: the machine's memory less the system's reserve."""
+        return self.machine.gib("memory_total_gib") - self.machine.gib("reserve_gib")
+
+    def pool(self) -> float | None:
+        """The engine's own bound: vLLM a share of all memory, SGLang of what is free at start."""
+        total, share = self.machine.gib("memory_total_gib"), self.asked.utilization
+        if self.engine == "vllm" and self.asked.kv_gib is None:
+            return (share or VLLM_DEFAULT_UTILIZATION) * total
+        if self.engine == "sglang" and share is not None:
+            return share * (total - self.machine.gib("system_gib"))
+        return None
+
+    def overhead(self, end: str) -> float:
+        kind = "vllm" if self.engine == "vllm" else "sglang"
+        return self.machine.gib(f"{kind}_overhead_{end}_gib")
+
+    def overhead_term(self) -> Term:
+        kind = "vllm" if self.engine == "vllm" else "sglang"
+        figure = getattr(self.machine, f"{kind}_overhead_low_gib")
+        return Term("overhead, at least", float(figure.value), figure.source)
+
+    def weights(self) -> list[Term]:
+        """Weights of the model and of its draft, split over the hosts."""
+        terms = []
+        for name, model in (("weights", self.model), ("draft", self.draft)):
+            if model and model.weights and model.weights_gib:
+                terms.append(Term(name, model.weights_gib / self.asked.hosts, model.weights.source))
+        return terms
+
+    def room(self, overhead: float) -> float:
+        """KV cache per host when the engine's overhead is ``overhead`` (may be negative).
+
+        vLLM counts its overhead inside its share, SGLang beside it.
+        """
+        inside = overhead if self.engine == "vllm" else 0.0
+        pool = self.pool()
+        most = self.limit - overhead
+        if pool is not None:
+            most = min(most, pool - inside)
+        left = most - sum(term.gib for term in self.weights())
+        return left if self.asked.kv_gib is None else min(left, self.asked.kv_gib)
+
+    def sequence_gib(self, tokens: int) -> float:
+        """KV cache and state of one sequence on one host, its draft's included."""
+        total = 0.0
+        for model, limit in ((self.model, None), (self.draft, self.asked.draft_context)):
+            if model and model.architecture:
+                seen = min(tokens, limit or tokens)
+                total += model.architecture.sequence_bytes(
+                    seen, self.asked.kv_dtype, self.asked.tensor_parallel
+                )
+        return total / self.asked.pipeline_parallel / GIB
+
+    def unknowns(self) -> tuple[str, ...]:
+        unknown = []
+        if self.model.weights is None:
+            unknown.append(f"the size of {self.model.id} is not known")
+        if self.model.architecture is None:
+            unknown.append(f"the shapes of {self.model.id}, and so its KV cache, are not known")
+        elif unknown_shapes(self):
+            unknown.append(f"the size of a {self.asked.kv_dtype} KV cache is not known")
+        if self.draft and not self.draft.weights:
+            unknown.append(f"the size of the draft {self.draft.id} is not known")
+        if self.draft and not self.draft.architecture:
+            unknown.append(f"the KV cache of the draft {self.draft.id} is not known, not counted")
+        return tuple(unknown)
+
+    def verdict(
+        self, worse: float, better: float, each: float | None
+    ) -> tuple[Verdict, tuple[str, ...]]:
+        pool = self.pool()
+        if pool is not None and pool > self.limit:
+            return "does not fit", (
+                f"the engine may take {pool:.1f} GiB, and {self.limit:.1f} GiB is the most "
+                "that leaves the system its reserve",
+            )
+        needed = each or 0.0
+        if better <= 0 or better < needed:
+            return "does not fit", (self.shortage(better, needed),)
+        if each is None:
+            return "unknown", ()
+        if worse < needed:
+            return "tight", ("in the worse observed case " + self.shortage(worse, needed),)
+        return "fits", ()
+
+    def shortage(self, room: float, needed: float) -> str:
+        if room <= 0:
+            weights = sum(term.gib for term in self.weights())
+            return (
+                f"{weights:.1f} GiB of weights per Spark leave no room for a KV cache: "
+                f"{-room:.1f} GiB are missing"
+            )
+        return (
+            f"one sequence of {self.context} tokens needs {needed:.1f} GiB of KV cache and "
+            f"{room:.1f} GiB are left"
+        )
+
+    def host_use(self, each: float | None) -> float | None:
+        """The system, the engine's pool, and what stands beside the pool (better case)."""
+        system, pool = self.machine.gib("system_gib"), self.pool()
+        beside = 0.0 if self.engine == "vllm" and pool is not None else self.overhead("low")
+        if pool is None:
+            kept = self.asked.kv_gib or each
+            if kept is None:
+                return None
+            pool = sum(term.gib for term in self.weights()) + kept
+        return system + pool + beside
+
+
+def unknown_shapes(case: _Case) -> bool:
+    """Whether the KV cache of one sequence cannot be computed."""
+    if case.model.architecture is None or case.context is None:
+        return True
+    try:
+        element_bytes(case.asked.kv_dtype)
+    except ArchitectureUnknown:
+        return True
+    return False

@@ -1,0 +1,165 @@
+"""What the catalogue knows about checkpoints and machines; data stands in `catalogue/*.yaml`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from lockstep.architecture import Architecture, from_catalogue
+from lockstep.block import Figure, parse_figure
+from lockstep.errors import CatalogueError, RecipeError
+from lockstep.yamlfile import place, read_mapping, refuse_unknown_keys
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One checkpoint. None means that nobody published it; nothing here is a guess.
+
+    Attributes:
+        id: Hugging Face id.
+        family: Checkpoints of one family are alternatives to each other.
+        weights: Size as stored (decimal GB).
+        architecture: Shapes that decide the KV cache.
+        quantisation: How the weights are stored.
+        vision: Whether a vision tower is in the weights.
+        mtp_head: Whether a multi-token-prediction head is in the weights.
+    """
+
+    id: str
+    family: str | None = None
+    weights: Figure | None = None
+    architecture: Architecture | None = None
+    quantisation: str | None = None
+    vision: bool | None = None
+    mtp_head: bool | None = None
+
+    @property
+    def weights_gib(self) -> float | None:
+        """Size as stored, in GiB."""
+        return float(self.weights.value) * 1e9 / GIB if self.weights else None
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """One kind of machine; every figure keeps its source."""
+
+    compute_capability: str
+    memory_total_gib: Figure
+    system_gib: Figure
+    reserve_gib: Figure
+    vllm_overhead_low_gib: Figure
+    vllm_overhead_high_gib: Figure
+    sglang_overhead_low_gib: Figure
+    sglang_overhead_high_gib: Figure
+    highest_utilization: Figure
+
+    def gib(self, name: str) -> float:
+        """The number of one of the figures."""
+        figure: Figure = getattr(self, name)
+        return float(figure.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """Models by id, and machines by name."""
+
+    models: Mapping[str, Model] = field(default_factory=dict)
+    hardware: Mapping[str, Hardware] = field(default_factory=dict)
+
+    def model(self, identifier: str) -> Model:
+        """What is known of a checkpoint; an empty `Model` where nothing is."""
+        return self.models.get(identifier, Model(identifier))
+
+
+def load_knowledge(catalogue: Path) -> Knowledge:
+    """Read ``models.yaml`` and ``hardware.yaml`` of a catalogue folder.
+
+    Raises:
+        CatalogueError: unreadable, an unknown key, or a figure without source or date.
+    """
+    return Knowledge(
+        _models(catalogue / "models.yaml"),
+        _hardware(catalogue / "hardware.yaml"),
+    )
+
+
+def _models(path: Path) -> dict[str, Model]:
+    document = read_mapping(path, CatalogueError)
+    refuse_unknown_keys(document, ("architectures", "models"), str(path), "it", CatalogueError)
+    shapes = {
+        name: _architecture(raw, path) for name, raw in document.get("architectures", {}).items()
+    }
+    return {
+        name: _model(name, raw, shapes, path) for name, raw in document.get("models", {}).items()
+    }
+
+
+def _architecture(raw: Any, path: Path) -> Architecture:
+    raw = _mapping(raw, path)
+    allowed = ("source", "date", "context", "layers")
+    refuse_unknown_keys(raw, allowed, str(path), "an architecture", CatalogueError)
+    return from_catalogue(raw, str(path), f"{raw.get('source')} ({raw.get('date')})")
+
+
+def _model(name: str, raw: Any, shapes: Mapping[str, Architecture], path: Path) -> Model:
+    raw = _mapping(raw, path)
+    allowed = ("family", "architecture", "quantisation", "vision", "mtp_head", "weights_gb")
+    refuse_unknown_keys(raw, allowed, str(path), name, CatalogueError)
+    shape = raw.get("architecture")
+    if shape is not None and shape not in shapes:
+        raise CatalogueError(
+            f"{name} refers to an architecture that is not there",
+            where=place(str(path), raw, "architecture"),
+            found=repr(shape),
+            allowed=", ".join(shapes),
+        )
+    weights = raw.get("weights_gb")
+    return Model(
+        id=name,
+        family=raw.get("family"),
+        weights=None if weights is None else _figure(weights, path, name, "GB"),
+        architecture=shapes.get(shape) if shape else None,
+        quantisation=raw.get("quantisation"),
+        vision=raw.get("vision"),
+        mtp_head=raw.get("mtp_head"),
+    )
+
+
+def _hardware(path: Path) -> dict[str, Hardware]:
+    machines = {}
+    names = tuple(item.name for item in fields(Hardware))
+    for machine, raw in read_mapping(path, CatalogueError).items():
+        raw = _mapping(raw, path)
+        refuse_unknown_keys(raw, names, str(path), machine, CatalogueError)
+        missing = [name for name in names if name not in raw]
+        if missing:
+            raise CatalogueError(
+                f"{machine} lacks figures", where=str(path), found=", ".join(missing)
+            )
+        figures = {
+            name: _figure(raw[name], path, name, "GiB" if name.endswith("gib") else "share")
+            for name in names[1:]
+        }
+        machines[machine] = Hardware(str(raw["compute_capability"]), **figures)
+    return machines
+
+
+def _figure(raw: Any, path: Path, name: str, unit: str) -> Figure:
+    try:
+        figure = parse_figure(raw, str(path), name, what=name, unit=unit)
+    except RecipeError as fault:
+        raise CatalogueError(fault.what, where=fault.where, found=fault.found) from fault
+    if not math.isfinite(float(figure.value)):
+        raise CatalogueError(f"{name} must be finite", where=str(path))
+    return figure
+
+
+def _mapping(raw: Any, path: Path) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise CatalogueError("an entry must be a mapping", where=str(path), found=repr(raw)[:60])
+    return raw
