@@ -1,0 +1,1 @@
+"""Stand-in Sparks on one machine: real systemd, sshd and Docker, no GPU."""

@@ -1,0 +1,197 @@
+"""The ``lockstep lab`` commands."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from lab import connection, control
+from lab.errors import LabError
+from lab.progress import WIDTH, Steps
+from lab.state import Lab, find_host, hosts, open_lab
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    return Console(highlight=False, width=min(console.width, WIDTH))
+
+
+def _fail(error: LabError) -> NoReturn:
+    click.secho(f"error: {error.message}", fg="red", err=True)
+    if error.remedy:
+        click.echo(error.remedy, err=True)
+    sys.exit(error.exit_code)
+
+
+def _of_a_lab(command: Callable[..., None]) -> Callable[..., None]:
+    """Give ``command`` the option ``--name`` as a ``Lab``; a ``LabError`` ends it with 2."""
+
+    @click.option("--name", help="Which lab, when several run side by side.  [default: lab]")
+    @functools.wraps(command)
+    def wrapped(name: str | None, **arguments: Any) -> None:
+        try:
+            command(open_lab(name), **arguments)
+        except LabError as error:
+            _fail(error)
+
+    return wrapped
+
+
+@click.group()
+def lab() -> None:
+    """Stand-in Sparks on this machine: real systemd, sshd and Docker, no GPU."""
+
+
+@lab.command()
+@click.option("--hosts", "count", default=2, show_default=True, help="How many Sparks, 1 to 16.")
+@click.option("--no-services", is_flag=True, help="Only the hosts, without the servers.")
+@_of_a_lab
+def up(lab: Lab, count: int, no_services: bool) -> None:
+    """Bring the lab up, building what is missing; heals a lab that crashed."""
+    from lab.up import up as bring_up
+
+    console = _console()
+    steps = Steps(console)
+    with steps.shown():
+        description = bring_up(lab, count, steps, services=not no_services)
+    names = ", ".join(f"{host.name} {host.address}" for host in description.hosts)
+    console.print(f"lab {lab.name!r} is up: {names}")
+
+
+@lab.command()
+@click.option("--delete", is_flag=True, help="Delete the hosts' disks and the lab's key as well.")
+@_of_a_lab
+def down(lab: Lab, delete: bool) -> None:
+    """Shut the hosts down and end every process of the lab; disks stay."""
+    import shutil
+
+    from lab.up import down as take_down
+
+    console = _console()
+    steps = Steps(console)
+    with steps.shown(), steps.step("down") as report:
+        was_up = take_down(lab, report)
+        if delete:
+            report("deleting disks")
+            shutil.rmtree(lab.state, ignore_errors=True)
+    console.print(f"lab {lab.name!r} " + ("is down" if was_up else "was not up"))
+
+
+@lab.command()
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@_of_a_lab
+def status(lab: Lab, as_json: bool) -> None:
+    """Show hosts and servers; exits with 1 when one of them is down."""
+    found = control.ask(lab, "status")
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        _print_status(found)
+    well = all(host["power"] == "on" for host in found["hosts"])
+    sys.exit(0 if well and all(service["running"] for service in found["services"]) else 1)
+
+
+def _print_status(found: dict[str, Any]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("host", "address", "power", "network", "available"):
+        table.add_column(heading)
+    for host in found["hosts"]:
+        network = "cut" if host["cut"] else f"{host['delay_ms']:g} ms added"
+        memory = f"{host['available_gib']} GiB"
+        table.add_row(host["name"], host["address"], host["power"], network, memory)
+    console = _console()
+    console.print(table)
+    running = [f"{s['name']}:{s['port']}" for s in found["services"] if s["running"]]
+    stopped = [f"{s['name']}:{s['port']}" for s in found["services"] if not s["running"]]
+    console.print(f"servers running: {', '.join(running) or 'none'}")
+    if stopped:
+        console.print(f"servers down: {', '.join(stopped)} (logs: {found['state']}/log)")
+
+
+@lab.command(context_settings={"ignore_unknown_options": True})
+@click.argument("host")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@_of_a_lab
+def ssh(lab: Lab, host: str, command: tuple[str, ...]) -> None:
+    """Log in to HOST, or run a COMMAND on it (after --)."""
+    description = connection.load(lab.name)
+    argv = connection.ssh_command(description, host, command)
+    connection.enter(description)
+    sys.stdout.flush()
+    os.execvp(argv[0], argv)
+
+
+@lab.command()
+@click.argument("host")
+@click.option("--off", "what", flag_value="off", help="Only cut the power.")
+@click.option("--on", "what", flag_value="on", help="Only give power again.")
+@_of_a_lab
+def cycle(lab: Lab, host: str, what: str | None) -> None:
+    """Cut the power of HOST, with no shutdown, and give it again."""
+    _long(lab, host, "cycle", off=what != "on", on=what != "off")
+
+
+@lab.command()
+@click.argument("host")
+@_of_a_lab
+def wipe(lab: Lab, host: str) -> None:
+    """Make HOST a fresh one: empty disk, new host keys."""
+    _long(lab, host, "wipe")
+
+
+@lab.command()
+@click.argument("host")
+@click.argument("milliseconds", type=click.FloatRange(0, 10_000))
+@_of_a_lab
+def delay(lab: Lab, host: str, milliseconds: float) -> None:
+    """Add MILLISECONDS of round trip to HOST's cable ('all': to each); 0 takes it away."""
+    names = [entry["name"] for entry in control.ask(lab, "status")["hosts"]]
+    chosen = names if host == "all" else [host]
+    control.ask(lab, "delay", hosts=chosen, milliseconds=milliseconds)
+
+
+@lab.command()
+@click.argument("host")
+@_of_a_lab
+def cut(lab: Lab, host: str) -> None:
+    """Let HOST's cable drop everything, silently, until it is mended."""
+    control.ask(lab, "cut", host=host, cut=True)
+
+
+@lab.command()
+@click.argument("host")
+@_of_a_lab
+def mend(lab: Lab, host: str) -> None:
+    """Undo a cut."""
+    control.ask(lab, "cut", host=host, cut=False)
+
+
+@lab.command()
+@click.argument("host")
+@click.option("--available", type=click.FloatRange(0, 121), help="GiB when nothing is held.")
+@_of_a_lab
+def memory(lab: Lab, host: str, available: float | None) -> None:
+    """Show, or set, the unified memory that HOST has available."""
+    shown = control.ask(lab, "memory", host=host, available=available)
+    click.echo(f"{host}: {shown:.1f} GiB available")
+
+
+def _long(lab: Lab, host: str, action: str, **details: Any) -> None:
+    known = hosts(len(control.ask(lab, "status")["hosts"]))
+    find_host(known, host)
+    steps = Steps(_console())
+    with steps.shown(), steps.step(host) as report:
+        report(action)
+        control.ask(lab, action, host=host, **details)
+
+
+if __name__ == "__main__":
+    lab()

@@ -1,0 +1,136 @@
+"""A Spark's unified memory, as a stand-in host shows it in /proc/meminfo.
+
+An engine in the lab holds a few hundred megabytes; the model it stands for would hold a
+hundred gigabytes. So the figure is kept by the supervisor in a file that each host sees as its
+/proc/meminfo, and whoever plays a memory holder says so in ``/run/unified-memory`` (in the host
+and in each of its containers): a file of any name whose first word is the number of GiB, and
+whose second, if any, the seconds for which they stay taken after the holder died. The holder
+keeps a flock on its file while it lives; a file that nobody locks is removed, like the memory
+of a process that ended. A power cut empties the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from pathlib import Path
+
+#: MemTotal of a DGX Spark in kB: 121.7 GiB of its 128 GB.
+TOTAL = 127_600_000
+#: What is available on an idle Spark, in GiB.
+IDLE = 118.0
+#: The swap file of DGX OS, in kB.
+SWAP = 16_777_212
+_GIB = 1024 * 1024
+
+
+def meminfo(available: float) -> str:
+    """The text of /proc/meminfo with ``available`` GiB of MemAvailable, always equally long."""
+    free = max(0, min(TOTAL, round(available * _GIB)))
+    cached = min(3 * _GIB, free)
+    used = TOTAL - free
+    fields = {
+        "MemTotal": TOTAL,
+        "MemFree": free - cached,
+        "MemAvailable": free,
+        "Buffers": 180_000,
+        "Cached": cached,
+        "SwapCached": 0,
+        "Active": used // 2,
+        "Inactive": used // 4,
+        "Unevictable": 28_000,
+        "Mlocked": 28_000,
+        "SwapTotal": SWAP,
+        "SwapFree": SWAP,
+        "Dirty": 220,
+        "Writeback": 0,
+        "AnonPages": used // 2,
+        "Mapped": 420_000,
+        "Shmem": 24_000,
+        "KReclaimable": 310_000,
+        "Slab": 620_000,
+        "SReclaimable": 310_000,
+        "SUnreclaim": 310_000,
+        "KernelStack": 11_000,
+        "PageTables": 21_000,
+        "CommitLimit": SWAP + TOTAL // 2,
+        "Committed_AS": used,
+        "VmallocTotal": 133_143_592_960,
+        "VmallocUsed": 90_000,
+        "HugePages_Total": 0,
+        "HugePages_Free": 0,
+        "Hugepagesize": 2_048,
+    }
+    lines = []
+    for name, value in fields.items():
+        unit = "" if name.startswith("HugePages_") else " kB"
+        lines.append(f"{name + ':':<16}{value:>12}{unit}\n")
+    return "".join(lines)
+
+
+class Ledger:
+    """Keeps one host's meminfo file in step with what is held."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "meminfo"
+        self._held = folder / "held"
+        self._released: dict[str, float] = {}
+        self._shown: float | None = None
+        self.idle = IDLE
+
+    def reset(self) -> None:
+        """As after power-up: nothing is held."""
+        self._held.mkdir(parents=True, exist_ok=True)
+        self._held.chmod(0o1777)
+        for entry in self._held.iterdir():
+            entry.unlink()
+        self._released.clear()
+        self._shown = None
+        self.update()
+
+    @property
+    def available(self) -> float:
+        """GiB that the host shows as MemAvailable."""
+        return self._shown if self._shown is not None else self.idle
+
+    def update(self) -> None:
+        """Write the file anew if what is held has changed."""
+        with os.scandir(self._held) as entries:
+            held = sum(self._taken(Path(entry.path)) for entry in entries)
+        available = max(0.0, self.idle - held)
+        if available == self._shown:
+            return
+        text = meminfo(available).encode()
+        # The guest has this very inode mounted: it is overwritten in place, never replaced.
+        handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.pwrite(handle, text, 0)
+        finally:
+            os.close(handle)
+        self._shown = available
+
+    def _taken(self, path: Path) -> float:
+        """GiB that the holder behind ``path`` has; removes the file of one that has ended."""
+        with contextlib.suppress(OSError, ValueError), path.open() as file:
+            size, linger = parse_holding(file.read())
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._released.pop(path.name, None)
+                return size
+            if not size:
+                return 0.0
+            since = self._released.setdefault(path.name, time.monotonic())
+            if time.monotonic() - since < linger:
+                return size
+            path.unlink()
+            self._released.pop(path.name)
+        return 0.0
+
+
+def parse_holding(text: str) -> tuple[float, float]:
+    """GiB and seconds of lingering in a holder's file; zero for what is not (yet) written."""
+    words = [*text.split()[:2], "0", "0"]
+    return float(words[0]), float(words[1])

@@ -1,0 +1,236 @@
+"""The one process that owns a lab: hosts, cables and servers; ``up`` starts it, ``down`` ends it.
+
+Run as ``python -m lab.supervisor NAME COUNT BASE [--no-services]``. It answers one JSON line per connection on
+the lab's control socket; every answer has ``ok``, and ``result`` or ``error`` and ``remedy``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from lab import cgroup, disk, heal, network
+from lab.errors import LabError
+from lab.links import Link
+from lab.machine import Machine
+from lab.servers import Server
+from lab.state import CONTROL_ADDRESS, Host, Lab, find_host, hosts, open_lab
+
+#: Seconds between two looks at what memory is held on the hosts.
+MEMORY_PERIOD = 0.2
+Request = dict[str, Any]
+
+
+class Supervisor:
+    """Everything a running lab has, and what can be asked of it."""
+
+    def __init__(self, lab: Lab, count: int, base: Path, services: bool) -> None:
+        self._lab = lab
+        self._base = base
+        self._services = services
+        self._hosts = hosts(count)
+        self._machines = {host: Machine(lab, host, base, self._hosts) for host in self._hosts}
+        self._links = {host: Link(lab, host) for host in self._hosts}
+        self._servers: list[Server] = []
+        self._over = asyncio.Event()
+        self._trouble: LabError | None = None
+
+    async def run(self) -> None:
+        """Bring everything up, serve requests until ``down``, leave nothing behind."""
+        network.make_bridge(self._lab)
+        network.enter(self._lab.namespace)
+        control = await asyncio.start_unix_server(self._serve, self._lab.control_socket)
+        os.chmod(self._lab.control_socket, 0o600)
+        background = [
+            asyncio.create_task(self._watch_memory()),
+            asyncio.create_task(asyncio.to_thread(disk.empty_trash, self._lab)),
+        ]
+        try:
+            await self._start()
+            await self._over.wait()
+        except LabError as error:
+            self._trouble = error
+            await self._over.wait()
+        finally:
+            control.close()
+            background[0].cancel()
+            await self._stop()
+
+    def end(self) -> None:
+        """Make ``run`` finish."""
+        self._over.set()
+
+    async def _start(self) -> None:
+        if self._services:
+            self._servers = _servers(self._lab)
+        for server in self._servers:
+            server.start()
+        for host in self._hosts:
+            await self._power_on(host)
+
+    async def _stop(self) -> None:
+        await asyncio.gather(*(machine.power_off() for machine in self._machines.values()))
+        await asyncio.gather(*(link.remove() for link in self._links.values()))
+        await asyncio.gather(*(server.stop() for server in self._servers))
+
+    async def _power_on(self, host: Host) -> None:
+        await self._machines[host].power_on()
+        disk.write_known_hosts(self._lab, self._hosts)
+        await self._links[host].apply()
+
+    async def _watch_memory(self) -> None:
+        while True:
+            for machine in self._machines.values():
+                if machine.power != "off":
+                    machine.memory.update()
+            await asyncio.sleep(MEMORY_PERIOD)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            request = json.loads(await reader.readline())
+            answer = {"ok": True, "result": await self._answer(request)}
+        except LabError as error:
+            answer = {"ok": False, "error": error.message, "remedy": error.remedy}
+        except Exception as error:
+            answer = {"ok": False, "error": f"supervisor: {error!r}", "remedy": ""}
+        with contextlib.suppress(ConnectionError):
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await writer.drain()
+        writer.close()
+
+    async def _answer(self, request: Request) -> Any:
+        actions: dict[str, Callable[[Request], Awaitable[Any]]] = {
+            "status": self._status,
+            "ready": self._ready,
+            "cycle": self._cycle,
+            "wipe": self._wipe,
+            "delay": self._delay,
+            "cut": self._cut,
+            "memory": self._memory,
+            "down": self._down,
+        }
+        return await actions[request["action"]](request)
+
+    async def _status(self, _: Request) -> Any:
+        if self._trouble is not None:
+            raise self._trouble
+        return {
+            "name": self._lab.name,
+            "state": str(self._lab.state),
+            "base": str(self._base),
+            "supervisor": os.getpid(),
+            "hosts": [self._host_status(host) for host in self._hosts],
+            "services": [
+                {
+                    "name": server.service.name,
+                    "port": server.service.port,
+                    "running": server.running,
+                    "starts": server.starts,
+                }
+                for server in self._servers
+            ],
+        }
+
+    def _host_status(self, host: Host) -> dict[str, Any]:
+        machine, link = self._machines[host], self._links[host]
+        return {
+            "name": host.name,
+            "address": host.address,
+            "power": machine.power,
+            "boots": machine.boots,
+            "delay_ms": link.delay,
+            "cut": link.cut,
+            "available_gib": round(machine.memory.available, 1),
+        }
+
+    async def _ready(self, request: Request) -> None:
+        """Wait for one named host, or for one named service."""
+        if self._trouble is not None:
+            raise self._trouble
+        if "service" in request:
+            named = [
+                server for server in self._servers if server.service.name == request["service"]
+            ]
+            await named[0].ready()
+        else:
+            await self._machines[find_host(self._hosts, request["host"])].ready()
+
+    async def _cycle(self, request: Request) -> None:
+        host = find_host(self._hosts, request["host"])
+        if request["off"]:
+            await self._machines[host].power_cut()
+        if request["on"]:
+            await self._power_on(host)
+            await self._machines[host].ready()
+
+    async def _wipe(self, request: Request) -> None:
+        host = find_host(self._hosts, request["host"])
+        await self._machines[host].power_cut()
+        self._machines[host].wipe()
+        await self._power_on(host)
+        await self._machines[host].ready()
+        await asyncio.to_thread(disk.empty_trash, self._lab)
+
+    async def _delay(self, request: Request) -> None:
+        for name in request["hosts"]:
+            host = find_host(self._hosts, name)
+            self._links[host].delay = request["milliseconds"]
+            if self._machines[host].power != "off":
+                await self._links[host].apply()
+
+    async def _cut(self, request: Request) -> None:
+        host = find_host(self._hosts, request["host"])
+        self._links[host].cut = request["cut"]
+        if self._machines[host].power != "off":
+            await self._links[host].apply()
+
+    async def _memory(self, request: Request) -> float:
+        machine = self._machines[find_host(self._hosts, request["host"])]
+        if request["available"] is not None:
+            machine.memory.idle = request["available"]
+            if machine.power != "off":
+                machine.memory.update()
+        return machine.memory.available
+
+    async def _down(self, _: Request) -> None:
+        self.end()
+
+
+def _servers(lab: Lab) -> list[Server]:
+    from lab.services import start_commands
+
+    return [Server(lab, each) for each in start_commands(lab.cache, lab.state, CONTROL_ADDRESS)]
+
+
+async def _main(supervisor: Supervisor) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, supervisor.end)
+    await supervisor.run()
+
+
+def main(name: str, count: str, base: str, *options: str) -> None:
+    """Own the lab until it is taken down; its lock is held for as long as this process lives."""
+    lab = open_lab(name)
+    handle = os.open(lab.supervisor_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.ftruncate(handle, 0)
+    os.write(handle, json.dumps({"state": str(lab.state), "process": os.getpid()}).encode())
+    (cgroup.make(lab, "supervisor") / "cgroup.procs").write_text(str(os.getpid()))
+    try:
+        services = "--no-services" not in options
+        asyncio.run(_main(Supervisor(lab, int(count), Path(base), services)))
+    finally:
+        heal.clean(lab, keep_own_group=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

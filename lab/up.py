@@ -1,0 +1,202 @@
+"""Brings a lab up and takes it down."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from lab import connection, control, debian, heal, root
+from lab.errors import LabError
+from lab.progress import Report, Steps
+from lab.run import run
+from lab.state import Host, Lab, hosts
+
+#: Free space that a lab needs: root 0.8, wheels 1, images 1, and per host an engine environment
+#: of 3 and its weights and packages of 1 (GiB, measured on the development machine, 2026-11).
+LEAST_FREE = 15 * 2**30
+_SUPERVISOR_LIMIT = 20.0
+_DOWN_LIMIT = 60.0
+_CHECKOUT = Path(__file__).parent.parent
+
+
+def require_root() -> None:
+    """``LabError`` unless this process may make namespaces, mounts and control groups."""
+    if os.geteuid() != 0:
+        raise LabError(
+            "the lab needs root: it makes network namespaces, mounts and control groups",
+            "Run the command with sudo.",
+        )
+
+
+def up(lab: Lab, count: int, steps: Steps, services: bool = True) -> connection.Description:
+    """Bring ``lab`` up with ``count`` hosts, healing what a crash left; quick when it is up.
+
+    Raises ``LabError`` when the machine lacks something, or when the lab runs with another
+    number of hosts.
+    """
+    require_root()
+    known = hosts(count)
+    with _only_one(lab):
+        if heal.supervisor_alive(lab):
+            _require_equal(lab, known)
+        else:
+            _start(lab, known, steps, services)
+        _await_ready(lab, steps)
+        description = connection.describe(lab, known)
+        connection.save(lab, description)
+    return description
+
+
+def down(lab: Lab, report: Report) -> bool:
+    """Shut the hosts down and remove every trace but the disks; False if nothing was there.
+
+    Raises ``LabError`` when the supervisor does not end within a minute.
+    """
+    require_root()
+    with _only_one(lab):
+        alive = heal.supervisor_alive(lab)
+        was_up = alive or lab.description.exists()
+        lab.description.unlink(missing_ok=True)
+        if alive:
+            report("shutting the hosts down")
+            control.ask(lab, "down")
+            _await_end(lab)
+        report("cleaning up")
+        heal.clean(lab)
+    shutil.rmtree(lab.runtime, ignore_errors=True)
+    return was_up
+
+
+@contextlib.contextmanager
+def _only_one(lab: Lab) -> Iterator[None]:
+    """Let no second ``up`` or ``down`` of this lab run at the same time."""
+    lab.runtime.mkdir(parents=True, exist_ok=True)
+    with (lab.runtime / "up.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LabError(
+                f"another up or down of lab {lab.name!r} is under way",
+                "Wait for it to end, or choose another lab with --name.",
+            ) from None
+        yield
+
+
+def _require_equal(lab: Lab, known: tuple[Host, ...]) -> None:
+    running = len(control.ask(lab, "status")["hosts"])
+    if running != len(known):
+        raise LabError(
+            f"lab {lab.name!r} is up with {running} hosts, {len(known)} were asked for",
+            f"Take it down first (lockstep lab down --name {lab.name}), or use another name.",
+        )
+
+
+def _start(lab: Lab, known: tuple[Host, ...], steps: Steps, services: bool) -> None:
+    missing = debian.missing_packages()
+    if missing:
+        with steps.step("packages") as report:
+            debian.install(missing, report)
+    _require_space(lab)
+    heal.clean(lab)
+    base = _prepare(lab, steps, services)
+    _make_key(lab)
+    _launch(lab, known, base, services)
+
+
+def _prepare(lab: Lab, steps: Steps, services: bool) -> Path:
+    """Build root and content at the same time: each waits mostly for the network."""
+
+    def build_root() -> Path:
+        with steps.step("root") as report:
+            return root.prepare(lab.cache, report)
+
+    def build_content() -> None:
+        from lab.services import ContentError, prepare
+
+        with steps.step("content") as report:
+            try:
+                prepare(lab.cache, report)
+            except ContentError as error:
+                raise LabError(f"the lab's content cannot be prepared: {error}") from error
+
+    with ThreadPoolExecutor() as pool:
+        base = pool.submit(build_root)
+        if services:
+            pool.submit(build_content).result()
+        return base.result()
+
+
+def _require_space(lab: Lab) -> None:
+    for folder in {lab.state, lab.cache}:
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+        if free < LEAST_FREE:
+            raise LabError(
+                f"{folder}: {free / 2**30:.1f} GiB free, {LEAST_FREE / 2**30:.0f} are needed",
+                "Free some, or point LOCKSTEP_LAB_STATE and LOCKSTEP_LAB_CACHE elsewhere.",
+            )
+
+
+def _make_key(lab: Lab) -> None:
+    """A key pair of the lab's own, kept over ``down`` because the hosts' disks know it."""
+    lab.log.mkdir(parents=True, exist_ok=True)
+    lab.key.parent.mkdir(mode=0o700, exist_ok=True)
+    if not lab.key.exists():
+        comment = f"lockstep-lab-{lab.name}"
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(lab.key)])
+
+
+def _launch(lab: Lab, known: tuple[Host, ...], base: Path, services: bool) -> None:
+    """Start the supervisor as a process of its own and wait until it answers."""
+    log = lab.log / "supervisor.log"
+    argv = [sys.executable, "-m", "lab.supervisor", lab.name, str(len(known)), str(base)]
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            argv if services else [*argv, "--no-services"],
+            cwd=_CHECKOUT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    give_up = time.monotonic() + _SUPERVISOR_LIMIT
+    while not lab.control_socket.exists():
+        if process.poll() is not None or time.monotonic() > give_up:
+            said = "\n".join(log.read_text(errors="replace").splitlines()[-5:])
+            raise LabError(f"the lab's supervisor did not start:\n{said}", f"Whole log: {log}")
+        time.sleep(0.05)
+
+
+def _await_ready(lab: Lab, steps: Steps) -> None:
+    """Wait until every server answers and every host lets its user in."""
+    status = control.ask(lab, "status")
+    with ThreadPoolExecutor(max_workers=32) as pool:
+
+        def wait(kind: str, name: str) -> None:
+            with steps.step(name) as report:
+                report("starting")
+                control.ask(lab, "ready", **{kind: name})
+
+        waits = [pool.submit(wait, "service", entry["name"]) for entry in status["services"]]
+        waits += [pool.submit(wait, "host", entry["name"]) for entry in status["hosts"]]
+        for each in waits:
+            each.result()
+
+
+def _await_end(lab: Lab) -> None:
+    give_up = time.monotonic() + _DOWN_LIMIT
+    while heal.supervisor_alive(lab):
+        if time.monotonic() > give_up:
+            raise LabError(
+                f"the supervisor of lab {lab.name!r} does not end within {_DOWN_LIMIT:.0f} s",
+                f"See {lab.log / 'supervisor.log'}.",
+            )
+        time.sleep(0.05)
