@@ -18,6 +18,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 _TUNSETIFF = 0x400454CA
 _IFF_TAP = 0x0002
@@ -96,7 +97,8 @@ def carry(port: socket.socket, tap: int, delay: float) -> None:
         now = time.monotonic()
         dues = [due for due in (inward.next_due, outward.next_due) if due is not None]
         wait = max(0.0, min(dues) - now) if dues else None
-        readable, _, _ = select.select([port, tap], [], [], wait)
+        sources: list[Any] = [port, tap]
+        readable, _, _ = select.select(sources, [], [], wait)
         now = time.monotonic()
         if port in readable:
             _take(lambda: port.recv(_LONGEST_FRAME), outward, now)

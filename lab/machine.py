@@ -227,14 +227,16 @@ def nspawn_command(lab: Lab, host: Host) -> list[str]:
     """The whole command line that boots ``host`` in its own time namespace."""
     folder = lab.host_folder(host)
     kept = disk.SEEN_AS
-    since = f"-{time.clock_gettime(time.CLOCK_BOOTTIME):.0f}"
+    # Rounded down: no clock of the guest may start before zero.
+    since_boot = int(time.clock_gettime(time.CLOCK_BOOTTIME))
+    awake = int(time.clock_gettime(time.CLOCK_MONOTONIC))
     # Sources of mounts below /proc are looked up inside the guest: hence the folder first.
     binds = [f"{folder / 'kept'}:{kept}", f"{folder / 'kept/held'}:/run/unified-memory"]
     binds += [f"{folder / name}:{inside}" for name, inside in disk.OUTSIDE.items()]
     binds += [f"{kept}/meminfo:/proc/meminfo"]
     binds += [f"{kept}/sys/{name}:/proc/sys/{name}" for name in _SYSCTLS]
     return [
-        *("unshare", "--time", f"--monotonic={since}", f"--boottime={since}"),
+        *("unshare", "--time", f"--monotonic=-{awake}", f"--boottime=-{since_boot}"),
         "systemd-nspawn",
         f"--directory={folder / 'root'}",
         f"--machine={lab.name}-{host.name}",

@@ -1,7 +1,8 @@
 """The one process that owns a lab: hosts, cables and servers; ``up`` starts it, ``down`` ends it.
 
-Run as ``python -m lab.supervisor NAME COUNT BASE [--no-services]``. It answers one JSON line per connection on
-the lab's control socket; every answer has ``ok``, and ``result`` or ``error`` and ``remedy``.
+Run as ``python -m lab.supervisor NAME COUNT BASE [--no-services]``. It answers one JSON line
+per connection on the lab's control socket; every answer has ``ok``, and ``result`` or ``error``
+and ``remedy``.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Supervisor:
         network.make_bridge(self._lab)
         network.enter(self._lab.namespace)
         control = await asyncio.start_unix_server(self._serve, self._lab.control_socket)
-        os.chmod(self._lab.control_socket, 0o600)
+        self._lab.control_socket.chmod(0o600)
         background = [
             asyncio.create_task(self._watch_memory()),
             asyncio.create_task(asyncio.to_thread(disk.empty_trash, self._lab)),
