@@ -16,13 +16,11 @@ from lab.services.service import (
     DEBIAN_PACKAGES,
     GIT_PORT,
     HUB_PORT,
-    REGISTRY_PORT,
     WEB_PORT,
-    ContentError,
     Service,
 )
 
-__all__ = ["DEBIAN_PACKAGES", "ContentError", "Service", "prepare", "start_commands"]
+__all__ = ["DEBIAN_PACKAGES", "Service", "prepare", "start_commands"]
 
 _MAIN = str(Path(__file__).with_name("__main__.py"))
 
@@ -30,7 +28,7 @@ _MAIN = str(Path(__file__).with_name("__main__.py"))
 def prepare(cache: Path, report: Report) -> None:
     """Build whatever content is missing from the cache; quick when nothing is.
 
-    Raises ``ContentError`` with a remedy when something cannot be fetched or built.
+    Raises ``LabError`` with a remedy when something cannot be fetched or built.
     """
     cache.mkdir(parents=True, exist_ok=True)
     python_index(cache, report)

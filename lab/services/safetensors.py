@@ -22,7 +22,10 @@ class Tensor:
 
 
 def write_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
-    """The file that holds the tensors in the given order; ``ValueError`` when bytes and shape disagree."""
+    """The file that holds the tensors in the given order.
+
+    ``ValueError`` names the tensor whose bytes and shape disagree.
+    """
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for name, tensor in tensors.items():

@@ -14,10 +14,6 @@ REGISTRY_PORT = 5000
 HUB_PORT = 8090
 
 
-class ContentError(Exception):
-    """Content of the lab cannot be prepared; the text names the remedy."""
-
-
 @dataclass(frozen=True)
 class Service:
     """One server to run inside the lab's network namespace.
