@@ -119,13 +119,10 @@ def _prepare(lab: Lab, steps: Steps, services: bool) -> Path:
             return root.prepare(lab.cache, report)
 
     def build_content() -> None:
-        from lab.services import ContentError, prepare
+        from lab.services import prepare
 
         with steps.step("content") as report:
-            try:
-                prepare(lab.cache, report)
-            except ContentError as error:
-                raise LabError(f"the lab's content cannot be prepared: {error}") from error
+            prepare(lab.cache, report)
 
     with ThreadPoolExecutor() as pool:
         base = pool.submit(build_root)
