@@ -117,6 +117,8 @@ class VenvEngine:
         flashinfer_version: Specifier for the triple ("" is the newest that agrees).
         precompiled: Whether the fork takes vLLM's compiled wheel (VLLM_USE_PRECOMPILED).
         build_environment: More variables for the fork's build.
+        disk_gib: What the environment takes on disk, GiB: torch with CUDA, vLLM and FlashInfer's
+            kernels. An allowance of ours until it is measured on a Spark (2026-11-21).
     """
 
     git: str | None = "https://github.com/juliendenize/vllm.git"
@@ -133,6 +135,7 @@ class VenvEngine:
     flashinfer_version: str = ""
     precompiled: bool = True
     build_environment: Mapping[str, str] = field(default_factory=dict)
+    disk_gib: float = 15.0
 
 
 @dataclass(frozen=True)
@@ -234,7 +237,8 @@ def check_values(settings: Settings, where: Mapping[str, str]) -> None:
             raise InventoryError(
                 f"targets.{name} is not a name that switch.sh can take",
                 where=file,
-                allowed="lower-case letters, digits, '-' and '_'; not " + ", ".join(sorted(RESERVED)),
+                allowed="lower-case letters, digits, '-' and '_'; not "
+                + ", ".join(sorted(RESERVED)),
             )
         _check_target(name, target, file)
         for key, value in (("unit", target.unit), ("launcher", target.launcher)):

@@ -1,0 +1,77 @@
+"""The last lines of a run: what is running where, or which host failed at what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+WIDTH = 80
+
+
+@dataclass
+class HostOutcome:
+    """What became of one host in a run.
+
+    Attributes:
+        name: The host.
+        failed_at: The operation at which it failed, "" while it has not.
+        reason: That operation's own message.
+        snapshot: What was read back from the host at the end: {"rows": [(what, state), …],
+            "ssh": how to log in}.
+    """
+
+    name: str
+    failed_at: str = ""
+    reason: str = ""
+    snapshot: dict[str, Any] = field(default_factory=dict)
+
+
+def render(outcomes: Sequence[HostOutcome], *, width: int = WIDTH) -> str:
+    """The closing text, at most ``width`` columns wide; "" where there is nothing to say."""
+    parts = []
+    shown = [outcome for outcome in outcomes if outcome.snapshot]
+    if shown:
+        parts += [_table(outcome, width) for outcome in shown]
+        parts.append(_next(shown))
+    failed = [outcome for outcome in outcomes if outcome.failed_at]
+    if failed:
+        good = [outcome.name for outcome in outcomes if not outcome.failed_at and outcome.snapshot]
+        parts.append(_failures(failed, good, width))
+    return "\n".join(parts)
+
+
+def _text(renderable: object, width: int) -> str:
+    console = Console(width=width, no_color=True, highlight=False)
+    with console.capture() as captured:
+        console.print(renderable)
+    return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").splitlines())
+
+
+def _table(outcome: HostOutcome, width: int) -> str:
+    grid = Table(title=outcome.name, title_justify="left", width=width, box=None, padding=(0, 1))
+    grid.show_header = False
+    grid.add_column(no_wrap=True, overflow="ellipsis", max_width=24)
+    grid.add_column(overflow="fold")
+    for what, state in outcome.snapshot["rows"]:
+        grid.add_row(what, state)
+    return "\n" + _text(grid, width)
+
+
+def _next(shown: Sequence[HostOutcome]) -> str:
+    first = shown[0]
+    return f"\nNext: {first.snapshot['ssh']} /data/scripts/llm/switch.sh status" if shown else ""
+
+
+def _failures(failed: Sequence[HostOutcome], good: Sequence[str], width: int) -> str:
+    lines = [""]
+    for outcome in failed:
+        lines.append(f"FAILED  {outcome.name}: {outcome.failed_at}")
+        lines += [f"        {line}" for line in outcome.reason.splitlines()[:6]]
+    if good:
+        lines.append("Done on: " + ", ".join(good))
+    lines.append("Run the same command again: it goes on where this run ended.")
+    return "\n".join(line[:width] for line in lines)

@@ -1,0 +1,163 @@
+#!/usr/bin/python3
+"""Build the venv engine, one stage a call; each can be cut off at any moment and called again.
+
+usage: engine_build.py pytorch|vllm|flashinfer|check|activate [SPEC.json]
+
+SPEC.json (default /etc/lockstep/engine.json) names exact requirements and the folder of this
+generation. Nothing uses that folder before `activate` moves the link `current` to it, and
+`activate` demands a check that passed.
+
+exit codes: 0 done, 1 failed, 2 wrong use
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstep.onhost import common
+else:
+    import common
+
+SPEC = Path("/etc/lockstep/engine.json")
+STAGES = ("pytorch", "vllm", "flashinfer", "check", "activate")
+
+
+class Build:
+    """One generation of the engine's environment."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self.spec = spec
+        self.home = Path(spec["home"])
+        self.python = self.home / "venv/bin/python"
+        self.environment = {
+            **os.environ,
+            **spec["proxy"],
+            "UV_PYTHON_DOWNLOADS": "never",
+            "UV_CACHE_DIR": str(self.home.parent / "uv-cache"),
+            "UV_NO_PROGRESS": "1",
+            "UV_HTTP_TIMEOUT": "120",
+        }
+
+    def run(self, *argv: str, **environment: str) -> None:
+        """Run one command, its output going straight to ours."""
+        common.say("+ " + " ".join(argv[:12]) + (" …" if len(argv) > 12 else ""))
+        try:
+            done = subprocess.run(argv, env={**self.environment, **environment}, check=False)
+        except OSError as error:
+            raise common.Problem(f"{argv[0]}: {error.strerror}") from error
+        if done.returncode != 0:
+            raise common.Problem(f"{Path(argv[0]).name} {argv[1]} ended with {done.returncode}")
+
+    def install(self, *requirements: str, **environment: str) -> None:
+        """`uv pip install` into this generation; PyTorch's exact build is always named again."""
+        indexes: list[str] = []
+        if self.spec["index"]:
+            indexes += ["--default-index", self.spec["index"]]
+        for extra in ("torch_index", "flashinfer_index"):
+            if self.spec[extra]:
+                indexes += ["--index", self.spec[extra]]
+        wanted = dict.fromkeys((*requirements, *self.spec["torch"]))
+        self.run(
+            *(self.spec["uv"], "pip", "install", "--python", str(self.python)),
+            *("--index-strategy", "unsafe-best-match", *self._insecure(), *indexes, *wanted),
+            **environment,
+        )
+
+    def _insecure(self) -> list[str]:
+        """A site's own index may speak plain HTTP; uv wants to be told."""
+        hosts = []
+        for key in ("index", "torch_index", "flashinfer_index"):
+            url = self.spec[key] or ""
+            if url.startswith("http://"):
+                hosts += ["--allow-insecure-host", url.split("/")[2]]
+        return hosts
+
+    def pytorch(self) -> None:
+        """The venv, and PyTorch's CUDA build from its own index."""
+        if not self.python.exists():
+            self.run(
+                *(self.spec["uv"], "venv", "--clear", "--python", self.spec["python"]),
+                str(self.home / "venv"),
+            )
+        self.install()
+
+    def vllm(self) -> None:
+        """The fork at its commit, editable, or a released vLLM; then what must be newer."""
+        source = self.spec["vllm"]
+        if "git" in source:
+            self._checkout(source)
+            self.install("--editable", str(self.home / "source"), **source["environment"])
+        else:
+            self.install(source["requirement"])
+        if self.spec["after"]:
+            self.install(*self.spec["after"])
+
+    def _checkout(self, source: dict[str, Any]) -> None:
+        folder = str(self.home / "source")
+        if not (self.home / "source/.git").exists():
+            self.run("git", "init", "--quiet", folder)
+        git = ("git", "-C", folder)
+        have = subprocess.run(
+            [*git, "cat-file", "-e", f"{source['commit']}^{{commit}}"],
+            capture_output=True,
+            check=False,
+        )
+        if have.returncode != 0:
+            # The whole history: the fork's build looks for the commit it left upstream at.
+            self.run(*git, "fetch", "--tags", source["git"], source["branch"])
+            self.run(*git, "fetch", source["git"], source["commit"])
+        self.run(*git, "checkout", "--force", "--quiet", "--detach", source["commit"])
+
+    def flashinfer(self) -> None:
+        """FlashInfer's three packages, in versions that agree."""
+        if self.spec["flashinfer"]:
+            self.install("--no-deps", *self.spec["flashinfer"])
+
+    def check(self) -> None:
+        """Ask the engine itself; the answer is kept beside the environment."""
+        program = Path(__file__).with_name("engine_check.py")
+        self.run(str(self.python), str(program), str(self.home / "check.json"), **self._asked())
+
+    def _asked(self) -> dict[str, str]:
+        keys = ("id", "engine_cuda", "recipes")
+        return {"LOCKSTEP_ENGINE": json.dumps({key: self.spec[key] for key in keys})}
+
+    def activate(self) -> None:
+        """Point `current` at this generation, in one step."""
+        try:
+            record = json.loads((self.home / "check.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            record = {}
+        if record.get("faults") != []:
+            raise common.Problem("this generation has not passed its check: run `check` first")
+        current = Path(self.spec["current"])
+        temporary = current.with_name(f".current-{os.getpid()}")
+        temporary.symlink_to(self.home.name)
+        temporary.replace(current)
+        common.say(f"{current} -> {self.home.name}")
+
+
+def main(argv: list[str]) -> int:
+    """Command line; see the module's docstring."""
+    if not argv or argv[0] not in STAGES or len(argv) > 2:
+        print((__doc__ or "").strip(), file=sys.stderr)
+        return common.EXIT_USAGE
+    path = Path(argv[1]) if len(argv) == 2 else SPEC
+    try:
+        spec = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise common.Problem(f"{path}: {error}", common.EXIT_USAGE) from error
+    build = Build(spec)
+    build.home.mkdir(parents=True, exist_ok=True)
+    getattr(build, argv[0])()
+    return common.EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("engine_build", lambda: main(sys.argv[1:])))

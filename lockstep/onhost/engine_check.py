@@ -1,0 +1,124 @@
+"""Ask an installed vLLM, without a GPU, whether it is what was wanted and knows every flag.
+
+usage: PYTHON-OF-THE-VENV engine_check.py RECORD.json
+
+The question stands in LOCKSTEP_ENGINE: {"id", "engine_cuda", "recipes": [{"name", "argv",
+"environment"}]}. Writes {"asked", "version", "torch", "cuda", "flashinfer", "faults"} to RECORD.json;
+exit code 1 with one line per fault when there is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+TRIPLE = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
+
+
+def version(name: str) -> str | None:
+    """Installed version of a distribution, None where it is not installed."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def cuda_fault(expected: str | None, found: str | None, torch: str) -> str | None:
+    """What is wrong with PyTorch's build, or None."""
+    if expected is None:
+        return None
+    if found is None:
+        return (
+            f"torch {torch} is a CPU build, expected CUDA {expected}: it came from the wrong index "
+            "(PyPI's torch 2.10 for aarch64 has no CUDA); set sources.torch_index"
+        )
+    if not found.startswith(expected):
+        return f"torch {torch} is built for CUDA {found}, expected {expected}"
+    return None
+
+
+def triple_fault(found: dict[str, str | None]) -> str | None:
+    """What is wrong with the FlashInfer packages, or None."""
+    present = {name: text.split("+")[0] for name, text in found.items() if text}
+    if not present:
+        return None
+    if len(present) < len(TRIPLE) or len(set(present.values())) > 1:
+        shown = ", ".join(f"{name} {found[name] or 'missing'}" for name in TRIPLE)
+        return f"the FlashInfer packages do not agree: {shown}"
+    return None
+
+
+def recipe_fault(recipe: dict[str, Any], engine: str) -> str | None:
+    """Why the engine's own parser or environment registry refuses a recipe, or None."""
+    from vllm import envs
+    from vllm.entrypoints.openai.cli_args import make_arg_parser, validate_parsed_serve_args
+
+    try:
+        from vllm.utils.argparse_utils import FlexibleArgumentParser
+    except ImportError:
+        from vllm.utils import FlexibleArgumentParser  # type: ignore[no-redef]
+    name = recipe["name"]
+    for variable in recipe["environment"]:
+        if variable.startswith("VLLM_") and variable not in envs.environment_variables:
+            return f"recipe {name}: vLLM {engine} does not know the variable {variable}"
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            parser = make_arg_parser(FlexibleArgumentParser(prog="vllm serve"))
+            parsed = parser.parse_args(recipe["argv"][2:])
+            validate_parsed_serve_args(parsed)
+    except SystemExit:
+        last = [line for line in said.getvalue().splitlines() if line.strip()]
+        return f"recipe {name}: vLLM {engine} refuses it: {last[-1] if last else 'no reason given'}"
+    except Exception as error:
+        return f"recipe {name}: vLLM {engine} refuses it: {error}"
+    return None
+
+
+def examine(asked: dict[str, Any]) -> dict[str, Any]:
+    """Everything the record holds."""
+    import torch
+
+    engine = version("vllm")
+    triple = {name: version(name) for name in TRIPLE}
+    faults = [
+        cuda_fault(asked["engine_cuda"], torch.version.cuda, torch.__version__),
+        triple_fault(triple),
+    ]
+    if engine is None:
+        faults.append("vllm is not installed")
+    else:
+        faults += [recipe_fault(recipe, engine) for recipe in asked["recipes"]]
+    return {
+        "version": engine,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "flashinfer": triple,
+        "faults": [fault for fault in faults if fault],
+    }
+
+
+def main(argv: list[str]) -> int:
+    """Command line; see the module's docstring."""
+    text = os.environ["LOCKSTEP_ENGINE"]
+    record = examine(json.loads(text))
+    record["asked"] = hashlib.sha256(text.encode()).hexdigest()
+    path = Path(argv[0])
+    temporary = path.with_suffix(".partial")
+    temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(path)
+    for fault in record["faults"]:
+        print(f"engine check: {fault}", file=sys.stderr)
+    print(f"engine check: vllm {record['version']}, torch {record['torch']}")
+    return 1 if record["faults"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,277 @@
+"""Preflight: what a host must be before the first change on any host. Pure judgement of a probe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from lockstep.engine_id import engine_id
+from lockstep.findings import Finding, table
+from lockstep.images import pull_reference
+from lockstep.inventory import HostPlan
+from lockstep.pins import Pins
+from lockstep.settings import Sources
+from lockstep.wanted import mirrored
+
+__all__ = ["findings", "questions", "table"]
+
+GIB = 1024**3
+
+# What an image takes on disk for each compressed byte that is pulled: an allowance of ours until it
+# is measured on a Spark (2026-11-21).
+UNPACKED = 3
+
+
+def models_of(plan: HostPlan) -> list[str]:
+    """Hub ids that the host's targets need: models, drafts, borrowed files."""
+    names: dict[str, None] = {}
+    for target in plan.targets:
+        for recipe in target.recipes:
+            names[recipe.model] = None
+            if recipe.lockstep.draft:
+                names[recipe.lockstep.draft.model] = None
+            names.update(dict.fromkeys(borrow.model for borrow in recipe.lockstep.borrow))
+    return list(names)
+
+
+def images_of(plan: HostPlan) -> list[str]:
+    """Image references, as asked for, that the host needs."""
+    names = dict.fromkeys(target.image for target in plan.targets if target.image)
+    if plan.settings.webui.enabled:
+        names[plan.settings.webui.image] = None
+    return list(names)
+
+
+def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
+    """What to ask the host's preflight probe."""
+    settings = plan.settings
+    ports = [target.port for target in plan.targets]
+    if settings.webui.enabled:
+        ports.append(settings.webui.port)
+    return {
+        "paths": [settings.paths.models, settings.paths.engines],
+        "cache": settings.paths.hub_cache,
+        "reach": addresses(plan),
+        "ports": ports,
+        "models": models_of(plan),
+        "engine": f"{settings.paths.engines}/{engine_id(settings, pins)}",
+        "images": [
+            pull_reference(name, settings.sources, pins.images[name]) for name in images_of(plan)
+        ],
+    }
+
+
+def addresses(plan: HostPlan) -> list[str]:
+    """URLs whose hosts must answer; with a proxy, the proxy is what must answer."""
+    settings = plan.settings
+    sources: Sources = settings.sources
+    if settings.proxy.https or settings.proxy.http:
+        return [url for url in (settings.proxy.http, settings.proxy.https) if url]
+    found = [sources.hub, sources.python_index, sources.torch_index]
+    engine = settings.engine
+    if engine.flashinfer:
+        found.append(sources.flashinfer_index)
+    found += [mirrored(url, sources) for url in (engine.git, engine.transformers_git) if url]
+    for name in images_of(plan):
+        registry = pull_reference(name, sources, None).partition("/")[0]
+        registry = "registry-1.docker.io" if registry == "docker.io" else registry
+        plain = registry in sources.plain_registries
+        found.append(f"{'http' if plain else 'https'}://{registry}/")
+    return list(dict.fromkeys(url for url in found if url))
+
+
+def findings(
+    plan: HostPlan, pins: Pins, facts: dict[str, Any], *, now: float | None = None
+) -> list[Finding]:
+    """Everything about one host that speaks against a deploy.
+
+    Args:
+        plan: The host.
+        pins: What will be fetched, with sizes in bytes.
+        facts: What the probe answered.
+        now: This machine's clock, seconds since 1970; None reads it.
+    """
+    host = plan.name
+    found = [
+        *_hardware(plan, facts),
+        *_docker(plan, facts["docker"]),
+        *_ports(plan, facts),
+        *_disks(plan, pins, facts),
+    ]
+    for url, fault in facts["reach"].items():
+        if fault:
+            found.append(
+                Finding(
+                    "unreachable",
+                    "error",
+                    host,
+                    f"cannot reach {url}: {fault}",
+                    "Check name resolution and proxy, or set a mirror in `sources`.",
+                )
+            )
+    skew = abs(facts["time"] - (time.time() if now is None else now))
+    if skew > plan.settings.expected.clock_skew_s:
+        found.append(
+            Finding(
+                "clock",
+                "error",
+                host,
+                f"its clock differs by {skew:.0f} s from this one",
+                "Run `timedatectl set-ntp true` there: TLS and package signatures need it.",
+            )
+        )
+    return found
+
+
+def _hardware(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
+    expected, host = plan.settings.expected, plan.name
+    if facts["architecture"] != expected.architecture:
+        yield Finding(
+            "architecture",
+            "error",
+            host,
+            f"it is {facts['architecture']}, expected {expected.architecture}",
+            "Is this a Spark? `expected.architecture` says what is demanded.",
+        )
+    release = facts["dgx"].get("DGX_SWBUILD_VERSION", "")
+    if not facts["dgx"]:
+        yield Finding(
+            "dgx-os",
+            "error",
+            host,
+            "/etc/dgx-release is missing: not DGX OS",
+            "Install DGX OS, or name another host.",
+        )
+    elif expected.dgx_os and not _matches(release, expected.dgx_os):
+        yield Finding(
+            "dgx-os",
+            "error",
+            host,
+            f"DGX OS {release or 'unknown'}, expected {expected.dgx_os}",
+            "Update it from the DGX Dashboard.",
+        )
+    cuda = facts["cuda"]
+    if cuda["release"] != expected.cuda_toolkit or not cuda["ptxas"]:
+        shown = cuda["release"] or "no toolkit"
+        shown += "" if cuda["ptxas"] else ", ptxas does not run"
+        yield Finding(
+            "cuda",
+            "error",
+            host,
+            f"/usr/local/cuda is {shown}, expected {expected.cuda_toolkit} with ptxas",
+            "Install the CUDA toolkit of DGX OS (apt install cuda-toolkit-13-0).",
+        )
+    gpu = facts["gpu"]
+    if "fault" in gpu:
+        yield Finding(
+            "driver",
+            "error",
+            host,
+            f"the driver does not answer: {gpu['fault']}",
+            "Reboot; if it stays, reinstall the driver that DGX OS ships.",
+        )
+    elif gpu["compute_cap"] != expected.compute_capability:
+        yield Finding(
+            "gpu",
+            "error",
+            host,
+            f"GPU {gpu['name']} has compute capability {gpu['compute_cap']}, expected "
+            f"{expected.compute_capability}",
+            "Kernels here are built for 12.1a: this is not a GB10.",
+        )
+    memory = facts["memory"]["MemTotal"] / GIB
+    if memory < expected.memory_gib:
+        yield Finding(
+            "memory",
+            "error",
+            host,
+            f"{memory:.1f} GiB of unified memory, expected {expected.memory_gib:g} GiB",
+            "Is something else holding memory at boot (hugepages, a second GPU)?",
+        )
+
+
+def _matches(version: str, wanted: str) -> bool:
+    try:
+        return Version(version) in SpecifierSet(wanted)
+    except InvalidVersion:
+        return False
+
+
+def _docker(plan: HostPlan, docker: dict[str, Any]) -> Iterator[Finding]:
+    host = plan.name
+    if "fault" in docker:
+        yield Finding(
+            "docker",
+            "error",
+            host,
+            f"Docker does not answer: {docker['fault']}",
+            "Run `systemctl status docker` there.",
+        )
+    elif "nvidia" not in docker["runtimes"] and not docker["cdi"]:
+        yield Finding(
+            "docker-gpu",
+            "error",
+            host,
+            "Docker has neither the nvidia runtime nor a CDI device",
+            "Run `nvidia-ctk runtime configure --runtime=docker` and restart Docker.",
+        )
+
+
+def _ports(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
+    owners = {target.port: target.name for target in plan.targets}
+    if plan.settings.webui.enabled:
+        owners[plan.settings.webui.port] = "webui"
+    ours = [target.unit for target in plan.targets] + [f"{plan.settings.webui.unit}.service"]
+    for text, listener in facts["listeners"].items():
+        port = int(text)
+        # A container's process lives in Docker's cgroup, not in its unit's; once this host has
+        # been deployed to, such a port is taken by an engine of ours.
+        in_docker = facts["units_held"] and "docker" in listener["unit"]
+        if in_docker or any(listener["unit"].endswith(unit) for unit in ours):
+            continue
+        yield Finding(
+            "port-taken",
+            "error",
+            plan.name,
+            f"port {port} of {owners.get(port, 'this stack')} is taken by "
+            f"{listener['process']} ({listener['unit'] or 'no unit'})",
+            f"Stop that process, or set another port in targets or webui.",
+        )
+
+
+def _disks(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Finding]:
+    """Bytes still to come, by device, against what is free there."""
+    settings, disks = plan.settings, facts["disks"]
+    need: dict[Any, float] = {}
+    names: dict[Any, str] = {}
+
+    def add(path: str, size: float) -> None:
+        device = disks[path]["device"]
+        need[device] = need.get(device, 0) + size
+        names.setdefault(device, path)
+
+    for model in models_of(plan):
+        add(settings.paths.models, max(0, pins.models[model].size - facts["models"][model]))
+    held = facts["docker"].get("images", [])
+    docker_root = facts["docker"].get("root") or "/var/lib"
+    for name in images_of(plan):
+        if pull_reference(name, settings.sources, pins.images[name]) not in held:
+            add(docker_root, UNPACKED * pins.images[name].size)
+    if not facts["engine_built"]:
+        add(settings.paths.engines, settings.engine.disk_gib * GIB)
+    for device, size in need.items():
+        free = next(disk["free"] for disk in disks.values() if disk["device"] == device)
+        wanted = size + settings.expected.free_disk_gib * GIB
+        if size and free < wanted:
+            yield Finding(
+                "disk-short",
+                "error",
+                plan.name,
+                f"{names[device]}: {size / GIB:.1f} GiB to fetch, {free / GIB:.1f} GiB "
+                f"free, {settings.expected.free_disk_gib:g} GiB must stay free",
+                "Free space (docker image prune, old models), or bind fewer targets.",
+            )

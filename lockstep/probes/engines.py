@@ -1,0 +1,83 @@
+"""The venv engine's environment. Argument: {"home", "current", "images": {name: digest}}.
+
+Answers: installed distributions of the generation under `home`, commit of its source, origin of
+what came from git, the record of its check, where `current` points, and each image's record.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+RECORDS = "/var/lib/lockstep/images"
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8") as text:
+            return json.load(text)
+    except (OSError, ValueError):
+        return None
+
+
+def site_packages(venv):
+    lib = os.path.join(venv, "lib")
+    for python in sorted(os.listdir(lib)) if os.path.isdir(lib) else []:
+        folder = os.path.join(lib, python, "site-packages")
+        if os.path.isdir(folder):
+            return python.removeprefix("python"), folder
+    return None, None
+
+
+def environment(venv):
+    python, folder = site_packages(venv)
+    found, origins = {}, {}
+    for entry in os.listdir(folder) if folder else []:
+        if not entry.endswith(".dist-info"):
+            continue
+        # An install that was cut off leaves a metadata folder without RECORD.
+        if not os.path.exists(os.path.join(folder, entry, "RECORD")):
+            continue
+        name, _, version = entry[: -len(".dist-info")].partition("-")
+        name = name.lower().replace("_", "-").replace(".", "-")
+        found[name] = version
+        origin = read(os.path.join(folder, entry, "direct_url.json"))
+        if origin:
+            vcs = origin.get("vcs_info") or {}
+            folder_info = origin.get("dir_info") or {}
+            origins[name] = {
+                "url": origin.get("url"),
+                "commit": vcs.get("commit_id"),
+                "editable": bool(folder_info.get("editable")),
+            }
+    return {"python": python, "distributions": found, "origins": origins}
+
+
+def git(source, *argv):
+    done = subprocess.run(
+        ["git", "-c", f"safe.directory={source}", "-C", source, *argv],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def main(asked):
+    home = asked["home"]
+    source = os.path.join(home, "source")
+    current = asked["current"]
+    return {
+        "environment": environment(os.path.join(home, "venv")),
+        "commit": git(source, "rev-parse", "HEAD") if os.path.isdir(source) else None,
+        "check": read(os.path.join(home, "check.json")),
+        "current": os.readlink(current) if os.path.islink(current) else None,
+        "images": {
+            name: read(os.path.join(RECORDS, digest.replace(":", "-") + ".json"))
+            for name, digest in asked.get("images", {}).items()
+        },
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))

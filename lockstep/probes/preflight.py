@@ -1,0 +1,158 @@
+"""What preflight must know of a host. Argument: {"paths", "reach", "ports", "models",
+"images", "engine", "cache"}."""
+
+import json
+import os
+import platform
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+
+
+def run(*argv):
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        return 127, "", str(fault)
+    return done.returncode, done.stdout.strip(), done.stderr.strip()
+
+
+def release():
+    """KEY="value" lines of /etc/dgx-release; {} where there is none."""
+    try:
+        with open("/etc/dgx-release", encoding="utf-8") as lines:
+            pairs = [line.strip().partition("=") for line in lines if "=" in line]
+    except OSError:
+        return {}
+    return {key: value.strip('"') for key, _, value in pairs}
+
+
+def cuda():
+    """Release of the toolkit ("13.0") and whether ptxas runs."""
+    code, text, _ = run("/usr/local/cuda/bin/nvcc", "--version")
+    found = re.search(r"release (\d+\.\d+)", text)
+    ptxas, _, _ = run("/usr/local/cuda/bin/ptxas", "--version")
+    return {"release": found[1] if code == 0 and found else None, "ptxas": ptxas == 0}
+
+
+def gpu():
+    fields = "name,driver_version,compute_cap"
+    code, text, fault = run("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader")
+    if code != 0 or not text:
+        return {"fault": (fault or text or f"nvidia-smi ended with {code}")[:200]}
+    return dict(zip(fields.split(","), (part.strip() for part in text.splitlines()[0].split(","))))
+
+
+def docker(images):
+    code, text, fault = run("docker", "info", "--format", "{{json .}}")
+    if code != 0:
+        return {"fault": (fault or text)[:200]}
+    info = json.loads(text)
+    cdi = [d for d in ("/etc/cdi", "/var/run/cdi") if os.path.isdir(d) and os.listdir(d)]
+    held = [ref for ref in images if run("docker", "image", "inspect", ref)[0] == 0]
+    return {
+        "version": info.get("ServerVersion"),
+        "runtimes": sorted(info.get("Runtimes") or {}),
+        "cdi": bool(cdi),
+        "images": held,
+        "root": info.get("DockerRootDir"),
+    }
+
+
+def existing(path):
+    while not os.path.exists(path):
+        path = os.path.dirname(path) or "/"
+    return path
+
+
+def disk(path):
+    at = existing(path)
+    stat = os.statvfs(at)
+    return {"device": os.stat(at).st_dev, "free": stat.f_bavail * stat.f_frsize}
+
+
+def memory():
+    with open("/proc/meminfo", encoding="utf-8") as lines:
+        pairs = dict(line.split(":", 1) for line in lines)
+    return {key: int(pairs[key].split()[0]) * 1024 for key in ("MemTotal", "MemAvailable")}
+
+
+def listeners(ports):
+    """Port → who listens on it: {"process", "unit"}; only for the ports asked about."""
+    inodes = {}
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table, encoding="utf-8") as lines:
+                rows = [line.split() for line in list(lines)[1:]]
+        except OSError:
+            continue
+        for row in rows:
+            port = int(row[1].rsplit(":", 1)[1], 16)
+            if row[3] == "0A" and port in ports:
+                inodes[row[9]] = port
+    if not inodes:
+        return {}
+    found = {str(port): {"process": "unknown", "unit": ""} for port in inodes.values()}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                link = os.readlink(f"/proc/{pid}/fd/{fd}")
+                if link.startswith("socket:[") and link[8:-1] in inodes:
+                    with open(f"/proc/{pid}/comm", encoding="utf-8") as text:
+                        process = text.read().strip()
+                    with open(f"/proc/{pid}/cgroup", encoding="utf-8") as text:
+                        cgroup = text.read().strip().splitlines()[-1]
+                    place = cgroup.rsplit(":", 1)[-1]
+                    found[str(inodes[link[8:-1]])] = {"process": process, "unit": place}
+        except OSError:
+            continue
+    return found
+
+
+def reach(url):
+    """None when a TCP connection to the URL's host can be made, else what failed."""
+    parts = urllib.parse.urlsplit(url)
+    port = parts.port or {"https": 443, "git": 9418}.get(parts.scheme, 80)
+    try:
+        with socket.create_connection((parts.hostname, port), timeout=8):
+            return None
+    except OSError as fault:
+        return str(fault)
+
+
+def present(cache, models):
+    """Bytes on disk per hub repository, unfinished files included."""
+    sizes = {}
+    for model in models:
+        folder = os.path.join(cache, "hub", "models--" + model.replace("/", "--"), "blobs")
+        try:
+            sizes[model] = sum(entry.stat().st_size for entry in os.scandir(folder))
+        except OSError:
+            sizes[model] = 0
+    return sizes
+
+
+def main(asked):
+    engine = docker(asked["images"])
+    return {
+        "architecture": platform.machine(),
+        "dgx": release(),
+        "cuda": cuda(),
+        "gpu": gpu(),
+        "docker": engine,
+        "memory": memory(),
+        "disks": {path: disk(path) for path in [*asked["paths"], engine.get("root") or "/var/lib"]},
+        "listeners": listeners(set(asked["ports"])),
+        "reach": {url: reach(url) for url in asked["reach"]},
+        "models": present(asked["cache"], asked["models"]),
+        "engine_built": os.path.exists(os.path.join(asked["engine"], "check.json")),
+        "units_held": os.path.exists("/etc/lockstep/targets.json"),
+        "time": time.time(),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))

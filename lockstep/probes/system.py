@@ -1,0 +1,72 @@
+"""Packages, accounts, kernel settings and the tools venv. Argument: what is asked for, by kind."""
+
+import grp
+import json
+import os
+import pwd
+import subprocess
+import sys
+
+
+def packages(names):
+    done = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status} ${Version}\n", *names],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    rows = (line.split() for line in done.stdout.splitlines())
+    return {row[0]: row[2] for row in rows if len(row) == 3 and row[1] == "installed"}
+
+
+def account(name):
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        return None
+    groups = [group.gr_name for group in grp.getgrall() if name in group.gr_mem]
+    groups.append(grp.getgrgid(entry.pw_gid).gr_name)
+    return {"uid": entry.pw_uid, "home": entry.pw_dir, "groups": sorted(set(groups))}
+
+
+def group(name):
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        return None
+
+
+def sysctl(key):
+    try:
+        with open("/proc/sys/" + key.replace(".", "/"), encoding="utf-8") as text:
+            return " ".join(text.read().split())
+    except OSError:
+        return None
+
+
+def distributions(venv):
+    """Name → version of what is installed in a venv, read from its metadata folders."""
+    found = {}
+    lib = os.path.join(venv, "lib")
+    for python in os.listdir(lib) if os.path.isdir(lib) else []:
+        folder = os.path.join(lib, python, "site-packages")
+        for entry in os.listdir(folder) if os.path.isdir(folder) else []:
+            if entry.endswith(".dist-info"):
+                name, _, version = entry[: -len(".dist-info")].partition("-")
+                found[name.lower().replace("_", "-").replace(".", "-")] = version
+    return found
+
+
+def main(asked):
+    return {
+        "packages": packages(asked.get("packages", [])),
+        "accounts": {name: account(name) for name in asked.get("accounts", [])},
+        "groups": {name: group(name) for name in asked.get("groups", [])},
+        "sysctls": {key: sysctl(key) for key in asked.get("sysctls", [])},
+        "tools": distributions(asked["tools"]) if asked.get("tools") else {},
+        "links": {path: os.path.realpath(path) for path in asked.get("links", [])},
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))

@@ -1,0 +1,58 @@
+"""State of systemd units. Argument: {"units": ["vllm.service", …]}.
+
+`generation` is what the running process was started with (LOCKSTEP_GENERATION of its environment),
+so that a restart that is due is seen from the unit itself, whoever changed its files and when.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+PROPERTIES = (
+    "Id,LoadState,ActiveState,SubState,Result,UnitFileState,NeedDaemonReload,MainPID,"
+    "ActiveEnterTimestamp,Job"
+)
+
+
+def generation(pid):
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as text:
+            pairs = (item.partition(b"=") for item in text.read().split(b"\0"))
+            return {key: value for key, _, value in pairs}.get(b"LOCKSTEP_GENERATION", b"").decode()
+    except OSError:
+        return ""
+
+
+def links(units):
+    """Boot links of each unit, wherever they were made."""
+    found = {}
+    for root, folders, files in os.walk("/etc/systemd/system"):
+        if not root.endswith((".wants", ".requires", ".upholds")):
+            continue
+        for name in (*files, *folders):
+            if name in units:
+                found.setdefault(name, []).append(os.path.join(root, name))
+    return found
+
+
+def main(asked):
+    names = asked["units"]
+    done = subprocess.run(
+        ["systemctl", "show", "-p", PROPERTIES, *names], capture_output=True, text=True, check=False
+    )
+    states = {}
+    for block in done.stdout.strip().split("\n\n"):
+        state = dict(line.partition("=")[::2] for line in block.splitlines())
+        if state.get("Id"):
+            pid = state.get("MainPID", "0")
+            state["generation"] = generation(pid) if pid != "0" else ""
+            states[state["Id"]] = state
+    boot = links(set(names))
+    for name, state in states.items():
+        state["links"] = sorted(boot.get(name, []))
+    return states
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))

@@ -1,0 +1,66 @@
+"""Commands of our own: probes, programs on the host, long jobs with progress, refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyinfra import logger
+from pyinfra.api import FunctionCommand, QuoteString, StringCommand
+
+from lockstep import probes
+from tasks import report
+
+PROGRAMS = "/usr/local/lib/lockstep"
+PYTHON = "/usr/bin/python3"
+
+
+def words(argv: Sequence[str], **arguments: Any) -> StringCommand:
+    """An argument list as one command, every word quoted."""
+    return StringCommand(*(QuoteString(word) for word in argv), **arguments)
+
+
+def probe(name: str, asked: object) -> StringCommand:
+    """The probe ``lockstep/probes/NAME.py``, sent whole: it needs nothing on the host."""
+    return words([PYTHON, "-c", probes.source(name), json.dumps(asked)])
+
+
+def write(document: object) -> StringCommand:
+    """The program that writes files; their text goes through standard input, never through argv."""
+    return words([PYTHON, "-c", probes.source("write_files")], _stdin=[json.dumps(document)])
+
+
+class Streamed(StringCommand):
+    """A command whose output is shown as it comes, so that a long step is seen to be alive."""
+
+    def execute(self, state: Any, host: Any, connector_arguments: Any) -> Any:
+        """Run it on the host, printing every line."""
+        connector_arguments.update(self.connector_arguments)
+        return host.run_shell_command(
+            self, print_output=True, print_input=state.print_input, **connector_arguments
+        )
+
+
+def job(name: str, argv: Sequence[str], *options: str) -> Streamed:
+    """Long work as a transient unit that outlives this connection and never runs twice at once.
+
+    Args:
+        name: Name of the job; the log is /var/log/lockstep/jobs/NAME.log.
+        argv: What it runs.
+        options: Options of `job.py run` ("--uid", "lockstep").
+    """
+    start = [PYTHON, f"{PROGRAMS}/job.py", "run", name, *options, "--", *argv]
+    return Streamed(*(QuoteString(word) for word in start))
+
+
+def refuse(message: str) -> Iterator[FunctionCommand]:
+    """Fail the operation on this host with one message; other hosts go on."""
+    yield FunctionCommand(_fail, (message,), {})
+
+
+def _fail(state: Any, host: Any, message: str) -> bool:
+    for line in message.splitlines():
+        logger.error(f"{host.print_prefix}{line}")
+    report.reason(host.name, message)
+    return False

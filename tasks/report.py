@@ -1,0 +1,54 @@
+"""What the last lines of a run say: which host failed at what, else what runs where."""
+
+from __future__ import annotations
+
+import atexit
+from typing import Any
+
+from pyinfra.api.state import BaseStateCallback
+
+from lockstep.closing import HostOutcome, render
+
+_outcomes: dict[str, HostOutcome] = {}
+_watching = False
+
+
+def watch(state: Any) -> None:
+    """Collect failures of this run from now on, and print the end of it when the process ends."""
+    global _watching
+    if _watching:
+        return
+    _watching = True
+    for host in state.inventory:
+        if state.is_host_in_limit(host):
+            outcome = _outcomes.setdefault(host.name, HostOutcome(host.name))
+            if host in state.failed_hosts:
+                outcome.failed_at = "connecting over SSH"
+    state.add_callback_handler(_Watcher())
+    atexit.register(_print)
+
+
+def reason(name: str, message: str) -> None:
+    """Remember why a host failed, in the operation's own words."""
+    _outcomes.setdefault(name, HostOutcome(name)).reason = message
+
+
+def running(name: str, snapshot: dict[str, Any]) -> None:
+    """Remember what was read back from a host at the end."""
+    _outcomes.setdefault(name, HostOutcome(name)).snapshot = snapshot
+
+
+class _Watcher(BaseStateCallback):
+    @staticmethod
+    def operation_host_error(
+        state: Any, host: Any, op_hash: Any, retry_count: int = 0, max_retries: int = 0
+    ) -> None:
+        outcome = _outcomes.setdefault(host.name, HostOutcome(host.name))
+        if not outcome.failed_at:
+            outcome.failed_at = ", ".join(sorted(state.get_op_meta(op_hash).names))
+
+
+def _print() -> None:
+    text = render(list(_outcomes.values()))
+    if text:
+        print(text)
