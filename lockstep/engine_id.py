@@ -1,0 +1,55 @@
+"""The name of one generation of the venv engine: a hash of everything that is in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from lockstep.errors import ResolveError
+from lockstep.pins import Pins, engine_requirements
+from lockstep.settings import Settings
+from lockstep.wanted import engine_repositories
+
+# 48 bits: two generations of one host that share a name are not to be expected.
+DIGITS = 12
+
+
+def engine_id(settings: Settings, pins: Pins) -> str:
+    """12 hexadecimal digits that change with anything inside the engine's environment.
+
+    The indexes and mirrors it comes from are left out: moving a mirror changes no byte.
+
+    Raises:
+        ResolveError: a requirement or repository that ``pins`` does not resolve.
+    """
+    engine = settings.engine
+    contents = {
+        "architecture": settings.expected.architecture,
+        "python": settings.python,
+        "requirements": engine_requirements(settings, pins),
+        "commits": {
+            repository.url: repository.commit or _commit(pins, repository.url)
+            for repository in engine_repositories(settings)
+        },
+        "build": {
+            "precompiled": engine.precompiled,
+            "environment": dict(engine.build_environment),
+        }
+        if engine.git
+        else {},
+    }
+    return digest(contents, DIGITS)
+
+
+def digest(contents: object, digits: int) -> str:
+    """The first ``digits`` hexadecimal digits of the SHA-256 of JSON-like contents."""
+    text = json.dumps(contents, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:digits]
+
+
+def _commit(pins: Pins, url: str) -> str:
+    if url not in pins.git:
+        raise ResolveError(
+            f"{url} is not resolved to a commit", remedy="Resolve first, then use the record."
+        )
+    return pins.git[url].commit

@@ -1,0 +1,83 @@
+"""Container images: from the name that a recipe gives to the exact thing that a host pulls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lockstep.errors import ResolveError
+from lockstep.pins import ImagePin, Pins
+from lockstep.settings import Sources
+
+DEFAULT_REGISTRY = "docker.io"
+# Other names of the default registry that Docker itself accepts in a reference.
+_ALIASES = frozenset({"index.docker.io", "registry-1.docker.io"})
+
+# `uname -m` → the platform as image manifests name it.
+PLATFORMS = {"aarch64": "linux/arm64", "x86_64": "linux/amd64"}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An image reference taken apart as Docker does.
+
+    Attributes:
+        registry: Host, with its port where given ("docker.io", "10.0.0.5:5000").
+        repository: Path inside the registry ("library/debian").
+        tag: Tag, or "".
+        digest: "sha256:…", or "".
+    """
+
+    registry: str
+    repository: str
+    tag: str = ""
+    digest: str = ""
+
+
+def parse(reference: str) -> Reference:
+    """Take a reference apart; the first component is a host when it has '.', ':' or is localhost.
+
+    ``debian`` means ``docker.io/library/debian``.
+    """
+    name, _, digest = reference.partition("@")
+    head, colon, tail = name.rpartition(":")
+    # A colon before the last slash belongs to a port.
+    tag = ""
+    if colon and "/" not in tail:
+        name, tag = head, tail
+    first, slash, rest = name.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        registry = DEFAULT_REGISTRY if first in _ALIASES else first
+        repository = rest
+    else:
+        registry, repository = DEFAULT_REGISTRY, name
+    if registry == DEFAULT_REGISTRY and "/" not in repository:
+        repository = f"library/{repository}"
+    return Reference(registry, repository, tag, digest)
+
+
+def pull_reference(reference: str, sources: Sources, pin: ImagePin) -> str:
+    """``REPOSITORY@sha256:…`` as the host's Docker pulls, lists and runs it.
+
+    The registry is replaced by its mirror where `sources.registries` names one; the digest is the
+    pin's, because the same content has the same digest everywhere.
+    """
+    image = parse(reference)
+    registry = sources.registries.get(image.registry, image.registry)
+    if registry == DEFAULT_REGISTRY:
+        # Docker lists its own registry's images without the host.
+        return f"{image.repository.removeprefix('library/')}@{pin.digest}"
+    return f"{registry.rstrip('/')}/{image.repository}@{pin.digest}"
+
+
+def pinned_reference(reference: str, sources: Sources, pins: Pins) -> str:
+    """`pull_reference` with the pin looked up.
+
+    Raises:
+        ResolveError: the record holds no digest for this image.
+    """
+    if reference not in pins.images:
+        raise ResolveError(
+            f"image {reference} is not resolved to a digest",
+            remedy="Resolve first, then use the record.",
+        )
+    return pull_reference(reference, sources, pins.images[reference])
