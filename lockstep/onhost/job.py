@@ -52,7 +52,7 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
             timeout_s=options.timeout,
             properties=tuple(options.property),
         )
-        started = transient.start(job, paths)
+        started = transient.start(job, paths, common.say)
         if not started:
             common.say(f"job {job.name}: is running already, following it")
         return transient.Follower(job, heartbeat_s=options.heartbeat).follow(not started)

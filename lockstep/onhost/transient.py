@@ -137,7 +137,12 @@ def _launch(job: Job) -> None:
     job.log.touch(mode=0o640)
     if job.env_file and not Path(job.env_file).is_file():
         raise common.Problem(f"job {job.name}: environment file {job.env_file} does not exist")
-    result = common.run(command(job), timeout=90)
+    # systemd forgets a finished transient unit a moment after it was told to.
+    for _ in range(20):
+        result = common.run(command(job), timeout=90)
+        if "already loaded" not in result.stderr:
+            break
+        time.sleep(0.25)
     if result.returncode != 0:
         reason = (result.stderr or result.stdout).strip()
         raise common.Problem(f"job {job.name}: systemd-run failed: {reason}")

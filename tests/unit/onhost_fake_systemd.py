@@ -1,0 +1,144 @@
+"""A make-believe systemd: unit states are JSON files in $FAKE_SYSTEMD, jobs are real processes.
+
+Copied to systemctl, systemd-run, journalctl and sudo by onhost_fakes.FakeSystemd.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+FOLDER = Path(os.environ["FAKE_SYSTEMD"])
+NOT_FOUND = {"LoadState": "not-found", "ActiveState": "inactive", "SubState": "dead"}
+
+
+def load(name):
+    path = FOLDER / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else dict(NOT_FOUND)
+
+
+def save(name, state):
+    new = FOLDER / f"{name}.{os.getpid()}.new"
+    new.write_text(json.dumps(state))
+    new.rename(FOLDER / f"{name}.json")
+
+
+def set_state(name, active, sub, **more):
+    state = {**load(name), "ActiveState": active, "SubState": sub, **more}
+    save(name, {**state, "StateChangeTimestamp": f"@{int(time.time())}"})
+
+
+def start(name):
+    state = load(name)
+    if state["LoadState"] != "loaded":
+        sys.exit(f"Unit {name} not found.")
+    set_state(name, "activating", "start")
+    if "on_start" in state:
+        subprocess.run(state["on_start"], check=False)
+    if state.get("start_ok", True):
+        set_state(name, "active", "running", Result="success")
+        return 0
+    failed = (
+        ("failed", "failed") if not state.get("restarts_itself") else ("activating", "auto-restart")
+    )
+    set_state(name, *failed, Result="exit-code", ExecMainCode="1", ExecMainStatus="3")
+    print(f"Job for {name} failed.", file=sys.stderr)
+    return 1
+
+
+def stop(name):
+    state = load(name)
+    if state.get("transient"):
+        (FOLDER / f"{name}.json").unlink()
+    elif state["LoadState"] == "loaded":
+        set_state(name, "inactive", "dead")
+
+
+def systemctl(argv):
+    verb, *rest = argv
+    names = [name for name in rest if not name.startswith("-")]
+    if verb == "show":
+        blocks = []
+        for name in names:
+            fields = {"Id": name, **load(name)}
+            blocks.append("\n".join(f"{key}={value}" for key, value in fields.items()))
+        print("\n\n".join(blocks))
+        return 0
+    if verb == "start":
+        return max(start(name) for name in names)
+    for name in names:
+        if verb == "stop" or load(name)["ActiveState"] == "failed":
+            stop(name)
+    return 0
+
+
+def systemd_run(argv):
+    at = argv.index("--")
+    options, work = argv[:at], argv[at + 1 :]
+    values = dict(option.partition("=")[::2] for option in options)
+    properties = dict(o.split("=", 2)[1:] for o in options if o.startswith("--property="))
+    name = values["--unit"]
+    if load(name)["LoadState"] == "loaded":
+        sys.exit(f"Failed to start transient service unit: Unit {name} was already loaded")
+    state = {"LoadState": "loaded", "transient": True, "Description": values["--description"]}
+    save(name, {**state, "ActiveState": "active", "SubState": "running"})
+    log = properties["StandardOutput"].removeprefix("truncate:")
+    Path(log).write_text("")
+    if os.fork():
+        return 0
+    os.setsid()
+    # Whoever waits for the end of our output must not wait for the work.
+    for descriptor in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    with Path(log).open("a") as stream:
+        code = subprocess.run(
+            work, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
+        ).returncode
+    if load(name)["LoadState"] != "loaded":
+        os._exit(0)
+    if code == 0:
+        set_state(name, "active", "exited", Result="success", ExecMainCode="1", ExecMainStatus="0")
+    else:
+        how = ("1", code) if code > 0 else ("2", -code)
+        set_state(
+            name,
+            "failed",
+            "failed",
+            Result="exit-code" if code > 0 else "signal",
+            ExecMainCode=how[0],
+            ExecMainStatus=str(how[1]),
+        )
+    os._exit(0)
+
+
+def journalctl(argv):
+    unit = next(o.partition("=")[2] for o in argv if o.startswith("--unit="))
+    print("\n".join(load(unit).get("journal", [])), flush=True)
+    if "--follow" in argv:
+        time.sleep(60)
+    return 0
+
+
+def sudo(argv):
+    allowed = (FOLDER / "sudo-allows").exists()
+    if "-l" not in argv:
+        print("sudo runs", *argv[2:])
+    elif not allowed:
+        print("sudo: a password is required", file=sys.stderr)
+    return 0 if allowed else 1
+
+
+if __name__ == "__main__":
+    name, argv = Path(sys.argv[0]).name, sys.argv[1:]
+    if name != "journalctl" and argv[:1] != ["show"]:
+        with (FOLDER / "calls").open("a") as calls:
+            calls.write(" ".join([name, *argv]) + "\n")
+    main = {
+        "systemctl": systemctl,
+        "systemd-run": systemd_run,
+        "journalctl": journalctl,
+        "sudo": sudo,
+    }
+    sys.exit(main[name](argv))

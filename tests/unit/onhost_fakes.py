@@ -1,0 +1,251 @@
+"""Stand-ins for what the programs on a Spark talk to: systemd, Docker and an engine.
+
+Importing this module puts the programs' folder on the path, as on a host, and hands them out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socketserver
+import stat
+import sys
+import threading
+import urllib.parse
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+ONHOST = Path(__file__).resolve().parents[2] / "lockstep" / "onhost"
+sys.path.append(str(ONHOST))
+
+import common  # noqa: E402
+import docker_api  # noqa: E402
+import engine  # noqa: E402
+import fetch_weights  # noqa: E402
+import gate  # noqa: E402
+import job  # noqa: E402
+import lock  # noqa: E402
+import phases  # noqa: E402
+import pull_image  # noqa: E402
+import ready  # noqa: E402
+import status  # noqa: E402
+import stop_container  # noqa: E402
+import switch  # noqa: E402
+import switching  # noqa: E402
+import terminal  # noqa: E402
+import transient  # noqa: E402
+import units  # noqa: E402
+import weights_spec  # noqa: E402
+import weights_state  # noqa: E402
+import weights_store  # noqa: E402
+
+__all__ = [
+    "ONHOST",
+    "FakeDocker",
+    "FakeEngine",
+    "FakeSystemd",
+    "common",
+    "docker_api",
+    "engine",
+    "fetch_weights",
+    "gate",
+    "host_root",
+    "job",
+    "lock",
+    "phases",
+    "pull_image",
+    "ready",
+    "status",
+    "stop_container",
+    "switch",
+    "switching",
+    "terminal",
+    "transient",
+    "units",
+    "weights_spec",
+    "weights_state",
+    "weights_store",
+    "write_meminfo",
+]
+
+
+def host_root(root: Path, targets: dict[str, dict], available_gib: float = 100.0) -> common.Paths:
+    """A folder that looks like a host's root: targets.json and /proc with memory figures."""
+    paths = common.Paths(root)
+    paths.targets.parent.mkdir(parents=True)
+    paths.targets.write_text(json.dumps({"host": "spark1", "targets": targets}))
+    (paths.proc / "sys/vm").mkdir(parents=True)
+    (paths.proc / "sys/vm/drop_caches").write_text("")
+    paths.docker_socket.parent.mkdir(parents=True)
+    write_meminfo(paths, available_gib)
+    return paths
+
+
+def write_meminfo(paths: common.Paths, available_gib: float, free_gib: float | None = None) -> None:
+    """Let /proc/meminfo of a made-up host of 119.6 GiB say these figures."""
+    free = available_gib if free_gib is None else free_gib
+    kib = {"MemTotal": 119.6, "MemFree": free, "MemAvailable": available_gib}
+    lines = [f"{key}: {int(value * 1024 * 1024)} kB" for key, value in kib.items()]
+    (paths.proc / "meminfo").write_text("\n".join([*lines, "HugePages_Total: 0"]) + "\n")
+
+
+class FakeSystemd:
+    """`systemctl`, `systemd-run`, `journalctl` and `sudo` on PATH over a folder of unit states."""
+
+    def __init__(self, folder: Path, monkeypatch) -> None:
+        self.folder = folder
+        bin_folder = folder / "bin"
+        bin_folder.mkdir(parents=True)
+        program = Path(__file__).with_name("onhost_fake_systemd.py")
+        for name in ("systemctl", "systemd-run", "journalctl", "sudo"):
+            copy = bin_folder / name
+            shutil.copy(program, copy)
+            copy.write_text(f"#!{sys.executable}\n{copy.read_text()}")
+            copy.chmod(copy.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", f"{bin_folder}:{os.environ['PATH']}")
+        monkeypatch.setenv("FAKE_SYSTEMD", str(folder))
+
+    def unit(self, name: str, **fields: object) -> None:
+        """Describe a unit: systemd's properties, and how its next start goes.
+
+        `start_ok` (default true) decides the start; `journal` are the lines it logs; `on_start`
+        is a command run as part of the start.
+        """
+        base = {"LoadState": "loaded", "ActiveState": "inactive", "SubState": "dead"}
+        (self.folder / f"{name}.json").write_text(json.dumps({**base, **fields}))
+
+    def state(self, name: str) -> dict:
+        """What the unit is now."""
+        return json.loads((self.folder / f"{name}.json").read_text())
+
+    @property
+    def calls(self) -> list[str]:
+        """Every call so far, except questions (`show`, `journalctl`)."""
+        path = self.folder / "calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+class _Unix(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+
+
+class FakeDocker:
+    """The few calls of the Docker Engine API that the programs make, on a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        self.containers: dict[str, str] = {}
+        self.images: dict[str, dict] = {}
+        self.pull_events: list[dict] = []
+        self.pulled_image: dict | None = None
+        self.pulls: list[dict[str, str]] = []
+        self.auth: str | None = None
+        self.deaf_removals = 0
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer._get(self)
+
+            def do_DELETE(self) -> None:
+                outer._delete(self)
+
+            def do_POST(self) -> None:
+                outer._pull(self)
+
+            def address_string(self) -> str:
+                return "socket"
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = _Unix(str(path), Handler)
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _get(self, handler: BaseHTTPRequestHandler) -> None:
+        path = urllib.parse.unquote(handler.path)
+        name = path.removesuffix("/json").split("/", 2)[-1]
+        if path == "/containers/json":
+            entries = self.containers.items()
+            _reply(handler, 200, [{"Names": [f"/{n}"], "Image": i} for n, i in entries])
+        elif path.startswith("/containers/") and name in self.containers:
+            _reply(handler, 200, {"Name": f"/{name}"})
+        elif path.startswith("/images/") and name in self.images:
+            _reply(handler, 200, self.images[name])
+        else:
+            _reply(handler, 404, {"message": f"No such object: {name}"})
+
+    def _delete(self, handler: BaseHTTPRequestHandler) -> None:
+        name = urllib.parse.urlsplit(handler.path).path.split("/")[2]
+        if self.deaf_removals:
+            self.deaf_removals -= 1
+            _reply(handler, 409, {"message": "removal is already in progress"})
+        else:
+            found = self.containers.pop(name, None)
+            _reply(handler, 204 if found else 404, None)
+
+    def _pull(self, handler: BaseHTTPRequestHandler) -> None:
+        query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(handler.path).query))
+        self.pulls.append(query)
+        self.auth = handler.headers.get("X-Registry-Auth")
+        if self.pulled_image is not None:
+            self.images[f"{query['fromImage']}@{query['tag']}"] = self.pulled_image
+        handler.send_response(200)
+        handler.end_headers()
+        for event in self.pull_events:
+            handler.wfile.write(json.dumps(event).encode() + b"\r\n")
+
+
+def _reply(handler: BaseHTTPRequestHandler, code: int, body: object) -> None:
+    data = b"" if body is None else json.dumps(body).encode()
+    handler.send_response(code)
+    handler.send_header("Content-Length", str(len(data)))
+    handler.end_headers()
+    handler.wfile.write(data)
+
+
+class FakeEngine:
+    """An OpenAI-compatible engine: `health` is its status code, `chat` makes its answers."""
+
+    def __init__(self) -> None:
+        self.health = 200
+        self.chat: Callable[[dict], tuple[int, object]] = lambda _: (200, self.answer("hello", 2))
+        self.requests: list[dict] = []
+        self.keys: list[str | None] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                _reply(self, outer.health, {})
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.requests.append(body)
+                outer.keys.append(self.headers.get("Authorization"))
+                _reply(self, *outer.chat(body))
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    @staticmethod
+    def answer(content: str | None, tokens: int, **message: object) -> dict:
+        """A chat completion."""
+        return {
+            "choices": [{"message": {"role": "assistant", "content": content, **message}}],
+            "usage": {"completion_tokens": tokens},
+        }
+
+    def close(self) -> None:
+        """Close the port."""
+        self._server.shutdown()
+        self._server.server_close()

@@ -1,0 +1,245 @@
+"""The gate in front of every engine start: other engines, memory, page cache, exit codes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from onhost_fakes import (
+    ONHOST,
+    FakeDocker,
+    FakeSystemd,
+    common,
+    gate,
+    host_root,
+    write_meminfo,
+)
+
+QWEN = {
+    "unit": "vllm-qwen36.service",
+    "url": "http://127.0.0.1:30001",
+    "model": "qwen",
+    "memory_gib": 67.0,
+    "start_timeout_s": 1800,
+    "container": "vllm-qwen36",
+}
+MISTRAL = {**QWEN, "unit": "vllm.service", "model": "mistral", "container": None}
+
+
+# Each made-up second asks the make-believe systemd, so few of them.
+WAIT_S = 12.0
+
+
+class Clock:
+    """Time that passes only when somebody sleeps; `at` runs a change at a given second."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.changes: dict[int, object] = {}
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+        change = self.changes.get(int(self.time))
+        if change:
+            change()
+
+    def now(self) -> float:
+        return self.time
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    """A host with two targets, both off, and 100 GiB available."""
+
+    class Spark:
+        paths = host_root(tmp_path / "root", {"qwen": QWEN, "mistral": MISTRAL})
+        systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+        docker = FakeDocker(paths.docker_socket)
+        clock = Clock()
+
+        def gate(self, name: str) -> gate.Gate:
+            host = common.load_host(self.paths.targets)
+            clock = self.clock
+            return gate.Gate(
+                host.target(name), host, self.paths, WAIT_S, sleep=clock.sleep, now=clock.now
+            )
+
+    spark = Spark()
+    spark.systemd.unit("vllm-qwen36.service")
+    spark.systemd.unit("vllm.service")
+    yield spark
+    spark.docker.close()
+
+
+def dropped(spark) -> bool:
+    return (spark.paths.proc / "sys/vm/drop_caches").read_text() == "3\n"
+
+
+def test_an_engine_may_start_on_a_quiet_host_with_enough_memory(spark, capsys):
+    spark.gate("qwen").pass_or_refuse()
+
+    assert capsys.readouterr().out == (
+        "lockstep gate: 100.0 of 119.6 GiB available, 67.0 GiB needed\n"
+    )
+    assert not dropped(spark)
+
+
+@pytest.mark.parametrize("state", ["active", "activating", "deactivating", "reloading"])
+def test_another_target_that_is_not_gone_is_refused_after_the_wait(spark, state):
+    spark.systemd.unit("vllm.service", ActiveState=state, SubState="running")
+
+    with pytest.raises(common.Problem) as refusal:
+        spark.gate("qwen").pass_or_refuse()
+
+    assert refusal.value.code == 3
+    assert str(refusal.value) == (
+        f"another engine is alive after 12 s: vllm.service is {state} (running). Only one model "
+        "may be hot. Remedy: switch.sh none, then switch.sh qwen"
+    )
+
+
+def test_another_target_that_ends_in_time_is_waited_for(spark, capsys):
+    spark.systemd.unit("vllm.service", ActiveState="deactivating", SubState="stop-sigterm")
+    spark.clock.changes[11] = lambda: spark.systemd.unit("vllm.service")
+
+    spark.gate("qwen").pass_or_refuse()
+
+    assert spark.clock.time == 11
+    assert "waiting for another engine to end, 10 s" in capsys.readouterr().out
+
+
+def test_a_process_that_outlived_its_unit_is_refused(spark):
+    left = spark.paths.proc / "4711"
+    left.mkdir()
+    (left / "cgroup").write_text("0::/system.slice/vllm.service\n")
+
+    with pytest.raises(common.Problem, match=r"processes 4711 of stopped vllm\.service") as refusal:
+        spark.gate("qwen").pass_or_refuse()
+    assert refusal.value.code == 3
+
+
+def test_a_container_of_another_target_outside_its_unit_is_refused(spark):
+    spark.docker.containers["vllm-qwen36"] = "vllm/vllm-openai"
+
+    with pytest.raises(common.Problem, match="docker rm -f vllm-qwen36") as refusal:
+        spark.gate("mistral").pass_or_refuse()
+    assert refusal.value.code == 3
+
+
+def test_an_orphan_of_its_own_name_is_removed(spark, capsys):
+    spark.docker.containers["vllm-qwen36"] = "vllm/vllm-openai"
+
+    spark.gate("qwen").pass_or_refuse()
+
+    assert spark.docker.containers == {}
+    assert "removed the orphaned container vllm-qwen36" in capsys.readouterr().out
+
+
+def test_a_host_whose_docker_is_down_can_still_start_a_venv_engine(spark, capsys):
+    spark.docker.close()
+    spark.paths.docker_socket.unlink()
+
+    spark.gate("mistral").pass_or_refuse()
+
+    assert "containers not checked: Docker does not answer" in capsys.readouterr().out
+
+
+def test_memory_that_is_being_released_is_waited_for(spark, capsys):
+    write_meminfo(spark.paths, available_gib=41.2)
+    spark.clock.changes[11] = lambda: write_meminfo(spark.paths, available_gib=100.0)
+
+    spark.gate("qwen").pass_or_refuse()
+
+    assert spark.clock.time == 11
+    assert dropped(spark)
+    assert "waiting for memory, 10 s: 41.2 GiB available, 67.0 GiB needed" in (
+        capsys.readouterr().out
+    )
+
+
+def test_memory_that_does_not_come_is_refused_with_numbers_and_a_remedy(spark):
+    write_meminfo(spark.paths, available_gib=41.2)
+
+    with pytest.raises(common.Problem) as refusal:
+        spark.gate("qwen").pass_or_refuse()
+
+    assert refusal.value.code == 4
+    assert str(refusal.value) == (
+        "qwen needs 67.0 GiB, 41.2 GiB available after 12 s (of 119.6 GiB). Remedy: see what "
+        "holds it with `ps -eo rss,pid,user,args --sort=-rss | head`, stop it, then "
+        "switch.sh qwen"
+    )
+
+
+def test_available_memory_counts_and_not_free_memory(spark):
+    write_meminfo(spark.paths, available_gib=100.0, free_gib=17.0)
+
+    spark.gate("qwen").pass_or_refuse()
+
+    assert spark.clock.time == 0
+    assert dropped(spark), "vLLM before 0.20.2 counts MemFree: the cache must go"
+
+
+def test_a_kernel_that_refuses_to_drop_the_cache_is_no_reason_to_refuse(spark, capsys):
+    write_meminfo(spark.paths, available_gib=100.0, free_gib=17.0)
+    control = spark.paths.proc / "sys/vm/drop_caches"
+    control.unlink()
+    control.mkdir()
+
+    spark.gate("qwen").pass_or_refuse()
+
+    assert "page cache not dropped" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        (["gemma"], 2, "unknown target 'gemma'; known targets: qwen, mistral"),
+        (["qwen", "--wait", "soon"], 2, "invalid float value"),
+        (["qwen", "--wait", "0"], 4, "qwen needs 67.0 GiB, 41.2 GiB available after 0 s"),
+    ],
+)
+def test_as_a_program_it_says_why_and_never_shows_a_traceback(spark, argv, code, words):
+    write_meminfo(spark.paths, available_gib=41.2)
+
+    result = run_program("gate", argv, spark.paths)
+
+    assert result.returncode == code
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def run_program(name: str, argv: list[str], paths: common.Paths):
+    """The program as systemd runs it, except that its files are under another root."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ONHOST)!r}); import {name}, common; "
+        f"from pathlib import Path; paths = common.Paths(Path({str(paths.root)!r})); "
+        f"sys.exit(common.ended('lockstep {name}', lambda: {name}.main({argv!r}, paths)))"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "not JSON"),
+        ("[]", 'expected an object with a key "targets"'),
+        ('{"targets": {"qwen": {}}}', 'target qwen: key "unit" is missing'),
+        ('{"targets": {"qwen": {"unit": 7}}}', 'target qwen, key "unit": found 7'),
+    ],
+)
+def test_an_unreadable_configuration_names_file_key_and_remedy(tmp_path, text, words):
+    path = tmp_path / "targets.json"
+    path.write_text(text)
+
+    with pytest.raises(common.Problem) as problem:
+        common.load_host(path)
+
+    assert problem.value.code == 2
+    assert words in str(problem.value)
+    assert str(path) in str(problem.value)
+    assert "Remedy: run the deploy again" in str(problem.value)
