@@ -11,19 +11,25 @@ from lockstep.recipes import Recipe
 from lockstep.serving import serving
 
 
-def fewest_hosts(recipe: Recipe, knowledge: Knowledge, machine: str = "dgx-spark") -> int | None:
-    """How few Sparks (1, 2, 4 or 8, tensor parallel) hold the recipe; None: not even eight.
+def what_holds(
+    recipe: Recipe, knowledge: Knowledge, machine: str = "dgx-spark"
+) -> tuple[int, str] | None:
+    """How few Sparks (2, 4 or 8) hold the recipe at its context, and split how; None: not eight.
 
-    On more than one, the engine is given the highest share that is known to start, because a
-    recipe written for one Spark says nothing about eight.
+    The engine is given the highest share that is known to start, because a recipe written for one
+    Spark says nothing about eight. Splitting each layer is tried first; an MLA cache is whole on
+    every host then, so that splitting the layers among the hosts may hold more.
     """
     asked = serving(recipe)
-    highest = knowledge.hardware[machine].gib("highest_utilization")
-    for hosts in (1, 2, 4, 8):
-        share = asked.utilization if hosts == 1 else max(highest, asked.utilization or 0)
-        spread = replace(asked, tensor_parallel=hosts, pipeline_parallel=1, utilization=share)
-        if fit(recipe, knowledge, machine=machine, asked=spread).verdict in ("fits", "tight"):
-            return hosts
+    share = max(knowledge.hardware[machine].gib("highest_utilization"), asked.utilization or 0)
+    for hosts in (2, 4, 8):
+        for tensor, pipeline, how in ((hosts, 1, "tensor"), (1, hosts, "pipeline")):
+            spread = replace(
+                asked, tensor_parallel=tensor, pipeline_parallel=pipeline, utilization=share
+            )
+            answer = fit(recipe, knowledge, machine=machine, asked=spread)
+            if answer.verdict in ("fits", "tight"):
+                return hosts, how
     return None
 
 
@@ -31,13 +37,15 @@ def advice(recipe: Recipe, catalogue: Mapping[str, Recipe], knowledge: Knowledge
     """Sentences that say what would fit; [] where nothing is known to."""
     sentences = []
     answer = fit(recipe, knowledge)
-    hosts = fewest_hosts(recipe, knowledge)
-    if hosts and hosts > answer.hosts:
-        sentences.append(f"It fits {hosts} Sparks, tensor parallel.")
+    spread = what_holds(recipe, knowledge)
+    if spread and spread[0] > answer.hosts:
+        sentences.append(f"{spread[0]} Sparks hold it, {spread[1]} parallel.")
+    if spread is None and answer.verdict == "does not fit":
+        sentences.append("Eight Sparks do not hold it either.")
     if answer.largest_context and answer.context and answer.largest_context < answer.context:
         kept = answer.largest_context // 1024 * 1024
         if kept:
-            sentences.append(f"On {answer.hosts} Spark(s) it fits with a context of {kept} tokens.")
+            sentences.append(f"{answer.hosts} Spark(s) hold it with a context of {kept} tokens.")
     family = knowledge.model(recipe.model).family
     others = sorted(
         other.name

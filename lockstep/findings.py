@@ -1,25 +1,22 @@
-"""What is wrong, or worth knowing, before anything is touched."""
+"""A finding: something about a recipe or a host that the user should act on, with a stable code."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
-
-from rich.console import Console
-from rich.table import Table
 
 Severity = Literal["error", "warning"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing to act on.
 
     Attributes:
-        code: Stable name ("disk-short"), by which it can be waived or looked up.
-        severity: "error" stops a deploy, "warning" does not.
-        subject: Host, recipe or target it is about.
+        code: Stable name ("licence-refused"); what the inventory waives it by.
+        severity: An "error" stops a deploy, a "warning" does not.
+        subject: What it is about: a recipe, a host, a target.
         message: What was expected and what was found, with numbers and units.
         remedy: The next step.
     """
@@ -31,16 +28,18 @@ class Finding:
     remedy: str = ""
 
 
-def table(findings: Sequence[Finding], *, width: int = 80) -> str:
-    """All findings as text that fits a terminal of ``width`` columns."""
-    grid = Table(box=None, padding=(0, 1), width=width, show_header=True, header_style="bold")
-    grid.add_column("host", no_wrap=True, overflow="ellipsis", max_width=16)
-    grid.add_column("", no_wrap=True)
-    grid.add_column("finding")
-    for finding in findings:
-        text = finding.message + (f"\n→ {finding.remedy}" if finding.remedy else "")
-        grid.add_row(finding.subject, finding.severity, f"{finding.code}: {text}")
-    console = Console(width=width, no_color=True, highlight=False)
-    with console.capture() as captured:
-        console.print(grid)
-    return captured.get()
+def ordered(findings: Iterable[Finding]) -> list[Finding]:
+    """Errors first, then by subject and code; the order is stable, so output can be compared."""
+    rank = {"error": 0, "warning": 1}
+    return sorted(findings, key=lambda item: (rank[item.severity], item.subject, item.code))
+
+
+def split_waived(
+    findings: Iterable[Finding], waived: Collection[str]
+) -> tuple[list[Finding], list[Finding]]:
+    """(findings that stand, findings that the inventory waives by code), both ordered."""
+    all_of_them = ordered(findings)
+    return (
+        [item for item in all_of_them if item.code not in waived],
+        [item for item in all_of_them if item.code in waived],
+    )

@@ -1,0 +1,38 @@
+"""The catalogue folder as one value: recipes, models and machines, licences, engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lockstep.licences import LicencePolicy, default_policy
+from lockstep.models import Knowledge, load_knowledge
+from lockstep.recipes import Recipe, load_catalogue
+from lockstep.removed import EngineTable, load_engine_table
+
+FOLDER = Path(__file__).resolve().parent.parent / "catalogue"
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Everything the checks know."""
+
+    recipes: Mapping[str, Recipe]
+    knowledge: Knowledge
+    policy: LicencePolicy
+    engines: EngineTable = field(default_factory=EngineTable)
+
+
+def load(folder: Path = FOLDER, *more_recipes: Path, accept: tuple[str, ...] = ()) -> Catalogue:
+    """The catalogue folder, with more recipe folders and licences accepted by name.
+
+    Raises:
+        LockstepError: any of its files is wrong.
+    """
+    return Catalogue(
+        recipes=load_catalogue(folder / "recipes", *more_recipes),
+        knowledge=load_knowledge(folder),
+        policy=default_policy(folder, accept),
+        engines=load_engine_table(folder),
+    )

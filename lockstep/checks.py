@@ -1,0 +1,123 @@
+"""Everything that is known to be wrong with a recipe before a host is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from lockstep.advice import advice
+from lockstep.catalogue import Catalogue
+from lockstep.checks_command import command_findings
+from lockstep.errors import RecipeError
+from lockstep.findings import Finding, ordered
+from lockstep.fit import fit
+from lockstep.licences import LicencePolicy
+from lockstep.recipes import Recipe
+
+
+def check(
+    recipe: Recipe,
+    catalogue: Catalogue,
+    *,
+    overrides: Mapping[str, object] | None = None,
+    engine_version: str | None = None,
+) -> list[Finding]:
+    """Every finding about one recipe, errors first.
+
+    Args:
+        recipe: The recipe.
+        catalogue: What is known.
+        overrides: What the inventory sets (bind address, port, share …).
+        engine_version: The engine that will run it, None where it is not known.
+    """
+    findings = [*_licences(recipe, catalogue.policy), *_known_bad(recipe), *_hooks(recipe)]
+    try:
+        if recipe.engine is None:
+            raise RecipeError(
+                f"Lockstep runs vLLM and SGLang, not {recipe.runtime}",
+                remedy="Choose a recipe of the same model for one of them.",
+            )
+        findings += command_findings(recipe, catalogue, dict(overrides or {}), engine_version)
+    except RecipeError as fault:
+        message = f"{fault.what}; found {fault.found}" if fault.found else fault.what
+        findings.append(Finding("cannot-run", "error", recipe.name, message, fault.remedy))
+    return ordered([*findings, *_fit(recipe, catalogue)])
+
+
+def _licences(recipe: Recipe, policy: LicencePolicy) -> Iterator[Finding]:
+    draft = recipe.lockstep.draft
+    weights = [(recipe.model, recipe.lockstep.licence, "licence")]
+    if draft:
+        weights.append((draft.model, draft.licence, "draft-licence"))
+    for model, licence, code in weights:
+        judgement = policy.judge(licence)
+        if judgement == "refused":
+            yield Finding(
+                f"{code}-refused",
+                "error",
+                recipe.name,
+                f"{model} is under {licence}, which the policy does not accept",
+                f"Read it, then add {licence!r} to the accepted licences of this host.",
+            )
+        elif judgement == "unknown":
+            found = f"its licence is given as {licence!r}" if licence else "nobody stated it"
+            yield Finding(
+                f"{code}-unknown",
+                "warning",
+                recipe.name,
+                f"the licence of {model} is not known: {found}",
+                "Read the model card and put the SPDX id into the recipe, or waive this finding.",
+            )
+
+
+def _known_bad(recipe: Recipe) -> Iterator[Finding]:
+    if recipe.lockstep.known_bad:
+        yield Finding("known-bad", "error", recipe.name, recipe.lockstep.known_bad)
+    policy = recipe.executor_config.get("restart_policy")
+    if policy and policy != "no":
+        yield Finding(
+            "restart-policy",
+            "warning",
+            recipe.name,
+            f"executor_config.restart_policy {policy!r}: restart loops of Docker leaked "
+            "memory until sshd died, and once made 385 restarts",
+            "Remove it: here systemd restarts engines, at a bounded rate.",
+        )
+    if recipe.lockstep.merges_roles is False:
+        yield Finding(
+            "roles-not-merged",
+            "warning",
+            recipe.name,
+            "the chat template answers HTTP 400 to two messages of one role in a row",
+            "Put a proxy that merges roles before it, or use a recipe that merges them.",
+        )
+
+
+def _hooks(recipe: Recipe) -> Iterator[Finding]:
+    if recipe.hooks:
+        yield Finding(
+            "hooks-not-run",
+            "error",
+            recipe.name,
+            f"the recipe relies on {', '.join(sorted(recipe.hooks))}, which Lockstep does not run",
+            "Use an image that holds the change already, and remove the key.",
+        )
+
+
+def _fit(recipe: Recipe, catalogue: Catalogue) -> Iterator[Finding]:
+    try:
+        answer = fit(recipe, catalogue.knowledge)
+        if answer.verdict == "fits":
+            return
+        reasons = "; ".join(answer.reasons)
+        if answer.verdict == "unknown":
+            remedy = "Put its size and shapes into the catalogue: `lockstep model inspect`."
+            yield Finding("fit-unknown", "warning", recipe.name, reasons, remedy)
+            return
+        remedy = " ".join(advice(recipe, catalogue.recipes, catalogue.knowledge))
+    except RecipeError:
+        return  # cannot-run says it
+    if answer.verdict == "tight":
+        yield Finding("fit-tight", "warning", recipe.name, reasons, remedy)
+    else:
+        message = f"does not fit {answer.hosts} Spark(s): {reasons}"
+        yield Finding("fit-none", "error", recipe.name, message, remedy)

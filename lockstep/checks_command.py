@@ -1,0 +1,193 @@
+"""What is known to be wrong with a command line: memory share, address, speculation, flags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from packaging.specifiers import SpecifierSet
+
+from lockstep import flags, guards
+from lockstep.catalogue import Catalogue
+from lockstep.command import environment, serve_command
+from lockstep.findings import Finding
+from lockstep.recipes import Recipe
+from lockstep.serving import Serving, read_back
+
+# Article 002's refused start; see hardware.yaml for what starts at best.
+KNOWN_BAD_UTILIZATION = 0.9
+PUBLIC = ("0.0.0.0", "::", "[::]", "*")
+_MOVING = ("latest", "nightly", "main", "dev")
+
+
+def command_findings(
+    recipe: Recipe,
+    catalogue: Catalogue,
+    overrides: Mapping[str, object],
+    engine_version: str | None,
+) -> list[Finding]:
+    """Every finding that needs the recipe's command line or environment.
+
+    Raises:
+        RecipeError: neither can be built.
+    """
+    return list(_Case(recipe, catalogue, overrides, engine_version).findings())
+
+
+@dataclass(frozen=True)
+class _Case:
+    """One recipe with what the inventory sets."""
+
+    recipe: Recipe
+    catalogue: Catalogue
+    overrides: Mapping[str, object]
+    version: str | None
+
+    def findings(self) -> Iterator[Finding]:
+        argv = serve_command(self.recipe, overrides=self.overrides, engine_version=self.version)
+        engine = self.recipe.engine
+        assert engine is not None
+        asked = read_back(self.recipe, argv, engine)
+        yield from self.memory(asked)
+        yield from self.network(asked, argv)
+        yield from self.speculation(asked, argv)
+        yield from self.vision(argv)
+        yield from self.engine(argv)
+
+    def find(self, code: str, message: str, remedy: str = "", error: bool = False) -> Finding:
+        return Finding(code, "error" if error else "warning", self.recipe.name, message, remedy)
+
+    def memory(self, asked: Serving) -> Iterator[Finding]:
+        highest = self.catalogue.knowledge.hardware["dgx-spark"].gib("highest_utilization")
+        remedy = f"Set gpu_memory_utilization to {highest} or less."
+        share = asked.utilization
+        if share is None and asked.kv_gib is None:
+            yield self.find("utilization-unset", "the engine takes its own share of memory", remedy)
+        elif share is not None and share >= KNOWN_BAD_UTILIZATION:
+            yield self.find(
+                "utilization-too-high",
+                f"gpu_memory_utilization {share} on unified memory: the system needs its part",
+                remedy,
+                error=True,
+            )
+        elif share is not None and share > highest:
+            yield self.find(
+                "utilization-high",
+                f"gpu_memory_utilization {share}: starts above {highest} are known to fail",
+                remedy,
+            )
+
+    def network(self, asked: Serving, argv: tuple[str, ...]) -> Iterator[Finding]:
+        if asked.host in PUBLIC or (asked.host is None and self.recipe.engine == "vllm"):
+            where = asked.host or "no --host, which means all"
+            yield self.find(
+                "public-address",
+                f"the API listens on every address ({where})",
+                "Set host to 127.0.0.1.",
+            )
+        if flags.find(argv, ("--api-key",)):
+            yield self.find(
+                "secret-on-command-line",
+                "--api-key shows its secret in the process list and in the unit",
+                "Remove it; the engine listens on loopback only.",
+                error=True,
+            )
+
+    def speculation(self, asked: Serving, argv: tuple[str, ...]) -> Iterator[Finding]:
+        family = self.catalogue.knowledge.model(self.recipe.model).family
+        tokens = asked.draft_tokens or 0
+        if asked.speculative == "dflash" and tokens >= 6 and family == "qwen3.6-35b-a3b":
+            yield self.find(
+                "draft-too-long",
+                f"DFlash k={tokens}: on this model k=6 ran at 26 tok/s against 70 with k=3",
+                "Set num_speculative_tokens to 3.",
+            )
+        tag = self.recipe.container.rpartition(":")[2]
+        moving = "@" not in self.recipe.container and any(mark in tag for mark in _MOVING)
+        if self.recipe.engine == "sglang" and asked.speculative == "eagle" and moving:
+            yield self.find(
+                "eagle-on-moving-tag",
+                f"EAGLE on the moving tag {tag!r}: one nightly of it fell from 36.5 to 12.5 tok/s",
+                "Pin the image by digest, measure, and keep the recipe without EAGLE as fallback.",
+            )
+        yield from self._mtp(asked, argv)
+
+    def _mtp(self, asked: Serving, argv: tuple[str, ...]) -> Iterator[Finding]:
+        if asked.speculative != "mtp" or flags.value_of(argv, guards.FLAG) != "marlin":
+            return
+        text = flags.value_of(argv, ("--speculative-config", "-sc")) or "{}"
+        if "moe_backend" not in flags.json_value("--speculative-config", text):
+            yield self.find(
+                "mtp-inherits-backend",
+                "the MTP head inherits --moe-backend marlin, which unquantised experts refuse",
+                'If the head is not quantised, add "moe_backend":"triton" to speculative_config.',
+            )
+
+    def vision(self, argv: tuple[str, ...]) -> Iterator[Finding]:
+        claimed = self.recipe.lockstep.vision
+        stored = self.catalogue.knowledge.model(self.recipe.model).vision
+        text_only = flags.find(argv, ("--language-model-only",)) is not None
+        if claimed and text_only:
+            yield self.find(
+                "vision-contradiction",
+                "the recipe claims vision and passes --language-model-only",
+                "Remove one of the two.",
+                error=True,
+            )
+        if claimed and stored is False:
+            yield self.find(
+                "vision-contradiction",
+                "the recipe claims vision, and the checkpoint holds no vision tensors",
+                "Set lockstep.vision to false, or choose another quantisation.",
+                error=True,
+            )
+        if text_only and stored:
+            yield self.find(
+                "vision-unused",
+                "--language-model-only, and the checkpoint holds a vision tower",
+                "Remove the flag and add --mm-processor-cache-type shm to read images.",
+            )
+
+    def engine(self, argv: tuple[str, ...]) -> Iterator[Finding]:
+        variables = environment(self.recipe, engine_version=self.version, control=_Anything())
+        if variables.get(guards.VARIABLE) == "throughput":
+            yield self.find(
+                "freezing-backend",
+                f"{guards.VARIABLE}=throughput freezes a Spark",
+                "Set it to latency, or leave it to Lockstep.",
+                error=True,
+            )
+        if self.recipe.engine == "vllm" and self.recipe.lockstep.moe is None:
+            yield self.find(
+                "guard-unknown",
+                "it is not stated whether the model is a mixture of experts, so the freeze guard "
+                "is not given as a flag",
+                "Set lockstep.moe to true or false.",
+            )
+        known, wanted = guards.release(self.version), self.recipe.lockstep.engine_versions
+        if known and wanted and not SpecifierSet(wanted).contains(known, prereleases=True):
+            yield self.find(
+                "engine-version",
+                f"the flags are right for {self.recipe.engine} {wanted}; pinned is {self.version}",
+                "Pin an engine of that range, or check the flags and widen engine_versions.",
+                error=True,
+            )
+        for gone in self.catalogue.engines.missing(
+            str(self.recipe.engine), argv, variables, self.version
+        ):
+            yield self.find(
+                "removed-upstream",
+                f"{self.recipe.engine} {self.version} does not know {gone.name}",
+                f"Use {gone.instead}." if gone.instead else "Remove it.",
+                error=gone.name.startswith("-"),
+            )
+
+
+class _Anything(dict[str, str]):
+    """Every variable is set: a check must not need the inventory's values."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def __missing__(self, key: str) -> str:
+        return ""
