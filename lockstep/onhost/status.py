@@ -193,7 +193,7 @@ def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
         when = "" if target.state == "off" else f" since {terminal.since(target.since, now)}"
         out += terminal.wrapped(f"{target.name:<{pad}}  {target.state}{when}", columns)
         if target.state != "off" and target.recipe:
-            out += terminal.wrapped(f"recipe {target.recipe}", columns, "  ")
+            out += terminal.wrapped(target.recipe, columns, "  ")
         if target.ready is not None:
             out += terminal.wrapped("ready" if target.ready else "NOT READY", columns, "  ")
         if target.detail:

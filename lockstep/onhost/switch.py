@@ -1,18 +1,22 @@
 #!/usr/bin/python3
-"""Choose the one model that is hot on this Spark.
+"""Choose the one model that is hot here.
 
-usage: switch.sh TARGET [--wait]   make TARGET hot
-       switch.sh none [--wait]     stop all
-       switch.sh status [--json]   what is hot, ready, broken
+switch.sh TARGET [--wait]  make it hot
+switch.sh none [--wait]    stop all
+switch.sh status [--json]  what is hot
 
---wait waits while somebody else is switching. If TARGET does not start, the previous model is
-started again. Ctrl-C or a lost connection ends the watching, not the switch.
+--wait: wait while somebody else is
+switching. If TARGET does not start, the
+model before it is started again.
+Ctrl-C or a lost connection ends the
+watching, not the switch.
 
-exit codes: 0 done
-            1 failed; what is hot now is said
-            2 wrong use
-            75 somebody else is switching
-            77 not permitted (no sudo rule)
+Exit codes:
+ 0 done
+ 1 failed; what is hot now is said
+ 2 wrong use
+75 somebody else is switching
+77 not permitted (no sudo rule)
 """
 
 from __future__ import annotations
@@ -80,7 +84,7 @@ def _status(host: common.Host, paths: common.Paths, as_json: bool) -> int:
 
 def _become_root(argv: list[str]) -> None:
     """Replace this process by sudo with exactly the arguments that the sudoers rule names."""
-    command = ["sudo", "-n", "--", "/usr/bin/python3", str(Path(__file__).resolve()), *argv]
+    command = ["sudo", "-n", "--", *_program(), *argv]
     check = common.run(["sudo", "-n", "-l", "--", *command[3:]], timeout=20)
     if check.returncode != 0:
         raise common.Problem(
@@ -93,13 +97,17 @@ def _become_root(argv: list[str]) -> None:
     os.execvp(command[0], command)
 
 
+def _program() -> list[str]:
+    return ["/usr/bin/python3", str(Path(__file__).resolve())]
+
+
 def _watch(name: str, paths: common.Paths, wait: bool) -> int:
     """Have systemd do the switch and show its output until it ends."""
     user = os.environ.get("SUDO_USER") or getpass.getuser()
     job = transient.Job(
         name="switch",
         unit_prefix="lockstep-",
-        argv=("/usr/bin/python3", str(Path(__file__).resolve()), _WORKER, name, user),
+        argv=(*_program(), _WORKER, name, user),
         log=paths.log / "switch.log",
         # A switch must survive the memory pressure that it may be the remedy for.
         properties=("OOMScoreAdjust=-900",),

@@ -176,7 +176,7 @@ def test_other_work_under_the_same_name_is_waited_for(host, tmp_path, capsys):
     first.join(30)
     second.join(30)
 
-    assert (host.paths.root / "out").read_text().splitlines()[-1] == "second"
+    assert capsys.readouterr().out.splitlines()[-2:] == ["first", "second"]
 
 
 def test_killing_the_follower_does_not_kill_the_job(host, tmp_path):

@@ -1,0 +1,359 @@
+"""A switch: one hot model, never worse off after a failure, and who may do it."""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import json
+import os
+import threading
+
+import pytest
+from onhost_fakes import (
+    FakeDocker,
+    FakeEngine,
+    FakeSystemd,
+    common,
+    host_root,
+    lock,
+    switch,
+    switching,
+)
+
+QWEN_UNIT, MISTRAL_UNIT = "vllm-qwen36.service", "vllm.service"
+IMAGE = "vllm/vllm-openai@sha256:" + "a" * 64
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    """A host where mistral is hot and qwen off, its image present."""
+
+    class Spark:
+        def __init__(self) -> None:
+            self.engine = FakeEngine()
+            qwen = {
+                "unit": QWEN_UNIT,
+                "url": self.engine.url,
+                "model": "qwen",
+                "memory_gib": 67.0,
+                "start_timeout_s": 1800,
+                "container": "vllm-qwen36",
+                "image": IMAGE,
+            }
+            mistral = {**qwen, "unit": MISTRAL_UNIT, "container": None, "image": None}
+            self.paths = host_root(tmp_path / "root", {"qwen": qwen, "mistral": mistral})
+            self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+            self.docker = FakeDocker(self.paths.docker_socket)
+            self.docker.images[IMAGE] = {}
+            self.systemd.unit(QWEN_UNIT)
+            self.systemd.unit(MISTRAL_UNIT, ActiveState="active", SubState="running")
+            self.lines: list[str] = []
+
+        def to(self, name: str) -> int:
+            host = common.load_host(self.paths.targets)
+            work = switching.Switch(host, self.paths, self.lines.append)
+            return work.none() if name == "none" else work.to(name)
+
+        @property
+        def hot(self) -> list[str]:
+            units = {"qwen": QWEN_UNIT, "mistral": MISTRAL_UNIT}
+            return [
+                name
+                for name, unit in units.items()
+                if self.systemd.state(unit)["ActiveState"] == "active"
+            ]
+
+    spark = Spark()
+    yield spark
+    spark.docker.close()
+    spark.engine.close()
+
+
+def test_the_hot_model_is_stopped_before_the_wanted_one_is_started(spark):
+    assert spark.to("qwen") == 0
+
+    assert spark.hot == ["qwen"]
+    assert spark.systemd.calls == [
+        f"systemctl stop -- {MISTRAL_UNIT}",
+        f"systemctl reset-failed -- {QWEN_UNIT}",
+        f"systemctl start -- {QWEN_UNIT}",
+    ]
+    assert spark.lines == [
+        "stopping mistral",
+        "stopped in 0 s",
+        "starting qwen",
+        "qwen is hot, started in 0 s",
+    ]
+
+
+def test_a_start_shows_the_phases_of_the_units_journal(spark):
+    journal = [
+        "lockstep gate: 100.0 of 119.6 GiB available, 67.0 GiB needed",
+        "(EngineCore pid=1) INFO Starting to load model",
+        "lockstep ready: qwen generated 16 tokens in 0.3 s (57.0 tok/s)",
+    ]
+    spark.systemd.unit(QWEN_UNIT, journal=journal, on_start=["sleep", "0.3"])
+
+    assert spark.to("qwen") == 0
+    assert "qwen generated 16 tokens in 0.3 s (57.0 tok/s)" in spark.lines
+
+
+def test_a_switch_that_fails_brings_the_old_model_back(spark):
+    journal = ["INFO loading", "torch.AcceleratorError: out of memory", "lockstep ready: died"]
+    spark.systemd.unit(QWEN_UNIT, start_ok=False, journal=journal)
+
+    assert spark.to("qwen") == 1
+
+    assert spark.hot == ["mistral"]
+    # Whether the phase "died" is seen before the end depends on who is faster.
+    assert [line for line in spark.lines[3:] if line != "died"] == [
+        "qwen FAILED after 0 s: exit-code, exit status 3",
+        "  torch.AcceleratorError: out of memory",
+        "  lockstep ready: died",
+        "starting mistral",
+        "mistral is hot, started in 0 s",
+        "mistral is back; the switch to qwen FAILED",
+    ]
+
+
+def test_a_failed_unit_that_restarts_itself_is_stopped_before_the_old_model_starts(spark):
+    spark.systemd.unit(QWEN_UNIT, start_ok=False, restarts_itself=True)
+
+    spark.to("qwen")
+
+    assert spark.hot == ["mistral"]
+    assert spark.systemd.state(QWEN_UNIT)["ActiveState"] == "inactive"
+    assert spark.systemd.calls[-3:] == [
+        f"systemctl stop -- {QWEN_UNIT}",
+        f"systemctl reset-failed -- {MISTRAL_UNIT}",
+        f"systemctl start -- {MISTRAL_UNIT}",
+    ]
+
+
+def test_when_both_fail_nothing_is_hot_and_that_is_said_loudly(spark):
+    spark.systemd.unit(QWEN_UNIT, start_ok=False)
+    spark.systemd.unit(MISTRAL_UNIT, ActiveState="active", SubState="running", start_ok=False)
+
+    assert spark.to("qwen") == 1
+    assert spark.hot == []
+    assert spark.lines[-1] == "NO MODEL IS HOT: qwen and mistral both failed"
+
+
+def test_with_nothing_hot_before_a_failure_leaves_nothing_hot(spark):
+    spark.systemd.unit(MISTRAL_UNIT)
+    spark.systemd.unit(QWEN_UNIT, start_ok=False)
+
+    assert spark.to("qwen") == 1
+    assert spark.lines[-1] == "no model is hot now, as before"
+
+
+def test_a_model_that_was_failing_itself_is_not_brought_back(spark):
+    spark.systemd.unit(MISTRAL_UNIT, ActiveState="activating", SubState="auto-restart")
+    spark.systemd.unit(QWEN_UNIT, start_ok=False)
+
+    assert spark.to("qwen") == 1
+    assert f"systemctl start -- {MISTRAL_UNIT}" not in spark.systemd.calls
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda s: s.docker.images.clear(), "is not on this host"),
+        (lambda s: s.systemd.unit(QWEN_UNIT, LoadState="masked"), "vllm-qwen36.service is masked"),
+        (lambda s: s.systemd.unit(QWEN_UNIT, LoadState="not-found"), "is not-found"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_stopped(spark, change, words):
+    change(spark)
+
+    with pytest.raises(common.Problem, match=words) as problem:
+        spark.to("qwen")
+
+    assert "nothing was stopped" in str(problem.value)
+    assert spark.hot == ["mistral"]
+    assert spark.systemd.calls == []
+
+
+def test_a_target_that_is_hot_and_generates_is_left_alone(spark):
+    assert spark.to("mistral") == 0
+
+    assert spark.systemd.calls == []
+    assert spark.lines[0].startswith("mistral is hot already (")
+
+
+def test_a_target_that_is_up_but_does_not_serve_is_restarted(spark):
+    spark.engine.health = 503
+
+    assert spark.to("mistral") == 0
+    assert spark.systemd.calls == [
+        f"systemctl stop -- {MISTRAL_UNIT}",
+        f"systemctl reset-failed -- {MISTRAL_UNIT}",
+        f"systemctl start -- {MISTRAL_UNIT}",
+    ]
+
+
+def test_a_hot_target_that_generates_nothing_is_reported_and_not_killed(spark):
+    spark.engine.chat = lambda _: (503, {})
+
+    with pytest.raises(common.Problem, match="busy or wedged"):
+        spark.to("mistral")
+    assert spark.systemd.calls == []
+
+
+def test_none_stops_all_and_says_so(spark):
+    assert spark.to("none") == 0
+    assert spark.hot == []
+    assert spark.to("none") == 0
+    assert spark.lines == [
+        "stopping mistral",
+        "stopped in 0 s",
+        "no model is hot",
+        "no model was hot",
+    ]
+
+
+def test_a_container_outside_its_unit_is_removed(spark):
+    spark.docker.containers["vllm-qwen36"] = IMAGE
+
+    spark.to("none")
+
+    assert spark.docker.containers == {}
+    assert "removing container vllm-qwen36: it runs outside its unit" in spark.lines
+
+
+def front(spark, monkeypatch, *argv: str) -> int:
+    monkeypatch.setattr("units.is_root", lambda: True)
+    monkeypatch.setattr("switch._program", lambda: _worker_program(spark))
+    return switch.main(list(argv), spark.paths)
+
+
+def _worker_program(spark) -> list[str]:
+    """The worker as systemd would start it, but with this host's root."""
+    import sys
+
+    from onhost_fakes import ONHOST
+
+    code = (
+        f"import sys; sys.path.insert(0, {str(ONHOST)!r}); import switch, common; "
+        f"from pathlib import Path; paths = common.Paths(Path({str(spark.paths.root)!r})); "
+        "sys.exit(common.ended('switch.sh', lambda: switch.main(sys.argv[1:], paths)))"
+    )
+    return [sys.executable, "-c", code]
+
+
+def test_the_command_does_the_switch_in_a_unit_of_its_own_and_shows_it(spark, monkeypatch, capsys):
+    assert front(spark, monkeypatch, "qwen") == 0
+
+    assert spark.hot == ["qwen"]
+    assert capsys.readouterr().out.splitlines()[-1] == "qwen is hot, started in 0 s"
+    call = spark.systemd.calls[0]
+    assert call.startswith("systemd-run ")
+    assert "--unit=lockstep-switch.service" in call
+    assert call.endswith(f"--worker qwen {getpass.getuser()}")
+
+
+def test_the_command_exits_1_when_the_switch_failed(spark, monkeypatch, capsys):
+    spark.systemd.unit(QWEN_UNIT, start_ok=False)
+
+    assert front(spark, monkeypatch, "qwen") == 1
+    assert "mistral is back; the switch to qwen FAILED" in capsys.readouterr().out
+
+
+def test_the_second_operator_is_told_who_holds_the_lock(spark, monkeypatch):
+    with (
+        lock.held(spark.paths.run / "switch.lock", "anna", "mistral"),
+        pytest.raises(common.Problem) as problem,
+    ):
+        front(spark, monkeypatch, "qwen")
+
+    assert problem.value.code == 75
+    assert str(problem.value) == (
+        f"anna is switching to mistral since 0 s (process {os.getpid()}). Remedy: wait for it "
+        "with --wait, watch it with switch.sh status"
+    )
+    assert spark.hot == ["mistral"]
+
+
+def test_with_wait_the_second_operator_waits(spark, monkeypatch, capsys):
+    path = spark.paths.run / "switch.lock"
+    took, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock.held(path, "anna", "mistral"):
+            took.set()
+            go.wait(30)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    took.wait(30)
+    monkeypatch.setattr("terminal.say", lambda *_: go.set())
+    assert front(spark, monkeypatch, "qwen", "--wait") == 0
+    holder.join(30)
+    assert spark.hot == ["qwen"]
+
+
+def test_a_lock_whose_holder_died_is_free(spark):
+    path = spark.paths.run / "switch.lock"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"pid": 1, "user": "anna", "target": "qwen", "since": 0}))
+
+    assert lock.holder(path) is None
+    with lock.held(path, "ben", "none"):
+        assert "ben is switching to none" in str(lock.holder(path))
+    assert lock.holder(path) is None
+
+
+def test_a_lock_held_by_somebody_who_wrote_nothing_is_respected(spark):
+    path = spark.paths.run / "switch.lock"
+    path.parent.mkdir(parents=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert lock.holder(path) is not None
+
+
+def test_without_a_sudo_rule_the_user_is_told_what_to_ask_for(spark, monkeypatch):
+    monkeypatch.setattr("units.is_root", lambda: False)
+
+    with pytest.raises(common.Problem, match="may not switch models on this host") as problem:
+        switch.main(["qwen"], spark.paths)
+    assert problem.value.code == 77
+
+
+def test_with_a_sudo_rule_it_becomes_root_with_exactly_the_rules_arguments(spark, monkeypatch):
+    monkeypatch.setattr("units.is_root", lambda: False)
+    (spark.systemd.folder / "sudo-allows").touch()
+    executed = []
+
+    def execvp(program: str, argv: list[str]) -> None:
+        executed.append(argv)
+        raise SystemExit(0)
+
+    monkeypatch.setattr("os.execvp", execvp)
+    with pytest.raises(SystemExit):
+        switch.main(["qwen", "--wait"], spark.paths)
+    program = str(switch.__file__)
+    assert executed == [["sudo", "-n", "--", "/usr/bin/python3", program, "qwen", "--wait"]]
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["gemma"], "unknown target 'gemma'. Known: qwen, mistral, none, status"),
+        (["qwen", "--jason"], "qwen does not take --jason"),
+        (["qwen", "mistral"], "qwen does not take mistral"),
+        (["none", "--json"], "none does not take --json"),
+        (["status", "--wait"], "status does not take --wait"),
+    ],
+)
+def test_wrong_use_is_explained(spark, argv, words):
+    with pytest.raises(common.Problem) as problem:
+        switch.main(argv, spark.paths)
+    assert problem.value.code == 2
+    assert words in str(problem.value)
+
+
+def test_help_names_the_exit_codes_and_fits_a_phone(capsys):
+    assert switch.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert "75 somebody else is switching" in text
+    assert max(map(len, text.splitlines())) <= 40
