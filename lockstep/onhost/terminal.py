@@ -20,10 +20,18 @@ def width() -> int:
 
 
 def wrapped(text: str, columns: int, indent: str = "") -> list[str]:
-    """`text` as lines of at most `columns`; continuation lines are indented by two more."""
-    return textwrap.wrap(text, columns, initial_indent=indent, subsequent_indent=indent + "  ") or [
-        ""
-    ]
+    """`text` as lines of at most `columns`; continuation lines are indented by two more.
+
+    Names with hyphens stay whole where they can, for copying.
+    """
+    lines = textwrap.wrap(
+        text,
+        columns,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_on_hyphens=False,
+    )
+    return lines or [""]
 
 
 def say(text: str, indent: str = "") -> None:
