@@ -1,0 +1,1 @@
+"""The click commands behind `lockstep`; each module is one group."""
