@@ -1,0 +1,156 @@
+"""Moving names to exact ones: branches, tags, ranges and revisions, each asked at its source.
+
+This is the only part that talks to indexes, registries, git servers and the hub on behalf of a
+deploy; afterwards every host is told exactly what to fetch.
+"""
+
+from __future__ import annotations
+
+import datetime
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from lockstep.errors import ResolveError
+from lockstep.moving import GitWanted, ImageWanted, ModelWanted, PythonWanted, Wanted
+from lockstep.pins import GitPin, ImagePin, ModelPin, Pins, PythonPin, missing
+from lockstep.resolve import announce
+from lockstep.resolve.git import resolve_git
+from lockstep.resolve.hub import resolve_model
+from lockstep.resolve.program import end_all
+from lockstep.resolve.python import resolve_python
+from lockstep.resolve.registry import resolve_image
+from lockstep.settings import Proxy, Sources
+
+# The work is waiting for servers; more at once would only look like an attack to them.
+WORKERS = 6
+# Seconds without news after which the user is told what is still being asked.
+PATIENCE_S = 10.0
+
+Item: TypeAlias = PythonWanted | GitWanted | ImageWanted | ModelWanted
+Pin: TypeAlias = PythonPin | GitPin | ImagePin | ModelPin
+
+
+class ResolveErrors(ResolveError):
+    """Everything that could not be resolved in one go.
+
+    Attributes:
+        failures: One error per thing, in the order they were wanted.
+    """
+
+    def __init__(self, failures: tuple[ResolveError, ...], asked: int) -> None:
+        self.failures = failures
+        super().__init__(f"{len(failures)} of {asked} could not be resolved")
+
+    def __str__(self) -> str:
+        """One paragraph per failure below a line that counts them."""
+        return "\n".join([f"{self.what}:", *(f"- {failure}" for failure in self.failures)])
+
+
+def resolve(
+    wanted: Wanted,
+    known: Pins,
+    *,
+    sources: Sources,
+    proxy: Proxy,
+    report: Callable[[str], None],
+) -> Pins:
+    """``known``, and what of ``wanted`` it lacks.
+
+    Args:
+        wanted: Everything that has to be exact.
+        known: The record; what it holds is not asked again.
+        sources: Where to ask.
+        proxy: How to get there.
+        report: Called with one line of at most 78 columns per result, from this thread.
+
+    Raises:
+        ResolveError: the one failure, or a ResolveErrors with all of them.
+    """
+    lacking = missing(wanted, known)
+    items: list[Item] = [*lacking.python, *lacking.git, *lacking.images, *lacking.models]
+    work = _Work(known, sources, proxy)
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    found: dict[Item, Pin] = {}
+    failures: dict[Item, ResolveError] = {}
+    results = _start(items, work)
+    try:
+        while len(found) + len(failures) < len(items):
+            try:
+                item, result = results.get(timeout=PATIENCE_S)
+            except queue.Empty:
+                report(announce.waiting([each for each in items if each not in found | failures]))
+                continue
+            if isinstance(result, ResolveError):
+                failures[item] = result
+                report(announce.failed(item))
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                found[item] = replace(result, resolved=today)
+                report(announce.resolved(item, found[item]))
+    except BaseException:
+        end_all()
+        raise
+    if failures:
+        ordered = tuple(failures[item] for item in items if item in failures)
+        raise ordered[0] if len(ordered) == 1 else ResolveErrors(ordered, len(items))
+    return known | _sorted_out(found)
+
+
+def _start(
+    items: Sequence[Item], work: Callable[[Item], Pin]
+) -> queue.Queue[tuple[Item, Pin | BaseException]]:
+    """Begin all of them, a few at a time; each puts its result or its failure into the queue.
+
+    The threads are daemons, so that Ctrl-C need not wait for a server that does not answer.
+    """
+    results: queue.Queue[tuple[Item, Pin | BaseException]] = queue.Queue()
+    turns = threading.Semaphore(WORKERS)
+
+    def one(item: Item) -> None:
+        with turns:
+            try:
+                results.put((item, work(item)))
+            except BaseException as fault:
+                results.put((item, fault))
+
+    for item in items:
+        threading.Thread(target=one, args=(item,), name="resolve", daemon=True).start()
+    return results
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Resolves one item by its kind."""
+
+    known: Pins
+    sources: Sources
+    proxy: Proxy
+
+    def __call__(self, item: Item) -> Pin:
+        sources, proxy = self.sources, self.proxy
+        if isinstance(item, PythonWanted):
+            return resolve_python(item, sources=sources, proxy=proxy)
+        if isinstance(item, GitWanted):
+            return resolve_git(item, sources=sources, proxy=proxy)
+        if isinstance(item, ImageWanted):
+            return resolve_image(item, sources=sources, proxy=proxy)
+        pinned = self.known.models.get(item.id)
+        # Only more files of what is pinned already: they come from the same commit.
+        at = pinned.commit if pinned and pinned.asked == item.revision else None
+        return resolve_model(item, sources=sources, proxy=proxy, at=at)
+
+
+def _sorted_out(found: dict[Item, Pin]) -> Pins:
+    return Pins(
+        python={item.key: pin for item, pin in found.items() if isinstance(pin, PythonPin)},
+        git={item.key: pin for item, pin in found.items() if isinstance(pin, GitPin)},
+        images={item.key: pin for item, pin in found.items() if isinstance(pin, ImagePin)},
+        models={item.key: pin for item, pin in found.items() if isinstance(pin, ModelPin)},
+    )
+
+
+__all__ = ["ResolveErrors", "resolve"]

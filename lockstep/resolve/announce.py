@@ -1,0 +1,72 @@
+"""One line per result while resolving, at most 78 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lockstep.moving import GitWanted, ImageWanted, ModelWanted, PythonWanted
+from lockstep.pins import GitPin, ImagePin, ModelPin, PythonPin
+
+COLUMNS = 78
+# Digits of a commit or digest that are enough to recognise it.
+DIGITS = 12
+
+
+def resolved(
+    item: PythonWanted | GitWanted | ImageWanted | ModelWanted,
+    pin: PythonPin | GitPin | ImagePin | ModelPin,
+) -> str:
+    """ "vllm fix_mistral_parsing → 0123456789ab"."""
+    match pin:
+        case PythonPin(exact=exact):
+            return _line(name(item), " ".join(exact))
+        case GitPin(commit=commit):
+            return _line(name(item), commit[:DIGITS])
+        case ImagePin(digest=digest, size=size):
+            return _line(name(item), f"{digest.removeprefix('sha256:')[:DIGITS]}, {_size(size)}")
+        case ModelPin(commit=commit, files=files):
+            count = f"{len(files)} file{'' if len(files) == 1 else 's'}"
+            return _line(name(item), f"{commit[:DIGITS]}, {count}, {_size(pin.size)}")
+
+
+def failed(item: PythonWanted | GitWanted | ImageWanted | ModelWanted) -> str:
+    """That one thing failed; why follows in the error."""
+    return _line(name(item), "not resolved")
+
+
+def waiting(items: Sequence[PythonWanted | GitWanted | ImageWanted | ModelWanted]) -> str:
+    """What is still being asked, so that silence never looks like a hang."""
+    return _cut(f"still asking for {', '.join(sorted(map(name, items)))}", COLUMNS)
+
+
+def name(item: PythonWanted | GitWanted | ImageWanted | ModelWanted) -> str:
+    """The shortest name by which a person recognises it."""
+    match item:
+        case PythonWanted():
+            return ", ".join(item.asked)
+        case GitWanted(url=url, branch=branch):
+            return f"{url.rstrip('/').rpartition('/')[2].removesuffix('.git')} {branch}"
+        case ImageWanted(reference=reference):
+            return reference.partition("@")[0]
+        case ModelWanted(id=identity, revision=revision):
+            short = revision[:DIGITS] if len(revision) == 40 else revision
+            return f"{identity} {short}"
+
+
+def _line(left: str, right: str) -> str:
+    """``left → right``, the longer side cut where both do not fit."""
+    room = COLUMNS - len(" → ")
+    right = _cut(right, max(room - len(left), room // 2))
+    return f"{_cut(left, room - len(right))} → {right}"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _size(size: int) -> str:
+    """Bytes in the unit that gives a readable number."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 2**power:
+            return f"{size / 2**power:.1f} {unit}"
+    return f"{size} B"
