@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from lockstep.inventory import HostPlan
+
 WIDTH = 80
+GIB = 1024**3
 
 
 @dataclass
@@ -75,3 +78,47 @@ def _failures(failed: Sequence[HostOutcome], good: Sequence[str], width: int) ->
         lines.append("Done on: " + ", ".join(good))
     lines.append("Run the same command again: it goes on where this run ended.")
     return "\n".join(line[:width] for line in lines)
+
+
+def rows(
+    plan: HostPlan, units: Mapping[str, Any], engines: Mapping[str, Any], status: Mapping[str, Any]
+) -> list[tuple[str, str]]:
+    """The closing table of one host, made of what was read back from it.
+
+    Args:
+        plan: What the inventory asks for.
+        units: Answer of the probe `units`.
+        engines: Answer of the probe `engines`.
+        status: `switch.sh status --json`.
+    """
+    check = engines.get("check") or {}
+    lines = []
+    if check:
+        lines.append(
+            (
+                "venv engine",
+                f"vLLM {check['version']}, torch {check['torch']}, CUDA {check['cuda']}",
+            )
+        )
+    for target in plan.targets:
+        state = units.get(target.unit, {})
+        version = target.recipe.name
+        lines.append(
+            (
+                f"{target.name} ({target.unit.removesuffix('.service')})",
+                f"{state.get('ActiveState', 'missing')}, {target.data.bind}:{target.port}, {version}",
+            )
+        )
+    if plan.settings.webui.enabled:
+        webui = plan.settings.webui
+        state = units.get(f"{webui.unit}.service", {})
+        lines.append(
+            (webui.unit, f"{state.get('ActiveState', 'missing')}, {webui.bind}:{webui.port}")
+        )
+    models = [target.unit for target in plan.targets if units.get(target.unit, {}).get("links")]
+    lines.append(("hot now", str(status.get("hot") or "none")))
+    lines.append(("models at boot", ", ".join(models) or "none"))
+    memory = status.get("memory") or {}
+    if memory.get("available") is not None:
+        lines.append(("memory available", f"{memory['available'] / GIB:.1f} GiB"))
+    return lines

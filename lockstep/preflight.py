@@ -11,11 +11,11 @@ from packaging.version import InvalidVersion, Version
 
 from lockstep.engine_id import engine_id
 from lockstep.findings import Finding, table
-from lockstep.images import pull_reference
+from lockstep.images import DEFAULT_REGISTRY, parse, pull_reference
 from lockstep.inventory import HostPlan
 from lockstep.pins import Pins
 from lockstep.settings import Sources
-from lockstep.wanted import mirrored
+from lockstep.sources import mirrored
 
 __all__ = ["findings", "questions", "table"]
 
@@ -77,10 +77,12 @@ def addresses(plan: HostPlan) -> list[str]:
         found.append(sources.flashinfer_index)
     found += [mirrored(url, sources) for url in (engine.git, engine.transformers_git) if url]
     for name in images_of(plan):
-        registry = pull_reference(name, sources, None).partition("/")[0]
-        registry = "registry-1.docker.io" if registry == "docker.io" else registry
+        registry = parse(name).registry
+        registry = sources.registries.get(registry, registry)
+        # Docker's own registry answers under another name than its images carry.
+        address = "registry-1.docker.io" if registry == DEFAULT_REGISTRY else registry
         plain = registry in sources.plain_registries
-        found.append(f"{'http' if plain else 'https'}://{registry}/")
+        found.append(f"{'http' if plain else 'https'}://{address}/")
     return list(dict.fromkeys(url for url in found if url))
 
 
@@ -239,7 +241,7 @@ def _ports(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
             plan.name,
             f"port {port} of {owners.get(port, 'this stack')} is taken by "
             f"{listener['process']} ({listener['unit'] or 'no unit'})",
-            f"Stop that process, or set another port in targets or webui.",
+            "Stop that process, or set another port in targets or webui.",
         )
 
 

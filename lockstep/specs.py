@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
 from typing import Any
 
 from lockstep.command import environment, serve_command
 from lockstep.engine_id import engine_id
 from lockstep.inventory import HostPlan
-from lockstep.pins import ModelPin, Pins
-from lockstep.wanted import FLASHINFER, mirrored
+from lockstep.pins import ModelPin, Pins, engine_requirements
+from lockstep.sources import mirrored
+from lockstep.wanted import FLASHINFER
 
 UV = "/usr/local/bin/uv"
 
@@ -16,45 +20,49 @@ UV = "/usr/local/bin/uv"
 def engine_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
     """The venv engine of one host: read by `engine_build.py` on the host.
 
-    Every requirement is exact; `steps` are requirement lists in the order of the tasks.
+    Every requirement is exact; `torch`, `after` and `flashinfer` are requirement lists of the
+    stages, `expected` is what must be installed afterwards (distribution → version).
     """
     settings, engine = plan.settings, plan.settings.engine
     sources = settings.sources
-    home = f"{settings.paths.engines}/{engine_id(settings, pins)}"
-    torch = [pins.python[name] for name in (engine.torch, engine.torchvision) if name]
-    after = []
-    if engine.transformers_git:
-        commit = engine.transformers_commit or pins.git[engine.transformers_git].commit
-        url = mirrored(engine.transformers_git, sources)
-        after.append(f"transformers @ git+{url}@{commit}")
-    if engine.mistral_common:
-        after.append(pins.python[engine.mistral_common])
-    triple: list[str] = []
-    if engine.flashinfer:
-        triple = pins.python[FLASHINFER + engine.flashinfer_version].split()
+    exact = engine_requirements(settings, pins)
+    name = engine_id(settings, pins)
     return {
-        "id": engine_id(settings, pins),
-        "home": home,
+        "id": name,
+        "home": f"{settings.paths.engines}/{name}",
         "current": f"{settings.paths.engines}/current",
         "python": settings.python,
         "uv": UV,
         "index": sources.python_index,
         "torch_index": sources.torch_index,
         "flashinfer_index": sources.flashinfer_index,
-        "torch": torch,
-        "vllm": _vllm(plan, pins),
-        "after": after,
-        "flashinfer": triple,
+        "torch": [exact[item] for item in ("torch", "torchvision") if item in exact],
+        "vllm": _vllm(plan, pins, exact),
+        "after": _after(plan, pins, exact),
+        "flashinfer": [exact[item] for item in FLASHINFER if engine.flashinfer],
+        "expected": {item: text.partition("==")[2] for item, text in exact.items()},
         "proxy": settings.proxy.environment(),
         "engine_cuda": settings.expected.engine_cuda,
         "recipes": _recipes(plan),
     }
 
 
-def _vllm(plan: HostPlan, pins: Pins) -> dict[str, Any]:
+def _after(plan: HostPlan, pins: Pins, exact: Mapping[str, str]) -> list[str]:
+    engine = plan.settings.engine
+    after = []
+    if engine.transformers_git:
+        url = mirrored(engine.transformers_git, plan.settings.sources)
+        commit = engine.transformers_commit or pins.git[engine.transformers_git].commit
+        after.append(f"transformers @ git+{url}@{commit}")
+    if "mistral-common" in exact:
+        after.append(exact["mistral-common"])
+    return after
+
+
+def _vllm(plan: HostPlan, pins: Pins, exact: Mapping[str, str]) -> dict[str, Any]:
     engine = plan.settings.engine
     if engine.git is None:
-        return {"requirement": pins.python[engine.release]}
+        return {"requirement": exact["vllm"]}
     build = {"VLLM_USE_PRECOMPILED": "1"} if engine.precompiled else {}
     return {
         "git": mirrored(engine.git, plan.settings.sources),
@@ -74,7 +82,7 @@ def _recipes(plan: HostPlan) -> list[dict[str, Any]]:
         }
         for target in plan.targets
         for recipe in target.recipes
-        if target.image is None
+        if not recipe.in_container
     ]
 
 
@@ -84,7 +92,7 @@ def weights_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
     for target in plan.targets:
         for recipe in target.recipes:
             block = recipe.lockstep
-            repositories[recipe.model] = _repository(recipe.model, pins.models[recipe.model]) | {
+            repositories[recipe.model] = _repository(recipe.model, pins) | {
                 "borrow": [
                     {
                         "model": borrow.model,
@@ -95,8 +103,7 @@ def weights_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
                 ]
             }
             if block.draft:
-                draft = block.draft.model
-                repositories[draft] = _repository(draft, pins.models[draft])
+                repositories[block.draft.model] = _repository(block.draft.model, pins)
     return {
         "cache_dir": f"{plan.settings.paths.hub_cache}/hub",
         "endpoint": plan.settings.sources.hub,
@@ -104,8 +111,9 @@ def weights_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
     }
 
 
-def _repository(model: str, pin: ModelPin) -> dict[str, Any]:
-    return {"model": model, "revision": pin.commit, "files": _files(pin), "borrow": []}
+def _repository(model: str, pins: Pins) -> dict[str, Any]:
+    pin = pins.models[model]
+    return {"model": model, "revision": pin.commit, "files": _files(pin)}
 
 
 def _files(pin: ModelPin, only: tuple[str, ...] | None = None) -> list[dict[str, Any]]:
@@ -114,3 +122,43 @@ def _files(pin: ModelPin, only: tuple[str, ...] | None = None) -> list[dict[str,
         for file in pin.files
         if only is None or file.path in only
     ]
+
+
+def check_wanted(spec: Mapping[str, Any]) -> str:
+    """Hash of what `engine_check.py` is asked: its record counts only for the same question."""
+    asked = json.dumps({key: spec[key] for key in ("id", "engine_cuda", "recipes")})
+    return hashlib.sha256(asked.encode()).hexdigest()
+
+
+def engine_missing(spec: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, list[str]]:
+    """What a host's engine environment still lacks, by stage; {} when it is as it should be.
+
+    Args:
+        spec: As `engine_spec` gives it.
+        found: What the probe `engines` answered.
+    """
+    here = found["environment"]
+    missing: dict[str, list[str]] = {}
+    if not here["python"]:
+        missing["pytorch"] = ["the venv"]
+    elif here["python"] != spec["python"]:
+        missing["pytorch"] = [f"Python {spec['python']} (it has {here['python']})"]
+    stages = {"torch": "pytorch", "torchvision": "pytorch"} | dict.fromkeys(
+        FLASHINFER, "flashinfer"
+    )
+    for name, version in spec["expected"].items():
+        have = here["distributions"].get(name)
+        # An index of one's own may serve torch 2.13.0 as 2.13.0+cpu: the same public version.
+        if have != version and (have is None or have.split("+")[0] != version):
+            missing.setdefault(stages.get(name, "vllm"), []).append(f"{name} {version}")
+    if "git" in spec["vllm"]:
+        commit = spec["vllm"]["commit"]
+        origin = here["origins"].get("vllm") or {}
+        if found["commit"] != commit or not origin.get("editable"):
+            missing.setdefault("vllm", []).append(f"vllm at {commit[:12]}")
+    for requirement in spec["after"]:
+        name, _, rest = requirement.partition(" @ git+")
+        commit = rest.rpartition("@")[2]
+        if rest and (here["origins"].get(name) or {}).get("commit") != commit:
+            missing.setdefault("vllm", []).append(f"{name} at {commit[:12]}")
+    return missing

@@ -64,3 +64,9 @@ def _fail(state: Any, host: Any, message: str) -> bool:
         logger.error(f"{host.print_prefix}{line}")
     report.reason(host.name, message)
     return False
+
+
+def build(stage: str, user: str) -> Streamed:
+    """One stage of the venv engine as a job of its own account."""
+    program = [PYTHON, f"{PROGRAMS}/engine_build.py", stage]
+    return job(f"engine-{stage}", program, "--uid", user)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,14 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_host
 
 from lockstep import inventory, pins, preflight
+from lockstep.artefacts import ManagedFile, artefacts
 from lockstep.engine_id import engine_id
 from lockstep.errors import LockstepError
+from lockstep.images import pinned_reference
+from lockstep.layout import Stage, stage_of
 from lockstep.resolve import resolve
 from lockstep.specs import engine_spec, weights_spec
-from lockstep.wanted import wanted
+from lockstep.wanted import needs_engine, wanted
 from tasks import report
 from tasks.facts.host import Preflight
 
@@ -29,25 +34,92 @@ class Refusal(PyinfraError):
 
 @dataclass(frozen=True)
 class Run:
-    """One host's part of this run."""
+    """One host's part of this run: everything derived from its plan and the pins."""
 
     plan: inventory.HostPlan
     pins: pins.Pins
 
-    @property
+    @cached_property
     def engine_id(self) -> str:
         """Name of the engine environment: a hash of what it contains."""
         return engine_id(self.plan.settings, self.pins)
 
-    @property
-    def engine_spec(self) -> dict[str, Any]:
-        """What `engine_build.py` reads on the host."""
-        return engine_spec(self.plan, self.pins)
+    @cached_property
+    def engine_spec(self) -> dict[str, Any] | None:
+        """What `engine_build.py` reads on the host; None where no target runs in a venv."""
+        return engine_spec(self.plan, self.pins) if needs_engine(self.plan.targets) else None
+
+    @cached_property
+    def images(self) -> list[str]:
+        """References by digest of all images of the host."""
+        sources = self.plan.settings.sources
+        names = preflight.images_of(self.plan)
+        return [pinned_reference(name, sources, self.pins) for name in names]
+
+    @cached_property
+    def engine_images(self) -> dict[str, tuple[str, str]]:
+        """Digest → (reference, engine) of the images that hold an engine."""
+        sources = self.plan.settings.sources
+        return {
+            self.pins.images[target.image].digest: (
+                pinned_reference(target.image, sources, self.pins),
+                str(target.recipe.engine),
+            )
+            for target in self.plan.targets
+            if target.image
+        }
 
     @property
-    def weights_spec(self) -> dict[str, Any]:
-        """What `fetch_weights.py` reads on the host."""
-        return weights_spec(self.plan, self.pins)
+    def engine_question(self) -> dict[str, Any]:
+        """What to ask the probe `engines`."""
+        spec = self.engine_spec or {"home": "/nonexistent", "current": "/nonexistent"}
+        images = {digest: digest for digest in self.engine_images}
+        return {"home": spec["home"], "current": spec["current"], "images": images}
+
+    @property
+    def webui_units(self) -> list[str]:
+        """The unit of Open WebUI, where it is wanted."""
+        webui = self.plan.settings.webui
+        return [f"{webui.unit}.service"] if webui.enabled else []
+
+    def versions(self, engines: dict[str, Any]) -> dict[str, str | None]:
+        """Target → version that its engine reported on this host, None before it was asked.
+
+        Args:
+            engines: Answer of the probe `engines`.
+        """
+        found: dict[str, str | None] = {}
+        for target in self.plan.targets:
+            if target.image:
+                record = engines["images"].get(self.pins.images[target.image].digest)
+            else:
+                record = engines["check"]
+            found[target.name] = (record or {}).get("version")
+        return found
+
+    def files(self, stage: Stage, versions: dict[str, str | None]) -> list[ManagedFile]:
+        """The managed files of one stage of the deploy ("base", "services", "switch", "webui")."""
+        every = artefacts(
+            self.plan.settings,
+            self.plan.targets,
+            self.pins,
+            engine_id=self.engine_id if self.engine_spec else "",
+            engine_versions=versions,
+        )
+        chosen = [file for file in every if stage_of(file, self.plan) == stage]
+        if stage == "base":
+            chosen += self._specs()
+        return chosen
+
+    def _specs(self) -> list[ManagedFile]:
+        specs = {"weights": weights_spec(self.plan, self.pins), "engine": self.engine_spec}
+        return [
+            ManagedFile(
+                f"/etc/lockstep/{name}.json", json.dumps(spec, indent=1) + "\n"
+            )
+            for name, spec in specs.items()
+            if spec
+        ]
 
 
 _lock = threading.Lock()
@@ -115,7 +187,7 @@ def _resolved(plans: list[inventory.HostPlan]) -> pins.Pins:
     )
     pins.save(path, resolved)
     logger.info(
-        f"    recorded in {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}"
+        f"    recorded in {path.parent.name}/{path.name}"
     )
     return resolved
 

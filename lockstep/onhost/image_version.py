@@ -3,7 +3,7 @@
 
 usage: image_version.py REPOSITORY@sha256:DIGEST vllm|sglang
 
-Keeps {"engine", "version"} in /var/lib/lockstep/images/sha256-DIGEST.json.
+Keeps {"engine", "version"} in /var/cache/lockstep/images/sha256-DIGEST.json.
 
 exit codes: 0 known, 1 the image does not say, 2 wrong use
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
     import common
 
-RECORDS = Path("/var/lib/lockstep/images")
+RECORDS = Path("/var/cache/lockstep/images")
 
 
 def ask(reference: str, engine: str) -> str:

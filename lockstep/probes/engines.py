@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 
-RECORDS = "/var/lib/lockstep/images"
+RECORDS = "/var/cache/lockstep/images"
 
 
 def read(path):

@@ -1,0 +1,48 @@
+# Two commands for users: `make deploy` and `make test`. Everything they need, they install.
+
+INVENTORY ?= inventories/lab.py
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+APT := python3-venv git shellcheck sudo systemd openssh-client
+
+.PHONY: deploy test check lab-tests bench lab-down help
+
+help:
+	@echo "make deploy                                   lab up, then deploy to it"
+	@echo "make deploy INVENTORY=inventories/spark.py    deploy to your Sparks"
+	@echo "make check                                    lint, types, unit and render tests"
+	@echo "make test                                     everything that CI runs"
+	@echo "make bench                                    what a no-op deploy costs"
+	@echo "make lab-down                                 stop the lab"
+
+# pip checks every hash; the project itself is installed from this folder.
+$(STAMP): requirements/dev.txt pyproject.toml
+	lab/bootstrap $(APT)
+	test -x $(BIN)/python || python3 -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/uv pip install --quiet --python $(VENV) --no-deps --editable .
+	touch $@
+
+deploy: $(STAMP)
+ifeq ($(INVENTORY),inventories/lab.py)
+	$(BIN)/lockstep lab up
+endif
+	$(BIN)/pyinfra -y $(INVENTORY) deploy.py
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q tests/unit tests/render
+
+lab-tests: $(STAMP)
+	$(BIN)/pytest -q tests/lab
+
+test: check lab-tests
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks.noop
+
+lab-down: $(STAMP)
+	$(BIN)/lockstep lab down

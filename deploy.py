@@ -1,0 +1,37 @@
+"""The whole stack, top to bottom: `pyinfra inventories/spark.py deploy.py`."""
+
+from pyinfra import config
+
+from tasks import (
+    base,
+    connection,
+    engine_check,
+    flashinfer,
+    images,
+    preflight,
+    pytorch,
+    services,
+    switch,
+    verify,
+    vllm,
+    webui,
+    weights,
+)
+
+config.REQUIRE_PYINFRA_VERSION = "~=3.10"
+
+connection.tune()
+
+# Each on its own line: pyinfra tells operations apart by the lines that call them.
+preflight.preflight()
+base.base()
+pytorch.pytorch()
+vllm.vllm()
+flashinfer.flashinfer()
+engine_check.engine_check()
+images.images()
+weights.weights()
+services.services()
+switch.switch()
+webui.webui()
+verify.verify()

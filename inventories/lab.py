@@ -1,0 +1,48 @@
+"""Stand-in Sparks on this machine (`lockstep lab up`): the same deploy, only the data differ.
+
+No task knows that a lab exists. What a site without internet would say about its own mirrors
+stands here about the lab's servers, and what a Spark has is said about what a stand-in has.
+"""
+
+from group_data.all import targets
+from lab import connection
+from lockstep.inventory import checked
+
+_lab = connection.load()
+# The lab has a network of its own; this process joins it.
+connection.enter(_lab)
+_services = _lab.services
+
+_data = {
+    "ssh_user": _lab.ssh_user,
+    "ssh_key": str(_lab.ssh_key),
+    "ssh_known_hosts_file": str(_lab.known_hosts),
+    "operators": (_lab.ssh_user,),
+    "python": "3.11",
+    "recipe_folders": ("catalogue/recipes", "lab/recipes"),
+    "sources": {
+        "python_index": _services["python_index"],
+        "torch_index": _services["torch_index"],
+        "flashinfer_index": _services["flashinfer_index"],
+        "hub": _services["hub"],
+        "git": {
+            "https://github.com/juliendenize/": _services["git"],
+            "https://github.com/huggingface/": _services["git"],
+        },
+        "registries": dict.fromkeys(("ghcr.io", "docker.io"), _services["registry"]),
+        "plain_registries": (_services["registry"],),
+        "apt": (f"deb [trusted=yes] {_services['apt']} ./",),
+    },
+    "expected": {"architecture": "x86_64", "engine_cuda": None, "free_disk_gib": 2.0},
+    "engine": {"torch": "torch==2.13.0", "disk_gib": 4.0},
+    # The third name on a Spark is a venv engine too; here it serves a tiny random model.
+    "targets": {
+        "qwen": targets["qwen"],
+        "mistral": targets["mistral"],
+        "tiny": {"recipe": "tiny-qwen3", "unit": "vllm"},
+    },
+}
+
+lab = checked(
+    __file__, [(host.name, {**_data, "ssh_hostname": host.address}) for host in _lab.hosts]
+)

@@ -1,0 +1,42 @@
+"""2. Accounts, folders, packages, kernel settings, our programs and tools."""
+
+from __future__ import annotations
+
+from pyinfra.api import deploy
+
+from lockstep.accounts import Account
+from lockstep.layout import folders
+from lockstep.managed import HOME, OPERATORS_GROUP
+from lockstep.pins import tool_requirements
+from tasks import run
+from tasks.operations import files, system
+
+
+@deploy("Base")
+def base() -> None:
+    """Everything that the engines stand on."""
+    this = run.current()
+    settings = this.plan.settings
+    # The engine runs as a system account: logind removes the semaphores of a regular one.
+    user = Account(settings.service_user, ("docker",), home=HOME)
+    operators = [Account(name, ("docker", OPERATORS_GROUP)) for name in settings.operators]
+    system.accounts(
+        name="Create the service account and the operators' group",
+        groups=[OPERATORS_GROUP],
+        users=[user, *operators],
+    )
+    files.tree(
+        name="Write folders, programs and settings",
+        files=this.files("base", {}),
+        folders=folders(settings),
+    )
+    system.packages(name="Install packages", names=settings.packages, proxy=settings.proxy.http)
+    system.sysctls(
+        name="Apply kernel settings", values=settings.sysctls, path="/etc/sysctl.d/60-lockstep.conf"
+    )
+    system.tools(
+        name="Install uv and the hub client",
+        requirements=tool_requirements(settings, this.pins),
+        index=settings.sources.python_index,
+        proxy=settings.proxy.environment(),
+    )

@@ -1,0 +1,20 @@
+"""6. The engine itself is asked, without a GPU, before anything uses it."""
+
+from __future__ import annotations
+
+from pyinfra.api import deploy
+
+from tasks import run
+from tasks.operations import engine
+
+
+@deploy("Engine check")
+def engine_check() -> None:
+    """CUDA build, FlashInfer's versions, and every recipe against the engine's own parser."""
+    this = run.current()
+    if this.engine_spec:
+        engine.checked(
+            name="Ask the engine, then make it the current one",
+            spec=this.engine_spec,
+            user=this.plan.settings.service_user,
+        )

@@ -1,0 +1,78 @@
+"""Images and weights: present, whole, and equal to their pins."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+
+from pyinfra import host
+from pyinfra.api import FunctionCommand, StringCommand, operation
+
+from lockstep.images import PLATFORMS
+from tasks import remote
+from tasks.facts.host import Engines, Images, Weights
+
+WEIGHTS_SPEC = "/etc/lockstep/weights.json"
+Commands = Generator[StringCommand | FunctionCommand, None, None]
+
+
+@operation()
+def images(references: Sequence[str], architecture: str) -> Commands:
+    """Pull by digest what is not here; refuse another architecture than the host's.
+
+    Args:
+        references: "REPOSITORY@sha256:…".
+        architecture: As `uname -m` says it.
+    """
+    present = host.get_fact(Images, asked={"images": list(references)}) or {}
+    platform = PLATFORMS[architecture]
+    missing = [
+        reference
+        for reference in references
+        if present.get(reference) != platform.partition("/")[2]
+    ]
+    if not missing:
+        host.noop(f"{len(references)} images are here")
+    for reference in missing:
+        program = [remote.PYTHON, f"{remote.PROGRAMS}/pull_image.py", reference]
+        name = "image-" + reference.rpartition(":")[2][:12]
+        yield remote.job(name, [*program, "--platform", platform])
+
+
+@operation()
+def image_versions(engines: Mapping[str, tuple[str, str]]) -> Commands:
+    """Ask each engine image for its engine's version, once per digest, without a GPU.
+
+    Args:
+        engines: Digest → (reference, engine name).
+    """
+    asked = {"home": "/nonexistent", "current": "/nonexistent", "images": {d: d for d in engines}}
+    found = host.get_fact(Engines, asked=asked)
+    records = found["images"] if found else {}
+    unknown = [digest for digest in engines if not records.get(digest)]
+    if not unknown:
+        host.noop("engine versions of the images are known")
+    for digest in unknown:
+        reference, engine = engines[digest]
+        program = [remote.PYTHON, f"{remote.PROGRAMS}/image_version.py", reference, engine]
+        yield remote.job("image-version", program)
+
+
+@operation()
+def weights(user: str, token_file: str) -> Commands:
+    """Fetch, verify and repair every model of this host's weights.json.
+
+    Args:
+        user: Account that owns the hub cache.
+        token_file: File on the host that may hold a hub token.
+    """
+    states = host.get_fact(Weights, spec=WEIGHTS_SPEC)
+    if states and all(state["state"] == "complete" for state in states.values()):
+        host.noop(f"{len(states)} repositories are complete")
+        return
+    for name, state in (states or {}).items():
+        if state["state"] != "complete":
+            gigabytes = (state["bytes_total"] - state["bytes_present"]) / 1e9
+            host.log(f"{name.partition('@')[0]}: {gigabytes:.1f} GB to fetch")
+    python = "/usr/local/lib/lockstep/tools/bin/python"
+    program = [python, f"{remote.PROGRAMS}/fetch_weights.py", WEIGHTS_SPEC]
+    yield remote.job("weights", [*program, "--token-file", token_file], "--uid", user)

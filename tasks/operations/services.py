@@ -1,0 +1,90 @@
+"""Units on the host: written when verified, off at boot, restarted when what runs is outdated."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+from pyinfra import host
+from pyinfra.api import FunctionCommand, StringCommand, operation
+
+from lockstep.artefacts import ManagedFile, generation
+from tasks import remote, run
+from tasks.facts.host import Engines, Units
+from tasks.operations.files import write_tree
+
+Commands = Generator[StringCommand | FunctionCommand, None, None]
+
+
+def files_of(stage: str) -> list[ManagedFile] | None:
+    """The host's managed files of one stage, with the versions that its engines reported."""
+    this = run.current()
+    found = host.get_fact(Engines, asked=this.engine_question)
+    return this.files(stage, this.versions(found)) if found else None
+
+
+@operation()
+def written(stage: str) -> Commands:
+    """Write the files of one stage; what `systemd-analyze verify` refuses replaces nothing."""
+    files = files_of(stage)
+    if files is not None:
+        yield from write_tree(files)
+
+
+@operation()
+def off_at_boot(units: Sequence[str]) -> Commands:
+    """Remove boot links of model units, and say so: nothing is hot at boot unless asked."""
+    states = host.get_fact(Units, asked={"units": list(units)}) or {}
+    linked = {name: state["links"] for name, state in states.items() if state["links"]}
+    if not linked:
+        host.noop("no model unit starts at boot")
+        return
+    for name, links in linked.items():
+        host.log(f"{name} had a boot link ({', '.join(links)}): removed")
+    yield remote.words(["systemctl", "--no-reload", "disable", *linked])
+    for links in linked.values():
+        yield remote.words(["rm", "-f", *links])
+    yield remote.words(["systemctl", "daemon-reload"])
+
+
+@operation()
+def in_force(units: Sequence[str], stage: str, enabled: Sequence[str] = ()) -> Commands:
+    """Reload systemd where it holds older files, and restart what runs with an older generation.
+
+    Both are read from the units themselves, so a restart that an earlier, cut-off run owed is not
+    forgotten. A unit that is not running is left alone, unless it is to be enabled.
+
+    Args:
+        units: Units to look at.
+        stage: Stage of the managed files that define them.
+        enabled: Those that start at boot and run now.
+    """
+    files = files_of(stage)
+    states = host.get_fact(Units, asked={"units": list(units)})
+    if files is None or states is None:
+        return
+    changed = False
+    if any(state.get("NeedDaemonReload") == "yes" for state in states.values()) or any(
+        states.get(unit, {}).get("LoadState") != "loaded" for unit in units
+    ):
+        yield remote.words(["systemctl", "daemon-reload"])
+        changed = True
+    for unit in units:
+        state = states.get(unit, {})
+        if unit in enabled and state.get("UnitFileState") != "enabled":
+            yield remote.words(["systemctl", "enable", "--quiet", unit])
+            changed = True
+        verb = _verb(state, generation(files, unit), unit in enabled)
+        if verb:
+            host.log(f"{verb} {unit}")
+            yield remote.job(f"{verb}-{unit.removesuffix('.service')}", ["systemctl", verb, unit])
+            changed = True
+    if not changed:
+        host.noop("running units are up to date")
+
+
+def _verb(state: Mapping[str, Any], wanted: str, must_run: bool) -> str | None:
+    active = state.get("ActiveState") in ("active", "activating", "reloading")
+    if active and state.get("generation") != wanted:
+        return "restart"
+    return "start" if must_run and not active else None

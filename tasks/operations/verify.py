@@ -1,0 +1,40 @@
+"""Read the host's state back at the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+
+from pyinfra import host, state
+from pyinfra.api import StringCommand, operation
+from pyinfra.facts.server import Command
+
+from lockstep.closing import rows
+from tasks import remote, report, run
+from tasks.facts.host import Engines, Units
+
+
+@operation()
+def read_back() -> Generator[StringCommand, None, None]:
+    """Collect units, engine versions and what is hot for the closing table; changes nothing."""
+    host.noop("the state is read, nothing is written")
+    if not state.is_executing:
+        return
+    this = run.current()
+    names = [*(target.unit for target in this.plan.targets), *this.webui_units]
+    units = host.get_fact(Units, asked={"units": names})
+    engines = host.get_fact(Engines, asked=this.engine_question)
+    text = host.get_fact(
+        Command, command=f"{remote.PYTHON} {remote.PROGRAMS}/switch.py status --json || true"
+    )
+    if units is None or engines is None:
+        return
+    try:
+        status = json.loads(text or "{}")
+    except ValueError:
+        status = {}
+    login = f"{host.data.get('ssh_user')}@{host.name}" if host.data.get("ssh_user") else host.name
+    report.running(
+        host.name, {"rows": rows(this.plan, units, engines, status), "ssh": f"ssh {login}"}
+    )
+    yield from ()

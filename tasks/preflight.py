@@ -1,0 +1,13 @@
+"""1. Refuse what cannot work, on all hosts, before the first change on any of them."""
+
+from __future__ import annotations
+
+from pyinfra.api import deploy
+
+from tasks import run
+
+
+@deploy("Preflight")
+def preflight() -> None:
+    """Plan all hosts, resolve what moves, and judge hardware, driver, disk, ports and sources."""
+    run.begin()

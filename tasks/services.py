@@ -1,0 +1,19 @@
+"""9. One unit per target, never enabled at boot."""
+
+from __future__ import annotations
+
+from pyinfra.api import deploy
+
+from tasks import run
+from tasks.operations import services as operations
+
+
+@deploy("Services")
+def services() -> None:
+    """Launchers and units, verified before they replace what is there."""
+    units = [target.unit for target in run.current().plan.targets]
+    operations.written(name="Write launchers and units", stage="services")
+    operations.off_at_boot(name="Keep model units off at boot", units=units)
+    operations.in_force(
+        name="Reload systemd, restart what is outdated", units=units, stage="services"
+    )

@@ -1,0 +1,21 @@
+"""11. Open WebUI, connected to this host's engines."""
+
+from __future__ import annotations
+
+from pyinfra.api import deploy
+
+from tasks import run
+from tasks.operations import secrets
+from tasks.operations import services as operations
+
+
+@deploy("Open WebUI")
+def webui() -> None:
+    """Administrator and key made once on the host; the unit starts at boot."""
+    settings = run.current().plan.settings
+    if not settings.webui.enabled:
+        return
+    secrets.webui(name="Make Open WebUI's keys once", email=settings.webui.admin_email)
+    operations.written(name="Write Open WebUI's unit", stage="webui")
+    unit = f"{settings.webui.unit}.service"
+    operations.in_force(name="Run Open WebUI", units=[unit], stage="webui", enabled=[unit])

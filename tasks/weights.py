@@ -1,0 +1,19 @@
+"""8. Models and drafts at their revisions, in the Hugging Face cache."""
+
+from __future__ import annotations
+
+from pyinfra.api import deploy
+
+from lockstep.layout import HUB_TOKEN
+from tasks import run
+from tasks.operations import artefacts
+
+
+@deploy("Weights")
+def weights() -> None:
+    """Fetch, verify, repair."""
+    artefacts.weights(
+        name="Fetch and verify weights",
+        user=run.current().plan.settings.service_user,
+        token_file=HUB_TOKEN,
+    )
