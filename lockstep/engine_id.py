@@ -6,9 +6,9 @@ import hashlib
 import json
 
 from lockstep.errors import ResolveError
-from lockstep.pins import Pins, engine_requirements
+from lockstep.packages import engine_repositories, engine_requirements
+from lockstep.pins import Pins
 from lockstep.settings import Settings
-from lockstep.wanted import engine_repositories
 
 # 48 bits: two generations of one host that share a name are not to be expected.
 DIGITS = 12

@@ -1,0 +1,78 @@
+"""Everything that the deploy writes on a Spark as files: one pure function of data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from lockstep.bound import BoundTarget
+from lockstep.errors import InventoryError
+from lockstep.hostfiles import absent_files, host_files
+from lockstep.managed import ManagedFile
+from lockstep.pins import Pins
+from lockstep.scripts import programs, scripts, sudoers, targets_file
+from lockstep.settings import Settings
+from lockstep.units import model_units, webui_unit
+from lockstep.variants import variants
+
+
+def artefacts(
+    settings: Settings,
+    targets: tuple[BoundTarget, ...],
+    pins: Pins,
+    *,
+    engine_id: str,
+    engine_versions: Mapping[str, str | None],
+) -> tuple[ManagedFile, ...]:
+    """All files of one host: `host_files`, `programs` and `service_files`, in this order.
+
+    Args:
+        settings: The host's data.
+        targets: Its targets with their recipes.
+        pins: What every tag, branch and revision stands for.
+        engine_id: Name of the venv engine's generation ("" where no target needs one).
+        engine_versions: Target → version that the engine itself reported on this host, None where
+            it is not known yet; decides how the freeze guard is given.
+
+    Raises:
+        LockstepError: something that cannot be written down safely, with what, where and remedy.
+    """
+    found = (
+        *host_files(settings),
+        *programs(),
+        *service_files(
+            settings, targets, pins, engine_id=engine_id, engine_versions=engine_versions
+        ),
+    )
+    double = next((path for path, n in Counter(f.path for f in found).items() if n > 1), None)
+    if double is not None:
+        raise InventoryError(
+            "two things would write one file",
+            where=settings.name,
+            found=double,
+            remedy="Give launcher and scripts of each target a path of their own.",
+        )
+    return found
+
+
+def service_files(
+    settings: Settings,
+    targets: tuple[BoundTarget, ...],
+    pins: Pins,
+    *,
+    engine_id: str,
+    engine_versions: Mapping[str, str | None],
+) -> tuple[ManagedFile, ...]:
+    """Units, launchers, switch scripts and what they read; arguments as for `artefacts`."""
+    found = variants(settings, targets, pins, engine_id=engine_id, engine_versions=engine_versions)
+    webui = (webui_unit(settings, found, pins),) if settings.webui.enabled else ()
+    return (
+        targets_file(settings, found),
+        *scripts(settings, found),
+        *model_units(settings, found),
+        *webui,
+        sudoers(found),
+    )
+
+
+__all__ = ["ManagedFile", "absent_files", "artefacts", "host_files", "programs", "service_files"]

@@ -1,0 +1,65 @@
+"""The `docker run` command lines of Lockstep's units: always in the foreground, never restarted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lockstep.container import run_options
+from lockstep.recipes import Recipe
+from lockstep.settings import Settings
+
+DOCKER = "/usr/bin/docker"
+# Where compiled kernels of a container are kept between starts: a cold start costs minutes more.
+CACHE = {
+    "XDG_CACHE_HOME": "/cache",
+    "FLASHINFER_WORKSPACE_BASE": "/cache",
+    "TRITON_CACHE_DIR": "/cache/triton",
+    "TORCHINDUCTOR_CACHE_DIR": "/cache/inductor",
+    "HF_MODULES_CACHE": "/cache/huggingface/modules",
+}
+# The kernel charges a process for its own pages only, not for what it holds on the GPU; without
+# this an engine looks small and something else dies in its place.
+OOM_SCORE = "800"
+
+
+def foreground(name: str) -> tuple[str, ...]:
+    """Options that every container here has: systemd alone starts, stops and restarts it."""
+    return (
+        *(DOCKER, "run", "--rm", "--init", "--name", name),
+        *("--pull", "never", "--restart", "no"),
+        *("--label", "com.centurylinklabs.watchtower.enable=false"),
+        *("--security-opt", "no-new-privileges"),
+        # The journal has every line; Docker's own copy is bounded.
+        *("--log-driver", "local", "--log-opt", "max-size=10m", "--log-opt", "max-file=2"),
+    )
+
+
+def docker_run(
+    settings: Settings,
+    recipe: Recipe,
+    name: str,
+    image: str,
+    argv: tuple[str, ...],
+    environment: Mapping[str, str],
+) -> tuple[str, ...]:
+    """The command line of one engine's container.
+
+    Args:
+        settings: The host's data.
+        recipe: What it serves; its container options are honoured.
+        name: Name of the container.
+        image: REPOSITORY@sha256:… as Docker has it.
+        argv: The engine's own command line.
+        environment: The engine's variables; no secrets, `docker inspect` shows them.
+    """
+    hub = settings.paths.hub_cache
+    return (
+        *foreground(name),
+        *("--oom-score-adj", OOM_SCORE),
+        *run_options(recipe),
+        *("--mount", f"type=bind,source={hub},target={hub},readonly"),
+        *("--mount", f"type=volume,source={name}-cache,target=/cache"),
+        *(word for pair in environment.items() for word in ("--env", "=".join(pair))),
+        image,
+        *argv,
+    )

@@ -1,0 +1,118 @@
+"""What a host is given before any engine: memory protection, proxies, kernel settings, logs."""
+
+from __future__ import annotations
+
+from lockstep.errors import InventoryError
+from lockstep.managed import (
+    DOCKER_CONFIG,
+    PROXY_ENVIRONMENT,
+    SYSTEMD,
+    ManagedFile,
+)
+from lockstep.settings import Settings
+from lockstep.templating import render
+
+APT_SOURCES = "/etc/apt/sources.list.d/lockstep.list"
+APT_PROXY = "/etc/apt/apt.conf.d/60lockstep-proxy"
+DOCKER_PROXY = f"{SYSTEMD}/docker.service.d/60-lockstep-proxy.conf"
+SYSCTL = "/etc/sysctl.d/60-lockstep.conf"
+EARLYOOM = "/etc/default/earlyoom"
+
+
+def host_files(settings: Settings) -> tuple[ManagedFile, ...]:
+    """Files that depend on inventory data alone, so that they can come first in a deploy.
+
+    Raises:
+        InventoryError: a proxy, a sysctl or an apt line that would break its file.
+    """
+    return (
+        *_apt_sources(settings),
+        *_proxies(settings),
+        *_memory_protection(),
+        *_earlyoom(settings),
+        *_sysctl(settings),
+        ManagedFile("/etc/logrotate.d/lockstep", render("host/logrotate.j2")),
+        ManagedFile(f"{DOCKER_CONFIG}/config.json", "{}\n", check="json"),
+    )
+
+
+def absent_files(settings: Settings) -> tuple[str, ...]:
+    """Paths that an earlier deploy may have written and that this data no longer asks for."""
+    wanted = {file.path for file in host_files(settings)}
+    possible = (APT_SOURCES, APT_PROXY, PROXY_ENVIRONMENT, DOCKER_PROXY, SYSCTL)
+    return tuple(path for path in possible if path not in wanted)
+
+
+def _apt_sources(settings: Settings) -> tuple[ManagedFile, ...]:
+    lines = settings.sources.apt
+    if not lines:
+        return ()
+    for line in lines:
+        _one_line("sources.apt", line, settings)
+    return (ManagedFile(APT_SOURCES, "".join(f"{line}\n" for line in lines)),)
+
+
+def _proxies(settings: Settings) -> tuple[ManagedFile, ...]:
+    values = settings.proxy.environment()
+    if not values:
+        return ()
+    for name, value in values.items():
+        _one_line(f"proxy ({name})", value, settings)
+    urls = {"http": settings.proxy.http, "https": settings.proxy.https}
+    direct = [host.strip() for host in settings.proxy.no.split(",")]
+    apt = render(
+        "host/apt-proxy.j2",
+        proxies={scheme: url for scheme, url in urls.items() if url},
+        # apt knows hosts here, no networks and no suffixes.
+        direct=[host for host in direct if host and not host.startswith(".") and "/" not in host],
+    )
+    environment = render("host/environment.j2", values=values)
+    return (
+        # The URL of a proxy may hold a password.
+        ManagedFile(APT_PROXY, apt, mode="0600"),
+        ManagedFile(PROXY_ENVIRONMENT, environment, mode="0600"),
+        ManagedFile(DOCKER_PROXY, render("host/docker-proxy.conf.j2", path=PROXY_ENVIRONMENT)),
+    )
+
+
+def _memory_protection() -> tuple[ManagedFile, ...]:
+    user = render(
+        "host/slice.conf.j2",
+        why="The desktop and the operators' sessions keep this much whatever an engine takes.",
+        memory_min="512M",
+    )
+    system = render(
+        "host/slice.conf.j2",
+        why="What ssh.service is promised must be promised to its slice too.",
+        memory_min="64M",
+    )
+    return (
+        ManagedFile(f"{SYSTEMD}/ssh.service.d/60-lockstep.conf", render("host/ssh.conf.j2")),
+        ManagedFile(f"{SYSTEMD}/user.slice.d/60-lockstep.conf", user),
+        ManagedFile(f"{SYSTEMD}/system.slice.d/60-lockstep.conf", system),
+    )
+
+
+def _earlyoom(settings: Settings) -> tuple[ManagedFile, ...]:
+    if "earlyoom" not in settings.packages:
+        return ()
+    return (ManagedFile(EARLYOOM, render("host/earlyoom.j2")),)
+
+
+def _sysctl(settings: Settings) -> tuple[ManagedFile, ...]:
+    if not settings.sysctls:
+        return ()
+    for name, value in settings.sysctls.items():
+        _one_line(f"sysctls.{name}", name, settings)
+        _one_line(f"sysctls.{name}", value, settings)
+    return (ManagedFile(SYSCTL, render("host/sysctl.j2", values=settings.sysctls)),)
+
+
+def _one_line(key: str, value: str, settings: Settings) -> None:
+    if any(ord(character) < 32 for character in value) or '"' in value:
+        raise InventoryError(
+            f"{key} must be one line without quotes",
+            where=settings.name,
+            # A proxy's URL may hold a password.
+            found="a control character or a quote",
+        )

@@ -1,0 +1,99 @@
+"""What an operator types and what a unit runs: switch.sh, its aliases, launchers, programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+
+from lockstep.managed import CONFIGURATION, OPERATORS_GROUP, PROGRAMS, ManagedFile, Stage
+from lockstep.settings import Settings
+from lockstep.templating import render
+from lockstep.variants import Variant
+
+TARGETS = f"{CONFIGURATION}/targets.json"
+SWITCH_PROGRAM = f"{PROGRAMS}/switch.py"
+
+
+def switch_path(settings: Settings) -> str:
+    """Where switch.sh is."""
+    return f"{settings.paths.scripts}/llm/switch.sh"
+
+
+def scripts(settings: Settings, variants: Sequence[Variant]) -> tuple[ManagedFile, ...]:
+    """switch.sh, one launcher per variant that has one, and the targets' alias scripts."""
+    switch = switch_path(settings)
+    found = [
+        _script(
+            switch,
+            render(
+                "scripts/switch.sh.j2",
+                names=[variant.name for variant in variants],
+                program=SWITCH_PROGRAM,
+            ),
+        )
+    ]
+    for variant in variants:
+        if variant.launcher:
+            text = render("scripts/launch.sh.j2", variant=variant, switch=switch)
+            found.append(_script(variant.launcher, text, "services"))
+    for name, target in settings.targets.items():
+        text = render("scripts/alias.sh.j2", name=name, switch=switch)
+        found += [_script(path, text) for path in target.scripts]
+    return tuple(found)
+
+
+def _script(path: str, text: str, stage: Stage = "switch") -> ManagedFile:
+    return ManagedFile(path, text, mode="0755", check="shell", stage=stage)
+
+
+def targets_file(settings: Settings, variants: Sequence[Variant]) -> ManagedFile:
+    """What the programs on the host know of its targets (`lockstep/onhost/common.py` reads it)."""
+    data = {
+        "host": settings.name,
+        "webui_unit": f"{settings.webui.unit}.service",
+        "targets": {
+            variant.name: {
+                "unit": f"{variant.unit}.service",
+                "url": variant.url,
+                "model": variant.model_name,
+                "memory_gib": variant.memory_gib,
+                "start_timeout_s": variant.start_timeout_s,
+                "recipe": variant.recipe.name,
+                "engine": variant.recipe.engine,
+                "container": variant.unit if variant.image else None,
+                "image": variant.image,
+                "fallback": variant.fallback,
+            }
+            for variant in variants
+        },
+    }
+    text = json.dumps(data, indent=2) + "\n"
+    return ManagedFile(TARGETS, text, check="json", stage="services")
+
+
+def sudoers(variants: Sequence[Variant]) -> ManagedFile:
+    """The right to switch, for the operators' group: whole argument lists and nothing else."""
+    choices = [[variant.name] for variant in variants] + [["none"]]
+    allowed = [[*choice, *flag] for choice in choices for flag in ([], ["--wait"])]
+    allowed += [["status"], ["status", "--json"]]
+    text = render(
+        "host/sudoers.j2",
+        group=OPERATORS_GROUP,
+        commands=[" ".join(("/usr/bin/python3", SWITCH_PROGRAM, *words)) for words in allowed],
+    )
+    return ManagedFile(
+        "/etc/sudoers.d/lockstep", text, mode="0440", check="sudoers", stage="switch"
+    )
+
+
+def programs() -> tuple[ManagedFile, ...]:
+    """The programs of `lockstep/onhost`, as they are."""
+    folder = files("lockstep").joinpath("onhost")
+    found = []
+    for item in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if item.name.endswith(".py") and item.name != "__init__.py":
+            text = item.read_text(encoding="utf-8")
+            mode = "0755" if text.startswith("#!") else "0644"
+            found.append(ManagedFile(f"{PROGRAMS}/{item.name}", text, mode=mode))
+    return tuple(found)

@@ -1,0 +1,64 @@
+"""The one way from `templates/` to a text: Jinja2, where a value that is missing is an error."""
+
+from __future__ import annotations
+
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError, UndefinedError
+
+from lockstep import quoting
+from lockstep.errors import LockstepError
+from lockstep.managed import MARK
+
+FOLDER = Path(__file__).resolve().parent.parent / "templates"
+
+
+def render(template: str, **values: Any) -> str:
+    """The text of ``templates/<template>`` with these values.
+
+    Raises:
+        LockstepError: the template uses a value that was not given, or is not a template.
+    """
+    try:
+        return _environment().get_template(template).render(mark=MARK, **values)
+    except UndefinedError as fault:
+        raise LockstepError(
+            "a template value is missing",
+            where=f"templates/{template}",
+            found=str(fault.message),
+            allowed=", ".join(sorted(values)),
+        ) from fault
+    except TemplateError as fault:
+        raise LockstepError(
+            "the template is not usable", where=f"templates/{template}", found=str(fault)
+        ) from fault
+
+
+@cache
+def _environment() -> Environment:
+    # These are units and scripts: escaping for HTML would damage them.
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        undefined=StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "unit_text": quoting.text,
+        "unit_command": quoting.command,
+        "environment_value": quoting.environment_value,
+        "shell": shlex.quote,
+        "shell_lines": _shell_lines,
+    }
+    environment.globals["assignment"] = quoting.assignment
+    return environment
+
+
+def _shell_lines(argv: tuple[str, ...], before: str | None = None) -> str:
+    """A command line for a shell script, one flag with its values per line."""
+    return " \\\n  ".join(shlex.join(line) for line in quoting.lines(argv, before))

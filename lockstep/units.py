@@ -1,0 +1,165 @@
+"""The systemd units: one per variant of a model, and Open WebUI's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lockstep.docker_run import OOM_SCORE, foreground
+from lockstep.engine_id import digest
+from lockstep.images import pinned_reference
+from lockstep.managed import (
+    DOCKER_CONFIG,
+    HOME,
+    PROGRAMS,
+    SYSTEMD,
+    WEBUI_SECRETS,
+    ManagedFile,
+)
+from lockstep.pins import Pins
+from lockstep.settings import Settings
+from lockstep.templating import render
+from lockstep.variants import Variant
+
+PYTHON = "/usr/bin/python3"
+# A crash every now and then is restarted; a model that cannot start is left down. The articles
+# tell of 385 restarts in a row.
+STARTS = 3
+RESTART_S = 15
+STOP_S = 60
+# gate.py waits up to 120 s for memory and some more for a container and the page cache.
+GATE_S = 240
+# 15 + 128: ended by SIGTERM. 137: SGLang ends itself with SIGKILL when it is asked to stop.
+_SUCCESS = {"vllm": ("143",), "sglang": ("143", "137")}
+_LIMITS = {
+    "memlock": "LimitMEMLOCK",
+    "nofile": "LimitNOFILE",
+    "nproc": "LimitNPROC",
+    "rtprio": "LimitRTPRIO",
+    "stack": "LimitSTACK",
+}
+
+
+def unit_path(unit: str) -> str:
+    """Where the unit file of ``unit`` (without ".service") is."""
+    return f"{SYSTEMD}/{unit}.service"
+
+
+def model_units(settings: Settings, variants: Sequence[Variant]) -> tuple[ManagedFile, ...]:
+    """One unit per variant; each conflicts with every other one."""
+    names = [f"{variant.unit}.service" for variant in variants]
+    return tuple(
+        _model_unit(settings, variant, names[:index], names[:index] + names[index + 1 :])
+        for index, variant in enumerate(variants)
+    )
+
+
+def _model_unit(
+    settings: Settings, variant: Variant, earlier: Sequence[str], others: Sequence[str]
+) -> ManagedFile:
+    container = variant.image is not None
+    start_s = variant.start_timeout_s + GATE_S
+    recipe = variant.recipe
+    text = render(
+        "systemd/model.service.j2",
+        variant=variant,
+        description=f"{variant.name}: {recipe.description or recipe.name}",
+        container=container,
+        others=others,
+        earlier=earlier,
+        starts=STARTS,
+        start_limit_s=STARTS * (start_s + 2 * STOP_S + RESTART_S),
+        user=settings.service_user,
+        home=HOME,
+        state_directory=HOME.removeprefix("/var/lib/"),
+        environment={"DOCKER_CONFIG": DOCKER_CONFIG} if container else variant.environment,
+        gate=(PYTHON, f"{PROGRAMS}/gate.py", variant.name),
+        start=(variant.launcher,) if variant.launcher else variant.argv,
+        ready=(PYTHON, f"{PROGRAMS}/ready.py", variant.name, "--main-pid"),
+        stop_container=_stop_container(variant.unit),
+        start_s=start_s,
+        stop_s=STOP_S,
+        restart_s=RESTART_S,
+        success=_SUCCESS[recipe.engine or "vllm"],
+        oom_score=OOM_SCORE,
+        # A container's limits are Docker's business.
+        limits={} if container else _limits(variant),
+    )
+    return ManagedFile(unit_path(variant.unit), text, check="unit", stage="services")
+
+
+def _stop_container(name: str) -> tuple[str, ...]:
+    # Less than TimeoutStopSec, so that the message comes from the program and not from systemd.
+    return (PYTHON, f"{PROGRAMS}/stop_container.py", name, "--wait", str(STOP_S - 10))
+
+
+def _limits(variant: Variant) -> dict[str, str]:
+    return {
+        _LIMITS[name]: "infinity" if limit == -1 else str(limit)
+        for name, limit in sorted(variant.recipe.lockstep.ulimits.items())
+        if name in _LIMITS
+    }
+
+
+def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> ManagedFile:
+    """Open WebUI's unit; starts at boot.
+
+    Raises:
+        ResolveError: ``pins`` holds no digest for the image.
+    """
+    webui = settings.webui
+    argv = webui_command(settings, variants, pins)
+    text = render(
+        "systemd/webui.service.j2",
+        unit=webui.unit,
+        docker_config=DOCKER_CONFIG,
+        generation=digest(argv, 16),
+        start=argv,
+        ready=_webui_ready(f"http://{_reachable(webui.bind)}:{webui.port}/health"),
+        stop_container=_stop_container(webui.unit),
+    )
+    return ManagedFile(unit_path(webui.unit), text, check="unit", stage="webui")
+
+
+def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -> tuple[str, ...]:
+    """The `docker run` of Open WebUI; its secrets come from a file on the host."""
+    webui = settings.webui
+    urls = dict.fromkeys(f"{variant.url}/v1" for variant in variants)
+    # Names as on docs.openwebui.com, reference/env-configuration (v0.9.6, read 2026-11).
+    environment = {
+        "HOST": webui.bind,
+        "PORT": str(webui.port),
+        "OPENAI_API_BASE_URLS": ";".join(urls),
+        "OPENAI_API_KEYS": ";".join("none" for _ in urls),
+        "ENABLE_OLLAMA_API": "false",
+        "ENABLE_SIGNUP": "false",
+        "WEBUI_AUTH": "true",
+        # Without this, addresses of the first start are kept in its database for ever.
+        "ENABLE_PERSISTENT_CONFIG": "false",
+        "OFFLINE_MODE": "true",
+        "HF_HUB_OFFLINE": "1",
+        "ENABLE_VERSION_UPDATE_CHECK": "false",
+        "ANONYMIZED_TELEMETRY": "false",
+        "DO_NOT_TRACK": "true",
+        "SCARF_NO_ANALYTICS": "true",
+    }
+    return (
+        *foreground(webui.unit),
+        *("--network", "host"),
+        *("--mount", f"type=volume,source={webui.volume},target=/app/backend/data"),
+        *("--env-file", WEBUI_SECRETS),
+        *(word for pair in environment.items() for word in ("--env", "=".join(pair))),
+        pinned_reference(webui.image, settings.sources, pins),
+    )
+
+
+def _webui_ready(url: str) -> tuple[str, ...]:
+    # Its first start migrates a database.
+    return (
+        *("/usr/bin/curl", "--fail", "--silent", "--show-error", "--noproxy", "*"),
+        *("--output", "/dev/null", "--max-time", "5"),
+        *("--retry", "240", "--retry-delay", "1", "--retry-all-errors", url),
+    )
+
+
+def _reachable(bind: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(bind, bind)

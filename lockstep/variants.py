@@ -1,0 +1,272 @@
+"""What can be hot on one host: every target, and its fallback as a target of its own.
+
+A fallback (`mistral-fallback`) has its own unit, so that systemd's `Conflicts=` and the memory gate
+hold for it as for any other model, and an operator can choose it by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lockstep import flags
+from lockstep.bound import BoundTarget
+from lockstep.command import environment, serve_command
+from lockstep.docker_run import CACHE, docker_run
+from lockstep.engine_id import digest
+from lockstep.errors import InventoryError, RecipeError, ResolveError
+from lockstep.images import pinned_reference
+from lockstep.managed import HOME
+from lockstep.onhost import weights_spec
+from lockstep.pins import Pins
+from lockstep.recipes import Recipe
+from lockstep.serving import read_back
+from lockstep.settings import Settings
+
+FALLBACK = "-fallback"
+# vLLM's own default share of the memory where a recipe gives none (0.18 to 0.32).
+_DEFAULT_SHARE = 0.9
+_SECRET = re.compile(r"(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(?:API|ACCESS|AUTH)_?KEY)$")
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One name that `switch.sh` accepts, ready to be written as a unit.
+
+    Attributes:
+        name: What `switch.sh` accepts.
+        unit: Name of the systemd unit, without ".service"; also of the container.
+        recipe: What it serves.
+        bind: Address it listens on.
+        port: TCP port of its API.
+        model_name: The model's name in that API.
+        image: Image as Docker has it (REPOSITORY@sha256:…), or None: the venv engine.
+        launcher: Path of the script that the unit runs, or None: the engine itself.
+        argv: What runs in the unit's foreground, with every flag.
+        environment: Variables of the engine.
+        memory_gib: What the start gate asks for, GiB.
+        start_timeout_s: Seconds from start to the first token before giving up.
+        fallback: Name of the variant to try where this one fails, or None.
+        generation: 16 hexadecimal digits that change with anything that demands a restart.
+    """
+
+    name: str
+    unit: str
+    recipe: Recipe
+    bind: str
+    port: int
+    model_name: str
+    image: str | None
+    launcher: str | None
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    memory_gib: float
+    start_timeout_s: int
+    fallback: str | None = None
+    generation: str = ""
+
+    @property
+    def url(self) -> str:
+        """Where this host itself reaches the API, without a path."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(self.bind, self.bind)
+        if ":" in host and not host.startswith("["):
+            host = f"[{host}]"
+        return f"http://{host}:{self.port}"
+
+
+def variants(
+    settings: Settings,
+    targets: tuple[BoundTarget, ...],
+    pins: Pins,
+    *,
+    engine_id: str,
+    engine_versions: Mapping[str, str | None],
+) -> tuple[Variant, ...]:
+    """Every variant of one host, in the inventory's order, a fallback right after its target.
+
+    Raises:
+        ResolveError: a model or image that ``pins`` does not hold.
+        RecipeError: a recipe that cannot be served, or that carries a secret.
+        InventoryError: a name or unit that a fallback needs is taken.
+    """
+    found: list[Variant] = []
+    for target in targets:
+        version = engine_versions.get(target.name)
+        main = _variant(settings, target, target.recipe, pins, version)
+        if target.fallback is not None:
+            name = target.name + FALLBACK
+            version = engine_versions.get(name, version if _same_engine(target) else None)
+            spare = _variant(settings, target, target.fallback, pins, version, FALLBACK)
+            found += [replace(main, fallback=name), spare]
+        else:
+            found.append(main)
+    _refuse_doubles(settings, found)
+    return tuple(_with_generation(item, pins, engine_id) for item in found)
+
+
+def _same_engine(target: BoundTarget) -> bool:
+    assert target.fallback is not None
+    return target.data.image is not None or target.recipe.container == target.fallback.container
+
+
+def _variant(
+    settings: Settings,
+    target: BoundTarget,
+    recipe: Recipe,
+    pins: Pins,
+    version: str | None,
+    suffix: str = "",
+) -> Variant:
+    unit = target.data.unit + suffix
+    reference = (target.data.image or recipe.container) if recipe.in_container else None
+    image = pinned_reference(reference, settings.sources, pins) if reference else None
+    overrides = {**target.overrides(), **_weights(settings, recipe, pins)}
+    engine_argv = serve_command(recipe, overrides=overrides, engine_version=version)
+    variables = _environment(settings, recipe, version, in_container=image is not None)
+    _refuse_secrets(recipe, engine_argv, variables)
+    if image is not None:
+        argv = docker_run(settings, recipe, unit, image, engine_argv, variables)
+    else:
+        argv = (f"{venv(settings)}/bin/{engine_argv[0]}", *engine_argv[1:])
+    names = flags.value_of(engine_argv, ("--served-model-name",))
+    return Variant(
+        name=target.name + suffix,
+        unit=unit,
+        recipe=recipe,
+        bind=target.data.bind,
+        port=target.port,
+        model_name=(names or recipe.model).split()[0],
+        image=image,
+        launcher=_launcher(settings, target, image, suffix),
+        argv=argv,
+        environment=variables,
+        memory_gib=_memory(settings, target, recipe, engine_argv),
+        start_timeout_s=target.data.start_timeout_s,
+    )
+
+
+def venv(settings: Settings) -> str:
+    """The venv of the generation that is in use on a host."""
+    return f"{settings.paths.engines}/current/venv"
+
+
+def _launcher(
+    settings: Settings, target: BoundTarget, image: str | None, suffix: str
+) -> str | None:
+    given = target.data.launcher
+    if given is None:
+        if image is None:
+            return None
+        return f"{settings.paths.scripts}/llm/{target.data.unit}{suffix}-launch.sh"
+    if not suffix:
+        return given
+    path = Path(given)
+    return str(path.with_name(f"{path.stem}{suffix}{path.suffix}"))
+
+
+def _weights(settings: Settings, recipe: Recipe, pins: Pins) -> dict[str, object]:
+    """Overrides that make the engine open exactly the revision that was fetched."""
+    overrides: dict[str, object] = {}
+    if not recipe.model.startswith("/"):
+        commit = _commit(pins, recipe.model)
+        if recipe.lockstep.borrow:
+            overrides["model"] = model_path(settings, recipe.model, commit)
+        else:
+            overrides["revision"] = commit
+    draft = recipe.lockstep.draft
+    if draft is not None and not draft.model.startswith("/"):
+        overrides["draft_revision"] = _commit(pins, draft.model)
+    return overrides
+
+
+def model_path(settings: Settings, model: str, commit: str) -> str:
+    """The folder on a host that holds a model with the files it borrows."""
+    spec = weights_spec.Spec(Path(settings.paths.hub_cache) / "hub", "", ())
+    borrow = weights_spec.Borrow("", "", ())
+    return str(spec.model_path(weights_spec.Repository(model, commit, (), (borrow,))))
+
+
+def _commit(pins: Pins, model: str) -> str:
+    if model not in pins.models:
+        raise ResolveError(
+            f"model {model} is not resolved to a commit",
+            remedy="Resolve first, then use the record.",
+        )
+    return pins.models[model].commit
+
+
+def _environment(
+    settings: Settings, recipe: Recipe, version: str | None, *, in_container: bool
+) -> dict[str, str]:
+    """The engine's variables: what every engine here gets, then the recipe's own, which win."""
+    hub = settings.paths.hub_cache
+    ours = {"HF_HOME": hub, "HF_HUB_OFFLINE": "1"}
+    if recipe.engine == "vllm":
+        ours["VLLM_NO_USAGE_STATS"] = "1"
+    if in_container:
+        ours |= CACHE
+    else:
+        ours |= {
+            "HOME": HOME,
+            # HF_HOME is read-only for engines; code that a repository brings is copied here.
+            "HF_MODULES_CACHE": f"{HOME}/.cache/huggingface/modules",
+            "PATH": f"{venv(settings)}/bin:/usr/local/cuda/bin:{_SYSTEM_PATH}",
+        }
+    return {**ours, **environment(recipe, engine_version=version, control=ours)}
+
+
+def _refuse_secrets(recipe: Recipe, argv: tuple[str, ...], variables: Mapping[str, str]) -> None:
+    secret = next((name for name in variables if _SECRET.search(name.upper())), None)
+    found = f"env.{secret}" if secret else "--api-key" if flags.find(argv, ("--api-key",)) else ""
+    if found:
+        raise RecipeError(
+            "a recipe must not carry a secret: units and command lines are readable by everyone",
+            where=str(recipe.path),
+            found=found,
+            remedy="Remove it; weights are fetched before, and the engine runs offline.",
+        )
+
+
+def _memory(
+    settings: Settings, target: BoundTarget, recipe: Recipe, argv: tuple[str, ...]
+) -> float:
+    """GiB: the recipe's published figure, unless the inventory changed the share it was for."""
+    published = recipe.lockstep.memory_gib
+    if published is not None and "gpu_memory_utilization" not in target.data.overrides:
+        return published
+    assert recipe.engine is not None
+    share = read_back(recipe, argv, recipe.engine).utilization or _DEFAULT_SHARE
+    return round(share * settings.expected.memory_gib, 1)
+
+
+def _with_generation(variant: Variant, pins: Pins, engine_id: str) -> Variant:
+    borrowed = [borrow.model for borrow in variant.recipe.lockstep.borrow]
+    contents = {
+        "argv": variant.argv,
+        "environment": dict(variant.environment),
+        "engine": None if variant.image else engine_id,
+        "borrowed": {model: _commit(pins, model) for model in borrowed},
+    }
+    return replace(variant, generation=digest(contents, 16))
+
+
+def _refuse_doubles(settings: Settings, found: list[Variant]) -> None:
+    taken: dict[str, str] = {}
+    if settings.webui.enabled:
+        taken[settings.webui.unit] = "webui"
+    for variant in found:
+        names = {"name": f"target {variant.name}", "unit": variant.unit}
+        if variant.launcher:
+            names["launcher"] = variant.launcher
+        for what, name in names.items():
+            if name in taken:
+                raise InventoryError(
+                    f"the {what} of target {variant.name} is taken",
+                    where=settings.name,
+                    found=f"{name!r}, also of {taken[name]}",
+                    remedy=f"Names that end with {FALLBACK!r} belong to fallback recipes.",
+                )
+            taken[name] = variant.name
