@@ -90,7 +90,8 @@ def resolve(
                 raise result
             else:
                 found[item] = replace(result, resolved=today)
-                report(announce.resolved(item, found[item]))
+                for line in announce.resolved(item, found[item]):
+                    report(line)
     except BaseException:
         end_all()
         raise

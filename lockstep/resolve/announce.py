@@ -15,18 +15,21 @@ DIGITS = 12
 def resolved(
     item: PythonWanted | GitWanted | ImageWanted | ModelWanted,
     pin: PythonPin | GitPin | ImagePin | ModelPin,
-) -> str:
-    """ "vllm fix_mistral_parsing → 0123456789ab"."""
+) -> list[str]:
+    """ "vllm fix_mistral_parsing → 0123456789ab"; of packages, a line for each."""
     match pin:
         case PythonPin(exact=exact):
-            return _line(name(item), " ".join(exact))
+            asked = item.asked if isinstance(item, PythonWanted) else ()
+            pairs = zip(asked, exact, strict=True)
+            return [_line(name, version.partition("==")[2]) for name, version in pairs]
         case GitPin(commit=commit):
-            return _line(name(item), commit[:DIGITS])
+            return [_line(name(item), commit[:DIGITS])]
         case ImagePin(digest=digest, size=size):
-            return _line(name(item), f"{digest.removeprefix('sha256:')[:DIGITS]}, {_size(size)}")
+            short = digest.removeprefix("sha256:")[:DIGITS]
+            return [_line(name(item), f"{short}, {_size(size)}")]
         case ModelPin(commit=commit, files=files):
             count = f"{len(files)} file{'' if len(files) == 1 else 's'}"
-            return _line(name(item), f"{commit[:DIGITS]}, {count}, {_size(pin.size)}")
+            return [_line(name(item), f"{commit[:DIGITS]}, {count}, {_size(pin.size)}")]
 
 
 def failed(item: PythonWanted | GitWanted | ImageWanted | ModelWanted) -> str:

@@ -14,7 +14,6 @@ from pathlib import Path
 from lockstep.errors import ResolveError
 from lockstep.settings import Proxy
 
-
 _running: set[subprocess.Popen[str]] = set()
 _lock = threading.Lock()
 
