@@ -11,11 +11,13 @@ from pathlib import Path
 from lab.services.cache import Report
 from lab.services.git_content import git_repositories
 from lab.services.hub_content import hub_repositories
+from lab.services.images import image_registry
 from lab.services.python_packages import python_index
 from lab.services.service import (
     DEBIAN_PACKAGES,
     GIT_PORT,
     HUB_PORT,
+    REGISTRY_PORT,
     WEB_PORT,
     Service,
 )
@@ -34,6 +36,7 @@ def prepare(cache: Path, report: Report) -> None:
     python_index(cache, report)
     git_repositories(cache, report)
     hub_repositories(cache, report)
+    image_registry(cache, report)
 
 
 def start_commands(cache: Path, state: Path, address: str) -> list[Service]:
@@ -49,8 +52,11 @@ def start_commands(cache: Path, state: Path, address: str) -> list[Service]:
     index = python_index(cache, nothing)
     git = git_repositories(cache, nothing)
     hub = hub_repositories(cache, nothing)
+    images = image_registry(cache, nothing)
+    registry = argv("registry", images, REGISTRY_PORT)
     return [
         Service("web", argv("web", index, WEB_PORT, cache), WEB_PORT, "/health", "web.log"),
         Service("git", argv("git", git, GIT_PORT), GIT_PORT, None, "git.log"),
         Service("hub", argv("hub", hub, HUB_PORT), HUB_PORT, "/health", "hub.log"),
+        Service("registry", registry, REGISTRY_PORT, "/v2/", "registry.log"),
     ]

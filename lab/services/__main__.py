@@ -33,6 +33,10 @@ def main() -> None:
         from lab.services import hub
 
         hub.serve(options.content[0], *place)
+    else:
+        from lab.services import registry
+
+        registry.serve(options.content[0], *place)
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ def _write_fork(tree: Path, branch: str) -> None:
         _FORK_SOURCE, tree, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
     )
     (tree / "gitignore").rename(tree / ".gitignore")
+    (tree / "setup.py.in").rename(tree / "setup.py")
     marker = tree / "src" / "vllm_fork" / "__init__.py"
     marker.write_text(marker.read_text().replace("@BRANCH@", branch))
 

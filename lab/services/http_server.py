@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import mimetypes
 import re
+import socketserver
 import time
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
@@ -31,6 +32,10 @@ class Server(ThreadingHTTPServer):
         self.access_log = access_log
         self.faults = Faults()
         super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """Bind without asking a name server for the name of the address."""
+        socketserver.TCPServer.server_bind(self)
 
 
 class Handler(BaseHTTPRequestHandler):

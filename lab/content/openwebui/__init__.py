@@ -1,0 +1,1 @@
+"""Stand-in of Open WebUI: accounts, settings that persist, and the models of its engines."""

@@ -1,0 +1,114 @@
+"""The JSON of the OpenAI API: whole answers, streamed chunks and errors."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from .generation import Job, Piece
+
+Json = dict[str, Any]
+
+
+def error(status: int, message: str, kind: str, engine: str) -> Json:
+    """An error in the words of vLLM (nested) or SGLang (flat)."""
+    detail: Json = {"message": message, "type": kind, "param": None, "code": status}
+    return {"error": detail} if engine == "vllm" else {"object": "error", **detail}
+
+
+def models(names: Iterable[str], root: str, context: int, engine: str) -> Json:
+    """The answer of /v1/models."""
+    created = int(time.time())
+    cards = [
+        {
+            "id": name,
+            "object": "model",
+            "created": created,
+            "owned_by": engine,
+            "root": root,
+            "parent": None,
+            "max_model_len": context,
+        }
+        for name in names
+    ]
+    return {"object": "list", "data": cards}
+
+
+def usage(job: Job, generated: int) -> Json:
+    """Tokens counted, as every answer carries them."""
+    return {
+        "prompt_tokens": job.prompt_tokens,
+        "completion_tokens": generated,
+        "total_tokens": job.prompt_tokens + generated,
+    }
+
+
+def _head(model: str, kind: str, chat: bool) -> Json:
+    prefix = "chatcmpl" if chat else "cmpl"
+    return {
+        "id": f"{prefix}-{uuid.uuid4().hex[:16]}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": model,
+    }
+
+
+def whole(job: Job, parts: Iterable[Piece], model: str, chat: bool, with_usage: bool) -> Json:
+    """One answer with all of its text."""
+    tokens = list(parts)
+    text = "".join(part.text for part in tokens if not part.thought)
+    thoughts = "".join(part.text for part in tokens if part.thought)
+    choice: Json = {"index": 0, "logprobs": None, "finish_reason": job.reason}
+    if chat:
+        message: Json = {"role": "assistant", "content": text, "reasoning": thoughts or None}
+        if job.tool:
+            message |= {"content": None, "tool_calls": [_call(job)]}
+            choice["finish_reason"] = "tool_calls"
+        choice["message"] = message
+    else:
+        choice["text"] = text
+    answer = _head(model, "chat.completion" if chat else "text_completion", chat)
+    answer["choices"] = [choice]
+    if with_usage:
+        answer["usage"] = usage(job, len(tokens))
+    return answer
+
+
+def _call(job: Job) -> Json:
+    function = {"name": job.tool, "arguments": job.arguments}
+    return {"id": f"call_{uuid.uuid4().hex[:9]}", "type": "function", "function": function}
+
+
+def events(
+    job: Job, parts: Iterable[Piece], model: str, chat: bool, with_usage: bool
+) -> Iterator[bytes]:
+    """Server-sent events: a role, the tokens, the reason, the usage if asked for, and an end."""
+    head = _head(model, "chat.completion.chunk" if chat else "text_completion", chat)
+    if chat:
+        yield _event(head, {"delta": {"role": "assistant", "content": ""}})
+    count = 0
+    for part in parts:
+        count += 1
+        field = "reasoning" if part.thought else "content"
+        yield _event(head, {"delta": {field: part.text}} if chat else {"text": part.text})
+    reason = job.reason
+    if job.tool:
+        reason = "tool_calls"
+        yield _event(head, {"delta": {"tool_calls": [{"index": 0, **_call(job)}]}})
+    last: Json = {"delta": {}} if chat else {"text": ""}
+    yield _event(head, last | {"finish_reason": reason})
+    if job.usage_in_stream and with_usage:
+        yield _data({**head, "choices": [], "usage": usage(job, count)})
+    yield b"data: [DONE]\n\n"
+
+
+def _event(head: Json, choice: Json) -> bytes:
+    base: Json = {"index": 0, "logprobs": None, "finish_reason": None}
+    return _data({**head, "choices": [base | choice]})
+
+
+def _data(value: Json) -> bytes:
+    return b"data: " + json.dumps(value).encode() + b"\n\n"

@@ -1,0 +1,118 @@
+"""Reads the command lines of vLLM and SGLang as far as the stand-in acts on them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: Flags that the versions in the images no longer have (run against their own parsers, 2026-11).
+REMOVED = {
+    "vllm": ("--disable-log-requests", "--swap-space", "--task", "--cuda-graph-sizes"),
+    "sglang": ("--cuda-graph-max-bs", "--cuda-graph-bs", "--mamba-scheduler-strategy"),
+}
+#: Where each engine listens when the command line does not say, and its share of the memory.
+DEFAULT_PORT = {"vllm": 8000, "sglang": 30000}
+DEFAULT_FRACTION = {"vllm": 0.9, "sglang": 0.85}
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What the command line asks for; ``memory_fraction`` is of the unified memory."""
+
+    engine: str
+    model: str
+    names: tuple[str, ...]
+    host: str
+    port: int
+    memory_fraction: float
+    context: int
+    draft: str | None
+    revision: str | None
+    api_key: str | None
+    thinking: bool
+    text_only: bool
+    metrics: bool
+
+
+class UsageError(Exception):
+    """The command line is one that the real engine refuses; the text is what it prints."""
+
+
+def values_of(argv: Sequence[str], *flags: str) -> list[str]:
+    """Every value of the flags, in the order given; a flag without a value gives ``""``."""
+    found: list[str] = []
+    for position, word in enumerate(argv):
+        name, equals, value = word.partition("=")
+        if name not in flags:
+            continue
+        found.append(value) if equals else found.extend(_following(argv, position) or [""])
+    return found
+
+
+def _following(argv: Sequence[str], position: int) -> list[str]:
+    values = []
+    for word in argv[position + 1 :]:
+        if word.startswith("--"):
+            break
+        values.append(word)
+    return values
+
+
+def parse(engine: str, argv: Sequence[str]) -> Serving:
+    """Read the words after ``serve``. ``UsageError`` for what the real parser refuses."""
+
+    def last(default: str | None, *flags: str) -> str | None:
+        values = values_of(argv, *flags)
+        return values[-1] if values else default
+
+    for word in argv:
+        if word.partition("=")[0] in REMOVED[engine]:
+            raise UsageError(f"{engine}: error: unrecognized arguments: {word}")
+    model = last(None, "--model", "--model-path")
+    if model is None and engine == "vllm" and argv and not argv[0].startswith("-"):
+        model = argv[0]
+    if not model:
+        raise UsageError(f"{engine}: error: the following arguments are required: model")
+    port = last(str(DEFAULT_PORT[engine]), "--port") or ""
+    fraction = last(
+        str(DEFAULT_FRACTION[engine]), "--gpu-memory-utilization", "--mem-fraction-static"
+    )
+    context = last("32768", "--max-model-len", "--context-length") or ""
+    template = _json(last("{}", "--default-chat-template-kwargs"))
+    try:
+        return Serving(
+            engine=engine,
+            model=model,
+            names=tuple(values_of(argv, "--served-model-name")) or (model,),
+            host=last("0.0.0.0" if engine == "vllm" else "127.0.0.1", "--host") or "",
+            port=int(port),
+            memory_fraction=float(fraction or ""),
+            context=int(context),
+            draft=_draft(argv),
+            revision=last(None, "--revision"),
+            api_key=last(None, "--api-key"),
+            thinking=bool(template.get("enable_thinking", "--reasoning-parser" in argv)),
+            text_only="--language-model-only" in argv,
+            metrics=engine == "vllm" or "--enable-metrics" in argv,
+        )
+    except ValueError as error:
+        raise UsageError(f"{engine}: error: argument: {error}") from None
+
+
+def _draft(argv: Sequence[str]) -> str | None:
+    for text in values_of(argv, "--speculative-config"):
+        model = _json(text).get("model")
+        return str(model) if model else None
+    drafts = values_of(argv, "--speculative-draft-model-path", "--speculative-draft-model")
+    return drafts[-1] if drafts else None
+
+
+def _json(text: str | None) -> dict[str, object]:
+    try:
+        value = json.loads(text or "{}")
+    except ValueError as error:
+        raise UsageError(f"error: value {text!r} cannot be converted to JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise UsageError(f"error: value {text!r} is not a JSON object")
+    return value

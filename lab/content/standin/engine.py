@@ -1,0 +1,188 @@
+"""The life of a stand-in engine: load, serve, die; one server process and one engine process."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+
+from . import record, weights
+from .arguments import Serving, UsageError, parse
+from .knobs import Knobs, initial_knobs
+from .log import Log
+from .memory import TOTAL_GIB, Holding, available_gib
+from .server import EngineServer
+
+_PR_SET_NAME = 15
+#: vLLM ends with success when its engine process was killed (ran on 0.32.0); SGLang does not.
+EXIT_WHEN_ENGINE_DIES = {"vllm": 0, "sglang": 1}
+PROCESS_NAME = {"vllm": b"VLLM::EngineCore", "sglang": b"sglang::scheduler"}
+
+
+class CannotStart(Exception):
+    """The engine ends before it serves; the text is its last line."""
+
+
+def serve(engine: str, version: str, argv: list[str], words: list[str]) -> int:
+    """Run until told to stop; the exit code is that of the process.
+
+    ``argv`` is the whole command line, which is recorded; ``words`` are those after ``serve``.
+    """
+    try:
+        serving = parse(engine, words)
+        knobs = initial_knobs(engine, engine == "sglang" and "mistral" in serving.model.lower())
+    except (UsageError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    started_with = record.started_with(argv)
+    record.write(started_with)
+    log = Log(engine, version)
+    try:
+        count = _check(serving, knobs)
+        server = EngineServer(serving, knobs, version, started_with)
+    except (CannotStart, weights.MissingWeights, OSError) as error:
+        log.line("ERROR", str(error))
+        return 1
+    return _Life(serving, knobs, server, log, count).run()
+
+
+def _check(serving: Serving, knobs: Knobs) -> int:
+    count = 2
+    if knobs.need_model:
+        count = weights.require(serving.engine, serving.model, serving.revision, serving.draft)
+    free = available_gib()
+    wanted = _memory(serving, knobs)
+    if knobs.need_memory and free is not None and free < wanted:
+        raise CannotStart(
+            f"Free memory on device cuda:0 ({free:.2f}/{TOTAL_GIB} GiB) on startup is less than "
+            f"desired GPU memory utilization ({serving.memory_fraction}, {wanted:.2f} GiB)."
+        )
+    return count
+
+
+def _memory(serving: Serving, knobs: Knobs) -> float:
+    return knobs.memory_gib or serving.memory_fraction * TOTAL_GIB
+
+
+@dataclass
+class _Life:
+    serving: Serving
+    knobs: Knobs
+    server: EngineServer
+    log: Log
+    shards: int
+    held: str = ""
+
+    def run(self) -> int:
+        self.began = time.monotonic()
+        self.stopping = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._asked_to_stop)
+        self.child = self._start_engine_process()
+        self.server.alive = lambda: not self.dead.is_set()
+        self.dead = threading.Event()
+        threading.Thread(target=self._watch_child, daemon=True).start()
+        early = self.serving.engine == "sglang"
+        if early:
+            self._open_port()
+        code = self._load()
+        if code is None:
+            self.server.ready.set()
+            if not early:
+                self._open_port()
+            self.log.ready(self.serving)
+            code = self._until_the_end()
+        self._end_child()
+        return code
+
+    def _open_port(self) -> None:
+        self.server.server_activate()
+        threading.Thread(target=self.server.serve_forever, args=(0.1,), daemon=True).start()
+
+    def _asked_to_stop(self, number: int, frame: object) -> None:
+        if self.knobs.ignore_sigterm and number == signal.SIGTERM:
+            self.log.line("WARNING", "SIGTERM ignored: the knob says so")
+            return
+        self.stopping.set()
+
+    def _load(self) -> int | None:
+        """Load the weights; an exit code means that it went no further."""
+        self.log.loading(self.serving)
+        done = 0
+        while True:
+            elapsed = time.monotonic() - self.began
+            share = min(1.0, elapsed / max(self.knobs.load_seconds, 0.001))
+            if self.knobs.never_ready:
+                share = min(share, 0.5)
+            while done < int(share * self.shards):
+                done += 1
+                self.log.shard(done, self.shards, elapsed)
+            if self.knobs.crash_while_loading and share >= 0.5:
+                self.log.line("ERROR", "the engine crashed while loading: the knob says so")
+                return self.knobs.exit_code
+            code = self._ended()
+            if code is not None or share >= 1.0:
+                return code
+            self.stopping.wait(0.05)
+
+    def _until_the_end(self) -> int:
+        while (code := self._ended()) is None:
+            self.stopping.wait(0.05)
+        return code
+
+    def _ended(self) -> int | None:
+        """The exit code when there is a reason to end."""
+        self._hold_memory()
+        elapsed = time.monotonic() - self.began
+        if self.knobs.crash_after and elapsed >= self.knobs.crash_after:
+            self.log.line("ERROR", f"the engine crashed after {elapsed:.1f} s: the knob says so")
+            return self.knobs.exit_code
+        if self.dead.is_set():
+            self.log.line("ERROR", "EngineCore died unexpectedly, shutting down")
+            time.sleep(0.3)
+            return EXIT_WHEN_ENGINE_DIES[self.serving.engine]
+        if self.stopping.is_set():
+            self.log.line("INFO", "Shutting down")
+            time.sleep(self.knobs.stop_seconds)
+            return 0
+        return None
+
+    def _start_engine_process(self) -> int:
+        """Fork the process that holds the memory; it ends when this one does."""
+        reading, self.writing = os.pipe()
+        child = os.fork()
+        if child:
+            os.close(reading)
+            return child
+        os.close(self.writing)
+        self.server.server_close()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, PROCESS_NAME[self.serving.engine][:15], 0, 0, 0)
+        holding = Holding()
+        with os.fdopen(reading) as changes:
+            for line in changes:
+                gib, lingers = line.split()
+                holding.resize(float(gib), float(lingers))
+        os._exit(0)
+
+    def _hold_memory(self) -> None:
+        """Tell the engine process how much to hold, when that has changed."""
+        holding = f"{_memory(self.serving, self.knobs)} {self.knobs.memory_lingers}\n"
+        if holding != self.held:
+            self.held = holding
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self.writing, holding.encode())
+
+    def _watch_child(self) -> None:
+        os.waitpid(self.child, 0)
+        self.dead.set()
+
+    def _end_child(self) -> None:
+        os.close(self.writing)
+        self.dead.wait(2)

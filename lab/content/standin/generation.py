@@ -1,0 +1,175 @@
+"""Turns a request into tokens at a steady rate; knows the rules of the chat templates."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .arguments import Serving
+from .knobs import Knobs
+from .metrics import Counters
+
+Json = dict[str, Any]
+
+#: One word is one token. A request without a limit gets this many.
+WORDS = (
+    (
+        "The stand-in engine has no model and answers with the words it has. "
+        "It counts tokens as the real one does and takes its time over each of them.\n"
+    )
+    .replace(" ", " \0")
+    .split("\0")
+)
+NATURAL_LENGTH = 32
+THOUGHTS = "Let me see what was asked. ".replace(" ", " \0").split("\0")[:-1]
+#: Tokens that a draft proposes per step.
+DRAFTED = 3
+
+
+class Refused(Exception):
+    """The request gets an HTTP error of this status."""
+
+    def __init__(self, status: int, message: str, kind: str = "BadRequestError") -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One generated token: its text, and whether it belongs to the thoughts."""
+
+    text: str
+    thought: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """A checked request. ``limit`` is the number of tokens at which it ends."""
+
+    prompt_tokens: int
+    limit: int
+    reason: str
+    thinking: bool
+    stream: bool
+    usage_in_stream: bool
+    tool: str | None
+    arguments: str
+
+
+def check(request: Json, serving: Serving, knobs: Knobs, *, chat: bool) -> Job:
+    """Read a request body. ``Refused`` with what the real engine answers to a wrong one."""
+    model = request.get("model")
+    if serving.engine == "vllm" and model is not None and model not in serving.names:
+        raise Refused(404, f"The model `{model}` does not exist.", "NotFoundError")
+    if chat:
+        messages = request.get("messages")
+        if not isinstance(messages, list) or not messages:
+            raise Refused(400, "messages: Field required")
+        _check_roles(messages, knobs)
+        text = " ".join(_text(message, serving) for message in messages)
+    else:
+        text = str(request.get("prompt", ""))
+    asked = request.get("max_completion_tokens") or request.get("max_tokens")
+    natural = 10**6 if request.get("ignore_eos") else NATURAL_LENGTH
+    limit = min(int(asked), natural) if asked else NATURAL_LENGTH
+    prompt_tokens = 4 + len(text.split())
+    if prompt_tokens + limit > serving.context:
+        raise Refused(400, f"This model's maximum context length is {serving.context} tokens.")
+    template = request.get("chat_template_kwargs") or {}
+    tool, arguments = _tool_call(request) if chat else (None, "")
+    return Job(
+        prompt_tokens=prompt_tokens,
+        limit=limit,
+        reason="length" if asked and int(asked) <= limit else "stop",
+        thinking=chat and bool(template.get("enable_thinking", serving.thinking)),
+        stream=bool(request.get("stream")),
+        usage_in_stream=bool((request.get("stream_options") or {}).get("include_usage")),
+        tool=tool,
+        arguments=arguments,
+    )
+
+
+def _check_roles(messages: list[Json], knobs: Knobs) -> None:
+    if not knobs.check_alternation:
+        return
+    turns = [message.get("role") for message in messages if message.get("role") != "system"]
+    expected = "user"
+    for role in turns:
+        if role == "tool":
+            continue
+        if role != expected:
+            raise Refused(
+                400,
+                "After the optional system message, conversation roles must alternate user and "
+                "assistant roles except for tool calls and results.",
+            )
+        expected = "assistant" if role == "user" else "user"
+
+
+def _text(message: Json, serving: Serving) -> str:
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    for part in content:
+        if part.get("type") != "text" and serving.text_only:
+            raise Refused(400, f"At most 0 image(s) may be provided: {part.get('type')}")
+    return " ".join(str(part.get("text", "")) for part in content)
+
+
+def _tool_call(request: Json) -> tuple[str | None, str]:
+    """The first offered function with a value for each required parameter."""
+    tools = request.get("tools") or []
+    last = request["messages"][-1].get("role")
+    if not tools or request.get("tool_choice") == "none" or last == "tool":
+        return None, ""
+    function = tools[0]["function"]
+    parameters = function.get("parameters") or {}
+    examples = {"integer": 1, "number": 1.0, "boolean": True, "array": [], "object": {}}
+    properties = parameters.get("properties") or {}
+    values = {
+        name: examples.get(properties.get(name, {}).get("type"), "stand-in")
+        for name in parameters.get("required") or []
+    }
+    return str(function["name"]), json.dumps(values)
+
+
+def pieces(
+    job: Job, knobs: Knobs, counters: Counters, speculative: bool, gone: Callable[[], bool]
+) -> Iterator[Piece]:
+    """The tokens of one job, each after its time; none while the engine is wedged.
+
+    Ends early when ``gone`` says that nobody waits for the answer any more.
+    """
+    began = time.monotonic()
+    counters.add(running=1, prompt_tokens=job.prompt_tokens)
+    reason = "abort"
+    try:
+        for number in range(job.limit):
+            time.sleep(1 / max(knobs.decode_rate, 0.01))
+            while knobs.wedged and not gone():
+                time.sleep(0.05)
+            if gone():
+                return
+            if number == 0:
+                counters.add(first_token_seconds=time.monotonic() - began)
+            counters.add(generated_tokens=1)
+            if speculative and number % DRAFTED == 0:
+                accepted = round(DRAFTED * knobs.acceptance)
+                counters.add(drafts=1, draft_tokens=DRAFTED, accepted_tokens=accepted)
+            yield _piece(number, job, knobs)
+        reason = job.reason
+    finally:
+        counters.add(running=-1)
+        counters.finish(reason)
+
+
+def _piece(number: int, job: Job, knobs: Knobs) -> Piece:
+    if knobs.empty_text or job.tool:
+        return Piece("")
+    if job.thinking and number < min(len(THOUGHTS), job.limit - 1):
+        return Piece(THOUGHTS[number], thought=True)
+    return Piece(WORDS[number % len(WORDS)])

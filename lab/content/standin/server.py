@@ -1,0 +1,189 @@
+"""The HTTP side of the stand-in engine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from . import answers, metrics
+from .arguments import Serving
+from .generation import Json, Refused, check, pieces
+from .knobs import Knobs
+from .metrics import Counters
+
+#: SGLang's /health gives up on its own generated token after so many seconds.
+HEALTH_TIMEOUT = 20.0
+CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"
+
+
+class EngineServer(ThreadingHTTPServer):
+    """One engine's port. ``alive`` says whether the engine process still is."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, serving: Serving, knobs: Knobs, version: str, started_with: Json) -> None:
+        self.serving = serving
+        self.knobs = knobs
+        self.version = version
+        self.started_with = started_with
+        self.counters = Counters()
+        self.ready = threading.Event()
+        self.alive: Callable[[], bool] = lambda: True
+        # Bound at once, so that a taken port is found early; listening only when opened.
+        super().__init__((serving.host, serving.port), EngineHandler, bind_and_activate=False)
+        self.server_bind()
+
+    def server_bind(self) -> None:
+        """Bind without asking a name server for the name of the address."""
+        socketserver.TCPServer.server_bind(self)
+
+
+class EngineHandler(BaseHTTPRequestHandler):
+    server: EngineServer
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = 64 * 1024
+
+    def do_GET(self) -> None:
+        server = self.server
+        serving, path = server.serving, self.path.partition("?")[0]
+        if path in ("/health", "/health_generate"):
+            self._health()
+        elif path == "/standin/argv":
+            self._json(200, server.started_with)
+        elif path == "/standin/knob":
+            self._json(200, asdict(server.knobs))
+        elif not self._allowed(path):
+            self._json(401, {"error": "Unauthorized"})
+        elif path == "/v1/models":
+            names = serving.names
+            engine = serving.engine
+            self._json(200, answers.models(names, serving.model, serving.context, engine))
+        elif path == "/metrics" and serving.metrics:
+            self._metrics()
+        elif path in ("/version", "/server_info", "/get_server_info"):
+            self._json(200, {"version": server.version})
+        else:
+            self._json(404, {"detail": "Not Found"})
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path = self.path.partition("?")[0]
+        if path == "/standin/knob":
+            self._turn(body)
+        elif not self._allowed(path):
+            self._json(401, {"error": "Unauthorized"})
+        elif path in (CHAT, PLAIN):
+            self._complete(body, chat=path == CHAT)
+        else:
+            self._json(404, {"detail": "Not Found"})
+
+    def _allowed(self, path: str) -> bool:
+        key = self.server.serving.api_key
+        guarded = self.server.serving.engine == "sglang" or path.startswith("/v1")
+        given = self.headers.get("Authorization", "")
+        return not key or not guarded or given == f"Bearer {key}"
+
+    def _health(self) -> None:
+        server = self.server
+        if not server.ready.is_set() or not server.alive():
+            self._bytes(503, b"", "text/plain")
+            return
+        limit = time.monotonic() + HEALTH_TIMEOUT
+        while server.serving.engine == "sglang" and server.knobs.wedged:
+            if time.monotonic() > limit or self._gone():
+                self._bytes(503, b"", "text/plain")
+                return
+            time.sleep(0.05)
+        self._bytes(200, b"", "text/plain")
+
+    def _metrics(self) -> None:
+        server = self.server
+        write = metrics.vllm_metrics if server.serving.engine == "vllm" else metrics.sglang_metrics
+        text = write(server.counters, server.serving.names[0], server.serving.draft is not None)
+        self._bytes(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8")
+
+    def _turn(self, body: bytes) -> None:
+        try:
+            self.server.knobs.turn(json.loads(body))
+        except (ValueError, AttributeError, TypeError) as error:
+            self._json(400, {"error": str(error)})
+            return
+        self._json(200, asdict(self.server.knobs))
+
+    def _complete(self, body: bytes, *, chat: bool) -> None:
+        server = self.server
+        engine = server.serving.engine
+        if not server.ready.is_set() or not server.alive():
+            message = "The engine is not ready" if server.alive() else "EngineCore died"
+            status = 503 if server.alive() else 500
+            self._json(status, answers.error(status, message, "InternalServerError", engine))
+            return
+        try:
+            request = json.loads(body)
+            job = check(request, server.serving, server.knobs, chat=chat)
+        except Refused as error:
+            self._json(error.status, answers.error(error.status, str(error), error.kind, engine))
+            return
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            self._json(400, answers.error(400, f"bad request: {error}", "BadRequestError", engine))
+            return
+        speculative = server.serving.draft is not None
+        parts = pieces(job, server.knobs, server.counters, speculative, self._gone)
+        model = str(request.get("model") or server.serving.names[0])
+        with_usage = not server.knobs.no_usage
+        if job.stream:
+            self._stream(answers.events(job, parts, model, chat, with_usage))
+        else:
+            self._json(200, answers.whole(job, parts, model, chat, with_usage))
+
+    def _gone(self) -> bool:
+        """Whether the client has closed the connection, or the engine has died."""
+        if not self.server.alive():
+            return True
+        readable, _, _ = select.select([self.connection], [], [], 0)
+        with contextlib.suppress(BlockingIOError):
+            return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+        return False
+
+    def _stream(self, events: Iterator[bytes]) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        try:
+            for event in events:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
+                self.wfile.flush()
+            self.wfile.write(b"0\r\n\r\n")
+            self.wfile.flush()
+        except OSError:
+            self.close_connection = True
+
+    def _json(self, status: int, value: object) -> None:
+        self._bytes(status, json.dumps(value).encode(), "application/json")
+
+    def _bytes(self, status: int, body: bytes, kind: str) -> None:
+        try:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+            self.wfile.flush()
+        except OSError:
+            self.close_connection = True
+
+    def log_message(self, format: str, *args: object) -> None:
+        host, port = self.client_address[:2]
+        words = format % args
+        print(f"INFO:     {host}:{port} - {words}", flush=True)
