@@ -93,16 +93,16 @@ def program_files(tag: Tag) -> Iterator[Entry]:
         yield Entry("app/backend/start.py", start)
         return
     yield from _package("standin")
-    script = f"#!/usr/bin/python3\nimport sys\nfrom standin.main import {tag.program}\n\n"
-    script += f"sys.exit({tag.program}())\n"
-    yield Entry(f"usr/local/bin/{tag.program}", script.encode(), 0o755)
+    yield Entry(f"usr/local/bin/{tag.program}", _script(tag.program), 0o755)
     marker = f'__version__ = "{tag.version}"\n'
     yield Entry(f"{_PACKAGES}/{tag.program}/__init__.py", marker.encode())
     if tag.program == "sglang":
-        launch = (
-            b"import sys\n\nfrom standin.main import sglang_module\n\nsys.exit(sglang_module())\n"
-        )
-        yield Entry(f"{_PACKAGES}/sglang/launch_server.py", launch.encode())
+        yield Entry(f"{_PACKAGES}/sglang/launch_server.py", _script("sglang_module"))
+
+
+def _script(function: str) -> bytes:
+    text = f"#!/usr/bin/python3\nimport sys\n\nfrom standin.main import {function}\n\n"
+    return f"{text}sys.exit({function}())\n".encode()
 
 
 def _package(name: str) -> Iterator[Entry]:
