@@ -123,9 +123,13 @@ class Waiter:
             self._pause()
 
     def _canary_failed(self, answer: Exception) -> common.Problem:
+        if isinstance(answer, engine.Refused):
+            remedy = "compare the recipe's served model name and API key with the engine's lines"
+        else:
+            remedy = "the engine is wedged or broken: its lines in this journal say why"
         return common.Problem(
-            f"/health is green, but a generation of model {self._target.model!r} fails: {answer}. "
-            "Remedy: compare model name and API key of the recipe with the engine's lines above",
+            f"/health is green, but model {self._target.model!r} generates nothing: {answer}. "
+            f"Remedy: {remedy}",
             EXIT_CANARY,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,6 +21,12 @@ else:
 # A status on a phone must not hang: an engine that needs longer for one token is busy or wedged.
 _TOKEN_TIMEOUT_S = 5.0
 _ENGINES = ("vllm", "sglang")
+SWITCH_UNIT = "lockstep-switch.service"
+
+
+def switch_log(paths: common.Paths) -> Path:
+    """What the last switch said."""
+    return paths.log / "switch.log"
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,7 @@ class Status:
     memory: common.Memory
     webui: str
     switching: lock.Holder | None
+    last_switch: str | None = None
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -59,7 +67,7 @@ class Status:
 def gather(host: common.Host, paths: common.Paths) -> Status:
     """Ask everything once: one systemctl call, one Docker call, one token of the hot engine."""
     names = [target.unit for target in host.targets.values()]
-    state = units.show([*names, host.webui_unit])
+    state = units.show([*names, host.webui_unit, SWITCH_UNIT])
     targets = [_target(target, state[target.unit]) for target in host.targets.values()]
     webui = state[host.webui_unit]
     return Status(
@@ -68,6 +76,7 @@ def gather(host: common.Host, paths: common.Paths) -> Status:
         memory=common.memory(paths.proc),
         webui=webui.active if webui.installed else "not installed",
         switching=lock.holder(paths.run / "switch.lock"),
+        last_switch=_last_switch(state[SWITCH_UNIT], paths),
         problems=[*_unit_problems(targets), *_container_problems(host, state, paths)],
     )
 
@@ -124,6 +133,17 @@ def _last_phase(unit: units.Unit) -> str:
     return next((said for said in map(phases.phase, reversed(lines)) if said), "")
 
 
+def _last_switch(unit: units.Unit, paths: common.Paths) -> str | None:
+    """How the last switch since boot failed; None when it went well."""
+    if unit.active != "failed":
+        return None
+    try:
+        said = switch_log(paths).read_text(encoding="utf-8").splitlines()[-1:]
+    except OSError:
+        said = []
+    return f"{terminal.since(unit.since)}: {''.join(said) or unit.failure}"
+
+
 def _unit_problems(targets: list[TargetStatus]) -> list[str]:
     up = sorted({target.unit for target in targets if target.state in ("hot", "loading")})
     problems = []
@@ -175,6 +195,7 @@ def as_json(status: Status) -> dict[str, Any]:
         "memory_gib": {key: round(value, 2) for key, value in asdict(status.memory).items()},
         "webui": status.webui,
         "switching": asdict(status.switching) if status.switching else None,
+        "last_switch": status.last_switch,
         "problems": status.problems,
     }
 
@@ -186,6 +207,8 @@ def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
     out = [f"{status.host}: {status.hot or 'no model'} hot"]
     if status.switching:
         out += terminal.wrapped(f"NOW: {status.switching}", columns)
+    if status.last_switch:
+        out += terminal.wrapped(f"last switch FAILED {status.last_switch}", columns)
     for problem in status.problems:
         out += terminal.wrapped(f"BROKEN: {problem}", columns)
     pad = max((len(target.name) for target in status.targets), default=0)

@@ -106,15 +106,18 @@ def _watch(name: str, paths: common.Paths, wait: bool) -> int:
     user = os.environ.get("SUDO_USER") or getpass.getuser()
     job = transient.Job(
         name="switch",
-        unit_prefix="lockstep-",
+        unit_prefix="lockstep-",  # status.SWITCH_UNIT
         argv=(*_program(), _WORKER, name, user),
-        log=paths.log / "switch.log",
+        log=status.switch_log(paths),
+        # status shows its last line to everybody.
+        log_mode=0o644,
         # A switch must survive the memory pressure that it may be the remedy for.
         properties=("OOMScoreAdjust=-900",),
     )
     _start(job, paths, wait)
     try:
-        return transient.Follower(job, terminal.say, heartbeat_s=60).follow(from_end=False)
+        follower = transient.Follower(job, terminal.say, heartbeat_s=60, tell_failure=False)
+        return follower.follow(from_end=False)
     except KeyboardInterrupt:
         terminal.say("\nThe switch goes on without you. Watch it with: switch.sh status")
         return 130
@@ -127,7 +130,7 @@ def _start(job: transient.Job, paths: common.Paths, wait: bool) -> None:
         holder = lock.holder(path)
         try:
             if holder is None:
-                transient.start(job, paths, wait=False)
+                transient.start(job, paths, say=lambda _: None, wait=False)
                 return
         except transient.Busy:
             holder = lock.holder(path)

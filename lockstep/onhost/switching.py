@@ -6,6 +6,7 @@ connection or Ctrl-C ends the watching and not the switch.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import threading
 import time
@@ -36,7 +37,8 @@ class Switch:
         self, host: common.Host, paths: common.Paths, say: Callable[[str], None] = common.say
     ) -> None:
         self._host = host
-        self._say = say
+        self._print = say
+        self._spoke = 0.0
         self._paths = paths
         self._docker = docker_api.Docker(paths.docker_socket, timeout=60)
 
@@ -61,6 +63,10 @@ class Switch:
         stopped = self._stop_all(self._state())
         self._say("no model is hot" if stopped else "no model was hot")
         return common.EXIT_DONE
+
+    def _say(self, line: str) -> None:
+        self._spoke = time.monotonic()
+        self._print(line)
 
     def _state(self) -> dict[str, units.Unit]:
         return units.show(target.unit for target in self._host.targets.values())
@@ -155,13 +161,20 @@ class Switch:
             result = self._watched(["systemctl", "start", "--", target.unit], "starting")
         took = common.duration(time.monotonic() - began)
         if result.returncode == 0:
-            self._say(f"{target.name} is hot, started in {took}")
+            self._say(f"{target.name} is hot, started in {took}{self._rate(target, since)}")
             return True
         unit = units.show([target.unit])[target.unit]
         self._say(f"{target.name} FAILED after {took}: {unit.failure}")
         for line in phases.reason(units.last_lines(target.unit, 60, since)):
             self._say(f"  {line}")
         return False
+
+    def _rate(self, target: common.Target, since: float) -> str:
+        """The canary's tokens per second as the readiness check logged them."""
+        for line in reversed(units.last_lines(target.unit, 20, since)):
+            if match := re.search(r"lockstep ready: .*\(([\d.]+ tok/s)\)", line):
+                return f", {match[1]}"
+        return ""
 
     def _roll_back(self, target: common.Target, previous: common.Target | None) -> int:
         # A unit that restarts itself would come back beside the previous model.
@@ -181,10 +194,12 @@ class Switch:
         with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
             while True:
                 try:
-                    _, stderr = process.communicate(timeout=HEARTBEAT_S)
+                    _, stderr = process.communicate(timeout=HEARTBEAT_S / 4)
                     return subprocess.CompletedProcess(argv, process.returncode, "", stderr or "")
                 except subprocess.TimeoutExpired:
-                    self._say(f"… {doing}, {common.duration(time.monotonic() - began)}")
+                    now = time.monotonic()
+                    if now - self._spoke >= HEARTBEAT_S:
+                        self._say(f"… {doing}, {common.duration(now - began)}")
 
 
 class JournalTail:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import re
+import select
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,6 +46,8 @@ class Job:
     properties: tuple[str, ...] = ()
     unit_prefix: str = "lockstep-job-"
     log: Path = field(default=Path("/dev/null"))
+    # A build's output may name private sources.
+    log_mode: int = 0o640
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -133,8 +137,7 @@ def _clear(unit: units.Unit, say: Callable[[str], None]) -> None:
 
 def _launch(job: Job) -> None:
     job.log.parent.mkdir(parents=True, exist_ok=True)
-    # Create it private: a build's output may name private sources.
-    job.log.touch(mode=0o640)
+    job.log.touch(mode=job.log_mode)
     if job.env_file and not Path(job.env_file).is_file():
         raise common.Problem(f"job {job.name}: environment file {job.env_file} does not exist")
     # systemd forgets a finished transient unit a moment after it was told to.
@@ -156,6 +159,22 @@ def _lock(path: Path) -> Iterator[None]:
         yield
 
 
+def _until_end(pid: int, seconds: float) -> None:
+    """Sleep that long, or until process `pid` ends: an end is seen at once without busy asking."""
+    try:
+        handle = os.pidfd_open(pid) if pid else -1
+    except OSError:
+        handle = -1
+    try:
+        select.select([handle] if handle >= 0 else [], [], [], seconds)
+    finally:
+        if handle >= 0:
+            os.close(handle)
+    if handle >= 0 and seconds >= 0.05:
+        # systemd needs a moment to take note of the end.
+        time.sleep(0.02)
+
+
 class Follower:
     """Prints a job's log as it grows, a heartbeat when it is silent, and tells its end."""
 
@@ -164,10 +183,12 @@ class Follower:
         job: Job,
         say: Callable[[str], None] = common.say,
         heartbeat_s: float = 15.0,
+        tell_failure: bool = True,
     ) -> None:
         self._job = job
         self._say = say
         self._heartbeat_s = heartbeat_s
+        self._tell_failure = tell_failure
         self._rest = ""
 
     def follow(self, from_end: bool) -> int:
@@ -197,8 +218,7 @@ class Follower:
                     self._say(
                         f"job {self._job.name}: still running, {common.duration(now - started)}"
                     )
-                # A short job is seen to end at once, a long one costs one look a second.
-                time.sleep(min(1.0, 0.05 + (now - started) / 10))
+                _until_end(unit.main_pid, min(1.0, 0.05 + (now - started) / 10))
 
     def _skip(self, data: bytes) -> list[str]:
         return list(self._lines(data))[-10:]
@@ -216,7 +236,8 @@ class Follower:
             return 143
         if unit.active != "failed":
             return 0
-        self._say(f"job {name}: failed ({unit.failure}); log: {self._job.log}")
+        if self._tell_failure:
+            self._say(f"job {name}: failed ({unit.failure}); log: {self._job.log}")
         if unit.result == "timeout":
             return EXIT_TIMEOUT
         if unit.main_code in ("2", "3"):  # CLD_KILLED, CLD_DUMPED

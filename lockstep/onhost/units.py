@@ -84,6 +84,10 @@ class Unit:
         """Why it failed, e.g. `exit-code, exit status 3` or `timeout, killed by signal 9`."""
         if self.main_code in ("", "0"):
             return self.result
+        exited_well = self.main_code == _CLD_EXITED and self.main_status == 0
+        if self.result == "exit-code" and (exited_well or self.main_code != _CLD_EXITED):
+            # The verdict came from ExecStartPre= or ExecStartPost=, not from the main process.
+            return "exit-code, a check of its start failed"
         how = "exit status" if self.main_code == _CLD_EXITED else "killed by signal"
         return f"{self.result}, {how} {self.main_status}"
 

@@ -61,7 +61,7 @@ def test_thinking_without_an_answer_counts_as_tokens(fake, main_process, spoken)
 def test_a_green_engine_that_generates_nothing_is_not_ready(fake, main_process, spoken, answer):
     fake.chat = lambda _: (200, answer)
 
-    with pytest.raises(common.Problem, match="/health is green, but a generation") as problem:
+    with pytest.raises(common.Problem, match="generates nothing") as problem:
         waiter(fake.url, main_process.pid, spoken, start_timeout_s=1.0).wait(None)
     assert problem.value.code == 4
 
@@ -70,7 +70,7 @@ def test_a_wedged_engine_that_never_answers_is_not_ready(fake, main_process, spo
     never = threading.Event()
     fake.chat = lambda _: (200, never.wait(20))
 
-    with pytest.raises(common.Problem, match="/health is green, but a generation") as problem:
+    with pytest.raises(common.Problem, match="generates nothing") as problem:
         waiter(fake.url, main_process.pid, spoken, start_timeout_s=1.0).wait(None)
     never.set()
     assert problem.value.code == 4

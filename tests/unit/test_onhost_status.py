@@ -143,6 +143,16 @@ def test_a_switch_under_way_is_shown_first(spark):
         assert spark.lines(80)[1].startswith("NOW: anna is switching to mistral since 0 s")
 
 
+def test_a_failed_last_switch_is_remembered(spark):
+    spark.systemd.unit(status.SWITCH_UNIT, ActiveState="failed", SubState="failed")
+    status.switch_log(spark.paths).parent.mkdir(parents=True)
+    status.switch_log(spark.paths).write_text("x\nqwen is back; the switch to mistral FAILED\n")
+
+    assert spark.lines(80)[1] == (
+        "last switch FAILED unknown: qwen is back; the switch to mistral FAILED"
+    )
+
+
 def test_json_has_the_same_facts(spark, capsys):
     assert switch.main(["status", "--json"], spark.paths) == 0
 
@@ -163,7 +173,7 @@ def test_status_asks_systemd_once_for_all_units(spark, monkeypatch):
 
     spark.lines()
 
-    assert asked == [[QWEN_UNIT, MISTRAL_UNIT, "open-webui.service"]]
+    assert asked == [[QWEN_UNIT, MISTRAL_UNIT, "open-webui.service", status.SWITCH_UNIT]]
 
 
 def test_status_works_without_docker(spark):
