@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lockstep.errors import ResolveError
+from lockstep.images import Reference, parse
 from lockstep.moving import ImageWanted
 from lockstep.pins import ImagePin
 from lockstep.resolve.http import Answer, ask
-from lockstep.resolve.reference import Reference, api, parse
 from lockstep.settings import Proxy, Sources
 
 # As `uname -m` says it → as images say it.
@@ -25,6 +25,8 @@ _MANIFESTS = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 _ACCEPT = {"Accept": ", ".join((*_INDEXES, *_MANIFESTS))}
+# The API of Docker Hub answers under another name than its references.
+_API_HOSTS = {"docker.io": "registry-1.docker.io"}
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -37,7 +39,7 @@ def resolve_image(item: ImageWanted, *, sources: Sources, proxy: Proxy) -> Image
     reference = parse(item.reference)
     repository = _Repository(item.reference, reference, sources, proxy)
     wanted = ARCHITECTURES.get(item.architecture, item.architecture)
-    digest, manifest = repository.manifest(reference.asked)
+    digest, manifest = repository.manifest(reference.digest or reference.tag or "latest")
     if "manifests" in manifest:
         digest, manifest = repository.manifest(_choose(manifest, wanted, item.reference))
     else:
@@ -58,7 +60,7 @@ class _Repository:
 
     def __init__(self, name: str, reference: Reference, sources: Sources, proxy: Proxy) -> None:
         self.name = name
-        self.base = api(reference, sources)
+        self.base = _address(reference, sources)
         self.proxy = proxy
         self.token: str | None = None
 
@@ -137,6 +139,16 @@ class _Repository:
                 remedy="Correct the name, or name a public image or a mirror.",
             )
         return token
+
+
+def _address(reference: Reference, sources: Sources) -> str:
+    """Base address of the repository in the registry that the inventory names for it."""
+    host = sources.registries.get(reference.registry, reference.registry).rstrip("/")
+    # A mirror may keep one registry's images below a path of its own.
+    host, _, prefix = host.partition("/")
+    scheme = "http" if host in sources.plain_registries else "https"
+    path = f"{prefix}/{reference.repository}" if prefix else reference.repository
+    return f"{scheme}://{_API_HOSTS.get(host, host)}/v2/{path}"
 
 
 def _choose(index: dict[str, Any], wanted: str, name: str) -> str:
