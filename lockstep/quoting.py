@@ -39,9 +39,14 @@ def environment_value(value: str) -> str:
     return '"' + re.sub(r'(["\\$`])', r"\\\1", value) + '"'
 
 
-def command(argv: Sequence[str]) -> str:
-    """A command line for ExecStart=, one flag with its values per line."""
-    return " \\\n    ".join(" ".join(map(word, line)) for line in lines(argv))
+def words(argv: Iterable[str]) -> str:
+    """A command line for ExecStart= and its like, on one line."""
+    return " ".join(map(word, argv))
+
+
+def command(argv: Sequence[str], before: str | None = None) -> str:
+    """A command line for ExecStart=, one flag with its values per line, as `lines` breaks it."""
+    return " \\\n    ".join(map(words, lines(argv, before)))
 
 
 def lines(argv: Iterable[str], before: str | None = None) -> list[list[str]]:

@@ -12,6 +12,7 @@ from lockstep.templating import render
 from lockstep.variants import Variant
 
 TARGETS = f"{CONFIGURATION}/targets.json"
+SUDOERS = "/etc/sudoers.d/lockstep"
 SWITCH_PROGRAM = f"{PROGRAMS}/switch.py"
 
 
@@ -82,9 +83,7 @@ def sudoers(variants: Sequence[Variant]) -> ManagedFile:
         group=OPERATORS_GROUP,
         commands=[" ".join(("/usr/bin/python3", SWITCH_PROGRAM, *words)) for words in allowed],
     )
-    return ManagedFile(
-        "/etc/sudoers.d/lockstep", text, mode="0440", check="sudoers", stage="switch"
-    )
+    return ManagedFile(SUDOERS, text, mode="0440", check="sudoers", stage="switch")
 
 
 def programs() -> tuple[ManagedFile, ...]:

@@ -51,6 +51,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "unit_text": quoting.text,
         "unit_command": quoting.command,
+        "unit_words": quoting.words,
         "environment_value": quoting.environment_value,
         "shell": shlex.quote,
         "shell_lines": _shell_lines,

@@ -114,6 +114,7 @@ def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> M
         docker_config=DOCKER_CONFIG,
         generation=digest(argv, 16),
         start=argv,
+        image=argv[-1],
         ready=_webui_ready(f"http://{_reachable(webui.bind)}:{webui.port}/health"),
         stop_container=_stop_container(webui.unit),
     )

@@ -7,7 +7,7 @@ hold for it as for any other model, and an operator can choose it by name.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -105,6 +105,16 @@ def variants(
             found.append(main)
     _refuse_doubles(settings, found)
     return tuple(_with_generation(item, pins, engine_id) for item in found)
+
+
+def unit_names(targets: Iterable[BoundTarget]) -> tuple[str, ...]:
+    """Full names of all model units of these targets, those of fallbacks included."""
+    return tuple(
+        f"{target.data.unit}{suffix}.service"
+        for target in targets
+        for suffix in ("", FALLBACK)
+        if not suffix or target.fallback is not None
+    )
 
 
 def _same_engine(target: BoundTarget) -> bool:

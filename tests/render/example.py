@@ -1,0 +1,118 @@
+"""Two hosts made up for the render tests, and every artefact of theirs.
+
+`spark` is on the internet; `site` is behind a proxy with mirrors of its own.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from lockstep.artefacts import ManagedFile, artefacts
+from lockstep.bound import BoundTarget, bind
+from lockstep.managed import PROGRAMS
+from lockstep.pins import ImagePin, ModelPin, Pins
+from lockstep.recipes import load_catalogue
+from lockstep.settings import Proxy, Settings, Sources, TargetData, WebUi
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+GOLDEN = Path(__file__).resolve().parent / "golden"
+
+QWEN = TargetData(
+    recipe="qwen3.6-35b-a3b-prismaquant-dflash-k3",
+    unit="vllm-qwen36",
+    launcher="/data/scripts/vllm/qwen36-launch.sh",
+    scripts=("/data/scripts/vllm/qwen36-PRODUCTION.sh",),
+)
+MISTRAL = TargetData(
+    recipe="mistral-small-4-119b-nvfp4-sglang-eagle",
+    fallback="mistral-small-4-119b-nvfp4-sglang",
+    unit="sglang-mistral4",
+    scripts=("/data/scripts/llm/start-mistral.sh",),
+)
+FORK = TargetData(recipe="mistral-small-4-119b-nvfp4-vllm-fork", unit="vllm")
+
+HOSTS = {
+    "spark": Settings(
+        name="spark",
+        targets={"qwen": QWEN, "mistral": MISTRAL, "mistral-vllm": FORK},
+        packages=("earlyoom", "git"),
+        sysctls={"vm.swappiness": "10"},
+    ),
+    "site": Settings(
+        name="site",
+        targets={
+            "qwen": TargetData(
+                recipe=QWEN.recipe,
+                unit="vllm-qwen36",
+                bind="0.0.0.0",
+                port=8001,
+                overrides={"gpu_memory_utilization": 0.4},
+                start_timeout_s=600,
+            )
+        },
+        sources=Sources(
+            registries={"ghcr.io": "registry.example:5000", "docker.io": "registry.example:5000"},
+            apt=("deb http://packages.example/ubuntu noble main",),
+        ),
+        proxy=Proxy(
+            http="http://user:pa%24$word@proxy.example:3128",
+            https="http://proxy.example:3128",
+            no="localhost,127.0.0.1,10.0.0.0/8,packages.example",
+        ),
+        webui=WebUi(enabled=False),
+        service_user="engines",
+    ),
+}
+VERSIONS: dict[str, str | None] = {
+    "qwen": "0.32.0",
+    "mistral": "0.5.23",
+    "mistral-vllm": "0.19.2rc1.dev7+gabc",
+}
+
+
+def bound(settings: Settings) -> tuple[BoundTarget, ...]:
+    """The targets of a host with recipes of the real catalogue."""
+    return bind(settings, load_catalogue(REPOSITORY / "catalogue/recipes"), {})
+
+
+def pins(settings: Settings, targets: tuple[BoundTarget, ...]) -> Pins:
+    """A made-up pin for each image and model that these targets name."""
+    images = {settings.webui.image}
+    models = set()
+    for target in targets:
+        for recipe in target.recipes:
+            block = recipe.lockstep
+            if recipe.in_container:
+                images.add(target.data.image or recipe.container)
+            models |= {recipe.model, *(borrow.model for borrow in block.borrow)}
+            models |= {block.draft.model} if block.draft else set()
+    return Pins(
+        images={
+            name: ImagePin("sha256:" + f"{index:x}" * 64, "aarch64", 1)
+            for index, name in enumerate(sorted(images))
+        },
+        models={
+            name: ModelPin("main", f"{index:x}" * 40, ())
+            for index, name in enumerate(sorted(models))
+        },
+    )
+
+
+@cache
+def every(host: str) -> tuple[ManagedFile, ...]:
+    """All artefacts of one of `HOSTS`."""
+    settings = HOSTS[host]
+    targets = bound(settings)
+    return artefacts(
+        settings,
+        targets,
+        pins(settings, targets),
+        engine_id="0123456789ab",
+        engine_versions=VERSIONS,
+    )
+
+
+def rendered(host: str) -> dict[str, ManagedFile]:
+    """Path → artefact, without the programs, which are files of this repository."""
+    return {file.path: file for file in every(host) if not file.path.startswith(f"{PROGRAMS}/")}

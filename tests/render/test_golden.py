@@ -1,0 +1,79 @@
+"""Every artefact of two hosts, whole, against the copy in `golden/`.
+
+After a change that is meant: UPDATE_GOLDEN=1 .venv/bin/pytest tests/render/test_golden.py
+and read the difference in git before committing it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+from example import GOLDEN, HOSTS, every, rendered
+
+from lockstep.managed import PROGRAMS
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_artefacts_are_exactly_the_golden_ones(host: str) -> None:
+    folder = GOLDEN / host
+    found = {path: file.text for path, file in rendered(host).items()}
+    if os.environ.get("UPDATE_GOLDEN"):
+        shutil.rmtree(folder, ignore_errors=True)
+        for path, text in found.items():
+            (folder / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path.lstrip("/")).write_text(text, encoding="utf-8")
+    golden = {
+        f"/{path.relative_to(folder)}": path.read_text(encoding="utf-8")
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    assert sorted(found) == sorted(golden)
+    for path, text in found.items():
+        assert text == golden[path], path
+
+
+def test_who_may_read_what_and_which_step_writes_it() -> None:
+    table = {path: (file.mode, file.check, file.stage) for path, file in rendered("spark").items()}
+    assert table == {
+        "/etc/systemd/system/ssh.service.d/60-lockstep.conf": ("0644", None, "base"),
+        "/etc/systemd/system/user.slice.d/60-lockstep.conf": ("0644", None, "base"),
+        "/etc/systemd/system/system.slice.d/60-lockstep.conf": ("0644", None, "base"),
+        "/etc/default/earlyoom": ("0644", None, "base"),
+        "/etc/sysctl.d/60-lockstep.conf": ("0644", None, "base"),
+        "/etc/logrotate.d/lockstep": ("0644", None, "base"),
+        "/etc/lockstep/docker/config.json": ("0644", "json", "base"),
+        "/etc/lockstep/targets.json": ("0644", "json", "services"),
+        "/data/scripts/llm/switch.sh": ("0755", "shell", "switch"),
+        "/data/scripts/vllm/qwen36-launch.sh": ("0755", "shell", "services"),
+        "/data/scripts/llm/sglang-mistral4-launch.sh": ("0755", "shell", "services"),
+        "/data/scripts/llm/sglang-mistral4-fallback-launch.sh": ("0755", "shell", "services"),
+        "/data/scripts/vllm/qwen36-PRODUCTION.sh": ("0755", "shell", "switch"),
+        "/data/scripts/llm/start-mistral.sh": ("0755", "shell", "switch"),
+        "/etc/systemd/system/vllm-qwen36.service": ("0644", "unit", "services"),
+        "/etc/systemd/system/sglang-mistral4.service": ("0644", "unit", "services"),
+        "/etc/systemd/system/sglang-mistral4-fallback.service": ("0644", "unit", "services"),
+        "/etc/systemd/system/vllm.service": ("0644", "unit", "services"),
+        "/etc/systemd/system/open-webui.service": ("0644", "unit", "webui"),
+        "/etc/sudoers.d/lockstep": ("0440", "sudoers", "switch"),
+    }
+
+
+def test_a_file_that_may_hold_a_proxy_password_is_private() -> None:
+    files = rendered("site")
+    holding = {path for path, file in files.items() if "pa%24$word" in file.text.replace("\\", "")}
+    assert holding == {"/etc/apt/apt.conf.d/60lockstep-proxy", "/etc/lockstep/proxy.env"}
+    assert {files[path].mode for path in holding} == {"0600"}
+
+
+def test_the_programs_are_the_files_of_this_repository_and_start_where_they_should() -> None:
+    programs = {
+        file.path.removeprefix(f"{PROGRAMS}/"): file
+        for file in every("spark")
+        if file.path.startswith(f"{PROGRAMS}/")
+    }
+    for name in ("gate.py", "ready.py", "switch.py", "stop_container.py", "common.py"):
+        assert name in programs
+    assert programs["switch.py"].mode == "0755"
+    assert programs["common.py"].mode == "0644"
