@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from lockstep.errors import InventoryError, ResolveError
@@ -33,8 +34,7 @@ def engine_sets(settings: Settings) -> tuple[PythonWanted, ...]:
     engine = settings.engine
     torch = tuple(item for item in (engine.torch, engine.torchvision) if item)
     common = (engine.mistral_common,) if engine.mistral_common else ()
-    triple = tuple(f"{name}{engine.flashinfer_version}" for name in FLASHINFER)
-    triple, agree = (triple, FLASHINFER) if engine.flashinfer else ((), ())
+    triple, agree = (_triple(settings), FLASHINFER) if engine.flashinfer else ((), ())
     if engine.git is None:
         together = _packages(settings, (*torch, engine.release, *common, *triple), "engine")
         return (replace(together, with_dependencies=True, agree=agree),)
@@ -84,6 +84,21 @@ def mirrored(url: str, sources: Sources) -> str:
 def name_of(requirement: str) -> str:
     """The normalised distribution name of a requirement."""
     return canonicalize_name(Requirement(requirement).name)
+
+
+def _triple(settings: Settings) -> tuple[str, ...]:
+    version = settings.engine.flashinfer_version
+    try:
+        # Glued to a name, "0.6" would be another valid name.
+        SpecifierSet(version)
+    except InvalidSpecifier as fault:
+        raise InventoryError(
+            "engine.flashinfer_version is not a version specifier",
+            where=settings.name,
+            found=repr(version)[:60],
+            allowed='"" for the newest, "==VERSION" or "<VERSION"',
+        ) from fault
+    return tuple(f"{name}{version}" for name in FLASHINFER)
 
 
 def _packages(settings: Settings, asked: tuple[str, ...], key: str) -> PythonWanted:

@@ -1,0 +1,99 @@
+"""A real HTTP server in a thread, for tests of what speaks HTTP."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A request as it arrived; `path` includes the query, or a whole URL at a proxy."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer."""
+
+    body: bytes = b""
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def as_json(value: Any, status: int = 200, **headers: str) -> Reply:
+    """A JSON answer; header names with '_' for '-'."""
+    named = {name.replace("_", "-"): text for name, text in headers.items()}
+    return Reply(json.dumps(value).encode(), status, named)
+
+
+Answers = Mapping[str, "Reply | Callable[[Seen], Reply]"]
+
+
+class LocalServer:
+    """Answers by path without query; everything else is 404. Keeps what was asked."""
+
+    def __init__(self, answers: Answers) -> None:
+        self.answers = dict(answers)
+        self.seen: list[Seen] = []
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                seen = Seen(self.command, self.path, dict(self.headers))
+                outer.seen.append(seen)
+                reply = outer.answers.get(self.path.partition("?")[0], Reply(b"nothing", 404))
+                reply = reply(seen) if callable(reply) else reply
+                self.send_response(reply.status)
+                for name, text in reply.headers.items():
+                    self.send_header(name, text)
+                self.send_header("Content-Length", str(len(reply.body)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(reply.body)
+
+            do_HEAD = do_GET
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.host = f"127.0.0.1:{self._server.server_address[1]}"
+        self.url = f"http://{self.host}"
+
+    @property
+    def paths(self) -> list[str]:
+        """What was asked, in order."""
+        return [seen.path for seen in self.seen]
+
+
+@contextmanager
+def serving(answers: Answers) -> Iterator[LocalServer]:
+    """The server, running."""
+    server = LocalServer(answers)
+    thread = threading.Thread(target=server._server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server._server.shutdown()
+        server._server.server_close()
+        thread.join()
+
+
+def refused_address() -> str:
+    """An address on which nothing listens."""
+    server = LocalServer({})
+    server._server.server_close()
+    return server.host

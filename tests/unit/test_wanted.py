@@ -1,0 +1,215 @@
+"""Every moving input of an inventory is found once, and contradictions are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockstep import recipes
+from lockstep.bound import BoundTarget, bind
+from lockstep.errors import InventoryError
+from lockstep.moving import GitWanted, ImageWanted, ModelWanted, PythonWanted, Wanted
+from lockstep.packages import engine_sets
+from lockstep.settings import Expected, Settings, TargetData, VenvEngine, WebUi
+from lockstep.wanted import wanted
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+CONTAINER = """
+model: org/main
+model_revision: v1
+container: registry.example/engine:nightly
+command: vllm serve {model} --port 8001
+lockstep:
+  draft: {model: org/draft}
+  borrow:
+    - {model: org/base, files: [config.json]}
+"""
+FALLBACK = """
+model: org/main
+container: registry.example/engine:stable
+command: vllm serve {model} --port 8001
+"""
+VENV = """
+model: /srv/models/local
+command: vllm serve {model} --port 8002
+"""
+
+Host = tuple[Settings, tuple[BoundTarget, ...]]
+
+
+def host(name: str = "spark1", recipe_texts: dict[str, str] | None = None, **keys: object) -> Host:
+    texts = {"container": CONTAINER, "fallback": FALLBACK, "venv": VENV} | (recipe_texts or {})
+    catalogue = {stem: recipes.parse(text, Path(f"{stem}.yaml")) for stem, text in texts.items()}
+    targets = {
+        "big": TargetData(recipe="container", unit="big", fallback="fallback"),
+        "small": TargetData(recipe="venv", unit="small"),
+    }
+    settings = Settings(name=name, **({"targets": targets, "tools": {"uv": "uv"}} | keys))  # type: ignore[arg-type]
+    return settings, bind(settings, catalogue, {})
+
+
+def test_everything_that_moves_is_found_and_each_thing_once() -> None:
+    assert wanted([host("spark1"), host("spark2")]) == Wanted(
+        python=(
+            PythonWanted(("uv",), "aarch64", "3.12"),
+            PythonWanted(
+                ("torch==2.10.0+cu130", "torchvision"), "aarch64", "3.12", with_dependencies=True
+            ),
+            PythonWanted(("mistral_common",), "aarch64", "3.12"),
+            PythonWanted(
+                ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache"),
+                "aarch64",
+                "3.12",
+                agree=("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache"),
+            ),
+        ),
+        git=(
+            GitWanted("https://github.com/juliendenize/vllm.git", "fix_mistral_parsing"),
+            GitWanted("https://github.com/huggingface/transformers.git", "main"),
+        ),
+        images=(
+            ImageWanted("ghcr.io/open-webui/open-webui:main", "aarch64"),
+            ImageWanted("registry.example/engine:nightly", "aarch64"),
+            ImageWanted("registry.example/engine:stable", "aarch64"),
+        ),
+        models=(
+            ModelWanted("org/main", "v1"),
+            ModelWanted("org/draft", "main"),
+            ModelWanted("org/base", "main", ("config.json",)),
+        ),
+    )
+
+
+def test_without_a_venv_target_nothing_of_the_engine_is_wanted() -> None:
+    only_container = {"big": TargetData(recipe="container", unit="big")}
+    found = wanted([host(targets=only_container)])
+    assert [item.key for item in found.python] == ["uv"]
+    assert found.git == ()
+
+
+def test_a_disabled_web_ui_needs_no_image() -> None:
+    found = wanted([host(webui=WebUi(enabled=False))])
+    assert "ghcr.io/open-webui/open-webui:main" not in [item.key for item in found.images]
+
+
+def test_the_inventorys_image_replaces_that_of_recipe_and_fallback() -> None:
+    digest = "registry.example/mine@sha256:" + "a" * 64
+    data = TargetData(recipe="container", unit="big", fallback="fallback", image=digest)
+    found = wanted([host(targets={"big": data}, webui=WebUi(enabled=False))])
+    assert found.images == (ImageWanted(digest, "aarch64"),)
+
+
+def test_a_released_vllm_is_one_set_with_torch_and_flashinfer() -> None:
+    engine = VenvEngine(git=None, release="vllm >= 0.20", torch="torch>=2.10", torchvision=None)
+    settings, _ = host(engine=engine)
+    assert engine_sets(settings) == (
+        PythonWanted(
+            (
+                "torch>=2.10",
+                "vllm>=0.20",
+                "mistral_common",
+                "flashinfer-python",
+                "flashinfer-cubin",
+                "flashinfer-jit-cache",
+            ),
+            "aarch64",
+            "3.12",
+            with_dependencies=True,
+            agree=("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache"),
+        ),
+    )
+
+
+def test_a_torch_alone_needs_no_look_at_dependencies() -> None:
+    engine = VenvEngine(torchvision=None, mistral_common=None, flashinfer=False)
+    settings, _ = host(engine=engine)
+    assert engine_sets(settings) == (PythonWanted(("torch==2.10.0+cu130",), "aarch64", "3.12"),)
+
+
+def test_a_fixed_commit_is_wanted_as_it_is() -> None:
+    engine = VenvEngine(commit=COMMIT, transformers_git=None)
+    assert wanted([host(engine=engine)]).git == (
+        GitWanted("https://github.com/juliendenize/vllm.git", "fix_mistral_parsing", COMMIT),
+    )
+
+
+def test_who_asks_for_no_revision_takes_the_one_another_recipe_asks_for() -> None:
+    both = {"main": TargetData(recipe="fallback", unit="a", port=1), **host()[0].targets}
+    found = wanted([host(targets=both)])
+    assert found.models[0] == ModelWanted("org/main", "v1")
+
+
+def test_borrowed_files_of_one_repository_are_joined_and_a_whole_one_includes_them() -> None:
+    more = CONTAINER.replace("org/main", "org/other").replace("config.json", "tokenizer.json")
+    texts = {"more": more, "whole": "model: org/base\ncommand: vllm serve {model} --port 9\n"}
+    borrowing = {
+        "one": TargetData(recipe="container", unit="one"),
+        "two": TargetData(recipe="more", unit="two", port=8003),
+    }
+    joined = wanted([host(recipe_texts=texts, targets=borrowing)]).models
+    assert ModelWanted("org/base", "main", ("config.json", "tokenizer.json")) in joined
+    with_whole = {**borrowing, "three": TargetData(recipe="whole", unit="three")}
+    assert (
+        ModelWanted("org/base", "main")
+        in wanted([host(recipe_texts=texts, targets=with_whole)]).models
+    )
+
+
+def refusal(*hosts: Host) -> str:
+    with pytest.raises(InventoryError) as caught:
+        wanted(hosts)
+    return str(caught.value)
+
+
+def test_two_revisions_of_one_repository_are_refused() -> None:
+    texts = {"fallback": FALLBACK + "model_revision: v2\n"}
+    assert refusal(host(recipe_texts=texts)) == (
+        "spark1: org/main is wanted at two revisions; found v1 and v2. "
+        "Pin one revision in all recipes that name this repository."
+    )
+
+
+def test_two_architectures_in_one_inventory_are_refused() -> None:
+    settings, targets = host("spark2")
+    other = (replace(settings, expected=Expected(architecture="x86_64")), targets)
+    assert refusal(host("spark1"), other) == (
+        "spark2: uv is wanted in two ways; found architecture x86_64 here, architecture aarch64 "
+        "on a host before it. Give both hosts the same, or put them into two inventories."
+    )
+
+
+def test_two_branches_of_one_repository_are_refused() -> None:
+    message = refusal(host("spark1"), host("spark2", engine=VenvEngine(branch="other")))
+    assert "vllm.git is wanted in two ways; found branch other here" in message
+
+
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        (VenvEngine(torch="torch = 2"), "engine.torch is not a requirement; found 'torch = 2'"),
+        (
+            VenvEngine(torch="torch @ https://example.com/t.whl"),
+            "engine.torch must name a package of the index",
+        ),
+        (VenvEngine(mistral_common="--pre"), "engine.mistral_common is not a requirement"),
+        (VenvEngine(flashinfer_version="0.6"), "engine.flashinfer_version is not a version"),
+        (VenvEngine(commit="abc123"), "engine.commit is not a whole commit; found 'abc123'"),
+        (
+            VenvEngine(transformers_commit=COMMIT.upper()),
+            "engine.transformers_commit is not a whole commit",
+        ),
+    ],
+)
+def test_what_cannot_be_resolved_exactly_is_refused(engine: VenvEngine, message: str) -> None:
+    assert message in refusal(host(engine=engine))
+
+
+def test_a_gguf_file_set_is_refused() -> None:
+    texts = {"container": "model: org/gguf:Q4_K_M\ncontainer: a/b:1\ncommand: vllm serve --port 1"}
+    data = {"big": TargetData(recipe="container", unit="big")}
+    assert "container.yaml: a GGUF file set cannot be deployed" in refusal(
+        host(recipe_texts=texts, targets=data)
+    )
