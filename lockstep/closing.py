@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from lockstep.findings import Finding
 from lockstep.inventory import HostPlan
 
 WIDTH = 80
@@ -69,6 +70,22 @@ def _next(shown: Sequence[HostOutcome]) -> str:
     return f"\nNext: {first.snapshot['ssh']} /data/scripts/llm/switch.sh status" if shown else ""
 
 
+def _active(state: Mapping[str, Any]) -> str:
+    return str(state.get("ActiveState") or "missing")
+
+
+def findings_table(findings: Sequence[Finding], *, width: int = WIDTH) -> str:
+    """All findings of all hosts, worst first."""
+    grid = Table(box=None, padding=(0, 1), width=width, header_style="bold")
+    grid.add_column("host", no_wrap=True, overflow="ellipsis", max_width=16)
+    grid.add_column("", no_wrap=True)
+    grid.add_column("finding", overflow="fold")
+    for finding in sorted(findings, key=lambda item: (item.severity != "error", item.subject)):
+        text = finding.message + (f"\n-> {finding.remedy}" if finding.remedy else "")
+        grid.add_row(finding.subject, finding.severity, f"{finding.code}: {text}")
+    return _text(grid, width)
+
+
 def _failures(failed: Sequence[HostOutcome], good: Sequence[str], width: int) -> str:
     lines = [""]
     for outcome in failed:
@@ -102,19 +119,16 @@ def rows(
         )
     for target in plan.targets:
         state = units.get(target.unit, {})
-        version = target.recipe.name
         lines.append(
             (
                 f"{target.name} ({target.unit.removesuffix('.service')})",
-                f"{state.get('ActiveState', 'missing')}, {target.data.bind}:{target.port}, {version}",
+                f"{_active(state)}, {target.data.bind}:{target.port}, {target.recipe.name}",
             )
         )
     if plan.settings.webui.enabled:
         webui = plan.settings.webui
         state = units.get(f"{webui.unit}.service", {})
-        lines.append(
-            (webui.unit, f"{state.get('ActiveState', 'missing')}, {webui.bind}:{webui.port}")
-        )
+        lines.append((webui.unit, f"{_active(state)}, {webui.bind}:{webui.port}"))
     models = [target.unit for target in plan.targets if units.get(target.unit, {}).get("links")]
     lines.append(("hot now", str(status.get("hot") or "none")))
     lines.append(("models at boot", ", ".join(models) or "none"))

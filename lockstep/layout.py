@@ -1,16 +1,16 @@
-"""Where things of the deploy itself are on a host, and which step writes which file."""
+"""Where things of the deploy itself are on a host, and what its unit files say."""
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from collections.abc import Sequence
+from pathlib import PurePosixPath
 
-from lockstep.inventory import HostPlan
 from lockstep.managed import CONFIGURATION, HOME, SYSTEMD, ManagedFile
 from lockstep.settings import Settings
 from lockstep.tree import Folder
 
 HUB_TOKEN = f"{CONFIGURATION}/secrets/hub-token"
-Stage = Literal["base", "services", "switch", "webui"]
 
 
 def folders(settings: Settings) -> list[Folder]:
@@ -37,19 +37,17 @@ def folders(settings: Settings) -> list[Folder]:
     ]
 
 
-def stage_of(file: ManagedFile, plan: HostPlan) -> Stage:
-    """The step of the deploy that writes a file.
+def model_units(files: Sequence[ManagedFile]) -> list[str]:
+    """Names of the model units among managed files, fallbacks included."""
+    return [
+        PurePosixPath(file.path).name
+        for file in files
+        if file.stage == "services" and file.check == "unit"
+    ]
 
-    Launchers and model units wait for the engines' versions; what only base needs does not.
-    """
-    if file.path == f"{SYSTEMD}/{plan.settings.webui.unit}.service":
-        return "webui"
-    engine = [f"{SYSTEMD}/{target.unit}" for target in plan.targets]
-    engine += [target.data.launcher for target in plan.targets if target.data.launcher]
-    if file.path in engine:
-        return "services"
-    aliases = [path for target in plan.targets for path in target.data.scripts]
-    scripts = f"{plan.settings.paths.scripts}/"
-    if file.path in aliases or file.path.startswith((scripts, "/etc/sudoers.d/")):
-        return "switch"
-    return "switch" if file.path == f"{CONFIGURATION}/targets.json" else "base"
+
+def generation(files: Sequence[ManagedFile], unit: str) -> str:
+    """What a unit is to be started with: LOCKSTEP_GENERATION of its file, "" without one."""
+    text = next((file.text for file in files if file.path == f"{SYSTEMD}/{unit}"), "")
+    found = re.search(r"LOCKSTEP_GENERATION=([0-9a-f]+)", text)
+    return found[1] if found else ""

@@ -10,14 +10,12 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from lockstep.engine_id import engine_id
-from lockstep.findings import Finding, table
+from lockstep.findings import Finding
 from lockstep.images import DEFAULT_REGISTRY, parse, pull_reference
 from lockstep.inventory import HostPlan
+from lockstep.packages import mirrored
 from lockstep.pins import Pins
 from lockstep.settings import Sources
-from lockstep.sources import mirrored
-
-__all__ = ["findings", "questions", "table"]
 
 GIB = 1024**3
 

@@ -10,9 +10,8 @@ from typing import Any
 from lockstep.command import environment, serve_command
 from lockstep.engine_id import engine_id
 from lockstep.inventory import HostPlan
-from lockstep.pins import ModelPin, Pins, engine_requirements
-from lockstep.sources import mirrored
-from lockstep.wanted import FLASHINFER
+from lockstep.packages import FLASHINFER, engine_requirements, mirrored
+from lockstep.pins import ModelPin, Pins
 
 UV = "/usr/local/bin/uv"
 

@@ -7,7 +7,7 @@ from pyinfra.api import deploy
 from lockstep.accounts import Account
 from lockstep.layout import folders
 from lockstep.managed import HOME, OPERATORS_GROUP
-from lockstep.pins import tool_requirements
+from lockstep.packages import tool_requirements
 from tasks import run
 from tasks.operations import files, system
 
@@ -37,6 +37,7 @@ def base() -> None:
     system.tools(
         name="Install uv and the hub client",
         requirements=tool_requirements(settings, this.pins),
+        python=settings.python,
         index=settings.sources.python_index,
         proxy=settings.proxy.environment(),
     )

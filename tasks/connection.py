@@ -19,7 +19,7 @@ def tune() -> None:
     client = getattr(host.connector, "client", None)
     transport = client.get_transport() if client else None
     sock = getattr(transport, "sock", None)
-    if not isinstance(sock, socket.socket) and not hasattr(sock, "setsockopt"):
+    if sock is None or not hasattr(sock, "setsockopt"):
         return
     options = (
         (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),

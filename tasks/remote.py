@@ -8,12 +8,14 @@ from typing import Any
 
 from pyinfra import logger
 from pyinfra.api import FunctionCommand, QuoteString, StringCommand
+from pyinfra.connectors.util import CommandOutput
 
 from lockstep import probes
 from tasks import report
 
 PROGRAMS = "/usr/local/lib/lockstep"
 PYTHON = "/usr/bin/python3"
+REASON_LINES = 4
 
 
 def words(argv: Sequence[str], **arguments: Any) -> StringCommand:
@@ -37,9 +39,13 @@ class Streamed(StringCommand):
     def execute(self, state: Any, host: Any, connector_arguments: Any) -> Any:
         """Run it on the host, printing every line."""
         connector_arguments.update(self.connector_arguments)
-        return host.run_shell_command(
+        status, output = host.run_shell_command(
             self, print_output=True, print_input=state.print_input, **connector_arguments
         )
+        if not status:
+            report.reason(host.name, "\n".join(line.line for line in list(output)[-REASON_LINES:]))
+        # What was shown already is not shown again by pyinfra.
+        return status, CommandOutput([])
 
 
 def job(name: str, argv: Sequence[str], *options: str) -> Streamed:

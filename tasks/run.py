@@ -17,10 +17,12 @@ from pyinfra.context import ctx_host
 
 from lockstep import inventory, pins, preflight
 from lockstep.artefacts import ManagedFile, artefacts
+from lockstep.closing import findings_table
 from lockstep.engine_id import engine_id
 from lockstep.errors import LockstepError
 from lockstep.images import pinned_reference
-from lockstep.layout import Stage, stage_of
+from lockstep.layout import model_units
+from lockstep.managed import Stage
 from lockstep.resolve import resolve
 from lockstep.specs import engine_spec, weights_spec
 from lockstep.wanted import needs_engine, wanted
@@ -82,6 +84,11 @@ class Run:
         webui = self.plan.settings.webui
         return [f"{webui.unit}.service"] if webui.enabled else []
 
+    @cached_property
+    def model_units(self) -> list[str]:
+        """Units of all targets and their fallbacks."""
+        return model_units(self.files("services", dict.fromkeys(self.plan.settings.targets)))
+
     def versions(self, engines: dict[str, Any]) -> dict[str, str | None]:
         """Target → version that its engine reported on this host, None before it was asked.
 
@@ -106,7 +113,7 @@ class Run:
             engine_id=self.engine_id if self.engine_spec else "",
             engine_versions=versions,
         )
-        chosen = [file for file in every if stage_of(file, self.plan) == stage]
+        chosen = [file for file in every if file.stage == stage]
         if stage == "base":
             chosen += self._specs()
         return chosen
@@ -114,9 +121,7 @@ class Run:
     def _specs(self) -> list[ManagedFile]:
         specs = {"weights": weights_spec(self.plan, self.pins), "engine": self.engine_spec}
         return [
-            ManagedFile(
-                f"/etc/lockstep/{name}.json", json.dumps(spec, indent=1) + "\n"
-            )
+            ManagedFile(f"/etc/lockstep/{name}.json", json.dumps(spec, indent=1) + "\n")
             for name, spec in specs.items()
             if spec
         ]
@@ -124,6 +129,7 @@ class Run:
 
 _lock = threading.Lock()
 _runs: dict[str, Run] = {}
+_refused: list[Refusal] = []
 
 
 def current() -> Run:
@@ -142,15 +148,26 @@ def begin() -> None:
     with _lock:
         if _runs:
             return
-        report.watch(state)
+        if _refused:
+            raise _refused[0]
         try:
-            plans = {each: _plan(each) for each in state.inventory.iter_active_hosts()}
-            resolved = _resolved(list(plans.values()))
-        except LockstepError as fault:
-            raise Refusal(f"{fault}\nNothing was touched on any host.") from None
-        _refuse_findings(plans, resolved)
-        for each, plan in plans.items():
-            _runs[each.name] = Run(plan, resolved)
+            _begin()
+        except Refusal as refusal:
+            _refused.append(refusal)
+            raise
+
+
+def _begin() -> None:
+    report.watch(state)
+    try:
+        hosts = [each for each in state.inventory if each in state.active_hosts]
+        plans = {each: _plan(each) for each in hosts}
+        resolved = _resolved(list(plans.values()))
+    except LockstepError as fault:
+        raise Refusal(f"{fault}\nNothing was touched on any host.") from None
+    _refuse_findings(plans, resolved)
+    for each, plan in plans.items():
+        _runs[each.name] = Run(plan, resolved)
 
 
 def _plan(each: Any) -> inventory.HostPlan:
@@ -186,9 +203,7 @@ def _resolved(plans: list[inventory.HostPlan]) -> pins.Pins:
         report=lambda line: logger.info(f"    {line}"),
     )
     pins.save(path, resolved)
-    logger.info(
-        f"    recorded in {path.parent.name}/{path.name}"
-    )
+    logger.info(f"    recorded in {path.parent.name}/{path.name}")
     return resolved
 
 
@@ -205,7 +220,7 @@ def _refuse_findings(plans: dict[Any, inventory.HostPlan], resolved: pins.Pins) 
         if facts.get(each):
             findings += preflight.findings(plan, resolved, facts[each])
     if findings:
-        logger.info(preflight.table(findings))
+        logger.info("\n" + findings_table(findings))
     if any(finding.severity == "error" for finding in findings):
         raise Refusal(
             "preflight found what would make this deploy fail; nothing was touched on any host.\n"

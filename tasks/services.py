@@ -11,7 +11,7 @@ from tasks.operations import services as operations
 @deploy("Services")
 def services() -> None:
     """Launchers and units, verified before they replace what is there."""
-    units = [target.unit for target in run.current().plan.targets]
+    units = run.current().model_units
     operations.written(name="Write launchers and units", stage="services")
     operations.off_at_boot(name="Keep model units off at boot", units=units)
     operations.in_force(

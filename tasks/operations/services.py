@@ -8,7 +8,8 @@ from typing import Any
 from pyinfra import host
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
-from lockstep.artefacts import ManagedFile, generation
+from lockstep.layout import generation
+from lockstep.managed import ManagedFile, Stage
 from tasks import remote, run
 from tasks.facts.host import Engines, Units
 from tasks.operations.files import write_tree
@@ -16,7 +17,7 @@ from tasks.operations.files import write_tree
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 
 
-def files_of(stage: str) -> list[ManagedFile] | None:
+def files_of(stage: Stage) -> list[ManagedFile] | None:
     """The host's managed files of one stage, with the versions that its engines reported."""
     this = run.current()
     found = host.get_fact(Engines, asked=this.engine_question)
@@ -24,7 +25,7 @@ def files_of(stage: str) -> list[ManagedFile] | None:
 
 
 @operation()
-def written(stage: str) -> Commands:
+def written(stage: Stage) -> Commands:
     """Write the files of one stage; what `systemd-analyze verify` refuses replaces nothing."""
     files = files_of(stage)
     if files is not None:
@@ -48,7 +49,7 @@ def off_at_boot(units: Sequence[str]) -> Commands:
 
 
 @operation()
-def in_force(units: Sequence[str], stage: str, enabled: Sequence[str] = ()) -> Commands:
+def in_force(units: Sequence[str], stage: Stage, enabled: Sequence[str] = ()) -> Commands:
     """Reload systemd where it holds older files, and restart what runs with an older generation.
 
     Both are read from the units themselves, so a restart that an earlier, cut-off run owed is not

@@ -11,7 +11,9 @@ from lockstep.accounts import Account, account_commands
 from tasks import remote
 from tasks.facts.host import System
 
-TOOLS = "/usr/local/lib/lockstep/tools"
+UV = "/usr/local/bin/uv"
+UV_VENV = "/usr/local/lib/lockstep/uv"
+TOOLS_VENV = "/usr/local/lib/lockstep/tools"
 
 
 @operation()
@@ -32,10 +34,12 @@ def packages(
         host.noop(f"{len(names)} packages are installed")
         return
     apt = ["apt-get", "-q", "-o", "DPkg::Lock::Timeout=300"]
+    apt += ["-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"]
     if proxy:
         apt += ["-o", f"Acquire::http::Proxy={proxy}"]
-    # What a cut-off run left half configured, first.
-    yield remote.words(["dpkg", "--configure", "-a"])
+    # What a cut-off run left half configured, first. Settings that we wrote before the package
+    # came (earlyoom's) are kept without a question.
+    yield remote.words(["dpkg", "--force-confdef", "--force-confold", "--configure", "-a"])
     yield remote.job("apt", [*apt, "update"])
     noninteractive = ["env", "DEBIAN_FRONTEND=noninteractive", *apt]
     yield remote.job("apt", [*noninteractive, "install", "-y", "--no-install-recommends", *missing])
@@ -80,30 +84,56 @@ def sysctls(values: Mapping[str, str], path: str) -> Generator[StringCommand, No
 
 @operation()
 def tools(
-    requirements: Mapping[str, str], index: str | None, proxy: Mapping[str, str]
+    requirements: Mapping[str, str], python: str, index: str | None, proxy: Mapping[str, str]
 ) -> Generator[StringCommand, None, None]:
-    """Our own tools (uv, huggingface_hub) in a venv of the system's Python, at exact versions.
+    """Our own tools at exact versions: uv through the system's pip, the hub client through uv.
 
     Args:
-        requirements: Distribution → "name==version".
-        index: Package index, or None for pip's own configuration.
+        requirements: "uv" and others → "name==version".
+        python: Version of the interpreter that the others get.
+        index: Package index, or None for the clients' own configuration.
         proxy: Proxy variables.
     """
-    found = host.get_fact(System, asked={"tools": TOOLS, "links": ["/usr/local/bin/uv"]})
+    asked = {"venvs": [UV_VENV, TOOLS_VENV], "links": [UV]}
+    found = host.get_fact(System, asked=asked)
     if not found:
         return
-    wanted = {name: text.partition("==")[2] for name, text in requirements.items()}
-    linked = found["links"]["/usr/local/bin/uv"] == f"{TOOLS}/bin/uv"
-    if all(found["tools"].get(name) == version for name, version in wanted.items()) and linked:
-        host.noop("uv and the hub client are installed")
-        return
+    others = {name: text for name, text in requirements.items() if name != "uv"}
     environment = ["env", *(f"{key}={value}" for key, value in proxy.items())]
-    yield remote.words(["python3", "-m", "venv", TOOLS])
-    source = []
-    if index:
-        source = ["--index-url", index]
-        if index.startswith("http://"):
-            source += ["--trusted-host", index.split("/")[2].rsplit(":", 1)[0]]
-    pip = [f"{TOOLS}/bin/python", "-m", "pip", "install", "--disable-pip-version-check", *source]
-    yield remote.job("tools", [*environment, *pip, *requirements.values()])
-    yield remote.words(["ln", "-sfn", f"{TOOLS}/bin/uv", "/usr/local/bin/uv"])
+    changed = False
+    if _lacks(found["venvs"][UV_VENV], {"uv": requirements["uv"]}):
+        yield remote.words(["python3", "-m", "venv", UV_VENV])
+        pip = [f"{UV_VENV}/bin/python", "-m", "pip", "install", "--disable-pip-version-check"]
+        yield remote.job("tools", [*environment, *pip, *_pip_index(index), requirements["uv"]])
+        changed = True
+    if found["links"][UV] != f"{UV_VENV}/bin/uv":
+        yield remote.words(["ln", "-sfn", f"{UV_VENV}/bin/uv", UV])
+        changed = True
+    if _lacks(found["venvs"][TOOLS_VENV], others):
+        uv = [*environment, "UV_PYTHON_DOWNLOADS=never", UV]
+        yield remote.job("tools", [*uv, "venv", "--clear", "--python", python, TOOLS_VENV])
+        install = [*uv, "pip", "install", "--python", f"{TOOLS_VENV}/bin/python"]
+        yield remote.job("tools", [*install, *_uv_index(index), *others.values()])
+        changed = True
+    if not changed:
+        host.noop("uv and the hub client are installed")
+
+
+def _lacks(installed: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    return any(installed.get(name) != text.partition("==")[2] for name, text in wanted.items())
+
+
+def _pip_index(index: str | None) -> list[str]:
+    if not index:
+        return []
+    if not index.startswith("http://"):
+        return ["--index-url", index]
+    return ["--index-url", index, "--trusted-host", index.split("/")[2].rpartition(":")[0]]
+
+
+def _uv_index(index: str | None) -> list[str]:
+    if not index:
+        return []
+    if not index.startswith("http://"):
+        return ["--default-index", index]
+    return ["--default-index", index, "--allow-insecure-host", index.split("/")[2]]

@@ -21,7 +21,7 @@ def read_back() -> Generator[StringCommand, None, None]:
     if not state.is_executing:
         return
     this = run.current()
-    names = [*(target.unit for target in this.plan.targets), *this.webui_units]
+    names = [*this.model_units, *this.webui_units]
     units = host.get_fact(Units, asked={"units": names})
     engines = host.get_fact(Engines, asked=this.engine_question)
     text = host.get_fact(
