@@ -1,0 +1,167 @@
+"""The units, judged by systemd itself."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from example import HOSTS, every, rendered
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tools import run, written
+
+from lockstep import quoting
+
+EXECUTABLES = (
+    "/usr/bin/python3",
+    "/usr/bin/docker",
+    "/usr/bin/curl",
+    "/opt/lockstep/engines/current/venv/bin/vllm",
+)
+# systemd-analyze wants them, whatever the units are.
+STAND_INS = {
+    "/etc/systemd/system/docker.service": "[Service]\nExecStart=/usr/bin/docker\n",
+    **{
+        f"/etc/systemd/system/{name}.target": "[Unit]\nDescription=Stand-in\n"
+        for name in ("basic", "multi-user", "network-online", "shutdown", "sysinit")
+    },
+}
+
+
+def root(folder: Path, files: dict[str, str]) -> Path:
+    """A host's root with its units and stand-ins for what they start."""
+    for path in written(folder, dict.fromkeys(EXECUTABLES, "#!/bin/sh\n") | STAND_INS | files):
+        path.chmod(0o755 if path.read_text(encoding="utf-8").startswith("#!") else 0o644)
+    return folder
+
+
+def complaints(folder: Path, files: dict[str, str]) -> str:
+    """What systemd-analyze says about these files' units; "" when it accepts them."""
+    units = [name.rpartition("/")[2] for name in files if name.endswith(".service")]
+    result = run(["systemd-analyze", "verify", "--man=no", f"--root={root(folder, files)}", *units])
+    said = (result.stdout + result.stderr).strip()
+    return said or ("" if result.returncode == 0 else f"exit status {result.returncode}")
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_systemd_accepts_every_unit_and_drop_in(host: str, tmp_path: Path) -> None:
+    wanted = {"unit", "shell", None}
+    files = {path: file.text for path, file in rendered(host).items() if file.check in wanted}
+    assert complaints(tmp_path, files) == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("Restart=always", "Restart=allways"),
+        ("KillMode=mixed", "KilMode=mixed"),
+        ("ExecStart=/opt", "ExecStart=/opt/nowhere"),
+        ("ProtectSystem=strict", "ProtectSystem=stricter"),
+    ],
+)
+def test_a_slip_in_a_unit_would_be_seen(line: str, word: str, tmp_path: Path) -> None:
+    path = "/etc/systemd/system/vllm.service"
+    text = rendered("spark")[path].text
+    assert line in text
+    files = {name: file.text for name, file in rendered("spark").items() if file.check == "unit"}
+    assert complaints(tmp_path, files | {path: text.replace(line, word)}) != ""
+
+
+def directives(text: str, name: str) -> list[str]:
+    """All words of all lines NAME=… of a unit."""
+    found = re.findall(rf"^{name}=(.*)$", text, re.MULTILINE)
+    return [word for line in found for word in line.split()]
+
+
+def models(host: str) -> dict[str, str]:
+    """Unit → text of the units that start an engine."""
+    return {
+        path.rpartition("/")[2]: file.text
+        for path, file in rendered(host).items()
+        if file.check == "unit" and file.stage == "services"
+    }
+
+
+def test_every_model_unit_stops_every_other_one_and_waits_for_it() -> None:
+    units = models("spark")
+    assert len(units) == 4
+    for name, text in units.items():
+        assert set(directives(text, "Conflicts")) == set(units) - {name}
+        for other in set(units) - {name}:
+            # On exactly one side: on both it would be a circle when all stop at once.
+            mine = other in directives(text, "After")
+            theirs = name in directives(units[other], "After")
+            assert mine != theirs, (name, other)
+
+
+def test_no_model_can_be_enabled_and_open_webui_can() -> None:
+    assert not any("[Install]" in text.splitlines() for text in models("spark").values())
+    webui = rendered("spark")["/etc/systemd/system/open-webui.service"].text
+    assert directives(webui, "WantedBy") == ["multi-user.target"]
+
+
+def test_every_model_unit_is_guarded_before_and_after_its_start() -> None:
+    for name, text in models("spark").items():
+        pre = [line for line in text.splitlines() if line.startswith("ExecStartPre=")]
+        gate = "ExecStartPre=+/usr/bin/python3 /usr/local/lib/lockstep/gate.py "
+        assert pre[-1].startswith(gate), name
+        post = "ExecStartPost=/usr/bin/python3 /usr/local/lib/lockstep/ready.py "
+        assert post in text and text.count(" --main-pid $MAINPID\n") == 1, name
+        assert directives(text, "Restart") == ["always"]
+        burst, interval, start = (
+            int(directives(text, key)[0])
+            for key in ("StartLimitBurst", "StartLimitIntervalSec", "TimeoutStartSec")
+        )
+        # Failures as slow as they can be must still meet the limit.
+        assert burst <= 5 and interval > burst * start, name
+
+
+def test_a_container_unit_leaves_no_container_behind_and_runs_none_by_docker_alone() -> None:
+    for file in every("spark"):
+        if "docker run" in file.text and file.check in ("unit", "shell"):
+            assert "--rm" in file.text and "--restart no" in file.text, file.path
+            assert "--pull never" in file.text and "--privileged" not in file.text, file.path
+            assert "com.centurylinklabs.watchtower.enable=false" in file.text, file.path
+    for name, text in models("spark").items():
+        if directives(text, "SupplementaryGroups") == ["docker"]:
+            unit = name.removesuffix(".service")
+            assert f"stop_container.py {unit} " in text, name
+
+
+@given(
+    argument=st.text(st.characters(min_codepoint=32, exclude_characters="\x7f", codec="utf-8")),
+    value=st.text(st.characters(min_codepoint=32, exclude_characters="\x7f", codec="utf-8")),
+)
+@settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_systemd_reads_back_exactly_what_was_quoted(
+    argument: str, value: str, tmp_path: Path
+) -> None:
+    unit = (
+        f"[Service]\nEnvironment={quoting.assignment('NAME', value)}\n"
+        f"ExecStart=/usr/bin/docker {quoting.word(argument)} {quoting.word('last')}\n"
+    )
+    folder = root(tmp_path, {"/etc/systemd/system/x.service": unit})
+    dump = run(
+        ["systemd-analyze", "verify", "--man=no", f"--root={folder}", "x.service"],
+        {"SYSTEMD_LOG_LEVEL": "debug"},
+    ).stdout
+    command = re.search(r"^\s*Command Line: (.*)$", dump, re.MULTILINE)
+    variable = re.search(r"^\s*Environment: (.*)$", dump, re.MULTILINE)
+    assert command and variable, dump
+    assert variable[1] == f"NAME={value}"
+    # "$$" is systemd's spelling of "$" until the very start of the process.
+    shown = unquoted(command[1].removeprefix("/usr/bin/docker ").removesuffix(" last"))
+    assert shown.replace("$$", "$") == argument
+
+
+def unquoted(word: str) -> str:
+    """One word as systemd prints it in a dump."""
+    if word.startswith('"'):
+        return re.sub(r"\\(.)", r"\1", word[1:-1])
+    return word

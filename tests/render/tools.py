@@ -1,0 +1,45 @@
+"""The real programs that judge artefacts; a missing one is a failure that names its package."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+_PACKAGES = {
+    "logrotate": "logrotate",
+    "shellcheck": "shellcheck",
+    "systemd-analyze": "systemd",
+    "visudo": "sudo",
+}
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def run(
+    argv: Sequence[str | Path], env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a tool to its end, whatever it says."""
+    program = shutil.which(argv[0], path=_PATH)
+    if program is None:
+        pytest.fail(f"{argv[0]} is missing: apt-get install {_PACKAGES.get(str(argv[0]), '?')}")
+    return subprocess.run(
+        [program, *map(str, argv[1:])],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PATH": _PATH, "LC_ALL": "C.UTF-8", **(env or {})},
+    )
+
+
+def written(folder: Path, files: dict[str, str]) -> list[Path]:
+    """Path → text as files below ``folder``."""
+    made = []
+    for path, text in files.items():
+        file = folder / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        made.append(file)
+    return made
