@@ -44,7 +44,7 @@ def image_registry(cache: Path, report: Report) -> Path:
             for number, tag in enumerate(TAGS):
                 report(f"images: {tag.repository}:{tag.tag} ({number + 1} of {len(TAGS)})")
                 layout = Path(scratch) / str(number)
-                write_layout(layout, images(tag, layer))
+                write_layout(layout, images(tag, layer), indexed=not tag.foreign)
                 push(layout, f"{address}/{tag.repository}:{tag.tag}")
 
     return built(cache / f"registry-{name}", build, report, "container images")

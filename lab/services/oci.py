@@ -99,8 +99,11 @@ def _member(path: str, mode: int, kind: bytes) -> tarfile.TarInfo:
     return member
 
 
-def write_layout(folder: Path, images: Sequence[Image]) -> str:
-    """Write an image for each architecture and the index of them; returns the index's digest."""
+def write_layout(folder: Path, images: Sequence[Image], *, indexed: bool = True) -> str:
+    """Write an image for each architecture and the index of them; returns the index's digest.
+
+    Not ``indexed``, the one image stands alone, as images built for one architecture often do.
+    """
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True)
     manifests = []
@@ -116,8 +119,10 @@ def write_layout(folder: Path, images: Sequence[Image]) -> str:
         platform = {"architecture": image.architecture, "os": "linux"}
         described = _blob(blobs, json.dumps(manifest).encode(), _MANIFEST)
         manifests.append({**described, "platform": platform})
-    index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": manifests}
-    described = _blob(blobs, json.dumps(index).encode(), _INDEX)
+    described = manifests[0]
+    if indexed:
+        index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": manifests}
+        described = _blob(blobs, json.dumps(index).encode(), _INDEX)
     top = {"schemaVersion": 2, "manifests": [described]}
     (folder / "index.json").write_text(json.dumps(top))
     (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
