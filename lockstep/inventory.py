@@ -82,6 +82,7 @@ def read(path: Path, hosts: Sequence[Host]) -> tuple[HostPlan, ...]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InventoryError("a host is listed twice", where=str(path), found=", ".join(twice))
+    _refuse_double_keys(path)
     shared: dict[str, Any] = {}
     origin: dict[str, str] = {}
     folder = REPOSITORY / "group_data"
