@@ -28,7 +28,8 @@ _VISION = re.compile(
 )
 _MTP = re.compile(r"(^|\.)(mtp|nextn|mtp_layers|eh_proj)(\.|$)")
 
-Read = Callable[[str], bytes | None]
+# Takes a file name and how many bytes of its start are wanted (None: all of it).
+Read = Callable[[str, int | None], bytes | None]
 
 
 class CheckpointError(LockstepError):
@@ -91,7 +92,7 @@ def describe(
         model: Its name, for errors.
         revision: The commit, if there is one.
         files: Name → bytes of every file.
-        read: Returns a file's content, or None where it is absent.
+        read: Returns a file's content or its start, or None where it is absent.
         licence: The licence tag, where the caller knows one.
 
     Raises:
@@ -99,7 +100,7 @@ def describe(
     """
     config = _first_json(read, _CONFIGS, files, model)
     index = _first_json(read, _INDEXES, files, model)
-    names = _tensor_names(index)
+    names = _tensor_names(index) or _header_names(read, files)
     shapes, why = _shapes(config, model)
     return Checkpoint(
         model=model,
@@ -124,6 +125,21 @@ def describe(
 def _tensor_names(index: Mapping[str, Any] | None) -> list[str] | None:
     weights = index.get("weight_map") if index else None
     return [str(name) for name in weights] if isinstance(weights, dict) else None
+
+
+def _header_names(read: Read, files: Mapping[str, int]) -> list[str] | None:
+    """Tensors of the only safetensors file, from its header: 8 bytes of length, then JSON."""
+    weights = [name for name in files if name.endswith(".safetensors")]
+    if len(weights) != 1:
+        return None
+    length = int.from_bytes((read(weights[0], 8) or b"")[:8], "little")
+    if not 0 < length <= LARGEST_JSON:
+        return None
+    try:
+        header = json.loads((read(weights[0], 8 + length) or b"")[8 : 8 + length])
+    except (ValueError, RecursionError):
+        return None
+    return [name for name in header if name != "__metadata__"] if isinstance(header, dict) else None
 
 
 def _shapes(config: Mapping[str, Any] | None, model: str) -> tuple[Architecture | None, str | None]:
@@ -168,7 +184,7 @@ def _first_json(
 def _json(read: Read, name: str, files: Mapping[str, int], model: str) -> Mapping[str, Any] | None:
     if name not in files:
         return None
-    content = read(name)
+    content = read(name, None)
     if content is None:
         return None
     try:
@@ -182,7 +198,7 @@ def _json(read: Read, name: str, files: Mapping[str, int], model: str) -> Mappin
 
 def _readme_licence(read: Read) -> str | None:
     """The `license:` line of the model card's header; `license_name:` where it says "other"."""
-    card = read("README.md")
+    card = read("README.md", None)
     if not card or not card.startswith(b"---"):
         return None
     header = card.decode("utf-8", "replace").split("\n---", 1)[0]

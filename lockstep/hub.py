@@ -50,11 +50,12 @@ def _folder(folder: Path) -> Checkpoint:
         if path.is_file()
     }
 
-    def read(name: str) -> bytes | None:
+    def read(name: str, start: int | None) -> bytes | None:
         path = folder / name
-        if not path.is_file() or path.stat().st_size > LARGEST_JSON:
+        if not path.is_file() or (start is None and path.stat().st_size > LARGEST_JSON):
             return None
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return file.read(-1 if start is None else start)
 
     return describe(str(folder), None, files, read, None)
 
@@ -74,10 +75,11 @@ def _repository(session: requests.Session, base: str, model: str, revision: str)
     if not any(files.values()):
         files = _sizes(session, base, name, commit) or files
 
-    def read(file: str) -> bytes | None:
-        if file not in files or files[file] > LARGEST_JSON:
+    def read(file: str, start: int | None) -> bytes | None:
+        if file not in files or (start is None and files[file] > LARGEST_JSON):
             return None
-        return _get(session, f"{base}/{quote(name)}/resolve/{commit}/{quote(file)}", name).content
+        url = f"{base}/{quote(name)}/resolve/{commit}/{quote(file)}"
+        return _get(session, url, name, start).content
 
     return describe(model, commit, files, read, _licence(facts))
 
@@ -109,9 +111,13 @@ def _licence(facts: dict[str, object]) -> str | None:
     return None
 
 
-def _get(session: requests.Session, url: str, model: str) -> requests.Response:
+def _get(
+    session: requests.Session, url: str, model: str, start: int | None = None
+) -> requests.Response:
+    """GET, of the first ``start`` bytes only where given."""
+    wanted = {} if start is None else {"Range": f"bytes=0-{start - 1}"}
     try:
-        answer = session.get(url, timeout=TIMEOUT_S)
+        answer = session.get(url, timeout=TIMEOUT_S, headers=wanted)
     except requests.RequestException as fault:
         raise CheckpointError(
             "the model hub does not answer",
@@ -126,7 +132,7 @@ def _get(session: requests.Session, url: str, model: str) -> requests.Response:
             found=f"HTTP {answer.status_code}",
             remedy="Accept its terms on the hub and give a read token in HF_TOKEN.",
         )
-    if answer.status_code != 200:
+    if answer.status_code != (200 if start is None else 206):
         raise CheckpointError(
             f"{model} cannot be read", where=url, found=f"HTTP {answer.status_code}"
         )
