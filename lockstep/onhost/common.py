@@ -215,12 +215,17 @@ def say(line: str) -> None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
 
 
-def ended(program: str, main: Callable[[], int]) -> int:
-    """Run `main` and turn a Problem or Ctrl-C into one line on stderr and an exit code."""
+def ended(
+    program: str, main: Callable[[], int], shape: Callable[[str], str] = lambda text: text
+) -> int:
+    """Run `main` and turn a Problem or Ctrl-C into a message on stderr and an exit code.
+
+    `shape` makes the message fit where it is read.
+    """
     try:
         return main()
     except Problem as problem:
-        print(f"{program}: {problem}", file=sys.stderr, flush=True)
+        print(shape(f"{program}: {problem}"), file=sys.stderr, flush=True)
         return problem.code
     except KeyboardInterrupt:
         return 130

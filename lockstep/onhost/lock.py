@@ -34,6 +34,8 @@ class Holder:
     since: float
 
     def __str__(self) -> str:
+        if not self.pid:
+            return "somebody else is switching"
         age = common.duration(max(0.0, time.time() - self.since))
         return f"{self.user} is switching to {self.target} since {age} (process {self.pid})"
 
@@ -81,7 +83,7 @@ def holder(path: Path) -> Holder | None:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                return _read(file) or Holder(0, "somebody", "another model", time.time())
+                return _read(file) or Holder(0, "", "", time.time())
     except OSError:
         pass
     return None

@@ -119,7 +119,8 @@ def _watch(name: str, paths: common.Paths, wait: bool) -> int:
         follower = transient.Follower(job, terminal.say, heartbeat_s=60, tell_failure=False)
         return follower.follow(from_end=False)
     except KeyboardInterrupt:
-        terminal.say("\nThe switch goes on without you. Watch it with: switch.sh status")
+        common.say("")
+        terminal.say("The switch goes on without you. Watch it with: switch.sh status")
         return 130
 
 
@@ -152,4 +153,4 @@ def _worker(argv: list[str], paths: common.Paths) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("switch.sh", lambda: main(sys.argv[1:])))
+    sys.exit(common.ended("switch.sh", lambda: main(sys.argv[1:]), terminal.folded))

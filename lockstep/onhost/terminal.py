@@ -40,6 +40,11 @@ def say(text: str, indent: str = "") -> None:
         common.say(line)
 
 
+def folded(text: str) -> str:
+    """`text` with line breaks so that it fits the terminal."""
+    return "\n".join(wrapped(text, width()))
+
+
 def bold(text: str) -> str:
     """`text` in bold on a terminal, as it is elsewhere."""
     return f"\033[1m{text}\033[0m" if sys.stdout.isatty() else text

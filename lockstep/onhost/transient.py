@@ -114,7 +114,7 @@ def start(
         with _lock(paths.run / "jobs" / f"{job.name}.lock"):
             unit = units.show([job.unit])[job.unit]
             if not running(unit):
-                _clear(unit, say)
+                _clear(job, unit, say)
                 _launch(job)
                 return True
         if unit.description.endswith(job.fingerprint):
@@ -127,12 +127,21 @@ def start(
         time.sleep(1)
 
 
-def _clear(unit: units.Unit, say: Callable[[str], None]) -> None:
+def _clear(job: Job, unit: units.Unit, say: Callable[[str], None]) -> None:
     if unit.active == "failed":
-        say(f"{unit.name}: the last run failed ({unit.failure}), starting again")
+        say(f"job {job.name}: the last run failed ({unit.failure}), starting again; it said:")
+        for line in _last_words(job.log):
+            say(f"  {line}")
         common.run(["systemctl", "reset-failed", unit.name])
     elif unit.up:
         common.run(["systemctl", "stop", unit.name])
+
+
+def _last_words(log: Path) -> list[str]:
+    try:
+        return log.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]
+    except OSError:
+        return []
 
 
 def _launch(job: Job) -> None:

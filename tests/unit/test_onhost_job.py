@@ -96,13 +96,13 @@ def test_a_killed_work_gives_128_plus_the_signal(host):
 
 
 def test_a_job_that_failed_before_says_so_and_starts_again(host, capsys):
-    host.run("build", "--", "sh", "-c", "exit 3")
+    host.run("build", "--", "sh", "-c", "seq 5; echo oops; exit 3")
     capsys.readouterr()
 
     assert host.run("build", "--", "echo", "better") == 0
     assert capsys.readouterr().out == (
-        "lockstep-job-build.service: the last run failed (exit-code, exit status 3), "
-        "starting again\nbetter\n"
+        "job build: the last run failed (exit-code, exit status 3), starting again; it said:\n"
+        "  4\n  5\n  oops\nbetter\n"
     )
 
 

@@ -1,0 +1,367 @@
+"""Weights: pinned, resumable, checked once, repaired, and borrowed files put in place."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from onhost_fakes import (
+    common,
+    fetch_weights,
+    weights_spec,
+    weights_state,
+    weights_store,
+)
+
+pytest.importorskip("huggingface_hub")
+
+REVISION, BASE_REVISION = "a" * 40, "b" * 40
+WEIGHTS = bytes(range(256)) * 4096  # 1 MiB
+FILES = {
+    f"org/small/{REVISION}": {
+        "model-00001.safetensors": WEIGHTS,
+        "model-00002.safetensors": WEIGHTS[::-1],
+        "original/params.json": b"{}",
+    },
+    f"org/base/{BASE_REVISION}": {"config.json": b'{"base": true}'},
+}
+
+
+class Hub:
+    """A Hugging Face endpoint: HEAD and GET of resolve URLs with the headers that count."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str, str | None]] = []
+        self.spoil: dict[str, int] = {}
+        self.status = 200
+        self.error_code = ""
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_HEAD(self) -> None:
+                outer._serve(self, False)
+
+            def do_GET(self) -> None:
+                outer._serve(self, True)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def gets(self) -> list[str]:
+        return sorted(path for method, path, _ in self.requests if method == "GET")
+
+    def _serve(self, handler: BaseHTTPRequestHandler, with_body: bool) -> None:
+        parts = handler.path.lstrip("/").split("/")
+        path, range_ = "/".join(parts[4:]), handler.headers.get("Range")
+        self.requests.append((handler.command, path, range_))
+        model = "/".join([*parts[:2], parts[3]])
+        body = FILES.get(model, {}).get(path)
+        if body is None or self.status != 200:
+            handler.send_response(404 if self.status == 200 else self.status)
+            if self.error_code:
+                handler.send_header("X-Error-Code", self.error_code)
+            handler.send_header("Content-Length", "0")
+            handler.end_headers()
+            return
+        etag = hashlib.sha256(body).hexdigest()
+        if with_body and self.spoil.get(path, 0):
+            self.spoil[path] -= 1
+            body = bytes(len(body))
+        start = int(range_.removeprefix("bytes=").rstrip("-").split("-")[0]) if range_ else 0
+        handler.send_response(206 if range_ else 200)
+        handler.send_header("ETag", f'"{etag}"')
+        handler.send_header("X-Repo-Commit", parts[3])
+        handler.send_header("X-Linked-Size", str(len(body)))
+        handler.send_header("X-Linked-ETag", f'"{etag}"')
+        handler.send_header("Content-Length", str(len(body) - start))
+        if range_:
+            handler.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+        handler.end_headers()
+        if with_body:
+            handler.wfile.write(body[start:])
+
+
+@pytest.fixture
+def hub():
+    hub = Hub()
+    yield hub
+    hub.close()
+
+
+@pytest.fixture
+def spec(tmp_path, hub):
+    """One repository of three files, two of them LFS, that borrows a config.json."""
+    files = [
+        {"path": path, "size": len(body), "sha256": sha if path.endswith("s") else None}
+        for path, body in FILES[f"org/small/{REVISION}"].items()
+        for sha in [hashlib.sha256(body).hexdigest()]
+    ]
+    data = {
+        "cache_dir": str(tmp_path / "huggingface/hub"),
+        "endpoint": hub.url,
+        "repositories": [
+            {
+                "model": "org/small",
+                "revision": REVISION,
+                "files": files,
+                "borrow": [
+                    {"model": "org/base", "revision": BASE_REVISION, "files": ["config.json"]}
+                ],
+                "refs": ["main"],
+            }
+        ],
+    }
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(data))
+    return path
+
+
+def fetch(spec: Path) -> int:
+    return fetch_weights.main([str(spec)])
+
+
+def state(spec: Path) -> dict:
+    parsed = weights_spec.parse(spec.read_text())
+    return weights_state.state(parsed, parsed.repositories[0])
+
+
+def snapshot(spec: Path) -> Path:
+    return weights_spec.parse(spec.read_text()).snapshot("org/small", REVISION)
+
+
+def test_nothing_there_is_all_missing(spec):
+    found = state(spec)
+    assert found["state"] == "incomplete"
+    assert found["missing"] == [*FILES[f"org/small/{REVISION}"], "org/base/config.json"]
+    assert (found["bytes_present"], found["bytes_total"]) == (0, 2 * len(WEIGHTS) + 2)
+
+
+def test_a_fetch_brings_it_to_complete_and_a_second_one_asks_nobody(spec, hub, capsys):
+    assert fetch(spec) == 0
+    assert state(spec)["state"] == "complete"
+    assert hub.gets() == [
+        "config.json",
+        "model-00001.safetensors",
+        "model-00002.safetensors",
+        "original/params.json",
+    ]
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "weights org/small: 3 of 3 files to fetch, 0.0 GB"
+    assert said[-1].startswith("weights org/small: complete at /")
+
+    hub.requests.clear()
+    assert fetch(spec) == 0
+    assert hub.requests == []
+
+
+def test_the_engine_gets_a_folder_with_own_and_borrowed_files(spec, tmp_path):
+    fetch(spec)
+
+    merged = tmp_path / f"huggingface/lockstep-merged/org--small/{REVISION}"
+    assert state(spec)["path"] == str(merged)
+    files = {
+        str(path.relative_to(merged)): path.read_bytes()
+        for path in merged.rglob("*")
+        if path.is_file()
+    }
+    assert files == {**FILES[f"org/small/{REVISION}"], **FILES[f"org/base/{BASE_REVISION}"]}
+    assert not (snapshot(spec) / "config.json").exists(), "the snapshot stays as upstream made it"
+
+
+def test_the_merged_folder_works_under_another_mount_point(spec, tmp_path):
+    fetch(spec)
+    (tmp_path / "huggingface").rename(tmp_path / "elsewhere")
+
+    merged = tmp_path / f"elsewhere/lockstep-merged/org--small/{REVISION}"
+    assert (merged / "config.json").read_bytes() == b'{"base": true}'
+    assert (merged / "original/params.json").read_bytes() == b"{}"
+
+
+def test_an_offline_engine_that_asks_for_main_gets_the_pinned_revision(spec, tmp_path):
+    fetch(spec)
+
+    from huggingface_hub import snapshot_download
+
+    cache = tmp_path / "huggingface/hub"
+    path = snapshot_download("org/small", cache_dir=cache, local_files_only=True)
+    assert Path(path) == snapshot(spec)
+
+
+def test_a_truncated_file_is_found_without_reading_and_fetched_again(spec, hub, capsys):
+    fetch(spec)
+    blob = (snapshot(spec) / "model-00001.safetensors").resolve()
+    os.truncate(blob, 100)
+    assert state(spec)["wrong_size"] == ["model-00001.safetensors"]
+
+    hub.requests.clear()
+    assert fetch(spec) == 0
+    assert hub.gets() == ["model-00001.safetensors"]
+    assert state(spec)["state"] == "complete"
+    assert "wrong size, removed: model-00001.safetensors" in capsys.readouterr().out
+
+
+def test_a_file_changed_in_place_is_read_again_and_repaired(spec, hub):
+    fetch(spec)
+    blob = (snapshot(spec) / "model-00002.safetensors").resolve()
+    blob.write_bytes(bytes(len(WEIGHTS)))
+    os.utime(blob, ns=(1, 1))
+    assert state(spec)["unverified"] == ["model-00002.safetensors"]
+
+    hub.requests.clear()
+    assert fetch(spec) == 0
+    assert hub.gets() == ["model-00002.safetensors"]
+    assert (snapshot(spec) / "model-00002.safetensors").read_bytes() == WEIGHTS[::-1]
+
+
+def test_a_download_that_arrived_corrupt_is_fetched_again_once(spec, hub, capsys):
+    hub.spoil["model-00001.safetensors"] = 1
+
+    assert fetch(spec) == 0
+    assert hub.gets().count("model-00001.safetensors") == 2
+    assert "1 corrupt files: model-00001.safetensors; fetching them again" in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_source_that_is_corrupt_itself_is_given_up_with_a_remedy(spec, hub):
+    hub.spoil["model-00001.safetensors"] = 9
+
+    with pytest.raises(common.Problem, match="also after fetching them again. Remedy: check"):
+        fetch(spec)
+    assert hub.gets().count("model-00001.safetensors") == 2
+    assert state(spec)["state"] == "incomplete"
+
+
+def test_verified_files_are_never_read_twice(spec, monkeypatch):
+    fetch(spec)
+    parsed = weights_spec.parse(spec.read_text())
+    store = weights_store.Store(parsed, None)
+
+    def unreadable(*_: object, **__: object) -> io.IOBase:
+        raise AssertionError("a weight was read")
+
+    monkeypatch.setattr(Path, "open", unreadable)
+    assert store.verify(parsed.repositories[0]) == []
+
+
+def test_a_partial_download_is_resumed(spec, hub):
+    blobs = snapshot(spec).parent.parent / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / f"{hashlib.sha256(WEIGHTS).hexdigest()}.incomplete").write_bytes(WEIGHTS[:1000])
+
+    assert fetch(spec) == 0
+    ranges = {path: range_ for method, path, range_ in hub.requests if method == "GET"}
+    assert ranges["model-00001.safetensors"] == "bytes=1000-"
+    assert state(spec)["state"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("status", "error_code", "code", "words"),
+    [
+        (403, "GatedRepo", 3, r"access is gated. Remedy: accept the licence at .*/org/small"),
+        (401, "RepoNotFound", 4, "does not exist or is private"),
+        (404, "RevisionNotFound", 4, "compare revision and file list"),
+        (404, "EntryNotFound", 4, "compare revision and file list"),
+        (500, "", 1, "check network and proxy, then run again; it resumes"),
+    ],
+)
+def test_a_hub_that_refuses_is_explained(spec, hub, status, error_code, code, words):
+    hub.status, hub.error_code = status, error_code
+
+    with pytest.raises(common.Problem, match=words) as problem:
+        fetch(spec)
+    assert problem.value.code == code
+
+
+def test_a_hub_that_is_down_is_explained(spec, hub):
+    hub.close()
+
+    with pytest.raises(common.Problem, match="check network and proxy"):
+        fetch(spec)
+
+
+def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(spec, hub, monkeypatch):
+    class Usage:
+        free = 1_000_000
+
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Usage)
+    with pytest.raises(common.Problem, match=r"0.0 GB free under") as problem:
+        fetch(spec)
+    assert problem.value.code == 5
+    assert hub.requests == []
+
+
+def test_progress_counts_files_and_bytes_on_disk(spec):
+    parsed = weights_spec.parse(spec.read_text())
+    repository = weights_spec.Repository(
+        "org/small",
+        REVISION,
+        (weights_spec.File("a", 60_000_000), weights_spec.File("b", 40_000_000)),
+    )
+    (snapshot(spec)).mkdir(parents=True)
+    with (snapshot(spec) / "a").open("wb") as file:
+        file.truncate(60_000_000)
+    blobs = snapshot(spec).parent.parent / "blobs"
+    blobs.mkdir()
+    (blobs / "b.incomplete").write_bytes(b"x" * 20_000_000)
+
+    line = weights_store.Progress(parsed, repository).line()
+    assert line == "weights org/small: 1 of 2 files, 0.1 of 0.1 GB"
+
+
+def test_the_probe_reads_the_specification_from_standard_input(spec, monkeypatch, capsys):
+    fetch(spec)
+    capsys.readouterr()
+    monkeypatch.setattr("sys.stdin", io.StringIO(spec.read_text()))
+
+    assert weights_state.main([]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found[f"org/small@{REVISION}"]["state"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d.update(cache="x"), "unknown key 'cache'; allowed: cache_dir, endpoint"),
+        (lambda d: d.update(cache_dir="hub"), "expected an absolute path, found 'hub'"),
+        (lambda d: d["repositories"][0].update(revision="main"), "expected a commit of 40 hex"),
+        (lambda d: d["repositories"][0].update(model="../x"), "expected ORG/NAME, found '../x'"),
+        (lambda d: d["repositories"][0].update(files=None), r"files: expected a list, found None"),
+        (
+            lambda d: d["repositories"][0]["files"][0].update(path="../../etc/passwd"),
+            r"files\[0\].path: expected a path inside the repository",
+        ),
+        (lambda d: d["repositories"][0]["files"][1].update(size="1"), r"\[1\].size: expected byte"),
+        (lambda d: d["repositories"][0]["files"][1].update(sha256="1"), "expected 64 hex digits"),
+    ],
+)
+def test_a_wrong_specification_names_key_and_allowed(spec, change, words):
+    data = json.loads(spec.read_text())
+    change(data)
+    spec.write_text(json.dumps(data))
+
+    with pytest.raises(common.Problem, match=words) as problem:
+        fetch(spec)
+    assert problem.value.code == 2
+    with pytest.raises(common.Problem, match=words):
+        weights_state.main([str(spec)])
+
+
+def test_a_token_comes_from_a_file_and_a_missing_file_is_named(spec, tmp_path):
+    with pytest.raises(common.Problem, match=r"token: No such file") as problem:
+        fetch_weights.main([str(spec), "--token-file", str(tmp_path / "token")])
+    assert problem.value.code == 2
