@@ -1,0 +1,101 @@
+"""Files that depend on inventory data alone, and what no file may hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockstep.artefacts import absent_files, artefacts, host_files
+from lockstep.errors import InventoryError, LockstepError, UnitError
+from lockstep.pins import Pins
+from lockstep.quoting import assignment, lines, text, word
+from lockstep.settings import Proxy, Settings, Sources
+from lockstep.templating import render
+
+PROXY = Proxy(http="http://proxy.example:3128")
+EVERYTHING = Settings(
+    name="spark",
+    targets={},
+    proxy=PROXY,
+    sources=Sources(apt=("deb http://packages.example noble main",)),
+    sysctls={"vm.swappiness": "10"},
+)
+
+
+def test_what_the_data_no_longer_asks_for_is_named_for_removal() -> None:
+    bare = Settings(name="spark", targets={})
+    conditional = {
+        "/etc/apt/sources.list.d/lockstep.list",
+        "/etc/apt/apt.conf.d/60lockstep-proxy",
+        "/etc/lockstep/proxy.env",
+        "/etc/systemd/system/docker.service.d/60-lockstep-proxy.conf",
+        "/etc/sysctl.d/60-lockstep.conf",
+    }
+    assert set(absent_files(bare)) == conditional
+    assert absent_files(EVERYTHING) == ()
+    assert conditional <= {file.path for file in host_files(EVERYTHING)}
+    assert not conditional & {file.path for file in host_files(bare)}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        Settings(name="spark", targets={}, proxy=Proxy(http="http://x\nSECRET=1")),
+        Settings(name="spark", targets={}, sources=Sources(apt=("deb x\ndeb y",))),
+        Settings(name="spark", targets={}, sysctls={"vm.swappiness": "1\nkernel.x = 2"}),
+    ],
+)
+def test_a_value_that_would_break_its_file_is_refused(changed: Settings) -> None:
+    with pytest.raises(InventoryError, match="must be one line") as error:
+        host_files(changed)
+    assert "SECRET" not in str(error.value)
+
+
+def test_open_webui_without_a_pin_is_refused_by_name() -> None:
+    bare = Settings(name="spark", targets={})
+    with pytest.raises(LockstepError, match="open-webui"):
+        artefacts(bare, (), Pins(), engine_id="", engine_versions={})
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a\0b", "a\tb", "a\x7fb"])
+def test_a_control_character_never_gets_into_a_unit(value: str) -> None:
+    for quote in (word, text):
+        with pytest.raises(UnitError, match="control characters"):
+            quote(value)
+    with pytest.raises(UnitError, match="control characters"):
+        assignment("NAME", value)
+
+
+@pytest.mark.parametrize(
+    ("value", "quoted"),
+    [
+        ("--port", "--port"),
+        ("", "''"),
+        ("a b", "'a b'"),
+        ('{"k": 3}', "'{\"k\": 3}'"),
+        ("it's", '"it\'s"'),
+        ("50%", "50%%"),
+        ("$HOME", "$$HOME"),
+        ("a\\b", "'a\\\\b'"),
+        (";", "';'"),
+    ],
+)
+def test_a_word_is_quoted_for_systemd(value: str, quoted: str) -> None:
+    assert word(value) == quoted
+
+
+def test_a_command_line_breaks_before_each_flag() -> None:
+    argv = ("docker", "run", "--rm", "--env", "A=b", "image@sha256:0", "serve", "-x", "-1")
+    assert lines(argv, "image@sha256:0") == [
+        ["docker", "run"],
+        ["--rm"],
+        ["--env", "A=b"],
+        ["image@sha256:0", "serve"],
+        ["-x", "-1"],
+    ]
+
+
+def test_a_missing_template_value_is_one_clear_error() -> None:
+    with pytest.raises(LockstepError) as error:
+        render("scripts/alias.sh.j2", name="qwen")
+    assert "templates/scripts/alias.sh.j2: a template value is missing" in str(error.value)
+    assert "switch" in str(error.value)
