@@ -1,0 +1,43 @@
+"""docs/recipes.md names every key and every finding, and its example is a valid recipe."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from lockstep import recipes
+from lockstep.block import LockstepBlock
+from lockstep.command import serve_command
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = (ROOT / "docs" / "recipes.md").read_text()
+EXAMPLE = DOCUMENT.split("```yaml\n", 1)[1].split("```", 1)[0]
+
+
+def test_the_example_is_a_valid_recipe_and_shows_every_lockstep_key_but_the_last() -> None:
+    recipe = recipes.parse(EXAMPLE, Path("example.yaml"))
+    assert serve_command(recipe, engine_version="0.32.0")[-2:] == ("--moe-backend", "marlin")
+    block = recipe.lockstep
+    unset = {item.name for item in fields(LockstepBlock) if not getattr(block, item.name)}
+    assert unset == {"known_bad", "vision"}  # vision is shown as false
+
+
+def test_every_key_is_documented() -> None:
+    named = set(re.findall(r"`(\w+)`", DOCUMENT))
+    assert recipes.KNOWN_KEYS - named == set()
+    assert {item.name for item in fields(LockstepBlock)} - named == set()
+
+
+def test_every_finding_is_documented_and_no_other() -> None:
+    sources = "".join(
+        (ROOT / "lockstep" / name).read_text() for name in ("checks.py", "checks_command.py")
+    )
+    used = set(re.findall(r'(?:Finding|find)\(\s*f?"([a-z{}-]+)"', sources))
+    prefixes = ("licence", "draft-licence")
+    expanded = {code.replace("{code}", prefix) for code in used for prefix in prefixes}
+    table = DOCUMENT.split("## Findings", 1)[1]
+    documented = set(
+        re.findall(r"`([a-z0-9-]+)`", " ".join(re.findall(r"^\| (`.*?) \|", table, re.M)))
+    )
+    assert documented == expanded
