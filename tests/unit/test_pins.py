@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.errors import InventoryError, ResolveError
@@ -97,6 +97,8 @@ def test_what_was_written_is_read_back_the_same(tmp_path: Path) -> None:
     assert load(tmp_path / "pins" / "lab.yaml") == PINS
 
 
+# Each example waits for the disk (fsync), which takes as long as it takes.
+@settings(deadline=None, max_examples=30)
 @given(
     st.dictionaries(
         st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1),
@@ -233,19 +235,19 @@ def test_a_borrower_is_served_by_a_whole_repository() -> None:
 
 def test_the_deploy_reads_exact_versions_by_distribution() -> None:
     engine = VenvEngine(flashinfer=False)
-    settings = Settings("s", {}, engine=engine, tools={"common": "mistral_common"})
-    assert engine_requirements(settings, PINS) == {
+    data = Settings("s", {}, engine=engine, tools={"common": "mistral_common"})
+    assert engine_requirements(data, PINS) == {
         "torch": "torch==2.10.0+cu130",
         "torchvision": "torchvision==0.25.0+cu130",
         "mistral-common": "mistral-common==1.13.1",
     }
-    assert tool_requirements(settings, PINS) == {"common": "mistral-common==1.13.1"}
+    assert tool_requirements(data, PINS) == {"common": "mistral-common==1.13.1"}
 
 
 def test_a_version_resolved_for_another_interpreter_is_not_used() -> None:
-    settings = Settings("s", {}, python="3.13", tools={"common": "mistral_common"})
+    data = Settings("s", {}, python="3.13", tools={"common": "mistral_common"})
     with pytest.raises(ResolveError, match=r"not resolved for aarch64, Python 3[.]13"):
-        tool_requirements(settings, PINS)
+        tool_requirements(data, PINS)
 
 
 def test_of_two_records_the_later_wins() -> None:
