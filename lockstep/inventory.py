@@ -18,6 +18,7 @@ from lockstep import schema
 from lockstep.bound import BoundTarget, bind
 from lockstep.errors import InventoryError, LockstepError
 from lockstep.recipes import Recipe, load_catalogue
+from lockstep.rehearsal import rehearse
 from lockstep.settings import Settings, check_values
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -50,7 +51,8 @@ def checked(inventory_file: str, hosts: Sequence[Host | str]) -> list[Host]:
     path = Path(inventory_file)
     named = [host if isinstance(host, tuple) else (host, {}) for host in hosts]
     try:
-        read(path, named)
+        plans = read(path, named)
+        rehearse([(plan.settings, plan.targets) for plan in plans])
     except LockstepError as fault:
         print(f"{fault}\nNothing was contacted and nothing was changed.", file=sys.stderr)
         raise SystemExit(2) from None

@@ -1,0 +1,339 @@
+"""Wrong input gives one clear error that names file, key, what was found and what is allowed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lockstep import inventory, templating
+
+REPOSITORY = Path(__file__).parents[2]
+CATALOGUE = REPOSITORY / "catalogue/recipes"
+PYINFRA = Path(sys.executable).with_name("pyinfra")
+PARTS = ("deploy.py", "lockstep", "tasks", "templates", "catalogue", "group_data")
+RECIPES = ", ".join(sorted([path.stem for path in CATALOGUE.glob("*.yaml")] + ["a", "b"]))
+LAST_LINE = (REPOSITORY / "group_data/all.py").read_text().count("\n")
+END = "Nothing was contacted and nothing was changed.\n"
+
+NAMES = (
+    "engine, expected, operators, packages, paths, proxy, python, recipe_folders, service_user, "
+    "sources, sysctls, targets, tools, webui"
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault and the error for it.
+
+    Attributes:
+        host: The host's own data, as text of a Python mapping.
+        file: A file that is damaged too, "" for none.
+        text: What is appended to it.
+        error: The whole message.
+    """
+
+    error: str
+    host: str = "{}"
+    file: str = ""
+    text: str = ""
+
+
+CASES = {
+    "unknown key": Case(
+        f"site.py: unknown key 'operatrs'; allowed: {NAMES}. Did you mean 'operators'?",
+        host='{"operatrs": ("me",)}',
+    ),
+    "unknown key in group data": Case(
+        f"group_data/all.py: unknown key 'torch_version'; allowed: {NAMES}. "
+        "Remove it, or correct its name.",
+        file="group_data/all.py",
+        text='torch_version = "2.10"\n',
+    ),
+    "unknown key in a group's own data": Case(
+        f"group_data/site.py: unknown key 'webuii'; allowed: {NAMES}. Did you mean 'webui'?",
+        file="group_data/site.py",
+        text="webuii = {}\n",
+    ),
+    "unknown key inside a mapping": Case(
+        "site.py: unknown key 'prot' in webui; allowed: admin_email, bind, enabled, image, port, "
+        "unit, volume. Did you mean 'port'?",
+        host='{"webui": {"prot": 1}}',
+    ),
+    "wrong type": Case(
+        "site.py: webui.port must be a whole number; found '8080'.",
+        host='{"webui": {"port": "8080"}}',
+    ),
+    "True is no number": Case(
+        "site.py: webui.port must be a whole number; found True.",
+        host='{"webui": {"port": True}}',
+    ),
+    "a text where a list belongs": Case(
+        "site.py: operators must be a list; found 'me'.", host='{"operators": "me"}'
+    ),
+    "a list where a mapping belongs": Case(
+        "site.py: targets must be a mapping; found [].", host='{"targets": []}'
+    ),
+    "a value of two lines": Case(
+        "site.py: proxy.http spans lines; found 'http://a\\nb'.",
+        host='{"proxy": {"http": "http://a\\nb"}}',
+    ),
+    "no target": Case(
+        "site.py: targets is empty. Bind at least one recipe.", host='{"targets": {}}'
+    ),
+    "a target without a recipe": Case(
+        "site.py: targets.q.recipe is missing. Add targets.q.recipe.",
+        host='{"targets": {"q": {"unit": "q"}}}',
+    ),
+    "a target's name that switch.sh takes for itself": Case(
+        "site.py: targets.none is not a name that switch.sh can take; allowed: lower-case "
+        "letters, digits, '-' and '_'; not help, log, none, status, wait.",
+        host='{"targets": {"none": {"recipe": "a", "unit": "q"}}}',
+    ),
+    "a unit's name that is none": Case(
+        "site.py: targets.q.unit is not a unit name; found 'q.service'; allowed: letters, "
+        "digits, '-' and '_', without '.service'.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q.service"}}}',
+    ),
+    "a unit used twice": Case(
+        "site.py: targets.m.unit is used twice; found 'q', also in targets.q. "
+        "Give each target its own.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q"}, "m": {"recipe": "b", "unit": "q"}}}',
+    ),
+    "a unit that is Open WebUI's": Case(
+        "site.py: webui.unit is also the unit of a target; found 'open-webui'.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "open-webui"}}}',
+    ),
+    "a target bound twice": Case(
+        "site.py:2: key 'q' stands twice in one mapping. "
+        "Keep one of them; a target can be bound only once.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q"}, "q": {"recipe": "a", "unit": "m"}}}',
+    ),
+    "a target bound twice in group data": Case(
+        f"all.py:{LAST_LINE + 1}: key 'q' stands twice in one mapping. "
+        "Keep one of them; a target can be bound only once.",
+        file="group_data/all.py",
+        text='targets = {"q": {}, "q": {}}\n',
+    ),
+    "unknown recipe": Case(
+        "site.py: targets.q.recipe names an unknown recipe; found 'qwen3.6'; "
+        f"allowed: {RECIPES}. `lockstep recipe list` shows what each one is.",
+        host='{"targets": {"q": {"recipe": "qwen3.6", "unit": "q"}}}',
+    ),
+    "unknown fallback": Case(
+        "site.py: targets.q.fallback names an unknown recipe; found 'c'; "
+        f"allowed: {RECIPES}. `lockstep recipe list` shows what each one is.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q", "fallback": "c"}}}',
+    ),
+    "a port used twice": Case(
+        "site.py: targets.m: port 8000 is used twice; found also by q. "
+        "Set targets.m.port to a free port.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q"}, '
+        '"m": {"recipe": "b", "unit": "m", "port": 8000}}}',
+    ),
+    "Open WebUI's port used twice": Case(
+        "site.py: targets.m: port 8080 is used twice; found also by webui. "
+        "Set targets.m.port to a free port.",
+        host='{"targets": {"m": {"recipe": "b", "unit": "m", "port": 8080}}}',
+    ),
+    "a port that is none": Case(
+        "site.py: targets.m.port is not a port; found 70000.",
+        host='{"targets": {"m": {"recipe": "b", "unit": "m", "port": 70000}}}',
+    ),
+    "a digest without sha256:": Case(
+        "site.py: targets.q.image has a digest that is not a digest; found 'deadbeef'; allowed: "
+        "REPOSITORY:TAG or REPOSITORY@sha256:<64 hexadecimal digits>. "
+        "Write the digest of the image's manifest for this architecture, or a tag.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q", "image": "a/b@deadbeef"}}}',
+    ),
+    "a digest that is too short": Case(
+        "site.py: webui.image has a digest that is not a digest; found 'sha256:abc'; allowed: "
+        "REPOSITORY:TAG or REPOSITORY@sha256:<64 hexadecimal digits>. "
+        "Write the digest of the image's manifest for this architecture, or a tag.",
+        host='{"webui": {"image": "a/b@sha256:abc"}}',
+    ),
+    "a script without a full path": Case(
+        "site.py: targets.q: scripts need a full path; found 'q.sh'.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q", "scripts": ("q.sh",)}}}',
+    ),
+    "a value missing in a recipe's command": Case(
+        "REPOSITORY/few/a.yaml: the command holds placeholders that nothing fills; "
+        "found {max_model_len}. Add these keys under `defaults`.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q"}}}',
+        file="few/a.yaml",
+        text="command: vllm serve {model} --max-model-len {max_model_len}\n",
+    ),
+    "a value missing in a template": Case(
+        "templates/systemd/model.service.j2: a template value is missing; "
+        "found 'memory_limit' is undefined; allowed: container, description, earlier, "
+        "environment, gate, home, limits, oom_score, others, ready, restart_s, start, "
+        "start_limit_s, start_s, starts, state_directory, stop_container, stop_s, success, "
+        "user, variant.",
+        file="templates/systemd/model.service.j2",
+        text="# {{ memory_limit }}\n",
+    ),
+    "YAML that is none": Case(
+        "REPOSITORY/few/a.yaml:7: the file is not valid YAML; "
+        "found expected the node content, but found '<stream end>'. Correct that line.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q"}}}',
+        file="few/a.yaml",
+        text="env: [\n",
+    ),
+    "a recipe folder that is not there": Case(
+        "REPOSITORY/nowhere: the recipe folder does not exist.",
+        host='{"recipe_folders": ("nowhere",)}',
+    ),
+    "group data that is not Python": Case(
+        f"all.py:{LAST_LINE + 1}: not valid Python: invalid syntax.",
+        file="group_data/all.py",
+        text="targets = = {}\n",
+    ),
+    "group data that fails": Case(
+        "REPOSITORY/group_data/site.py: the file fails when it is read; "
+        "found NameError: name 'true' is not defined.",
+        file="group_data/site.py",
+        text="webui = {'enabled': true}\n",
+    ),
+    "group data that is not UTF-8": Case(
+        "REPOSITORY/group_data/site.py: the file is not UTF-8 text.",
+        file="group_data/site.py",
+        text="# \udcff\n",
+    ),
+}
+
+
+RECIPE = """\
+recipe_version: "2"
+model: Qwen/Qwen3-1.7B
+runtime: vllm
+container: an/image:1
+defaults: {port: %d}
+"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A copy of what a deploy reads, to be damaged."""
+    for part in PARTS:
+        source = REPOSITORY / part
+        if source.is_dir():
+            shutil.copytree(source, tmp_path / part)
+        else:
+            shutil.copy(source, tmp_path / part)
+    for folder in ("inventories", "few"):
+        (tmp_path / folder).mkdir()
+    for name, port in {"a": 8000, "b": 8001}.items():
+        (tmp_path / f"few/{name}.yaml").write_text(RECIPE % port)
+    return tmp_path
+
+
+def damage(repository: Path, case: Case, port: int = 22) -> Path:
+    """Write the inventory of one case and damage the copy; the inventory's path."""
+    path = repository / "inventories/site.py"
+    path.write_text(
+        "from lockstep.inventory import checked\n"
+        f"host = {case.host}\n"
+        f'site = {{"recipe_folders": ("catalogue/recipes", "few"), "ssh_port": {port}}}\n'
+        'site = checked(__file__, [("127.0.0.1", {**site, **host})])\n'
+    )
+    if case.file:
+        with (repository / case.file).open("a", errors="surrogateescape") as file:
+            file.write(case.text)
+    return path
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fault_is_named_with_file_key_and_what_is_allowed(
+    name: str,
+    repository: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    case = CASES[name]
+    monkeypatch.setattr(inventory, "REPOSITORY", repository)
+    monkeypatch.setattr(inventory, "_catalogues", {})
+    monkeypatch.setattr(templating, "FOLDER", repository / "templates")
+    templating._environment.cache_clear()
+    with pytest.raises(SystemExit) as ended:
+        inventory.load(damage(repository, case))
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    assert said.err.replace(str(repository), "REPOSITORY") == f"{case.error}\n{END}"
+    assert said.out == ""
+    templating._environment.cache_clear()
+
+
+# Each kind of wrong input that a user is promised a clear error for.
+THROUGH_PYINFRA = (
+    "unknown key",
+    "unknown key in group data",
+    "unknown recipe",
+    "a target bound twice",
+    "a port used twice",
+    "a digest without sha256:",
+    "a value missing in a recipe's command",
+    "a value missing in a template",
+    "YAML that is none",
+    "group data that is not Python",
+)
+
+
+@pytest.fixture
+def door() -> Iterator[socket.socket]:
+    """A port on which a connection would be noticed."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        yield server
+
+
+def deploy(repository: Path, inventory_file: Path) -> subprocess.CompletedProcess[str]:
+    """`pyinfra INVENTORY deploy.py` in the copy, as a user types it."""
+    return subprocess.run(
+        [PYINFRA, "-y", inventory_file.relative_to(repository), "deploy.py"],
+        cwd=repository,
+        # The copy goes before the installed packages.
+        env={**os.environ, "PYTHONPATH": str(repository)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def was_contacted(door: socket.socket) -> bool:
+    """Whether somebody has connected to the port."""
+    try:
+        door.accept()[0].close()
+    except BlockingIOError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", THROUGH_PYINFRA)
+def test_pyinfra_ends_before_it_connects(name: str, repository: Path, door: socket.socket) -> None:
+    case = CASES[name]
+    done = deploy(repository, damage(repository, case, door.getsockname()[1]))
+    said = done.stdout + done.stderr
+    assert f"{case.error}\n{END}" in said.replace(str(repository), "REPOSITORY")
+    assert "Traceback" not in said
+    assert done.returncode == 2
+    assert not was_contacted(door)
+
+
+def test_pyinfra_connects_when_nothing_is_wrong(repository: Path, door: socket.socket) -> None:
+    """What the tests above prove is only worth something if a connection would be seen."""
+    case = Case("", host='{"_timeout": 1, "ssh_connect_retries": 0}')
+    with ThreadPoolExecutor() as pool:
+        done = pool.submit(deploy, repository, damage(repository, case, door.getsockname()[1]))
+        while not was_contacted(door):
+            assert not done.done(), done.result().stderr
+    assert "contacted" not in done.result().stderr
