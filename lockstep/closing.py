@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -90,7 +91,8 @@ def _failures(failed: Sequence[HostOutcome], good: Sequence[str], width: int) ->
     lines = [""]
     for outcome in failed:
         lines.append(f"FAILED  {outcome.name}: {outcome.failed_at}")
-        lines += [f"        {line}" for line in outcome.reason.splitlines()[:6]]
+        for line in outcome.reason.splitlines():
+            lines += textwrap.wrap(line, width, initial_indent=" " * 8, subsequent_indent=" " * 10)
     if good:
         lines.append("Done on: " + ", ".join(good))
     lines.append("Run the same command again: it goes on where this run ended.")

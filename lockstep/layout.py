@@ -10,7 +10,8 @@ from lockstep.managed import CONFIGURATION, HOME, SYSTEMD, ManagedFile
 from lockstep.settings import Settings
 from lockstep.tree import Folder
 
-HUB_TOKEN = f"{CONFIGURATION}/secrets/hub-token"
+# Put there by the operator, readable by the service account, for gated repositories.
+HUB_TOKEN = f"{CONFIGURATION}/hub-token"
 
 
 def folders(settings: Settings) -> list[Folder]:

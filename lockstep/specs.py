@@ -37,7 +37,8 @@ def engine_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         "flashinfer_index": sources.flashinfer_index,
         "torch": [exact[item] for item in ("torch", "torchvision") if item in exact],
         "vllm": _vllm(plan, pins, exact),
-        "after": _after(plan, pins, exact),
+        "transformers": _transformers(plan, pins),
+        "after": [exact[item] for item in ("mistral-common",) if item in exact],
         "flashinfer": [exact[item] for item in FLASHINFER if engine.flashinfer],
         "expected": {item: text.partition("==")[2] for item, text in exact.items()},
         "proxy": settings.proxy.environment(),
@@ -46,16 +47,15 @@ def engine_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
     }
 
 
-def _after(plan: HostPlan, pins: Pins, exact: Mapping[str, str]) -> list[str]:
+def _transformers(plan: HostPlan, pins: Pins) -> dict[str, str] | None:
     engine = plan.settings.engine
-    after = []
-    if engine.transformers_git:
-        url = mirrored(engine.transformers_git, plan.settings.sources)
-        commit = engine.transformers_commit or pins.git[engine.transformers_git].commit
-        after.append(f"transformers @ git+{url}@{commit}")
-    if "mistral-common" in exact:
-        after.append(exact["mistral-common"])
-    return after
+    if not engine.transformers_git:
+        return None
+    return {
+        "git": mirrored(engine.transformers_git, plan.settings.sources),
+        "branch": engine.transformers_branch,
+        "commit": engine.transformers_commit or pins.git[engine.transformers_git].commit,
+    }
 
 
 def _vllm(plan: HostPlan, pins: Pins, exact: Mapping[str, str]) -> dict[str, Any]:
@@ -150,14 +150,10 @@ def engine_missing(spec: Mapping[str, Any], found: Mapping[str, Any]) -> dict[st
         # An index of one's own may serve torch 2.13.0 as 2.13.0+cpu: the same public version.
         if have != version and (have is None or have.split("+")[0] != version):
             missing.setdefault(stages.get(name, "vllm"), []).append(f"{name} {version}")
-    if "git" in spec["vllm"]:
-        commit = spec["vllm"]["commit"]
-        origin = here["origins"].get("vllm") or {}
-        if found["commit"] != commit or not origin.get("editable"):
-            missing.setdefault("vllm", []).append(f"vllm at {commit[:12]}")
-    for requirement in spec["after"]:
-        name, _, rest = requirement.partition(" @ git+")
-        commit = rest.rpartition("@")[2]
-        if rest and (here["origins"].get(name) or {}).get("commit") != commit:
-            missing.setdefault("vllm", []).append(f"{name} at {commit[:12]}")
+    for name, source in (("vllm", spec["vllm"]), ("transformers", spec["transformers"])):
+        if not source or "git" not in source:
+            continue
+        installed = (here["origins"].get(name) or {}).get("url") == f"file://{spec['home']}/{name}"
+        if found["commits"][name] != source["commit"] or not installed:
+            missing.setdefault("vllm", []).append(f"{name} at {source['commit'][:12]}")
     return missing

@@ -91,16 +91,20 @@ class Build:
         """The fork at its commit, editable, or a released vLLM; then what must be newer."""
         source = self.spec["vllm"]
         if "git" in source:
-            self._checkout(source)
-            self.install("--editable", str(self.home / "source"), **source["environment"])
+            folder = self._checkout("vllm", source)
+            self.install("--editable", folder, **source["environment"])
         else:
             self.install(source["requirement"])
-        if self.spec["after"]:
-            self.install(*self.spec["after"])
+        after = list(self.spec["after"])
+        if self.spec["transformers"]:
+            after.append(self._checkout("transformers", self.spec["transformers"]))
+        if after:
+            self.install(*after)
 
-    def _checkout(self, source: dict[str, Any]) -> None:
-        folder = str(self.home / "source")
-        if not (self.home / "source/.git").exists():
+    def _checkout(self, name: str, source: dict[str, Any]) -> str:
+        """A repository at one commit, by git itself: uv knows fewer kinds of URL than git."""
+        folder = str(self.home / name)
+        if not (self.home / name / ".git").exists():
             self.run("git", "init", "--quiet", folder)
         git = ("git", "-C", folder)
         have = subprocess.run(
@@ -113,6 +117,7 @@ class Build:
             self.run(*git, "fetch", "--tags", source["git"], source["branch"])
             self.run(*git, "fetch", source["git"], source["commit"])
         self.run(*git, "checkout", "--force", "--quiet", "--detach", source["commit"])
+        return folder
 
     def flashinfer(self) -> None:
         """FlashInfer's three packages, in versions that agree."""

@@ -58,12 +58,8 @@ def triple_fault(found: dict[str, str | None]) -> str | None:
 def recipe_fault(recipe: dict[str, Any], engine: str) -> str | None:
     """Why the engine's own parser or environment registry refuses a recipe, or None."""
     from vllm import envs
-    from vllm.entrypoints.openai.cli_args import make_arg_parser, validate_parsed_serve_args
+    from vllm.entrypoints.cli.serve import cmd_init
 
-    try:
-        from vllm.utils.argparse_utils import FlexibleArgumentParser
-    except ImportError:
-        from vllm.utils import FlexibleArgumentParser  # type: ignore[no-redef]
     name = recipe["name"]
     for variable in recipe["environment"]:
         if variable.startswith("VLLM_") and variable not in envs.environment_variables:
@@ -71,15 +67,28 @@ def recipe_fault(recipe: dict[str, Any], engine: str) -> str | None:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            parser = make_arg_parser(FlexibleArgumentParser(prog="vllm serve"))
-            parsed = parser.parse_args(recipe["argv"][2:])
-            validate_parsed_serve_args(parsed)
+            # The command line's own entry, which has kept its place through all versions; what
+            # stands behind it has moved.
+            parser = _parser_class()(prog="vllm")
+            commands = parser.add_subparsers(dest="subparser")
+            for command in cmd_init():
+                command.subparser_init(commands)
+                parsed = parser.parse_args(recipe["argv"][1:])
+                command.validate(parsed)
     except SystemExit:
         last = [line for line in said.getvalue().splitlines() if line.strip()]
         return f"recipe {name}: vLLM {engine} refuses it: {last[-1] if last else 'no reason given'}"
     except Exception as error:
         return f"recipe {name}: vLLM {engine} refuses it: {error}"
     return None
+
+
+def _parser_class() -> Any:
+    try:
+        from vllm.utils.argparse_utils import FlexibleArgumentParser
+    except ImportError:
+        from vllm.utils import FlexibleArgumentParser
+    return FlexibleArgumentParser
 
 
 def examine(asked: dict[str, Any]) -> dict[str, Any]:

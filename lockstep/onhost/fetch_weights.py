@@ -75,8 +75,11 @@ def main(argv: list[str]) -> int:
 
 
 def _token(path: Path | None) -> str | None:
-    # The environment would show it in /proc; a file has a mode.
-    return path.read_text(encoding="utf-8").strip() or None if path else None
+    # The environment would show it in /proc; a file has a mode. The deploy always names the place;
+    # only gated repositories need something there.
+    if path is None or not path.exists():
+        return None
+    return path.read_text(encoding="utf-8").strip() or None
 
 
 if __name__ == "__main__":

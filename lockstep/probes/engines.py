@@ -43,17 +43,16 @@ def environment(venv):
         found[name] = version
         origin = read(os.path.join(folder, entry, "direct_url.json"))
         if origin:
-            vcs = origin.get("vcs_info") or {}
-            folder_info = origin.get("dir_info") or {}
             origins[name] = {
                 "url": origin.get("url"),
-                "commit": vcs.get("commit_id"),
-                "editable": bool(folder_info.get("editable")),
+                "editable": bool((origin.get("dir_info") or {}).get("editable")),
             }
     return {"python": python, "distributions": found, "origins": origins}
 
 
 def git(source, *argv):
+    if not os.path.isdir(source):
+        return None
     done = subprocess.run(
         ["git", "-c", f"safe.directory={source}", "-C", source, *argv],
         capture_output=True,
@@ -65,11 +64,13 @@ def git(source, *argv):
 
 def main(asked):
     home = asked["home"]
-    source = os.path.join(home, "source")
     current = asked["current"]
     return {
         "environment": environment(os.path.join(home, "venv")),
-        "commit": git(source, "rev-parse", "HEAD") if os.path.isdir(source) else None,
+        "commits": {
+            name: git(os.path.join(home, name), "rev-parse", "HEAD")
+            for name in ("vllm", "transformers")
+        },
         "check": read(os.path.join(home, "check.json")),
         "current": os.readlink(current) if os.path.islink(current) else None,
         "images": {

@@ -63,7 +63,7 @@ def main(asked):
         "accounts": {name: account(name) for name in asked.get("accounts", [])},
         "groups": {name: group(name) for name in asked.get("groups", [])},
         "sysctls": {key: sysctl(key) for key in asked.get("sysctls", [])},
-        "tools": distributions(asked["tools"]) if asked.get("tools") else {},
+        "venvs": {path: distributions(path) for path in asked.get("venvs", [])},
         "links": {path: os.path.realpath(path) for path in asked.get("links", [])},
     }
 
