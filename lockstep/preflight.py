@@ -16,6 +16,7 @@ from lockstep.inventory import HostPlan
 from lockstep.packages import mirrored
 from lockstep.pins import Pins
 from lockstep.settings import Sources
+from lockstep.variants import unit_names
 
 GIB = 1024**3
 
@@ -38,7 +39,13 @@ def models_of(plan: HostPlan) -> list[str]:
 
 def images_of(plan: HostPlan) -> list[str]:
     """Image references, as asked for, that the host needs."""
-    names = dict.fromkeys(target.image for target in plan.targets if target.image)
+    names: dict[str, None] = {}
+    for target in plan.targets:
+        if target.image:
+            names[target.image] = None
+        # A fallback may run from another image, unless the inventory names one for both.
+        if target.fallback and target.fallback.in_container:
+            names[target.data.image or target.fallback.container] = None
     if plan.settings.webui.enabled:
         names[plan.settings.webui.image] = None
     return list(names)
@@ -68,7 +75,8 @@ def addresses(plan: HostPlan) -> list[str]:
     settings = plan.settings
     sources: Sources = settings.sources
     if settings.proxy.https or settings.proxy.http:
-        return [url for url in (settings.proxy.http, settings.proxy.https) if url]
+        proxies = (settings.proxy.http, settings.proxy.https)
+        return list(dict.fromkeys(url for url in proxies if url))
     found = [sources.hub, sources.python_index, sources.torch_index]
     engine = settings.engine
     if engine.flashinfer:
@@ -225,13 +233,13 @@ def _ports(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     owners = {target.port: target.name for target in plan.targets}
     if plan.settings.webui.enabled:
         owners[plan.settings.webui.port] = "webui"
-    ours = [target.unit for target in plan.targets] + [f"{plan.settings.webui.unit}.service"]
+    ours = {*unit_names(plan.targets), f"{plan.settings.webui.unit}.service"}
     for text, listener in facts["listeners"].items():
         port = int(text)
         # A container's process lives in Docker's cgroup, not in its unit's; once this host has
         # been deployed to, such a port is taken by an engine of ours.
         in_docker = facts["units_held"] and "docker" in listener["unit"]
-        if in_docker or any(listener["unit"].endswith(unit) for unit in ours):
+        if in_docker or ours.intersection(listener["unit"].split("/")):
             continue
         yield Finding(
             "port-taken",
