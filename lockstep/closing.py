@@ -78,7 +78,7 @@ def _active(state: Mapping[str, Any]) -> str:
 def findings_table(findings: Sequence[Finding], *, width: int = WIDTH) -> str:
     """All findings of all hosts, worst first."""
     grid = Table(box=None, padding=(0, 1), width=width, header_style="bold")
-    grid.add_column("host", no_wrap=True, overflow="ellipsis", max_width=16)
+    grid.add_column("host", overflow="fold", max_width=16)
     grid.add_column("", no_wrap=True)
     grid.add_column("finding", overflow="fold")
     for finding in sorted(findings, key=lambda item: (item.severity != "error", item.subject)):

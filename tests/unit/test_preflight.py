@@ -1,0 +1,289 @@
+"""Preflight: a healthy host gives no finding, each fault one; the table fits a terminal."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from a_spark import DIGEST, GIB, pins_for, spark
+
+from lockstep import preflight
+from lockstep.closing import findings_table
+from lockstep.findings import Finding
+
+PLAN = spark()
+PINS = pins_for(PLAN)
+NOW = 1_795_000_000.0
+EVERY_IMAGE = {
+    "ghcr.io/spark-arena/dgx-vllm-eugr-nightly": 10,
+    "lmsysorg/sglang": 10,
+    "ghcr.io/open-webui/open-webui": 10,
+}
+
+# What the probe answers on a Spark as NVIDIA ships it, before the first deploy.
+HEALTHY: dict[str, Any] = {
+    "architecture": "aarch64",
+    "dgx": {"DGX_SWBUILD_VERSION": "7.2.3", "DGX_PLATFORM": "DGX Server for KVM"},
+    "cuda": {"release": "13.0", "ptxas": True},
+    "gpu": {"name": "NVIDIA GB10", "driver_version": "580.95.05", "compute_cap": "12.1"},
+    "docker": {
+        "version": "28.3.3",
+        "runtimes": ["io.containerd.runc.v2", "nvidia", "runc"],
+        "cdi": False,
+        "images": [],
+        "root": "/var/lib/docker",
+    },
+    "memory": {"MemTotal": int(119.7 * GIB), "MemAvailable": int(115.0 * GIB)},
+    "disks": {
+        # Asked for where Docker does not say its own folder.
+        "/var/lib": {"device": 1, "free": 3000 * GIB},
+        "/data/models": {"device": 1, "free": 3000 * GIB},
+        "/opt/lockstep/engines": {"device": 1, "free": 3000 * GIB},
+        "/var/lib/docker": {"device": 1, "free": 3000 * GIB},
+    },
+    "listeners": {},
+    "reach": dict.fromkeys(preflight.addresses(PLAN)),
+    "models": dict.fromkeys(preflight.models_of(PLAN), 0),
+    "engine_built": False,
+    "units_held": False,
+    "time": NOW + 1.5,
+}
+
+
+def found(facts: dict[str, Any], plan: preflight.HostPlan = PLAN) -> list[Finding]:
+    return preflight.findings(plan, PINS, facts, now=NOW)
+
+
+def test_a_healthy_host_has_no_finding() -> None:
+    assert found(HEALTHY) == []
+
+
+def change(*path: str, to: Any) -> Callable[[dict[str, Any]], None]:
+    """A function that sets one value inside the facts."""
+
+    def apply(facts: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            facts = facts[key]
+        facts[path[-1]] = to
+
+    return apply
+
+
+FAULTS = {
+    "architecture": (
+        change("architecture", to="x86_64"),
+        "it is x86_64, expected aarch64",
+    ),
+    "dgx-os": (change("dgx", to={}), "/etc/dgx-release is missing: not DGX OS"),
+    "dgx-os, too old": (
+        change("dgx", "DGX_SWBUILD_VERSION", to="6.3.1"),
+        "DGX OS 6.3.1, expected >=7",
+    ),
+    "dgx-os, no version": (
+        change("dgx", to={"DGX_NAME": "DGX Spark"}),
+        "DGX OS unknown, expected >=7",
+    ),
+    "cuda": (
+        change("cuda", to={"release": None, "ptxas": False}),
+        "/usr/local/cuda is no toolkit, ptxas does not run, expected 13.0 with ptxas",
+    ),
+    "cuda, other release": (
+        change("cuda", "release", to="12.9"),
+        "/usr/local/cuda is 12.9, expected 13.0 with ptxas",
+    ),
+    "driver": (
+        change("gpu", to={"fault": "NVIDIA-SMI has failed"}),
+        "the driver does not answer: NVIDIA-SMI has failed",
+    ),
+    "gpu": (
+        change("gpu", to={"name": "NVIDIA H100", "driver_version": "1", "compute_cap": "9.0"}),
+        "GPU NVIDIA H100 has compute capability 9.0, expected 12.1",
+    ),
+    "docker": (
+        change("docker", to={"fault": "Cannot connect to the Docker daemon"}),
+        "Docker does not answer: Cannot connect to the Docker daemon",
+    ),
+    "docker-gpu": (
+        change("docker", "runtimes", to=["runc"]),
+        "Docker has neither the nvidia runtime nor a CDI device",
+    ),
+    "memory": (
+        change("memory", "MemTotal", to=64 * GIB),
+        "64.0 GiB of unified memory, expected 115 GiB",
+    ),
+    "port-taken": (
+        change("listeners", to={"30001": {"process": "python3", "unit": "/user.slice/x.scope"}}),
+        "port 30001 of qwen is taken by python3 (/user.slice/x.scope)",
+    ),
+    "port-taken, Open WebUI's": (
+        change("listeners", to={"8080": {"process": "nginx", "unit": ""}}),
+        "port 8080 of webui is taken by nginx (no unit)",
+    ),
+    "unreachable": (
+        change("reach", "https://huggingface.co", to="Name or service not known"),
+        "cannot reach https://huggingface.co: Name or service not known",
+    ),
+    "clock": (
+        change("time", to=NOW - 3600),
+        "its clock differs by 3600 s from this one",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_fault_gives_one_finding(name: str) -> None:
+    damage, message = FAULTS[name]
+    facts = copy.deepcopy(HEALTHY)
+    damage(facts)
+    [finding] = found(facts)
+    assert (finding.code, finding.severity, finding.subject, finding.message) == (
+        name.partition(",")[0],
+        "error",
+        "spark1",
+        message,
+    )
+    assert finding.remedy.endswith((".", "?", ")"))
+
+
+def test_cdi_is_as_good_as_the_nvidia_runtime() -> None:
+    docker = {**HEALTHY["docker"], "runtimes": ["runc"], "cdi": True}
+    assert found({**HEALTHY, "docker": docker}) == []
+
+
+def free(gib: float, **changes: Any) -> dict[str, Any]:
+    disks = {path: {"device": 1, "free": int(gib * GIB)} for path in HEALTHY["disks"]}
+    return {**HEALTHY, "disks": disks, **changes}
+
+
+def test_a_disk_must_hold_all_that_is_fetched_and_stay_free_enough() -> None:
+    # 4 models of 20 GiB, 3 images of 10 GiB that unpack to three times that, 15 GiB of engine.
+    need = len(PINS.models) * 20 + 3 * 30 + 15
+    assert found(free(need + 20)) == []
+    [finding] = found(free(need + 19.9))
+    assert finding.code == "disk-short"
+    assert finding.message == (
+        f"/data/models: {need:.1f} GiB to fetch, {need + 19.9:.1f} GiB free, 20 GiB must stay free"
+    )
+
+
+def test_what_is_on_the_disk_already_needs_no_room() -> None:
+    held = {name: 20 * GIB for name in HEALTHY["models"]}
+    images = [f"{name}@{DIGEST}" for name in EVERY_IMAGE]
+    docker = {**HEALTHY["docker"], "images": images}
+    assert found(free(0, models=held, docker=docker, engine_built=True)) == []
+
+
+def test_each_disk_is_counted_for_itself() -> None:
+    facts = free(3000)
+    facts["disks"]["/var/lib/docker"] = {"device": 2, "free": 100 * GIB}
+    [finding] = found(facts)
+    assert finding.message == (
+        "/var/lib/docker: 90.0 GiB to fetch, 100.0 GiB free, 20 GiB must stay free"
+    )
+
+
+@pytest.mark.parametrize(
+    ("unit", "units_held"),
+    [
+        ("/system.slice/vllm-qwen36.service", True),
+        ("/system.slice/docker-0123.scope", True),
+    ],
+)
+def test_a_port_held_by_an_engine_of_ours_is_no_finding(unit: str, units_held: bool) -> None:
+    listeners = {"30001": {"process": "VLLM::APIServer", "unit": unit}}
+    assert found({**HEALTHY, "listeners": listeners, "units_held": units_held}) == []
+
+
+def test_a_container_on_our_port_before_the_first_deploy_is_foreign() -> None:
+    listeners = {"30001": {"process": "python3", "unit": "/system.slice/docker-0123.scope"}}
+    assert [item.code for item in found({**HEALTHY, "listeners": listeners})] == ["port-taken"]
+
+
+def test_the_unit_of_a_fallback_is_ours() -> None:
+    unit = "/system.slice/sglang-mistral4-fallback.service"
+    listeners = {"30000": {"process": "python3", "unit": unit}}
+    assert found({**HEALTHY, "listeners": listeners}) == []
+
+
+def test_another_unit_whose_name_ends_like_ours_is_foreign() -> None:
+    listeners = {"8000": {"process": "x", "unit": "/system.slice/not-vllm.service"}}
+    assert [item.code for item in found({**HEALTHY, "listeners": listeners})] == ["port-taken"]
+
+
+def test_what_the_probe_is_asked() -> None:
+    asked = preflight.questions(PLAN, PINS)
+    assert asked["ports"] == [30001, 30000, 8000, 8080]
+    assert asked["paths"] == ["/data/models", "/opt/lockstep/engines"]
+    assert asked["images"] == [
+        f"ghcr.io/spark-arena/dgx-vllm-eugr-nightly@{DIGEST}",
+        f"lmsysorg/sglang@{DIGEST}",
+        f"ghcr.io/open-webui/open-webui@{DIGEST}",
+    ]
+    assert asked["reach"] == [
+        "https://huggingface.co",
+        "https://download.pytorch.org/whl/cu130",
+        "https://flashinfer.ai/whl/cu130",
+        "https://github.com/juliendenize/vllm.git",
+        "https://github.com/huggingface/transformers.git",
+        "https://ghcr.io/",
+        "https://registry-1.docker.io/",
+    ]
+
+
+def test_mirrors_are_what_must_be_reached() -> None:
+    plan = spark(
+        sources={
+            "hub": "http://10.0.0.5:8001",
+            "torch_index": "http://10.0.0.5:8002/simple",
+            "flashinfer_index": None,
+            "python_index": "http://10.0.0.5:8002/simple",
+            "git": {"https://github.com/": "git://10.0.0.5/"},
+            "registries": {"docker.io": "10.0.0.5:5000", "ghcr.io": "mirror.example"},
+            "plain_registries": ("10.0.0.5:5000",),
+        }
+    )
+    assert preflight.addresses(plan) == [
+        "http://10.0.0.5:8001",
+        "http://10.0.0.5:8002/simple",
+        "git://10.0.0.5/juliendenize/vllm.git",
+        "git://10.0.0.5/huggingface/transformers.git",
+        "https://mirror.example/",
+        "http://10.0.0.5:5000/",
+    ]
+
+
+def test_behind_a_proxy_the_proxy_is_what_must_be_reached() -> None:
+    plan = spark(proxy={"http": "http://proxy:3128", "https": "http://proxy:3128"})
+    assert preflight.addresses(plan) == ["http://proxy:3128"]
+
+
+GOLDEN = """\
+ host                     finding
+ a-spark-with-a-v  error  architecture: it is x86_64, expected aarch64
+ ery-long-name.ex         -> Is this a Spark? `expected.architecture` says what
+ ample.com                is demanded.
+ spark1            error  cuda: /usr/local/cuda is no toolkit, ptxas does not
+                          run, expected 13.0 with ptxas
+                          -> Install the CUDA toolkit of DGX OS (apt install
+                          cuda-toolkit-13-0).
+ spark1            error  port-taken: port 30001 of qwen is taken by python3
+                          (/user.slice/x.scope)
+                          -> Stop that process, or set another port in targets
+                          or webui.
+ spark1            error  unreachable: cannot reach https://huggingface.co:
+                          Name or service not known
+                          -> Check name resolution and proxy, or set a mirror
+                          in `sources`."""
+
+
+def test_the_table_of_two_broken_hosts_fits_80_columns() -> None:
+    facts = copy.deepcopy(HEALTHY)
+    for name in ("port-taken", "cuda", "unreachable"):
+        FAULTS[name][0](facts)
+    other = spark("a-spark-with-a-very-long-name.example.com")
+    facts2 = {**HEALTHY, "architecture": "x86_64"}
+    text = findings_table([*found(facts), *found(facts2, other)])
+    assert text == GOLDEN
+    assert max(len(line) for line in text.splitlines()) <= 80
