@@ -33,6 +33,29 @@ def mounted() -> dict[str, Path]:
     return hierarchies(Path("/proc/mounts").read_text())
 
 
+def make_everywhere(lab: Lab, child: str) -> list[Path]:
+    """Create the group ``child`` of the lab in every hierarchy; returns the folders.
+
+    For a host with version 1 groups, which must not see the machine's own.
+    """
+    groups = []
+    for controller, point in mounted().items():
+        group = point
+        for part in (lab.namespace, *child.split("/")):
+            group = group / part
+            group.mkdir(exist_ok=True)
+            if controller == "cpuset":
+                for setting in ("cpuset.cpus", "cpuset.mems"):
+                    (group / setting).write_text((group.parent / setting).read_text())
+        groups.append(group)
+    return groups
+
+
+def has_version_1() -> bool:
+    """Whether this machine's memory controller is a version 1 hierarchy."""
+    return "memory" in mounted()
+
+
 def make(lab: Lab, child: str) -> Path:
     """Create the group ``child`` of the lab in the v2 hierarchy; returns its folder."""
     point = mounted().get("v2")

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from lab import connection, control
 from lab.errors import LabError
+from lab.machine import CGROUP_VERSIONS
 from lab.progress import WIDTH, Steps
 from lab.state import Lab, find_host, hosts, open_lab
 
@@ -51,19 +52,28 @@ def lab() -> None:
 
 
 @lab.command()
-@click.option("--hosts", "count", default=2, show_default=True, help="How many Sparks, 1 to 16.")
+@click.option("--hosts", "count", type=int, help="How many Sparks, 1 to 16.  [default: 2]")
+@click.option(
+    "--cgroup",
+    "cgroups",
+    type=click.Choice(CGROUP_VERSIONS),
+    help="Control groups of the hosts: v2 as on DGX OS, v1 where memory limits must bite.",
+)
 @click.option("--no-services", is_flag=True, help="Only the hosts, without the servers.")
 @_of_a_lab
-def up(lab: Lab, count: int, no_services: bool) -> None:
+def up(lab: Lab, count: int | None, cgroups: str | None, no_services: bool) -> None:
     """Bring the lab up, building what is missing; heals a lab that crashed."""
+    from lab.up import Wanted
     from lab.up import up as bring_up
 
     console = _console()
     steps = Steps(console)
     with steps.shown():
-        description = bring_up(lab, count, steps, services=not no_services)
-    names = ", ".join(f"{host.name} {host.address}" for host in description.hosts)
-    console.print(f"lab {lab.name!r} is up: {names}")
+        status = bring_up(lab, Wanted(count, cgroups, not no_services), steps)
+    console.print(f"lab {lab.name!r} is up")
+    for host in status["hosts"]:
+        disk = "empty disk" if host.get("fresh") else "disk as it was"
+        console.print(f"  {host['name']}  {host['address']:<11}  {disk}")
 
 
 @lab.command()
@@ -109,6 +119,8 @@ def _print_status(found: dict[str, Any]) -> None:
         table.add_row(host["name"], host["address"], host["power"], network, memory)
     console = _console()
     console.print(table)
+    if found.get("trouble"):
+        console.print(f"trouble: {found['trouble']}", style="red")
     running = [f"{s['name']}:{s['port']}" for s in found["services"] if s["running"]]
     stopped = [f"{s['name']}:{s['port']}" for s in found["services"] if not s["running"]]
     console.print(f"servers running: {', '.join(running) or 'none'}")

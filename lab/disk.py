@@ -17,8 +17,8 @@ SEEN_AS = "/usr/lib/lockstep-lab/host"
 _SPARK = 1000
 
 
-def mount(lab: Lab, host: Host, base: Path, known: tuple[Host, ...]) -> Path:
-    """Mount the disk and return its root; an empty or outdated one becomes a fresh host's."""
+def mount(lab: Lab, host: Host, base: Path, known: tuple[Host, ...]) -> bool:
+    """Mount the disk; whether it was empty, or made on another root, and is now a fresh host's."""
     folder = lab.host_folder(host)
     mark = folder / "base"
     if not mark.exists() or mark.read_text() != str(base):
@@ -28,10 +28,11 @@ def mount(lab: Lab, host: Host, base: Path, known: tuple[Host, ...]) -> Path:
     layers = f"lowerdir={base},upperdir={folder / 'upper'},workdir={folder / 'work'}"
     root = folder / "root"
     run(["mount", "-t", "overlay", f"lockstep-{lab.name}-{host.name}", "-o", layers, str(root)])
-    if not mark.exists():
+    fresh = not mark.exists()
+    if fresh:
         _personalise(lab, host, root, known)
         mark.write_text(str(base))
-    return root
+    return fresh
 
 
 def wipe(lab: Lab, host: Host) -> None:

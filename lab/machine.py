@@ -25,18 +25,25 @@ BOOT_LIMIT = 30.0
 #: Longest wait for a clean shutdown before the power is cut, in seconds.
 SHUTDOWN_LIMIT = 15.0
 _SYSCTLS = ("vm", "fs/inotify")
-_ENTER_GROUP = 'echo $$ > "$0" && exec "$@"'
+#: Version of control groups a host has: 2 as on DGX OS, 1 where limits must be enforced.
+CGROUP_VERSIONS = ("v2", "v1")
+_ENTER_GROUPS = 'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit; shift; done; '
+_ENTER_GROUPS += 'shift; exec "$@"'
 
 
 class Machine:
     """A host's power button. Every method must run in the supervisor's event loop."""
 
-    def __init__(self, lab: Lab, host: Host, base: Path, known: tuple[Host, ...]) -> None:
+    def __init__(
+        self, lab: Lab, host: Host, base: Path, known: tuple[Host, ...], cgroups: str
+    ) -> None:
         self.host = host
         self.boots = 0
+        self.fresh = False
         self._lab = lab
         self._base = base
         self._known = known
+        self._cgroups = cgroups
         self._folder = lab.host_folder(host)
         self.memory = Ledger(self._folder / "kept")
         self._process: asyncio.subprocess.Process | None = None
@@ -56,7 +63,7 @@ class Machine:
         """Press the button of a host that is off; returns once the guest is starting."""
         if self._watch is not None:
             return
-        disk.mount(self._lab, self.host, self._base, self._known)
+        self.fresh = disk.mount(self._lab, self.host, self._base, self._known)
         network.connect(self._lab, self.host)
         self.memory.reset()
         await self._listen()
@@ -137,19 +144,21 @@ class Machine:
             self._watch = None
 
     async def _spawn(self) -> asyncio.subprocess.Process:
+        name = cgroup.host_group(self.host)
+        if self._cgroups == "v1":
+            groups = [str(group) for group in cgroup.make_everywhere(self._lab, name)]
+        else:
+            groups = [str(cgroup.make(self._lab, name))]
         with self._console.open("ab") as console:
             return await asyncio.create_subprocess_exec(
-                "sh",
-                "-c",
-                _ENTER_GROUP,
-                str(self._group / "cgroup.procs"),
-                *nspawn_command(self._lab, self.host),
+                *("sh", "-c", _ENTER_GROUPS, "sh", *groups, "--"),
+                *nspawn_command(self._lab, self.host, self._cgroups),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
                 env=os.environ
                 | {
-                    "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1",
+                    "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": str(int(self._cgroups == "v2")),
                     "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "network",
                     "NOTIFY_SOCKET": str(self._notify_path),
                 },
@@ -223,7 +232,7 @@ def login_command(lab: Lab, host: Host) -> list[str]:
     return ["ssh", "-F", "none", "-i", str(lab.key), *flags, f"spark@{host.address}"]
 
 
-def nspawn_command(lab: Lab, host: Host) -> list[str]:
+def nspawn_command(lab: Lab, host: Host, cgroups: str) -> list[str]:
     """The whole command line that boots ``host`` in its own time namespace."""
     folder = lab.host_folder(host)
     kept = disk.SEEN_AS
@@ -242,13 +251,14 @@ def nspawn_command(lab: Lab, host: Host) -> list[str]:
         f"--machine={lab.name}-{host.name}",
         f"--hostname={host.name}",
         f"--network-namespace-path={network.NAMESPACES / lab.host_namespace(host)}",
-        *("--boot", "--console=pipe", "--notify-ready=yes", "--kill-signal=SIGRTMIN+3"),
+        *("--console=pipe", "--notify-ready=yes", "--kill-signal=SIGRTMIN+3"),
         *("--register=no", "--keep-unit", "--settings=no", "--quiet"),
         *("--resolv-conf=off", "--timezone=off", "--link-journal=no"),
         "--capability=all",
         f"--drop-capability={','.join(_DROPPED)}",
         "--system-call-filter=add_key keyctl bpf",
         *[f"--bind={bind}" for bind in binds],
+        *(["--boot"] if cgroups == "v2" else ["/usr/lib/lockstep-lab/init-v1"]),
     ]
 
 

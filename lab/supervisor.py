@@ -1,8 +1,8 @@
 """The one process that owns a lab: hosts, cables and servers; ``up`` starts it, ``down`` ends it.
 
-Run as ``python -m lab.supervisor NAME COUNT BASE [--no-services]``. It answers one JSON line
-per connection on the lab's control socket; every answer has ``ok``, and ``result`` or ``error``
-and ``remedy``.
+Run as ``python -m lab.supervisor NAME COUNT BASE CGROUPS [--no-services]``. It answers one JSON
+line per connection on the lab's control socket; every answer has ``ok``, and ``result`` or
+``error`` and ``remedy``.
 """
 
 from __future__ import annotations
@@ -33,12 +33,15 @@ Request = dict[str, Any]
 class Supervisor:
     """Everything a running lab has, and what can be asked of it."""
 
-    def __init__(self, lab: Lab, count: int, base: Path, services: bool) -> None:
+    def __init__(self, lab: Lab, count: int, base: Path, cgroups: str, services: bool) -> None:
         self._lab = lab
         self._base = base
         self._services = services
+        self._cgroups = cgroups
         self._hosts = hosts(count)
-        self._machines = {host: Machine(lab, host, base, self._hosts) for host in self._hosts}
+        self._machines = {
+            host: Machine(lab, host, base, self._hosts, cgroups) for host in self._hosts
+        }
         self._links = {host: Link(lab, host) for host in self._hosts}
         self._servers: list[Server] = []
         self._over = asyncio.Event()
@@ -50,10 +53,7 @@ class Supervisor:
         network.enter(self._lab.namespace)
         control = await asyncio.start_unix_server(self._serve, self._lab.control_socket)
         self._lab.control_socket.chmod(0o600)
-        background = [
-            asyncio.create_task(self._watch_memory()),
-            asyncio.create_task(asyncio.to_thread(disk.empty_trash, self._lab)),
-        ]
+        memory = asyncio.create_task(self._watch_memory())
         try:
             await self._start()
             await self._over.wait()
@@ -62,7 +62,7 @@ class Supervisor:
             await self._over.wait()
         finally:
             control.close()
-            background[0].cancel()
+            memory.cancel()
             await self._stop()
 
     def end(self) -> None:
@@ -76,6 +76,7 @@ class Supervisor:
             server.start()
         for host in self._hosts:
             await self._power_on(host)
+        await asyncio.to_thread(disk.empty_trash, self._lab)
 
     async def _stop(self) -> None:
         await asyncio.gather(*(machine.power_off() for machine in self._machines.values()))
@@ -121,12 +122,12 @@ class Supervisor:
         return await actions[request["action"]](request)
 
     async def _status(self, _: Request) -> Any:
-        if self._trouble is not None:
-            raise self._trouble
         return {
             "name": self._lab.name,
             "state": str(self._lab.state),
             "base": str(self._base),
+            "cgroups": self._cgroups,
+            "trouble": str(self._trouble) if self._trouble else None,
             "supervisor": os.getpid(),
             "hosts": [self._host_status(host) for host in self._hosts],
             "services": [
@@ -146,6 +147,7 @@ class Supervisor:
             "name": host.name,
             "address": host.address,
             "power": machine.power,
+            "fresh": machine.fresh,
             "boots": machine.boots,
             "delay_ms": link.delay,
             "cut": link.cut,
@@ -153,18 +155,12 @@ class Supervisor:
         }
 
     async def _ready(self, request: Request) -> None:
-        """Wait for one named host, or for one named service."""
-        if self._trouble is not None:
-            raise self._trouble
-        if "service" in request:
-            named = [
-                server for server in self._servers if server.service.name == request["service"]
-            ]
-            await named[0].ready()
-        else:
-            await self._machines[find_host(self._hosts, request["host"])].ready()
+        """Wait for one server."""
+        named = {server.service.name: server for server in self._servers}
+        await named[request["service"]].ready()
 
     async def _cycle(self, request: Request) -> None:
+        """Cut the power, give it, or both; a host that has power keeps it."""
         host = find_host(self._hosts, request["host"])
         if request["off"]:
             await self._machines[host].power_cut()
@@ -218,7 +214,7 @@ async def _main(supervisor: Supervisor) -> None:
     await supervisor.run()
 
 
-def main(name: str, count: str, base: str, *options: str) -> None:
+def main(name: str, count: str, base: str, cgroups: str, *options: str) -> None:
     """Own the lab until it is taken down; its lock is held for as long as this process lives."""
     lab = open_lab(name)
     handle = os.open(lab.supervisor_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -228,7 +224,7 @@ def main(name: str, count: str, base: str, *options: str) -> None:
     (cgroup.make(lab, "supervisor") / "cgroup.procs").write_text(str(os.getpid()))
     try:
         services = "--no-services" not in options
-        asyncio.run(_main(Supervisor(lab, int(count), Path(base), services)))
+        asyncio.run(_main(Supervisor(lab, int(count), Path(base), cgroups, services)))
     finally:
         heal.clean(lab, keep_own_group=True)
 

@@ -11,17 +11,20 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from lab import connection, control, debian, heal, root
+from lab import cgroup, connection, control, debian, heal, root
 from lab.errors import LabError
 from lab.progress import Report, Steps
 from lab.run import run
-from lab.state import Host, Lab, hosts
+from lab.state import Lab, hosts
 
 #: Free space that a lab needs: root 0.8, wheels 1, images 1, and per host an engine environment
 #: of 3 and its weights and packages of 1 (GiB, measured on the development machine, 2026-11).
 LEAST_FREE = 15 * 2**30
+DEFAULT_HOSTS = 2
 _SUPERVISOR_LIMIT = 20.0
 _DOWN_LIMIT = 60.0
 _CHECKOUT = Path(__file__).parent.parent
@@ -36,23 +39,39 @@ def require_root() -> None:
         )
 
 
-def up(lab: Lab, count: int, steps: Steps, services: bool = True) -> connection.Description:
-    """Bring ``lab`` up with ``count`` hosts, healing what a crash left; quick when it is up.
+@dataclass(frozen=True)
+class Wanted:
+    """What the user asked of a lab; None leaves it as it runs, or takes the default."""
 
-    Raises ``LabError`` when the machine lacks something, or when the lab runs with another
-    number of hosts.
+    hosts: int | None = None
+    cgroups: str | None = None
+    services: bool = True
+
+
+def up(lab: Lab, wanted: Wanted, steps: Steps) -> dict[str, Any]:
+    """Bring ``lab`` up, healing what a crash left; quick when it is up. Returns its status.
+
+    Raises ``LabError`` when the machine lacks something, when the lab runs otherwise than
+    wanted, or when a host or server does not come up: then everything is taken down again.
     """
     require_root()
-    known = hosts(count)
     with _only_one(lab):
-        if heal.supervisor_alive(lab):
-            _require_equal(lab, known)
+        if heal.supervisor_alive(lab) and control.ask(lab, "status").get("trouble"):
+            _end(lab)
+        started = not heal.supervisor_alive(lab)
+        if started:
+            _start(lab, wanted, steps)
         else:
-            _start(lab, known, steps, services)
-        _await_ready(lab, steps)
-        description = connection.describe(lab, known)
-        connection.save(lab, description)
-    return description
+            _require_equal(lab, wanted)
+        try:
+            _await_ready(lab, steps)
+        except BaseException:
+            if started:
+                _end(lab)
+            raise
+        status: dict[str, Any] = control.ask(lab, "status")
+        connection.save(lab, connection.describe(lab, hosts(len(status["hosts"]))))
+    return status
 
 
 def down(lab: Lab, report: Report) -> bool:
@@ -65,12 +84,8 @@ def down(lab: Lab, report: Report) -> bool:
         alive = heal.supervisor_alive(lab)
         was_up = alive or lab.description.exists()
         lab.description.unlink(missing_ok=True)
-        if alive:
-            report("shutting the hosts down")
-            control.ask(lab, "down")
-            _await_end(lab)
-        report("cleaning up")
-        heal.clean(lab)
+        report("shutting the hosts down" if alive else "cleaning up")
+        _end(lab)
     shutil.rmtree(lab.runtime, ignore_errors=True)
     return was_up
 
@@ -90,25 +105,35 @@ def _only_one(lab: Lab) -> Iterator[None]:
         yield
 
 
-def _require_equal(lab: Lab, known: tuple[Host, ...]) -> None:
-    running = len(control.ask(lab, "status")["hosts"])
-    if running != len(known):
+def _require_equal(lab: Lab, wanted: Wanted) -> None:
+    status = control.ask(lab, "status")
+    running, cgroups = len(status["hosts"]), status.get("cgroups", "v2")
+    if wanted.hosts not in (None, running) or wanted.cgroups not in (None, cgroups):
         raise LabError(
-            f"lab {lab.name!r} is up with {running} hosts, {len(known)} were asked for",
+            f"lab {lab.name!r} is up with {running} hosts and control groups {cgroups}; "
+            f"{wanted.hosts or running} and {wanted.cgroups or cgroups} were asked for",
             f"Take it down first (lockstep lab down --name {lab.name}), or use another name.",
         )
 
 
-def _start(lab: Lab, known: tuple[Host, ...], steps: Steps, services: bool) -> None:
+def _start(lab: Lab, wanted: Wanted, steps: Steps) -> None:
+    count, cgroups = wanted.hosts or DEFAULT_HOSTS, wanted.cgroups or "v2"
+    hosts(count)
+    if cgroups == "v1" and not cgroup.has_version_1():
+        raise LabError(
+            "this machine has no version 1 control groups",
+            "Leave --cgroup away: where the machine has only version 2, limits are enforced.",
+        )
     missing = debian.missing_packages()
     if missing:
         with steps.step("packages") as report:
             debian.install(missing, report)
     _require_space(lab)
     heal.clean(lab)
-    base = _prepare(lab, steps, services)
+    base = _prepare(lab, steps, wanted.services)
     _make_key(lab)
-    _launch(lab, known, base, services)
+    options = [] if wanted.services else ["--no-services"]
+    _launch(lab, [str(count), str(base), cgroups, *options])
 
 
 def _prepare(lab: Lab, steps: Steps, services: bool) -> Path:
@@ -151,13 +176,13 @@ def _make_key(lab: Lab) -> None:
         run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(lab.key)])
 
 
-def _launch(lab: Lab, known: tuple[Host, ...], base: Path, services: bool) -> None:
+def _launch(lab: Lab, arguments: list[str]) -> None:
     """Start the supervisor as a process of its own and wait until it answers."""
     log = lab.log / "supervisor.log"
-    argv = [sys.executable, "-m", "lab.supervisor", lab.name, str(len(known)), str(base)]
+    argv = [sys.executable, "-m", "lab.supervisor", lab.name, *arguments]
     with log.open("ab") as output:
         process = subprocess.Popen(
-            argv if services else [*argv, "--no-services"],
+            argv,
             cwd=_CHECKOUT,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -173,19 +198,35 @@ def _launch(lab: Lab, known: tuple[Host, ...], base: Path, services: bool) -> No
 
 
 def _await_ready(lab: Lab, steps: Steps) -> None:
-    """Wait until every server answers and every host lets its user in."""
+    """Wait until every server answers and every host has power and lets its user in."""
     status = control.ask(lab, "status")
     with ThreadPoolExecutor(max_workers=32) as pool:
 
-        def wait(kind: str, name: str) -> None:
+        def wait(name: str, action: str, **details: Any) -> None:
             with steps.step(name) as report:
                 report("starting")
-                control.ask(lab, "ready", **{kind: name})
+                control.ask(lab, action, **details)
 
-        waits = [pool.submit(wait, "service", entry["name"]) for entry in status["services"]]
-        waits += [pool.submit(wait, "host", entry["name"]) for entry in status["hosts"]]
+        waits = [
+            pool.submit(wait, entry["name"], "ready", service=entry["name"])
+            for entry in status["services"]
+        ]
+        waits += [
+            pool.submit(wait, entry["name"], "cycle", host=entry["name"], off=False, on=True)
+            for entry in status["hosts"]
+        ]
         for each in waits:
             each.result()
+    if trouble := control.ask(lab, "status").get("trouble"):
+        raise LabError(trouble)
+
+
+def _end(lab: Lab) -> None:
+    """End the supervisor, if it runs, and remove what is left of the lab but the disks."""
+    if heal.supervisor_alive(lab):
+        control.ask(lab, "down")
+        _await_end(lab)
+    heal.clean(lab)
 
 
 def _await_end(lab: Lab) -> None:
