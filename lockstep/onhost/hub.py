@@ -1,17 +1,21 @@
-"""Downloading one file at a pinned revision with huggingface_hub, its errors in the field's words.
+"""One file of a model repository at a pinned revision into the hub cache, resumable.
 
-The only module here that needs a package beyond the standard library.
+huggingface_hub resolves the file (redirects, access, entity tag), `resume` moves the bytes. The
+only module here that needs a package beyond the standard library.
 """
 
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+import os
+import urllib.parse
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, weights_spec
+    from lockstep.onhost import common, resume, weights_spec
 else:
     import common
+    import resume
     import weights_spec
 
 EXIT_NO_ACCESS = 3
@@ -29,20 +33,12 @@ class Hub:
 
     def download(self, model: str, revision: str, path: str) -> None:
         """Fetch one file into the cache, resuming what is there. Problem with the remedy."""
-        import huggingface_hub
         from huggingface_hub import errors
 
         where = f"{model}@{revision[:12]} {path}"
         page = f"{self._spec.endpoint}/{model}"
         try:
-            huggingface_hub.hf_hub_download(
-                model,
-                path,
-                revision=revision,
-                cache_dir=self._spec.cache_dir,
-                endpoint=self._spec.endpoint,
-                token=self._token,
-            )
+            self._into_cache(model, revision, path)
         except errors.GatedRepoError as error:
             raise common.Problem(
                 f"{where}: access is gated. Remedy: accept the licence at {page} and give the "
@@ -56,8 +52,6 @@ class Hub:
                 EXIT_NOT_FOUND,
             ) from error
         except (errors.RevisionNotFoundError, errors.EntryNotFoundError) as error:
-            if isinstance(error, errors.LocalEntryNotFoundError):
-                raise self._no_answer(where, error) from error
             raise common.Problem(
                 f"{where}: not at {self._spec.endpoint}. Remedy: compare revision and file list "
                 f"with {page}/tree/{revision}",
@@ -75,9 +69,50 @@ class Hub:
             # huggingface_hub lets its HTTP library's own errors through, and those change.
             raise self._no_answer(where, error) from error
 
+    def _into_cache(self, model: str, revision: str, path: str) -> None:
+        """Fill the hub cache's own layout: blobs/ETAG, a relative link in snapshots/REVISION."""
+        pointer = self._spec.snapshot(model, revision) / path
+        if pointer.exists():
+            return
+        first = self._metadata(model, revision, path)
+        repository = self._spec.repository_folder(model)
+        blob = repository / "blobs" / first.etag
+        fresh = iter([first])
+
+        def source() -> resume.Source:
+            return self._source(next(fresh, None) or self._metadata(model, revision, path))
+
+        with resume.locked(self._spec.cache_dir / ".locks" / repository.name / f"{blob.name}.lock"):
+            if not blob.exists():
+                resume.download(source, blob)
+        pointer.parent.mkdir(parents=True, exist_ok=True)
+        pointer.unlink(missing_ok=True)
+        pointer.symlink_to(os.path.relpath(blob, pointer.parent))
+
+    def _metadata(self, model: str, revision: str, path: str) -> Any:
+        import huggingface_hub
+
+        endpoint = self._spec.endpoint
+        url = huggingface_hub.hf_hub_url(model, path, revision=revision, endpoint=endpoint)
+        metadata = huggingface_hub.get_hf_file_metadata(
+            url, token=self._token, endpoint=endpoint, retry_on_errors=True
+        )
+        if not metadata.etag or "/" in metadata.etag:
+            raise OSError(f"{url} answers without a usable entity tag")
+        return metadata
+
+    def _source(self, metadata: Any) -> resume.Source:
+        same_host = _host(metadata.location) == _host(self._spec.endpoint)
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token and same_host else {}
+        return resume.Source(metadata.location, metadata.size, headers)
+
     def _no_answer(self, where: str, error: Exception) -> common.Problem:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         return common.Problem(
             f"{where}: download from {self._spec.endpoint} failed: {first[:200]}. Remedy: check "
             "network and proxy, then run again; it resumes"
         )
+
+
+def _host(url: str) -> str:
+    return urllib.parse.urlsplit(url).netloc

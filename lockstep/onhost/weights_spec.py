@@ -85,9 +85,13 @@ class Spec:
         """Stamp file of one repository: {path: {size, mtime_ns, sha256}}."""
         return self.stamps / f"{_folder(repository.model)}@{repository.revision}.json"
 
+    def repository_folder(self, model: str) -> Path:
+        """The hub cache's folder of one repository, with blobs/, refs/ and snapshots/."""
+        return self.cache_dir / f"models--{_folder(model)}"
+
     def snapshot(self, model: str, revision: str) -> Path:
         """The hub cache's folder with the files of one revision."""
-        return self.cache_dir / f"models--{_folder(model)}" / "snapshots" / revision
+        return self.repository_folder(model) / "snapshots" / revision
 
     def model_path(self, repository: Repository) -> Path:
         """The folder to give to an engine: the snapshot, or the merged folder if it borrows."""

@@ -150,9 +150,8 @@ class Store:
 
     def write_refs(self, repository: weights_spec.Repository) -> None:
         """Point the names that an engine may ask for (`main`) at the pinned revision."""
-        snapshot = self._spec.snapshot(repository.model, repository.revision)
         for ref in repository.refs:
-            path = snapshot.parent.parent / "refs" / ref
+            path = self._spec.repository_folder(repository.model) / "refs" / ref
             if not path.exists() or path.read_text(encoding="ascii") != repository.revision:
                 _write(path, repository.revision)
 
@@ -196,7 +195,7 @@ class Progress:
 def _blobs(
     spec: weights_spec.Spec, repository: weights_spec.Repository, pattern: str
 ) -> Iterable[int]:
-    folder = spec.snapshot(repository.model, repository.revision).parent.parent / "blobs"
+    folder = spec.repository_folder(repository.model) / "blobs"
     for path in folder.glob(pattern):
         try:
             # Not st_size: a partial file may be preallocated and sparse.
