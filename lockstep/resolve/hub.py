@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urljoin
+
+from requests.utils import parse_header_links
 
 from lockstep.errors import ResolveError
 from lockstep.moving import ModelWanted, is_commit
@@ -13,6 +15,9 @@ from lockstep.pincheck import is_inside
 from lockstep.pins import FilePin, ModelPin
 from lockstep.resolve.http import Answer, ask
 from lockstep.settings import Proxy, Sources
+
+# A page holds 1000 files, the largest known repositories a few hundred.
+MOST_PAGES = 100
 
 
 def resolve_model(
@@ -41,8 +46,12 @@ def resolve_model(
     commit = str(content.get("sha", "")) if isinstance(content, dict) else ""
     if not is_commit(commit):
         raise _strange(item, answer, f"no commit ({commit[:50]!r})")
-    files = tuple(_file(item, answer, entry) for entry in content.get("siblings") or ())
-    files = _needed(item, files)
+    entries = content.get("siblings") or []
+    if not all(isinstance(entry, dict) and "size" in entry for entry in entries):
+        # Some mirrors leave `blobs=true` aside; sizes then stand in the tree.
+        tree = f"{hub}/api/models/{quote(item.id)}/tree/{commit}?recursive=true"
+        entries = _tree(item, tree, proxy, token)
+    files = _needed(item, tuple(_file(item, answer, entry) for entry in entries))
     if content.get("gated"):
         _check_access(item, hub, commit, files[0].path, proxy, token)
     ordered = tuple(sorted(files, key=lambda file: file.path))
@@ -128,11 +137,38 @@ def _check_access(
         raise _refusal(item, answer, hub, token)
 
 
+def _tree(item: ModelWanted, url: str, proxy: Proxy, token: str | None) -> list[dict[str, Any]]:
+    """The files of the tree API in the words of the other one; large trees come in pages."""
+    entries: list[dict[str, Any]] = []
+    for _ in range(MOST_PAGES):
+        answer = ask(url, proxy=proxy, token=token)
+        content = answer.json() if answer.status == 200 else None
+        if not isinstance(content, list):
+            raise _strange(item, answer, f"HTTP {answer.status} and no list of files")
+        entries += [
+            {
+                "rfilename": entry.get("path"),
+                "size": entry.get("size"),
+                "blobId": entry.get("oid"),
+                "lfs": entry.get("lfs"),
+            }
+            for entry in content
+            if isinstance(entry, dict) and entry.get("type") == "file"
+        ]
+        links = parse_header_links(answer.headers.get("Link", ""))
+        following = [link["url"] for link in links if link.get("rel") == "next"]
+        if not following:
+            return entries
+        url = urljoin(url, following[0])
+    raise _strange(item, answer, f"more than {MOST_PAGES} pages of files")
+
+
 def _file(item: ModelWanted, answer: Answer, entry: Any) -> FilePin:
     path, size = (entry.get("rfilename"), entry.get("size")) if isinstance(entry, dict) else (0, 0)
     if not isinstance(path, str) or not is_inside(path):
         raise _strange(item, answer, f"a file named {path!r}")
-    large = entry.get("lfs") or {}
+    large = entry.get("lfs")
+    large = large if isinstance(large, dict) else {}
     size = large.get("size", size)
     if not isinstance(size, int) or size < 0:
         raise _strange(item, answer, f"no size of {path}")
