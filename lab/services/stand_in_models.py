@@ -7,13 +7,15 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lab.services.safetensors import Tensor, write_safetensors
+from lab.services.safetensors import ITEM_SIZE, Tensor, write_safetensors
 
 Files = dict[str, bytes]
 
 QWEN = "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
 #: The revision that the hub showed in November 2026 (facts of the catalogue).
 QWEN_COMMIT = "e347d86b2a6cba4b54ea6f87ca247f60439eed07"
+#: Large enough that a cut download is resumed: huggingface_hub keeps whole 10 MB pieces only.
+QWEN_BYTES = 48_000_000
 QWEN_DRAFT = "z-lab/Qwen3.6-35B-A3B-DFlash"
 MISTRAL = "mistralai/Mistral-Small-4-119B-2603-NVFP4"
 MISTRAL_BASE = "mistralai/Mistral-Small-4-119B-2603"
@@ -74,7 +76,7 @@ def _qwen() -> Files:
         "tokenizer.json": _json({"version": "1.0", "model": {"type": "BPE", "vocab": {}}}),
         "tokenizer_config.json": _json({"tokenizer_class": "Qwen2Tokenizer"}),
         "chat_template.jinja": b"{{ messages | tojson }}\n",
-        **_sharded("model", names, "U8", shards=2, total=3_000_000),
+        **_sharded("model", names, "U8", shards=2, total=QWEN_BYTES),
     }
 
 
@@ -171,8 +173,8 @@ def _sharded(
 
 def _tensors(names: list[str], dtype: str, total: int, seed: str) -> Mapping[str, Tensor]:
     dice = random.Random(seed)
-    elements = total // len(names) // 2
-    width = 2 if dtype == "BF16" else 1
+    width = ITEM_SIZE[dtype]
+    elements = total // len(names) // width
     return {name: Tensor(dtype, (elements,), dice.randbytes(elements * width)) for name in names}
 
 

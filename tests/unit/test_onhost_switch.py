@@ -329,10 +329,22 @@ def test_with_a_sudo_rule_it_becomes_root_with_exactly_the_rules_arguments(spark
         raise SystemExit(0)
 
     monkeypatch.setattr("os.execvp", execvp)
-    with pytest.raises(SystemExit):
-        switch.main(["qwen", "--wait"], spark.paths)
-    program = str(switch.__file__)
-    assert executed == [["sudo", "-n", "--", "/usr/bin/python3", program, "qwen", "--wait"]]
+    for argv in (["qwen", "--wait"], ["none"], ["status", "--json"]):
+        with pytest.raises(SystemExit):
+            switch.main(argv, spark.paths)
+    program = ["sudo", "-n", "--", "/usr/bin/python3", str(switch.__file__)]
+    assert executed == [
+        [*program, "qwen", "--wait"],
+        [*program, "none"],
+        [*program, "status", "--json"],
+    ]
+
+
+def test_without_a_sudo_rule_status_still_shows_what_everybody_may_see(spark, monkeypatch, capsys):
+    monkeypatch.setattr("units.is_root", lambda: False)
+
+    assert switch.main(["status"], spark.paths) == 0
+    assert capsys.readouterr().out.startswith("spark1: mistral hot\n")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,72 @@
+"""Content is built once, whole, and under a name that changes with its inputs."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from lab.services.cache import built, fingerprint
+
+
+def silent(message: str) -> None:
+    pass
+
+
+def test_a_second_call_builds_nothing(tmp_path: Path) -> None:
+    builds: list[Path] = []
+
+    def build(folder: Path) -> None:
+        builds.append(folder)
+        (folder / "file").write_text("x")
+
+    for _ in range(2):
+        assert (built(tmp_path / "thing", build, silent, "thing") / "file").read_text() == "x"
+    assert len(builds) == 1
+
+
+def test_an_interrupted_build_leaves_nothing_that_looks_finished(tmp_path: Path) -> None:
+    def interrupted(folder: Path) -> None:
+        (folder / "half").write_text("x")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        built(tmp_path / "thing", interrupted, silent, "thing")
+    assert not (tmp_path / "thing").exists()
+
+
+def test_what_a_killed_build_left_is_not_in_the_next_one(tmp_path: Path) -> None:
+    (tmp_path / "thing.unfinished").mkdir()
+    (tmp_path / "thing.unfinished" / "left over").write_text("x")
+    built(tmp_path / "thing", lambda folder: None, silent, "thing")
+    assert list((tmp_path / "thing").iterdir()) == []
+
+
+def test_two_builders_at_once_build_once(tmp_path: Path) -> None:
+    builds: list[Path] = []
+    started = threading.Barrier(2)
+
+    def work() -> None:
+        started.wait()
+        built(tmp_path / "thing", builds.append, silent, "thing")
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(builds) == 1
+
+
+def test_a_fingerprint_changes_with_the_content_of_a_file_in_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "file").write_text("one")
+    before = fingerprint(["1.0", tmp_path / "source"])
+    assert fingerprint(["1.0", tmp_path / "source"]) == before
+    (tmp_path / "source" / "file").write_text("two")
+    assert fingerprint(["1.0", tmp_path / "source"]) != before
+
+
+def test_a_fingerprint_does_not_run_its_inputs_together() -> None:
+    assert fingerprint(["ab", "c"]) != fingerprint(["a", "bc"])
