@@ -34,7 +34,8 @@ def models_of(plan: HostPlan) -> list[str]:
             if recipe.lockstep.draft:
                 names[recipe.lockstep.draft.model] = None
             names.update(dict.fromkeys(borrow.model for borrow in recipe.lockstep.borrow))
-    return list(names)
+    # A full path is on the host already.
+    return [name for name in names if not name.startswith("/")]
 
 
 def images_of(plan: HostPlan) -> list[str]:

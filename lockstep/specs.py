@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from lockstep import guards
 from lockstep.command import environment, serve_command
 from lockstep.engine_id import engine_id
 from lockstep.inventory import HostPlan
@@ -77,7 +78,12 @@ def _recipes(plan: HostPlan) -> list[dict[str, Any]]:
         {
             "name": recipe.name,
             "argv": list(serve_command(recipe, overrides=target.overrides())),
-            "environment": environment(recipe),
+            # Which of its two forms the guard takes is decided when the engine's version is known.
+            "environment": {
+                name: value
+                for name, value in environment(recipe).items()
+                if name != guards.VARIABLE
+            },
         }
         for target in plan.targets
         for recipe in target.recipes
@@ -88,21 +94,22 @@ def _recipes(plan: HostPlan) -> list[dict[str, Any]]:
 def weights_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
     """Every model, draft and borrowed file of one host: read by `fetch_weights.py` on the host."""
     repositories: dict[str, dict[str, Any]] = {}
-    for target in plan.targets:
-        for recipe in target.recipes:
-            block = recipe.lockstep
-            repositories[recipe.model] = _repository(recipe.model, pins) | {
-                "borrow": [
-                    {
-                        "model": borrow.model,
-                        "revision": pins.models[borrow.model].commit,
-                        "files": _files(pins.models[borrow.model], borrow.files),
-                    }
-                    for borrow in block.borrow
-                ]
-            }
-            if block.draft:
-                repositories[block.draft.model] = _repository(block.draft.model, pins)
+
+    def add(model: str) -> dict[str, Any]:
+        return repositories.setdefault(model, _repository(model, pins))
+
+    for recipe in (recipe for target in plan.targets for recipe in target.recipes):
+        draft = recipe.lockstep.draft
+        # A full path is on the host already.
+        if not recipe.model.startswith("/"):
+            borrowed = add(recipe.model).setdefault("borrow", [])
+            for borrow in recipe.lockstep.borrow:
+                pin = pins.models[borrow.model]
+                files = _files(pin, borrow.files)
+                entry = {"model": borrow.model, "revision": pin.commit, "files": files}
+                borrowed += [entry] if entry not in borrowed else []
+        if draft and not draft.model.startswith("/"):
+            add(draft.model)
     return {
         "cache_dir": f"{plan.settings.paths.hub_cache}/hub",
         "endpoint": plan.settings.sources.hub,

@@ -1,0 +1,275 @@
+"""What the host is told to build and fetch, and what of it a host still lacks."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_spark import COMMIT, pins_for, spark
+
+from lockstep import recipes
+from lockstep.bound import bind
+from lockstep.inventory import HostPlan
+from lockstep.onhost import weights_spec as on_host
+from lockstep.pins import FilePin, ModelPin, Pins
+from lockstep.settings import Settings, TargetData
+from lockstep.specs import check_wanted, engine_missing, engine_spec, weights_spec
+
+PLAN = spark()
+PINS = pins_for(PLAN)
+SPEC = engine_spec(PLAN, PINS)
+HOME = SPEC["home"]
+
+
+def test_the_fork_is_specified_to_the_last_commit() -> None:
+    shown = {key: value for key, value in SPEC.items() if key not in ("recipes", "id")}
+    assert shown == {
+        "home": f"/opt/lockstep/engines/{SPEC['id']}",
+        "current": "/opt/lockstep/engines/current",
+        "python": "3.12",
+        "uv": "/usr/local/bin/uv",
+        "index": None,
+        "torch_index": "https://download.pytorch.org/whl/cu130",
+        "flashinfer_index": "https://flashinfer.ai/whl/cu130",
+        "torch": ["torch==2.10.0+cu130", "torchvision==1.0"],
+        "vllm": {
+            "git": "https://github.com/juliendenize/vllm.git",
+            "branch": "fix_mistral_parsing",
+            "commit": COMMIT,
+            "environment": {"VLLM_USE_PRECOMPILED": "1"},
+        },
+        "transformers": {
+            "git": "https://github.com/huggingface/transformers.git",
+            "branch": "main",
+            "commit": COMMIT,
+        },
+        "after": ["mistral_common==1.0"],
+        "flashinfer": [
+            "flashinfer-python==1.0",
+            "flashinfer-cubin==1.0",
+            "flashinfer-jit-cache==1.0",
+        ],
+        "expected": {
+            "torch": "2.10.0+cu130",
+            "torchvision": "1.0",
+            "mistral-common": "1.0",
+            "flashinfer-python": "1.0",
+            "flashinfer-cubin": "1.0",
+            "flashinfer-jit-cache": "1.0",
+        },
+        "proxy": {},
+        "engine_cuda": "13",
+    }
+
+
+def test_a_released_vllm_is_one_value_of_inventory_data() -> None:
+    plan = spark(engine={"git": None, "release": "vllm==0.20.2", "transformers_git": None})
+    spec = engine_spec(plan, pins_for(plan))
+    assert spec["vllm"] == {"requirement": "vllm==0.20.2"}
+    assert spec["transformers"] is None
+    assert spec["expected"]["vllm"] == "0.20.2"
+
+
+def test_mirrors_replace_where_git_sources_come_from() -> None:
+    plan = spark(sources={"git": {"https://github.com/": "git://10.0.0.5/"}})
+    spec = engine_spec(plan, pins_for(plan))
+    assert spec["vllm"]["git"] == "git://10.0.0.5/juliendenize/vllm.git"
+    assert spec["transformers"]["git"] == "git://10.0.0.5/huggingface/transformers.git"
+
+
+def test_the_engine_is_asked_about_its_own_recipes_only() -> None:
+    [recipe] = SPEC["recipes"]
+    assert recipe["name"] == "mistral-small-4-119b-nvfp4-vllm-fork"
+    assert recipe["argv"][:2] == ["vllm", "serve"]
+
+
+def test_the_form_of_the_guard_is_no_question_before_the_version_is_known() -> None:
+    [recipe] = SPEC["recipes"]
+    assert "VLLM_FLASHINFER_MOE_BACKEND" not in recipe["environment"]
+
+
+# A finished environment, as the probe sees it.
+WHOLE: dict[str, Any] = {
+    "environment": {
+        "python": "3.12",
+        "distributions": {
+            **SPEC["expected"],
+            "vllm": "0.19.2rc1.dev7+gccccccc",
+            "transformers": "5.9.0.dev0",
+        },
+        "origins": {
+            "vllm": {"url": f"file://{HOME}/vllm", "editable": True},
+            "transformers": {"url": f"file://{HOME}/transformers", "editable": False},
+        },
+    },
+    "commits": {"vllm": COMMIT, "transformers": COMMIT},
+}
+EMPTY: dict[str, Any] = {
+    "environment": {"python": None, "distributions": {}, "origins": {}},
+    "commits": {"vllm": None, "transformers": None},
+}
+
+
+def test_a_whole_environment_lacks_nothing() -> None:
+    assert engine_missing(SPEC, WHOLE) == {}
+
+
+def test_a_wiped_host_lacks_every_stage() -> None:
+    assert engine_missing(SPEC, EMPTY) == {
+        "pytorch": ["the venv", "torch 2.10.0+cu130", "torchvision 1.0"],
+        "flashinfer": [
+            "flashinfer-python 1.0",
+            "flashinfer-cubin 1.0",
+            "flashinfer-jit-cache 1.0",
+        ],
+        "vllm": ["mistral-common 1.0", "vllm at cccccccccccc", "transformers at cccccccccccc"],
+    }
+
+
+REMOVED = object()
+DRIFTS = [
+    (("environment", "python"), "3.11", {"pytorch": ["Python 3.12 (it has 3.11)"]}),
+    # PyPI's torch 2.10 for aarch64, a build without CUDA.
+    (
+        ("environment", "distributions", "torch"),
+        "2.10.0+cpu",
+        {"pytorch": ["torch 2.10.0+cu130"]},
+    ),
+    (("environment", "distributions", "torch"), "2.10.0", {"pytorch": ["torch 2.10.0+cu130"]}),
+    (("environment", "distributions", "torchvision"), REMOVED, {"pytorch": ["torchvision 1.0"]}),
+    (
+        ("environment", "distributions", "mistral-common"),
+        "0.9",
+        {"vllm": ["mistral-common 1.0"]},
+    ),
+    (
+        ("environment", "distributions", "flashinfer-cubin"),
+        "0.9",
+        {"flashinfer": ["flashinfer-cubin 1.0"]},
+    ),
+    (("commits", "vllm"), 40 * "a", {"vllm": ["vllm at cccccccccccc"]}),
+    (("commits", "transformers"), None, {"vllm": ["transformers at cccccccccccc"]}),
+    # Checked out, but the installation was cut off.
+    (("environment", "origins", "vllm"), REMOVED, {"vllm": ["vllm at cccccccccccc"]}),
+    # A release from the index lies over the fork.
+    (
+        ("environment", "origins", "transformers"),
+        None,
+        {"vllm": ["transformers at cccccccccccc"]},
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "missing"), DRIFTS)
+def test_each_kind_of_drift_is_seen(
+    path: tuple[str, ...], value: object, missing: dict[str, list[str]]
+) -> None:
+    found = copy.deepcopy(WHOLE)
+    place = found
+    for key in path[:-1]:
+        place = place[key]
+    if value is REMOVED:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    assert engine_missing(SPEC, found) == missing
+
+
+def test_an_index_of_ones_own_may_name_the_build_after_the_version() -> None:
+    plan = spark(engine={"torch": "torch==2.13.0"})
+    spec = engine_spec(plan, pins_for(plan))
+    found = copy.deepcopy(WHOLE)
+    found["environment"]["distributions"]["torch"] = "2.13.0+cpu"
+    found["environment"]["origins"] = {
+        name: {"url": f"file://{spec['home']}/{name}"} for name in ("vllm", "transformers")
+    }
+    assert engine_missing(spec, found) == {}
+
+
+def test_the_record_of_a_check_counts_only_for_the_same_question() -> None:
+    other = copy.deepcopy(SPEC)
+    other["recipes"][0]["argv"].append("--enforce-eager")
+    assert check_wanted(SPEC) == check_wanted(copy.deepcopy(SPEC))
+    assert check_wanted(SPEC) != check_wanted(other)
+    assert check_wanted(SPEC) != check_wanted({**SPEC, "engine_cuda": None})
+
+
+FILES = tuple(FilePin(name, 5, sha256=64 * "e") for name in ("config.json", "big.safetensors"))
+
+
+def bound(*texts: str) -> HostPlan:
+    """A host with one target per recipe text."""
+    catalogue = {
+        f"r{number}": recipes.parse(text, Path(f"r{number}.yaml"))
+        for number, text in enumerate(texts)
+    }
+    settings = Settings("s", {name: TargetData(name, name) for name in catalogue})
+    return HostPlan("s", settings, bind(settings, catalogue, {}))
+
+
+def repositories(*texts: str) -> list[dict[str, Any]]:
+    pins = Pins(
+        models={
+            name: ModelPin("main", COMMIT, FILES)
+            for name in ("org/main", "org/draft", "org/base", "org/other")
+        }
+    )
+    spec = weights_spec(bound(*texts), pins)
+    # The program on the host must be able to read it.
+    on_host.parse(json.dumps(spec))
+    found: list[dict[str, Any]] = spec["repositories"]
+    return found
+
+
+DRAFTED = (
+    "model: org/main\ncontainer: a/b\ndefaults: {port: 1}\nlockstep: {draft: {model: org/draft}}\n"
+)
+BORROWING = (
+    "model: org/main\ncontainer: a/b\ndefaults: {port: 2}\n"
+    "lockstep: {borrow: [{model: org/base, files: [config.json]}]}\n"
+)
+
+
+def test_a_model_and_its_draft_are_fetched() -> None:
+    assert [item["model"] for item in repositories(DRAFTED)] == ["org/main", "org/draft"]
+    assert repositories(DRAFTED)[1] == {
+        "model": "org/draft",
+        "revision": COMMIT,
+        "files": [
+            {"path": "config.json", "size": 5, "sha256": 64 * "e"},
+            {"path": "big.safetensors", "size": 5, "sha256": 64 * "e"},
+        ],
+    }
+
+
+BORROWED = {
+    "model": "org/base",
+    "revision": COMMIT,
+    "files": [{"path": "config.json", "size": 5, "sha256": 64 * "e"}],
+}
+
+
+@pytest.mark.parametrize("order", [(DRAFTED, BORROWING), (BORROWING, DRAFTED)])
+def test_what_one_recipe_borrows_is_not_lost_to_another_of_the_same_model(
+    order: tuple[str, str],
+) -> None:
+    found = {item["model"]: item for item in repositories(*order)}
+    assert sorted(found) == ["org/draft", "org/main"]
+    assert found["org/main"]["borrow"] == [BORROWED]
+
+
+def test_a_model_that_is_also_a_draft_keeps_what_it_borrows() -> None:
+    other = (
+        "model: org/other\ncontainer: a/b\ndefaults: {port: 3}\n"
+        "lockstep: {draft: {model: org/main}}\n"
+    )
+    found = {item["model"]: item for item in repositories(BORROWING, other)}
+    assert found["org/main"]["borrow"] == [BORROWED]
+
+
+def test_a_model_that_lies_on_the_host_is_not_fetched() -> None:
+    text = "model: /srv/models/mine\ncontainer: a/b\ndefaults: {port: 1}\n"
+    assert repositories(text) == []
