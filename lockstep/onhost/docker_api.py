@@ -67,6 +67,8 @@ class Docker:
             if response.status >= 400:
                 raise DockerError(response.status, _message(response.read()))
             yield response
+        except PermissionError as error:
+            raise Unreachable(f"no right to ask Docker at {self._path}") from error
         except OSError as error:
             raise Unreachable(
                 f"Docker does not answer at {self._path}: {error}. "

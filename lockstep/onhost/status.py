@@ -48,7 +48,7 @@ class TargetStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """One host; `problems` are rules that are broken, each with its remedy."""
+    """One host; `problems` are broken rules with their remedies, `unknown` what cannot be told."""
 
     host: str
     targets: list[TargetStatus]
@@ -57,6 +57,7 @@ class Status:
     switching: lock.Holder | None
     last_switch: str | None = None
     problems: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
 
     @property
     def hot(self) -> str | None:
@@ -70,6 +71,7 @@ def gather(host: common.Host, paths: common.Paths) -> Status:
     state = units.show([*names, host.webui_unit, SWITCH_UNIT])
     targets = [_target(target, state[target.unit]) for target in host.targets.values()]
     webui = state[host.webui_unit]
+    strays, unknown = _container_problems(host, state, paths)
     return Status(
         host=host.name,
         targets=targets,
@@ -77,7 +79,8 @@ def gather(host: common.Host, paths: common.Paths) -> Status:
         webui=webui.active if webui.installed else "not installed",
         switching=lock.holder(paths.run / "switch.lock"),
         last_switch=_last_switch(state[SWITCH_UNIT], paths),
-        problems=[*_unit_problems(targets), *_container_problems(host, state, paths)],
+        problems=[*_unit_problems(targets), *strays],
+        unknown=unknown,
     )
 
 
@@ -161,16 +164,16 @@ def _unit_problems(targets: list[TargetStatus]) -> list[str]:
 
 def _container_problems(
     host: common.Host, state: dict[str, units.Unit], paths: common.Paths
-) -> list[str]:
-    """Engine containers that no started unit answers for."""
+) -> tuple[list[str], list[str]]:
+    """Engine containers that no started unit answers for, and why that could not be told."""
     try:
         running = docker_api.Docker(paths.docker_socket, timeout=5).running()
     except docker_api.Unreachable as error:
         if all(target.container is None for target in host.targets.values()):
-            return []
-        return [f"containers not checked: {error}"]
+            return [], []
+        return [], [f"containers: {error}"]
     except docker_api.DockerError as error:
-        return [f"containers not checked: {error}"]
+        return [], [f"containers: {error}"]
     owners = {target.container: target for target in host.targets.values() if target.container}
     problems = []
     for name, container in sorted(running.items()):
@@ -183,7 +186,7 @@ def _container_problems(
                 f"container {name} ({image.partition('@')[0]}) runs outside any started unit. "
                 f"Remedy: docker rm -f {name}"
             )
-    return problems
+    return problems, []
 
 
 def as_json(status: Status) -> dict[str, Any]:
@@ -197,6 +200,7 @@ def as_json(status: Status) -> dict[str, Any]:
         "switching": asdict(status.switching) if status.switching else None,
         "last_switch": status.last_switch,
         "problems": status.problems,
+        "unknown": status.unknown,
     }
 
 
@@ -227,6 +231,8 @@ def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
         f"memory {memory.available:.1f} of {memory.total:.1f} GiB available", columns
     )
     out += terminal.wrapped(f"Open WebUI {status.webui}", columns)
+    for what in status.unknown:
+        out += terminal.wrapped(f"could not tell: {what}", columns)
     return out
 
 

@@ -59,11 +59,21 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
         )
     host = common.load_host(paths.targets)
     if name == "status":
+        # Root sees containers and journals too; without a rule, what everybody may see is shown.
+        if not units.is_root() and _may_become_root(argv):
+            _become_root(argv)
         return _status(host, paths, as_json="--json" in flags)
     if name != "none":
         _known(host, name)
     if not units.is_root():
-        _become_root([name, *(["--wait"] if flags else [])])
+        wanted = [name, *(["--wait"] if flags else [])]
+        if not _may_become_root(wanted):
+            raise common.Problem(
+                f"{getpass.getuser()} may not switch models on this host: no sudo rule. Remedy: "
+                "add the user to the operators in the inventory and deploy",
+                common.EXIT_NOT_PERMITTED,
+            )
+        _become_root(wanted)
     return _watch(name, paths, wait=bool(flags))
 
 
@@ -85,16 +95,16 @@ def _status(host: common.Host, paths: common.Paths, as_json: bool) -> int:
 def _become_root(argv: list[str]) -> None:
     """Replace this process by sudo with exactly the arguments that the sudoers rule names."""
     command = ["sudo", "-n", "--", *_program(), *argv]
-    check = common.run(["sudo", "-n", "-l", "--", *command[3:]], timeout=20)
-    if check.returncode != 0:
-        raise common.Problem(
-            f"{getpass.getuser()} may not switch models on this host (sudo refused: "
-            f"{check.stderr.strip() or 'no rule'}). Remedy: add the user to the operators in "
-            "the inventory and deploy",
-            common.EXIT_NOT_PERMITTED,
-        )
     sys.stdout.flush()
     os.execvp(command[0], command)
+
+
+def _may_become_root(argv: list[str]) -> bool:
+    try:
+        asked = common.run(["sudo", "-n", "-l", "--", *_program(), *argv], timeout=20)
+    except common.Problem:
+        return False
+    return asked.returncode == 0
 
 
 def _program() -> list[str]:

@@ -180,7 +180,7 @@ def test_status_works_without_docker(spark):
     spark.docker.close()
     spark.paths.docker_socket.unlink()
 
-    assert spark.lines(200)[-1].startswith("could not tell: containers: Docker does not answer")
+    assert spark.lines(400)[-1].startswith("could not tell: containers: Docker does not answer")
 
 
 @pytest.mark.parametrize(
