@@ -12,6 +12,7 @@ from lockstep.findings import Finding, ordered
 from lockstep.fit import fit
 from lockstep.licences import LicencePolicy
 from lockstep.recipes import Recipe
+from lockstep.serving import serving
 
 
 def check(
@@ -40,7 +41,7 @@ def check(
     except RecipeError as fault:
         message = f"{fault.what}; found {fault.found}" if fault.found else fault.what
         findings.append(Finding("cannot-run", "error", recipe.name, message, fault.remedy))
-    return ordered([*findings, *_fit(recipe, catalogue)])
+    return ordered([*findings, *_fit(recipe, catalogue, overrides or {})])
 
 
 def _licences(recipe: Recipe, policy: LicencePolicy) -> Iterator[Finding]:
@@ -103,9 +104,11 @@ def _hooks(recipe: Recipe) -> Iterator[Finding]:
         )
 
 
-def _fit(recipe: Recipe, catalogue: Catalogue) -> Iterator[Finding]:
+def _fit(
+    recipe: Recipe, catalogue: Catalogue, overrides: Mapping[str, object]
+) -> Iterator[Finding]:
     try:
-        answer = fit(recipe, catalogue.knowledge)
+        answer = fit(recipe, catalogue.knowledge, asked=serving(recipe, overrides))
         if answer.verdict == "fits":
             return
         reasons = "; ".join(answer.reasons)

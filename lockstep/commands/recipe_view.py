@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 import click
-from rich.padding import Padding
 from rich.text import Text
 
 from lockstep import flags
-from lockstep.commands.shared import console
+from lockstep.commands.shared import console, indented
 from lockstep.fit import Fit
 from lockstep.recipes import Recipe
 
@@ -53,7 +52,7 @@ def print_recipe(
         output.print("\npublished", style="bold")
     for figure in item.lockstep.figures:
         text = f"{figure.what}: {figure.value} {figure.unit}"
-        _indented(f"{text} ({figure.kind}, {figure.source}, {figure.date})")
+        indented(f"{text} ({figure.kind}, {figure.source}, {figure.date})")
 
 
 def broken_over_lines(argv: tuple[str, ...]) -> str:
@@ -69,10 +68,6 @@ def broken_over_lines(argv: tuple[str, ...]) -> str:
 
 def _pair(name: str, value: str) -> None:
     click.echo(f"{name:<10} {value}")
-
-
-def _indented(text: str, by: int = 2) -> None:
-    console().print(Padding(Text(text), (0, 0, 0, by), expand=False))
 
 
 def _print_fit(answer: Fit) -> None:
@@ -91,8 +86,8 @@ def _print_fit(answer: Fit) -> None:
     if answer.host_use_gib:
         _number(answer.host_use_gib, "in use on the host while it serves")
     for reason in answer.reasons:
-        _indented(reason, 11)
+        indented(reason, 11)
 
 
 def _number(gib: float, what: str) -> None:
-    _indented(f"{gib:8.1f}  {what}", 2)
+    indented(f"{gib:8.1f}  {what}", 2)

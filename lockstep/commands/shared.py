@@ -8,13 +8,13 @@ from __future__ import annotations
 import functools
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any, ParamSpec, TypeVar
 
 import click
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from lockstep.errors import LockstepError
@@ -57,15 +57,30 @@ def as_data(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     return [asdict(item) for item in findings]
 
 
+def indented(text: str, by: int = 2) -> None:
+    """Text wrapped to the terminal, every line ``by`` columns in."""
+    width = min(console().width, 100)
+    margin = " " * by
+    click.echo(
+        textwrap.fill(
+            text,
+            width,
+            initial_indent=margin,
+            subsequent_indent=margin,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    )
+
+
 def print_findings(findings: Iterable[Finding], *, with_subject: bool = True) -> None:
     """Each finding as a paragraph: severity, code, subject, message, remedy."""
     output = console()
     for item in findings:
         style = "bold red" if item.severity == "error" else "yellow"
-        head = Text.assemble((item.severity, style), f" {item.code}")
+        output.print(Text.assemble((item.severity, style), f" {item.code}"))
         if with_subject:
-            head.append(f"  {item.subject}")
-        output.print(head)
-        output.print(Padding(Text(item.message), (0, 0, 0, 2), expand=False))
+            indented(item.subject)
+        indented(item.message)
         if item.remedy:
-            output.print(Padding(Text(f"→ {item.remedy}"), (0, 0, 0, 2), expand=False))
+            indented(f"→ {item.remedy}")

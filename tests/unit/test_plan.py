@@ -1,0 +1,97 @@
+"""`lockstep plan`: what would run where, without contacting a host."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from lockstep import catalogue as catalogues
+from lockstep import inventory, plan
+from lockstep.commands.plan import plan as command
+from lockstep.pins import ImagePin, Pins
+
+ROOT = Path(__file__).parents[2]
+SPARK = ROOT / "inventories" / "spark.py"
+KNOWN = catalogues.load()
+SGLANG = "lmsysorg/sglang:latest-cu130"
+
+
+@pytest.fixture(scope="module")
+def hosts() -> tuple[inventory.HostPlan, ...]:
+    return inventory.load(SPARK)
+
+
+def test_two_sparks_get_the_same_targets_and_the_second_fetches_from_the_first(
+    hosts: tuple[inventory.HostPlan, ...],
+) -> None:
+    made = plan.plan_hosts(hosts, Pins(), KNOWN)
+    first, second = made.hosts
+    assert first.targets == second.targets
+    rows = {item.name: (item.address, item.fit and item.fit.verdict) for item in first.targets}
+    assert rows["qwen"] == ("127.0.0.1:30001", "fits")
+    assert first.from_peers == ()
+    assert second.from_peers == second.downloads == first.downloads
+    weights = {item.what: item.size for item in first.downloads}
+    assert weights["rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"] == 22_900_000_000
+    assert weights[SGLANG] is None
+
+
+def test_the_inventory_as_shipped_has_no_error(hosts: tuple[inventory.HostPlan, ...]) -> None:
+    made = plan.plan_hosts(hosts, Pins(), KNOWN)
+    assert not [item for item in made.findings if item.severity == "error"]
+
+
+def test_a_finding_that_hosts_share_stands_once_and_names_them(
+    hosts: tuple[inventory.HostPlan, ...],
+) -> None:
+    made = plan.plan_hosts(hosts, Pins(), KNOWN)
+    found = [item for item in made.findings if item.code == "eagle-on-moving-tag"]
+    assert [item.subject for item in found] == [
+        "spark-1.local, spark-2.local: mistral (mistral-small-4-119b-nvfp4-sglang-eagle)"
+    ]
+
+
+def test_a_recorded_digest_is_what_would_run(hosts: tuple[inventory.HostPlan, ...]) -> None:
+    pin = ImagePin("sha256:" + "0" * 64, "aarch64", 12_000_000_000)
+    made = plan.plan_hosts(hosts, Pins(images={SGLANG: pin}), KNOWN)
+    assert "eagle-on-moving-tag" not in {item.code for item in made.findings}
+    sizes = {item.what: item.size for item in made.hosts[0].downloads}
+    assert sizes[SGLANG] == 12_000_000_000
+
+
+def test_what_the_inventory_changes_is_what_is_judged(
+    hosts: tuple[inventory.HostPlan, ...],
+) -> None:
+    host = hosts[0]
+    target = host.targets[0]
+    loud = replace(
+        target,
+        data=replace(target.data, bind="0.0.0.0", overrides={"gpu_memory_utilization": 0.95}),
+    )
+    made = plan.plan_hosts([replace(host, targets=(loud,))], Pins(), KNOWN)
+    codes = {item.code for item in made.findings}
+    assert {"public-address", "utilization-too-high", "fit-none"} <= codes
+
+
+def test_the_command_gives_programs_the_same_and_ends_with_1_for_findings() -> None:
+    result = CliRunner().invoke(command, [str(SPARK), "--json"])
+    assert result.exit_code == 1
+    made = json.loads(result.output)
+    assert [host["name"] for host in made["hosts"]] == ["spark-1.local", "spark-2.local"]
+    assert all(item["severity"] == "warning" for item in made["findings"])
+
+
+def test_one_screen_of_80_columns() -> None:
+    output = CliRunner().invoke(command, [str(SPARK)]).output
+    assert "the same as spark-1.local" in output
+    assert max(map(len, output.splitlines())) <= 80
+
+
+def test_an_inventory_that_cannot_be_used_ends_with_2(tmp_path: Path) -> None:
+    result = CliRunner().invoke(command, [str(tmp_path / "none.py")])
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
