@@ -64,9 +64,19 @@ def make(lab: Lab, child: str) -> Path:
             "no cgroup2 file system is mounted on this machine",
             "Mount one: mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified",
         )
-    group = point / lab.namespace / child
-    group.mkdir(parents=True, exist_ok=True)
+    group = point
+    for part in (lab.namespace, *child.split("/")):
+        _share_controllers(group)
+        group = group / part
+        group.mkdir(exist_ok=True)
     return group
+
+
+def _share_controllers(group: Path) -> None:
+    """Let the groups below ``group`` set limits, where the machine's controllers are version 2."""
+    for controller in ("cpu", "memory", "pids"):
+        with contextlib.suppress(OSError):
+            (group / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
 def processes(group: Path) -> Iterator[int]:

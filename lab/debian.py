@@ -52,6 +52,9 @@ def install(packages: list[str], report: Callable[[str], None]) -> None:
         if done.returncode != 0:
             reason = " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
             raise LabError(f"{' '.join(step[:2])} failed: {reason}", by_hand)
+    if "docker-registry" in packages:
+        # Debian starts it for the whole machine; the lab runs its own, in its own network.
+        run(["systemctl", "disable", "--now", "docker-registry.service"], check=False)
 
 
 def mirror() -> str:

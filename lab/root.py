@@ -121,7 +121,20 @@ def prepare(cache: Path, report: Report) -> Path:
     """
     folder = built(cache / f"root-{identity()}", lambda new: _build(new, report), report, "root")
     _point(cache / "apt", folder / "apt")
+    folder.touch()
+    for old in outdated(cache, Path("/proc/mounts").read_text()):
+        shutil.rmtree(old, ignore_errors=True)
     return folder / "root"
+
+
+def outdated(cache: Path, mounts: str) -> list[Path]:
+    """Built roots that no host has mounted, but for the two used last; 0.8 GB each."""
+    used_last = sorted(
+        (path for path in cache.glob("root-*") if path.is_dir() and not path.suffix),
+        key=lambda path: path.stat().st_mtime,
+        reverse=True,
+    )
+    return [path for path in used_last[2:] if f"lowerdir={path}/" not in mounts]
 
 
 def _build(folder: Path, report: Report) -> None:

@@ -1,0 +1,99 @@
+"""The unified memory that a stand-in Spark shows, and who holds it."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.memory import TOTAL, Ledger, meminfo, parse_holding
+
+
+def shown(folder: Path) -> dict[str, int]:
+    lines = (folder / "meminfo").read_text().splitlines()
+    return {name: int(rest.split()[0]) for name, rest in (line.split(":") for line in lines)}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    ledger = Ledger(tmp_path)
+    ledger.reset()
+    return ledger
+
+
+def test_an_idle_spark_shows_its_total_and_118_gib_available(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    assert shown(tmp_path)["MemTotal"] == 127_600_000
+    assert shown(tmp_path)["MemAvailable"] == 118 * 1024 * 1024
+
+
+@given(st.floats(min_value=-5, max_value=200))
+def test_meminfo_is_always_equally_long_and_consistent(available: float) -> None:
+    text = meminfo(available)
+    assert len(text) == len(meminfo(118))
+    figures = {line.split(":")[0]: int(line.split()[1]) for line in text.splitlines()}
+    assert 0 <= figures["MemFree"] <= figures["MemAvailable"] <= TOTAL
+
+
+def test_a_holder_that_lives_takes_memory_and_gives_it_back_when_it_ends(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    with (tmp_path / "held/engine").open("w") as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        holder.write("80")
+        holder.flush()
+        ledger.update()
+        assert shown(tmp_path)["MemAvailable"] == 38 * 1024 * 1024
+    ledger.update()
+    assert shown(tmp_path)["MemAvailable"] == 118 * 1024 * 1024
+    assert not (tmp_path / "held/engine").exists()
+
+
+def test_memory_that_lingers_stays_taken_after_its_holder_died(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("lab.memory.time.monotonic", lambda: clock[0])
+    (tmp_path / "held/dead").write_text("20 30\n")
+    ledger.update()
+    clock[0] += 29.9
+    ledger.update()
+    assert ledger.available == 98
+    clock[0] += 0.2
+    ledger.update()
+    assert ledger.available == 118
+
+
+def test_a_power_cut_gives_all_memory_back(ledger: Ledger, tmp_path: Path) -> None:
+    (tmp_path / "held/dead").write_text("20 3000")
+    ledger.update()
+    assert ledger.available == 98
+    ledger.reset()
+    assert ledger.available == 118
+
+
+def test_the_file_is_overwritten_in_place_because_the_guest_has_it_mounted(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    before = (tmp_path / "meminfo").stat().st_ino
+    ledger.idle = 5
+    ledger.update()
+    assert (tmp_path / "meminfo").stat().st_ino == before
+    assert shown(tmp_path)["MemAvailable"] == 5 * 1024 * 1024
+
+
+def test_holdings_are_read_leniently_while_they_are_being_written() -> None:
+    assert parse_holding("") == (0, 0)
+    assert parse_holding("12.5\n") == (12.5, 0)
+    assert parse_holding("80 1.5 vllm") == (80, 1.5)
+
+
+def test_other_files_in_the_folder_neither_count_nor_vanish(ledger: Ledger, tmp_path: Path) -> None:
+    (tmp_path / "held/knobs.json").write_text('{"wedged": true}')
+    ledger.update()
+    assert ledger.available == 118
+    assert (tmp_path / "held/knobs.json").exists()
