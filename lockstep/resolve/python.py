@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -94,22 +95,23 @@ def _compile(
     names = [name_of(text) for text in item.asked]
     limits = [f"{name}<={bound}" for name in item.agree] if bound else []
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
-        # In a file, because an index's URL may hold a password, and a command line is public.
         project = Path(folder, "pyproject.toml")
-        project.write_text(_project([*item.asked, *limits], names, sources), encoding="utf-8")
+        origin = _origin(names, sources)
+        project.write_text(_project([*item.asked, *limits], origin), encoding="utf-8")
         argv = [uv(), "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
         argv += ["--python-platform", f"{item.architecture}-{PLATFORM}"]
         argv += ["--python", sys.executable, "--python-version", item.python]
         argv += ["--color", "never", "--no-progress"]
+        # An index of its own may also hold old versions of common packages: look further there.
+        argv += ["--index-strategy", "unsafe-first-match"]
         argv += [] if item.with_dependencies else ["--no-deps", "--prerelease", "explicit"]
         for name in names:
             # What has no wheel for a Spark would be compiled there, or fail there.
             argv += ["--only-binary", name]
-        environment = {"UV_PYTHON_DOWNLOADS": "never"}
         result = run(
             [*argv, str(project)],
             proxy=proxy,
-            environment=environment,
+            environment=_environment(set(origin.values()), sources),
             limit_s=LIMIT_S,
             folder=Path(folder),
         )
@@ -124,33 +126,39 @@ def _compile(
     return {name: found[name] for name in names}
 
 
-def _project(requirements: list[str], names: list[str], sources: Sources) -> str:
-    """A project for uv: the requirements, and which index each comes from."""
-    indexes = (
-        ("torch", sources.torch_index, _FROM_TORCH),
-        ("flashinfer", sources.flashinfer_index, _FROM_FLASHINFER),
-    )
+def _origin(names: list[str], sources: Sources) -> dict[str, str]:
+    """Package → name of the one index it may come from; the others may come from any."""
+    origin: dict[str, str] = {}
+    if sources.torch_index:
+        origin |= {name: "torch" for name in names if name in _FROM_TORCH}
+    if sources.flashinfer_index:
+        origin |= {name: "flashinfer" for name in names if name in _FROM_FLASHINFER}
+    return origin
+
+
+def _project(requirements: list[str], origin: Mapping[str, str]) -> str:
+    """A project for uv; JSON's texts and lists are TOML's too."""
     lines = [
         "[project]",
         'name = "lockstep-wanted"',
         'version = "0"',
         f"dependencies = {json.dumps(requirements)}",
-        "[tool.uv]",
-        # An index of its own may also hold old versions of common packages: look further there.
-        'index-strategy = "unsafe-first-match"',
+        "[tool.uv.sources]",
+        *(f"{name} = {{ index = {json.dumps(index)} }}" for name, index in origin.items()),
     ]
-    origin: dict[str, str] = {}
-    for index, url, packages in indexes:
-        taken = [name for name in packages if name in names]
-        if url and taken:
-            lines += ["[[tool.uv.index]]", f'name = "{index}"', f"url = {json.dumps(url)}"]
-            origin |= dict.fromkeys(taken, index)
-    if sources.python_index:
-        lines += ["[[tool.uv.index]]", f"url = {json.dumps(sources.python_index)}"]
-        lines += ["default = true"]
-    lines += ["[tool.uv.sources]"]
-    lines += [f'{name} = {{ index = "{index}" }}' for name, index in origin.items()]
     return "\n".join(lines) + "\n"
+
+
+def _environment(used: set[str], sources: Sources) -> dict[str, str]:
+    """Which indexes uv asks: in variables, because their URLs may hold a password."""
+    urls = {"torch": sources.torch_index, "flashinfer": sources.flashinfer_index}
+    indexes = [f"{name}={urls[name]}" for name in sorted(used)]
+    environment = {"UV_PYTHON_DOWNLOADS": "never"}
+    if indexes:
+        environment["UV_INDEX"] = " ".join([*indexes, os.environ.get("UV_INDEX", "")]).strip()
+    if sources.python_index:
+        environment["UV_DEFAULT_INDEX"] = sources.python_index
+    return environment
 
 
 def _versions(output: str) -> dict[str, Version]:

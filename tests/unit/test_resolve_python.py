@@ -1,0 +1,295 @@
+"""Requirements become exact versions, by the real uv against package indexes of our own."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import sys
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_server import LocalServer, Reply, refused_address, serving
+
+from lockstep.errors import ResolveError
+from lockstep.moving import PythonWanted
+from lockstep.pins import PythonPin
+from lockstep.resolve import program, python
+from lockstep.resolve.python import NoSolution, resolve_python
+from lockstep.settings import Proxy, Sources
+
+AARCH64 = "cp312-cp312-manylinux_2_28_aarch64"
+X86_64 = "cp312-cp312-manylinux_2_28_x86_64"
+ANY = "py3-none-any"
+TRIPLE = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache_and_no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    for name in ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def wheel(name: str, version: str, tag: str = ANY, needs: Iterable[str] = ()) -> tuple[str, bytes]:
+    """File name and content of a package that consists of its metadata."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    metadata += "".join(f"Requires-Dist: {need}\n" for need in needs)
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr(f"{stem}.dist-info/METADATA", metadata)
+        archive.writestr(
+            f"{stem}.dist-info/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n"
+        )
+        archive.writestr(f"{stem}.dist-info/RECORD", "")
+    return f"{stem}-{tag}.whl", content.getvalue()
+
+
+def index(place: str, *files: tuple[str, bytes]) -> dict[str, Reply]:
+    """The addresses of a simple index at ``/place/``."""
+    answers: dict[str, Reply] = {}
+    projects: dict[str, list[str]] = {}
+    for file, content in files:
+        answers[f"/{place}/files/{file.replace('+', '%2B')}"] = Reply(content)
+        digest = hashlib.sha256(content).hexdigest()
+        link = f'<a href="../files/{file.replace("+", "%2B")}#sha256={digest}">{file}</a>'
+        projects.setdefault(file.split("-")[0].replace("_", "-"), []).append(link)
+    for project, links in projects.items():
+        page = f"<!DOCTYPE html><html><body>{' '.join(links)}</body></html>"
+        answers[f"/{place}/{project}/"] = Reply(page.encode(), 200, {"Content-Type": "text/html"})
+    return answers
+
+
+def sdist(name: str, version: str) -> tuple[str, bytes]:
+    return f"{name}-{version}.tar.gz", b"never opened"
+
+
+def sources(server: LocalServer) -> Sources:
+    return Sources(
+        python_index=f"{server.url}/simple/",
+        torch_index=f"{server.url}/torch/",
+        flashinfer_index=f"{server.url}/flashinfer/",
+    )
+
+
+def wanted(*asked: str, architecture: str = "aarch64", **more: object) -> PythonWanted:
+    return PythonWanted(asked, architecture, "3.12", **more)  # type: ignore[arg-type]
+
+
+def resolve(server: LocalServer, item: PythonWanted) -> tuple[str, ...]:
+    pin = resolve_python(item, sources=sources(server), proxy=Proxy())
+    assert (pin.architecture, pin.python) == (item.architecture, item.python)
+    return pin.exact
+
+
+def failure(server: LocalServer, item: PythonWanted) -> str:
+    with pytest.raises(ResolveError) as caught:
+        resolve(server, item)
+    return str(caught.value)
+
+
+PLAIN = index(
+    "simple",
+    wheel("mistral-common", "1.8.5", needs=["not-on-any-index"]),
+    wheel("mistral-common", "1.9.0rc1"),
+    wheel("mistral-common", "1.7.0"),
+)
+
+
+def test_a_bare_name_is_the_newest_release_without_its_dependencies() -> None:
+    with serving(PLAIN) as server:
+        assert resolve(server, wanted("mistral_common")) == ("mistral-common==1.8.5",)
+
+
+def test_a_range_is_kept_and_a_prerelease_taken_only_when_named() -> None:
+    with serving(PLAIN) as server:
+        assert resolve(server, wanted("mistral_common<1.8")) == ("mistral-common==1.7.0",)
+        assert resolve(server, wanted("mistral_common>=1.9.0rc1")) == ("mistral-common==1.9.0rc1",)
+
+
+def test_extras_stay() -> None:
+    with serving(PLAIN) as server:
+        assert resolve(server, wanted("mistral_common[image]")) == ("mistral-common[image]==1.8.5",)
+
+
+def test_what_has_no_wheel_for_the_spark_does_not_count() -> None:
+    files = index(
+        "simple",
+        wheel("uv", "3.0", X86_64),
+        sdist("uv", "2.0"),
+        wheel("uv", "1.0", AARCH64),
+        wheel("uv", "1.0", X86_64),
+        wheel("uv", "1.5", "cp311-cp311-manylinux_2_28_aarch64"),
+        wheel("uv", "1.6", "cp312-cp312-manylinux_2_41_aarch64"),
+    )
+    with serving(files) as server:
+        assert resolve(server, wanted("uv")) == ("uv==1.0",)
+        assert resolve(server, wanted("uv", architecture="x86_64")) == ("uv==3.0",)
+
+
+# PyPI's torch 2.10.0 for aarch64 has no CUDA; the build that has is on PyTorch's own index.
+TORCH = {
+    **index(
+        "simple",
+        wheel("torch", "2.10.0", AARCH64, ["needed"]),
+        wheel("torch", "2.11.0", AARCH64, ["needed"]),
+        wheel("torchvision", "0.25.0", AARCH64, ["torch==2.10.0"]),
+        wheel("torchvision", "0.26.0", AARCH64, ["torch==2.11.0"]),
+        wheel("needed", "2.0"),
+    ),
+    **index(
+        "torch",
+        wheel("torch", "2.9.0+cu130", AARCH64),
+        wheel("torch", "2.10.0+cu130", AARCH64, ["needed>=2"]),
+        wheel("torchvision", "0.24.0+cu130", AARCH64, ["torch==2.9.0"]),
+        wheel("torchvision", "0.25.0+cu130", AARCH64, ["torch==2.10.0"]),
+        wheel("torchvision", "0.26.0+cu130", AARCH64, ["torch==2.11.0"]),
+        # An index of its own also holds old versions of common packages.
+        wheel("needed", "1.0"),
+    ),
+}
+
+
+@pytest.mark.parametrize("asked", ["torch==2.10.0+cu130", "torch==2.10.0", "torch"])
+def test_torch_comes_from_its_own_index_and_torchvision_fits_it(asked: str) -> None:
+    with serving(TORCH) as server:
+        item = wanted(asked, "torchvision", with_dependencies=True)
+        assert resolve(server, item) == ("torch==2.10.0+cu130", "torchvision==0.25.0+cu130")
+
+
+def test_a_torch_that_only_the_package_index_has_is_refused() -> None:
+    with serving(TORCH) as server:
+        message = failure(server, wanted("torch==2.11.0"))
+    assert "torch==2.11.0 for aarch64, Python 3.12: no versions exist that fit; found " in message
+    assert "there is no version of torch==2.11.0" in message
+
+
+def flashinfer(python: str, cubin: str, cache: str) -> dict[str, Reply]:
+    return {
+        **index(
+            "simple",
+            *(wheel(TRIPLE[0], version) for version in python.split()),
+            *(wheel(TRIPLE[1], version) for version in cubin.split()),
+        ),
+        **index(
+            "flashinfer",
+            *(wheel(TRIPLE[2], version, AARCH64) for version in cache.split()),
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("python_", "cubin", "cache", "agreed"),
+    [
+        # As on 2026-11-21: the newest flashinfer-python has no flashinfer-cubin.
+        ("0.6.12 0.6.13 0.7.0.post1 0.7.2.post1", "0.6.12 0.6.13", "0.6.13+cu130 0.7.0+cu130", 13),
+        ("0.6.13 0.6.14 0.6.15", "0.6.13 0.6.15", "0.6.13+cu130 0.6.14+cu130", 13),
+        ("0.6.13", "0.6.13", "0.6.13", 13),
+        ("0.6.12 0.6.13", "0.6.12 0.6.13.post1", "0.6.12+cu130 0.6.13+cu130", 12),
+    ],
+)
+def test_flashinfer_is_the_newest_version_that_all_three_parts_have(
+    python_: str, cubin: str, cache: str, agreed: int
+) -> None:
+    with serving(flashinfer(python_, cubin, cache)) as server:
+        exact = resolve(server, wanted(*TRIPLE, agree=TRIPLE))
+    local = "+cu130" if "+" in cache else ""
+    assert exact == (
+        f"flashinfer-python==0.6.{agreed}",
+        f"flashinfer-cubin==0.6.{agreed}",
+        f"flashinfer-jit-cache==0.6.{agreed}{local}",
+    )
+
+
+def test_a_triple_without_a_common_version_is_refused_with_the_newest_of_each() -> None:
+    with serving(flashinfer("0.7.0", "0.6.13", "0.6.12+cu130")) as server:
+        message = failure(server, wanted(*TRIPLE, agree=TRIPLE))
+    assert "no version exists in all parts that must agree" in message
+    assert (
+        "found at best flashinfer-python 0.7.0, flashinfer-cubin 0.6.13, "
+        "flashinfer-jit-cache 0.6.12+cu130"
+    ) in message
+    assert "set engine.flashinfer to False." in message
+
+
+def test_a_released_vllm_is_the_newest_that_fits_torch_and_a_complete_flashinfer() -> None:
+    files = {
+        **TORCH,
+        **flashinfer("0.6.8 0.6.13 0.7.0", "0.6.8 0.6.13", "0.6.8+cu130 0.6.13+cu130 0.7.0+cu130"),
+        **index(
+            "simple",
+            wheel("vllm", "0.19.1", needs=["torch==2.10.0", "flashinfer-python==0.6.8"]),
+            wheel("vllm", "0.20.0", needs=["torch==2.10.0", "flashinfer-python==0.7.0"]),
+            wheel("vllm", "0.30.0", needs=["torch==2.11.0", "flashinfer-python==0.7.0"]),
+        ),
+    }
+    # Two `index` calls share one place: the pages of different projects do not collide.
+    item = wanted("torch", "vllm", *TRIPLE, with_dependencies=True, agree=TRIPLE)
+    with serving(files) as server:
+        assert resolve(server, item) == (
+            "torch==2.10.0+cu130",
+            "vllm==0.19.1",
+            "flashinfer-python==0.6.8",
+            "flashinfer-cubin==0.6.8",
+            "flashinfer-jit-cache==0.6.8+cu130",
+        )
+
+
+def test_an_unknown_package_is_named() -> None:
+    with serving(PLAIN) as server:
+        message = failure(server, wanted("no-such-package"))
+    assert message.startswith(
+        "no-such-package for aarch64, Python 3.12: no versions exist that fit; found "
+    )
+    assert "no-such-package was not found in the package registry" in message
+
+
+def test_an_index_that_is_not_there_is_named_without_its_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    given = Sources(python_index=f"http://user:secret@{refused_address()}/simple/")
+    with pytest.raises(ResolveError) as caught:
+        resolve_python(wanted("uv"), sources=given, proxy=Proxy())
+    message = str(caught.value)
+    assert not isinstance(caught.value, NoSolution)
+    assert "uv for aarch64, Python 3.12: a package index cannot be asked; found " in message
+    assert "secret" not in message
+
+
+def test_the_passwords_of_an_index_are_on_no_command_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[list[str]] = []
+
+    def spy(argv: list[str], **more: Any) -> program.Result:
+        seen.append(argv)
+        return program.run(argv, **more)
+
+    monkeypatch.setattr(python, "run", spy)
+    with serving(PLAIN) as server:
+        given = Sources(python_index=server.url.replace("//", "//user:secret@") + "/simple/")
+        pin = resolve_python(wanted("mistral_common"), sources=given, proxy=Proxy())
+    assert pin == PythonPin(("mistral-common==1.8.5",), "aarch64", "3.12")
+    assert server.seen[-1].headers["Authorization"].startswith("Basic ")
+    assert not [word for argv in seen for word in argv if "secret" in word]
+
+
+def test_the_inventorys_proxy_reaches_uv() -> None:
+    files = {f"http://index.example{path}": reply for path, reply in PLAIN.items()}
+    with serving(files) as proxy:
+        given = Sources(python_index="http://index.example/simple/")
+        settings = Proxy(http=proxy.url)
+        pin = resolve_python(wanted("mistral_common"), sources=given, proxy=settings)
+    assert pin.exact == ("mistral-common==1.8.5",)
+
+
+def test_a_machine_without_uv_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ResolveError, match="uv was not found"):
+        python.uv()
