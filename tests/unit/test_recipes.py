@@ -9,12 +9,15 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lockstep import catalogue as catalogues
 from lockstep import command, recipes
 from lockstep.block import Draft
+from lockstep.checks import check
 from lockstep.errors import LockstepError, RecipeError
 
 CATALOGUE = Path(__file__).parents[2] / "catalogue" / "recipes"
 FILE = Path("some.yaml")
+KNOWN = catalogues.load()
 MINIMAL = "model: Qwen/Qwen3-1.7B\nruntime: vllm\ncontainer: an/image:1\n"
 
 
@@ -216,12 +219,15 @@ _broken = st.fixed_dictionaries(
 
 
 def _exercise(text: str) -> None:
+    """Read it, build its command line, check it: a fault is one sentence, never a traceback."""
     try:
         recipe = recipes.parse(text, FILE)
         command.serve_command(recipe, overrides={"port": 1, "model": "/m", "draft_model": "/d"})
         command.environment(recipe)
     except LockstepError as error:
         assert str(error)
+        return
+    assert all(finding.code and finding.message for finding in check(recipe, KNOWN))
 
 
 @settings(max_examples=700, deadline=None, suppress_health_check=list(HealthCheck))
