@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from lockstep.errors import ResolveError
 from lockstep.moving import GitWanted, ImageWanted, ModelWanted, PythonWanted, Wanted
+from lockstep.pincheck import faults
 from lockstep.pins import GitPin, ImagePin, ModelPin, Pins, PythonPin, missing
 from lockstep.resolve import announce
 from lockstep.resolve.git import resolve_git
@@ -132,6 +133,19 @@ class _Work:
     proxy: Proxy
 
     def __call__(self, item: Item) -> Pin:
+        """The pin, refused where the record would refuse it: sources may answer nonsense."""
+        pin = self._asked(item)
+        for fault in faults(_sorted_out({item: pin})):
+            raise ResolveError(
+                f"the source's answer cannot be used: {fault.what}",
+                where=item.key,
+                found=repr(fault.found)[:70],
+                allowed=fault.allowed,
+                remedy="Check the addresses under sources.",
+            )
+        return pin
+
+    def _asked(self, item: Item) -> Pin:
         sources, proxy = self.sources, self.proxy
         if isinstance(item, PythonWanted):
             return resolve_python(item, sources=sources, proxy=proxy)

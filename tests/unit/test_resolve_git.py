@@ -26,10 +26,9 @@ def run(folder: Path, *arguments: str) -> str:
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
+def make_repository(folder: Path) -> Path:
     """A repository with the branch `fix/parsing` ahead of `main`, and the tag `v1` on `main`."""
-    folder = tmp_path / "engine.git"
+    folder = folder / "engine.git"
     folder.mkdir()
     run(folder, "init", "-q", "-b", "main")
     run(folder, "commit", "-q", "--allow-empty", "-m", "one")
@@ -37,6 +36,11 @@ def repository(tmp_path: Path) -> Path:
     run(folder, "checkout", "-q", "-b", "fix/parsing")
     run(folder, "commit", "-q", "--allow-empty", "-m", "two")
     return folder
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    return make_repository(tmp_path)
 
 
 def mirror(folder: Path) -> Sources:
