@@ -12,9 +12,9 @@ from rich.table import Table
 
 from lockstep.findings import Finding
 from lockstep.inventory import HostPlan
+from lockstep.variants import unit_names
 
 WIDTH = 80
-GIB = 1024**3
 
 
 @dataclass
@@ -26,7 +26,7 @@ class HostOutcome:
         failed_at: The operation at which it failed, "" while it has not.
         reason: That operation's own message.
         snapshot: What was read back from the host at the end: {"rows": [(what, state), …],
-            "ssh": how to log in}.
+            "ssh": how to log in, "switch": path of switch.sh}.
     """
 
     name: str
@@ -41,7 +41,7 @@ def render(outcomes: Sequence[HostOutcome], *, width: int = WIDTH) -> str:
     shown = [outcome for outcome in outcomes if outcome.snapshot]
     if shown:
         parts += [_table(outcome, width) for outcome in shown]
-        parts.append(_next(shown))
+        parts.append(_next(shown[0], width))
     failed = [outcome for outcome in outcomes if outcome.failed_at]
     if failed:
         good = [outcome.name for outcome in outcomes if not outcome.failed_at and outcome.snapshot]
@@ -59,16 +59,17 @@ def _text(renderable: object, width: int) -> str:
 def _table(outcome: HostOutcome, width: int) -> str:
     grid = Table(title=outcome.name, title_justify="left", width=width, box=None, padding=(0, 1))
     grid.show_header = False
-    grid.add_column(no_wrap=True, overflow="ellipsis", max_width=24)
+    grid.add_column(overflow="fold", max_width=24)
     grid.add_column(overflow="fold")
     for what, state in outcome.snapshot["rows"]:
         grid.add_row(what, state)
     return "\n" + _text(grid, width)
 
 
-def _next(shown: Sequence[HostOutcome]) -> str:
-    first = shown[0]
-    return f"\nNext: {first.snapshot['ssh']} /data/scripts/llm/switch.sh status" if shown else ""
+def _next(first: HostOutcome, width: int) -> str:
+    command = f"Next: {first.snapshot['ssh']} {first.snapshot['switch']} status"
+    # Broken only where a shell would go on: the line is there to be typed.
+    return "\n" + " \\\n".join(_wrapped(command, width - 2))
 
 
 def _active(state: Mapping[str, Any]) -> str:
@@ -90,13 +91,24 @@ def findings_table(findings: Sequence[Finding], *, width: int = WIDTH) -> str:
 def _failures(failed: Sequence[HostOutcome], good: Sequence[str], width: int) -> str:
     lines = [""]
     for outcome in failed:
-        lines.append(f"FAILED  {outcome.name}: {outcome.failed_at}")
+        lines += _wrapped(f"FAILED  {outcome.name}: {outcome.failed_at}", width)
         for line in outcome.reason.splitlines():
-            lines += textwrap.wrap(line, width, initial_indent=" " * 8, subsequent_indent=" " * 10)
+            lines += _wrapped(line, width, " " * 8)
     if good:
-        lines.append("Done on: " + ", ".join(good))
+        lines += _wrapped("Done on: " + ", ".join(good), width)
     lines.append("Run the same command again: it goes on where this run ended.")
-    return "\n".join(line[:width] for line in lines)
+    return "\n".join(lines)
+
+
+def _wrapped(line: str, width: int, indent: str = "") -> list[str]:
+    return textwrap.wrap(
+        line,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        # Names of hosts and flags stay whole, to be searched for and copied.
+        break_on_hyphens=False,
+    )
 
 
 def rows(
@@ -121,20 +133,17 @@ def rows(
         )
     for target in plan.targets:
         state = units.get(target.unit, {})
-        lines.append(
-            (
-                f"{target.name} ({target.unit.removesuffix('.service')})",
-                f"{_active(state)}, {target.data.bind}:{target.port}, {target.recipe.name}",
-            )
-        )
+        where = f"{target.data.unit} at {target.data.bind}:{target.port}"
+        lines.append((target.name, f"{_active(state)}, {where}, {target.recipe.name}"))
     if plan.settings.webui.enabled:
         webui = plan.settings.webui
         state = units.get(f"{webui.unit}.service", {})
         lines.append((webui.unit, f"{_active(state)}, {webui.bind}:{webui.port}"))
-    models = [target.unit for target in plan.targets if units.get(target.unit, {}).get("links")]
-    lines.append(("hot now", str(status.get("hot") or "none")))
+    models = [unit for unit in unit_names(plan.targets) if units.get(unit, {}).get("links")]
+    # A status that could not be read is no evidence that nothing is hot.
+    lines.append(("hot now", str(status.get("hot") or "none") if status else "unknown"))
     lines.append(("models at boot", ", ".join(models) or "none"))
-    memory = status.get("memory") or {}
-    if memory.get("available") is not None:
-        lines.append(("memory available", f"{memory['available'] / GIB:.1f} GiB"))
+    memory = status.get("memory_gib") or {}
+    if "available" in memory:
+        lines.append(("memory available", f"{memory['available']:.1f} GiB"))
     return lines

@@ -10,6 +10,7 @@ from pyinfra.api import StringCommand, operation
 from pyinfra.facts.server import Command
 
 from lockstep.closing import rows
+from lockstep.scripts import switch_path
 from tasks import remote, report, run
 from tasks.facts.host import Engines, Units
 
@@ -35,6 +36,11 @@ def read_back() -> Generator[StringCommand, None, None]:
         status = {}
     login = f"{host.data.get('ssh_user')}@{host.name}" if host.data.get("ssh_user") else host.name
     report.running(
-        host.name, {"rows": rows(this.plan, units, engines, status), "ssh": f"ssh {login}"}
+        host.name,
+        {
+            "rows": rows(this.plan, units, engines, status),
+            "ssh": f"ssh {login}",
+            "switch": switch_path(this.plan.settings),
+        },
     )
     yield from ()
