@@ -78,6 +78,14 @@ class Pin:
         return f"{self.repository}@{self.digest}"
 
     @property
+    def short_digest(self) -> str:
+        """`sha256:` and 12 digits, for people."""
+        return self.digest[:19]
+
+    def __str__(self) -> str:
+        return f"{self.repository}@{self.short_digest}"
+
+    @property
     def registry(self) -> str:
         """The registry's key in a Docker config.json."""
         first, slash, _ = self.repository.partition("/")
@@ -112,7 +120,7 @@ def check(docker: docker_api.Docker, pin: Pin) -> bool:
     wanted = "/".join(pin.platform.split("/")[:2])
     if found != wanted:
         raise common.Problem(
-            f"{pin.reference}: expected {wanted}, the image is {found}. Remedy: pin the digest of "
+            f"{pin}: expected {wanted}, the image is {found}. Remedy: pin the digest of "
             f"the {wanted} manifest",
             EXIT_WRONG_IMAGE,
         )
@@ -120,7 +128,7 @@ def check(docker: docker_api.Docker, pin: Pin) -> bool:
     digests = [entry.partition("@")[2] for entry in image.get("RepoDigests") or []]
     if pin.digest not in [*digests, image.get("Id")]:
         raise common.Problem(
-            f"{pin.reference}: Docker has it under {', '.join(digests) or 'no digest'}. Remedy: "
+            f"{pin}: Docker has it under {', '.join(digests) or 'no digest'}. Remedy: "
             "docker rmi it and pull again",
             EXIT_WRONG_IMAGE,
         )
@@ -191,11 +199,12 @@ class Layers:
 
 def failure(pin: Pin, message: str) -> common.Problem:
     """A pull's error as cause, exit code and remedy."""
+    message = message.replace(pin.digest, pin.short_digest)
     for pattern, code, remedy in _CAUSES:
         if pattern.search(message):
-            return common.Problem(f"{pin.reference}: {message}. Remedy: {remedy}", code)
+            return common.Problem(f"{pin}: {message}. Remedy: {remedy}", code)
     return common.Problem(
-        f"{pin.reference}: {message}. Remedy: check the registry, DNS and Docker's proxy, then "
+        f"{pin}: {message}. Remedy: check the registry, DNS and Docker's proxy, then "
         "run again; finished layers are kept"
     )
 
@@ -229,16 +238,16 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
     docker = docker_api.Docker((paths or common.Paths()).docker_socket, timeout=_SILENCE_S)
     try:
         if check(docker, pin):
-            common.say(f"image {pin.reference}: here already")
+            common.say(f"image {pin}: here already")
             return common.EXIT_DONE
         pull(docker, pin, registry_auth(options.auth_file, pin))
         if not check(docker, pin):
-            raise common.Problem(f"{pin.reference}: pulled, but Docker does not list it")
+            raise common.Problem(f"{pin}: pulled, but Docker does not list it")
     except docker_api.DockerError as error:
-        raise common.Problem(f"{pin.reference}: {error}") from error
+        raise common.Problem(f"{pin}: {error}") from error
     except docker_api.Unreachable as error:
         raise common.Problem(str(error), EXIT_NO_DOCKER) from error
-    common.say(f"image {pin.reference}: pulled and equal to the pin")
+    common.say(f"image {pin}: pulled and equal to the pin")
     return common.EXIT_DONE
 
 

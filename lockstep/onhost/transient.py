@@ -117,7 +117,7 @@ def start(
                 _clear(job, unit, say)
                 _launch(job)
                 return True
-        if unit.description.endswith(job.fingerprint):
+        if unit.description == job.description:
             return False
         if not wait:
             raise Busy(f"{job.unit} is doing other work")
@@ -129,9 +129,10 @@ def start(
 
 def _clear(job: Job, unit: units.Unit, say: Callable[[str], None]) -> None:
     if unit.active == "failed":
-        say(f"job {job.name}: the last run failed ({unit.failure}), starting again; it said:")
-        for line in _last_words(job.log):
-            say(f"  {line}")
+        if unit.description == job.description:
+            say(f"job {job.name}: the last run failed ({unit.failure}), starting again; it said:")
+            for line in _last_words(job.log):
+                say(f"  {line}")
         common.run(["systemctl", "reset-failed", unit.name])
     elif unit.up:
         common.run(["systemctl", "stop", unit.name])

@@ -59,8 +59,9 @@ def state(spec: weights_spec.Spec, repository: weights_spec.Repository) -> dict[
             unverified.append(file.path)
     missing += _missing_borrowed(spec, repository)
     not_merged = _not_merged(spec, repository)
+    lacking = missing or wrong_size or unverified or not_merged or _wrong_refs(spec, repository)
     return {
-        "state": "incomplete" if missing or wrong_size or unverified or not_merged else "complete",
+        "state": "incomplete" if lacking else "complete",
         "path": str(spec.model_path(repository)),
         "missing": missing,
         "wrong_size": wrong_size,
@@ -79,6 +80,19 @@ def _missing_borrowed(spec: weights_spec.Spec, repository: weights_spec.Reposito
             if not (source / file.path).is_file():
                 missing.append(f"{borrow.model}/{file.path}")
     return missing
+
+
+def _wrong_refs(spec: weights_spec.Spec, repository: weights_spec.Repository) -> list[str]:
+    folder = spec.repository_folder(repository.model) / "refs"
+    wrong = []
+    for ref in repository.refs:
+        try:
+            right = (folder / ref).read_text(encoding="utf-8") == repository.revision
+        except OSError:
+            right = False
+        if not right:
+            wrong.append(ref)
+    return wrong
 
 
 def links(spec: weights_spec.Spec, repository: weights_spec.Repository) -> dict[str, str]:
