@@ -150,7 +150,7 @@ def _recipe(data: dict[str, Any], path: Path) -> Recipe:
     _refuse_v1(data, where)
     command = _text(data, "command", where)
     defaults = _section(data, "defaults", where)
-    if defaults.get("model", data.get("model")) != data.get("model"):
+    if "model" in defaults and defaults["model"] != data.get("model"):
         raise RecipeError(
             "defaults.model differs from model, so what is fetched would not be what is served",
             where=place(where, defaults, "model"),

@@ -150,6 +150,7 @@ def test_version_1_is_refused_and_says_what_to_change() -> None:
         ("model: a/b\nlockstep: {memory: {value: 67}}\n", "kind must be one of"),
         ("model: a/b\nlockstep: {memory: 67}\n", "must be a mapping"),
         ("model: a/b\nlockstep: {engine_versions: '>>1'}\n", "version specifier"),
+        ("model: .nan\n", "model must be text"),
         ("model: &a [*a]\n", "recursive node"),
         ("? [a]\n: b\n", "plain word"),
     ],
