@@ -119,7 +119,9 @@ def weights_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
 
 def _repository(model: str, pins: Pins) -> dict[str, Any]:
     pin = pins.models[model]
-    return {"model": model, "revision": pin.commit, "files": _files(pin)}
+    # Engines look some parts of a draft up by branch name, whatever revision they were told.
+    refs = [pin.asked] if pin.asked != pin.commit else []
+    return {"model": model, "revision": pin.commit, "files": _files(pin), "refs": refs}
 
 
 def _files(pin: ModelPin, only: tuple[str, ...] | None = None) -> list[dict[str, Any]]:
