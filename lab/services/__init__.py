@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from lab.services.cache import Report
+from lab.services.cache import Report, prune
 from lab.services.git_content import git_repositories
 from lab.services.hub_content import hub_repositories
-from lab.services.images import image_registry
-from lab.services.python_packages import python_index
+from lab.services.images import image_base, image_registry
+from lab.services.python_packages import python_index, wheels
 from lab.services.service import (
     DEBIAN_PACKAGES,
     GIT_PORT,
@@ -33,10 +33,15 @@ def prepare(cache: Path, report: Report) -> None:
     Raises ``LabError`` with a remedy when something cannot be fetched or built.
     """
     cache.mkdir(parents=True, exist_ok=True)
-    python_index(cache, report)
-    git_repositories(cache, report)
-    hub_repositories(cache, report)
-    image_registry(cache, report)
+    keep = [
+        wheels(cache, report),
+        python_index(cache, report),
+        git_repositories(cache, report),
+        hub_repositories(cache, report),
+        image_base(cache, report),
+        image_registry(cache, report),
+    ]
+    prune(cache, (path.name.rpartition("-")[0] for path in keep), keep, report)
 
 
 def start_commands(cache: Path, state: Path, address: str) -> list[Service]:

@@ -7,10 +7,14 @@ import fcntl
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 Report = Callable[[str], None]
+
+#: How long a build that is no longer the newest stays for older checkouts.
+UNUSED_DAYS = 14
 
 
 def fingerprint(inputs: Iterable[str | bytes | Path]) -> str:
@@ -56,6 +60,7 @@ def built(folder: Path, build: Callable[[Path], None], report: Report, what: str
     one that an interrupted process left behind is removed by the next build of the same name.
     """
     if folder.exists():
+        os.utime(folder)
         return folder
     with locked(folder.parent / (folder.name + ".lock")):
         if folder.exists():
@@ -72,6 +77,18 @@ def built(folder: Path, build: Callable[[Path], None], report: Report, what: str
         unfinished.rename(folder)
         report(f"{what}: ready, {size(folder) / 1e6:.0f} MB")
     return folder
+
+
+def prune(cache: Path, prefixes: Iterable[str], keep: Iterable[Path], report: Report) -> None:
+    """Remove what no lab has asked for in ``UNUSED_DAYS``: versions that were replaced."""
+    kept = set(keep)
+    oldest = time.time() - UNUSED_DAYS * 86400
+    for prefix in prefixes:
+        for folder in cache.glob(f"{prefix}-*"):
+            if folder.is_dir() and folder not in kept and folder.stat().st_mtime < oldest:
+                report(f"removing {folder.name}, unused for {UNUSED_DAYS} days")
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.with_name(folder.name + ".lock").unlink(missing_ok=True)
 
 
 def size(folder: Path) -> int:

@@ -10,7 +10,8 @@ import tempfile
 from pathlib import Path
 
 from lab.services.cache import Report, built, fingerprint
-from lab.services.python_packages import TRANSFORMERS_VERSION, download
+from lab.services.pip_download import download
+from lab.services.python_packages import TRANSFORMERS_VERSION
 
 FORK_BRANCH = "fix_mistral_parsing"
 DEFAULT_BRANCH = "main"
@@ -40,14 +41,18 @@ def git(*arguments: str, cwd: Path) -> str:
 def git_repositories(cache: Path, report: Report) -> Path:
     """The folder with the bare repositories ``vllm.git`` and ``transformers.git``."""
     name = fingerprint((_FORK_SOURCE, Path(__file__), TRANSFORMERS_VERSION))
-    return built(cache / f"git-{name}", _build, report, "git repositories")
+
+    def build(folder: Path) -> None:
+        _build(folder, report)
+
+    return built(cache / f"git-{name}", build, report, "git repositories")
 
 
-def _build(folder: Path) -> None:
+def _build(folder: Path, report: Report) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:
         scratch = Path(name)
         _publish(_fork(scratch / "vllm"), folder / "vllm.git")
-        _publish(_transformers(scratch), folder / "transformers.git")
+        _publish(_transformers(scratch, report), folder / "transformers.git")
 
 
 def _fork(tree: Path) -> Path:
@@ -72,9 +77,10 @@ def _write_fork(tree: Path, branch: str) -> None:
     marker.write_text(marker.read_text().replace("@BRANCH@", branch))
 
 
-def _transformers(scratch: Path) -> Path:
+def _transformers(scratch: Path, report: Report) -> Path:
     requirement = f"transformers=={TRANSFORMERS_VERSION}"
-    download((requirement,), scratch, "--no-deps", "--no-binary", "transformers")
+    options = ("--no-deps", "--no-binary", "transformers")
+    download((requirement,), scratch, *options, report=report)
     with tarfile.open(next(scratch.glob("transformers-*.tar.gz"))) as archive:
         archive.extractall(scratch, filter="data")
     tree = scratch / f"transformers-{TRANSFORMERS_VERSION}"

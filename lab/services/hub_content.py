@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from lab.errors import LabError
 from lab.services import hub_store
 from lab.services.cache import Report, built, fingerprint
 
@@ -17,9 +18,16 @@ _DATES = ("2026-03-01T12:00:00.000Z", "2026-09-01T12:00:00.000Z")
 
 
 def hub_repositories(cache: Path, report: Report) -> Path:
-    """The folder with all model repositories, about 25 MB."""
+    """The folder with all model repositories, about 60 MB."""
+    try:
+        tokenizers = version("tokenizers")
+    except PackageNotFoundError:
+        raise LabError(
+            "this Python has no 'tokenizers', which the tiny model is made with",
+            "Install what the lab needs: pip install 'lockstep[lab]'",
+        ) from None
     sources = [_HERE / f"{name}.py" for name in _SOURCES]
-    name = fingerprint((*sources, _HERE.parent / "content" / "models", version("tokenizers")))
+    name = fingerprint((*sources, _HERE.parent / "content" / "models", tokenizers))
     return built(cache / f"hub-{name}", _build, report, "model repositories")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.errors import LabError
 from lab.services.oci import ARCHITECTURES, Entry, Image, Layer, layer_of_files
 
 CONTENT = Path(__file__).parent.parent / "content"
@@ -41,7 +42,12 @@ TAGS = (
 
 def architectures() -> tuple[str, str]:
     """This machine's architecture and another one, in the words of container engines."""
-    own = ARCHITECTURES[platform.machine()]
+    own = ARCHITECTURES.get(platform.machine())
+    if own is None:
+        raise LabError(
+            f"the lab's images are for {' and '.join(ARCHITECTURES)}, found {platform.machine()}",
+            "Run the lab on a machine of one of these architectures.",
+        )
     return own, "amd64" if own == "arm64" else "arm64"
 
 

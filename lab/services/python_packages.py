@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from lab.errors import LabError
 from lab.services.cache import Report, built, fingerprint
+from lab.services.pip_download import download
 from lab.services.simple_index import project_of, write_index
 from lab.services.wheels import StandInWheel, write_wheel
 
@@ -34,6 +33,9 @@ REQUIREMENTS = (
     "wheel",
     "packaging",
 )
+
+#: What these come to in November 2026, for the progress line.
+EXPECTED_MB = 650.0
 
 FLASHINFER_PYTHON = ("0.6.12", "0.6.13", "0.7.0.post1")
 FLASHINFER_CUBIN = ("0.6.12", "0.6.13")
@@ -63,45 +65,37 @@ FLASHINFER_STAND_INS = tuple(
 )
 
 
-def download(requirements: Sequence[str], folder: Path, *options: str) -> None:
-    """Fetch wheels with pip, its configuration as it is on this machine."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    command += ["--dest", str(folder), *options, *requirements]
-    result = subprocess.run(command, capture_output=True, text=True)
-    if result.returncode:
-        lines = (result.stderr or result.stdout).strip().splitlines()
-        reason = next((line for line in lines if line.startswith("ERROR")), "no output")
-        raise LabError(
-            f"pip could not fetch {', '.join(requirements[:2])} and others: {reason[:300]}",
-            "Check this machine's internet access and pip configuration, then run it again.",
-        )
-
-
 def wheels(cache: Path, report: Report) -> Path:
     """The folder with every real wheel: about 150 files, 0.6 GB, less than a minute."""
     python = ".".join(map(str, sys.version_info[:2]))
     name = fingerprint((*REQUIREMENTS, repr(CUDA_ONLY), python))
-    return built(cache / f"wheels-{name}", _fetch_wheels, report, "Python packages")
+
+    def build(folder: Path) -> None:
+        _fetch_wheels(folder, report)
+
+    return built(cache / f"wheels-{name}", build, report, "Python packages")
 
 
-def _fetch_wheels(folder: Path) -> None:
+def _fetch_wheels(folder: Path, report: Report) -> None:
     stand_ins = folder / ".stand-ins"
     stand_ins.mkdir()
     for wheel in CUDA_ONLY:
         write_wheel(wheel, stand_ins)
     options = ["--only-binary", ":all:", "--find-links", str(stand_ins)]
-    if not _finds_cpu_torch(folder):
+    if not _finds_cpu_torch(folder, report):
         options += ["--extra-index-url", TORCH_CPU_INDEX]
     pinned = [f"{wheel.name}=={wheel.version}" for wheel in CUDA_ONLY]
-    download((*REQUIREMENTS, *pinned), folder, *options)
+    wanted = (*REQUIREMENTS, *pinned)
+    download(wanted, folder, *options, report=report, expected=EXPECTED_MB)
     for path in folder.glob("*.whl"):
         if project_of(path.name) in {wheel.name for wheel in CUDA_ONLY}:
             path.unlink()
 
 
-def _finds_cpu_torch(folder: Path) -> bool:
+def _finds_cpu_torch(folder: Path, report: Report) -> bool:
+    torch = (f"torch=={TORCH_VERSION}+cpu",)
     try:
-        download((f"torch=={TORCH_VERSION}+cpu",), folder, "--no-deps", "--only-binary", ":all:")
+        download(torch, folder, "--no-deps", "--only-binary", ":all:", report=report)
     except LabError:
         return False
     return True

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from lab.services.cache import built, fingerprint
+from lab.services.cache import built, fingerprint, prune
 
 
 def silent(message: str) -> None:
@@ -70,3 +72,23 @@ def test_a_fingerprint_changes_with_the_content_of_a_file_in_a_folder(tmp_path: 
 
 def test_a_fingerprint_does_not_run_its_inputs_together() -> None:
     assert fingerprint(["ab", "c"]) != fingerprint(["a", "bc"])
+
+
+def test_a_replaced_build_is_removed_only_when_nobody_has_used_it_for_long(tmp_path: Path) -> None:
+    for name in ("index-current", "index-recent", "index-old", "index-", "root-old"):
+        (tmp_path / name).mkdir()
+    month = 30 * 86400
+    for name in ("index-current", "index-old", "root-old"):
+        os.utime(tmp_path / name, (time.time() - month, time.time() - month))
+    prune(tmp_path, ["index"], [tmp_path / "index-current"], silent)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"index-current", "index-recent", "index-", "root-old"}
+
+
+def test_using_a_build_makes_it_recent(tmp_path: Path) -> None:
+    folder = tmp_path / "index-1"
+    folder.mkdir()
+    os.utime(folder, (0, 0))
+    built(folder, lambda new: None, silent, "index")
+    prune(tmp_path, ["index"], [], silent)
+    assert folder.exists()
