@@ -242,6 +242,7 @@ def test_a_model_and_its_draft_are_fetched() -> None:
             {"path": "config.json", "size": 5, "sha256": 64 * "e"},
             {"path": "big.safetensors", "size": 5, "sha256": 64 * "e"},
         ],
+        "refs": ["main"],
     }
 
 
