@@ -34,6 +34,9 @@ _PHASES: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 
 
+_ERROR = re.compile(r"\bERROR\b|[Ee]rror[:\s]|FATAL|Killed|refused")
+
+
 def phase(line: str) -> str | None:
     """The phase that a line of the engine's log announces, or None."""
     for pattern, text in _PHASES:
@@ -46,5 +49,7 @@ def reason(lines: list[str]) -> list[str]:
     """Of a failed unit's last lines, the few that say why: our own verdict, else the errors."""
     own = [line for line in lines if re.search(r"lockstep (gate|ready): ", line)]
     verdict = [line for line in own[-1:] if phase(line)]
-    errors = [line for line in lines if re.search(r"[Ee]rror[:\s]|FATAL|Killed|refused", line)]
+    errors = [
+        line for line in lines if re.search(r"\bERROR\b|[Ee]rror[:\s]|FATAL|Killed|refused", line)
+    ]
     return [*dict.fromkeys([*errors[-3:], *verdict])] or lines[-5:]

@@ -163,4 +163,6 @@ def _worker(argv: list[str], paths: common.Paths) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("switch.sh", lambda: main(sys.argv[1:]), terminal.folded))
+    # The worker's lines are folded by those who watch it.
+    shape = str if _WORKER in sys.argv else terminal.folded
+    sys.exit(common.ended("switch.sh", lambda: main(sys.argv[1:]), shape))

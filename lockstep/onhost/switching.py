@@ -108,9 +108,10 @@ class Switch:
         try:
             self._docker.json("GET", f"/images/{image}/json")
         except docker_api.DockerError as error:
+            repository, _, digest = image.partition("@")
             raise common.Problem(
-                f"{target.name}: image {image} is not on this host ({error}); nothing was "
-                "stopped. Remedy: run the deploy, it pulls it"
+                f"{target.name}: image {repository} {digest[:19]} is not on this host; nothing "
+                "was stopped. Remedy: run the deploy, it pulls it"
             ) from error
 
     def _previous(
@@ -180,9 +181,9 @@ class Switch:
         # A unit that restarts itself would come back beside the previous model.
         common.run(["systemctl", "stop", "--", target.unit], timeout=300)
         if previous is None:
-            self._say("no model is hot now, as before")
+            self._say(f"the switch to {target.name} FAILED; no model is hot, as before")
         elif self._start(previous):
-            self._say(f"{previous.name} is back; the switch to {target.name} FAILED")
+            self._say(f"the switch to {target.name} FAILED; {previous.name} is hot again")
         else:
             common.run(["systemctl", "stop", "--", previous.unit], timeout=300)
             self._say(f"NO MODEL IS HOT: {target.name} and {previous.name} both failed")

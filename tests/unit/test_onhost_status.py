@@ -146,11 +146,11 @@ def test_a_switch_under_way_is_shown_first(spark):
 def test_a_failed_last_switch_is_remembered(spark):
     spark.systemd.unit(status.SWITCH_UNIT, ActiveState="failed", SubState="failed")
     status.switch_log(spark.paths).parent.mkdir(parents=True)
-    status.switch_log(spark.paths).write_text("x\nqwen is back; the switch to mistral FAILED\n")
-
-    assert spark.lines(80)[1] == (
-        "last switch FAILED unknown: qwen is back; the switch to mistral FAILED"
+    status.switch_log(spark.paths).write_text(
+        "x\nthe switch to mistral FAILED; qwen is hot again\n"
     )
+
+    assert spark.lines(80)[1] == ("last switch FAILED unknown: the switch to qwen FAILED")
 
 
 def test_json_has_the_same_facts(spark, capsys):
@@ -223,6 +223,9 @@ def test_phases_are_recognised_in_engine_logs(line, said):
 def test_the_reason_of_a_failure_is_the_errors_and_our_verdict():
     lines = ["INFO x"] * 30 + ["ValueError: no", "lockstep ready: process 7 died", "Stopped."]
     assert phases.reason(lines) == ["ValueError: no", "lockstep ready: process 7 died"]
+    assert phases.reason(["a", "(APIServer pid=1) ERROR 11-21 no model", "b"]) == [
+        "(APIServer pid=1) ERROR 11-21 no model"
+    ]
     assert phases.reason(["a", "b"]) == ["a", "b"]
 
 

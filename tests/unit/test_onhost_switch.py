@@ -112,7 +112,7 @@ def test_a_switch_that_fails_brings_the_old_model_back(spark):
         "  lockstep ready: died",
         "starting mistral",
         "mistral is hot, started in 0 s",
-        "mistral is back; the switch to qwen FAILED",
+        "the switch to qwen FAILED; mistral is hot again",
     ]
 
 
@@ -144,7 +144,7 @@ def test_with_nothing_hot_before_a_failure_leaves_nothing_hot(spark):
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
 
     assert spark.to("qwen") == 1
-    assert spark.lines[-1] == "no model is hot now, as before"
+    assert spark.lines[-1] == "the switch to qwen FAILED; no model is hot, as before"
 
 
 def test_a_model_that_was_failing_itself_is_not_brought_back(spark):
@@ -256,7 +256,7 @@ def test_the_command_exits_1_when_the_switch_failed(spark, monkeypatch, capsys):
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
 
     assert front(spark, monkeypatch, "qwen") == 1
-    assert "mistral is back; the switch to qwen FAILED" in capsys.readouterr().out
+    assert "the switch to qwen FAILED; mistral is hot again" in capsys.readouterr().out
 
 
 def test_the_second_operator_is_told_who_holds_the_lock(spark, monkeypatch):
