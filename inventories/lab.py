@@ -12,6 +12,7 @@ _lab = connection.load()
 # The lab has a network of its own; this process joins it.
 connection.enter(_lab)
 _services = _lab.services
+_option = "" if _lab.name == "lab" else f" --name {_lab.name}"
 
 _data = {
     "ssh_user": _lab.ssh_user,
@@ -44,5 +45,16 @@ _data = {
 }
 
 lab = checked(
-    __file__, [(host.name, {**_data, "ssh_hostname": host.address}) for host in _lab.hosts]
+    __file__,
+    [
+        (
+            host.name,
+            {
+                **_data,
+                "ssh_hostname": host.address,
+                "login": f".venv/bin/lockstep lab ssh{_option} {host.name} --",
+            },
+        )
+        for host in _lab.hosts
+    ],
 )

@@ -191,6 +191,7 @@ class Settings:
         operators: Accounts that may switch models and use Docker.
         recipe_folders: Folders of recipes, relative to the repository.
         sysctls: Kernel settings.
+        login: How an operator reaches the host, as shown after a deploy; None: `ssh USER@HOST`.
         others: see the classes above.
     """
 
@@ -209,6 +210,7 @@ class Settings:
     packages: tuple[str, ...] = ()
     sysctls: Mapping[str, str] = field(default_factory=dict)
     tools: Mapping[str, str] = field(default_factory=dict)
+    login: str | None = None
 
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")

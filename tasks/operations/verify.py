@@ -34,12 +34,15 @@ def read_back() -> Generator[StringCommand, None, None]:
         status = json.loads(text or "{}")
     except ValueError:
         status = {}
-    login = f"{host.data.get('ssh_user')}@{host.name}" if host.data.get("ssh_user") else host.name
+    address = host.data.get("ssh_hostname") or host.name
+    user = host.data.get("ssh_user")
+    ssh = f"ssh {user}@{address}" if user else f"ssh {address}"
+    login = this.plan.settings.login or ssh
     report.running(
         host.name,
         {
             "rows": rows(this.plan, units, engines, status),
-            "ssh": f"ssh {login}",
+            "ssh": login,
             "switch": switch_path(this.plan.settings),
         },
     )
