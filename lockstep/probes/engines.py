@@ -4,15 +4,18 @@ Answers: installed distributions of the generation under `home`, commit of its s
 what came from git, the record of its check, where `current` points, and each image's record.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 RECORDS = "/var/cache/lockstep/images"
 
 
-def read(path):
+def read(path: str) -> Any:
     try:
         with open(path, encoding="utf-8") as text:
             return json.load(text)
@@ -20,18 +23,19 @@ def read(path):
         return None
 
 
-def site_packages(venv):
+def site_packages(venv: str) -> tuple[str | None, str]:
     lib = os.path.join(venv, "lib")
     for python in sorted(os.listdir(lib)) if os.path.isdir(lib) else []:
         folder = os.path.join(lib, python, "site-packages")
         if os.path.isdir(folder):
             return python.removeprefix("python"), folder
-    return None, None
+    return None, ""
 
 
-def environment(venv):
+def environment(venv: str) -> dict[str, Any]:
     python, folder = site_packages(venv)
-    found, origins = {}, {}
+    found: dict[str, str] = {}
+    origins: dict[str, Any] = {}
     for entry in os.listdir(folder) if folder else []:
         if not entry.endswith(".dist-info"):
             continue
@@ -50,7 +54,7 @@ def environment(venv):
     return {"python": python, "distributions": found, "origins": origins}
 
 
-def git(source, *argv):
+def git(source: str, *argv: str) -> str | None:
     if not os.path.isdir(source):
         return None
     done = subprocess.run(
@@ -62,7 +66,7 @@ def git(source, *argv):
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def main(asked):
+def main(asked: dict[str, Any]) -> dict[str, Any]:
     home = asked["home"]
     current = asked["current"]
     return {

@@ -3,17 +3,21 @@
 The content of a private file never leaves the host: only whether it is there.
 """
 
+from __future__ import annotations
+
 import grp
 import json
 import os
 import pwd
 import stat
 import sys
+from typing import Any
 
 
-def describe(path, private):
+def describe(path: str, private: bool) -> dict[str, Any] | None:
     try:
-        entry = os.lstat(path)
+        # /data/models may be a link to another disk: the folder it leads to is what counts.
+        entry = os.stat(path) if os.path.isdir(path) else os.lstat(path)
     except OSError:
         return None
     try:
@@ -24,8 +28,10 @@ def describe(path, private):
         group = grp.getgrgid(entry.st_gid).gr_name
     except KeyError:
         group = str(entry.st_gid)
-    kind = "folder" if stat.S_ISDIR(entry.st_mode) else "file"
-    if stat.S_ISLNK(entry.st_mode):
+    kind = "file" if stat.S_ISREG(entry.st_mode) else "other"
+    if stat.S_ISDIR(entry.st_mode):
+        kind = "folder"
+    elif stat.S_ISLNK(entry.st_mode):
         kind = "link"
     text = None
     if kind == "file" and not private:
@@ -35,7 +41,7 @@ def describe(path, private):
     return {"kind": kind, "mode": mode, "owner": owner, "group": group, "text": text}
 
 
-def main(asked):
+def main(asked: dict[str, Any]) -> dict[str, Any]:
     private = set(asked.get("private", []))
     return {path: describe(path, path in private) for path in asked["paths"]}
 

@@ -1,11 +1,14 @@
 """Which images are here. Argument: {"images": ["REPOSITORY@sha256:…"]}; one `docker inspect`."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys
+from typing import Any
 
 
-def main(asked):
+def main(asked: dict[str, Any]) -> dict[str, str]:
     done = subprocess.run(
         ["docker", "image", "inspect", *asked["images"]],
         capture_output=True,
@@ -16,7 +19,7 @@ def main(asked):
         found = json.loads(done.stdout or "[]")
     except ValueError:
         found = []
-    present = {}
+    present: dict[str, str] = {}
     for image in found:
         for reference in image.get("RepoDigests") or []:
             present[reference] = image.get("Architecture")

@@ -1,6 +1,8 @@
 """What preflight must know of a host. Argument: {"paths", "reach", "ports", "models",
 "images", "engine", "cache"}."""
 
+from __future__ import annotations
+
 import json
 import os
 import platform
@@ -10,9 +12,11 @@ import subprocess
 import sys
 import time
 import urllib.parse
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 
-def run(*argv):
+def run(*argv: str) -> tuple[int, str, str]:
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as fault:
@@ -20,7 +24,7 @@ def run(*argv):
     return done.returncode, done.stdout.strip(), done.stderr.strip()
 
 
-def release():
+def release() -> dict[str, str]:
     """KEY="value" lines of /etc/dgx-release; {} where there is none."""
     try:
         with open("/etc/dgx-release", encoding="utf-8") as lines:
@@ -30,7 +34,7 @@ def release():
     return {key: value.strip('"') for key, _, value in pairs}
 
 
-def cuda():
+def cuda() -> dict[str, Any]:
     """Release of the toolkit ("13.0") and whether ptxas runs."""
     code, text, _ = run("/usr/local/cuda/bin/nvcc", "--version")
     found = re.search(r"release (\d+\.\d+)", text)
@@ -38,7 +42,7 @@ def cuda():
     return {"release": found[1] if code == 0 and found else None, "ptxas": ptxas == 0}
 
 
-def gpu():
+def gpu() -> dict[str, str]:
     fields = "name,driver_version,compute_cap"
     code, text, fault = run("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader")
     if code != 0 or not text:
@@ -46,11 +50,16 @@ def gpu():
     return dict(zip(fields.split(","), (part.strip() for part in text.splitlines()[0].split(","))))
 
 
-def docker(images):
+def docker(images: list[str]) -> dict[str, Any]:
     code, text, fault = run("docker", "info", "--format", "{{json .}}")
-    if code != 0:
-        return {"fault": (fault or text)[:200]}
-    info = json.loads(text)
+    try:
+        info = json.loads(text)
+    except ValueError:
+        info = {}
+    # Some versions end with 0 although the daemon does not answer.
+    faults = info.get("ServerErrors") or []
+    if code != 0 or faults or not info:
+        return {"fault": (fault or " ".join(faults) or text)[:200]}
     cdi = [d for d in ("/etc/cdi", "/var/run/cdi") if os.path.isdir(d) and os.listdir(d)]
     held = [ref for ref in images if run("docker", "image", "inspect", ref)[0] == 0]
     return {
@@ -62,27 +71,27 @@ def docker(images):
     }
 
 
-def existing(path):
+def existing(path: str) -> str:
     while not os.path.exists(path):
         path = os.path.dirname(path) or "/"
     return path
 
 
-def disk(path):
+def disk(path: str) -> dict[str, int]:
     at = existing(path)
     stat = os.statvfs(at)
     return {"device": os.stat(at).st_dev, "free": stat.f_bavail * stat.f_frsize}
 
 
-def memory():
+def memory() -> dict[str, int]:
     with open("/proc/meminfo", encoding="utf-8") as lines:
         pairs = dict(line.split(":", 1) for line in lines)
     return {key: int(pairs[key].split()[0]) * 1024 for key in ("MemTotal", "MemAvailable")}
 
 
-def listeners(ports):
+def listeners(ports: set[int]) -> dict[str, dict[str, str]]:
     """Port → who listens on it: {"process", "unit"}; only for the ports asked about."""
-    inodes = {}
+    inodes: dict[str, int] = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             with open(table, encoding="utf-8") as lines:
@@ -112,9 +121,11 @@ def listeners(ports):
     return found
 
 
-def reach(url):
+def reach(url: str) -> str | None:
     """None when a TCP connection to the URL's host can be made, else what failed."""
     parts = urllib.parse.urlsplit(url)
+    if not parts.hostname:
+        return None
     port = parts.port or {"https": 443, "git": 9418}.get(parts.scheme, 80)
     try:
         with socket.create_connection((parts.hostname, port), timeout=8):
@@ -123,7 +134,7 @@ def reach(url):
         return str(fault)
 
 
-def present(cache, models):
+def present(cache: str, models: list[str]) -> dict[str, int]:
     """Bytes on disk per hub repository, unfinished files included."""
     sizes = {}
     for model in models:
@@ -135,8 +146,11 @@ def present(cache, models):
     return sizes
 
 
-def main(asked):
+def main(asked: dict[str, Any]) -> dict[str, Any]:
     engine = docker(asked["images"])
+    # At once: each address that is silent takes its whole time-out.
+    with ThreadPoolExecutor(16) as pool:
+        reached = dict(zip(asked["reach"], pool.map(reach, asked["reach"])))
     return {
         "architecture": platform.machine(),
         "dgx": release(),
@@ -146,7 +160,7 @@ def main(asked):
         "memory": memory(),
         "disks": {path: disk(path) for path in [*asked["paths"], engine.get("root") or "/var/lib"]},
         "listeners": listeners(set(asked["ports"])),
-        "reach": {url: reach(url) for url in asked["reach"]},
+        "reach": reached,
         "models": present(asked["cache"], asked["models"]),
         "engine_built": os.path.exists(os.path.join(asked["engine"], "check.json")),
         "units_held": os.path.exists("/etc/lockstep/targets.json"),

@@ -1,14 +1,17 @@
 """Packages, accounts, kernel settings and the tools venv. Argument: what is asked for, by kind."""
 
+from __future__ import annotations
+
 import grp
 import json
 import os
 import pwd
 import subprocess
 import sys
+from typing import Any
 
 
-def packages(names):
+def packages(names: list[str]) -> dict[str, str]:
     done = subprocess.run(
         ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status} ${Version}\n", *names],
         capture_output=True,
@@ -19,7 +22,7 @@ def packages(names):
     return {row[0]: row[2] for row in rows if len(row) == 3 and row[1] == "installed"}
 
 
-def account(name):
+def account(name: str) -> dict[str, Any] | None:
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
@@ -29,14 +32,14 @@ def account(name):
     return {"uid": entry.pw_uid, "home": entry.pw_dir, "groups": sorted(set(groups))}
 
 
-def group(name):
+def group(name: str) -> int | None:
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:
         return None
 
 
-def sysctl(key):
+def sysctl(key: str) -> str | None:
     try:
         with open("/proc/sys/" + key.replace(".", "/"), encoding="utf-8") as text:
             return " ".join(text.read().split())
@@ -44,20 +47,22 @@ def sysctl(key):
         return None
 
 
-def distributions(venv):
+def distributions(venv: str) -> dict[str, str]:
     """Name → version of what is installed in a venv, read from its metadata folders."""
     found = {}
     lib = os.path.join(venv, "lib")
     for python in os.listdir(lib) if os.path.isdir(lib) else []:
         folder = os.path.join(lib, python, "site-packages")
         for entry in os.listdir(folder) if os.path.isdir(folder) else []:
-            if entry.endswith(".dist-info"):
+            # An install that was cut off leaves a metadata folder without RECORD.
+            whole = os.path.exists(os.path.join(folder, entry, "RECORD"))
+            if entry.endswith(".dist-info") and whole:
                 name, _, version = entry[: -len(".dist-info")].partition("-")
                 found[name.lower().replace("_", "-").replace(".", "-")] = version
     return found
 
 
-def main(asked):
+def main(asked: dict[str, Any]) -> dict[str, Any]:
     return {
         "packages": packages(asked.get("packages", [])),
         "accounts": {name: account(name) for name in asked.get("accounts", [])},

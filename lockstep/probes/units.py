@@ -4,10 +4,13 @@
 so that a restart that is due is seen from the unit itself, whoever changed its files and when.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 PROPERTIES = (
     "Id,LoadState,ActiveState,SubState,Result,UnitFileState,NeedDaemonReload,MainPID,"
@@ -15,7 +18,7 @@ PROPERTIES = (
 )
 
 
-def generation(pid):
+def generation(pid: str) -> str:
     try:
         with open(f"/proc/{pid}/environ", "rb") as text:
             pairs = (item.partition(b"=") for item in text.read().split(b"\0"))
@@ -24,9 +27,9 @@ def generation(pid):
         return ""
 
 
-def links(units):
+def links(units: set[str]) -> dict[str, list[str]]:
     """Boot links of each unit, wherever they were made."""
-    found = {}
+    found: dict[str, list[str]] = {}
     for root, folders, files in os.walk("/etc/systemd/system"):
         if not root.endswith((".wants", ".requires", ".upholds")):
             continue
@@ -36,14 +39,14 @@ def links(units):
     return found
 
 
-def main(asked):
+def main(asked: dict[str, Any]) -> dict[str, Any]:
     names = asked["units"]
     done = subprocess.run(
         ["systemctl", "show", "-p", PROPERTIES, *names], capture_output=True, text=True, check=False
     )
-    states = {}
+    states: dict[str, Any] = {}
     for block in done.stdout.strip().split("\n\n"):
-        state = dict(line.partition("=")[::2] for line in block.splitlines())
+        state: dict[str, Any] = dict(line.partition("=")[::2] for line in block.splitlines())
         if state.get("Id"):
             pid = state.get("MainPID", "0")
             state["generation"] = generation(pid) if pid != "0" else ""

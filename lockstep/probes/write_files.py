@@ -1,9 +1,13 @@
 """Write files atomically, after the tools that read them accepted every one. Input on stdin:
 
 {"folders": [{"path", "mode", "owner", "group"}], "files": [{"path", "text", "mode", "owner",
-"group", "check"}], "remove": [path]}. A unit or sudoers file that its own checker refuses changes
-nothing but is named; files it depends on (scripts) are written first.
+"group", "check"}], "remove": [path]}.
+
+Where a checker refuses a file, every file that was there stays as it was. New files that no checker
+looks at may be there already then: systemd demands that a unit's script exists.
 """
+
+from __future__ import annotations
 
 import grp
 import json
@@ -13,13 +17,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from typing import Any
+
+File = dict[str, Any]
+TEMPORARY = ".lockstep-"
 
 
-def place(file):
+def place(file: File) -> None:
     """Write one file so that a reader sees the old text or the new one, never a part."""
     folder = os.path.dirname(file["path"])
     os.makedirs(folder, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=".lockstep-", dir=folder)
+    handle, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=folder)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as out:
             out.write(file["text"])
@@ -37,63 +45,100 @@ def place(file):
         raise
 
 
-def candidates(files, check, folder):
+def sweep(folders: set[str]) -> None:
+    """Remove what a run that was cut off left half-written; some programs read every file."""
+    for folder in folders:
+        for name in os.listdir(folder) if os.path.isdir(folder) else []:
+            if name.startswith(TEMPORARY):
+                os.unlink(os.path.join(folder, name))
+
+
+def said(*argv: str, **environment: str) -> str:
+    """What a checker says against its file; "" when it accepts it."""
+    done = subprocess.run(
+        argv, capture_output=True, text=True, env={**os.environ, **environment}, check=False
+    )
+    return (done.stdout + done.stderr).strip() if done.returncode else ""
+
+
+def candidates(files: list[File], check: str, folder: str) -> list[str]:
+    """Copies of the files that one checker looks at."""
     paths = []
-    for file in files:
-        if file.get("check") == check:
-            path = os.path.join(folder, os.path.basename(file["path"]))
-            with open(path, "w", encoding="utf-8") as out:
-                out.write(file["text"])
-            os.chmod(path, 0o440)
-            paths.append(path)
+    for number, file in enumerate(item for item in files if item.get("check") == check):
+        # Units must have their own names; other files of one name may lie in two folders.
+        name = os.path.basename(file["path"])
+        path = os.path.join(folder, name if check == "unit" else f"{number}-{name}")
+        with open(path, "w", encoding="utf-8") as out:
+            out.write(file["text"])
+        os.chmod(path, 0o440)
+        paths.append(path)
     return paths
 
 
-def refusals(files):
-    """What systemd and sudo say against the candidates; [] when they accept all."""
+def refusals(files: list[File]) -> list[str]:
+    """What systemd, sudo, sh and a JSON parser say against the files; [] when all are accepted."""
     faults = []
     with tempfile.TemporaryDirectory(prefix="lockstep-verify-") as folder:
         units = candidates(files, "unit", folder)
         if units:
-            done = subprocess.run(
-                ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *units],
-                capture_output=True,
-                text=True,
-                env={**os.environ, "SYSTEMD_UNIT_PATH": folder + ":"},
-                check=False,
-            )
-            if done.returncode != 0:
-                faults.append((done.stderr or done.stdout).replace(folder + "/", "").strip())
+            verify = ("systemd-analyze", "verify", "--man=no", "--recursive-errors=no")
+            faults.append(said(*verify, *units, SYSTEMD_UNIT_PATH=folder + ":"))
         for path in candidates(files, "sudoers", folder):
-            done = subprocess.run(
-                ["visudo", "-cf", path], capture_output=True, text=True, check=False
-            )
-            if done.returncode != 0:
-                faults.append((done.stdout + done.stderr).strip())
+            faults.append(said("visudo", "-cf", path))
+        for path in candidates(files, "shell", folder):
+            faults.append(said("sh", "-n", path))
+        faults = [fault.replace(folder + "/", "") for fault in faults if fault]
+    for file in files:
+        if file.get("check") == "json":
+            try:
+                json.loads(file["text"])
+            except ValueError as fault:
+                faults.append(f"{file['path']}: not JSON: {fault}")
     return faults
 
 
-def main(asked):
+def must_come_first(file: File) -> bool:
+    """Whether a unit in the same batch may refer to this file and would not find it."""
+    if file.get("check") in ("unit", "sudoers"):
+        return False
+    runs = int(file["mode"], 8) & 0o111
+    return not os.access(file["path"], os.X_OK if runs else os.F_OK)
+
+
+def write(asked: dict[str, Any]) -> int:
+    files = asked.get("files", [])
+    removed = asked.get("remove", [])
+    sweep({os.path.dirname(file["path"]) for file in files})
     for item in asked.get("folders", []):
         os.makedirs(item["path"], exist_ok=True)
         os.chmod(item["path"], int(item["mode"], 8))
         shutil.chown(item["path"], item["owner"], item["group"])
-    files = asked.get("files", [])
-    for file in files:
-        if file.get("check") not in ("unit", "sudoers"):
-            place(file)
+    first = [file for file in files if must_come_first(file)]
+    for file in first:
+        place(file)
     faults = refusals(files)
     if faults:
         print("refused by its own checker; what was there stays:", file=sys.stderr)
         print("\n".join(faults), file=sys.stderr)
         return 1
     for file in files:
-        if file.get("check") in ("unit", "sudoers"):
+        if file not in first:
             place(file)
-    for path in asked.get("remove", []):
+    for path in removed:
         if os.path.lexists(path):
             os.unlink(path)
     return 0
+
+
+def main(asked: dict[str, Any]) -> int:
+    try:
+        return write(asked)
+    except OSError as fault:
+        print(f"{fault.filename}: {fault.strerror}", file=sys.stderr)
+    except KeyError as fault:
+        # As pwd and grp say it: "getpwnam(): name not found: 'lockstep'".
+        print(fault.args[0], file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

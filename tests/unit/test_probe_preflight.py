@@ -1,0 +1,155 @@
+"""What preflight learns from a host, on this machine and from stand-ins for a Spark's programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_probe import ask, program
+
+from lockstep.onhost import common
+
+ASKED: dict[str, Any] = {
+    "paths": [],
+    "cache": "/nonexistent",
+    "reach": [],
+    "ports": [],
+    "models": [],
+    "engine": "/nonexistent",
+    "images": [],
+}
+INFO = {
+    "ServerVersion": "28.3.3",
+    "Runtimes": {"runc": {}, "nvidia": {}},
+    "DockerRootDir": "/var/lib/docker",
+}
+
+
+@pytest.fixture
+def spark(tmp_path: Path) -> Path:
+    """Programs as a Spark has them."""
+    folder = tmp_path / "bin"
+    nvidia_smi = 'echo "NVIDIA GB10, 580.95.05, 12.1"'
+    program(folder, "nvidia-smi", nvidia_smi)
+    program(
+        folder,
+        "docker",
+        f"""case "$*" in info*) echo '{json.dumps(INFO)}';; *here*) ;; *) exit 1;; esac""",
+    )
+    program(folder, "nvcc", 'echo "Cuda compilation tools, release 13.0, V13.0.88"')
+    program(folder, "ptxas", "echo ptxas")
+    (tmp_path / "dgx-release").write_text(
+        'DGX_NAME="DGX Spark"\nDGX_SWBUILD_VERSION="7.2.3"\n\n# comment\n'
+    )
+    return tmp_path
+
+
+def preflight(spark: Path, **asked: Any) -> Any:
+    return ask(
+        "preflight",
+        {**ASKED, **asked},
+        spark / "bin",
+        {
+            "/usr/local/cuda/bin": str(spark / "bin"),
+            "/etc/dgx-release": str(spark / "dgx-release"),
+        },
+    )
+
+
+def test_preflight_reads_a_spark(spark: Path) -> None:
+    answer = preflight(spark, images=["here@sha256:1", "gone@sha256:2"])
+    assert answer["dgx"] == {"DGX_NAME": "DGX Spark", "DGX_SWBUILD_VERSION": "7.2.3"}
+    assert answer["cuda"] == {"release": "13.0", "ptxas": True}
+    assert answer["gpu"] == {
+        "name": "NVIDIA GB10",
+        "driver_version": "580.95.05",
+        "compute_cap": "12.1",
+    }
+    assert answer["docker"] == {
+        "version": "28.3.3",
+        "runtimes": ["nvidia", "runc"],
+        "cdi": any(Path(place).is_dir() for place in ("/etc/cdi", "/var/run/cdi")),
+        "images": ["here@sha256:1"],
+        "root": "/var/lib/docker",
+    }
+    assert answer["architecture"] == os.uname().machine
+    assert answer["memory"]["MemTotal"] == pytest.approx(
+        common.memory().total * common.GIB, rel=1e-6
+    )
+    assert list(answer["disks"]) == ["/var/lib/docker"]
+    assert abs(answer["time"] - time.time()) < 60
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "key", "answer"),
+    [
+        ("nvidia-smi", "echo no driver >&2; exit 9", "gpu", {"fault": "no driver"}),
+        ("nvidia-smi", "exit 9", "gpu", {"fault": "nvidia-smi ended with 9"}),
+        ("docker", "echo no daemon >&2; exit 1", "docker", {"fault": "no daemon"}),
+        (
+            "docker",
+            """echo '{"ServerErrors": ["no daemon"], "Runtimes": null}'""",
+            "docker",
+            {"fault": "no daemon"},
+        ),
+        ("ptxas", "exit 1", "cuda", {"release": "13.0", "ptxas": False}),
+        ("nvcc", "exit 1", "cuda", {"release": None, "ptxas": True}),
+    ],
+)
+def test_preflight_reads_what_is_broken(
+    spark: Path, name: str, text: str, key: str, answer: dict[str, Any]
+) -> None:
+    program(spark / "bin", name, text)
+    assert preflight(spark)[key] == answer
+
+
+def test_preflight_measures_the_disk_of_a_folder_that_is_to_come(spark: Path) -> None:
+    path = str(spark / "not/yet/there")
+    disk = preflight(spark, paths=[path])["disks"][path]
+    assert disk["device"] == spark.stat().st_dev
+    assert disk["free"] > 0
+
+
+@pytest.mark.parametrize(("family", "address"), [("AF_INET", "127.0.0.1"), ("AF_INET6", "::1")])
+def test_preflight_names_who_listens_on_our_ports(spark: Path, family: str, address: str) -> None:
+    with socket.create_server((address, 0), family=socket.AddressFamily[family]) as server:
+        port = server.getsockname()[1]
+        listeners = preflight(spark, ports=[port, 1])["listeners"]
+    assert list(listeners) == [str(port)]
+    assert listeners[str(port)]["process"] == Path("/proc/self/comm").read_text().strip()
+
+
+def test_preflight_tries_every_address(spark: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        there = f"http://127.0.0.1:{server.getsockname()[1]}/simple"
+        with socket.socket() as bound:
+            # Bound, but nobody listens.
+            bound.bind(("127.0.0.1", 0))
+            closed = f"https://127.0.0.1:{bound.getsockname()[1]}"
+            urls = [there, closed, "https://nowhere.invalid", "file:///srv/wheels"]
+            reach = preflight(spark, reach=urls)["reach"]
+    assert list(reach) == urls
+    assert reach[there] is None
+    assert "refused" in reach[closed]
+    assert reach["https://nowhere.invalid"]
+    assert reach["file:///srv/wheels"] is None
+
+
+def test_preflight_counts_the_bytes_of_a_model_that_are_there(spark: Path) -> None:
+    blobs = spark / "hub/models--org--big/blobs"
+    blobs.mkdir(parents=True)
+    (blobs / "a").write_bytes(bytes(1000))
+    (blobs / "b.incomplete").write_bytes(bytes(24))
+    answer = preflight(spark, cache=str(spark), models=["org/big", "org/none"])
+    assert answer["models"] == {"org/big": 1024, "org/none": 0}
+
+
+def test_preflight_sees_whether_this_engine_was_built(spark: Path) -> None:
+    assert preflight(spark, engine=str(spark))["engine_built"] is False
+    (spark / "check.json").touch()
+    assert preflight(spark, engine=str(spark))["engine_built"] is True

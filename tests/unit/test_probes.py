@@ -1,0 +1,231 @@
+"""Each probe that reads a host's state, run on this machine or against a temporary tree."""
+
+from __future__ import annotations
+
+import getpass
+import grp
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from a_probe import ask, program
+
+from lockstep import probes
+
+USER = getpass.getuser()
+GROUP = grp.getgrgid(os.getgid()).gr_name
+
+
+def test_a_probe_fits_one_argument() -> None:
+    # MAX_ARG_STRLEN of Linux is 128 KiB; the question needs room too.
+    for path in Path(probes.__file__).parent.glob("[!_]*.py"):
+        assert len(probes.source(path.stem)) < 32 * 1024
+
+
+def test_files_answers_text_mode_and_owner(tmp_path: Path) -> None:
+    file, folder, link = tmp_path / "file", tmp_path / "folder", tmp_path / "link"
+    file.write_text("grüße\n")
+    file.chmod(0o640)
+    folder.mkdir(mode=0o750)
+    link.symlink_to(file)
+    paths = [str(file), str(folder), str(link), str(tmp_path / "none"), str(file / "below")]
+    owner = {"owner": USER, "group": GROUP}
+    assert list(ask("files", {"paths": paths}).values()) == [
+        {"kind": "file", "mode": "0640", **owner, "text": "grüße\n"},
+        {"kind": "folder", "mode": "0750", **owner, "text": None},
+        {"kind": "link", "mode": "0777", **owner, "text": None},
+        None,
+        None,
+    ]
+
+
+def test_files_never_sends_a_private_text(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hunter2")
+    answer = ask("files", {"paths": [str(secret)], "private": [str(secret)]})
+    assert answer[str(secret)]["text"] is None
+    assert "hunter2" not in json.dumps(answer)
+
+
+def test_files_takes_a_link_to_a_folder_for_the_folder(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir(mode=0o755)
+    models = tmp_path / "models"
+    models.symlink_to(disk)
+    assert ask("files", {"paths": [str(models)]})[str(models)]["kind"] == "folder"
+
+
+def test_files_survives_bytes_that_are_no_text_and_pipes(tmp_path: Path) -> None:
+    binary, pipe = tmp_path / "binary", tmp_path / "pipe"
+    binary.write_bytes(b"\xff\xfe")
+    os.mkfifo(pipe)
+    answer = ask("files", {"paths": [str(binary), str(pipe)]})
+    assert [state["kind"] for state in answer.values()] == ["file", "other"]
+
+
+def test_units_answers_state_generation_and_boot_links(tmp_path: Path) -> None:
+    wants = tmp_path / "etc/multi-user.target.wants"
+    wants.mkdir(parents=True)
+    (wants / "b.service").symlink_to("/nonexistent/b.service")
+    (wants / "other.service").symlink_to("/nonexistent/other.service")
+    requires = tmp_path / "etc/x.target.requires"
+    requires.mkdir()
+    (requires / "b.service").symlink_to("/nonexistent/b.service")
+    shown = (
+        "Id=a.service\\nActiveState=active\\nLoadState=loaded\\nMainPID={}\\nNeedDaemonReload=yes"
+        "\\n\\nId=b.service\\nActiveState=inactive\\nLoadState=not-found\\nMainPID=0"
+    )
+    running = subprocess.Popen(["sleep", "60"], env={"LOCKSTEP_GENERATION": "0123456789abcdef"})
+    try:
+        program(tmp_path / "bin", "systemctl", f"printf '{shown.format(running.pid)}\\n'")
+        answer = ask(
+            "units",
+            {"units": ["a.service", "b.service"]},
+            tmp_path / "bin",
+            {"/etc/systemd/system": str(tmp_path / "etc")},
+        )
+    finally:
+        running.kill()
+        running.wait()
+    assert answer == {
+        "a.service": {
+            "Id": "a.service",
+            "ActiveState": "active",
+            "LoadState": "loaded",
+            "MainPID": str(running.pid),
+            "NeedDaemonReload": "yes",
+            "generation": "0123456789abcdef",
+            "links": [],
+        },
+        "b.service": {
+            "Id": "b.service",
+            "ActiveState": "inactive",
+            "LoadState": "not-found",
+            "MainPID": "0",
+            "generation": "",
+            "links": [str(wants / "b.service"), str(requires / "b.service")],
+        },
+    }
+
+
+def test_units_survives_a_process_that_is_gone(tmp_path: Path) -> None:
+    program(tmp_path / "bin", "systemctl", "printf 'Id=a.service\\nMainPID=4194304\\n'")
+    answer = ask("units", {"units": ["a.service"]}, tmp_path / "bin")
+    assert answer["a.service"]["generation"] == ""
+
+
+def test_images_answers_the_architecture_of_each_digest(tmp_path: Path) -> None:
+    images = [
+        {"RepoDigests": ["a/b@sha256:1", "m/b@sha256:1"], "Architecture": "arm64"},
+        {"RepoDigests": None, "Architecture": "arm64"},
+    ]
+    # Docker prints what it found, and ends with 1 for what it did not.
+    program(tmp_path / "bin", "docker", f"echo '{json.dumps(images)}'; exit 1")
+    asked = {"images": ["a/b@sha256:1", "a/c@sha256:2"]}
+    assert ask("images", asked, tmp_path / "bin") == {
+        "a/b@sha256:1": "arm64",
+        "m/b@sha256:1": "arm64",
+    }
+
+
+def test_images_without_an_answer_of_docker_has_none(tmp_path: Path) -> None:
+    program(tmp_path / "bin", "docker", "exit 1")
+    assert ask("images", {"images": ["a@sha256:1"]}, tmp_path / "bin") == {}
+
+
+def test_system_answers_what_this_machine_has(tmp_path: Path) -> None:
+    for name in ("uv-0.9.1", "Ruamel_Yaml-1.0", "half-2.0"):
+        folder = tmp_path / f"lib/python3.12/site-packages/{name}.dist-info"
+        folder.mkdir(parents=True)
+        if not name.startswith("half"):
+            (folder / "RECORD").touch()
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "lib")
+    answer = ask(
+        "system",
+        {
+            "packages": ["base-files", "no-such-package"],
+            "accounts": ["root", "no-such-user"],
+            "groups": ["root", "no-such-group"],
+            "sysctls": ["kernel.ostype", "no.such"],
+            "venvs": [str(tmp_path), "/nonexistent"],
+            "links": [str(link)],
+        },
+    )
+    assert list(answer["packages"]) == ["base-files"]
+    assert answer["accounts"] == {
+        "root": {"uid": 0, "home": "/root", "groups": ["root"]},
+        "no-such-user": None,
+    }
+    assert answer["groups"] == {"root": 0, "no-such-group": None}
+    assert answer["sysctls"] == {"kernel.ostype": "Linux", "no.such": None}
+    assert answer["venvs"] == {
+        str(tmp_path): {"uv": "0.9.1", "ruamel-yaml": "1.0"},
+        "/nonexistent": {},
+    }
+    assert answer["links"] == {str(link): str(tmp_path / "lib")}
+
+
+def test_system_does_not_count_a_package_that_is_half_installed(tmp_path: Path) -> None:
+    rows = "jq installed 1.6\\ngit half-configured 2.39\\nrsync not-installed \\n"
+    program(tmp_path / "bin", "dpkg-query", f"printf '{rows}'; exit 1")
+    answer = ask("system", {"packages": ["jq", "git", "rsync"]}, tmp_path / "bin")
+    assert answer["packages"] == {"jq": "1.6"}
+
+
+def test_engines_of_a_wiped_host(tmp_path: Path) -> None:
+    home = str(tmp_path / "none")
+    assert ask("engines", {"home": home, "current": f"{home}/current"}) == {
+        "environment": {"python": None, "distributions": {}, "origins": {}},
+        "commits": {"vllm": None, "transformers": None},
+        "check": None,
+        "current": None,
+        "images": {},
+    }
+
+
+def test_engines_answers_versions_origins_commits_and_records(tmp_path: Path) -> None:
+    site = tmp_path / "abc/venv/lib/python3.12/site-packages"
+    for name in ("torch-2.10.0+cu130", "vllm-0.19.2", "flashinfer_cubin-0.6", "half-1.0"):
+        (site / f"{name}.dist-info").mkdir(parents=True)
+        (site / f"{name}.dist-info/RECORD").touch()
+    (site / "half-1.0.dist-info/RECORD").unlink()
+    url = f"file://{tmp_path}/abc/vllm"
+    origin = {"url": url, "dir_info": {"editable": True}}
+    (site / "vllm-0.19.2.dist-info/direct_url.json").write_text(json.dumps(origin))
+    source = tmp_path / "abc/vllm"
+    git = ["git", "-C", str(source), "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", "init", "--quiet", str(source)], check=True)
+    subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "x"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    (tmp_path / "abc/transformers").mkdir()
+    (tmp_path / "abc/check.json").write_text('{"faults": []}')
+    (tmp_path / "current").symlink_to("abc")
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records/sha256-1.json").write_text('{"version": "0.19.1"}')
+    (tmp_path / "records/sha256-2.json").write_text('{"versi')
+    answer = ask(
+        "engines",
+        {
+            "home": str(tmp_path / "abc"),
+            "current": str(tmp_path / "current"),
+            "images": {"qwen": "sha256:1", "mistral": "sha256:2", "other": "sha256:3"},
+        },
+        replace={"/var/cache/lockstep/images": str(tmp_path / "records")},
+    )
+    assert answer == {
+        "environment": {
+            "python": "3.12",
+            "distributions": {
+                "torch": "2.10.0+cu130",
+                "vllm": "0.19.2",
+                "flashinfer-cubin": "0.6",
+            },
+            "origins": {"vllm": {"url": url, "editable": True}},
+        },
+        "commits": {"vllm": head.stdout.strip(), "transformers": None},
+        "check": {"faults": []},
+        "current": "abc",
+        "images": {"qwen": {"version": "0.19.1"}, "mistral": None, "other": None},
+    }
