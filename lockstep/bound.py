@@ -64,9 +64,7 @@ def bind(
         RecipeError: a recipe whose command line cannot be built.
     """
     file = where.get("targets", settings.name)
-    bound = tuple(
-        _bind(name, data, catalogue, file) for name, data in settings.targets.items()
-    )
+    bound = tuple(_bind(name, data, catalogue, file) for name, data in settings.targets.items())
     users: dict[int, str] = {}
     if settings.webui.enabled:
         users[settings.webui.port] = "webui"
@@ -82,9 +80,7 @@ def bind(
     return bound
 
 
-def _bind(
-    name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: str
-) -> BoundTarget:
+def _bind(name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: str) -> BoundTarget:
     recipe = _recipe(f"targets.{name}.recipe", data.recipe, catalogue, file)
     fallback = None
     if data.fallback is not None:
