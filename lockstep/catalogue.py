@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from packaging.version import Version
+
+from lockstep.described import Description, load_descriptions
 from lockstep.licences import LicencePolicy, default_policy
 from lockstep.models import Knowledge, load_knowledge
 from lockstep.recipes import Recipe, load_catalogue
@@ -22,6 +25,18 @@ class Catalogue:
     knowledge: Knowledge
     policy: LicencePolicy
     engines: EngineTable = field(default_factory=EngineTable)
+    descriptions: tuple[Description, ...] = ()
+
+    def described(self, engine: str, version: Version | None) -> Description | None:
+        """What that very version said about itself, None where nobody asked it."""
+        return next(
+            (
+                item
+                for item in self.descriptions
+                if item.engine == engine and item.version == version
+            ),
+            None,
+        )
 
 
 def load(folder: Path = FOLDER, *more_recipes: Path, accept: tuple[str, ...] = ()) -> Catalogue:
@@ -35,4 +50,5 @@ def load(folder: Path = FOLDER, *more_recipes: Path, accept: tuple[str, ...] = (
         knowledge=load_knowledge(folder),
         policy=default_policy(folder, accept),
         engines=load_engine_table(folder),
+        descriptions=load_descriptions(folder / "engines"),
     )

@@ -142,6 +142,34 @@ def test_flags_and_variables_removed_upstream_are_named_for_that_version() -> No
     assert "removed-upstream" in codes(variable, "warning", engine_version="0.32.0")
 
 
+def test_what_the_pinned_version_itself_does_not_know_is_refused() -> None:
+    recipe = edited(PRODUCTION, "--language-model-only", "--languge-model-only")
+    finding = next(
+        item
+        for item in check(recipe, KNOWN, engine_version="0.32.0+cpu")
+        if item.code == "unknown-flag"
+    )
+    assert finding.message == "vllm 0.32.0 does not know the flag --languge-model-only"
+    assert finding.remedy == "Did you mean --language-model-only?"
+    wrong = changed(PRODUCTION, tool_call_parser="qwen3_codr")
+    assert "unknown-value" in codes(wrong, "error", engine_version="0.32.0")
+    method = str(PRODUCTION.defaults["speculative_config"]).replace("dflash", "dflush")
+    drafted = changed(PRODUCTION, speculative_config=method)
+    assert "unknown-value" in codes(drafted, "error", engine_version="0.32.0")
+    variable = replace(PRODUCTION, env={"VLLM_NO_SUCH": "1"})
+    assert "unknown-variable" in codes(variable, "warning", engine_version="0.32.0")
+    assert "unknown-flag" not in codes(recipe, engine_version="0.31.0")
+
+
+@pytest.mark.parametrize(
+    "name", sorted(n for n, item in KNOWN.recipes.items() if item.engine == "vllm")
+)
+def test_the_catalogues_flags_are_those_of_vllm_0_32(name: str) -> None:
+    unknown = {"unknown-flag", "unknown-value", "unknown-variable", "removed-upstream"}
+    found = codes(KNOWN.recipes[name], engine_version="0.32.0") & unknown
+    assert found == ({"unknown-flag", "removed-upstream"} if name == "gpt-oss-120b" else set())
+
+
 def test_an_engine_outside_the_recipes_range_is_refused() -> None:
     recipe = KNOWN.recipes["gpt-oss-120b"]
     assert "engine-version" in codes(recipe, "error", engine_version="0.32.0")

@@ -33,9 +33,18 @@ def test_every_finding_is_documented_and_no_other() -> None:
     sources = "".join(
         (ROOT / "lockstep" / name).read_text() for name in ("checks.py", "checks_command.py")
     )
-    used = set(re.findall(r'(?:Finding|find)\(\s*f?"([a-z{}-]+)"', sources))
-    prefixes = ("licence", "draft-licence")
-    expanded = {code.replace("{code}", prefix) for code in used for prefix in prefixes}
+    used = set(re.findall(r'(?:Finding|find)\(\s*f?"([a-z{}.-]+)"', sources))
+    families = {
+        "{code}": ("licence", "draft-licence"),
+        "{item.kind}": ("flag", "value", "variable"),
+    }
+    expanded = {
+        code.replace(mark, word)
+        for code in used
+        for mark, words in families.items()
+        for word in words
+        if mark in code or not code.count("{")
+    }
     table = DOCUMENT.split("## Findings", 1)[1]
     documented = set(
         re.findall(r"`([a-z0-9-]+)`", " ".join(re.findall(r"^\| (`.*?) \|", table, re.M)))

@@ -1,0 +1,81 @@
+"""`lockstep engine describe`: write down what an installed engine knows, by asking it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import click
+
+from lockstep import catalogue as catalogues
+from lockstep.commands.shared import errors_as_sentences
+from lockstep.errors import LockstepError
+from lockstep.yamlwrite import replace_file
+
+PROGRAM = Path(__file__).resolve().parent.parent / "engines" / "describe_vllm.py"
+# Importing vLLM takes about 20 s on two cores; a cold disk ten times that.
+TIMEOUT_S = 600
+
+
+@click.group()
+def engine() -> None:
+    """Engines: what an installed version knows."""
+
+
+@engine.command()
+@click.option(
+    "--python",
+    required=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The interpreter of an environment that has vLLM; the CPU build will do.",
+)
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=catalogues.FOLDER / "engines",
+    help="Folder to write to; the catalogue's own by default.",
+)
+@errors_as_sentences
+def describe(python: Path, into: Path) -> None:
+    """Flags, values, variables and registries of an installed vLLM, into the catalogue.
+
+    Needs no GPU and starts no engine.
+    """
+    click.echo("Asking the engine; importing it takes a while.", err=True)
+    text = _ask(python)
+    described = json.loads(text)
+    into.mkdir(parents=True, exist_ok=True)
+    target = into / f"{described['engine']}-{described['version']}.json"
+    replace_file(target, text)
+    click.echo(
+        f"Wrote {target.name}: {len(described['flags'])} flags, "
+        f"{len(described['environment'])} variables."
+    )
+
+
+def _ask(python: Path) -> str:
+    quiet = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+    try:
+        answer = subprocess.run(
+            [str(python), str(PROGRAM)],
+            env={**os.environ, **quiet, "PYTHONPATH": ""},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        raise LockstepError(
+            "the engine did not answer", where=str(python), found=type(fault).__name__
+        ) from fault
+    if answer.returncode != 0:
+        last = (answer.stderr.strip().splitlines() or ["nothing"])[-1]
+        raise LockstepError(
+            "the engine could not be asked",
+            where=str(python),
+            found=last[:120],
+            remedy="Name an interpreter whose environment has vLLM.",
+        )
+    return answer.stdout
