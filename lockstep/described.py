@@ -102,7 +102,19 @@ def load_descriptions(folder: Path) -> tuple[Description, ...]:
 
 def _load(path: Path) -> Description:
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as fault:
+        raise CatalogueError("cannot be read", where=str(path), found=str(fault)) from fault
+
+
+def parse(text: str, where: str) -> Description:
+    """A description from its JSON text.
+
+    Raises:
+        CatalogueError: the text is not such a description.
+    """
+    try:
+        raw = json.loads(text)
         if set(raw) != _KEYS:
             raise ValueError(f"keys {sorted(raw)}, expected {sorted(_KEYS)}")
         return Description(
@@ -115,12 +127,12 @@ def _load(path: Path) -> Description:
             environment=frozenset(raw["environment"]),
             registries={str(name): tuple(names) for name, names in raw["registries"].items()},
         )
-    except (OSError, ValueError, TypeError, AttributeError, InvalidVersion) as fault:
+    except (ValueError, TypeError, AttributeError, InvalidVersion) as fault:
         raise CatalogueError(
             "not an engine's description",
-            where=str(path),
+            where=where,
             found=str(fault).splitlines()[0][:80],
-            remedy="Write it again with lockstep/engines/describe_vllm.py.",
+            remedy="Write it again with `lockstep engine describe`.",
         ) from fault
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from pathlib import Path
@@ -11,6 +10,7 @@ import click
 
 from lockstep import catalogue as catalogues
 from lockstep.commands.shared import errors_as_sentences
+from lockstep.described import parse
 from lockstep.errors import LockstepError
 from lockstep.yamlwrite import replace_file
 
@@ -45,14 +45,10 @@ def describe(python: Path, into: Path) -> None:
     """
     click.echo("Asking the engine; importing it takes a while.", err=True)
     text = _ask(python)
-    described = json.loads(text)
-    into.mkdir(parents=True, exist_ok=True)
-    target = into / f"{described['engine']}-{described['version']}.json"
+    said = parse(text, str(python))
+    target = into / f"{said.engine}-{said.version}.json"
     replace_file(target, text)
-    click.echo(
-        f"Wrote {target.name}: {len(described['flags'])} flags, "
-        f"{len(described['environment'])} variables."
-    )
+    click.echo(f"Wrote {target.name}: {len(said.flags)} flags, {len(said.environment)} variables.")
 
 
 def _ask(python: Path) -> str:

@@ -50,6 +50,13 @@ def test_an_interpreter_without_the_engine_is_one_sentence(tmp_path: Path) -> No
     assert "no vllm here" in result.output and "Traceback" not in result.output
 
 
+def test_an_answer_that_is_none_is_one_sentence(tmp_path: Path) -> None:
+    python = interpreter(tmp_path, "hello")
+    result = CliRunner().invoke(engine, ["describe", "--python", python, "--into", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "not an engine's description" in result.output
+
+
 def test_a_broken_description_names_its_file(tmp_path: Path) -> None:
     (tmp_path / "vllm-1.json").write_text("{}")
     with pytest.raises(CatalogueError, match=r"vllm-1\.json"):
