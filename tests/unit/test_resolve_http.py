@@ -19,13 +19,6 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "PAUSE", 0.0)
 
 
-@pytest.fixture(autouse=True)
-def _no_proxy_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-
 def failure(url: str, proxy: Proxy = DIRECT) -> str:
     with pytest.raises(ResolveError) as caught:
         http.ask(url, proxy=proxy)
