@@ -58,8 +58,10 @@ def _build(folder: Path, report: Report) -> None:
 def _fork(tree: Path) -> Path:
     tree.mkdir()
     git("init", "--quiet", f"--initial-branch={DEFAULT_BRANCH}", cwd=tree)
-    _write_fork(tree, DEFAULT_BRANCH)
+    _write_fork(tree, "none")
     _commit(tree, "Stand-in of the engine's repository")
+    _write_fork(tree, DEFAULT_BRANCH)
+    _commit(tree, "Name the branch in the marker")
     git("checkout", "--quiet", "-b", FORK_BRANCH, cwd=tree)
     _write_fork(tree, FORK_BRANCH)
     _commit(tree, "Fix the parsing of Mistral's tool calls")

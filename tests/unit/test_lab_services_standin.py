@@ -249,6 +249,8 @@ def test_sigterm_ends_with_success_unless_the_engine_is_deaf_to_it(tmp_path: Pat
     with engine(tmp_path, "vllm") as stand_in:
         stand_in.ready().turn(ignore_sigterm=True)
         stand_in.process.terminate()
+        assert stand_in.process.stdout
+        assert any("SIGTERM ignored" in line for line in stand_in.process.stdout)
         assert stand_in.chat().status == 200
         stand_in.turn(ignore_sigterm=False)
         stand_in.process.terminate()

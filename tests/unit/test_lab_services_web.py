@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import http.client
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab_servers import ask, running, until
+from lab_servers import ask, free_port, running, until
 
+from lab import services
 from lab.services.access_log import AccessLog, log_path, requests, sent_bytes
 from lab.services.http_server import byte_range
 from lab.services.web import WebServer
 
-CONTENT = bytes(range(256)) * 40
+CONTENT = bytes(range(256)) * 4000
 
 
 @pytest.fixture
@@ -57,7 +60,7 @@ def test_a_range_is_answered_with_its_bytes_only(site: str) -> None:
 
 
 def test_a_range_beyond_the_end_is_416(site: str) -> None:
-    answer = ask(f"{site}/simple/file.whl", headers={"Range": "bytes=99999-"})
+    answer = ask(f"{site}/simple/file.whl", headers={"Range": "bytes=99999999-"})
     assert (answer.status, answer.headers["Content-Range"]) == (416, f"bytes */{len(CONTENT)}")
 
 
@@ -105,10 +108,10 @@ def test_a_planted_status_is_answered_as_often_as_asked(site: str) -> None:
 
 
 def test_a_planted_cut_ends_the_connection_after_so_many_bytes(site: str) -> None:
-    ask(f"{site}/-/faults", [{"match": "whl$", "drop_after": 1000}])
+    ask(f"{site}/-/faults", [{"match": "whl$", "drop_after": 600_000}])
     with pytest.raises(http.client.IncompleteRead) as caught:
         ask(f"{site}/simple/file.whl")
-    assert caught.value.partial == CONTENT[:1000]
+    assert caught.value.partial == CONTENT[:600_000]
     ask(f"{site}/-/faults", [])
     assert ask(f"{site}/simple/file.whl").body == CONTENT
 
@@ -123,3 +126,19 @@ def test_an_unknown_fault_is_refused_by_name(site: str) -> None:
     answer = ask(f"{site}/-/faults", [{"match": "x", "explode": True}])
     assert (answer.status, "explode" in answer.json["error"]) == (400, True)
     assert ask(f"{site}/-/faults").json == []
+
+
+def test_the_server_is_started_by_its_path_with_the_state_folder_on_top(tmp_path: Path) -> None:
+    port = free_port()
+    for folder, text in (("content", "below"), ("state/services/web", "above")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "index.html").write_text(text)
+    command = [sys.executable, str(Path(services.__file__).with_name("__main__.py")), "web"]
+    command += ["--state", str(tmp_path / "state"), "--port", str(port), str(tmp_path / "content")]
+    with subprocess.Popen(command, cwd="/") as process:
+        try:
+            url = f"http://127.0.0.1:{port}"
+            assert until(lambda: ask(f"{url}/"), "the server").body == b"above"
+        finally:
+            process.kill()
+    assert log_path(tmp_path / "state", "web").exists()
