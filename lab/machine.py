@@ -63,20 +63,28 @@ class Machine:
         """Press the button of a host that is off; returns once the guest is starting."""
         if self._watch is not None:
             return
-        self.fresh = disk.mount(self._lab, self.host, self._base, self._known)
-        network.connect(self._lab, self.host)
-        self.memory.reset()
-        await self._listen()
+        try:
+            self.fresh = disk.mount(self._lab, self.host, self._base, self._known)
+            network.connect(self._lab, self.host)
+            self.memory.reset()
+            await self._listen()
+        except BaseException:
+            self._remains()
+            raise
         self._wanted = True
         self._watch = asyncio.create_task(self._run())
 
     async def power_cut(self) -> None:
         """Pull the plug: first the network falls silent, then everything in the guest dies."""
         self._wanted = False
-        if self._watch is not None:
-            network.plug(self._lab, self.host.name, False)
+        watch = self._watch
+        if watch is None:
+            return
+        network.plug(self._lab, self.host.name, False)
+        # Again and again, because a guest that is only just starting has nothing to kill yet.
+        while not watch.done():
             self._kill()
-            await self._watch
+            await asyncio.wait({watch}, timeout=0.2)
 
     async def power_off(self) -> None:
         """Shut down cleanly; a guest that does not finish in time loses its power."""

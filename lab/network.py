@@ -74,8 +74,8 @@ def connect(lab: Lab, host: Host) -> None:
 
 def disconnect(lab: Lab, host: Host) -> None:
     """Remove ``host``'s network stack at once: every connection is gone without a goodbye."""
-    ip(lab.namespace, f"link delete {host.name}")
-    run(["ip", "netns", "delete", lab.host_namespace(host)])
+    run(["ip", "-netns", lab.namespace, "link", "delete", host.name], check=False)
+    run(["ip", "netns", "delete", lab.host_namespace(host)], check=False)
 
 
 def plug(lab: Lab, port: str, plugged: bool) -> None:

@@ -42,6 +42,7 @@ class Supervisor:
         self._machines = {
             host: Machine(lab, host, base, self._hosts, cgroups) for host in self._hosts
         }
+        self._buttons = {host: asyncio.Lock() for host in self._hosts}
         self._links = {host: Link(lab, host) for host in self._hosts}
         self._servers: list[Server] = []
         self._over = asyncio.Event()
@@ -75,7 +76,8 @@ class Supervisor:
         for server in self._servers:
             server.start()
         for host in self._hosts:
-            await self._power_on(host)
+            async with self._buttons[host]:
+                await self._power_on(host)
         await asyncio.to_thread(disk.empty_trash, self._lab)
 
     async def _stop(self) -> None:
@@ -162,17 +164,20 @@ class Supervisor:
     async def _cycle(self, request: Request) -> None:
         """Cut the power, give it, or both; a host that has power keeps it."""
         host = find_host(self._hosts, request["host"])
-        if request["off"]:
-            await self._machines[host].power_cut()
+        async with self._buttons[host]:
+            if request["off"]:
+                await self._machines[host].power_cut()
+            if request["on"]:
+                await self._power_on(host)
         if request["on"]:
-            await self._power_on(host)
             await self._machines[host].ready()
 
     async def _wipe(self, request: Request) -> None:
         host = find_host(self._hosts, request["host"])
-        await self._machines[host].power_cut()
-        self._machines[host].wipe()
-        await self._power_on(host)
+        async with self._buttons[host]:
+            await self._machines[host].power_cut()
+            self._machines[host].wipe()
+            await self._power_on(host)
         await self._machines[host].ready()
         await asyncio.to_thread(disk.empty_trash, self._lab)
 
