@@ -136,9 +136,8 @@ def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -
         "WEBUI_AUTH": "true",
         # Without this, addresses of the first start are kept in its database for ever.
         "ENABLE_PERSISTENT_CONFIG": "false",
+        # No models from the hub, no look for a newer version.
         "OFFLINE_MODE": "true",
-        "HF_HUB_OFFLINE": "1",
-        "ENABLE_VERSION_UPDATE_CHECK": "false",
         "ANONYMIZED_TELEMETRY": "false",
         "DO_NOT_TRACK": "true",
         "SCARF_NO_ANALYTICS": "true",
