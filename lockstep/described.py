@@ -69,6 +69,8 @@ class Description:
         if name.startswith("-O") and name != "-O":
             return  # -O3 is short for --optimization-level 3
         if name not in self.flags:
+            name = self._completed(name)
+        if name not in self.flags:
             yield Unknown("flag", name, nearest=_nearest(name, self.flags))
             return
         allowed = self.flags[name] or self.registries.get(name)
@@ -78,6 +80,11 @@ class Description:
         for value in values:
             if value.lower() not in folded:
                 yield Unknown("value", name, value, _nearest(value, allowed))
+
+    def _completed(self, name: str) -> str:
+        """Both engines' parsers take the start of a flag where only one flag starts so."""
+        longer = [flag for flag in self.flags if name.startswith("--") and flag.startswith(name)]
+        return longer[0] if len(longer) == 1 else name
 
     def _method(self, argv: Sequence[str]) -> Iterator[Unknown]:
         """The speculative method hides inside JSON."""

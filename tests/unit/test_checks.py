@@ -170,6 +170,17 @@ def test_the_catalogues_flags_are_those_of_vllm_0_32(name: str) -> None:
     assert found == ({"unknown-flag", "removed-upstream"} if name == "gpt-oss-120b" else set())
 
 
+@pytest.mark.parametrize(
+    "name", sorted(n for n, item in KNOWN.recipes.items() if item.engine == "sglang")
+)
+def test_the_catalogues_flags_are_those_of_sglang_0_5_23(name: str) -> None:
+    unknown = {"unknown-flag", "unknown-value", "unknown-variable", "removed-upstream"}
+    found = codes(KNOWN.recipes[name], engine_version="0.5.23") & unknown
+    # --cuda-graph-max-bs is gone there, and that recipe's engine_versions say so.
+    gone = {"removed-upstream"} if name == "qwen3.8-27b-nvfp4-sglang-dflash2" else set()
+    assert found == gone
+
+
 def test_an_engine_outside_the_recipes_range_is_refused() -> None:
     recipe = KNOWN.recipes["gpt-oss-120b"]
     assert "engine-version" in codes(recipe, "error", engine_version="0.32.0")
