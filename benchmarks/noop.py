@@ -1,0 +1,158 @@
+"""What a no-op deploy of both lab hosts costs, beside its floor and an Ansible playbook.
+
+`make bench`, with the lab deployed (`make deploy`). Everything is measured in one run of this
+program, so that ratios hold on a machine whose speed drifts; medians of RUNS runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from benchmarks.playbook import tasks, variables
+from lab import connection
+from lockstep import inventory, pins, probes
+from lockstep.engine_id import engine_id
+
+ROOT = Path(__file__).resolve().parent.parent
+INVENTORY = ROOT / "inventories/lab.py"
+RUNS = 5
+# Round trip added to every host's cable, milliseconds.
+DELAYS = (0, 20)
+BIN = Path(sys.executable).parent
+
+
+def seconds(argv: Sequence[str], **environment: str) -> float:
+    """Median wall-clock seconds of RUNS runs that must succeed."""
+    spent = []
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        done = subprocess.run(
+            argv, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True
+        )
+        spent.append(time.perf_counter() - start)
+        if done.returncode != 0:
+            said = (done.stdout + done.stderr)[-2000:]
+            sys.exit(f"{argv[0]} ended with {done.returncode}:\n{said}")
+    return statistics.median(spent)
+
+
+def deploy() -> list[str]:
+    """The no-op deploy, as users run it."""
+    return [str(BIN / "pyinfra"), "-y", str(INVENTORY.relative_to(ROOT)), "deploy.py"]
+
+
+def remote_commands(host: str) -> int:
+    """How many commands one no-op deploy runs on one host, counted in pyinfra's own log."""
+    done = subprocess.run(
+        [*deploy(), "--debug"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    changed = re.search(r"Grand total\s+\d+\s+(\S+)", done.stdout + done.stderr)
+    if changed is None or changed[1] != "-":
+        sys.exit("the deploy changed something: run `make deploy` until it does not, then again")
+    return (done.stdout + done.stderr).count(f"Running command on {host}:")
+
+
+def ssh(lab: connection.Description, address: str) -> list[str]:
+    """Plain ssh to a host, without a shared connection."""
+    options = ["-o", f"UserKnownHostsFile={lab.known_hosts}", "-o", "BatchMode=yes"]
+    return ["ssh", "-F", "none", "-i", lab.ssh_key, *options, f"{lab.ssh_user}@{address}"]
+
+
+def engine_versions(
+    lab: connection.Description, plan: inventory.HostPlan, record: pins.Pins, address: str
+) -> dict[str, str | None]:
+    """Target → what its engine said about itself on the host, as the deploy knows it."""
+    digests = {
+        target.name: record.images[target.image].digest for target in plan.targets if target.image
+    }
+    home = f"{plan.settings.paths.engines}/{engine_id(plan.settings, record)}"
+    asked = json.dumps({"home": home, "current": home, "images": digests})
+    argv = ["sudo", "python3", "-c", probes.source("engines"), asked]
+    done = subprocess.run(
+        [*ssh(lab, address), shlex.join(argv)], capture_output=True, text=True, check=True
+    )
+    found = json.loads(done.stdout)
+    records = {name: found["images"].get(name) or {} for name in digests}
+    versions = {target.name: (found["check"] or {}).get("version") for target in plan.targets}
+    return versions | {name: record.get("version") for name, record in records.items()}
+
+
+def ansible(lab: connection.Description, folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Write playbook, inventory and configuration; return the command and its environment."""
+    plans = inventory.load(INVENTORY)
+    record = pins.load(ROOT / "pins/lab.yaml")
+    address = {host.name: host.address for host in lab.hosts}
+    play = {"hosts": "all", "gather_facts": False, "become": True}
+    (folder / "play.yml").write_text(
+        yaml.safe_dump([play | {"tasks": tasks(plans[0], record)}], sort_keys=False)
+    )
+    hosts = {
+        plan.name: {
+            "ansible_host": address[plan.name],
+            **variables(plan, record, engine_versions(lab, plan, record, address[plan.name])),
+        }
+        for plan in plans
+    }
+    shared = {
+        "ansible_user": lab.ssh_user,
+        "ansible_ssh_private_key_file": lab.ssh_key,
+        "ansible_python_interpreter": "/usr/bin/python3",
+        "ansible_ssh_common_args": f"-F none -o UserKnownHostsFile={lab.known_hosts}",
+    }
+    (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts, "vars": shared}}))
+    (folder / "ansible.cfg").write_text(
+        "[defaults]\nforks = 10\ngathering = explicit\n[ssh_connection]\npipelining = True\n"
+    )
+    command = [str(folder / "venv/bin/ansible-playbook"), "-i", str(folder / "hosts.yml")]
+    return [*command, str(folder / "play.yml")], {"ANSIBLE_CONFIG": str(folder / "ansible.cfg")}
+
+
+def install_ansible(folder: Path) -> None:
+    """ansible-core at its locked version, in a venv of its own."""
+    venv, uv = folder / "venv", str(BIN / "uv")
+    subprocess.run([uv, "venv", "--quiet", str(venv)], check=True)
+    install = [uv, "pip", "install", "--quiet", "--require-hashes", "--python", str(venv)]
+    subprocess.run([*install, "-r", str(ROOT / "requirements/bench.txt")], check=True)
+
+
+def main() -> None:
+    """Measure and print."""
+    lab = connection.load()
+    first = lab.hosts[0]
+    prefix = ["ip", "netns", "exec", lab.namespace]
+    count = remote_commands(first.name)
+    print(f"no-op deploy of {len(lab.hosts)} hosts: {count} remote commands on each", flush=True)
+    print(f"pyinfra --version      {seconds([str(BIN / 'pyinfra'), '--version']):6.2f} s")
+    with tempfile.TemporaryDirectory() as name:
+        # Reading the inventory takes this process into the lab's network, where no index is.
+        install_ansible(Path(name))
+        playbook, environment = ansible(lab, Path(name))
+        for delay in DELAYS:
+            subprocess.run([str(BIN / "lockstep"), "lab", "delay", "all", str(delay)], check=True)
+            bare = seconds([*prefix, *ssh(lab, first.address), "true"])
+            ours = seconds(deploy())
+            theirs = seconds([*prefix, *playbook], **environment)
+            print(f"\n{delay} ms of added round trip (median of {RUNS})")
+            print(f"ssh HOST true          {bare:6.2f} s")
+            print(f"lockstep no-op deploy  {ours:6.2f} s")
+            print(
+                f"Ansible, same files…   {theirs:6.2f} s, {theirs / ours:.1f} times ours",
+                flush=True,
+            )
+        subprocess.run([str(BIN / "lockstep"), "lab", "delay", "all", "0"], check=True)
+
+
+if __name__ == "__main__":
+    main()

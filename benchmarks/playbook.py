@@ -1,0 +1,108 @@
+"""An Ansible playbook that manages what our deploy manages, resource by resource.
+
+Fair to Ansible: one task with a loop where it can loop, one call where a module takes a list,
+read-only commands marked as such. Only for comparison; nothing deploys with it.
+"""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from typing import Any
+
+from lockstep.artefacts import artefacts
+from lockstep.engine_id import engine_id
+from lockstep.inventory import HostPlan
+from lockstep.layout import folders
+from lockstep.managed import HOME, OPERATORS_GROUP, WEBUI_SECRETS
+from lockstep.pins import Pins
+from lockstep.preflight import images_of
+
+
+def variables(
+    plan: HostPlan, pins: Pins, versions: dict[str, str | None]
+) -> dict[str, list[dict[str, str]]]:
+    """One host's variables: its files, whose text differs between hosts.
+
+    Args:
+        plan: The host.
+        pins: The record of pins.
+        versions: Target → version that its engine reported there.
+    """
+    files = artefacts(
+        plan.settings,
+        plan.targets,
+        pins,
+        engine_id=engine_id(plan.settings, pins),
+        engine_versions=versions,
+    )
+    return {
+        "managed_files": [
+            {
+                "path": file.path,
+                "text": base64.b64encode(file.text.encode()).decode(),
+                "mode": file.mode,
+                "owner": file.owner,
+                "group": file.group,
+            }
+            for file in files
+        ]
+    }
+
+
+def tasks(plan: HostPlan, pins: Pins) -> list[dict[str, Any]]:
+    """The play's tasks, the same for every host of the plan's inventory."""
+    settings = plan.settings
+    webui = f"{settings.webui.unit}.service"
+    user = {"name": settings.service_user, "system": True, "home": HOME, "groups": ["docker"]}
+    engine = f"{settings.paths.engines}/current/venv"
+    images = [pins.images[name].digest for name in images_of(plan)]
+    weights = ("/usr/local/lib/lockstep/weights_state.py", "/etc/lockstep/weights.json")
+    return [
+        _task("group", {"name": OPERATORS_GROUP, "system": True}),
+        _task("user", {**user, "append": True, "shell": "/usr/sbin/nologin"}),
+        *(
+            _task("user", {"name": name, "groups": ["docker", OPERATORS_GROUP], "append": True})
+            for name in settings.operators
+        ),
+        _loop(
+            "file",
+            {"path": "{{ item.path }}", "state": "directory", **_OWNER},
+            [vars(folder) for folder in folders(settings)],
+        ),
+        _loop(
+            "copy",
+            {"dest": "{{ item.path }}", "content": "{{ item.text | b64decode }}", **_OWNER},
+            "{{ managed_files }}",
+        ),
+        # Not the module `apt`: it needs python3-apt, which the lab's root lacks, and takes longer.
+        _read("dpkg-query", "-W", *settings.packages),
+        _loop("command", {"cmd": "sysctl -n {{ item }}"}, list(settings.sysctls)),
+        _read("/usr/local/bin/uv", "--version"),
+        _read("/usr/local/bin/uv", "pip", "freeze", "--python", engine),
+        _read("docker", "image", "inspect", *images) | {"failed_when": False},
+        _read("/usr/bin/python3", *weights),
+        *(
+            _task("systemd_service", {"name": target.unit, "enabled": False})
+            for target in plan.targets
+        ),
+        _task("stat", {"path": WEBUI_SECRETS}),
+        _task("systemd_service", {"name": webui, "enabled": True, "state": "started"}),
+    ]
+
+
+_OWNER = {"mode": "{{ item.mode }}", "owner": "{{ item.owner }}", "group": "{{ item.group }}"}
+
+
+def _task(module: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"name": module, f"ansible.builtin.{module}": arguments}
+
+
+def _loop(module: str, arguments: dict[str, Any], items: list[Any] | str) -> dict[str, Any]:
+    read = {"changed_when": False} if module == "command" else {}
+    label = {"label": "{{ item.path | default(item) }}"}
+    return {**_task(module, arguments), "loop": items, "loop_control": label, **read}
+
+
+def _read(*argv: str) -> dict[str, Any]:
+    return {**_task("command", {"cmd": shlex.join(argv)}), "changed_when": False}
