@@ -17,6 +17,7 @@ from lab.services.service import (
     DEBIAN_PACKAGES,
     GIT_PORT,
     HUB_PORT,
+    PROXY_PORT,
     REGISTRY_PORT,
     WEB_PORT,
     Service,
@@ -50,18 +51,19 @@ def start_commands(cache: Path, state: Path, address: str) -> list[Service]:
     def nothing(message: str) -> None:
         pass
 
-    def argv(server: str, content: Path, port: int, *more: Path) -> tuple[str, ...]:
+    def argv(server: str, port: int, *content: Path) -> tuple[str, ...]:
         places = ("--state", str(state), "--address", address, "--port", str(port))
-        return (sys.executable, _MAIN, server, *places, str(content), *map(str, more))
+        return (sys.executable, _MAIN, server, *places, *map(str, content))
 
     index = python_index(cache, nothing)
     git = git_repositories(cache, nothing)
     hub = hub_repositories(cache, nothing)
     images = image_registry(cache, nothing)
-    registry = argv("registry", images, REGISTRY_PORT)
+    registry = argv("registry", REGISTRY_PORT, images)
     return [
-        Service("web", argv("web", index, WEB_PORT, cache), WEB_PORT, "/health", "web.log"),
-        Service("git", argv("git", git, GIT_PORT), GIT_PORT, None, "git.log"),
-        Service("hub", argv("hub", hub, HUB_PORT), HUB_PORT, "/health", "hub.log"),
+        Service("web", argv("web", WEB_PORT, index, cache), WEB_PORT, "/health", "web.log"),
+        Service("git", argv("git", GIT_PORT, git), GIT_PORT, None, "git.log"),
+        Service("hub", argv("hub", HUB_PORT, hub), HUB_PORT, "/health", "hub.log"),
         Service("registry", registry, REGISTRY_PORT, "/v2/", "registry.log"),
+        Service("proxy", argv("proxy", PROXY_PORT), PROXY_PORT, "/health", "proxy.log"),
     ]

@@ -14,12 +14,12 @@ sys.path = [str(_PACKAGE.parent.parent), *(p for p in sys.path if Path(p).resolv
 def main() -> None:
     """Parse the command line and serve until the process is ended."""
     parser = argparse.ArgumentParser(prog="lab-service", description=__doc__)
-    parser.add_argument("server", choices=("web", "git", "hub", "registry"))
-    parser.add_argument("content", type=Path, nargs="+", help="folders of content to serve")
+    parser.add_argument("server", choices=("web", "git", "hub", "registry", "proxy"))
+    parser.add_argument("content", type=Path, nargs="*", help="folders of content to serve")
     parser.add_argument("--state", type=Path, required=True, help="the lab's state folder")
     parser.add_argument("--address", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     place = (options.state, options.address, options.port)
     if options.server == "web":
         from lab.services import web
@@ -33,10 +33,14 @@ def main() -> None:
         from lab.services import hub
 
         hub.serve(options.content[0], *place)
-    else:
+    elif options.server == "registry":
         from lab.services import registry
 
         registry.serve(options.content[0], *place)
+    else:
+        from lab.services import proxy
+
+        proxy.serve(*place)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ WEB_PORT = 3141
 GIT_PORT = 9418
 REGISTRY_PORT = 5000
 HUB_PORT = 8090
+PROXY_PORT = 3128
 
 
 @dataclass(frozen=True)

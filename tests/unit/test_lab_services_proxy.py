@@ -1,0 +1,85 @@
+"""The lab's forward proxy: whole URLs, tunnels, and everything counted."""
+
+from __future__ import annotations
+
+import http.client
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lab_servers import ask, free_port, running, until
+
+from lab.services.access_log import AccessLog, log_path, requests
+from lab.services.proxy import ProxyServer
+from lab.services.web import WebServer
+
+CONTENT = bytes(range(256)) * 3000
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[str]:
+    (tmp_path / "file").write_bytes(CONTENT)
+    log = AccessLog(log_path(tmp_path, "web"))
+    with running(WebServer(("127.0.0.1", 0), [tmp_path], log)) as address:
+        yield address
+
+
+@pytest.fixture
+def proxy(tmp_path: Path) -> Iterator[str]:
+    log = AccessLog(log_path(tmp_path, "proxy"))
+    with running(ProxyServer(("127.0.0.1", 0), log)) as address:
+        yield address
+
+
+def through(proxy: str) -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(urllib.request.ProxyHandler({"http": f"http://{proxy}"}))
+
+
+def seen(tmp_path: Path) -> tuple[str, str, int, int]:
+    entry = until(lambda: list(requests(tmp_path, "proxy")), "the proxy's log line")[0]
+    return entry.method, entry.path, entry.status, entry.sent
+
+
+def test_a_whole_url_is_fetched_from_its_host(site: str, proxy: str, tmp_path: Path) -> None:
+    url = f"http://{site}/file"
+    with through(proxy).open(url, timeout=10) as answer:
+        assert answer.read() == CONTENT
+    assert seen(tmp_path) == ("GET", url, 200, len(CONTENT))
+
+
+def test_a_range_is_passed_on(site: str, proxy: str) -> None:
+    request = urllib.request.Request(f"http://{site}/file", headers={"Range": "bytes=5-9"})
+    with through(proxy).open(request, timeout=10) as answer:
+        assert (answer.status, answer.read()) == (206, CONTENT[5:10])
+
+
+def test_a_posted_body_is_passed_on(site: str, proxy: str) -> None:
+    faults = b'[{"match": "nothing"}]'
+    with through(proxy).open(f"http://{site}/-/faults", faults, timeout=10) as answer:
+        assert answer.status == 200
+    assert ask(f"http://{site}/-/faults").json[0]["match"] == "nothing"
+
+
+def test_a_tunnel_carries_bytes_both_ways(site: str, proxy: str, tmp_path: Path) -> None:
+    connection = http.client.HTTPConnection(proxy, timeout=10)
+    host, _, port = site.partition(":")
+    connection.set_tunnel(host, int(port))
+    connection.request("GET", "/file")
+    assert connection.getresponse().read() == CONTENT
+    connection.close()
+    method, path, status, sent = seen(tmp_path)
+    assert (method, path, status) == ("CONNECT", site, 200)
+    assert sent > len(CONTENT)
+
+
+def test_a_host_that_does_not_answer_is_502(proxy: str) -> None:
+    dead = f"127.0.0.1:{free_port()}"
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        through(proxy).open(f"http://{dead}/", timeout=10)
+    assert (caught.value.code, dead in caught.value.read().decode()) == (502, True)
+
+
+def test_the_proxy_itself_says_that_it_runs(proxy: str) -> None:
+    assert ask(f"http://{proxy}/health").json == {"status": "ok"}
