@@ -138,7 +138,8 @@ def test_a_token_that_is_none_is_refused_without_being_shown(
 def gated(status: int) -> dict[str, Reply]:
     """A gated repository shows its files to everybody, and gives them to nobody without access."""
     file = f"/org/name/resolve/{COMMIT}/model.safetensors"
-    return {MAIN: info(gated="manual"), file: Reply(status=status)}
+    elsewhere = {"Location": f"http://{refused_address()}/content"}
+    return {MAIN: info(gated="manual"), file: Reply(status=status, headers=elsewhere)}
 
 
 def test_a_licence_that_was_not_accepted_is_found_before_anything_is_fetched() -> None:
