@@ -33,6 +33,11 @@ def assignment(name: str, value: str) -> str:
     return _quoted(_escaped(f"{name}={value}"))
 
 
+def path(value: str) -> str:
+    """One path in a list of paths (RequiresMountsFor=), where "$" has no meaning."""
+    return _quoted(_escaped(value))
+
+
 def environment_value(value: str) -> str:
     """A value in a file for EnvironmentFile=."""
     _refuse_control(value)

@@ -49,6 +49,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters |= {
+        "unit_path": quoting.path,
         "unit_text": quoting.text,
         "unit_command": quoting.command,
         "unit_words": quoting.words,

@@ -68,6 +68,7 @@ def _model_unit(
         earlier=earlier,
         starts=STARTS,
         start_limit_s=STARTS * (start_s + 2 * STOP_S + RESTART_S),
+        folders=(settings.paths.hub_cache, *(() if container else (settings.paths.engines,))),
         user=settings.service_user,
         home=HOME,
         state_directory=HOME.removeprefix("/var/lib/"),

@@ -7,7 +7,7 @@ import pytest
 from lockstep.artefacts import absent_files, artefacts, host_files
 from lockstep.errors import InventoryError, LockstepError, UnitError
 from lockstep.pins import Pins
-from lockstep.quoting import assignment, lines, text, word
+from lockstep.quoting import assignment, lines, path, text, word
 from lockstep.settings import Proxy, Settings, Sources
 from lockstep.templating import render
 
@@ -81,6 +81,13 @@ def test_a_control_character_never_gets_into_a_unit(value: str) -> None:
 )
 def test_a_word_is_quoted_for_systemd(value: str, quoted: str) -> None:
     assert word(value) == quoted
+
+
+def test_free_text_and_paths_keep_their_percent_signs() -> None:
+    assert text("50% of $HOME, it's") == "50%% of $HOME, it's"
+    assert path("/mnt/my disk/50%") == "'/mnt/my disk/50%%'"
+    with pytest.raises(UnitError, match="backslash"):
+        text("goes on \\")
 
 
 def test_a_command_line_breaks_before_each_flag() -> None:
