@@ -16,12 +16,12 @@ from lockstep.bound import BoundTarget
 from lockstep.command import environment, serve_command
 from lockstep.docker_run import CACHE, docker_run
 from lockstep.engine_id import digest
-from lockstep.errors import InventoryError, RecipeError, ResolveError
+from lockstep.errors import InventoryError, RecipeError
 from lockstep.images import pinned_reference
 from lockstep.managed import HOME
-from lockstep.onhost import weights_spec
 from lockstep.pins import Pins
 from lockstep.recipes import Recipe
+from lockstep.served_weights import commit_of, weight_overrides
 from lockstep.serving import read_back
 from lockstep.settings import Settings
 
@@ -133,7 +133,7 @@ def _variant(
     unit = target.data.unit + suffix
     reference = (target.data.image or recipe.container) if recipe.in_container else None
     image = pinned_reference(reference, settings.sources, pins) if reference else None
-    overrides = {**target.overrides(), **_weights(settings, recipe, pins)}
+    overrides = {**target.overrides(), **weight_overrides(settings, recipe, pins)}
     engine_argv = serve_command(recipe, overrides=overrides, engine_version=version)
     variables = _environment(settings, recipe, version, in_container=image is not None)
     _refuse_secrets(recipe, engine_argv, variables)
@@ -175,37 +175,6 @@ def _launcher(
         return given
     path = Path(given)
     return str(path.with_name(f"{path.stem}{suffix}{path.suffix}"))
-
-
-def _weights(settings: Settings, recipe: Recipe, pins: Pins) -> dict[str, object]:
-    """Overrides that make the engine open exactly the revision that was fetched."""
-    overrides: dict[str, object] = {}
-    if not recipe.model.startswith("/"):
-        commit = _commit(pins, recipe.model)
-        if recipe.lockstep.borrow:
-            overrides["model"] = model_path(settings, recipe.model, commit)
-        else:
-            overrides["revision"] = commit
-    draft = recipe.lockstep.draft
-    if draft is not None and not draft.model.startswith("/"):
-        overrides["draft_revision"] = _commit(pins, draft.model)
-    return overrides
-
-
-def model_path(settings: Settings, model: str, commit: str) -> str:
-    """The folder on a host that holds a model with the files it borrows."""
-    spec = weights_spec.Spec(Path(settings.paths.hub_cache) / "hub", "", ())
-    borrow = weights_spec.Borrow("", "", ())
-    return str(spec.model_path(weights_spec.Repository(model, commit, (), (borrow,))))
-
-
-def _commit(pins: Pins, model: str) -> str:
-    if model not in pins.models:
-        raise ResolveError(
-            f"model {model} is not resolved to a commit",
-            remedy="Resolve first, then use the record.",
-        )
-    return pins.models[model].commit
 
 
 def _environment(
@@ -258,7 +227,7 @@ def _with_generation(variant: Variant, pins: Pins, engine_id: str) -> Variant:
         "argv": variant.argv,
         "environment": dict(variant.environment),
         "engine": None if variant.image else engine_id,
-        "borrowed": {model: _commit(pins, model) for model in borrowed},
+        "borrowed": {model: commit_of(pins, model) for model in borrowed},
     }
     return replace(variant, generation=digest(contents, 16))
 

@@ -1,0 +1,47 @@
+"""Which weights an engine is given: a hub id at its pinned commit, or a folder on the host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lockstep.errors import ResolveError
+from lockstep.onhost import weights_spec
+from lockstep.pins import Pins
+from lockstep.recipes import Recipe
+from lockstep.settings import Settings
+
+
+def weight_overrides(settings: Settings, recipe: Recipe, pins: Pins) -> dict[str, object]:
+    """Overrides for `serve_command` that make the engine open exactly what was fetched.
+
+    Raises:
+        ResolveError: the model or its draft has no pin.
+    """
+    overrides: dict[str, object] = {}
+    if not recipe.model.startswith("/"):
+        commit = commit_of(pins, recipe.model)
+        if recipe.lockstep.borrow:
+            overrides["model"] = model_path(settings, recipe.model, commit)
+        else:
+            overrides["revision"] = commit
+    draft = recipe.lockstep.draft
+    if draft is not None and not draft.model.startswith("/"):
+        overrides["draft_revision"] = commit_of(pins, draft.model)
+    return overrides
+
+
+def model_path(settings: Settings, model: str, commit: str) -> str:
+    """The folder on a host that holds a model with the files it borrows."""
+    spec = weights_spec.Spec(Path(settings.paths.hub_cache) / "hub", "", ())
+    borrow = weights_spec.Borrow("", "", ())
+    return str(spec.model_path(weights_spec.Repository(model, commit, (), (borrow,))))
+
+
+def commit_of(pins: Pins, model: str) -> str:
+    """The commit of a model. ResolveError when ``pins`` does not hold it."""
+    if model not in pins.models:
+        raise ResolveError(
+            f"model {model} is not resolved to a commit",
+            remedy="Resolve first, then use the record.",
+        )
+    return pins.models[model].commit
