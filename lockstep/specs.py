@@ -149,6 +149,8 @@ def engine_missing(spec: Mapping[str, Any], found: Mapping[str, Any]) -> dict[st
     missing: dict[str, list[str]] = {}
     if not here["python"]:
         missing["pytorch"] = ["the venv"]
+    elif found["unfinished"]:
+        missing["pytorch"] = ["the venv, whose last installation was cut off"]
     elif here["python"] != spec["python"]:
         missing["pytorch"] = [f"Python {spec['python']} (it has {here['python']})"]
     stages = {"torch": "pytorch", "torchvision": "pytorch"} | dict.fromkeys(

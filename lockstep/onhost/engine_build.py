@@ -12,10 +12,13 @@ exit codes: 0 done, 1 failed, 2 wrong use
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +37,14 @@ class Build:
     def __init__(self, spec: dict[str, Any]) -> None:
         self.spec = spec
         self.home = Path(spec["home"])
-        self.python = self.home / "venv/bin/python"
+        self.venv = self.home / "venv"
+        self.python = self.venv / "bin/python"
+        self.record = self.home / "check.json"
+        self.mark = self.home / "unfinished"
         self.environment = {
             **os.environ,
             **spec["proxy"],
+            **self._indexes(),
             "UV_PYTHON_DOWNLOADS": "never",
             "UV_CACHE_DIR": str(self.home.parent / "uv-cache"),
             "UV_NO_PROGRESS": "1",
@@ -54,80 +61,99 @@ class Build:
         if done.returncode != 0:
             raise common.Problem(f"{Path(argv[0]).name} {argv[1]} ended with {done.returncode}")
 
+    def _indexes(self) -> dict[str, str]:
+        """Where packages come from, as uv reads it; a URL with a password is no argument."""
+        extra = [self.spec[key] for key in ("torch_index", "flashinfer_index") if self.spec[key]]
+        # A site's own index may speak plain HTTP; uv wants to be told.
+        every = [self.spec["index"] or "", *extra]
+        plain = [url.split("/")[2].rpartition("@")[2] for url in every if url.startswith("http://")]
+        given = {
+            "UV_DEFAULT_INDEX": self.spec["index"] or "",
+            "UV_INDEX": " ".join(extra),
+            "UV_INSECURE_HOST": " ".join(dict.fromkeys(plain)),
+            "UV_INDEX_STRATEGY": "unsafe-best-match",
+        }
+        return {name: value for name, value in given.items() if value}
+
+    @contextlib.contextmanager
+    def installing(self) -> Iterator[bool]:
+        """Mark the environment as unfinished until the block ends well.
+
+        The mark is locked meanwhile: a mark without a lock was left by a stage that was cut off.
+        Yields whether there was one, so that the environment has to be made anew.
+        """
+        with self.mark.open("a") as mark:
+            fcntl.flock(mark, fcntl.LOCK_EX)
+            cut_off = self.mark.read_text(encoding="utf-8") != ""
+            mark.write("x")
+            mark.flush()
+            # What was found out about the environment before holds no longer.
+            self.record.unlink(missing_ok=True)
+            yield cut_off
+            self.mark.unlink()
+
     def install(self, *requirements: str, **environment: str) -> None:
         """`uv pip install` into this generation; PyTorch's exact build is always named again."""
-        indexes: list[str] = []
-        if self.spec["index"]:
-            indexes += ["--default-index", self.spec["index"]]
-        for extra in ("torch_index", "flashinfer_index"):
-            if self.spec[extra]:
-                indexes += ["--index", self.spec[extra]]
         wanted = dict.fromkeys((*requirements, *self.spec["torch"]))
         self.run(
-            *(self.spec["uv"], "pip", "install", "--python", str(self.python)),
-            *("--index-strategy", "unsafe-best-match", *self._insecure(), *indexes, *wanted),
+            *(self.spec["uv"], "pip", "install", "--python", str(self.python), *wanted),
             **environment,
         )
 
-    def _insecure(self) -> list[str]:
-        """A site's own index may speak plain HTTP; uv wants to be told."""
-        hosts = []
-        for key in ("index", "torch_index", "flashinfer_index"):
-            url = self.spec[key] or ""
-            if url.startswith("http://"):
-                hosts += ["--allow-insecure-host", url.split("/")[2]]
-        return hosts
-
     def pytorch(self) -> None:
         """The venv, and PyTorch's CUDA build from its own index."""
-        if not self.python.exists():
-            self.run(
-                *(self.spec["uv"], "venv", "--clear", "--python", self.spec["python"]),
-                str(self.home / "venv"),
-            )
-        self.install()
+        with self.installing() as cut_off:
+            if cut_off or not (self.venv / f"lib/python{self.spec['python']}").is_dir():
+                uv = (self.spec["uv"], "venv", "--clear", "--python", self.spec["python"])
+                self.run(*uv, str(self.venv))
+            self.install()
 
     def vllm(self) -> None:
         """The fork at its commit, editable, or a released vLLM; then what must be newer."""
         source = self.spec["vllm"]
+        engine: tuple[str, ...]
         if "git" in source:
-            folder = self._checkout("vllm", source)
-            self.install("--editable", folder, **source["environment"])
+            engine = ("--editable", self._checkout("vllm", source))
         else:
-            self.install(source["requirement"])
+            engine = (source["requirement"],)
         after = list(self.spec["after"])
         if self.spec["transformers"]:
             after.append(self._checkout("transformers", self.spec["transformers"]))
-        if after:
-            self.install(*after)
+        with self.installing():
+            self.install(*engine, **source.get("environment", {}))
+            if after:
+                self.install(*after)
 
     def _checkout(self, name: str, source: dict[str, Any]) -> str:
         """A repository at one commit, by git itself: uv knows fewer kinds of URL than git."""
-        folder = str(self.home / name)
-        if not (self.home / name / ".git").exists():
-            self.run("git", "init", "--quiet", folder)
-        git = ("git", "-C", folder)
-        have = subprocess.run(
-            [*git, "cat-file", "-e", f"{source['commit']}^{{commit}}"],
-            capture_output=True,
-            check=False,
-        )
-        if have.returncode != 0:
+        folder = self.home / name
+        git = ("git", "-C", str(folder))
+        # A git that was cut off leaves its locks behind, and no other git works here.
+        for lock in (folder / ".git").glob("*.lock"):
+            lock.unlink()
+        self.run("git", "init", "--quiet", str(folder))
+        if not self._has(git, source["commit"]):
             # The whole history: the fork's build looks for the commit it left upstream at.
-            self.run(*git, "fetch", "--tags", source["git"], source["branch"])
+            self.run(*git, "fetch", "--force", "--tags", source["git"], source["branch"])
+        if not self._has(git, source["commit"]):
             self.run(*git, "fetch", source["git"], source["commit"])
         self.run(*git, "checkout", "--force", "--quiet", "--detach", source["commit"])
-        return folder
+        return str(folder)
+
+    def _has(self, git: tuple[str, ...], commit: str) -> bool:
+        asked = (*git, "cat-file", "-e", f"{commit}^{{commit}}")
+        return subprocess.run(asked, capture_output=True, check=False).returncode == 0
 
     def flashinfer(self) -> None:
         """FlashInfer's three packages, in versions that agree."""
         if self.spec["flashinfer"]:
-            self.install("--no-deps", *self.spec["flashinfer"])
+            with self.installing():
+                self.install("--no-deps", *self.spec["flashinfer"])
 
     def check(self) -> None:
         """Ask the engine itself; the answer is kept beside the environment."""
         program = Path(__file__).with_name("engine_check.py")
-        self.run(str(self.python), str(program), str(self.home / "check.json"), **self._asked())
+        self.run(str(self.python), str(program), str(self.record), **self._asked())
 
     def _asked(self) -> dict[str, str]:
         keys = ("id", "engine_cuda", "recipes")
@@ -136,13 +162,14 @@ class Build:
     def activate(self) -> None:
         """Point `current` at this generation, in one step."""
         try:
-            record = json.loads((self.home / "check.json").read_text(encoding="utf-8"))
+            record = json.loads(self.record.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             record = {}
         if record.get("faults") != []:
             raise common.Problem("this generation has not passed its check: run `check` first")
         current = Path(self.spec["current"])
         temporary = current.with_name(f".current-{os.getpid()}")
+        temporary.unlink(missing_ok=True)
         temporary.symlink_to(self.home.name)
         temporary.replace(current)
         common.say(f"{current} -> {self.home.name}")

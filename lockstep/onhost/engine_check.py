@@ -3,8 +3,9 @@
 usage: PYTHON-OF-THE-VENV engine_check.py RECORD.json
 
 The question stands in LOCKSTEP_ENGINE: {"id", "engine_cuda", "recipes": [{"name", "argv",
-"environment"}]}. Writes {"asked", "version", "torch", "cuda", "flashinfer", "faults"} to RECORD.json;
-exit code 1 with one line per fault when there is one.
+"environment"}]}. RECORD.json gets {"asked", "version", "torch", "cuda", "flashinfer", "faults"}.
+
+exit codes: 0 no fault, 1 faults, one line each
 """
 
 from __future__ import annotations
@@ -57,10 +58,12 @@ def triple_fault(found: dict[str, str | None]) -> str | None:
 
 def recipe_fault(recipe: dict[str, Any], engine: str) -> str | None:
     """Why the engine's own parser or environment registry refuses a recipe, or None."""
-    from vllm import envs
-    from vllm.entrypoints.cli.serve import cmd_init
-
     name = recipe["name"]
+    try:
+        from vllm import envs
+        from vllm.entrypoints.cli.serve import cmd_init
+    except Exception as error:
+        return f"vLLM {engine} cannot be imported: {error}"
     for variable in recipe["environment"]:
         if variable.startswith("VLLM_") and variable not in envs.environment_variables:
             return f"recipe {name}: vLLM {engine} does not know the variable {variable}"
@@ -93,24 +96,28 @@ def _parser_class() -> Any:
 
 def examine(asked: dict[str, Any]) -> dict[str, Any]:
     """Everything the record holds."""
-    import torch
-
     engine = version("vllm")
     triple = {name: version(name) for name in TRIPLE}
-    faults = [
-        cuda_fault(asked["engine_cuda"], torch.version.cuda, torch.__version__),
-        triple_fault(triple),
-    ]
+    faults = [triple_fault(triple)]
+    try:
+        import torch
+
+        cuda = torch.version.cuda
+        faults.append(cuda_fault(asked["engine_cuda"], cuda, torch.__version__))
+    except Exception as error:
+        cuda = None
+        faults.append(f"torch {version('torch')} cannot be imported: {error}")
     if engine is None:
         faults.append("vllm is not installed")
     else:
         faults += [recipe_fault(recipe, engine) for recipe in asked["recipes"]]
     return {
         "version": engine,
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
+        "torch": version("torch"),
+        "cuda": cuda,
         "flashinfer": triple,
-        "faults": [fault for fault in faults if fault],
+        # An engine that cannot be imported says so once, not once per recipe.
+        "faults": list(dict.fromkeys(fault for fault in faults if fault)),
     }
 
 

@@ -1,11 +1,13 @@
 """The venv engine's environment. Argument: {"home", "current", "images": {name: digest}}.
 
 Answers: installed distributions of the generation under `home`, commit of its source, origin of
-what came from git, the record of its check, where `current` points, and each image's record.
+what came from git, whether an installation was cut off, the record of its check, where `current`
+points, and each image's record.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -66,6 +68,16 @@ def git(source: str, *argv: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
+def unfinished(mark: str) -> bool:
+    """Whether an installation was cut off: it left its mark, and nobody holds the lock on it."""
+    try:
+        with open(mark, encoding="utf-8") as held:
+            fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
 def main(asked: dict[str, Any]) -> dict[str, Any]:
     home = asked["home"]
     current = asked["current"]
@@ -75,6 +87,7 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
             name: git(os.path.join(home, name), "rev-parse", "HEAD")
             for name in ("vllm", "transformers")
         },
+        "unfinished": unfinished(os.path.join(home, "unfinished")),
         "check": read(os.path.join(home, "check.json")),
         "current": os.readlink(current) if os.path.islink(current) else None,
         "images": {

@@ -179,6 +179,7 @@ def test_engines_of_a_wiped_host(tmp_path: Path) -> None:
     assert ask("engines", {"home": home, "current": f"{home}/current"}) == {
         "environment": {"python": None, "distributions": {}, "origins": {}},
         "commits": {"vllm": None, "transformers": None},
+        "unfinished": False,
         "check": None,
         "current": None,
         "images": {},
@@ -225,6 +226,7 @@ def test_engines_answers_versions_origins_commits_and_records(tmp_path: Path) ->
             "origins": {"vllm": {"url": url, "editable": True}},
         },
         "commits": {"vllm": head.stdout.strip(), "transformers": None},
+        "unfinished": False,
         "check": {"faults": []},
         "current": "abc",
         "images": {"qwen": {"version": "0.19.1"}, "mistral": None, "other": None},

@@ -106,10 +106,12 @@ WHOLE: dict[str, Any] = {
         },
     },
     "commits": {"vllm": COMMIT, "transformers": COMMIT},
+    "unfinished": False,
 }
 EMPTY: dict[str, Any] = {
     "environment": {"python": None, "distributions": {}, "origins": {}},
     "commits": {"vllm": None, "transformers": None},
+    "unfinished": False,
 }
 
 
@@ -154,6 +156,11 @@ DRIFTS = [
     (("commits", "transformers"), None, {"vllm": ["transformers at cccccccccccc"]}),
     # Checked out, but the installation was cut off.
     (("environment", "origins", "vllm"), REMOVED, {"vllm": ["vllm at cccccccccccc"]}),
+    (
+        ("unfinished",),
+        True,
+        {"pytorch": ["the venv, whose last installation was cut off"]},
+    ),
     # A release from the index lies over the fork.
     (
         ("environment", "origins", "transformers"),

@@ -1,0 +1,375 @@
+"""The venv engine is built stage by stage; a cut at any moment is mended by the next run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_probe import ask
+from onhost_fakes import ONHOST, common
+
+from lockstep.specs import check_wanted, engine_missing
+
+# Does to a folder what uv does, as far as the probe looks, and writes down how it was called.
+UV = """\
+#!/usr/bin/env python3
+import json, os, pathlib, sys
+log = pathlib.Path(__file__).with_name("log")
+names = [name for name in sorted(os.environ) if name.startswith(("UV_", "VLLM_", "http"))]
+said = {name: os.environ[name] for name in names}
+with log.open("a") as out:
+    out.write(json.dumps([sys.argv[1:], said]) + "\\n")
+if os.environ.get("FAIL") == sys.argv[1]:
+    os.kill(os.getpid(), 9)
+if sys.argv[1] == "venv":
+    venv = pathlib.Path(sys.argv[-1])
+    os.system(f"rm -rf {venv}")
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin/python").symlink_to(sys.executable)
+    (venv / f"lib/python{sys.argv[-2]}/site-packages").mkdir(parents=True)
+    sys.exit()
+[site] = pathlib.Path(sys.argv[4]).parent.parent.glob("lib/*/site-packages")
+words = [word for word in sys.argv[5:] if not word.startswith("--")]
+for word in words:
+    path = pathlib.Path(word)
+    name, _, version = (path.name, "", "0") if path.is_absolute() else word.partition("==")
+    folder = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    folder.mkdir(exist_ok=True)
+    if path.is_absolute():
+        origin = {"url": f"file://{word}", "dir_info": {"editable": "--editable" in sys.argv}}
+        (folder / "direct_url.json").write_text(json.dumps(origin))
+    (folder / "RECORD").touch()
+    if os.environ.get("FAIL") == name:
+        os.kill(os.getppid(), 9)
+        os.kill(os.getpid(), 9)
+"""
+
+
+def git(folder: Path, *argv: str) -> str:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+    done = subprocess.run(
+        ["git", "-C", str(folder), *identity, *argv], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+class Site:
+    """A fork and a transformers repository, a stand-in for uv, and the specification of both."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "bin").mkdir()
+        uv = folder / "bin/uv"
+        uv.write_text(UV)
+        uv.chmod(0o755)
+        self.log = folder / "bin/log"
+        home = folder / "engines/0123456789ab"
+        self.spec: dict[str, Any] = {
+            "id": home.name,
+            "home": str(home),
+            "current": str(folder / "engines/current"),
+            "python": "3.12",
+            "uv": str(uv),
+            "index": None,
+            "torch_index": "http://user:secret@10.0.0.5:8002/cu130",
+            "flashinfer_index": "https://flashinfer.example/whl",
+            "torch": ["torch==2.10.0+cu130", "torchvision==0.25"],
+            "vllm": {
+                **self._repository("fork", "fix_mistral_parsing"),
+                "environment": {"VLLM_USE_PRECOMPILED": "1"},
+            },
+            "transformers": self._repository("transformers", "main"),
+            "after": ["mistral-common==1.9"],
+            "flashinfer": ["flashinfer-python==0.6", "flashinfer-cubin==0.6"],
+            "expected": {
+                "torch": "2.10.0+cu130",
+                "torchvision": "0.25",
+                "mistral-common": "1.9",
+                "flashinfer-python": "0.6",
+                "flashinfer-cubin": "0.6",
+            },
+            "proxy": {"http_proxy": "http://proxy:3128"},
+            "engine_cuda": "13",
+            "recipes": [],
+        }
+
+    def _repository(self, name: str, branch: str) -> dict[str, str]:
+        folder = self.folder / name
+        folder.mkdir()
+        git(folder, "init", "--quiet", "--initial-branch", branch)
+        git(folder, "commit", "--quiet", "--allow-empty", "-m", "first")
+        git(folder, "tag", "v1")
+        commit = git(folder, "rev-parse", "HEAD")
+        git(folder, "commit", "--quiet", "--allow-empty", "-m", "later")
+        return {"git": str(folder), "branch": branch, "commit": commit}
+
+    @property
+    def home(self) -> Path:
+        return Path(self.spec["home"])
+
+    def run(self, stage: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """One stage, as the host runs it."""
+        spec = self.folder / "engine.json"
+        spec.write_text(json.dumps(self.spec))
+        return subprocess.run(
+            [sys.executable, str(ONHOST / "engine_build.py"), stage, str(spec)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **environment},
+            check=False,
+        )
+
+    def build(self) -> None:
+        for stage in ("pytorch", "vllm", "flashinfer"):
+            done = self.run(stage)
+            assert done.returncode == 0, done.stderr
+
+    def probe(self) -> Any:
+        return ask("engines", {"home": self.spec["home"], "current": self.spec["current"]})
+
+    def missing(self) -> dict[str, list[str]]:
+        return engine_missing(self.spec, self.probe())
+
+    def calls(self) -> list[tuple[list[str], dict[str, str]]]:
+        """How uv was called: arguments and the variables that it reads."""
+        return [tuple(json.loads(line)) for line in self.log.read_text().splitlines()]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_the_stages_bring_about_what_the_specification_asks_for(site: Site) -> None:
+    assert sorted(site.missing()) == ["flashinfer", "pytorch", "vllm"]
+    site.build()
+    assert site.missing() == {}
+    assert git(site.home / "vllm", "rev-parse", "HEAD") == site.spec["vllm"]["commit"]
+    # The fork's build looks for the tag that it left upstream at.
+    assert git(site.home / "vllm", "tag") == "v1"
+
+
+def test_uv_is_told_exact_versions_and_torch_each_time(site: Site) -> None:
+    site.build()
+    venv = f"{site.home}/venv"
+    into = ["pip", "install", "--python", f"{venv}/bin/python"]
+    torch = ["torch==2.10.0+cu130", "torchvision==0.25"]
+    assert [argv for argv, _ in site.calls()] == [
+        ["venv", "--clear", "--python", "3.12", venv],
+        [*into, *torch],
+        [*into, "--editable", f"{site.home}/vllm", *torch],
+        [*into, "mistral-common==1.9", f"{site.home}/transformers", *torch],
+        [*into, "--no-deps", "flashinfer-python==0.6", "flashinfer-cubin==0.6", *torch],
+    ]
+
+
+def test_indexes_and_proxy_reach_uv_but_no_command_line_and_no_output(site: Site) -> None:
+    done = site.run("pytorch")
+    argv, environment = site.calls()[-1]
+    assert environment == {
+        "UV_CACHE_DIR": f"{site.home.parent}/uv-cache",
+        "UV_HTTP_TIMEOUT": "120",
+        "UV_INDEX": "http://user:secret@10.0.0.5:8002/cu130 https://flashinfer.example/whl",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_INSECURE_HOST": "10.0.0.5:8002",
+        "UV_NO_PROGRESS": "1",
+        "UV_PYTHON_DOWNLOADS": "never",
+        "http_proxy": "http://proxy:3128",
+    }
+    assert "secret" not in " ".join(argv) + done.stdout + done.stderr
+
+
+def test_only_the_fork_gets_the_variables_of_its_build(site: Site) -> None:
+    site.build()
+    assert ["VLLM_USE_PRECOMPILED" in environment for _, environment in site.calls()] == [
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_a_second_run_of_a_stage_makes_nothing_anew(site: Site) -> None:
+    site.build()
+    inode = (site.home / "venv").stat().st_ino
+    site.build()
+    assert (site.home / "venv").stat().st_ino == inode
+    assert site.missing() == {}
+
+
+def test_a_released_vllm_needs_no_git(site: Site) -> None:
+    site.spec |= {"vllm": {"requirement": "vllm==0.20.2"}, "transformers": None, "after": []}
+    site.build()
+    assert site.calls()[2][0][4:] == ["vllm==0.20.2", "torch==2.10.0+cu130", "torchvision==0.25"]
+    assert len(site.calls()) == 4
+
+
+@pytest.mark.parametrize("victim", ["torch", "vllm", "flashinfer-cubin"])
+def test_an_installation_that_was_cut_off_is_made_anew(site: Site, victim: str) -> None:
+    for stage in ("pytorch", "vllm", "flashinfer"):
+        if site.run(stage, FAIL=victim).returncode != 0:
+            break
+    assert site.missing()["pytorch"][0] == "the venv, whose last installation was cut off"
+    (site.home / "venv/half-copied").touch()
+    site.build()
+    assert site.missing() == {}
+    assert not (site.home / "venv/half-copied").exists()
+
+
+def test_a_stage_that_is_still_running_is_not_taken_for_cut_off(site: Site) -> None:
+    site.build()
+    (site.home / "unfinished").write_text("x")
+    assert site.probe()["unfinished"]
+    holder = subprocess.Popen(
+        ["flock", str(site.home / "unfinished"), "-c", "echo held; read _"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout
+    assert holder.stdout.readline() == "held\n"
+    assert not site.probe()["unfinished"]
+    holder.communicate("\n")
+
+
+def test_a_cut_while_the_venv_is_made_is_mended(site: Site) -> None:
+    assert site.run("pytorch", FAIL="venv").returncode == 1
+    site.build()
+    assert site.missing() == {}
+
+
+def test_another_python_means_another_venv(site: Site) -> None:
+    site.build()
+    site.spec["python"] = "3.13"
+    assert "Python 3.13 (it has 3.12)" in site.missing()["pytorch"]
+    site.build()
+    assert site.missing() == {}
+
+
+def test_locks_of_a_git_that_was_cut_off_are_no_obstacle(site: Site) -> None:
+    site.build()
+    for lock in ("index.lock", "HEAD.lock", "config.lock"):
+        (site.home / "vllm/.git" / lock).touch()
+    site.spec["vllm"]["commit"] = git(site.folder / "fork", "rev-parse", "HEAD")
+    site.build()
+    assert site.missing() == {}
+
+
+def test_a_repository_that_was_cut_off_at_its_first_moment_is_mended(site: Site) -> None:
+    (site.home / "vllm/.git").mkdir(parents=True)
+    site.build()
+    assert site.missing() == {}
+
+
+def test_a_moved_tag_of_the_fork_is_no_obstacle(site: Site) -> None:
+    site.build()
+    git(site.folder / "fork", "tag", "--force", "v1", "HEAD")
+    site.spec["vllm"]["commit"] = git(site.folder / "fork", "rev-parse", "HEAD")
+    site.build()
+    assert site.missing() == {}
+
+
+def test_changes_in_the_working_copy_are_thrown_away(site: Site) -> None:
+    git(site.folder / "fork", "checkout", "--quiet", "fix_mistral_parsing")
+    (site.folder / "fork/setup.py").write_text("theirs")
+    git(site.folder / "fork", "add", ".")
+    git(site.folder / "fork", "commit", "--quiet", "-m", "setup")
+    site.spec["vllm"]["commit"] = git(site.folder / "fork", "rev-parse", "HEAD")
+    site.build()
+    (site.home / "vllm/setup.py").write_text("tampered")
+    site.build()
+    assert (site.home / "vllm/setup.py").read_text() == "theirs"
+
+
+def test_a_commit_that_the_branch_left_behind_is_fetched_by_itself(site: Site) -> None:
+    fork = site.folder / "fork"
+    git(fork, "commit", "--quiet", "--allow-empty", "-m", "will be dropped")
+    site.spec["vllm"]["commit"] = git(fork, "rev-parse", "HEAD")
+    git(fork, "reset", "--quiet", "--hard", "HEAD~1")
+    git(fork, "config", "uploadpack.allowAnySHA1InWant", "true")
+    site.build()
+    assert site.missing() == {}
+
+
+def test_a_failed_command_is_one_line_with_its_exit_code(site: Site) -> None:
+    site.spec["vllm"]["git"] = "/nonexistent"
+    done = site.run("vllm")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "engine_build: git -C ended with 128"
+
+
+@pytest.mark.parametrize("argv", [[], ["bake"], ["check", "a", "b"]])
+def test_wrong_use_says_how(argv: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ONHOST / "engine_build.py"), *argv],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == common.EXIT_USAGE
+    assert "usage: engine_build.py" in done.stderr
+
+
+def test_a_missing_specification_is_named(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ONHOST / "engine_build.py"), "check", str(tmp_path / "none.json")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == common.EXIT_USAGE
+    assert done.stderr.startswith("engine_build: ")
+    assert "none.json" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def record(site: Site, **changes: Any) -> None:
+    """A check of this environment that passed, or one with changes."""
+    site.home.mkdir(parents=True, exist_ok=True)
+    text = {"asked": check_wanted(site.spec), "version": "0.19.2", "faults": [], **changes}
+    (site.home / "check.json").write_text(json.dumps(text))
+
+
+def test_the_environment_is_used_once_its_check_has_passed(site: Site) -> None:
+    record(site)
+    assert site.run("activate").returncode == 0
+    assert Path(site.spec["current"]).readlink() == Path(site.home.name)
+    # Again, over what is there.
+    assert site.run("activate").returncode == 0
+
+
+def test_without_a_check_that_passed_the_old_environment_stays(site: Site) -> None:
+    current = Path(site.spec["current"])
+    site.home.mkdir(parents=True)
+    current.symlink_to("older")
+    assert site.run("activate").returncode == 1
+    record(site, faults=["torch is a CPU build"])
+    done = site.run("activate")
+    assert done.returncode == 1
+    assert "has not passed its check" in done.stderr
+    assert current.readlink() == Path("older")
+
+
+def test_a_change_of_the_environment_makes_its_check_void(site: Site) -> None:
+    site.build()
+    record(site)
+    assert site.run("flashinfer").returncode == 0
+    assert site.probe()["check"] is None
+
+
+def test_the_check_runs_in_the_environment_and_answers_the_same_question(site: Site) -> None:
+    site.build()
+    python = site.home / "venv/bin/python"
+    python.unlink()
+    # Instead of the engine's own Python: writes what it was asked.
+    python.write_text('#!/bin/sh\nprintf "%s" "$LOCKSTEP_ENGINE" > "$2"\n')
+    python.chmod(0o755)
+    assert site.run("check").returncode == 0
+    asked = json.loads((site.home / "check.json").read_text())
+    assert check_wanted(asked) == check_wanted(site.spec)
