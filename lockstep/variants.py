@@ -21,7 +21,7 @@ from lockstep.images import pinned_reference
 from lockstep.managed import HOME
 from lockstep.pins import Pins
 from lockstep.recipes import Recipe
-from lockstep.served_weights import commit_of, weight_overrides
+from lockstep.served_weights import commit_of, model_path, weight_overrides
 from lockstep.serving import read_back
 from lockstep.settings import Settings
 
@@ -249,3 +249,6 @@ def _refuse_doubles(settings: Settings, found: list[Variant]) -> None:
                     remedy=f"Names that end with {FALLBACK!r} belong to fallback recipes.",
                 )
             taken[name] = variant.name
+
+
+__all__ = ["FALLBACK", "Variant", "model_path", "unit_names", "variants", "venv"]
