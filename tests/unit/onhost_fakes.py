@@ -30,6 +30,7 @@ import lock  # noqa: E402
 import phases  # noqa: E402
 import pull_image  # noqa: E402
 import ready  # noqa: E402
+import resume  # noqa: E402
 import status  # noqa: E402
 import stop_container  # noqa: E402
 import switch  # noqa: E402
@@ -57,6 +58,7 @@ __all__ = [
     "phases",
     "pull_image",
     "ready",
+    "resume",
     "status",
     "stop_container",
     "switch",

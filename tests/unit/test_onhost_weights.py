@@ -14,6 +14,7 @@ import pytest
 from onhost_fakes import (
     common,
     fetch_weights,
+    resume,
     weights_spec,
     weights_state,
     weights_store,
@@ -292,6 +293,18 @@ def test_the_token_is_sent_to_the_hub_and_to_no_other_host(spec, hub, tmp_path):
     assert set(hub.tokens) == {"Bearer hf_s3cret"}
     assert len(elsewhere.tokens) == 4
     assert set(elsewhere.tokens) == {None}
+
+
+def test_a_redirect_of_the_transfer_itself_loses_the_token_too(hub, tmp_path):
+    elsewhere = Hub()
+    hub.redirect_to = elsewhere.url.replace("127.0.0.1", "localhost")
+    url = f"{hub.url}/org/base/resolve/{BASE_REVISION}/config.json"
+    source = resume.Source(url, None, {"Authorization": "Bearer hf_s3cret"})
+
+    resume.download(lambda: source, tmp_path / "config.json")
+    elsewhere.close()
+    assert (tmp_path / "config.json").read_bytes() == b'{"base": true}'
+    assert (hub.tokens, elsewhere.tokens) == (["Bearer hf_s3cret"], [None])
 
 
 def test_a_partial_download_is_resumed(spec, hub):
