@@ -206,13 +206,22 @@ def run(argv: Sequence[str], timeout: float = 60.0) -> subprocess.CompletedProce
         raise Problem(f"{argv[0]} did not answer within {timeout:.0f} s") from error
 
 
+_audience = {"left": False}
+
+
 def say(line: str) -> None:
-    """Print one line at once. A reader that went away (closed terminal) is no reason to stop."""
+    """Print one line at once. A reader that went away (closed terminal) is no error."""
     try:
         print(line, flush=True)
     except OSError:
+        _audience["left"] = True
         # Without this, Python tries again at exit and ends with status 120.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+
+
+def nobody_reads() -> bool:
+    """Whether an earlier `say` found that its reader had gone away."""
+    return _audience["left"]
 
 
 def ended(

@@ -10,7 +10,8 @@ The work is the transient unit lockstep-job-NAME.service, its output the file
 first when other work is running under that name. Killing the follower never kills the job.
 
 exit codes: those of the work; 128 + N when signal N killed it, 124 when it took longer than
-            --timeout, 143 when it was stopped, 2 wrong use, 77 not root
+            --timeout, 141 when nobody reads the output any more (the work goes on), 143 when
+            it was stopped, 2 wrong use, 77 not root
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ else:
     import units
 
 EXIT_TIMEOUT = 124  # as timeout(1) has it
+EXIT_ALONE = 141  # as if killed by SIGPIPE: the connection is gone, the job goes on
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,79}")
 
 
@@ -228,6 +229,8 @@ class Follower:
                     self._say(
                         f"job {self._job.name}: still running, {common.duration(now - started)}"
                     )
+                if common.nobody_reads():
+                    return EXIT_ALONE
                 _until_end(unit.main_pid, min(1.0, 0.05 + (now - started) / 10))
 
     def _skip(self, data: bytes) -> list[str]:

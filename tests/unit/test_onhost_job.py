@@ -189,23 +189,22 @@ def test_other_work_under_the_same_name_is_waited_for(host, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-2:] == ["first", "second"]
 
 
+def _follower(host, *argv: str) -> subprocess.Popen[str]:
+    """`job.py` as a process of its own, whose output this test reads."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ONHOST)!r}); import job, common, units; "
+        "from pathlib import Path; units.is_root = lambda: True; "
+        f"sys.exit(job.main(sys.argv[1:], common.Paths(Path({str(host.paths.root)!r}))))"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *argv], stdout=subprocess.PIPE, text=True, env=os.environ
+    )
+
+
 def test_killing_the_follower_does_not_kill_the_job(host, tmp_path):
     gate, done = tmp_path / "go", tmp_path / "done"
     script = f"echo begun; while [ ! -e {gate} ]; do sleep 0.05; done; touch {done}"
-    follower = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            f"import sys; sys.path.insert(0, {str(ONHOST)!r}); import job, common, units; "
-            "from pathlib import Path; units.is_root = lambda: True; "
-            f"job.main(sys.argv[1:], common.Paths(Path({str(host.paths.root)!r})))",
-            *("run", "b", "--", "sh", "-c", script),
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ,
-    )
-    assert follower.stdout is not None
+    follower = _follower(host, "run", "b", "--", "sh", "-c", script)
     assert follower.stdout.readline() == "begun\n"
     follower.send_signal(signal.SIGKILL)
     follower.wait()
@@ -213,6 +212,18 @@ def test_killing_the_follower_does_not_kill_the_job(host, tmp_path):
 
     wait_for(done.exists)
     wait_for(lambda: host.systemd.state("lockstep-job-b.service")["SubState"] == "exited")
+
+
+def test_a_follower_whose_connection_is_gone_ends_and_the_job_goes_on(host, tmp_path):
+    gate, done = tmp_path / "go", tmp_path / "done"
+    script = f"echo begun; while [ ! -e {gate} ]; do sleep 0.05; done; touch {done}"
+    follower = _follower(host, "run", "b", "--heartbeat", "0.1", "--", "sh", "-c", script)
+    assert follower.stdout.readline() == "begun\n"
+    follower.stdout.close()
+
+    assert follower.wait(30) == 141
+    gate.touch()
+    wait_for(done.exists)
 
 
 def test_a_stopped_job_gives_143(host, tmp_path):
