@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.accounts import Account
+from lockstep.artefacts import absent_files
 from lockstep.layout import folders
 from lockstep.managed import HOME, OPERATORS_GROUP
 from lockstep.packages import tool_requirements
@@ -29,6 +30,7 @@ def base() -> None:
         name="Write folders, programs and settings",
         files=this.files("base", {}),
         folders=folders(settings),
+        absent=absent_files(settings),
     )
     system.packages(name="Install packages", names=settings.packages, proxy=settings.proxy.http)
     system.sysctls(

@@ -106,17 +106,22 @@ class Run:
 
     def files(self, stage: Stage, versions: dict[str, str | None]) -> list[ManagedFile]:
         """The managed files of one stage of the deploy ("base", "services", "switch", "webui")."""
-        every = artefacts(
+        chosen = [file for file in self._every(versions) if file.stage == stage]
+        return chosen + self._specs() if stage == "base" else chosen
+
+    @cached_property
+    def paths(self) -> set[str]:
+        """Every path that this deploy owns."""
+        return {file.path for file in self._every(dict.fromkeys(self.plan.settings.targets))}
+
+    def _every(self, versions: dict[str, str | None]) -> tuple[ManagedFile, ...]:
+        return artefacts(
             self.plan.settings,
             self.plan.targets,
             self.pins,
             engine_id=self.engine_id if self.engine_spec else "",
             engine_versions=versions,
         )
-        chosen = [file for file in every if file.stage == stage]
-        if stage == "base":
-            chosen += self._specs()
-        return chosen
 
     def _specs(self) -> list[ManagedFile]:
         specs = {"weights": weights_spec(self.plan, self.pins), "engine": self.engine_spec}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
+from lockstep.managed import SYSTEMD
 from tasks import run
 from tasks.operations import services as operations
 
@@ -11,7 +12,12 @@ from tasks.operations import services as operations
 @deploy("Services")
 def services() -> None:
     """Launchers and units, verified before they replace what is there."""
-    units = run.current().model_units
+    this = run.current()
+    units = this.model_units
+    operations.forgotten(
+        name="Remove what no target asks for any more",
+        folders=[SYSTEMD, this.plan.settings.paths.scripts],
+    )
     operations.written(name="Write launchers and units", stage="services")
     operations.off_at_boot(name="Keep model units off at boot", units=units)
     operations.in_force(

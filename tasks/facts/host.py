@@ -53,6 +53,12 @@ class Units(Probe):
     probe = "units"
 
 
+class Marked(Probe):
+    """Paths of files that an earlier deploy wrote."""
+
+    probe = "marked"
+
+
 class Engines(Probe):
     """The venv engine's environment and what each engine said about itself."""
 

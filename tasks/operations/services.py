@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 from pyinfra import host
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
 from lockstep.layout import generation
-from lockstep.managed import ManagedFile, Stage
+from lockstep.managed import MARK, ManagedFile, Stage
 from tasks import remote, run
-from tasks.facts.host import Engines, Units
+from tasks.facts.host import Engines, Marked, Units
 from tasks.operations.files import write_tree
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
@@ -45,6 +46,29 @@ def off_at_boot(units: Sequence[str]) -> Commands:
     yield remote.words(["systemctl", "--no-reload", "disable", *linked])
     for links in linked.values():
         yield remote.words(["rm", "-f", *links])
+    yield remote.words(["systemctl", "daemon-reload"])
+
+
+@operation()
+def forgotten(folders: Sequence[str]) -> Commands:
+    """Stop and remove what an earlier deploy wrote and no target asks for any more.
+
+    Args:
+        folders: Where units and scripts are; only files that say they are ours are looked at.
+    """
+    found = host.get_fact(Marked, asked={"mark": MARK, "folders": list(folders)})
+    if found is None:
+        return
+    left = sorted(set(found) - run.current().paths)
+    if not left:
+        host.noop("nothing of an earlier deploy is left over")
+        return
+    for path in left:
+        host.log(f"{path} is of an earlier deploy: removed")
+    units = [PurePosixPath(path).name for path in left if path.endswith(".service")]
+    if units:
+        yield remote.words(["systemctl", "disable", "--now", "--quiet", *units])
+    yield remote.words(["rm", "-f", *left])
     yield remote.words(["systemctl", "daemon-reload"])
 
 
