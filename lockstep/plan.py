@@ -142,8 +142,22 @@ def _findings(
     host: HostPlan, target: BoundTarget, record: Pins, known: Catalogue
 ) -> Iterator[Finding]:
     for recipe in target.recipes:
-        for item in check(_pinned(recipe, target, record), known, overrides=target.overrides()):
+        version = None if recipe.in_container else _venv_version(host, record)
+        pinned = _pinned(recipe, target, record)
+        found = check(pinned, known, overrides=target.overrides(), engine_version=version)
+        for item in found:
             yield replace(item, subject=f"{host.name} {target.name} ({item.subject})")
+
+
+def _venv_version(host: HostPlan, record: Pins) -> str | None:
+    """The released vLLM of the host's venv; None for a fork, whose version only it can say."""
+    if host.settings.engine.git is not None:
+        return None
+    exact = [
+        host.settings.engine.release,
+        *(e for pin in record.python.values() for e in pin.exact),
+    ]
+    return next((text[6:] for text in exact if text.startswith("vllm==")), None)
 
 
 def _merged(findings: Sequence[Finding]) -> list[Finding]:

@@ -100,6 +100,18 @@ def test_what_the_inventory_changes_is_what_is_judged(
     assert {"public-address", "utilization-too-high", "fit-none"} <= codes
 
 
+def test_a_released_vllm_is_judged_by_its_own_version(
+    hosts: tuple[inventory.HostPlan, ...],
+) -> None:
+    host = hosts[0]
+    engine = replace(host.settings.engine, git=None, release="vllm==0.32.0")
+    target = next(item for item in host.targets if item.name == "mistral-vllm")
+    strange = replace(target, recipe=replace(target.recipe, env={"VLLM_ATTENTION_BACKEND": "X"}))
+    released = replace(host, settings=replace(host.settings, engine=engine), targets=(strange,))
+    made = plan.plan_hosts([released], Pins(), KNOWN)
+    assert [item.code for item in made.findings] == ["removed-upstream"]
+
+
 def test_the_command_gives_programs_the_same_and_ends_with_1_for_findings(
     file: Path,
 ) -> None:
