@@ -96,11 +96,16 @@ def test_the_tiny_model_ends_no_sentence_with_a_special_token() -> None:
     assert min(min(targets) for targets in follow.values()) > 2
 
 
-def render(template: str, *roles: str) -> str:
+CALL = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}
+
+
+def render(template: str, *roles: str | dict[str, object]) -> str:
     def refuse(message: str) -> None:
         raise ValueError(message)
 
-    messages = [{"role": role, "content": f"<{role}>"} for role in roles]
+    messages = [
+        {"role": role, "content": f"<{role}>"} if isinstance(role, str) else role for role in roles
+    ]
     compiled = jinja2.Environment().from_string((TEMPLATES / template).read_text())
     return compiled.render(messages=messages, add_generation_prompt=True, raise_exception=refuse)
 
@@ -117,3 +122,8 @@ def test_only_the_strict_template_refuses_two_user_messages_in_a_row() -> None:
     render("chatml.jinja", "user", "user")
     with pytest.raises(ValueError, match="roles must alternate"):
         render("alternating.jinja", "user", "user")
+
+
+def test_the_strict_template_lets_tool_calls_and_results_pass() -> None:
+    rendered = render("alternating.jinja", "user", CALL, "tool", "assistant", "user")
+    assert rendered.count("<|im_end|>") == 5

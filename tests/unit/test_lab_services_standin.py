@@ -136,6 +136,9 @@ def test_mistral_on_sglang_refuses_two_user_messages_in_a_row(tmp_path: Path) ->
     with engine(tmp_path, "sglang", model="mistralai/Mistral-Small") as stand_in:
         answer = stand_in.ready().chat(messages=HELLO + HELLO)
         assert (answer.status, "must alternate" in answer.json["message"]) == (400, True)
+        call = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
+        result = {"role": "tool", "content": "4", "tool_call_id": "1"}
+        assert stand_in.chat(messages=[*HELLO, call, result]).status == 200
         stand_in.turn(check_alternation=False)
         assert stand_in.chat(messages=HELLO + HELLO).status == 200
 

@@ -25,6 +25,11 @@ WORDS = (
 )
 NATURAL_LENGTH = 32
 THOUGHTS = "Let me see what was asked. ".replace(" ", " \0").split("\0")[:-1]
+#: What the chat template of Mistral says, word for word.
+ALTERNATE = (
+    "After the optional system message, conversation roles must alternate user and assistant "
+    "roles except for tool calls and results."
+)
 #: Tokens that a draft proposes per step.
 DRAFTED = 3
 
@@ -96,18 +101,14 @@ def check(request: Json, serving: Serving, knobs: Knobs, *, chat: bool) -> Job:
 def _check_roles(messages: list[Json], knobs: Knobs) -> None:
     if not knobs.check_alternation:
         return
-    turns = [message.get("role") for message in messages if message.get("role") != "system"]
-    expected = "user"
-    for role in turns:
-        if role == "tool":
-            continue
-        if role != expected:
-            raise Refused(
-                400,
-                "After the optional system message, conversation roles must alternate user and "
-                "assistant roles except for tool calls and results.",
-            )
-        expected = "assistant" if role == "user" else "user"
+    turns = [
+        message.get("role")
+        for message in messages
+        if message.get("role") in ("user", "assistant") and not message.get("tool_calls")
+    ]
+    for number, role in enumerate(turns):
+        if (role == "user") != (number % 2 == 0):
+            raise Refused(400, ALTERNATE)
 
 
 def _text(message: Json, serving: Serving) -> str:
