@@ -34,13 +34,15 @@ def version(name: str) -> str | None:
 def cuda_fault(expected: str | None, found: str | None, torch: str) -> str | None:
     """What is wrong with PyTorch's build, or None."""
     if expected is None:
-        return None
+        if found is None:
+            return None
+        return f"torch {torch} is built for CUDA {found}, expected a build without CUDA"
     if found is None:
         return (
             f"torch {torch} is a CPU build, expected CUDA {expected}: it came from the wrong index "
             "(PyPI's torch 2.10 for aarch64 has no CUDA); set sources.torch_index"
         )
-    if not found.startswith(expected):
+    if not f"{found}.".startswith(f"{expected}."):
         return f"torch {torch} is built for CUDA {found}, expected {expected}"
     return None
 

@@ -11,7 +11,6 @@ exit codes: 0 known, 1 the image does not say, 2 wrong use
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,18 +21,17 @@ else:
     import common
 
 RECORDS = Path("/var/cache/lockstep/images")
+# Reading one file of an image; generous, because its first start unpacks nothing but may wait for
+# a pull beside it.
+TIMEOUT_S = 300.0
 
 
 def ask(reference: str, engine: str) -> str:
     """The version of the distribution ``engine`` inside the image."""
     question = f"import importlib.metadata as m; print(m.version({engine!r}))"
     limits = ["--rm", "--pull", "never", "--network", "none", "--cap-drop", "ALL"]
-    done = subprocess.run(
-        ["docker", "run", *limits, "--entrypoint", "python3", reference, "-c", question],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    argv = ["docker", "run", *limits, "--entrypoint", "python3", reference, "-c", question]
+    done = common.run(argv, timeout=TIMEOUT_S)
     version = done.stdout.strip().splitlines()[-1:]
     if done.returncode != 0 or not version:
         said = (done.stderr.strip().splitlines() or ["nothing"])[-1]

@@ -33,16 +33,12 @@ def text(email: str) -> str:
     return "".join(f"{name}={value}\n" for name, value in lines.items())
 
 
-def main(argv: list[str]) -> int:
-    """Command line; see the module's docstring."""
-    if len(argv) != 2:
-        print((__doc__ or "").strip(), file=sys.stderr)
-        return common.EXIT_USAGE
-    path, email = Path(argv[0]), argv[1]
+def make(path: Path, email: str) -> None:
+    """The file with its mode; values that are there stay."""
     if path.exists():
         path.chmod(0o600)
         os.chown(path, 0, 0)
-        return common.EXIT_DONE
+        return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_suffix(".partial")
     temporary.unlink(missing_ok=True)
@@ -53,6 +49,18 @@ def main(argv: list[str]) -> int:
         os.fsync(out.fileno())
     temporary.replace(path)
     common.say(f"made {path}; the administrator is {email}")
+
+
+def main(argv: list[str]) -> int:
+    """Command line; see the module's docstring."""
+    if len(argv) != 2:
+        print((__doc__ or "").strip(), file=sys.stderr)
+        return common.EXIT_USAGE
+    path, email = Path(argv[0]), argv[1]
+    try:
+        make(path, email)
+    except OSError as error:
+        raise common.Problem(f"{error.filename}: {error.strerror}") from error
     return common.EXIT_DONE
 
 

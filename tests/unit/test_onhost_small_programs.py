@@ -1,0 +1,157 @@
+"""Two small programs of a host: which engine an image holds, and Open WebUI's keys."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from a_probe import program
+from onhost_fakes import ONHOST, common
+
+DIGEST = "sha256:" + 64 * "a"
+REFERENCE = f"registry.example:5000/lmsysorg/sglang@{DIGEST}"
+
+
+def run(name: str, *argv: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A program of the host, with its records under ``folder`` and its stand-ins on the path."""
+    source = (ONHOST / f"{name}.py").read_text().replace("/var/cache/lockstep", str(folder))
+    return subprocess.run(
+        [sys.executable, "-c", source, *argv],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ONHOST),
+        },
+        check=False,
+    )
+
+
+# image_version.py
+
+
+def test_an_image_is_asked_without_network_gpu_or_pull(tmp_path: Path) -> None:
+    log = tmp_path / "argv"
+    program(tmp_path / "bin", "docker", f'echo "$@" > {log}; echo a banner; echo 0.5.4')
+    done = run("image_version", REFERENCE, "sglang", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "sglang 0.5.4 in registry.example:5000/lmsysorg/sglang\n"
+    record = tmp_path / f"images/{DIGEST.replace(':', '-')}.json"
+    assert json.loads(record.read_text()) == {"engine": "sglang", "version": "0.5.4"}
+    assert log.read_text() == (
+        "run --rm --pull never --network none --cap-drop ALL --entrypoint python3 "
+        f"{REFERENCE} -c import importlib.metadata as m; print(m.version('sglang'))\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ("echo Traceback >&2; echo 'No package metadata' >&2; exit 1", "No package metadata"),
+        ("exit 0", "nothing"),
+    ],
+)
+def test_an_image_that_does_not_say_leaves_no_record(
+    tmp_path: Path, answer: str, message: str
+) -> None:
+    program(tmp_path / "bin", "docker", answer)
+    done = run("image_version", REFERENCE, "sglang", folder=tmp_path)
+    assert done.returncode == common.EXIT_FAILED
+    assert done.stderr == (
+        f"image_version: registry.example:5000/lmsysorg/sglang does not say its sglang: {message}\n"
+    )
+    assert not (tmp_path / "images").exists()
+
+
+def test_a_machine_without_docker_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    done = subprocess.run(
+        [sys.executable, str(ONHOST / "image_version.py"), REFERENCE, "vllm"],
+        capture_output=True,
+        text=True,
+        env={"PATH": str(tmp_path / "bin")},
+        check=False,
+    )
+    assert done.returncode == common.EXIT_FAILED
+    assert done.stderr == "image_version: docker: command not found\n"
+
+
+def test_only_a_digest_is_asked(tmp_path: Path) -> None:
+    done = run("image_version", "lmsysorg/sglang:latest", "sglang", folder=tmp_path)
+    assert done.returncode == common.EXIT_USAGE
+    assert "usage: image_version.py" in done.stderr
+
+
+# make_secrets.py
+
+
+def secrets_of(path: Path) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in path.read_text().splitlines())
+
+
+def test_keys_are_drawn_once_and_are_for_root_alone(tmp_path: Path) -> None:
+    path = tmp_path / "secrets/open-webui.env"
+    done = run("make_secrets", str(path), "me@example.com", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    found = secrets_of(path)
+    assert sorted(found) == [
+        "WEBUI_ADMIN_EMAIL",
+        "WEBUI_ADMIN_NAME",
+        "WEBUI_ADMIN_PASSWORD",
+        "WEBUI_SECRET_KEY",
+    ]
+    assert found["WEBUI_ADMIN_EMAIL"] == "me@example.com"
+    # `docker run --env-file` takes a line as it is: no quotes, no blanks, no comment sign.
+    for name in ("WEBUI_ADMIN_PASSWORD", "WEBUI_SECRET_KEY"):
+        assert re.fullmatch(r"[\w-]{24,}", found[name])
+        assert found[name] not in done.stdout
+    assert os.listdir(path.parent) == [path.name]  # noqa: PTH208
+
+
+def test_two_hosts_have_different_keys(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        run("make_secrets", str(tmp_path / name), "me@example.com", folder=tmp_path)
+    one, other = secrets_of(tmp_path / "a"), secrets_of(tmp_path / "b")
+    assert one["WEBUI_SECRET_KEY"] != other["WEBUI_SECRET_KEY"]
+    assert one["WEBUI_ADMIN_PASSWORD"] != other["WEBUI_ADMIN_PASSWORD"]
+
+
+def test_a_second_run_keeps_the_keys_and_closes_the_file_again(tmp_path: Path) -> None:
+    path = tmp_path / "open-webui.env"
+    run("make_secrets", str(path), "me@example.com", folder=tmp_path)
+    before = path.read_text()
+    path.chmod(0o644)
+    assert run("make_secrets", str(path), "other@example.com", folder=tmp_path).returncode == 0
+    assert path.read_text() == before
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_run_that_was_cut_off_is_no_obstacle(tmp_path: Path) -> None:
+    path = tmp_path / "open-webui.env"
+    path.with_suffix(".partial").write_text("WEBUI_SECRET_KEY=ha")
+    assert run("make_secrets", str(path), "me@example.com", folder=tmp_path).returncode == 0
+    assert len(secrets_of(path)) == 4
+
+
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    path = tmp_path / "file/open-webui.env"
+    done = run("make_secrets", str(path), "me@example.com", folder=tmp_path)
+    assert done.returncode == common.EXIT_FAILED
+    assert re.fullmatch(r"make_secrets: .*/file.*: Not a directory|.*File exists\n", done.stderr)
+
+
+@pytest.mark.parametrize("argv", [[], ["a"], ["a", "b", "c"]])
+def test_wrong_use_of_make_secrets(tmp_path: Path, argv: list[str]) -> None:
+    done = run("make_secrets", *argv, folder=tmp_path)
+    assert done.returncode == common.EXIT_USAGE
+    assert "usage: make_secrets.py" in done.stderr
