@@ -206,3 +206,8 @@ def test_a_container_gets_the_gpu_but_neither_the_host_nor_a_restart_policy() ->
         *("--gpus", "all", "--network", "host", "--ipc", "host", "--shm-size", "16gb"),
         *("--entrypoint", "", "--ulimit", "memlock=-1"),
     )
+
+
+def test_of_a_flag_given_twice_the_last_one_counts_and_is_replaced() -> None:
+    recipe = recipe_of("command: vllm serve {model} --port 1 --host a --port 2")
+    assert line(recipe, overrides={"port": 3}) == "vllm serve org/model --port 1 --host a --port 3"

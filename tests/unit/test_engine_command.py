@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from lockstep.commands.engine import engine
-from lockstep.described import load_descriptions
+from lockstep.described import load_descriptions, parse
 from lockstep.errors import CatalogueError
 
 SAID = {
@@ -41,6 +41,14 @@ def test_the_answer_becomes_a_description_of_that_version(tmp_path: Path) -> Non
     (description,) = load_descriptions(into)
     assert (description.engine, str(description.version)) == ("vllm", "9.9.9")
     assert [item.name for item in description.unknown(["--prot", "1"], {})] == ["--prot"]
+
+
+def test_the_start_of_a_flag_is_known_where_only_one_flag_starts_so() -> None:
+    said = {**SAID, "flags": {"--tp-size": None, "--graph-max": None, "--graph-min": ["1"]}}
+    known = parse(json.dumps(said), "here")
+    argv = ["vllm", "serve", "m", "--tp", "1", "--graph-m", "2", "--graph-mi", "2"]
+    found = [(item.kind, item.name, item.value) for item in known.unknown(argv, {})]
+    assert found == [("flag", "--graph-m", ""), ("value", "--graph-min", "2")]
 
 
 def test_an_interpreter_without_the_engine_is_one_sentence(tmp_path: Path) -> None:
