@@ -20,7 +20,7 @@ help:
 $(STAMP): requirements/dev.txt pyproject.toml
 	lab/bootstrap $(APT)
 	test -x $(BIN)/python || python3 -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/uv pip install --quiet --python $(VENV) --no-deps --editable .
 	touch $@
 

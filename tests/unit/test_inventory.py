@@ -25,8 +25,8 @@ LAST_LINE = (REPOSITORY / "group_data/all.py").read_text().count("\n")
 END = "Nothing was contacted and nothing was changed.\n"
 
 NAMES = (
-    "engine, expected, login, operators, packages, paths, proxy, python, recipe_folders, service_user, "
-    "sources, sysctls, targets, tools, webui"
+    "engine, expected, login, operators, packages, paths, proxy, python, recipe_folders, "
+    "service_user, sources, sysctls, targets, tools, webui"
 )
 
 
