@@ -1,0 +1,58 @@
+"""One lab and one first deploy for all tests on hosts.
+
+LOCKSTEP_TEST_LAB=NAME works on a lab of that name and leaves it up, for writing tests: no wait for
+a first deploy each time. Without it each run has a lab of its own, gone afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+from stack import Deployed, Host, Stack
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The lab with its two hosts; taken down at the end, also after a failure or Ctrl-C."""
+    kept = os.environ.get("LOCKSTEP_TEST_LAB")
+    stack = Stack(kept or f"test-{os.getpid()}", tmp_path_factory.mktemp("stack"))
+    # A terminated run leaves no lab behind either.
+    signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated", 143))
+    try:
+        stack.lab("up")
+        yield stack
+    finally:
+        if not kept:
+            stack.lab("down", "--delete")
+
+
+@pytest.fixture(scope="session")
+def first(stack: Stack) -> Deployed:
+    """The first deploy of the two hosts."""
+    began = time.monotonic()
+    done = stack.deploy()
+    print(f"first deploy: {time.monotonic() - began:.0f} s")
+    return done
+
+
+@pytest.fixture
+def deployed(stack: Stack, first: Deployed) -> Stack:
+    """Two hosts that the deploy has been to."""
+    assert first.code == 0, first.output[-8000:]
+    return stack
+
+
+@pytest.fixture
+def one(deployed: Stack) -> Host:
+    """spark1, for what would be the same on every host."""
+    return deployed.one
+
+
+@pytest.fixture(params=["spark1", "spark2"])
+def host(request: pytest.FixtureRequest, deployed: Stack) -> Host:
+    """Each of the two hosts in turn."""
+    return Host(deployed.name, request.param)

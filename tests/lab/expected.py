@@ -1,0 +1,90 @@
+"""Print what each target must be started with: python expected.py INVENTORY PINS VERSIONS.
+
+A process of its own, because reading the lab's inventory moves the reader into the lab's network.
+VERSIONS is JSON: host → {"venv" or the digest of an image: version}.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from lockstep import inventory, pins
+from lockstep.bound import BoundTarget
+from lockstep.command import serve_command
+from lockstep.engine_id import engine_id
+from lockstep.recipes import Recipe
+from lockstep.variants import model_path, variants
+
+
+def of_host(
+    plan: inventory.HostPlan, record: pins.Pins, versions: dict[str, str]
+) -> dict[str, dict[str, Any]]:
+    """Target → its command line and environment, by recipe, pins and the engine's version."""
+    reported = {
+        target.name: versions[record.images[target.image].digest if target.image else "venv"]
+        for target in plan.targets
+    }
+    found = variants(
+        plan.settings,
+        plan.targets,
+        record,
+        engine_id=engine_id(plan.settings, record),
+        engine_versions=reported,
+    )
+    by_name = {target.name: target for target in plan.targets}
+    answer: dict[str, dict[str, Any]] = {}
+    for variant in found:
+        target = by_name[variant.name.removesuffix("-fallback")]
+        version = reported[target.name]
+        recipe = variant.recipe
+        answer[variant.name] = {
+            "unit": variant.unit,
+            "port": variant.port,
+            "generation": variant.generation,
+            "argv": variant.argv,
+            "environment": dict(variant.environment),
+            "recipe": recipe.name,
+            "version": version,
+            "serve": _served(plan, target, recipe, record, version),
+            "commit": record.models[recipe.model].commit,
+            "draft_commit": (
+                record.models[recipe.lockstep.draft.model].commit if recipe.lockstep.draft else None
+            ),
+        }
+    return answer
+
+
+def _served(
+    plan: inventory.HostPlan,
+    target: BoundTarget,
+    recipe: Recipe,
+    record: pins.Pins,
+    version: str,
+) -> tuple[str, ...]:
+    """The recipe's own words at the pinned commits, without what stands around the engine."""
+    commit = record.models[recipe.model].commit
+    draft = recipe.lockstep.draft
+    words: dict[str, object] = dict(target.overrides())
+    if recipe.lockstep.borrow:
+        words["model"] = model_path(plan.settings, recipe.model, commit)
+    else:
+        words["revision"] = commit
+    if draft:
+        words["draft_revision"] = record.models[draft.model].commit
+    return serve_command(recipe, overrides=words, engine_version=version)
+
+
+def main(argv: list[str]) -> None:
+    """Command line; see the module's docstring."""
+    path, record_path, versions = argv
+    plans = inventory.load(Path(path))
+    record = pins.load(Path(record_path))
+    asked = json.loads(versions)
+    print(json.dumps({plan.name: of_host(plan, record, asked[plan.name]) for plan in plans}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,335 @@
+"""What the tests on hosts work with: a lab of their own, its hosts, and deploys to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lab import connection
+from lab.services.access_log import Request, requests
+from lab.state import open_lab
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+INVENTORY = REPOSITORY / "inventories" / "lab.py"
+#: Longest whole deploy of two wiped hosts, seconds; only bounds a hang.
+DEPLOY_LIMIT_S = 900.0
+SSH_LIMIT_S = 300.0
+
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T], what: str, limit_s: float = 120.0) -> T:
+    """The first true answer of `condition`; fails naming `what` when none comes in time."""
+    give_up = time.monotonic() + limit_s
+    while not (answer := condition()):
+        assert time.monotonic() < give_up, f"not within {limit_s:.0f} s: {what}"
+        time.sleep(0.1)
+    return answer
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command on a host said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        """Both streams, for messages and searches."""
+        return self.out + self.err
+
+
+@dataclass(frozen=True)
+class Host:
+    """One stand-in Spark, reached as its operator does: over SSH."""
+
+    lab: str
+    name: str
+
+    def run(self, command: str, limit_s: float = SSH_LIMIT_S) -> Answer:
+        """Run shell text as the operator."""
+        done = connection.run_on(connection.load(self.lab), self.name, [command], limit_s)
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    def root(self, command: str, limit_s: float = SSH_LIMIT_S) -> str:
+        """Run shell text as root, demand that it succeeds, and give its output."""
+        answer = self.run(f"sudo -n sh -c {shlex.quote(command)}", limit_s)
+        assert answer.code == 0, f"{self.name}: {command}: {answer.code}\n{answer.text}"
+        return answer.out
+
+    def switch(self, *words: str) -> Answer:
+        """`switch.sh WORDS` as the operator types it."""
+        return self.run(shlex.join(["/data/scripts/llm/switch.sh", *words]))
+
+    def status(self) -> dict[str, Any]:
+        """`switch.sh status --json`."""
+        answer = self.switch("status", "--json")
+        assert answer.code == 0, answer.text
+        found: dict[str, Any] = json.loads(answer.out)
+        return found
+
+    def show(self, unit: str, name: str) -> str:
+        """One property of a unit, from systemd itself."""
+        return self.root(f"systemctl show -p {name} --value {shlex.quote(unit)}").strip()
+
+    def active(self) -> set[str]:
+        """Model units that systemd calls active or starting."""
+        units = "vllm.service vllm-qwen36.service 'sglang-mistral4*.service'"
+        listed = self.root(
+            f"systemctl list-units --plain --no-legend --state=active,activating {units}"
+        )
+        return {line.split()[0] for line in listed.splitlines()}
+
+    def get(self, url: str) -> Any:
+        """JSON that a port of the host's loopback answers."""
+        return json.loads(self.root(f"curl -fsS --max-time 20 {shlex.quote(url)}"))
+
+    def complete(self, port: int, model: str) -> dict[str, Any]:
+        """One chat completion, asked for as an operator would: SSH and curl."""
+        body = {
+            "model": model,
+            "messages": [{"role": "user", "content": "Say something."}],
+            "max_tokens": 8,
+        }
+        url = f"http://127.0.0.1:{port}/v1/chat/completions"
+        data = shlex.quote(json.dumps(body))
+        answer = self.run(
+            f"curl -fsS --max-time 120 -H 'Content-Type: application/json' -d {data} {url}"
+        )
+        assert answer.code == 0, answer.text
+        found: dict[str, Any] = json.loads(answer.out)
+        return found
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A deploy that has ended."""
+
+    code: int
+    output: str
+
+    @property
+    def changed(self) -> set[str]:
+        """Operations that changed something or failed, or in a dry run would change something."""
+        table = re.split(r"^--> (?:Results|Detected changes):$", self.output, flags=re.MULTILINE)
+        found = set()
+        for line in table[-1].partition("\n\n")[0].splitlines():
+            name, *counts = re.split(r" {2,}", line.strip())
+            # Results: hosts, success, error, no change. Dry: change, conditional change.
+            told = counts[1:3] if len(counts) == 4 else counts
+            if "|" in name and any(count.strip() != "-" for count in told):
+                found.add(name)
+        return found
+
+    @property
+    def closing(self) -> str:
+        """What stands after pyinfra's own results."""
+        return self.output.rpartition("--> Disconnecting")[2].partition("\n")[2]
+
+
+class Deploy:
+    """A deploy that runs: its output can be awaited, and it can be killed."""
+
+    def __init__(self, argv: list[str], environment: Mapping[str, str]) -> None:
+        self._text: list[str] = []
+        self._process = subprocess.Popen(
+            argv,
+            cwd=REPOSITORY,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            self._text.append(re.sub(r"\x1b\[[0-9;]*m", "", line))
+
+    @property
+    def output(self) -> str:
+        """Everything said so far, without colours."""
+        return "".join(self._text)
+
+    @property
+    def pid(self) -> int:
+        """The control process."""
+        return self._process.pid
+
+    def says(self, pattern: str, limit_s: float = DEPLOY_LIMIT_S) -> None:
+        """Wait until a line of the output matches."""
+
+        def seen() -> bool:
+            over = self._process.poll() is not None and not self._reader.is_alive()
+            if re.search(pattern, self.output, re.MULTILINE):
+                return True
+            assert not over, f"the deploy ended without {pattern!r}:\n{self.output[-6000:]}"
+            return False
+
+        until(seen, f"the deploy says {pattern!r}", limit_s)
+
+    def kill(self) -> str:
+        """End the control process without warning; what it had said."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join(10)
+        return self.output
+
+    def end(self, limit_s: float = DEPLOY_LIMIT_S) -> Deployed:
+        """Wait for its own end."""
+        try:
+            code = self._process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the deploy hangs:\n{self.kill()[-6000:]}") from None
+        self._reader.join(10)
+        return Deployed(code, self.output)
+
+
+class Stack:
+    """A lab and the deploys to it."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.folder = folder
+        self.pins = folder / "pins.yaml"
+        self.environment = {"LOCKSTEP_LAB": name, "LOCKSTEP_PINS": str(self.pins), "COLUMNS": "80"}
+        self.one, self.two = Host(name, "spark1"), Host(name, "spark2")
+        self.hosts = (self.one, self.two)
+
+    def lab(self, *words: str) -> str:
+        """`lockstep lab WORDS`, which must succeed."""
+        argv = [str(BIN / "lockstep"), "lab", words[0], "--name", self.name, *words[1:]]
+        done = subprocess.run(argv, capture_output=True, text=True, cwd=REPOSITORY, check=False)
+        assert done.returncode == 0, f"{shlex.join(argv)}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def requests(self, service: str) -> Iterator[Request]:
+        """What a server of the lab has answered so far."""
+        return requests(open_lab(self.name).state, service)
+
+    def plant(self, service: str, *faults: dict[str, Any]) -> None:
+        """Replace the faults of a server of the lab; none without `faults`.
+
+        Asked for from within the lab's network, by a host.
+        """
+        base = {"web": 3141, "hub": 8090}[service]
+        data = shlex.quote(json.dumps(faults))
+        self.one.root(f"curl -fsS -d {data} http://10.77.0.1:{base}/-/faults")
+
+    def start(self, *options: str, inventory: Path = INVENTORY) -> Deploy:
+        """Begin `pyinfra OPTIONS INVENTORY deploy.py`."""
+        argv = [str(BIN / "pyinfra"), *(options or ("-y",)), str(inventory), "deploy.py"]
+        return Deploy(argv, self.environment)
+
+    def deploy(self, *options: str, inventory: Path = INVENTORY) -> Deployed:
+        """A whole deploy, whatever its end."""
+        return self.start(*options, inventory=inventory).end()
+
+    def good_deploy(self, *options: str, inventory: Path = INVENTORY) -> Deployed:
+        """A whole deploy that must end well."""
+        done = self.deploy(*options, inventory=inventory)
+        assert done.code == 0, done.output[-8000:]
+        return done
+
+    def inventory(self, name: str, **changes: Any) -> Path:
+        """A copy of the lab's inventory with other data; mappings are merged, None removes.
+
+        Args:
+            name: Folder for it: each copy needs one, for the file's name is the group's.
+            changes: Top-level key → value; a key of the form ``spark1__KEY`` is for one host.
+        """
+        path = self.folder / name / "lab.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(_COPY.format(original=str(INVENTORY), changes=changes))
+        return path
+
+    def variants(self, inventory: Path = INVENTORY) -> dict[str, dict[str, Any]]:
+        """Host → target → what recipes, pins and the engines' versions ask for."""
+        versions = {host.name: reported_versions(host) for host in self.hosts}
+        program = Path(__file__).with_name("expected.py")
+        done = subprocess.run(
+            [sys.executable, str(program), str(inventory), str(self.pins), json.dumps(versions)],
+            capture_output=True,
+            text=True,
+            cwd=REPOSITORY,
+            env={**os.environ, **self.environment},
+            check=True,
+        )
+        found: dict[str, dict[str, Any]] = json.loads(done.stdout)
+        return found
+
+
+_COPY = """\
+import runpy
+from lockstep.inventory import checked
+
+def merged(old, new):
+    both = {{**old, **new}}
+    for key, value in new.items():
+        if isinstance(value, dict) and isinstance(old.get(key), dict):
+            both[key] = merged(old[key], value)
+    return {{key: value for key, value in both.items() if value is not None}}
+
+def of(host):
+    mine = {{}}
+    for key, value in {changes!r}.items():
+        name, mark, rest = key.partition("__")
+        if not mark:
+            mine[key] = value
+        elif name == host:
+            mine[rest] = value
+    return mine
+
+original = runpy.run_path({original!r})["lab"]
+lab = checked(__file__, [(name, merged(data, of(name))) for name, data in original])
+"""
+
+
+def state(host: Host) -> set[str]:
+    """Every file that a deploy may write, with the time of its last change, every service's last
+    start, and every container. What engines cache is left out."""
+    return set(host.root(_STATE).splitlines())
+
+
+_STATE = (
+    "find /etc /usr/local /data /opt/lockstep /var/lib/dpkg/status /var/lib/lockstep"
+    " -printf '%p %C@ %m %u %s\\n' | grep -v __pycache__;"
+    " systemctl list-units --plain --no-legend --type=service --state=active lockstep-* vllm*"
+    " sglang* open-webui* docker* ssh* | while read -r unit rest; do"
+    ' systemctl show -p Id,InvocationID "$unit" | paste -s; done;'
+    " docker ps -a --format '{{.ID}} {{.Image}}'"
+)
+
+
+def reported_versions(host: Host) -> dict[str, str]:
+    """Digest of an image, or "venv" → the version that its engine reported on the host."""
+    listed = host.root(
+        "cat /opt/lockstep/engines/current/check.json; echo; echo ---;"
+        "cd /var/cache/lockstep/images && for f in *.json; do echo $f; cat $f; "
+        "echo; echo ---; done"
+    )
+    venv, *images = listed.split("\n---\n")
+    found = {"venv": str(json.loads(venv)["version"])}
+    for entry in filter(str.strip, images):
+        name, _, text = entry.strip().partition("\n")
+        digest = name.removesuffix(".json").replace("-", ":", 1)
+        found[digest] = str(json.loads(text)["version"])
+    return found

@@ -1,0 +1,71 @@
+"""The first deploy of two wiped hosts, and the second one, which has nothing to do."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from stack import Deployed, Host, Stack, reported_versions, state
+
+
+def test_the_first_deploy_ends_well_and_says_what_runs_where(
+    deployed: Stack, first: Deployed
+) -> None:
+    closing = first.closing
+    for host in deployed.hosts:
+        table = closing.partition(f"{host.name}\n")[2]
+        rows = dict(re.findall(r"^ (\S+(?: \S+)*?)  +(\S.*)$", table, re.MULTILINE))
+        assert {"venv engine", "qwen", "mistral", "tiny", "open-webui"} <= set(rows)
+        assert rows["venv engine"].startswith(f"vLLM {reported_versions(host)['venv']}, torch ")
+        assert rows["qwen"].startswith("inactive, vllm-qwen36 at 127.0.0.1:30001,")
+        assert rows["mistral"].startswith("inactive, sglang-mistral4 at 127.0.0.1:30000,")
+        assert rows["tiny"].startswith("inactive, vllm at 127.0.0.1:8000,")
+        assert rows["open-webui"] == "active, 127.0.0.1:8080"
+        assert (rows["hot now"], rows["models at boot"]) == ("none", "none")
+    assert closing.rstrip().endswith("/data/scripts/llm/switch.sh status")
+
+
+def test_the_closing_table_fits_eighty_columns(deployed: Stack, first: Deployed) -> None:
+    wide = [line for line in first.closing.splitlines() if len(line) > 80]
+    assert first.closing.strip() and wide == []
+
+
+def test_what_has_no_pin_is_resolved_once_and_recorded(deployed: Stack, first: Deployed) -> None:
+    assert first.output.count("Resolving what pins.yaml does not pin yet") == 1
+    record = deployed.pins.read_text(encoding="utf-8")
+    assert re.search(r"vllm\.git: \{branch: fix_mistral_parsing, commit: '?[0-9a-f]{40}", record)
+    assert len(re.findall(r"digest: 'sha256:[0-9a-f]{64}'", record)) == 3
+
+
+def test_no_model_is_hot_or_starts_at_boot(host: Host) -> None:
+    assert host.active() == set()
+    links = host.root("find /etc/systemd -path '*.wants/*' -o -path '*.requires/*'")
+    assert [line for line in links.splitlines() if re.search("vllm|sglang|tiny", line)] == []
+    assert host.show("open-webui.service", "UnitFileState") == "enabled"
+
+
+def test_no_container_restarts_itself_or_is_updated_behind_the_units(host: Host) -> None:
+    shown = host.root(
+        "docker inspect --format '{{.HostConfig.RestartPolicy.Name}} {{.HostConfig.AutoRemove}} "
+        '{{index .Config.Labels "com.centurylinklabs.watchtower.enable"}}\' '
+        "$(docker ps -q)"
+    )
+    assert shown.split("\n")[:-1] == ["no true false"]
+
+
+def test_the_engine_runs_as_a_system_account(host: Host) -> None:
+    """logind removes the semaphores of a regular user's engine when that user logs out."""
+    user = host.show("vllm.service", "User")
+    lowest = host.root("sed -n 's/^UID_MIN[[:space:]]*//p' /etc/login.defs").strip()
+    assert int(host.root(f"id -u {user}")) < int(lowest)
+
+
+@pytest.mark.parametrize("options", [("-y",), ("--dry",)])
+def test_a_second_run_changes_nothing(deployed: Stack, options: tuple[str, ...]) -> None:
+    before = {host.name: state(host) for host in deployed.hosts}
+    again = deployed.good_deploy(*options)
+    assert {host.name: state(host) ^ before[host.name] for host in deployed.hosts} == {
+        "spark1": set(),
+        "spark2": set(),
+    }
+    assert again.changed == set()

@@ -1,0 +1,230 @@
+"""`switch.sh` on hosts: the real vLLM, both stand-in engines, and one of them at a time."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from stack import Answer, Host, Stack, until
+
+from lab import connection
+
+Variants = dict[str, dict[str, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_hot_afterwards(stack: Stack) -> Iterator[None]:
+    """Leave the hosts as the next tests expect them."""
+    yield
+    for host in stack.hosts:
+        host.switch("none")
+
+
+@pytest.fixture(scope="module")
+def tiny(stack: Stack, first: object) -> dict[str, Answer]:
+    """`switch.sh tiny` on both hosts at the same time, each over a login of its own."""
+    with ThreadPoolExecutor() as pool:
+        answers = pool.map(lambda host: host.switch("tiny"), stack.hosts)
+        return dict(zip((host.name for host in stack.hosts), answers, strict=True))
+
+
+@pytest.fixture(scope="module")
+def variants(stack: Stack, first: object) -> Variants:
+    """What recipes, pins and engine versions ask for, per host and target."""
+    return stack.variants()
+
+
+def test_the_real_vllm_becomes_hot(host: Host, tiny: dict[str, Answer]) -> None:
+    answer = tiny[host.name]
+    assert answer.code == 0, answer.text
+    assert "tiny is hot, started in" in answer.out
+    assert host.active() == {"vllm.service"}
+    reply = host.complete(8000, "tiny-qwen3")
+    assert reply["usage"]["completion_tokens"] == 8
+    assert host.get("http://127.0.0.1:8000/version")["version"].startswith("0.32")
+
+
+def test_status_says_what_systemd_says(host: Host, tiny: dict[str, Answer]) -> None:
+    found = host.status()
+    assert found["hot"] == "tiny"
+    assert found["problems"] == [] and found["unknown"] == []
+    assert found["webui"] == "active"
+    states = {name: target["state"] for name, target in found["targets"].items()}
+    assert states == {
+        "qwen": "off",
+        "mistral": "off",
+        "mistral-fallback": "off",
+        "tiny": "hot",
+    }
+    for target in found["targets"].values():
+        active = host.show(f"{target['unit'].removesuffix('.service')}.service", "ActiveState")
+        assert (target["state"] == "hot") == (active == "active")
+    assert found["targets"]["tiny"]["ready"] is True
+
+
+def test_status_for_people_says_the_same_within_forty_columns(
+    one: Host, tiny: dict[str, Answer]
+) -> None:
+    lines = on_a_phone(one, "status")
+    assert lines[0] == "spark1: tiny hot"
+    assert any(line.startswith("tiny  ") and "hot since" in line for line in lines[1:])
+    assert [line for line in lines if len(line) > 40] == []
+
+
+def test_the_engine_survives_the_operators_logout(
+    stack: Stack, one: Host, tiny: dict[str, Answer]
+) -> None:
+    """With an ordinary account logind would remove the engine's semaphores now."""
+    pid = one.show("vllm.service", "MainPID")
+    # Asking over SSH would be a login, so the host itself reports that logind let go of the user.
+    report = f"{connection.load(stack.name).services['python_index']}nobody-is-logged-in/"
+    gone = f"while loginctl show-user spark; do sleep 0.2; done; curl -s {report}"
+    one.root(f"systemd-run --quiet --collect sh -c {shlex.quote(gone)}")
+    until(
+        lambda: any("nobody-is-logged-in" in seen.path for seen in stack.requests("web")),
+        "spark1: logind has let go of the operator",
+    )
+    assert one.complete(8000, "tiny-qwen3")["usage"]["completion_tokens"] == 8
+    assert one.show("vllm.service", "MainPID") == pid
+    assert one.show("vllm.service", "NRestarts") == "0"
+
+
+def test_the_running_engine_was_started_as_the_recipe_says(
+    host: Host, tiny: dict[str, Answer], variants: Variants
+) -> None:
+    asked = variants[host.name]["tiny"]
+    argv, environment = process(host, host.show("vllm.service", "MainPID"))
+    # The kernel puts the interpreter of the console script before its words.
+    assert argv[1:] == asked["argv"]
+    assert argv[2:4] == ["serve", "lab/tiny-qwen3"]
+    assert argv[argv.index("--revision") + 1] == asked["commit"]
+    assert asked["environment"].items() <= environment.items()
+    assert environment["HF_HUB_OFFLINE"] == "1"
+    assert not {name for name in environment if "proxy" in name.lower()}
+
+
+def test_qwen_takes_over_with_exactly_the_recipes_words(
+    host: Host, tiny: dict[str, Answer], variants: Variants
+) -> None:
+    answer = host.switch("qwen")
+    assert answer.code == 0, answer.text
+    assert host.active() == {"vllm-qwen36.service"}
+    asked = variants[host.name]["qwen"]
+    record = host.get("http://127.0.0.1:30001/standin/argv")
+    assert record["argv"] == asked["serve"]
+    assert "--language-model-only" in record["argv"]
+    assert value(record["argv"], "--port") == "30001"
+    assert json.loads(value(record["argv"], "--default-chat-template-kwargs")) == {
+        "enable_thinking": False
+    }
+    speculative = json.loads(value(record["argv"], "--speculative-config"))
+    assert (speculative["method"], speculative["num_speculative_tokens"]) == ("dflash", 3)
+    assert asked["environment"].items() <= record["environment"].items()
+    # vLLM 0.22 and later want the freeze guard as a flag; the variable is ignored.
+    assert asked["version"] == "0.32.0"
+    assert value(record["argv"], "--moe-backend") == "marlin"
+    assert "VLLM_FLASHINFER_MOE_BACKEND" not in record["environment"]
+    assert record["environment"]["HF_HUB_OFFLINE"] == "1"
+    assert host.complete(30001, asked_name(host, 30001))["choices"][0]["message"]["content"]
+
+
+def test_starting_another_unit_by_systemctl_stops_the_hot_one(one: Host) -> None:
+    one.switch("qwen")
+    one.root("systemctl start sglang-mistral4.service")
+    assert one.active() == {"sglang-mistral4.service"}
+    assert one.status()["hot"] == "mistral"
+    assert one.root("docker ps --format '{{.Names}}'").split() == ["sglang-mistral4", "open-webui"]
+
+
+def test_mistral_was_started_with_exactly_the_recipes_words(host: Host, variants: Variants) -> None:
+    answer = host.switch("mistral")
+    assert answer.code == 0, answer.text
+    asked = variants[host.name]["mistral"]
+    record = host.get("http://127.0.0.1:30000/standin/argv")
+    assert record["argv"] == asked["serve"]
+    assert asked["environment"].items() <= record["environment"].items()
+    assert record["environment"]["HF_HUB_OFFLINE"] == "1"
+
+
+def test_none_stops_what_is_hot(one: Host) -> None:
+    shown = on_a_phone(one, "qwen") + on_a_phone(one, "none")
+    assert "qwen is hot, started in" in " ".join(shown)
+    assert shown[-1] == "no model is hot"
+    assert [line for line in shown if len(line) > 40] == []
+    assert one.active() == set()
+    assert one.switch("none").code == 0
+    assert one.status()["hot"] is None
+    assert one.root("docker ps --format '{{.Names}}'").split() == ["open-webui"]
+
+
+def test_an_alias_script_switches_too(one: Host) -> None:
+    assert one.run("/data/scripts/llm/start-mistral.sh").code == 0
+    assert one.run("/data/scripts/llm/qwen36-switch-from-mistral.sh").code == 0
+    assert one.active() == {"vllm-qwen36.service"}
+    # A launcher that is run by hand switches; a second engine would freeze the machine.
+    assert one.run("/data/scripts/llm/sglang-mistral4-launch.sh").code == 0
+    assert one.active() == {"sglang-mistral4.service"}
+
+
+def test_wrong_use_says_what_is_known_and_changes_nothing(one: Host) -> None:
+    before = one.active()
+    answer = one.switch("qwne")
+    assert answer.code == 2
+    assert "qwne" in answer.err and "qwen" in answer.err
+    assert one.switch("qwen", "--now").code == 2
+    assert one.switch().code == 2
+    assert one.active() == before
+
+
+def test_a_failed_start_brings_the_old_model_back(one: Host) -> None:
+    assert one.switch("qwen").code == 0
+    knobs = "/run/unified-memory/standin-sglang.json"
+    one.root(f"""echo '{{"crash_while_loading": true}}' > {knobs}""")
+    try:
+        answer = one.switch("mistral")
+    finally:
+        one.root(f"rm {knobs}")
+    assert answer.code == 1
+    assert "qwen is hot again" in " ".join(answer.out.split())
+    assert one.active() == {"vllm-qwen36.service"}
+
+
+def test_an_account_without_the_rule_may_look_and_not_switch(one: Host) -> None:
+    one.root("id guest >/dev/null 2>&1 || useradd --create-home guest")
+    switch = "/data/scripts/llm/switch.sh"
+    before = one.active()
+    refused = one.run(f"sudo -n -u guest {switch} none")
+    assert refused.code == 77
+    assert "no sudo rule" in " ".join(refused.err.split())
+    assert one.run(f"sudo -n -u guest {switch} status").code == 0
+    assert one.active() == before
+
+
+def on_a_phone(host: Host, *words: str) -> list[str]:
+    """What `switch.sh WORDS` prints on a terminal of forty columns, without bold."""
+    command = f"stty cols 40; /data/scripts/llm/switch.sh {shlex.join(words)}"
+    shown = host.run(f"script -qec {shlex.quote(command)} /dev/null")
+    assert shown.code == 0, shown.text
+    return [line.rstrip() for line in re.sub(r"\x1b\[\d*m|\0", "", shown.out).splitlines()]
+
+
+def process(host: Host, pid: str) -> tuple[list[str], dict[str, str]]:
+    """Command line and environment of a process."""
+    argv = host.root(f"cat /proc/{pid}/cmdline").split("\0")[:-1]
+    pairs = host.root(f"cat /proc/{pid}/environ").split("\0")
+    return argv, dict(pair.partition("=")[::2] for pair in pairs if pair)
+
+
+def value(argv: list[str], flag: str) -> str:
+    """The word after a flag."""
+    return argv[argv.index(flag) + 1]
+
+
+def asked_name(host: Host, port: int) -> str:
+    """The model's name in an engine's API."""
+    return str(host.get(f"http://127.0.0.1:{port}/v1/models")["data"][0]["id"])
