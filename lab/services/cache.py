@@ -94,11 +94,3 @@ def prune(cache: Path, prefixes: Iterable[str], keep: Iterable[Path], report: Re
 def size(folder: Path) -> int:
     """Bytes of all regular files below ``folder``."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def hard_link_tree(source: Path, target: Path) -> None:
-    """Copy a folder without copying its bytes; both must be on one file system.
-
-    For files that are only ever replaced, never rewritten in place.
-    """
-    shutil.copytree(source, target, copy_function=os.link, dirs_exist_ok=True)

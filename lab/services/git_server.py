@@ -10,7 +10,8 @@ import threading
 from pathlib import Path
 
 from lab.services.access_log import AccessLog, log_path
-from lab.services.service import state_folder
+from lab.services.git_content import git
+from lab.services.service import advance
 
 CHUNK = 64 * 1024
 _REQUEST = re.compile(rb"^[0-9a-f]{4}(git-[a-z-]+) ([^\0]+)\0")
@@ -72,15 +73,23 @@ class GitConnection(socketserver.BaseRequestHandler):
 
 
 def serve(content: Path, state: Path, address: str, port: int) -> None:
-    """Serve this lab's own copies of the repositories until the process is ended.
+    """Serve this lab's own copy of the repositories until the process is ended.
 
-    A test may commit to the copies in ``<state>/services/git``; the cache stays as it is.
+    A test may commit to the copy in ``<state>/services/git/content``; the cache stays as it is.
     """
-    base = state_folder(state, "git")
-    for repository in sorted(content.glob("*.git")):
-        if not (base / repository.name).exists():
-            unfinished = base / (repository.name + ".unfinished")
-            shutil.rmtree(unfinished, ignore_errors=True)
-            shutil.copytree(repository, unfinished)
-            unfinished.rename(base / repository.name)
+    base = advance(state, "git", content, merge)
     GitServer((address, port), base, AccessLog(log_path(state, "git"))).serve_forever()
+
+
+def merge(content: Path, copy: Path) -> None:
+    """Bring the repositories' branches and tags into the copy, whose older commits stay."""
+    for repository in sorted(content.glob("*.git")):
+        target = copy / repository.name
+        if target.exists():
+            references = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+            git("fetch", "--quiet", "--force", str(repository), *references, cwd=target)
+            continue
+        unfinished = target.with_suffix(".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.copytree(repository, unfinished)
+        unfinished.rename(target)

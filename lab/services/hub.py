@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 from lab.services import hub_store
 from lab.services.access_log import AccessLog, log_path
-from lab.services.cache import hard_link_tree
 from lab.services.http_server import Handler, Server
 from lab.services.hub_store import Repository, StoredFile
-from lab.services.service import state_folder
+from lab.services.service import advance
 
 #: The one token that may read gated repositories.
 ACCEPTED_TOKEN = "hf_lab_licence_accepted"
@@ -174,20 +172,9 @@ def commits(repository: Repository) -> list[dict[str, object]]:
 
 
 def serve(content: Path, state: Path, address: str, port: int) -> None:
-    """Serve this lab's own copies of the repositories until the process is ended.
+    """Serve this lab's own copy of the repositories until the process is ended.
 
-    A test may add revisions (``hub_store.commit``) in ``<state>/services/hub/<content's name>``.
+    A test may add revisions (``hub_store.commit``) in ``<state>/services/hub/content``.
     """
-    root = lab_copy(content, state)
+    root = advance(state, "hub", content, hub_store.merge)
     HubServer((address, port), root, AccessLog(log_path(state, "hub"))).serve_forever()
-
-
-def lab_copy(content: Path, state: Path) -> Path:
-    """This lab's own folder of repositories, linked from the cache when it is new."""
-    folder = state_folder(state, "hub") / content.name
-    if not folder.exists():
-        unfinished = folder.with_name(folder.name + ".unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        hard_link_tree(content, unfinished)
-        unfinished.rename(folder)
-    return folder

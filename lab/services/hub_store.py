@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 #: Files whose name ends so are LFS files: identified by sha256, as on the real hub.
@@ -117,6 +117,29 @@ def commit(
     )
     save(root, name, after)
     return commit_id
+
+
+def merge(source: Path, target: Path) -> None:
+    """Bring the repositories of one store into another, whose older revisions stay.
+
+    Files are linked, not copied; both must be on one file system.
+    """
+    for path in sorted(source.glob("*/*/repository.json")):
+        name = str(path.parent.relative_to(source))
+        blobs = target / name / "blobs"
+        blobs.mkdir(parents=True, exist_ok=True)
+        for blob in (source / name / "blobs").iterdir():
+            if not (blobs / blob.name).exists():
+                os.link(blob, blobs / blob.name)
+        newer, older = load(source, name), load(target, name)
+        if newer and older:
+            newer = replace(
+                newer,
+                revisions={**older.revisions, **newer.revisions},
+                tags={**older.tags, **newer.tags},
+            )
+        if newer:
+            save(target, name, newer)
 
 
 def _store(root: Path, name: str, path: str, content: bytes) -> StoredFile:

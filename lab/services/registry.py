@@ -19,7 +19,7 @@ from pathlib import Path
 
 from lab.errors import LabError
 from lab.services.access_log import AccessLog, log_path
-from lab.services.service import state_folder
+from lab.services.service import advance, state_folder
 
 _READY_SECONDS = 30.0
 _PR_SET_PDEATHSIG = 1
@@ -106,22 +106,19 @@ def _wait_until_ready(address: str, process: subprocess.Popen[str]) -> None:
     )
 
 
-def lab_copy(content: Path, state: Path) -> Path:
-    """This lab's own storage: blobs linked from the cache, the small files of tags copied."""
-    folder = state_folder(state, "registry") / content.name
-    if not folder.exists():
-        unfinished = folder.with_name(folder.name + ".unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        shutil.copytree(content, unfinished, copy_function=_link_blobs)
-        unfinished.rename(folder)
-    return folder
+def merge(content: Path, copy: Path) -> None:
+    """Bring images and tags into the copy, whose older images stay available by digest.
+
+    Blobs are linked, for they never change; the small files of tags are copied.
+    """
+    shutil.copytree(content, copy, copy_function=_link_blobs, dirs_exist_ok=True)
 
 
 def _link_blobs(source: str, target: str) -> None:
-    if Path(source).name == "data":
-        os.link(source, target)
-    else:
+    if Path(source).name != "data":
         shutil.copy2(source, target)
+    elif not Path(target).exists():
+        os.link(source, target)
 
 
 def parse_line(line: str) -> tuple[str, str, str, int, int] | None:
@@ -135,7 +132,7 @@ def parse_line(line: str) -> tuple[str, str, str, int, int] | None:
 
 def serve(content: Path, state: Path, address: str, port: int) -> None:
     """Serve this lab's copy of the images until the process is ended."""
-    root = lab_copy(content, state)
+    root = advance(state, "registry", content, merge)
     log = AccessLog(log_path(state, "registry"))
     configuration = state_folder(state, "registry") / "registry.yml"
     with start(root, configuration, f"{address}:{port}") as process:

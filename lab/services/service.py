@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,3 +36,19 @@ def state_folder(state: Path, service: str) -> Path:
     folder = state / "services" / service
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def advance(state: Path, service: str, content: Path, merge: Callable[[Path, Path], None]) -> Path:
+    """This lab's own copy of a service's content, brought up to the content of this checkout.
+
+    ``merge(content, copy)`` adds what is new and keeps what was there: like a real upstream, the
+    lab goes on serving the commits, digests and revisions that somebody has pinned. It runs again
+    when it was interrupted, and not at all when the copy is up to date.
+    """
+    folder = state_folder(state, service)
+    copy, mark = folder / "content", folder / "content-name"
+    if not mark.exists() or mark.read_text() != content.name:
+        copy.mkdir(exist_ok=True)
+        merge(content, copy)
+        mark.write_text(content.name)
+    return copy

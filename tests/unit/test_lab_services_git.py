@@ -11,7 +11,8 @@ from lab_servers import running, until
 
 from lab.services.access_log import AccessLog, log_path, requests
 from lab.services.git_content import FORK_BRANCH, _fork, _publish, git
-from lab.services.git_server import GitServer
+from lab.services.git_server import GitServer, merge
+from lab.services.service import advance
 
 
 @pytest.fixture
@@ -60,3 +61,19 @@ def test_a_fetch_is_logged_with_its_bytes(server: str, tmp_path: Path) -> None:
     (entry,) = until(lambda: list(requests(tmp_path, "git")), "the log line")
     assert (entry.method, entry.path) == ("git-upload-pack", "/vllm.git")
     assert entry.sent > 1000
+
+
+def test_a_commit_that_new_content_no_longer_has_is_still_served(tmp_path: Path) -> None:
+    trees = [_fork(tmp_path / name) for name in ("old", "new")]
+    git("commit", "-q", "--amend", "--message=Rewritten", cwd=trees[1])
+    for number, tree in enumerate(trees):
+        content = tmp_path / f"git-{number}"
+        content.mkdir()
+        _publish(tree, content / "vllm.git")
+        copy = advance(tmp_path, "git", content, merge)
+    older, newest = (git("rev-parse", "main", cwd=tree) for tree in trees)
+    assert older != newest
+    with running(GitServer(("127.0.0.1", 0), copy, AccessLog(log_path(tmp_path, "git")))) as at:
+        git("clone", "-q", f"git://{at}/vllm.git", "clone", cwd=tmp_path)
+        assert git("rev-parse", "HEAD", cwd=tmp_path / "clone") == newest
+        git("fetch", "-q", "origin", older, cwd=tmp_path / "clone")

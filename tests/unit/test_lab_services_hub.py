@@ -18,7 +18,8 @@ from lab_servers import ask, running
 
 from lab.services import hub_store
 from lab.services.access_log import AccessLog, log_path, requests, sent_bytes
-from lab.services.hub import ACCEPTED_TOKEN, HubServer, lab_copy
+from lab.services.hub import ACCEPTED_TOKEN, HubServer
+from lab.services.service import advance
 
 NAME = "lab/model"
 #: Bytes that huggingface_hub collects before it writes them.
@@ -130,11 +131,26 @@ def test_branches_and_history_can_be_listed(hub: str) -> None:
 
 
 def test_the_lab_changes_its_own_copy_and_not_the_cache(tmp_path: Path) -> None:
-    cached = tmp_path / "cached"
+    cached = tmp_path / "hub-1"
     hub_store.commit(cached, NAME, {"a": b"1"}, "First", "2026-01-01T00:00:00.000Z")
     before = (cached / NAME / "repository.json").read_text()
-    copy = lab_copy(cached, tmp_path / "state")
+    copy = advance(tmp_path, "hub", cached, hub_store.merge)
     commit = hub_store.commit(copy, NAME, {"a": b"2"}, "Second", "2026-02-01T00:00:00.000Z")
-    changed = hub_store.load(copy, NAME)
+    again = advance(tmp_path, "hub", cached, hub_store.merge)
+    changed = hub_store.load(again, NAME)
     assert changed and changed.branches["main"] == commit
     assert (cached / NAME / "repository.json").read_text() == before
+
+
+def test_a_revision_that_new_content_no_longer_has_is_still_served(tmp_path: Path) -> None:
+    commits = []
+    for number in (1, 2):
+        cached = tmp_path / f"hub-{number}"
+        files = {"a": b"%d" % number}
+        date = f"2026-0{number}-01T00:00:00.000Z"
+        commits.append(hub_store.commit(cached, NAME, files, "Only", date))
+        copy = advance(tmp_path, "hub", cached, hub_store.merge)
+    with running(HubServer(("127.0.0.1", 0), copy, AccessLog(log_path(tmp_path, "hub")))) as at:
+        older = fetch(f"http://{at}", tmp_path / "cache", revision=commits[0])
+        newest = fetch(f"http://{at}", tmp_path / "cache")
+    assert (content(older), content(newest)) == ({"a": b"1"}, {"a": b"2"})

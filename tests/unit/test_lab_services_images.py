@@ -12,7 +12,8 @@ from pathlib import Path
 from lab.services.access_log import Request
 from lab.services.image_content import TAGS, Tag, architectures, images, program_files
 from lab.services.oci import Entry, Layer, layer_of_files, layer_of_tar, write_layout
-from lab.services.registry import lab_copy, parse_line
+from lab.services.registry import merge, parse_line
+from lab.services.service import advance
 
 BASE = layer_of_tar(b"a base")
 
@@ -82,15 +83,34 @@ def test_an_engine_image_has_command_module_and_version() -> None:
     assert b"Version: 0.5.23" in files[f"{packages}/sglang-0.5.23.dist-info/METADATA"].content
 
 
+def storage(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = folder / name / ("data" if name.startswith("blob") else "link")
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    return folder
+
+
 def test_a_pushed_tag_changes_the_lab_and_not_the_cache(tmp_path: Path) -> None:
-    cached = tmp_path / "registry"
-    for name in ("blob/data", "tag/link"):
-        (cached / name).parent.mkdir(parents=True)
-        (cached / name).write_text("as built")
-    copy = lab_copy(cached, tmp_path / "state")
+    cached = storage(tmp_path / "registry-1", blob="as built", tag="as built")
+    copy = advance(tmp_path, "registry", cached, merge)
     (copy / "tag" / "link").write_text("another digest")
     assert (cached / "tag" / "link").read_text() == "as built"
     assert (copy / "blob" / "data").samefile(cached / "blob" / "data")
+
+
+def test_new_content_moves_the_tag_and_keeps_the_older_image(tmp_path: Path) -> None:
+    first = storage(tmp_path / "registry-1", blob1="first", blob="shared", tag="1")
+    second = storage(tmp_path / "registry-2", blob2="second", blob="shared", tag="2")
+    for content in (first, second):
+        copy = advance(tmp_path, "registry", content, merge)
+    found = {str(p.relative_to(copy)): p.read_text() for p in copy.rglob("*") if p.is_file()}
+    assert found == {
+        "blob/data": "shared",
+        "blob1/data": "first",
+        "blob2/data": "second",
+        "tag/link": "2",
+    }
 
 
 def test_the_registry_s_own_log_line_is_understood() -> None:
