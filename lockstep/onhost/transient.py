@@ -171,19 +171,21 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 def _until_end(pid: int, seconds: float) -> None:
-    """Sleep that long, or until process `pid` ends: an end is seen at once without busy asking."""
+    """Sleep that long, or until process `pid` ends: an end is seen at once without busy asking.
+
+    Without a process the job is just beginning or ending, which takes systemd a moment.
+    """
     try:
         handle = os.pidfd_open(pid) if pid else -1
     except OSError:
         handle = -1
+    if handle < 0:
+        time.sleep(seconds if pid else 0.05)
+        return
     try:
-        select.select([handle] if handle >= 0 else [], [], [], seconds)
+        select.select([handle], [], [], seconds)
     finally:
-        if handle >= 0:
-            os.close(handle)
-    if handle >= 0 and seconds >= 0.05:
-        # systemd needs a moment to take note of the end.
-        time.sleep(0.02)
+        os.close(handle)
 
 
 class Follower:
