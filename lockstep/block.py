@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from lockstep.errors import RecipeError
-from lockstep.yamlfile import place, refuse_unknown_keys
+from lockstep.reader import Reader, keys_of
 
 Kind = Literal["measured", "quoted", "computed"]
 KINDS: tuple[Kind, ...] = ("measured", "quoted", "computed")
@@ -110,66 +109,6 @@ class LockstepBlock:
         return float(self.memory.value) if self.memory else None
 
 
-def _keys(of: type) -> tuple[str, ...]:
-    return tuple(item.name for item in fields(of))
-
-
-class _Reader:
-    """Takes typed values out of one mapping; every complaint names file, line and key."""
-
-    def __init__(self, mapping: Any, where: str, inside: str, allowed: tuple[str, ...]) -> None:
-        self.where = where
-        self.inside = inside
-        if not isinstance(mapping, dict):
-            raise RecipeError(f"{inside} must be a mapping", where=where, found=_kind(mapping))
-        refuse_unknown_keys(mapping, allowed, where, inside, RecipeError)
-        self.mapping = mapping
-
-    def fail(self, key: str, expected: str) -> RecipeError:
-        return RecipeError(
-            f"{self.inside}.{key} must be {expected}",
-            where=place(self.where, self.mapping, key),
-            found=_kind(self.mapping.get(key)),
-        )
-
-    def text(self, key: str, *, required: bool = False) -> str | None:
-        value = self.mapping.get(key)
-        if value is None and not required:
-            return None
-        if isinstance(value, datetime.date):
-            value = value.isoformat()
-        if not isinstance(value, str) or not value.strip():
-            raise self.fail(key, "a non-empty text")
-        return value.strip()
-
-    def flag(self, key: str) -> bool | None:
-        value = self.mapping.get(key)
-        if value is not None and not isinstance(value, bool):
-            raise self.fail(key, "true or false")
-        return value
-
-    def choice(self, key: str, allowed: tuple[str, ...]) -> str | None:
-        value = self.text(key)
-        if value is not None and value not in allowed:
-            raise self.fail(key, "one of " + ", ".join(allowed))
-        return value
-
-    def items(self, key: str) -> list[Any]:
-        value = self.mapping.get(key)
-        if value is None:
-            return []
-        if not isinstance(value, list):
-            raise self.fail(key, "a list")
-        return value
-
-
-def _kind(value: Any) -> str:
-    if value is None:
-        return "nothing"
-    shown = repr(value)
-    return f"{shown[:60]} ({type(value).__name__})" if len(shown) <= 60 else type(value).__name__
-
-
 def parse_figure(raw: Any, where: str, inside: str, *, what: str = "", unit: str = "") -> Figure:
     """One figure; ``what`` and ``unit`` are fixed by the caller where the key implies them.
 
@@ -178,10 +117,10 @@ def parse_figure(raw: Any, where: str, inside: str, *, what: str = "", unit: str
     """
     allowed = tuple(
         key
-        for key in _keys(Figure)
+        for key in keys_of(Figure)
         if not (key == "what" and what) and not (key == "unit" and unit)
     )
-    reader = _Reader(raw, where, inside, allowed)
+    reader = Reader(raw, where, inside, allowed)
     value = reader.mapping.get("value")
     if isinstance(value, bool) or not isinstance(value, int | float | str) or value == "":
         raise reader.fail("value", "a number" if unit else "a number or a text")
@@ -206,7 +145,7 @@ def parse_figure(raw: Any, where: str, inside: str, *, what: str = "", unit: str
 
 
 def _parse_draft(raw: Any, where: str) -> Draft:
-    reader = _Reader(raw, where, "lockstep.draft", _keys(Draft))
+    reader = Reader(raw, where, "lockstep.draft", keys_of(Draft))
     return Draft(
         model=cast(str, reader.text("model", required=True)),
         revision=reader.text("revision"),
@@ -215,7 +154,7 @@ def _parse_draft(raw: Any, where: str) -> Draft:
 
 
 def _parse_borrow(raw: Any, where: str) -> Borrow:
-    reader = _Reader(raw, where, "lockstep.borrow[]", _keys(Borrow))
+    reader = Reader(raw, where, "lockstep.borrow[]", keys_of(Borrow))
     files = reader.items("files")
     if not files or not all(_is_plain_file(name) for name in files):
         raise reader.fail("files", "a list of file names inside the repository")
@@ -235,7 +174,7 @@ def _is_plain_file(name: Any) -> bool:
     )
 
 
-def _parse_ulimits(reader: _Reader) -> dict[str, int]:
+def _parse_ulimits(reader: Reader) -> dict[str, int]:
     limits = reader.mapping.get("ulimits") or {}
     if not isinstance(limits, dict) or not all(
         isinstance(key, str) and isinstance(value, int) and not isinstance(value, bool)
@@ -245,7 +184,7 @@ def _parse_ulimits(reader: _Reader) -> dict[str, int]:
     return dict(limits)
 
 
-def _parse_versions(reader: _Reader) -> str:
+def _parse_versions(reader: Reader) -> str:
     versions = reader.text("engine_versions") or ""
     try:
         SpecifierSet(versions)
@@ -264,7 +203,7 @@ def parse_block(raw: Any, where: str) -> LockstepBlock:
     """
     if raw is None:
         return LockstepBlock()
-    reader = _Reader(raw, where, "lockstep", _keys(LockstepBlock))
+    reader = Reader(raw, where, "lockstep", keys_of(LockstepBlock))
     memory, start = reader.mapping.get("memory"), reader.mapping.get("start_seconds")
     draft = reader.mapping.get("draft")
     return LockstepBlock(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,20 +10,8 @@ from lockstep import flags, guards
 from lockstep.block import Engine
 from lockstep.errors import RecipeError
 from lockstep.recipes import Recipe
+from lockstep.template import engine_of, refuse_leftovers, split, substitute
 
-_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_CONTINUATION = re.compile(r"\\[ \t]+(?=\r?\n|$)")
-# A value may hold placeholders of its own; deeper than this it is a circle.
-_MOST_ROUNDS = 20
-_SHELL_WORDS = frozenset({"|", "||", "&&", "&", ";", ">", ">>", "<", "2>&1", "2>"})
-_ENTRY: dict[Engine, tuple[tuple[str, ...], ...]] = {
-    "vllm": (("vllm", "serve"),),
-    "sglang": (
-        ("sglang", "serve"),
-        ("python3", "-m", "sglang.launch_server"),
-        ("python", "-m", "sglang.launch_server"),
-    ),
-}
 _DRAFT_CONFIG = ("--speculative-config", "-sc")
 
 
@@ -50,15 +36,15 @@ def serve_command(
             circle among placeholders, or a placeholder left over.
     """
     overrides = dict(overrides or {})
-    engine = _engine(recipe)
+    engine = engine_of(recipe)
     if recipe.command:
-        argv = _split(recipe, _substitute(recipe, recipe.command, overrides))
+        argv = split(recipe, substitute(recipe, recipe.command, overrides))
         argv = _add_served_name(recipe, engine, argv, overrides)
     else:
         argv = _built(recipe, engine, overrides)
     argv = _with_overrides(recipe, engine, _model_first(recipe, engine, argv), overrides)
     argv = _with_revisions(recipe, engine, argv, overrides)
-    _refuse_leftovers(recipe, argv)
+    refuse_leftovers(recipe, argv)
     return (*argv, *guards.arguments(recipe, argv, engine_version))
 
 
@@ -84,92 +70,6 @@ def environment(
         if key not in obsolete:
             result[key] = _expanded(recipe, key, value, control or {})
     return result
-
-
-def _engine(recipe: Recipe) -> Engine:
-    if recipe.engine is None:
-        raise RecipeError(
-            "Lockstep does not run this engine",
-            where=str(recipe.path),
-            found=f"runtime {recipe.runtime}",
-            allowed="vllm, sglang",
-            remedy="Choose a recipe of the same model for one of these engines.",
-        )
-    return recipe.engine
-
-
-def _substitute(recipe: Recipe, template: str, overrides: Mapping[str, object]) -> str:
-    """Replace {key} until nothing changes; JSON braces and unknown placeholders stay."""
-    values: dict[str, object] = {**recipe.defaults, "model": recipe.model, **overrides}
-
-    def value(match: re.Match[str]) -> str:
-        replacement = values.get(match[1])
-        return match[0] if replacement is None else _inline(replacement)
-
-    text = _CONTINUATION.sub(r"\\", template.strip()).rstrip("\\").rstrip()
-    for _ in range(_MOST_ROUNDS):
-        before, text = text, _PLACEHOLDER.sub(value, text)
-        if text == before:
-            return text
-        if len(text) > 100_000:
-            break
-    raise RecipeError(
-        "placeholders refer to each other in a circle",
-        where=str(recipe.path),
-        found=", ".join(sorted(set(_PLACEHOLDER.findall(text)))[:5]),
-        remedy="Give one of these keys under `defaults` a plain value.",
-    )
-
-
-def _inline(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value)
-    if isinstance(value, dict):
-        return json.dumps(value, separators=(",", ":"), default=str)
-    if isinstance(value, list | tuple):
-        return " ".join(str(item) for item in value)
-    return str(value)
-
-
-def _split(recipe: Recipe, text: str) -> tuple[str, ...]:
-    try:
-        argv = tuple(shlex.split(text.replace("\\\r\n", " ").replace("\\\n", " ")))
-    except ValueError as fault:
-        raise RecipeError(
-            "the command's quotes do not balance",
-            where=str(recipe.path),
-            found=str(fault),
-            remedy="Close every quote inside `command`.",
-        ) from fault
-    stray = next((word for word in argv if word[:1].isspace()), None)
-    if stray is not None:
-        raise RecipeError(
-            "a backslash before a blank glues the next word to it",
-            where=str(recipe.path),
-            found=repr(stray),
-            remedy="End the line right after the backslash, or write `command: |`.",
-        )
-    shell = next((word for word in argv if _is_shell(word)), None)
-    if shell is not None or "`" in text or "$(" in text:
-        raise RecipeError(
-            "the command needs a shell; Lockstep starts the engine itself, without one",
-            where=str(recipe.path),
-            found=repr(shell or "a command substitution"),
-            remedy="Leave only the engine and its flags under `command`; variables go under `env`.",
-        )
-    engine = _engine(recipe)
-    if not any(argv[: len(entry)] == entry for entry in _ENTRY[engine]):
-        raise RecipeError(
-            "the command must start the engine",
-            where=str(recipe.path),
-            found=repr(" ".join(argv[:3])),
-            allowed=" | ".join(" ".join(entry) for entry in _ENTRY[engine]),
-        )
-    return argv
-
-
-def _is_shell(word: str) -> bool:
-    return word in _SHELL_WORDS or word.endswith(";") or word.startswith(("$", "2>", "#"))
 
 
 def _add_served_name(
@@ -199,7 +99,7 @@ def _built(recipe: Recipe, engine: Engine, overrides: Mapping[str, object]) -> t
 
 
 def _resolved(recipe: Recipe, value: Any, overrides: Mapping[str, object]) -> Any:
-    return _substitute(recipe, value, overrides) if isinstance(value, str) else value
+    return substitute(recipe, value, overrides) if isinstance(value, str) else value
 
 
 def _with_overrides(
@@ -267,17 +167,6 @@ def _with_revisions(
     if draft and draft.revision and not {"draft_model", "draft_revision"} & set(overrides):
         argv = _with_draft(engine, argv, "draft_revision", draft.revision)
     return argv
-
-
-def _refuse_leftovers(recipe: Recipe, argv: tuple[str, ...]) -> None:
-    left = sorted({name for word in argv for name in _PLACEHOLDER.findall(word)})
-    if left:
-        raise RecipeError(
-            "the command holds placeholders that nothing fills",
-            where=str(recipe.path),
-            found=", ".join("{" + name + "}" for name in left),
-            remedy="Add these keys under `defaults`.",
-        )
 
 
 def _expanded(recipe: Recipe, key: str, value: str, control: Mapping[str, str]) -> str:

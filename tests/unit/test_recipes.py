@@ -141,6 +141,8 @@ def test_version_1_is_refused_and_says_what_to_change() -> None:
         ("model: a/b\nmin_nodes: 3\nmax_nodes: 2\n", "larger than max_nodes"),
         ("model: a/b\nruntime: vlm\n", "allowed: vllm"),
         ("model: --trust\n", "Hugging Face id"),
+        ("model: org/..\n", "Hugging Face id"),
+        ("model: /models/../x\n", "Hugging Face id"),
         ("model: a/b\ncontainer: --privileged\n", "one word"),
         ("model: a/b\nenv: {A-B: 1}\n", "not a variable name"),
         ("model: a/b\nenv: {A: [1]}\n", "one text or number"),
