@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 PROPERTIES = (
-    "Id,LoadState,ActiveState,SubState,Result,UnitFileState,NeedDaemonReload,MainPID,"
+    "Id,LoadState,ActiveState,SubState,Result,UnitFileState,NeedDaemonReload,MainPID,ControlPID,"
     "ActiveEnterTimestamp,Job"
 )
 
@@ -48,8 +48,9 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
     for block in done.stdout.strip().split("\n\n"):
         state: dict[str, Any] = dict(line.partition("=")[::2] for line in block.splitlines())
         if state.get("Id"):
-            pid = state.get("MainPID", "0")
-            state["generation"] = generation(pid) if pid != "0" else ""
+            # A unit whose gate still waits for memory has no main process yet.
+            pids = [state.get(name, "0") for name in ("MainPID", "ControlPID")]
+            state["generation"] = next((generation(pid) for pid in pids if pid != "0"), "")
             states[state["Id"]] = state
     boot = links(set(names))
     for name, state in states.items():

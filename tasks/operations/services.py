@@ -110,6 +110,8 @@ def in_force(units: Sequence[str], stage: Stage, enabled: Sequence[str] = ()) ->
 
 def _verb(state: Mapping[str, Any], wanted: str, must_run: bool) -> str | None:
     active = state.get("ActiveState") in ("active", "activating", "reloading")
+    # Between two tries nothing runs; the next try reads the new unit.
+    active = active and state.get("SubState") != "auto-restart"
     if active and state.get("generation") != wanted:
         return "restart"
     return "start" if must_run and not active else None

@@ -109,6 +109,18 @@ def test_units_answers_state_generation_and_boot_links(tmp_path: Path) -> None:
     }
 
 
+def test_units_reads_the_gate_of_a_unit_that_has_no_main_process_yet(tmp_path: Path) -> None:
+    running = subprocess.Popen(["sleep", "60"], env={"LOCKSTEP_GENERATION": "0123456789abcdef"})
+    try:
+        text = f"printf 'Id=a.service\\nMainPID=0\\nControlPID={running.pid}\\n'"
+        program(tmp_path / "bin", "systemctl", text)
+        answer = ask("units", {"units": ["a.service"]}, tmp_path / "bin")
+    finally:
+        running.kill()
+        running.wait()
+    assert answer["a.service"]["generation"] == "0123456789abcdef"
+
+
 def test_units_survives_a_process_that_is_gone(tmp_path: Path) -> None:
     program(tmp_path / "bin", "systemctl", "printf 'Id=a.service\\nMainPID=4194304\\n'")
     answer = ask("units", {"units": ["a.service"]}, tmp_path / "bin")

@@ -1,0 +1,88 @@
+"""The venv engine: built by stages, used only when the engine itself accepts everything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from a_host import Host, run
+from a_spark import COMMIT, pins_for, spark
+
+from lockstep.specs import check_wanted, engine_spec
+
+PLAN = spark()
+SPEC = engine_spec(PLAN, pins_for(PLAN))
+JOB = "/usr/bin/python3 /usr/local/lib/lockstep/job.py run"
+PROGRAM = "--uid lockstep -- /usr/bin/python3 /usr/local/lib/lockstep/engine_build.py"
+WHOLE: dict[str, Any] = {
+    "environment": {
+        "python": SPEC["python"],
+        "distributions": SPEC["expected"],
+        "origins": {
+            name: {"url": f"file://{SPEC['home']}/{name}"} for name in ("vllm", "transformers")
+        },
+    },
+    "commits": {"vllm": COMMIT, "transformers": COMMIT},
+    "unfinished": False,
+    "check": {"asked": check_wanted(SPEC), "faults": [], "version": "0.19.2"},
+    "current": SPEC["id"],
+    "images": {},
+}
+EMPTY: dict[str, Any] = {
+    "environment": {"python": None, "distributions": {}, "origins": {}},
+    "commits": {"vllm": None, "transformers": None},
+    "unfinished": False,
+    "check": None,
+    "current": None,
+    "images": {},
+}
+
+
+@pytest.mark.parametrize("stage", ["pytorch", "vllm", "flashinfer"])
+def test_a_stage_that_is_complete_is_left_alone(stage: str) -> None:
+    host = Host({"Engines": WHOLE})
+    assert run("engine.built", host, stage=stage, spec=SPEC, user="lockstep") == []
+    assert host.nooped == [f"{stage}: the environment {SPEC['id']} is complete"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "why"),
+    [
+        ("pytorch", "the venv, torch 2.10.0+cu130, torchvision 1.0"),
+        ("vllm", "mistral-common 1.0, vllm at cccccccccccc, transformers at cccccccccccc"),
+        (
+            "flashinfer",
+            "flashinfer-python 1.0, flashinfer-cubin 1.0, flashinfer-jit-cache 1.0",
+        ),
+    ],
+)
+def test_a_stage_is_built_as_a_job_of_its_own_account(stage: str, why: str) -> None:
+    host = Host({"Engines": EMPTY})
+    assert run("engine.built", host, stage=stage, spec=SPEC, user="lockstep") == [
+        f"{JOB} engine-{stage} {PROGRAM} {stage}"
+    ]
+    assert host.logged == [f"{stage}: {why}"]
+
+
+CHECK = f"{JOB} engine-check {PROGRAM} check"
+ACTIVATE = f"{JOB} engine-activate {PROGRAM} activate"
+
+
+@pytest.mark.parametrize(
+    ("change", "commands"),
+    [
+        ({}, []),
+        ({"check": None}, [CHECK, ACTIVATE]),
+        ({"check": {**WHOLE["check"], "faults": ["x"]}}, [CHECK, ACTIVATE]),
+        ({"check": {**WHOLE["check"], "asked": "another question"}}, [CHECK, ACTIVATE]),
+        # The check passed and the run was cut off before the environment was used.
+        ({"current": "older"}, [ACTIVATE]),
+        ({"current": None}, [ACTIVATE]),
+    ],
+)
+def test_the_engine_is_asked_again_when_anything_changed(
+    change: dict[str, Any], commands: list[str]
+) -> None:
+    host = Host({"Engines": {**WHOLE, **change}})
+    assert run("engine.checked", host, spec=SPEC, user="lockstep") == commands
+    assert host.nooped == ([] if commands else ["vLLM 0.19.2 accepts 1 recipe(s)"])

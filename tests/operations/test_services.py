@@ -1,0 +1,150 @@
+"""Units are restarted because of what runs, never because of what this run happened to write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from a_host import Host, run
+from a_spark import pins_for, spark
+
+from lockstep.layout import generation
+from tasks import run as tasks_run
+
+PLAN = spark()
+RUN = tasks_run.Run(PLAN, pins_for(PLAN))
+ENGINES: dict[str, Any] = {"images": {}, "check": {"version": "0.19.2"}}
+WANTED = generation(RUN.files("services", RUN.versions(ENGINES)), "vllm.service")
+JOB = "/usr/bin/python3 /usr/local/lib/lockstep/job.py run"
+
+
+@pytest.fixture(autouse=True)
+def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(tasks_run._runs, "spark1", RUN)
+    yield
+
+
+def unit(**state: Any) -> dict[str, Any]:
+    """State of a unit that runs what it should, with changes."""
+    return {
+        "LoadState": "loaded",
+        "ActiveState": "active",
+        "SubState": "running",
+        "UnitFileState": "disabled",
+        "NeedDaemonReload": "no",
+        "generation": WANTED,
+        "links": [],
+        **state,
+    }
+
+
+def in_force(state: dict[str, Any]) -> tuple[list[Any], Host]:
+    host = Host({"Engines": ENGINES, "Units": {"vllm.service": state}})
+    commands = run("services.in_force", host, units=["vllm.service"], stage="services")
+    return commands, host
+
+
+RESTART = [f"{JOB} restart-vllm -- systemctl restart vllm.service"]
+RELOAD = ["systemctl daemon-reload"]
+
+
+@pytest.mark.parametrize(
+    ("state", "commands"),
+    [
+        (unit(), []),
+        # A model that is not hot stays cold, whatever its unit says now.
+        (unit(ActiveState="inactive", generation=""), []),
+        (unit(ActiveState="failed", generation=""), []),
+        # It waits for its next try, which will read the new unit.
+        (unit(ActiveState="activating", SubState="auto-restart", generation=""), []),
+        (unit(generation="0000000000000000"), RESTART),
+        (unit(generation=""), RESTART),
+        (unit(ActiveState="activating", SubState="start-post", generation="0"), RESTART),
+        (unit(ActiveState="activating", SubState="start-post"), []),
+        (unit(NeedDaemonReload="yes"), RELOAD),
+        # An earlier run wrote the unit and was cut off before it told systemd.
+        (unit(LoadState="not-found", ActiveState="inactive", generation=""), RELOAD),
+        (unit(NeedDaemonReload="yes", generation="0000000000000000"), RELOAD + RESTART),
+    ],
+)
+def test_a_restart_that_is_due_is_read_from_the_unit(
+    state: dict[str, Any], commands: list[str]
+) -> None:
+    found, host = in_force(state)
+    assert found == commands
+    assert host.nooped == ([] if commands else ["running units are up to date"])
+    assert host.logged == (["restart vllm.service"] if RESTART[0] in commands else [])
+
+
+WEBUI = generation(RUN.files("webui", RUN.versions(ENGINES)), "open-webui.service")
+
+
+@pytest.mark.parametrize(
+    ("state", "commands"),
+    [
+        (unit(UnitFileState="enabled", generation=WEBUI), []),
+        (
+            unit(UnitFileState="enabled", ActiveState="failed", generation=""),
+            [f"{JOB} start-open-webui -- systemctl start open-webui.service"],
+        ),
+        (
+            unit(UnitFileState="disabled", generation=WEBUI),
+            ["systemctl enable --quiet open-webui.service"],
+        ),
+        (
+            unit(LoadState="not-found", UnitFileState="", ActiveState="inactive", generation=""),
+            [
+                "systemctl daemon-reload",
+                "systemctl enable --quiet open-webui.service",
+                f"{JOB} start-open-webui -- systemctl start open-webui.service",
+            ],
+        ),
+        (
+            unit(UnitFileState="enabled", generation="0"),
+            [f"{JOB} restart-open-webui -- systemctl restart open-webui.service"],
+        ),
+    ],
+)
+def test_open_webui_is_enabled_and_runs(state: dict[str, Any], commands: list[str]) -> None:
+    host = Host({"Engines": ENGINES, "Units": {"open-webui.service": state}})
+    names = ["open-webui.service"]
+    assert run("services.in_force", host, units=names, stage="webui", enabled=names) == commands
+
+
+def test_units_are_written_with_the_version_that_the_engine_reported() -> None:
+    host = Host({"Engines": ENGINES, "Files": dict.fromkeys(RUN.paths)})
+    [command] = run("services.written", host, stage="services")
+    paths = [file["path"] for file in command["files"]]
+    assert paths == [
+        "/etc/lockstep/targets.json",
+        "/data/scripts/vllm/qwen36-launch.sh",
+        "/data/scripts/llm/sglang-mistral4-launch.sh",
+        "/data/scripts/llm/sglang-mistral4-launch-fallback.sh",
+        "/etc/systemd/system/vllm-qwen36.service",
+        "/etc/systemd/system/sglang-mistral4.service",
+        "/etc/systemd/system/sglang-mistral4-fallback.service",
+        "/etc/systemd/system/vllm.service",
+    ]
+
+
+def test_what_no_target_asks_for_any_more_is_stopped_and_removed() -> None:
+    old = "/etc/systemd/system/vllm-old.service"
+    script = "/data/scripts/llm/old-launch.sh"
+    ours = "/etc/systemd/system/vllm.service"
+    host = Host({"Marked": [script, ours, old]})
+    assert run("services.forgotten", host, folders=["/etc/systemd/system"]) == [
+        "systemctl disable --now --quiet vllm-old.service",
+        f"rm -f {script} {old}",
+        "systemctl daemon-reload",
+    ]
+    assert host.logged == [
+        f"{script} is of an earlier deploy: removed",
+        f"{old} is of an earlier deploy: removed",
+    ]
+
+
+def test_nothing_is_forgotten_when_all_is_asked_for() -> None:
+    host = Host({"Marked": ["/etc/systemd/system/vllm.service"]})
+    assert run("services.forgotten", host, folders=["/etc/systemd/system"]) == []
+    assert host.nooped == ["nothing of an earlier deploy is left over"]
