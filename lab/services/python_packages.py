@@ -34,6 +34,8 @@ REQUIREMENTS = (
     "packaging",
 )
 
+#: The exact versions of everything that these need.
+CONSTRAINTS = Path(__file__).parent.parent / "content" / "constraints.txt"
 #: What these come to in November 2026, for the progress line.
 EXPECTED_MB = 650.0
 
@@ -68,7 +70,7 @@ FLASHINFER_STAND_INS = tuple(
 def wheels(cache: Path, report: Report) -> Path:
     """The folder with every real wheel: about 150 files, 0.6 GB, less than a minute."""
     python = ".".join(map(str, sys.version_info[:2]))
-    name = fingerprint((*REQUIREMENTS, repr(CUDA_ONLY), python))
+    name = fingerprint((*REQUIREMENTS, repr(CUDA_ONLY), python, CONSTRAINTS))
 
     def build(folder: Path) -> None:
         _fetch_wheels(folder, report)
@@ -82,6 +84,7 @@ def _fetch_wheels(folder: Path, report: Report) -> None:
     for wheel in CUDA_ONLY:
         write_wheel(wheel, stand_ins)
     options = ["--only-binary", ":all:", "--find-links", str(stand_ins)]
+    options += ["--constraint", str(CONSTRAINTS)]
     if not _finds_cpu_torch(folder, report):
         options += ["--extra-index-url", TORCH_CPU_INDEX]
     pinned = [f"{wheel.name}=={wheel.version}" for wheel in CUDA_ONLY]
