@@ -104,7 +104,8 @@ class FakeSystemd:
         for name in ("systemctl", "systemd-run", "journalctl", "sudo"):
             copy = bin_folder / name
             shutil.copy(program, copy)
-            copy.write_text(f"#!{sys.executable}\n{copy.read_text()}")
+            # Without the site packages it starts in half the time.
+            copy.write_text(f"#!{sys.executable} -IS\n{copy.read_text()}")
             copy.chmod(copy.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setenv("PATH", f"{bin_folder}:{os.environ['PATH']}")
         monkeypatch.setenv("FAKE_SYSTEMD", str(folder))

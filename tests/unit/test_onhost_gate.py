@@ -29,7 +29,7 @@ MISTRAL = {**QWEN, "unit": "vllm.service", "model": "mistral", "container": None
 
 
 # Each made-up second asks the make-believe systemd, so few of them.
-WAIT_S = 12.0
+WAIT_S = 3.0
 
 
 class Clock:
@@ -59,11 +59,11 @@ def spark(tmp_path, monkeypatch):
         docker = FakeDocker(paths.docker_socket)
         clock = Clock()
 
-        def gate(self, name: str) -> gate.Gate:
+        def gate(self, name: str, wait_s: float = WAIT_S) -> gate.Gate:
             host = common.load_host(self.paths.targets)
             clock = self.clock
             return gate.Gate(
-                host.target(name), host, self.paths, WAIT_S, sleep=clock.sleep, now=clock.now
+                host.target(name), host, self.paths, wait_s, sleep=clock.sleep, now=clock.now
             )
 
     spark = Spark()
@@ -95,7 +95,7 @@ def test_another_target_that_is_not_gone_is_refused_after_the_wait(spark, state)
 
     assert refusal.value.code == 3
     assert str(refusal.value) == (
-        f"another engine is alive after 12 s: vllm.service is {state} (running). Only one model "
+        f"another engine is alive after 3 s: vllm.service is {state} (running). Only one model "
         "may be hot. Remedy: switch.sh none, then switch.sh qwen"
     )
 
@@ -104,7 +104,7 @@ def test_another_target_that_ends_in_time_is_waited_for(spark, capsys):
     spark.systemd.unit("vllm.service", ActiveState="deactivating", SubState="stop-sigterm")
     spark.clock.changes[11] = lambda: spark.systemd.unit("vllm.service")
 
-    spark.gate("qwen").pass_or_refuse()
+    spark.gate("qwen", 30).pass_or_refuse()
 
     assert spark.clock.time == 11
     assert "waiting for another engine to end, 10 s" in capsys.readouterr().out
@@ -150,7 +150,7 @@ def test_memory_that_is_being_released_is_waited_for(spark, capsys):
     write_meminfo(spark.paths, available_gib=41.2)
     spark.clock.changes[11] = lambda: write_meminfo(spark.paths, available_gib=100.0)
 
-    spark.gate("qwen").pass_or_refuse()
+    spark.gate("qwen", 30).pass_or_refuse()
 
     assert spark.clock.time == 11
     assert dropped(spark)
@@ -167,7 +167,7 @@ def test_memory_that_does_not_come_is_refused_with_numbers_and_a_remedy(spark):
 
     assert refusal.value.code == 4
     assert str(refusal.value) == (
-        "qwen needs 67.0 GiB, 41.2 GiB available after 12 s (of 119.6 GiB). Remedy: see what "
+        "qwen needs 67.0 GiB, 41.2 GiB available after 3 s (of 119.6 GiB). Remedy: see what "
         "holds it with `ps -eo rss,pid,user,args --sort=-rss | head`, stop it, then "
         "switch.sh qwen"
     )
