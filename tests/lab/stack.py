@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -145,6 +146,7 @@ class Deploy:
 
     def __init__(self, argv: list[str], environment: Mapping[str, str]) -> None:
         self._text: list[str] = []
+        self._last = ""
         self._process = subprocess.Popen(
             argv,
             cwd=REPOSITORY,
@@ -163,6 +165,8 @@ class Deploy:
         assert self._process.stdout
         for line in self._process.stdout:
             self._text.append(re.sub(r"\x1b\[[0-9;]*m", "", line))
+            if self._last and re.search(self._last, self._text[-1]):
+                self._process.kill()
 
     @property
     def output(self) -> str:
@@ -192,6 +196,12 @@ class Deploy:
         self._process.wait()
         self._reader.join(10)
         return self.output
+
+    def kill_at(self, pattern: str) -> None:
+        """End the control process without warning as soon as a line matches."""
+        self._last = pattern
+        done = self.end()
+        assert done.code == -signal.SIGKILL, f"it never said {pattern!r}: {done.output[-6000:]}"
 
     def end(self, limit_s: float = DEPLOY_LIMIT_S) -> Deployed:
         """Wait for its own end."""

@@ -206,11 +206,14 @@ def test_an_account_without_the_rule_may_look_and_not_switch(one: Host) -> None:
 
 
 def on_a_phone(host: Host, *words: str) -> list[str]:
-    """What `switch.sh WORDS` prints on a terminal of forty columns, without bold."""
+    """What `switch.sh WORDS` prints on a terminal of forty columns, without bold.
+
+    `script` gives the terminal; it shows its own end of input as ^@.
+    """
     command = f"stty cols 40; /data/scripts/llm/switch.sh {shlex.join(words)}"
     shown = host.run(f"script -qec {shlex.quote(command)} /dev/null")
     assert shown.code == 0, shown.text
-    return [line.rstrip() for line in re.sub(r"\x1b\[\d*m|\0", "", shown.out).splitlines()]
+    return [line.rstrip() for line in re.sub(r"\x1b\[\d*m|\0|\^@", "", shown.out).splitlines()]
 
 
 def process(host: Host, pid: str) -> tuple[list[str], dict[str, str]]:

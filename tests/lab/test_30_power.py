@@ -1,0 +1,77 @@
+"""After a power cut no model is hot; a boot link that somebody made is removed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+import pytest
+from stack import Host, Stack, until
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_hot_afterwards(stack: Stack) -> Iterator[None]:
+    """Leave the hosts as the next tests expect them."""
+    yield
+    for host in stack.hosts:
+        host.switch("none")
+
+
+def test_after_a_power_cut_no_model_is_hot_and_open_webui_is_back(
+    deployed: Stack, one: Host
+) -> None:
+    assert one.switch("qwen").code == 0
+    deployed.lab("cycle", one.name)
+    until(lambda: webui_answers(one), "spark1: Open WebUI answers")
+    assert one.active() == set()
+    assert one.root("docker ps --format '{{.Names}}'").split() == ["open-webui"]
+    found = one.status()
+    assert (found["hot"], found["webui"], found["problems"]) == (None, "active", [])
+    assert boot_links(one) == []
+    assert deployed.good_deploy().changed == set()
+
+
+def test_a_power_cut_in_the_middle_of_a_switch_leaves_a_host_that_can_switch(
+    deployed: Stack,
+) -> None:
+    two = deployed.two
+    assert two.switch("qwen").code == 0
+    operator = threading.Thread(target=two.switch, args=("tiny",))
+    operator.start()
+    until(lambda: two.show("vllm.service", "ActiveState") == "activating", "spark2: tiny loads")
+    deployed.lab("cycle", two.name)
+    operator.join()
+    found = two.status()
+    assert (found["hot"], found["switching"], found["problems"]) == (None, None, [])
+    answer = two.switch("mistral")
+    assert answer.code == 0, answer.text
+    assert two.active() == {"sglang-mistral4.service"}
+
+
+@pytest.mark.parametrize("wants", ["multi-user.target.wants", "graphical.target.requires"])
+def test_a_boot_link_of_qwen_is_removed_and_reported(
+    deployed: Stack, one: Host, wants: str
+) -> None:
+    unit = "vllm-qwen36.service"
+    link = PurePosixPath("/etc/systemd/system") / wants / unit
+    one.root(f"mkdir -p {link.parent} && ln -s ../{unit} {link}")
+    assert any(f"{unit} starts at boot" in problem for problem in one.status()["problems"])
+    done = deployed.good_deploy()
+    assert f"[spark1] {unit} had a boot link ({link}): removed" in " ".join(done.output.split())
+    assert done.changed == {"Services | Keep model units off at boot"}
+    assert boot_links(one) == []
+    assert one.status()["problems"] == []
+
+
+def webui_answers(host: Host) -> bool:
+    """Whether Open WebUI's own health check is green."""
+    return host.run("curl -fsS --max-time 5 http://127.0.0.1:8080/health").code == 0
+
+
+def boot_links(host: Host) -> list[str]:
+    """Links that would start a model unit at boot."""
+    return host.root(
+        "find /etc/systemd /run/systemd/system -type l"
+        " \\( -name 'vllm*.service' -o -name 'sglang*.service' \\)"
+    ).split()
