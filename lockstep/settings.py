@@ -191,6 +191,8 @@ class Settings:
         operators: Accounts that may switch models and use Docker.
         recipe_folders: Folders of recipes, relative to the repository.
         sysctls: Kernel settings.
+        accept_licences: SPDX ids accepted for this host beyond the catalogue's policy.
+        waive: Codes of findings that do not stop a deploy to this host; they stay visible.
         login: How an operator reaches the host, as shown after a deploy; None: `ssh USER@HOST`.
         others: see the classes above.
     """
@@ -211,6 +213,8 @@ class Settings:
     sysctls: Mapping[str, str] = field(default_factory=dict)
     tools: Mapping[str, str] = field(default_factory=dict)
     login: str | None = None
+    accept_licences: tuple[str, ...] = ()
+    waive: tuple[str, ...] = ()
 
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")

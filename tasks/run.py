@@ -15,14 +15,16 @@ from pyinfra import host, logger, state
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_host
 
-from lockstep import inventory, pins, preflight
+from lockstep import catalogue, inventory, pins, preflight
 from lockstep.artefacts import ManagedFile, artefacts
 from lockstep.closing import findings_table
 from lockstep.engine_id import engine_id
-from lockstep.errors import LockstepError
+from lockstep.errors import LockstepError, paragraph
+from lockstep.findings import Finding
 from lockstep.images import pinned_reference
 from lockstep.layout import model_units
 from lockstep.managed import Stage
+from lockstep.plan import plan_hosts
 from lockstep.resolve import resolve
 from lockstep.specs import engine_spec, weights_spec
 from lockstep.wanted import needs_engine, wanted
@@ -167,9 +169,10 @@ def _begin() -> None:
     try:
         hosts = [each for each in state.inventory if each in state.active_hosts]
         plans = {each: _plan(each) for each in hosts}
+        _refuse(_planned(list(plans.values())), "the plan")
         resolved = _resolved(list(plans.values()))
     except LockstepError as fault:
-        raise Refusal(f"{fault}\nNothing was touched on any host.") from None
+        raise Refusal(paragraph(f"{fault}\nNothing was touched on any host.")) from None
     _refuse_findings(plans, resolved)
     for each, plan in plans.items():
         _runs[each.name] = Run(plan, resolved)
@@ -224,10 +227,25 @@ def _refuse_findings(plans: dict[Any, inventory.HostPlan], resolved: pins.Pins) 
     for each, plan in plans.items():
         if facts.get(each):
             findings += preflight.findings(plan, resolved, facts[each])
-    if findings:
-        logger.info("\n" + findings_table(findings))
-    if any(finding.severity == "error" for finding in findings):
+    _refuse(findings, "preflight")
+
+
+def _planned(plans: list[inventory.HostPlan]) -> list[Finding]:
+    """What speaks against the plan itself: fit, licences, flags, known-bad combinations."""
+    record = pins.load(record_path())
+    planned = plan_hosts(plans, record, catalogue.load(catalogue.FOLDER))
+    return list(planned.findings)
+
+
+def _refuse(findings: list[Finding], by: str) -> None:
+    """Show findings; end the run when one of them is an error."""
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if findings and not errors:
+        codes = ", ".join(sorted({finding.code for finding in findings}))
+        logger.info(f"--> {len(findings)} warning(s) by {by} (`lockstep plan` shows them): {codes}")
+    if errors:
+        logger.info("\n" + findings_table(errors))
         raise Refusal(
-            "preflight found what would make this deploy fail; nothing was touched on any host.\n"
+            f"{by} found what would make this deploy fail; nothing was touched on any host.\n"
             "    Mend it, or deploy to the other hosts with --limit HOST."
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from lockstep import inventory, templating
+from lockstep.errors import paragraph
 
 REPOSITORY = Path(__file__).parents[2]
 CATALOGUE = REPOSITORY / "catalogue/recipes"
@@ -25,8 +26,8 @@ LAST_LINE = (REPOSITORY / "group_data/all.py").read_text().count("\n")
 END = "Nothing was contacted and nothing was changed.\n"
 
 NAMES = (
-    "engine, expected, login, operators, packages, paths, proxy, python, recipe_folders, "
-    "service_user, sources, sysctls, targets, tools, webui"
+    "accept_licences, engine, expected, login, operators, packages, paths, proxy, python, "
+    "recipe_folders, service_user, sources, sysctls, targets, tools, waive, webui"
 )
 
 
@@ -235,6 +236,11 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def message(case: Case, repository: Path) -> str:
+    """What a terminal shows for a case: its error in lines of 80 columns, then what happened."""
+    return paragraph(case.error.replace("REPOSITORY/", f"{repository}/")) + f"\n{END}"
+
+
 def damage(repository: Path, case: Case, port: int = 22) -> Path:
     """Write the inventory of one case and damage the copy; the inventory's path."""
     path = repository / "inventories/site.py"
@@ -266,7 +272,7 @@ def test_a_fault_is_named_with_file_key_and_what_is_allowed(
         inventory.load(damage(repository, case))
     assert ended.value.code == 2
     said = capsys.readouterr()
-    assert said.err.replace(str(repository), "REPOSITORY") == f"{case.error}\n{END}"
+    assert said.err == message(case, repository)
     assert said.out == ""
     templating._environment.cache_clear()
 
@@ -323,7 +329,7 @@ def test_pyinfra_ends_before_it_connects(name: str, repository: Path, door: sock
     case = CASES[name]
     done = deploy(repository, damage(repository, case, door.getsockname()[1]))
     said = done.stdout + done.stderr
-    assert f"{case.error}\n{END}" in said.replace(str(repository), "REPOSITORY")
+    assert message(case, repository) in said
     assert "Traceback" not in said
     assert done.returncode == 2
     assert not was_contacted(door)
