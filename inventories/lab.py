@@ -4,14 +4,17 @@ No task knows that a lab exists. What a site without internet would say about it
 stands here about the lab's servers, and what a Spark has is said about what a stand-in has.
 """
 
+import os
+
 from group_data.all import targets
 from lab import connection
 from lockstep.inventory import checked
 
-_lab = connection.load()
 # The lab has a network of its own; this process joins it.
-connection.enter(_lab)
+_lab = connection.join()
 _services = _lab.services
+# What a lab serves differs from machine to machine, so its record stays with it.
+os.environ.setdefault("LOCKSTEP_PINS", str(_lab.folder / "pins.yaml"))
 _option = "" if _lab.name == "lab" else f" --name {_lab.name}"
 
 _data = {

@@ -26,9 +26,7 @@ def _console() -> Console:
 
 
 def _fail(error: LabError) -> NoReturn:
-    click.secho(f"error: {error.message}", fg="red", err=True)
-    if error.remedy:
-        click.echo(error.remedy, err=True)
+    click.echo(error.told(), err=True)
     sys.exit(error.exit_code)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -93,6 +94,17 @@ def enter(description: Description) -> None:
     if os.geteuid() != 0:
         raise LabError("the lab's network can only be entered as root", "Run it with sudo.")
     network.enter(description.namespace)
+
+
+def join() -> Description:
+    """Load and enter, for an inventory: without a lab it ends the process with one paragraph."""
+    try:
+        description = load()
+        enter(description)
+    except LabError as error:
+        print(error.told(), file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    return description
 
 
 def ssh_command(description: Description, host: str, argv: Sequence[str] = ()) -> list[str]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
+
+WIDTH = 80
+
 
 class LabError(Exception):
     """Expected trouble: ``message`` says what was found, ``remedy`` what to type or change."""
@@ -13,5 +17,16 @@ class LabError(Exception):
         self.message = message
         self.remedy = remedy
 
+    def told(self) -> str:
+        """One paragraph for a terminal of 80 columns; lines of a log that it quotes stay lines."""
+        first, *quoted = self.message.splitlines() or [""]
+        if not quoted:
+            return _filled(f"lockstep: {first}. {self.remedy}".rstrip())
+        return "\n".join([_filled(f"lockstep: {first}"), *quoted, _filled(self.remedy)]).rstrip()
+
     def __str__(self) -> str:
         return f"{self.message}\n{self.remedy}" if self.remedy else self.message
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)

@@ -7,12 +7,14 @@ from importlib import import_module, metadata
 
 import click
 
-from lockstep.errors import LockstepError
+from lockstep.errors import LockstepError, paragraph
 
 # Command → module that defines it and its name there; imported only when it is used.
 _COMMANDS = {
+    "engine": ("lockstep.commands.engine", "engine"),
     "lab": ("lab.cli", "lab"),
     "model": ("lockstep.commands.model", "model"),
+    "plan": ("lockstep.commands.plan", "plan"),
     "recipe": ("lockstep.commands.recipe", "recipe"),
 }
 
@@ -45,7 +47,7 @@ def main() -> None:
     try:
         cli()
     except LockstepError as fault:
-        click.echo(f"Error: {fault}", err=True)
+        click.echo(paragraph(f"lockstep: {fault}"), err=True)
         sys.exit(2)
 
 

@@ -2,6 +2,22 @@
 
 from __future__ import annotations
 
+import textwrap
+
+#: Columns of the narrowest terminal that a message for the operator's computer must fit.
+WIDTH = 80
+
+
+def paragraph(text: str, width: int = WIDTH) -> str:
+    """``text`` with each of its lines filled to ``width`` columns.
+
+    A word that is longer than a line (a path, a digest) stays whole, so that it can be copied.
+    """
+    return "\n".join(
+        textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+        for line in text.splitlines()
+    )
+
 
 class LockstepError(Exception):
     """A failure caused by input or by the world, never by a bug in Lockstep.

@@ -7,6 +7,7 @@ it connects anywhere, so wrong input never reaches a Spark.
 from __future__ import annotations
 
 import ast
+import os
 import runpy
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 
 from lockstep import schema
 from lockstep.bound import BoundTarget, bind
-from lockstep.errors import InventoryError, LockstepError
+from lockstep.errors import InventoryError, LockstepError, paragraph
 from lockstep.recipes import Recipe, load_catalogue
 from lockstep.rehearsal import rehearse
 from lockstep.settings import Settings, check_values
@@ -54,7 +55,9 @@ def checked(inventory_file: str, hosts: Sequence[Host | str]) -> list[Host]:
         plans = read(path, named)
         rehearse([(plan.settings, plan.targets) for plan in plans])
     except LockstepError as fault:
-        print(f"{fault}\nNothing was contacted and nothing was changed.", file=sys.stderr)
+        print(
+            paragraph(f"{fault}\nNothing was contacted and nothing was changed."), file=sys.stderr
+        )
         raise SystemExit(2) from None
     return named
 
@@ -97,6 +100,16 @@ def read(path: Path, hosts: Sequence[Host]) -> tuple[HostPlan, ...]:
         plan(name, {**shared, **data}, {**origin, **dict.fromkeys(data, path.name)})
         for name, data in hosts
     )
+
+
+def record_path(name: str) -> Path:
+    """Where the pins of one inventory are recorded.
+
+    Args:
+        name: The inventory's name ("spark"). The variable LOCKSTEP_PINS names another file.
+    """
+    named = os.environ.get("LOCKSTEP_PINS")
+    return Path(named) if named else REPOSITORY / "pins" / f"{name}.yaml"
 
 
 _catalogues: dict[tuple[str, ...], dict[str, Recipe]] = {}

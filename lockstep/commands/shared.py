@@ -17,7 +17,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from lockstep.errors import LockstepError
+from lockstep.errors import LockstepError, paragraph
 from lockstep.findings import Finding
 
 DONE, FINDINGS, UNUSABLE = 0, 1, 2
@@ -41,7 +41,7 @@ def errors_as_sentences(command: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             return command(*args, **kwargs)
         except LockstepError as fault:
-            click.echo(f"lockstep: {fault}", err=True)
+            click.echo(paragraph(f"lockstep: {fault}"), err=True)
             raise click.exceptions.Exit(UNUSABLE) from None
 
     return wrapped
