@@ -92,7 +92,7 @@ def engine_versions(
 def ansible(lab: connection.Description, folder: Path) -> tuple[list[str], dict[str, str]]:
     """Write playbook, inventory and configuration; return the command and its environment."""
     plans = inventory.load(INVENTORY)
-    record = pins.load(ROOT / "pins/lab.yaml")
+    record = pins.load(inventory.record_path("lab"))
     address = {host.name: host.address for host in lab.hosts}
     play = {"hosts": "all", "gather_facts": False, "become": True}
     (folder / "play.yml").write_text(

@@ -38,6 +38,11 @@ class Description:
     known_hosts: str
     services: dict[str, str]
 
+    @property
+    def folder(self) -> Path:
+        """What the lab keeps between `up` and `down`; gone with `down --delete`."""
+        return Path(self.ssh_key).parent.parent
+
 
 def describe(lab: Lab, hosts: tuple[Host, ...]) -> Description:
     """The description of ``lab`` with ``hosts``; the services are at fixed ports."""

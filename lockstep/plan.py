@@ -14,7 +14,7 @@ from lockstep.checks import check
 from lockstep.errors import RecipeError
 from lockstep.findings import Finding, split_waived
 from lockstep.fit import Fit, fit
-from lockstep.inventory import REPOSITORY, HostPlan
+from lockstep.inventory import HostPlan
 from lockstep.pins import Pins
 from lockstep.recipes import Recipe
 from lockstep.serving import serving
@@ -84,7 +84,7 @@ def make(path: Path, catalogue_folder: Path = catalogues.FOLDER) -> Plan:
         LockstepError: the inventory, a recipe, the catalogue or the record of pins is wrong.
     """
     hosts = inventory.load(path)
-    record = pins.load(REPOSITORY / "pins" / f"{path.stem}.yaml")
+    record = pins.load(inventory.record_path(path.stem))
     return plan_hosts(hosts, record, catalogues.load(catalogue_folder))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from dataclasses import dataclass
 from functools import cached_property
@@ -183,15 +182,13 @@ def _plan(each: Any) -> inventory.HostPlan:
 
 
 def record_path() -> Path:
-    """The record of pins: one per inventory, beside the deploy; LOCKSTEP_PINS names another."""
-    named = os.environ.get("LOCKSTEP_PINS")
-    if named:
-        return Path(named)
-    groups = [group for group in state.inventory.groups if group not in ("all",)]
+    """The record of pins of the inventory that is deployed to."""
     here = [
-        group for group in groups if (inventory.REPOSITORY / f"inventories/{group}.py").exists()
+        group
+        for group in state.inventory.groups
+        if (inventory.REPOSITORY / f"inventories/{group}.py").exists()
     ]
-    return inventory.REPOSITORY / "pins" / f"{here[0] if here else 'hosts'}.yaml"
+    return inventory.record_path(here[0] if here else "hosts")
 
 
 def _resolved(plans: list[inventory.HostPlan]) -> pins.Pins:
