@@ -18,11 +18,15 @@ class LabError(Exception):
         self.remedy = remedy
 
     def told(self) -> str:
-        """One paragraph for a terminal of 80 columns; lines of a log that it quotes stay lines."""
+        """One paragraph for a terminal of 80 columns; lines of a log that it quotes stay lines.
+
+        The remedy, often a command to copy, is on the message's line or begins one of its own.
+        """
         first, *quoted = self.message.splitlines() or [""]
-        if not quoted:
-            return _filled(f"lockstep: {first}. {self.remedy}".rstrip())
-        return "\n".join([_filled(f"lockstep: {first}"), *quoted, _filled(self.remedy)]).rstrip()
+        line = f"lockstep: {first}" + ("" if quoted else ".")
+        if not quoted and len(f"{line} {self.remedy}") <= WIDTH:
+            return f"{line} {self.remedy}".rstrip()
+        return "\n".join([_filled(line), *quoted, _filled(self.remedy)]).rstrip()
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.remedy}" if self.remedy else self.message

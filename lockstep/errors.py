@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 #: Columns of the narrowest terminal that a message for the operator's computer must fit.
@@ -11,12 +12,15 @@ WIDTH = 80
 def paragraph(text: str, width: int = WIDTH) -> str:
     """``text`` with each of its lines filled to ``width`` columns.
 
-    A word that is longer than a line (a path, a digest) stays whole, so that it can be copied.
+    What somebody may want to copy stays whole: a word that is longer than a line (a path, a
+    digest), and a command between backquotes.
     """
-    return "\n".join(
+    kept = re.sub(r"`[^`]+`", lambda code: code[0].replace(" ", "\xa0"), text)
+    filled = (
         textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
-        for line in text.splitlines()
+        for line in kept.splitlines()
     )
+    return "\n".join(filled).replace("\xa0", " ")
 
 
 class LockstepError(Exception):
