@@ -10,7 +10,10 @@ from lockstep.layout import folders
 from lockstep.managed import HOME, OPERATORS_GROUP
 from lockstep.packages import tool_requirements
 from tasks import run
-from tasks.operations import files, system
+from tasks.operations import files, services, system
+
+# What our drop-ins concern: protection from the out-of-memory killer, Docker's proxy.
+SYSTEM_UNITS = ("ssh.service", "docker.service")
 
 
 @deploy("Base")
@@ -32,6 +35,7 @@ def base() -> None:
         folders=folders(settings),
         absent=absent_files(settings),
     )
+    services.reread(name="Restart system services that our settings concern", units=SYSTEM_UNITS)
     system.packages(name="Install packages", names=settings.packages, proxy=settings.proxy.http)
     system.sysctls(
         name="Apply kernel settings", values=settings.sysctls, path="/etc/sysctl.d/60-lockstep.conf"

@@ -139,7 +139,9 @@ _refused: list[Refusal] = []
 
 
 def current() -> Run:
-    """The current host's part of this run."""
+    """The current host's part of this run; a task that runs alone begins the run itself."""
+    if host.name not in _runs:
+        begin()
     return _runs[host.name]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 PROPERTIES = (
     "Id,LoadState,ActiveState,SubState,Result,UnitFileState,NeedDaemonReload,MainPID,ControlPID,"
-    "ActiveEnterTimestamp,Job"
+    "ActiveEnterTimestamp,DropInPaths,Job"
 )
 
 
@@ -39,10 +39,27 @@ def links(units: set[str]) -> dict[str, list[str]]:
     return found
 
 
+def outdated(state: dict[str, Any]) -> bool:
+    """Whether a unit runs since before one of its drop-ins was written."""
+    since = state.get("ActiveEnterTimestamp", "").removeprefix("@")
+    if state.get("ActiveState") != "active" or not since.isdigit():
+        return False
+    try:
+        # Timestamps are whole seconds: what was written in that second counts as read.
+        return any(
+            os.stat(path).st_mtime >= int(since) + 1 for path in state["DropInPaths"].split()
+        )
+    except OSError:
+        return False
+
+
 def main(asked: dict[str, Any]) -> dict[str, Any]:
     names = asked["units"]
     done = subprocess.run(
-        ["systemctl", "show", "-p", PROPERTIES, *names], capture_output=True, text=True, check=False
+        ["systemctl", "show", "--timestamp=unix", "-p", PROPERTIES, *names],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     states: dict[str, Any] = {}
     for block in done.stdout.strip().split("\n\n"):
@@ -51,6 +68,7 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
             # A unit whose gate still waits for memory has no main process yet.
             pids = [state.get(name, "0") for name in ("MainPID", "ControlPID")]
             state["generation"] = next((generation(pid) for pid in pids if pid != "0"), "")
+            state["outdated"] = outdated(state)
             states[state["Id"]] = state
     boot = links(set(names))
     for name, state in states.items():

@@ -50,6 +50,22 @@ def off_at_boot(units: Sequence[str]) -> Commands:
 
 
 @operation()
+def reread(units: Sequence[str]) -> Commands:
+    """Restart system services that run since before one of their drop-ins was written.
+
+    Args:
+        units: Units of the system that a file of ours changes ("ssh.service").
+    """
+    states = host.get_fact(Units, asked={"units": list(units)}) or {}
+    old = [unit for unit in units if states.get(unit, {}).get("outdated")]
+    if not old:
+        host.noop("system services run with our settings")
+        return
+    yield remote.words(["systemctl", "daemon-reload"])
+    yield remote.words(["systemctl", "restart", *old])
+
+
+@operation()
 def forgotten(folders: Sequence[str]) -> Commands:
     """Stop and remove what an earlier deploy wrote and no target asks for any more.
 

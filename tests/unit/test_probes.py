@@ -9,6 +9,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 from a_probe import ask, program
 
 from lockstep import probes
@@ -96,6 +97,7 @@ def test_units_answers_state_generation_and_boot_links(tmp_path: Path) -> None:
             "MainPID": str(running.pid),
             "NeedDaemonReload": "yes",
             "generation": "0123456789abcdef",
+            "outdated": False,
             "links": [],
         },
         "b.service": {
@@ -104,6 +106,7 @@ def test_units_answers_state_generation_and_boot_links(tmp_path: Path) -> None:
             "LoadState": "not-found",
             "MainPID": "0",
             "generation": "",
+            "outdated": False,
             "links": [str(wants / "b.service"), str(requires / "b.service")],
         },
     }
@@ -119,6 +122,22 @@ def test_units_reads_the_gate_of_a_unit_that_has_no_main_process_yet(tmp_path: P
         running.kill()
         running.wait()
     assert answer["a.service"]["generation"] == "0123456789abcdef"
+
+
+@pytest.mark.parametrize(("started", "outdated"), [(-60, True), (60, False)])
+def test_a_unit_older_than_its_drop_in_is_outdated(
+    tmp_path: Path, started: int, outdated: bool
+) -> None:
+    drop_in = tmp_path / "60-lockstep.conf"
+    drop_in.touch()
+    since = int(drop_in.stat().st_mtime) + started
+    shown = (
+        f"Id=ssh.service\\nActiveState=active\\nMainPID=0\\nDropInPaths={drop_in}"
+        f"\\nActiveEnterTimestamp=@{since}"
+    )
+    program(tmp_path / "bin", "systemctl", f"printf '{shown}\\n'")
+    answer = ask("units", {"units": ["ssh.service"]}, tmp_path / "bin")
+    assert answer["ssh.service"]["outdated"] is outdated
 
 
 def test_units_survives_a_process_that_is_gone(tmp_path: Path) -> None:
