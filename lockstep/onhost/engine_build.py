@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common
+    from lockstep.onhost import common, growth
 else:
     import common
+    import growth
 
 SPEC = Path("/etc/lockstep/engine.json")
 STAGES = ("pytorch", "vllm", "flashinfer", "check", "activate")
@@ -55,11 +56,17 @@ class Build:
         """Run one command, its output going straight to ours."""
         common.say("+ " + " ".join(argv[:12]) + (" …" if len(argv) > 12 else ""))
         try:
-            done = subprocess.run(argv, env={**self.environment, **environment}, check=False)
+            with growth.told(self._fills(argv)):
+                done = subprocess.run(argv, env={**self.environment, **environment}, check=False)
         except OSError as error:
             raise common.Problem(f"{argv[0]}: {error.strerror}") from error
         if done.returncode != 0:
             raise common.Problem(f"{Path(argv[0]).name} {argv[1]} ended with {done.returncode}")
+
+    def _fills(self, argv: tuple[str, ...]) -> Path:
+        """The folder whose growth shows how far a command is."""
+        checkout = argv[0] == "git" and argv[1] == "-C"
+        return Path(argv[2]) if checkout else Path(self.environment["UV_CACHE_DIR"])
 
     def _indexes(self) -> dict[str, str]:
         """Where packages come from, as uv reads it; a URL with a password is no argument."""
