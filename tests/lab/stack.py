@@ -325,7 +325,7 @@ _STATE = (
     " systemctl list-units --plain --no-legend --type=service --state=active lockstep-* vllm*"
     " sglang* open-webui* docker* ssh* | while read -r unit rest; do"
     ' systemctl show -p Id,InvocationID "$unit" | paste -s; done;'
-    " docker ps -a --format '{{.ID}} {{.Image}}'"
+    " docker ps -a --format '{{.ID}} {{.Image}}' 2>&1 || true"
 )
 
 

@@ -43,7 +43,7 @@ def test_all_findings_of_all_hosts_are_in_one_table(refused: tuple[Deployed, boo
     assert "spark2 error docker: Docker does not answer" in words
     assert "spark2 error cuda: /usr/local/cuda is no toolkit" in words
     assert len(re.findall(r" error ", words)) == 3
-    assert words.count("->") == 3
+    assert words.count(" -> ") == 3
 
 
 def test_the_findings_fit_eighty_columns(refused: tuple[Deployed, bool]) -> None:
