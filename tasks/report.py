@@ -28,6 +28,13 @@ def watch(state: Any) -> None:
     atexit.register(_print)
 
 
+def failed(name: str, at: str) -> None:
+    """Remember at which step a host was given up."""
+    outcome = _outcomes.setdefault(name, HostOutcome(name))
+    if not outcome.failed_at:
+        outcome.failed_at = at
+
+
 def reason(name: str, message: str) -> None:
     """Remember why a host failed, in the operation's own words."""
     _outcomes.setdefault(name, HostOutcome(name)).reason = message
@@ -43,9 +50,7 @@ class _Watcher(BaseStateCallback):
     def operation_host_error(
         state: Any, host: Any, op_hash: Any, retry_count: int = 0, max_retries: int = 0
     ) -> None:
-        outcome = _outcomes.setdefault(host.name, HostOutcome(host.name))
-        if not outcome.failed_at:
-            outcome.failed_at = ", ".join(sorted(state.get_op_meta(op_hash).names))
+        failed(host.name, ", ".join(sorted(state.get_op_meta(op_hash).names)))
 
 
 def _print() -> None:

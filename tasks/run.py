@@ -224,7 +224,9 @@ def _refuse_findings(plans: dict[Any, inventory.HostPlan], resolved: pins.Pins) 
     gevent.joinall([gevent.spawn(read, each, plan) for each, plan in plans.items()])
     findings = []
     for each, plan in plans.items():
-        if facts.get(each):
+        if not facts.get(each):
+            report.failed(each.name, "Preflight | Ask the host what it is")
+        else:
             findings += preflight.findings(plan, resolved, facts[each])
     _refuse(findings, "preflight")
 

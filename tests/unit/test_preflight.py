@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from a_spark import DIGEST, GIB, pins_for, spark
+from a_spark import GIB, healthy, pins_for, spark
 
 from lockstep import preflight
 from lockstep.closing import findings_table
@@ -16,40 +16,18 @@ from lockstep.findings import Finding
 PLAN = spark()
 PINS = pins_for(PLAN)
 NOW = 1_795_000_000.0
-EVERY_IMAGE = {
-    "ghcr.io/spark-arena/dgx-vllm-eugr-nightly": 10,
-    "lmsysorg/sglang": 10,
-    "ghcr.io/open-webui/open-webui": 10,
-}
+IMAGES = [
+    f"{name}@{PINS.images[asked].digest}"
+    for asked, name in {
+        "ghcr.io/spark-arena/dgx-vllm-eugr-nightly:latest": (
+            "ghcr.io/spark-arena/dgx-vllm-eugr-nightly"
+        ),
+        "lmsysorg/sglang:latest-cu130": "lmsysorg/sglang",
+        "ghcr.io/open-webui/open-webui:main": "ghcr.io/open-webui/open-webui",
+    }.items()
+]
 
-# What the probe answers on a Spark as NVIDIA ships it, before the first deploy.
-HEALTHY: dict[str, Any] = {
-    "architecture": "aarch64",
-    "dgx": {"DGX_SWBUILD_VERSION": "7.2.3", "DGX_PLATFORM": "DGX Server for KVM"},
-    "cuda": {"release": "13.0", "ptxas": True},
-    "gpu": {"name": "NVIDIA GB10", "driver_version": "580.95.05", "compute_cap": "12.1"},
-    "docker": {
-        "version": "28.3.3",
-        "runtimes": ["io.containerd.runc.v2", "nvidia", "runc"],
-        "cdi": False,
-        "images": [],
-        "root": "/var/lib/docker",
-    },
-    "memory": {"MemTotal": int(119.7 * GIB), "MemAvailable": int(115.0 * GIB)},
-    "disks": {
-        # Asked for where Docker does not say its own folder.
-        "/var/lib": {"device": 1, "free": 3000 * GIB},
-        "/data/models": {"device": 1, "free": 3000 * GIB},
-        "/opt/lockstep/engines": {"device": 1, "free": 3000 * GIB},
-        "/var/lib/docker": {"device": 1, "free": 3000 * GIB},
-    },
-    "listeners": {},
-    "reach": dict.fromkeys(preflight.addresses(PLAN)),
-    "models": dict.fromkeys(preflight.models_of(PLAN), 0),
-    "engine_built": False,
-    "units_held": False,
-    "time": NOW + 1.5,
-}
+HEALTHY = healthy(PLAN, NOW)
 
 
 def found(facts: dict[str, Any], plan: preflight.HostPlan = PLAN) -> list[Finding]:
@@ -170,8 +148,7 @@ def test_a_disk_must_hold_all_that_is_fetched_and_stay_free_enough() -> None:
 
 def test_what_is_on_the_disk_already_needs_no_room() -> None:
     held = {name: 20 * GIB for name in HEALTHY["models"]}
-    images = [f"{name}@{DIGEST}" for name in EVERY_IMAGE]
-    docker = {**HEALTHY["docker"], "images": images}
+    docker = {**HEALTHY["docker"], "images": IMAGES}
     assert found(free(0, models=held, docker=docker, engine_built=True)) == []
 
 
@@ -216,11 +193,7 @@ def test_what_the_probe_is_asked() -> None:
     asked = preflight.questions(PLAN, PINS)
     assert asked["ports"] == [30001, 30000, 8000, 8080]
     assert asked["paths"] == ["/data/models", "/opt/lockstep/engines"]
-    assert asked["images"] == [
-        f"ghcr.io/spark-arena/dgx-vllm-eugr-nightly@{DIGEST}",
-        f"lmsysorg/sglang@{DIGEST}",
-        f"ghcr.io/open-webui/open-webui@{DIGEST}",
-    ]
+    assert asked["images"] == IMAGES
     assert asked["reach"] == [
         "https://huggingface.co",
         "https://download.pytorch.org/whl/cu130",

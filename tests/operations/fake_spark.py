@@ -1,0 +1,313 @@
+"""Sparks in memory for pyinfra's `@fake` connector: they answer probes, and change when told to.
+
+An inventory calls `install()`; the hosts' state is read from the file that FAKE_SPARKS names and
+written back when the process ends, so that a second run meets what the first one left. Every
+command is written down.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+from a_spark import healthy, spark
+from pyinfra.connectors.fake import FakeConnector
+from pyinfra.connectors.util import CommandOutput, OutputLine
+
+from lockstep import probes
+from lockstep.specs import check_wanted
+
+HOSTS = ("@fake/spark1", "@fake/spark2")
+PROBES = {
+    probes.source(path.stem): path.stem for path in Path(probes.__file__).parent.glob("[!_]*.py")
+}
+WIPED: dict[str, Any] = {
+    "files": {},
+    "folders": {},
+    "packages": [],
+    "groups": {},
+    "accounts": {"spark": ["spark", "sudo"]},
+    "sysctls": {},
+    "venvs": {},
+    "links": {},
+    "images": {},
+    "image_records": {},
+    "units": {},
+    "engine": {"python": None, "distributions": {}, "origins": {}, "commits": {}},
+    "check": None,
+    "current": None,
+    "weights": "missing",
+}
+
+
+class Failed(Exception):
+    """A command that ends with another code than 0."""
+
+
+class Spark:
+    """One host: `state` is everything on it, `fails` what goes wrong there."""
+
+    def __init__(self, name: str, state: dict[str, Any], fails: dict[str, Any]) -> None:
+        self.name = name
+        self.state = state
+        self.fails = fails
+        self.ran: list[str] = []
+
+    def answer(self, command: str, stdin: str) -> str:
+        """What a command prints on this host."""
+        words = shlex.split(command)
+        name = PROBES.get(words[2]) if words[:2] == ["/usr/bin/python3", "-c"] else None
+        if name == "write_files":
+            document = json.loads(stdin)
+            self._changes(f"write {' '.join(_paths(document))}")
+            self._write(document)
+            return ""
+        if name:
+            self.ran.append(f"? {name}")
+            if name in self.fails:
+                raise Failed(self.fails[name])
+            return json.dumps(getattr(self, f"_probe_{name}")(json.loads(words[3])))
+        if command.startswith("! test -e"):
+            self.ran.append("? weights")
+            states = {"state": self.state["weights"], "bytes_total": 10, "bytes_present": 0}
+            return json.dumps({"a/b@c": states}) if self.state["weights"] != "missing" else "{}"
+        if "switch.py status --json" in command:
+            self.ran.append("? status")
+            return json.dumps({"hot": None, "memory_gib": {"available": 100.0}})
+        if words[1:2] == ["/usr/local/lib/lockstep/job.py"]:
+            at = words.index("--")
+            self._changes(f"job {words[3]}: {' '.join(words[at + 1 :])}")
+            self._run(words[at + 1 :])
+        else:
+            self._changes(command)
+            self._run(words)
+        return ""
+
+    def _changes(self, line: str) -> None:
+        self.ran.append(line)
+        for part, message in self.fails.items():
+            if part in line:
+                raise Failed(message)
+
+    def _write(self, document: dict[str, Any]) -> None:
+        for kind, key in (("folder", "folders"), ("file", "files")):
+            for item in document[key]:
+                kept = {name: item[name] for name in ("mode", "owner", "group")}
+                self.state["files"][item["path"]] = {
+                    "kind": kind,
+                    "text": item.get("text"),
+                    **kept,
+                }
+        for path in document["remove"]:
+            self.state["files"].pop(path, None)
+        for path in [file["path"] for file in document["files"]]:
+            if Path(path).name in self.state["units"]:
+                self.state["units"][Path(path).name]["NeedDaemonReload"] = "yes"
+
+    # Programs --------------------------------------------------------------------------------
+
+    def _run(self, words: list[str]) -> None:
+        while words[0] == "env" or "=" in words[0]:
+            words = words[1:]
+        program = Path(words[1] if words[1].endswith(".py") else words[0]).name
+        handler = getattr(self, "_run_" + re.sub(r"\W", "_", program), None)
+        if handler:
+            handler(words)
+
+    def _run_apt_get(self, words: list[str]) -> None:
+        if "install" in words:
+            self.state["packages"] += words[words.index("--no-install-recommends") + 1 :]
+
+    def _run_groupadd(self, words: list[str]) -> None:
+        self.state["groups"][words[-1]] = 990
+
+    def _run_useradd(self, words: list[str]) -> None:
+        self.state["accounts"][words[-1]] = [words[-1], *words[-2].split(",")]
+
+    def _run_usermod(self, words: list[str]) -> None:
+        self.state["accounts"][words[-1]] += words[-2].split(",")
+
+    def _run_sysctl(self, words: list[str]) -> None:
+        text = self.state["files"][words[-1]]["text"]
+        pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+        self.state["sysctls"] = {key.strip(): value.strip() for key, _, value in pairs}
+
+    def _run_ln(self, words: list[str]) -> None:
+        self.state["links"][words[-1]] = words[-2]
+
+    def _run_python(self, words: list[str]) -> None:
+        name, _, version = words[-1].partition("==")
+        self.state["venvs"].setdefault(str(Path(words[0]).parents[1]), {})[name] = version
+
+    def _run_uv(self, words: list[str]) -> None:
+        if "install" in words:
+            venv = str(Path(words[words.index("--python") + 1]).parents[1])
+            for word in words:
+                name, exact, version = word.partition("==")
+                if exact:
+                    installed = self.state["venvs"].setdefault(venv, {})
+                    installed[name.replace("_", "-")] = version
+
+    def _run_make_secrets_py(self, words: list[str]) -> None:
+        secret = {"kind": "file", "mode": "0600", "owner": "root", "group": "root", "text": None}
+        self.state["files"][words[2]] = secret
+
+    def _spec(self) -> dict[str, Any]:
+        spec: dict[str, Any] = json.loads(self.state["files"]["/etc/lockstep/engine.json"]["text"])
+        return spec
+
+    def _run_engine_build_py(self, words: list[str]) -> None:
+        spec, engine, stage = self._spec(), self.state["engine"], words[2]
+        if stage == "check":
+            self.state["check"] = {
+                **{"asked": check_wanted(spec), "faults": [], "version": "0.19.2"},
+                **{"torch": "2.10.0+cu130", "cuda": "13.0"},
+            }
+        elif stage == "activate":
+            self.state["current"] = spec["id"]
+        else:
+            engine["python"] = spec["python"]
+            for name, version in spec["expected"].items():
+                at = "flashinfer" if "flashinfer" in name else "pytorch"
+                at = "vllm" if name == "mistral-common" else at
+                if at == stage:
+                    engine["distributions"][name] = version
+            for name in ("vllm", "transformers") if stage == "vllm" else ():
+                engine["commits"][name] = spec[name]["commit"]
+                engine["origins"][name] = {"url": f"file://{spec['home']}/{name}"}
+
+    def _run_pull_image_py(self, words: list[str]) -> None:
+        self.state["images"][words[2]] = words[-1].partition("/")[2]
+
+    def _run_image_version_py(self, words: list[str]) -> None:
+        record = {"engine": words[3], "version": "0.19.1"}
+        self.state["image_records"][words[2].partition("@")[2]] = record
+
+    def _run_fetch_weights_py(self, words: list[str]) -> None:
+        self.state["weights"] = "complete"
+
+    def _run_systemctl(self, words: list[str]) -> None:
+        units = self.state["units"]
+        if "daemon-reload" in words:
+            for path, file in self.state["files"].items():
+                if path.startswith("/etc/systemd/system/") and path.endswith(".service"):
+                    found = re.search(r"LOCKSTEP_GENERATION=(\w+)", file["text"])
+                    known = units.setdefault(Path(path).name, {**UNIT, "LoadState": "loaded"})
+                    known |= {"wanted": found[1] if found else "", "NeedDaemonReload": "no"}
+            return
+        unit = units[words[-1]]
+        if "enable" in words:
+            unit["UnitFileState"] = "enabled"
+        if "start" in words or "restart" in words:
+            unit |= {"ActiveState": "active", "SubState": "running", "generation": unit["wanted"]}
+
+    # Probes ----------------------------------------------------------------------------------
+
+    def _probe_preflight(self, asked: dict[str, Any]) -> Any:
+        return healthy(spark(), time.time()) | self.fails.get("facts", {})
+
+    def _probe_system(self, asked: dict[str, Any]) -> Any:
+        state = self.state
+        accounts = {name: state["accounts"].get(name) for name in asked.get("accounts", [])}
+        return {
+            "packages": dict.fromkeys(state["packages"], "1"),
+            "accounts": {name: have and {"groups": have} for name, have in accounts.items()},
+            "groups": {name: state["groups"].get(name) for name in asked.get("groups", [])},
+            "sysctls": {key: state["sysctls"].get(key) for key in asked.get("sysctls", [])},
+            "venvs": {path: state["venvs"].get(path, {}) for path in asked.get("venvs", [])},
+            "links": {path: state["links"].get(path, path) for path in asked.get("links", [])},
+        }
+
+    def _probe_files(self, asked: dict[str, Any]) -> Any:
+        return {path: self.state["files"].get(path) for path in asked["paths"]}
+
+    def _probe_marked(self, asked: dict[str, Any]) -> Any:
+        return [
+            path
+            for path, file in self.state["files"].items()
+            if asked["mark"] in (file["text"] or "") and path.startswith(tuple(asked["folders"]))
+        ]
+
+    def _probe_units(self, asked: dict[str, Any]) -> Any:
+        return {name: self.state["units"].get(name, UNIT) for name in asked["units"]}
+
+    def _probe_engines(self, asked: dict[str, Any]) -> Any:
+        engine = self.state["engine"]
+        records = self.state["image_records"]
+        return {
+            "environment": engine,
+            "commits": {name: engine["commits"].get(name) for name in ("vllm", "transformers")},
+            "unfinished": False,
+            "check": self.state["check"],
+            "current": self.state["current"],
+            "images": {
+                name: records.get(digest) for name, digest in asked.get("images", {}).items()
+            },
+        }
+
+    def _probe_images(self, asked: dict[str, Any]) -> Any:
+        return self.state["images"]
+
+
+def _paths(document: dict[str, Any]) -> list[str]:
+    paths = [item["path"] for key in ("folders", "files") for item in document[key]]
+    # Which programs there are is no matter of a deploy.
+    shown = ("/usr/local/lib/lockstep/*" if "/lib/lockstep/" in path else path for path in paths)
+    return list(dict.fromkeys((*shown, *document["remove"])))
+
+
+UNIT: dict[str, Any] = {
+    "LoadState": "not-found",
+    "ActiveState": "inactive",
+    "SubState": "dead",
+    "UnitFileState": "disabled",
+    "NeedDaemonReload": "no",
+    "generation": "",
+    "links": [],
+    "wanted": "",
+}
+
+
+def install() -> None:
+    """Let `@fake` hosts be these, for this process.
+
+    The file holds {"hosts": {NAME: state}, "fails": {NAME: {PART OF A COMMAND: message}},
+    "cut": N}; with "cut", the process dies after so many changes.
+    """
+    path = Path(os.environ["FAKE_SPARKS"])
+    document = json.loads(path.read_text())
+    sparks: dict[str, Spark] = {}
+    changes = 0
+
+    def save() -> None:
+        document["hosts"] = {name: spark.state for name, spark in sparks.items()}
+        document["ran"] = {name: spark.ran for name, spark in sparks.items()}
+        path.write_text(json.dumps(document))
+
+    def run_shell_command(
+        self: Any, command: Any, print_output: bool = False, **arguments: Any
+    ) -> tuple[bool, CommandOutput]:
+        nonlocal changes
+        name = self.host.name
+        if name not in sparks:
+            state = document["hosts"].setdefault(name, json.loads(json.dumps(WIPED)))
+            sparks[name] = Spark(name, state, document.get("fails", {}).get(name, {}))
+        text = command if isinstance(command, str) else command.get_raw_value()
+        try:
+            said = sparks[name].answer(text, "".join(arguments.get("_stdin") or []))
+        except Failed as failed:
+            return False, CommandOutput([OutputLine("stderr", str(failed))])
+        changes += not sparks[name].ran[-1].startswith("?")
+        if changes == document.get("cut"):
+            save()
+            os._exit(137)
+        return True, CommandOutput([OutputLine("stdout", line) for line in said.splitlines()])
+
+    FakeConnector.run_shell_command = run_shell_command
+    atexit.register(save)
