@@ -244,14 +244,14 @@ class Stack:
         data = shlex.quote(json.dumps(faults))
         self.one.root(f"curl -fsS -d {data} http://10.77.0.1:{base}/-/faults")
 
-    def start(self, *options: str, inventory: Path = INVENTORY) -> Deploy:
-        """Begin `pyinfra OPTIONS INVENTORY deploy.py`."""
+    def start(self, *options: str, inventory: Path = INVENTORY, **environment: str) -> Deploy:
+        """Begin `pyinfra OPTIONS INVENTORY deploy.py`; more variables by name."""
         argv = [str(BIN / "pyinfra"), *(options or ("-y",)), str(inventory), "deploy.py"]
-        return Deploy(argv, self.environment)
+        return Deploy(argv, {**self.environment, **environment})
 
-    def deploy(self, *options: str, inventory: Path = INVENTORY) -> Deployed:
+    def deploy(self, *options: str, inventory: Path = INVENTORY, **environment: str) -> Deployed:
         """A whole deploy, whatever its end."""
-        return self.start(*options, inventory=inventory).end()
+        return self.start(*options, inventory=inventory, **environment).end()
 
     def good_deploy(self, *options: str, inventory: Path = INVENTORY) -> Deployed:
         """A whole deploy that must end well."""

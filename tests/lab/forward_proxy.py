@@ -1,0 +1,82 @@
+"""A forward proxy that writes down every address asked for: python forward_proxy.py PORT LOG."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import select
+import socket
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+#: Headers that are about one connection and not about the message (RFC 9110, 7.6.1).
+HOP = {"connection", "proxy-connection", "keep-alive", "te", "trailer", "transfer-encoding"}
+
+
+class Proxy(BaseHTTPRequestHandler):
+    """Forwards one request at a time."""
+
+    log: Path
+
+    def _note(self) -> None:
+        with self.log.open("a", encoding="utf-8") as log:
+            log.write(f"{self.client_address[0]} {self.command} {self.path}\n")
+
+    def do_GET(self) -> None:
+        """An absolute address: ask for it and pass the answer on."""
+        self._note()
+        parts = urlsplit(self.path)
+        if not parts.hostname:
+            self.send_error(400, "a proxy is asked for whole addresses")
+            return
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length) if length else None
+        headers = {name: text for name, text in self.headers.items() if name.lower() not in HOP}
+        upstream = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=60)
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        upstream.request(self.command, target, body, headers)
+        answer = upstream.getresponse()
+        self.send_response(answer.status, answer.reason)
+        for name, text in answer.getheaders():
+            if name.lower() not in HOP:
+                self.send_header(name, text)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            while chunk := answer.read(65536):
+                self.wfile.write(chunk)
+        self.close_connection = True
+
+    do_HEAD = do_POST = do_GET
+
+    def do_CONNECT(self) -> None:
+        """A tunnel."""
+        self._note()
+        name, _, port = self.path.rpartition(":")
+        with socket.create_connection((name, int(port)), timeout=60) as upstream:
+            self.send_response(200)
+            self.end_headers()
+            pair = {self.connection: upstream, upstream: self.connection}
+            while True:
+                for ready in select.select(list(pair), [], [], 60)[0]:
+                    data = ready.recv(65536)
+                    if not data:
+                        return
+                    pair[ready].sendall(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """The log has it."""
+
+
+def main(argv: list[str]) -> None:
+    """Serve until the process is ended."""
+    Proxy.log = Path(argv[1])
+    with ThreadingHTTPServer(("10.77.0.1", int(argv[0])), Proxy) as server:
+        Proxy.log.touch()
+        server.serve_forever()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,67 @@
+"""What somebody changed on a host is put right by the next run, and nothing else is touched."""
+
+from __future__ import annotations
+
+from stack import Host, Stack
+
+ENGINE = "/opt/lockstep/engines/current"
+HUB = "/data/models/huggingface/hub"
+QWEN = f"{HUB}/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
+DRAFT = f"{HUB}/models--z-lab--Qwen3.6-35B-A3B-DFlash"
+SECRETS = "/etc/lockstep/secrets/open-webui.env"
+
+# Operation → what is done to the host behind its back.
+DRIFT = {
+    "Base | Create the service account and the operators' group": (
+        "gpasswd -d spark lockstep-operators"
+    ),
+    "Base | Write folders, programs and settings": "chmod 777 /data/models",
+    "Base | Install packages": "apt-get -qq -y remove jq",
+    "Base | Apply kernel settings": "sysctl -w vm.swappiness=60",
+    "vLLM | Build the engine's environment: vLLM": (
+        f"/usr/local/bin/uv pip uninstall --python {ENGINE}/venv/bin/python mistral-common"
+    ),
+    # After any change to the environment the engine itself is asked again.
+    "Engine check | Ask the engine, then make it the current one": "true",
+    "Images | Pull images by digest": (
+        "docker rmi -f $(docker images -q --no-trunc '*/lmsysorg/sglang')"
+    ),
+    "Weights | Fetch and verify weights": (
+        # One file too short, another of the right size with another first byte.
+        f"truncate -s 1000 $(readlink -f $(ls {QWEN}/snapshots/*/*00001-of-*.safetensors));"
+        f" printf X | dd conv=notrunc status=none"
+        f" of=$(readlink -f $(ls {DRAFT}/snapshots/*/*.safetensors))"
+    ),
+    "Services | Write launchers and units": (
+        "echo 'MemoryMax=1G' >> /etc/systemd/system/vllm-qwen36.service"
+    ),
+    # systemd has not read the edited unit, and is told to read the one that replaces it.
+    "Services | Reload systemd, restart what is outdated": "true",
+    "Switch | Write switch.sh and its targets": "chmod 600 /data/scripts/llm/switch.sh",
+    "Open WebUI | Make Open WebUI's keys once": f"chmod 644 {SECRETS}",
+}
+
+
+def test_the_next_run_repairs_exactly_what_has_drifted(deployed: Stack, one: Host) -> None:
+    secrets = one.root(f"cat {SECRETS}")
+    good = sums(one)
+    for command in DRIFT.values():
+        one.root(command)
+    assert sums(one) != good
+    done = deployed.good_deploy()
+    assert done.changed == set(DRIFT)
+    assert "[spark2] Success" not in done.output
+    assert sums(one) == good
+    assert one.root(f"cat {SECRETS}; stat -c %a {SECRETS}") == f"{secrets}600\n"
+    assert one.root("sysctl -n vm.swappiness").strip() == "10"
+    assert one.root("stat -c %a /data/models").strip() == "755"
+    assert "MemoryMax=1G" not in one.root("systemctl cat vllm-qwen36.service")
+    assert one.show("vllm-qwen36.service", "NeedDaemonReload") == "no"
+    assert one.run("jq --version").code == 0
+    assert "lockstep-operators" in one.root("id -nG spark").split()
+    assert deployed.good_deploy().changed == set()
+
+
+def sums(host: Host) -> str:
+    """Hash of every weight file, by its name in the snapshot."""
+    return host.root(f"sha256sum {HUB}/models--*/snapshots/*/*.safetensors")

@@ -1,0 +1,67 @@
+"""The inventory's proxy reaches every client that fetches, and no engine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from stack import Host, Stack, until
+
+from lab import connection, network
+
+PORT = 8118
+PROXY = f"http://10.77.0.1:{PORT}"
+#: What each client asks for when it fetches.
+SIGNS = {
+    "apt": ":3141/apt/",
+    "uv": ":3141/simple/mistral-common/",
+    "hub": ":8090/",
+    "docker": ":5000/v2/",
+}
+
+
+@pytest.fixture(scope="module")
+def behind(stack: Stack, first: object) -> Iterator[list[str]]:
+    """spark1 deployed again behind a proxy, with something to fetch for each client: what the
+    proxy was asked for."""
+    log = stack.folder / "proxy.log"
+    program = Path(__file__).with_name("forward_proxy.py")
+    space = network.NAMESPACES / connection.load(stack.name).namespace
+    argv = ["nsenter", f"--net={space}", sys.executable, str(program), str(PORT), str(log)]
+    inventory = stack.inventory("proxy", proxy={"http": PROXY, "https": PROXY})
+    with subprocess.Popen(argv) as proxy:
+        try:
+            until(log.exists, "the proxy listens", 20)
+            for command in (
+                "apt-get -qq -y remove jq",
+                "/usr/local/bin/uv pip uninstall mistral-common"
+                " --python /opt/lockstep/engines/current/venv/bin/python",
+                "/usr/local/bin/uv cache clean -q --cache-dir /opt/lockstep/engines/uv-cache"
+                " mistral-common",
+                "rm -rf /data/models/huggingface/hub/models--lab--tiny-qwen3",
+                "docker rmi -f $(docker images -q --no-trunc '*/lmsysorg/sglang')",
+            ):
+                stack.one.root(command)
+            stack.good_deploy("-y", "--limit", "spark1", inventory=inventory)
+            yield log.read_text(encoding="utf-8").splitlines()
+        finally:
+            proxy.terminate()
+            stack.good_deploy()
+
+
+@pytest.mark.parametrize("client", SIGNS)
+def test_each_client_fetches_through_the_proxy(
+    deployed: Stack, behind: list[str], client: str
+) -> None:
+    asked = [line for line in behind if line.startswith("10.77.0.11 ")]
+    assert [line for line in asked if SIGNS[client] in line] != []
+
+
+def test_engines_know_no_proxy(behind: list[str], one: Host) -> None:
+    assert one.switch("qwen").code == 0
+    environment = one.get("http://127.0.0.1:30001/standin/argv")["environment"]
+    one.switch("none")
+    assert [name for name in environment if "proxy" in name.lower()] == []
