@@ -4,7 +4,7 @@ INVENTORY ?= inventories/lab.py
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-APT := python3-venv git shellcheck sudo systemd openssh-client
+APT := python3-venv git logrotate openssh-client shellcheck sudo systemd
 
 .PHONY: deploy test check lab-tests bench lab-down help
 
