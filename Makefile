@@ -34,7 +34,7 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q tests/unit tests/operations tests/render
+	$(BIN)/pytest -q -n 2 tests/unit tests/operations tests/render
 
 lab-tests: $(STAMP)
 	$(BIN)/pytest -q tests/lab
