@@ -110,7 +110,12 @@ def host_group(host: Host) -> str:
     return f"hosts/{host.name}"
 
 
-def destroy(lab: Lab, child: str = ".", limit: float = 20.0) -> None:
+#: Longest wait for killed processes to be gone, in seconds: the last one of a host writes its disk
+#: back, which took more than 20 on a machine that several labs deployed to (seen 2026-11-21).
+END_LIMIT = 120.0
+
+
+def destroy(lab: Lab, child: str = ".", limit: float = END_LIMIT) -> None:
     """Kill every process of the lab's group ``child`` and remove it from all hierarchies.
 
     Raises ``LabError`` when a process survives ``limit`` seconds.

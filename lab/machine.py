@@ -49,6 +49,7 @@ class Machine:
         self._process: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
         self._wanted = False
+        self._unclean = False
         self._booted = asyncio.Event()
         self._notify: asyncio.DatagramTransport | None = None
 
@@ -63,6 +64,8 @@ class Machine:
         """Press the button of a host that is off; returns once the guest is starting."""
         if self._watch is not None:
             return
+        if self._unclean:
+            await self._clear()
         try:
             self.fresh = disk.mount(self._lab, self.host, self._base, self._known)
             network.connect(self._lab, self.host)
@@ -85,6 +88,8 @@ class Machine:
         while not watch.done():
             self._kill()
             await asyncio.wait({watch}, timeout=0.2)
+        # Raises what kept the host from ending: its disk must not be touched then.
+        await watch
 
     async def power_off(self) -> None:
         """Shut down cleanly; a guest that does not finish in time loses its power."""
@@ -121,8 +126,9 @@ class Machine:
     def console(self) -> str:
         """The last lines that the guest or systemd-nspawn printed."""
         with contextlib.suppress(OSError):
-            return "\n".join(self._console.read_text(errors="replace").splitlines()[-6:])
-        return ""
+            lines = self._console.read_text(errors="replace").splitlines()[-6:]
+            return "\n".join(lines) or "  (nothing on its console)"
+        return "  (no console)"
 
     @property
     def _group(self) -> Path:
@@ -148,8 +154,11 @@ class Machine:
                     break
                 self.memory.reset()
         finally:
-            self._remains()
-            self._watch = None
+            self._unclean = True
+            try:
+                await self._clear()
+            finally:
+                self._watch = None
 
     async def _spawn(self) -> asyncio.subprocess.Process:
         name = cgroup.host_group(self.host)
@@ -179,6 +188,13 @@ class Machine:
             os.kill(init, signal.SIGKILL)
         elif self._process is not None and self._process.returncode is None:
             self._process.kill()
+
+    async def _clear(self) -> None:
+        """Wait for the last process of a guest that is off, then remove what is left of it."""
+        group = cgroup.host_group(self.host)
+        await asyncio.to_thread(cgroup.destroy, self._lab, group)
+        self._remains()
+        self._unclean = False
 
     def _remains(self) -> None:
         """Remove what is left when the guest is off: stray processes, network stack, mount."""

@@ -81,7 +81,9 @@ class Supervisor:
         await asyncio.to_thread(disk.empty_trash, self._lab)
 
     async def _stop(self) -> None:
-        await asyncio.gather(*(machine.power_off() for machine in self._machines.values()))
+        # What one host leaves behind is removed with the rest of the lab, or named by that.
+        ends = (machine.power_off() for machine in self._machines.values())
+        await asyncio.gather(*ends, return_exceptions=True)
         await asyncio.gather(*(link.remove() for link in self._links.values()))
         await asyncio.gather(*(server.stop() for server in self._servers))
 

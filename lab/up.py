@@ -26,7 +26,8 @@ from lab.state import Lab, hosts
 LEAST_FREE = 15 * 2**30
 DEFAULT_HOSTS = 2
 _SUPERVISOR_LIMIT = 20.0
-_DOWN_LIMIT = 60.0
+#: More than the ends of a shutdown, of a power cut and of the servers together.
+_DOWN_LIMIT = 180.0
 _CHECKOUT = Path(__file__).parent.parent
 
 
@@ -77,7 +78,7 @@ def up(lab: Lab, wanted: Wanted, steps: Steps) -> dict[str, Any]:
 def down(lab: Lab, report: Report) -> bool:
     """Shut the hosts down and remove every trace but the disks; False if nothing was there.
 
-    Raises ``LabError`` when the supervisor does not end within a minute.
+    Raises ``LabError`` when the supervisor does not end within three minutes.
     """
     require_root()
     with _only_one(lab):
