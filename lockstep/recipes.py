@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,20 @@ def load(path: Path) -> Recipe:
         RecipeError: every fault of the file, with file, line, key and remedy.
     """
     path = Path(path)
+    try:
+        state = path.stat()
+    except (OSError, ValueError):
+        return _load(path)
+    # A run reads the catalogue more than once, and YAML is most of the time that takes.
+    return _load_once(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=512)
+def _load_once(path: Path, changed_ns: int, size: int) -> Recipe:
+    return _load(path)
+
+
+def _load(path: Path) -> Recipe:
     return _recipe(read_mapping(path, RecipeError), path)
 
 
