@@ -36,7 +36,7 @@ def base() -> None:
         absent=absent_files(settings),
     )
     services.reread(name="Restart system services that our settings concern", units=SYSTEM_UNITS)
-    system.packages(name="Install packages", names=settings.packages, proxy=settings.proxy.http)
+    system.packages(name="Install packages", names=settings.packages)
     system.sysctls(
         name="Apply kernel settings", values=settings.sysctls, path="/etc/sysctl.d/60-lockstep.conf"
     )
@@ -45,5 +45,5 @@ def base() -> None:
         requirements=tool_requirements(settings, this.pins),
         python=settings.python,
         index=settings.sources.python_index,
-        proxy=settings.proxy.environment(),
+        proxy=bool(settings.proxy.environment()),
     )

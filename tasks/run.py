@@ -15,14 +15,14 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_host
 
 from lockstep import catalogue, inventory, pins, preflight
-from lockstep.artefacts import ManagedFile, artefacts
+from lockstep.artefacts import artefacts
 from lockstep.closing import findings_table
 from lockstep.engine_id import engine_id
 from lockstep.errors import LockstepError, paragraph
 from lockstep.findings import Finding
 from lockstep.images import pinned_reference
 from lockstep.layout import model_units
-from lockstep.managed import Stage
+from lockstep.managed import CONFIGURATION, ManagedFile, Stage
 from lockstep.plan import plan_hosts
 from lockstep.resolve import resolve
 from lockstep.specs import engine_spec, weights_spec
@@ -126,8 +126,15 @@ class Run:
 
     def _specs(self) -> list[ManagedFile]:
         specs = {"weights": weights_spec(self.plan, self.pins), "engine": self.engine_spec}
+        user = self.plan.settings.service_user
         return [
-            ManagedFile(f"/etc/lockstep/{name}.json", json.dumps(spec, indent=1) + "\n")
+            # The URL of a proxy or an index may hold a password; the account that builds reads it.
+            ManagedFile(
+                f"{CONFIGURATION}/{name}.json",
+                json.dumps(spec, indent=1) + "\n",
+                mode="0640",
+                group=user,
+            )
             for name, spec in specs.items()
             if spec
         ]

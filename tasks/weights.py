@@ -12,8 +12,10 @@ from tasks.operations import artefacts
 @deploy("Weights")
 def weights() -> None:
     """Fetch, verify, repair."""
+    settings = run.current().plan.settings
     artefacts.weights(
         name="Fetch and verify weights",
-        user=run.current().plan.settings.service_user,
+        user=settings.service_user,
         token_file=HUB_TOKEN,
+        proxy=bool(settings.proxy.environment()),
     )

@@ -8,6 +8,7 @@ from pyinfra import host
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
 from lockstep.images import PLATFORMS
+from lockstep.managed import PROXY_ENVIRONMENT
 from tasks import remote
 from tasks.facts.host import Engines, Images, Weights
 
@@ -58,12 +59,13 @@ def image_versions(engines: Mapping[str, tuple[str, str]]) -> Commands:
 
 
 @operation()
-def weights(user: str, token_file: str) -> Commands:
+def weights(user: str, token_file: str, proxy: bool = False) -> Commands:
     """Fetch, verify and repair every model of this host's weights.json.
 
     Args:
         user: Account that owns the hub cache.
         token_file: File on the host that may hold a hub token.
+        proxy: Whether to go through the proxy of `proxy.env`, whose URL may hold a password.
     """
     states = host.get_fact(Weights, spec=WEIGHTS_SPEC)
     if states and all(state["state"] == "complete" for state in states.values()):
@@ -75,4 +77,5 @@ def weights(user: str, token_file: str) -> Commands:
             host.log(f"{name.partition('@')[0]}: {gigabytes:.1f} GB to fetch")
     python = "/usr/local/lib/lockstep/tools/bin/python"
     program = [python, f"{remote.PROGRAMS}/fetch_weights.py", WEIGHTS_SPEC]
-    yield remote.job("weights", [*program, "--token-file", token_file], "--uid", user)
+    options = ["--setenv-file", PROXY_ENVIRONMENT] if proxy else []
+    yield remote.job("weights", [*program, "--token-file", token_file], "--uid", user, *options)

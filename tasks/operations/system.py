@@ -8,6 +8,7 @@ from pyinfra import host
 from pyinfra.api import StringCommand, operation
 
 from lockstep.accounts import Account, account_commands
+from lockstep.managed import PROXY_ENVIRONMENT
 from tasks import remote
 from tasks.facts.host import System
 
@@ -17,16 +18,13 @@ TOOLS_VENV = "/usr/local/lib/lockstep/tools"
 
 
 @operation()
-def packages(
-    names: Sequence[str], proxy: str | None = None
-) -> Generator[StringCommand, None, None]:
+def packages(names: Sequence[str]) -> Generator[StringCommand, None, None]:
     """Install what is missing; the package index is read again only then.
 
     pyinfra's `apt.packages(update=True)` would report a change whenever the index is old.
 
     Args:
         names: Package names.
-        proxy: HTTP proxy for this call; later ones find it in apt's configuration.
     """
     found = host.get_fact(System, asked={"packages": list(names)})
     missing = [name for name in names if found and name not in found["packages"]]
@@ -35,8 +33,6 @@ def packages(
         return
     apt = ["apt-get", "-q", "-o", "DPkg::Lock::Timeout=300"]
     apt += ["-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"]
-    if proxy:
-        apt += ["-o", f"Acquire::http::Proxy={proxy}"]
     # What a cut-off run left half configured, first. Settings that we wrote before the package
     # came (earlyoom's) are kept without a question.
     yield remote.words(["dpkg", "--force-confdef", "--force-confold", "--configure", "-a"])
@@ -84,7 +80,7 @@ def sysctls(values: Mapping[str, str], path: str) -> Generator[StringCommand, No
 
 @operation()
 def tools(
-    requirements: Mapping[str, str], python: str, index: str | None, proxy: Mapping[str, str]
+    requirements: Mapping[str, str], python: str, index: str | None, proxy: bool
 ) -> Generator[StringCommand, None, None]:
     """Our own tools at exact versions: uv through the system's pip, the hub client through uv.
 
@@ -92,28 +88,28 @@ def tools(
         requirements: "uv" and others → "name==version".
         python: Version of the interpreter that the others get.
         index: Package index, or None for the clients' own configuration.
-        proxy: Proxy variables.
+        proxy: Whether to go through the proxy of `proxy.env`, whose URL may hold a password.
     """
     asked = {"venvs": [UV_VENV, TOOLS_VENV], "links": [UV]}
     found = host.get_fact(System, asked=asked)
     if not found:
         return
     others = {name: text for name, text in requirements.items() if name != "uv"}
-    environment = ["env", *(f"{key}={value}" for key, value in proxy.items())]
+    options = ["--setenv-file", PROXY_ENVIRONMENT] if proxy else []
     changed = False
     if _lacks(found["venvs"][UV_VENV], {"uv": requirements["uv"]}):
         yield remote.words(["python3", "-m", "venv", UV_VENV])
         pip = [f"{UV_VENV}/bin/python", "-m", "pip", "install", "--disable-pip-version-check"]
-        yield remote.job("tools", [*environment, *pip, *_pip_index(index), requirements["uv"]])
+        yield remote.job("tools", [*pip, *_pip_index(index), requirements["uv"]], *options)
         changed = True
     if found["links"][UV] != f"{UV_VENV}/bin/uv":
         yield remote.words(["ln", "-sfn", f"{UV_VENV}/bin/uv", UV])
         changed = True
     if _lacks(found["venvs"][TOOLS_VENV], others):
-        uv = [*environment, "UV_PYTHON_DOWNLOADS=never", UV]
+        uv = ["env", "UV_PYTHON_DOWNLOADS=never", UV]
         yield remote.job("tools", [*uv, "venv", "--clear", "--python", python, TOOLS_VENV])
         install = [*uv, "pip", "install", "--python", f"{TOOLS_VENV}/bin/python"]
-        yield remote.job("tools", [*install, *_uv_index(index), *others.values()])
+        yield remote.job("tools", [*install, *_uv_index(index), *others.values()], *options)
         changed = True
     if not changed:
         host.noop("uv and the hub client are installed")
