@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lockstep.engine_id import digest
 from lockstep.errors import InventoryError
 from lockstep.managed import (
     DOCKER_CONFIG,
@@ -43,6 +44,12 @@ def absent_files(settings: Settings) -> tuple[str, ...]:
     return tuple(path for path in possible if path not in wanted)
 
 
+def docker_generation(settings: Settings) -> str:
+    """What Docker's daemon must run with: changes with the proxy, "" without one."""
+    values = settings.proxy.environment()
+    return digest(values, 16) if values else ""
+
+
 def _apt_sources(settings: Settings) -> tuple[ManagedFile, ...]:
     lines = settings.sources.apt
     if not lines:
@@ -67,11 +74,16 @@ def _proxies(settings: Settings) -> tuple[ManagedFile, ...]:
         direct=[host for host in direct if host and not host.startswith(".") and "/" not in host],
     )
     environment = render("host/environment.j2", values=values)
+    docker = render(
+        "host/docker-proxy.conf.j2",
+        path=PROXY_ENVIRONMENT,
+        generation=docker_generation(settings),
+    )
     return (
         # The URL of a proxy may hold a password.
         ManagedFile(APT_PROXY, apt, mode="0600"),
         ManagedFile(PROXY_ENVIRONMENT, environment, mode="0600"),
-        ManagedFile(DOCKER_PROXY, render("host/docker-proxy.conf.j2", path=PROXY_ENVIRONMENT)),
+        ManagedFile(DOCKER_PROXY, docker),
     )
 
 

@@ -6,6 +6,7 @@ from pyinfra.api import deploy
 
 from lockstep.accounts import Account
 from lockstep.artefacts import absent_files
+from lockstep.hostfiles import docker_generation
 from lockstep.layout import folders
 from lockstep.managed import HOME, OPERATORS_GROUP
 from lockstep.packages import tool_requirements
@@ -35,7 +36,11 @@ def base() -> None:
         folders=folders(settings),
         absent=absent_files(settings),
     )
-    services.reread(name="Restart system services that our settings concern", units=SYSTEM_UNITS)
+    services.reread(
+        name="Restart system services that our settings concern",
+        units=SYSTEM_UNITS,
+        generations={"docker.service": docker_generation(settings)},
+    )
     system.packages(name="Install packages", names=settings.packages)
     system.sysctls(
         name="Apply kernel settings", values=settings.sysctls, path="/etc/sysctl.d/60-lockstep.conf"

@@ -41,6 +41,9 @@ def links(units: set[str]) -> dict[str, list[str]]:
 
 def outdated(state: dict[str, Any]) -> bool:
     """Whether a unit runs since before one of its drop-ins was written."""
+    if state.get("ActiveState") == "active" and state.get("NeedDaemonReload") == "yes":
+        # systemd has not read a drop-in yet, and so does not name it either.
+        return True
     since = state.get("ActiveEnterTimestamp", "").removeprefix("@")
     if state.get("ActiveState") != "active" or not since.isdigit():
         return False

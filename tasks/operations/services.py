@@ -50,14 +50,22 @@ def off_at_boot(units: Sequence[str]) -> Commands:
 
 
 @operation()
-def reread(units: Sequence[str]) -> Commands:
-    """Restart system services that run since before one of their drop-ins was written.
+def reread(units: Sequence[str], generations: Mapping[str, str] | None = None) -> Commands:
+    """Restart system services that run since before one of their drop-ins was written or removed.
 
     Args:
         units: Units of the system that a file of ours changes ("ssh.service").
+        generations: Unit → LOCKSTEP_GENERATION that it must run with, "" for none: sees a drop-in
+            that was removed, and a change in a file that the drop-in names.
     """
     states = host.get_fact(Units, asked={"units": list(units)}) or {}
-    old = [unit for unit in units if states.get(unit, {}).get("outdated")]
+    wanted = generations or {}
+    old = [
+        unit
+        for unit in units
+        if states.get(unit, {}).get("outdated")
+        or (unit in wanted and states.get(unit, {}).get("generation", "") != wanted[unit])
+    ]
     if not old:
         host.noop("system services run with our settings")
         return

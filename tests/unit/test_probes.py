@@ -97,7 +97,7 @@ def test_units_answers_state_generation_and_boot_links(tmp_path: Path) -> None:
             "MainPID": str(running.pid),
             "NeedDaemonReload": "yes",
             "generation": "0123456789abcdef",
-            "outdated": False,
+            "outdated": True,
             "links": [],
         },
         "b.service": {
@@ -110,6 +110,31 @@ def test_units_answers_state_generation_and_boot_links(tmp_path: Path) -> None:
             "links": [str(wants / "b.service"), str(requires / "b.service")],
         },
     }
+
+
+@pytest.mark.parametrize(
+    ("state", "outdated"),
+    [
+        ("ActiveState=active\\nActiveEnterTimestamp=@{later}\\nDropInPaths={file}", False),
+        ("ActiveState=active\\nActiveEnterTimestamp=@{now}\\nDropInPaths={file}", False),
+        ("ActiveState=active\\nActiveEnterTimestamp=@1000\\nDropInPaths={file}", True),
+        ("ActiveState=active\\nActiveEnterTimestamp=@1000\\nDropInPaths=", False),
+        ("ActiveState=inactive\\nActiveEnterTimestamp=@1000\\nDropInPaths={file}", False),
+        # Written, but systemd was not told: it does not name the file yet.
+        ("ActiveState=active\\nNeedDaemonReload=yes\\nDropInPaths=", True),
+        ("ActiveState=inactive\\nNeedDaemonReload=yes\\nDropInPaths=", False),
+    ],
+)
+def test_units_sees_a_service_that_is_older_than_its_settings(
+    tmp_path: Path, state: str, outdated: bool
+) -> None:
+    file = tmp_path / "60-lockstep.conf"
+    file.touch()
+    now = int(file.stat().st_mtime)
+    text = state.format(now=now, later=now + 60, file=file)
+    program(tmp_path / "bin", "systemctl", f"printf 'Id=a.service\\n{text}\\n'")
+    answer = ask("units", {"units": ["a.service"]}, tmp_path / "bin")
+    assert answer["a.service"]["outdated"] is outdated
 
 
 def test_units_reads_the_gate_of_a_unit_that_has_no_main_process_yet(tmp_path: Path) -> None:
