@@ -44,6 +44,10 @@ class BoundTarget:
         """The recipe and, where there is one, its fallback."""
         return (self.recipe,) if self.fallback is None else (self.recipe, self.fallback)
 
+    def image_of(self, recipe: Recipe) -> str | None:
+        """Image that one of `recipes` runs from, as asked for; None: the venv engine."""
+        return (self.data.image or recipe.container) if recipe.in_container else None
+
     def overrides(self) -> dict[str, object]:
         """Recipe keys that the inventory sets for this target."""
         return {**self.data.overrides, "host": self.data.bind, "port": self.port}
@@ -91,6 +95,13 @@ def _bind(name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: st
                 where=file,
                 found="one in a container, one in a venv",
             )
+    if data.image is not None and not recipe.in_container:
+        raise InventoryError(
+            f"targets.{name}.image is given, but its recipe runs in the venv engine",
+            where=file,
+            found=repr(data.image)[:80],
+            remedy="Remove it, or name a recipe with a container.",
+        )
     image = data.image or recipe.container or None
     if image is not None:
         check_image(f"targets.{name}: the image", image, file)

@@ -42,11 +42,10 @@ def images_of(plan: HostPlan) -> list[str]:
     """Image references, as asked for, that the host needs."""
     names: dict[str, None] = {}
     for target in plan.targets:
-        if target.image:
-            names[target.image] = None
         # A fallback may run from another image, unless the inventory names one for both.
-        if target.fallback and target.fallback.in_container:
-            names[target.data.image or target.fallback.container] = None
+        for image in map(target.image_of, target.recipes):
+            if image:
+                names[image] = None
     if plan.settings.webui.enabled:
         names[plan.settings.webui.image] = None
     return list(names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,8 +25,10 @@ from lockstep.images import pinned_reference
 from lockstep.layout import model_units
 from lockstep.managed import CONFIGURATION, ManagedFile, Stage
 from lockstep.plan import plan_hosts
+from lockstep.recipes import Recipe
 from lockstep.resolve import resolve
 from lockstep.specs import engine_spec, weights_spec
+from lockstep.variants import FALLBACK
 from lockstep.wanted import needs_engine, wanted
 from tasks import report
 from tasks.facts.host import Preflight
@@ -64,13 +67,19 @@ class Run:
         """Digest → (reference, engine) of the images that hold an engine."""
         sources = self.plan.settings.sources
         return {
-            self.pins.images[target.image].digest: (
-                pinned_reference(target.image, sources, self.pins),
-                str(target.recipe.engine),
+            self.pins.images[image].digest: (
+                pinned_reference(image, sources, self.pins),
+                str(recipe.engine),
             )
-            for target in self.plan.targets
-            if target.image
+            for _, recipe, image in self._variants()
+            if image
         }
+
+    def _variants(self) -> Iterator[tuple[str, Recipe, str | None]]:
+        """Name, recipe and image of every target and every fallback."""
+        for target in self.plan.targets:
+            for suffix, recipe in zip(("", FALLBACK), target.recipes, strict=False):
+                yield target.name + suffix, recipe, target.image_of(recipe)
 
     @property
     def engine_question(self) -> dict[str, Any]:
@@ -91,18 +100,18 @@ class Run:
         return model_units(self.files("services", dict.fromkeys(self.plan.settings.targets)))
 
     def versions(self, engines: dict[str, Any]) -> dict[str, str | None]:
-        """Target → version that its engine reported on this host, None before it was asked.
+        """Target or fallback → version that its engine reported on this host, None before it did.
 
         Args:
             engines: Answer of the probe `engines`.
         """
         found: dict[str, str | None] = {}
-        for target in self.plan.targets:
-            if target.image:
-                record = engines["images"].get(self.pins.images[target.image].digest)
+        for name, _, image in self._variants():
+            if image:
+                record = engines["images"].get(self.pins.images[image].digest)
             else:
                 record = engines["check"]
-            found[target.name] = (record or {}).get("version")
+            found[name] = (record or {}).get("version")
         return found
 
     def files(self, stage: Stage, versions: dict[str, str | None]) -> list[ManagedFile]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from a_host import Host, run
 from a_spark import pins_for, spark
 
+from lockstep import recipes
+from lockstep.bound import bind
+from lockstep.inventory import HostPlan
 from lockstep.layout import generation
+from lockstep.settings import Settings, TargetData, WebUi
 from tasks import run as tasks_run
 
 PLAN = spark()
@@ -148,3 +153,23 @@ def test_nothing_is_forgotten_when_all_is_asked_for() -> None:
     host = Host({"Marked": ["/etc/systemd/system/vllm.service"]})
     assert run("services.forgotten", host, folders=["/etc/systemd/system"]) == []
     assert host.nooped == ["nothing of an earlier deploy is left over"]
+
+
+def test_a_fallback_from_another_image_is_asked_and_written_for_itself(tmp_path: Path) -> None:
+    texts = {
+        "main": "model: org/main\ncontainer: site.example/engine:1\ndefaults: {port: 8001}\n",
+        "spare": "model: org/main\ncontainer: site.example/other:1\ndefaults: {port: 8001}\n",
+    }
+    catalogue = {name: recipes.parse(text, tmp_path / name) for name, text in texts.items()}
+    targets = {"main": TargetData("main", "main", fallback="spare")}
+    settings = Settings("s", targets, webui=WebUi(enabled=False))
+    plan = HostPlan("s", settings, bind(settings, catalogue, {}))
+    this = tasks_run.Run(plan, pins_for(plan))
+    first, other = (f"sha256:{number:064x}" for number in range(2))
+    assert this.engine_images == {
+        first: (f"site.example/engine@{first}", "vllm"),
+        other: (f"site.example/other@{other}", "vllm"),
+    }
+    assert this.images == [f"site.example/engine@{first}", f"site.example/other@{other}"]
+    answer = {"images": {first: {"version": "0.19.1"}, other: {"version": "0.32.0"}}, "check": None}
+    assert this.versions(answer) == {"main": "0.19.1", "main-fallback": "0.32.0"}

@@ -161,6 +161,12 @@ CASES = {
         "Write the digest of the image's manifest for this architecture, or a tag.",
         host='{"webui": {"image": "a/b@sha256:abc"}}',
     ),
+    "an image for a recipe that runs in the venv": Case(
+        "site.py: targets.q.image is given, but its recipe runs in the venv engine; "
+        "found 'a/b:1'. Remove it, or name a recipe with a container.",
+        host='{"targets": {"q": {"recipe": "mistral-small-4-119b-nvfp4-vllm-fork", '
+        '"unit": "q", "image": "a/b:1"}}}',
+    ),
     "a script without a full path": Case(
         "site.py: targets.q: scripts need a full path; found 'q.sh'.",
         host='{"targets": {"q": {"recipe": "a", "unit": "q", "scripts": ("q.sh",)}}}',

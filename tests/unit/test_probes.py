@@ -149,22 +149,6 @@ def test_units_reads_the_gate_of_a_unit_that_has_no_main_process_yet(tmp_path: P
     assert answer["a.service"]["generation"] == "0123456789abcdef"
 
 
-@pytest.mark.parametrize(("started", "outdated"), [(-60, True), (60, False)])
-def test_a_unit_older_than_its_drop_in_is_outdated(
-    tmp_path: Path, started: int, outdated: bool
-) -> None:
-    drop_in = tmp_path / "60-lockstep.conf"
-    drop_in.touch()
-    since = int(drop_in.stat().st_mtime) + started
-    shown = (
-        f"Id=ssh.service\\nActiveState=active\\nMainPID=0\\nDropInPaths={drop_in}"
-        f"\\nActiveEnterTimestamp=@{since}"
-    )
-    program(tmp_path / "bin", "systemctl", f"printf '{shown}\\n'")
-    answer = ask("units", {"units": ["ssh.service"]}, tmp_path / "bin")
-    assert answer["ssh.service"]["outdated"] is outdated
-
-
 def test_units_survives_a_process_that_is_gone(tmp_path: Path) -> None:
     program(tmp_path / "bin", "systemctl", "printf 'Id=a.service\\nMainPID=4194304\\n'")
     answer = ask("units", {"units": ["a.service"]}, tmp_path / "bin")
