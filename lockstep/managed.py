@@ -47,3 +47,8 @@ class ManagedFile:
     group: str = "root"
     check: Check | None = None
     stage: Stage = "base"
+
+    @property
+    def private(self) -> bool:
+        """Whether it may hold a password: its text is shown nowhere and read back by nobody."""
+        return self.mode in ("0600", "0640")

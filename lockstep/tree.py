@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,8 @@ class Changes:
         files: Files whose text, mode or owner differs.
         folders: Folders that are missing or have another mode or owner.
         remove: Paths that must go.
-        differences: (path, text before or None, text after or None) of each of them.
+        differences: (path, text before or None, text after or None) of each of them; "" stands
+            for the text of a private file.
     """
 
     files: tuple[ManagedFile, ...] = ()
@@ -55,9 +57,13 @@ def changes(
     for file in files:
         have = found[file.path]
         same = _attributes(have, "file") == (file.mode, file.owner, file.group)
+        if same and have and _holds(have, file):
+            continue
+        write.append(file)
         text = have["text"] if have else None
-        if not same or text != file.text:
-            write.append(file)
+        if file.private:
+            differences.append((file.path, "" if have else None, ""))
+        else:
             differences.append((file.path, text, file.text))
     for path in absent:
         have = found[path]
@@ -65,6 +71,12 @@ def changes(
             remove.append(path)
             differences.append((path, have["text"] or "", None))
     return Changes(tuple(write), tuple(make), tuple(remove), tuple(differences))
+
+
+def _holds(have: Mapping[str, Any], file: ManagedFile) -> bool:
+    if file.private:
+        return bool(have.get("sha256") == hashlib.sha256(file.text.encode()).hexdigest())
+    return bool(have["text"] == file.text)
 
 
 def _attributes(have: Mapping[str, Any] | None, kind: str) -> tuple[str, str, str] | None:

@@ -1,11 +1,12 @@
 """Text, mode and owner of files and folders. Argument: {"paths": […], "private": […]}.
 
-The content of a private file never leaves the host: only whether it is there.
+The text of a private file never leaves the host: its SHA-256 says whether it is the wanted one.
 """
 
 from __future__ import annotations
 
 import grp
+import hashlib
 import json
 import os
 import pwd
@@ -33,12 +34,16 @@ def describe(path: str, private: bool) -> dict[str, Any] | None:
         kind = "folder"
     elif stat.S_ISLNK(entry.st_mode):
         kind = "link"
-    text = None
-    if kind == "file" and not private:
-        with open(path, encoding="utf-8", errors="replace") as content:
-            text = content.read()
     mode = f"{stat.S_IMODE(entry.st_mode):04o}"
-    return {"kind": kind, "mode": mode, "owner": owner, "group": group, "text": text}
+    found = {"kind": kind, "mode": mode, "owner": owner, "group": group, "text": None}
+    if kind == "file":
+        with open(path, "rb") as content:
+            whole = content.read()
+        if private:
+            found["sha256"] = hashlib.sha256(whole).hexdigest()
+        else:
+            found["text"] = whole.decode("utf-8", "replace")
+    return found
 
 
 def main(asked: dict[str, Any]) -> dict[str, Any]:

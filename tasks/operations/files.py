@@ -40,7 +40,8 @@ def write_tree(
 ) -> Generator[StringCommand, None, None]:
     """The commands of `tree`, for operations that compute their files on the way."""
     paths = [*(file.path for file in files), *(folder.path for folder in folders), *absent]
-    found = host.get_fact(Files, asked={"paths": paths})
+    private = [*(file.path for file in files if file.private), *absent]
+    found = host.get_fact(Files, asked={"paths": paths, "private": private})
     if found is None:
         return
     todo = changes(files, folders, absent, found)

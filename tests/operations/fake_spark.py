@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 import time
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +226,12 @@ class Spark:
         }
 
     def _probe_files(self, asked: dict[str, Any]) -> Any:
-        return {path: self.state["files"].get(path) for path in asked["paths"]}
+        found = {path: self.state["files"].get(path) for path in asked["paths"]}
+        for path in set(asked.get("private", [])) & set(found):
+            if found[path]:
+                text = (found[path]["text"] or "").encode()
+                found[path] = {**found[path], "text": None, "sha256": sha256(text).hexdigest()}
+        return found
 
     def _probe_marked(self, asked: dict[str, Any]) -> Any:
         return [

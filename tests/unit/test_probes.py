@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import grp
+import hashlib
 import json
 import os
 import subprocess
@@ -46,6 +47,7 @@ def test_files_never_sends_a_private_text(tmp_path: Path) -> None:
     secret.write_text("hunter2")
     answer = ask("files", {"paths": [str(secret)], "private": [str(secret)]})
     assert answer[str(secret)]["text"] is None
+    assert answer[str(secret)]["sha256"] == hashlib.sha256(b"hunter2").hexdigest()
     assert "hunter2" not in json.dumps(answer)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -9,9 +10,9 @@ import pytest
 from lockstep.managed import ManagedFile
 from lockstep.tree import Changes, Folder, changes
 
-FILE = ManagedFile("/etc/a", "text\n", mode="0640", owner="root", group="adm")
+FILE = ManagedFile("/etc/a", "text\n", mode="0644", owner="root", group="adm")
 FOLDER = Folder("/data", mode="0750", owner="lockstep", group="lockstep")
-SAME = {"kind": "file", "mode": "0640", "owner": "root", "group": "adm", "text": "text\n"}
+SAME = {"kind": "file", "mode": "0644", "owner": "root", "group": "adm", "text": "text\n"}
 SAME_FOLDER = {
     "kind": "folder",
     "mode": "0750",
@@ -34,7 +35,7 @@ def test_what_is_as_it_should_be_gives_no_change() -> None:
         (None, None),
         ({**SAME, "text": "other\n"}, "other\n"),
         ({**SAME, "text": ""}, ""),
-        ({**SAME, "mode": "0644"}, "text\n"),
+        ({**SAME, "mode": "0755"}, "text\n"),
         ({**SAME, "owner": "spark"}, "text\n"),
         ({**SAME, "group": "root"}, "text\n"),
         # A link is replaced by the file, not followed.
@@ -73,3 +74,23 @@ def test_what_must_go_is_removed_once() -> None:
 
 def test_an_empty_file_that_must_go_is_removed_too() -> None:
     assert changes([], [], ["/etc/a"], {"/etc/a": {**SAME, "text": ""}}).remove == ("/etc/a",)
+
+
+PRIVATE = ManagedFile("/etc/proxy.env", "http_proxy=http://me:secret@proxy\n", mode="0600")
+HELD = {
+    **{"kind": "file", "mode": "0600", "owner": "root", "group": "root", "text": None},
+    "sha256": "ef6d8f1d5f5f1f5f",
+}
+
+
+def test_a_private_file_is_compared_by_its_hash() -> None:
+    digest = hashlib.sha256(PRIVATE.text.encode()).hexdigest()
+    assert not changes([PRIVATE], [], [], {PRIVATE.path: {**HELD, "sha256": digest}})
+
+
+@pytest.mark.parametrize("have", [None, HELD, {**HELD, "mode": "0644"}])
+def test_the_text_of_a_private_file_is_never_shown(have: dict[str, Any] | None) -> None:
+    todo = changes([PRIVATE], [], [], {PRIVATE.path: have})
+    assert todo.files == (PRIVATE,)
+    assert "secret" not in str(todo.differences)
+    assert todo.differences == ((PRIVATE.path, "" if have else None, ""),)
