@@ -63,6 +63,7 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         "reach": addresses(plan),
         "ports": ports,
         "models": models_of(plan),
+        "accounts": list(settings.operators),
         "engine": f"{settings.paths.engines}/{engine_id(settings, pins)}",
         "images": [
             pull_reference(name, settings.sources, pins.images[name]) for name in images_of(plan)
@@ -110,6 +111,16 @@ def findings(
         *_ports(plan, facts),
         *_disks(plan, pins, facts),
     ]
+    for name in facts["unknown_accounts"]:
+        found.append(
+            Finding(
+                "no-account",
+                "error",
+                host,
+                f"there is no account {name}, which `operators` names",
+                f"Create it there (`adduser {name}`), or correct `operators`.",
+            )
+        )
     for url, fault in facts["reach"].items():
         if fault:
             found.append(

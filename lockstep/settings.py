@@ -220,6 +220,10 @@ class Settings:
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _TARGET = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_ADDRESSES = {
+    "sources": ("python_index", "torch_index", "flashinfer_index", "hub"),
+    "proxy": ("http", "https"),
+}
 # Words that switch.sh itself takes.
 RESERVED = frozenset({"none", "status", "log", "wait", "help"})
 
@@ -259,9 +263,34 @@ def check_values(settings: Settings, where: Mapping[str, str]) -> None:
                 )
             units[value] = name
     check_image("webui.image", settings.webui.image, where.get("webui", file))
+    _check_python(settings.python, where.get("python", file))
+    for section, addresses in {"sources": settings.sources, "proxy": settings.proxy}.items():
+        for key in _ADDRESSES[section]:
+            _check_address(f"{section}.{key}", getattr(addresses, key), where.get(section, file))
     if settings.webui.unit in units:
         raise InventoryError(
             "webui.unit is also the unit of a target", where=file, found=repr(settings.webui.unit)
+        )
+
+
+def _check_python(version: str, file: str) -> None:
+    if not re.fullmatch(r"3\.\d+", version):
+        raise InventoryError(
+            "python is not a version of the interpreter",
+            where=file,
+            found=repr(version),
+            allowed='"3.12", without a third number',
+        )
+
+
+def _check_address(key: str, url: str | None, file: str) -> None:
+    if url is not None and not re.fullmatch(r"(https?://[^/\s]+|file:///)\S*", url):
+        raise InventoryError(
+            f"{key} is not an address",
+            where=file,
+            # It may hold a password.
+            found=repr(url.rpartition("@")[2])[:80],
+            allowed="http://HOST…, https://HOST… or file:///…",
         )
 
 

@@ -1,11 +1,12 @@
 """What preflight must know of a host. Argument: {"paths", "reach", "ports", "models",
-"images", "engine", "cache"}."""
+"images", "engine", "cache", "accounts"}."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import pwd
 import re
 import socket
 import subprocess
@@ -146,6 +147,14 @@ def present(cache: str, models: list[str]) -> dict[str, int]:
     return sizes
 
 
+def known(account: str) -> bool:
+    try:
+        pwd.getpwnam(account)
+    except KeyError:
+        return False
+    return True
+
+
 def main(asked: dict[str, Any]) -> dict[str, Any]:
     engine = docker(asked["images"])
     # At once: each address that is silent takes its whole time-out.
@@ -161,6 +170,7 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         "disks": {path: disk(path) for path in [*asked["paths"], engine.get("root") or "/var/lib"]},
         "listeners": listeners(set(asked["ports"])),
         "reach": reached,
+        "unknown_accounts": [name for name in asked["accounts"] if not known(name)],
         "models": present(asked["cache"], asked["models"]),
         "engine_built": os.path.exists(os.path.join(asked["engine"], "check.json")),
         "units_held": os.path.exists("/etc/lockstep/targets.json"),

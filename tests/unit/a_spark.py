@@ -76,6 +76,7 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
         "disks": {path: {"device": 1, "free": 3000 * GIB} for path in folders},
         "listeners": {},
         "reach": dict.fromkeys(preflight.addresses(plan)),
+        "unknown_accounts": [],
         "models": dict.fromkeys(preflight.models_of(plan), 0),
         "engine_built": False,
         "units_held": False,

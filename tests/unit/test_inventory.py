@@ -87,6 +87,21 @@ CASES = {
         "site.py: proxy.http spans lines; found 'http://a\\nb'.",
         host='{"proxy": {"http": "http://a\\nb"}}',
     ),
+    "an address without http://": Case(
+        "site.py: sources.hub is not an address; found 'huggingface.co'; allowed: http://HOST…, "
+        "https://HOST… or file:///….",
+        host='{"sources": {"hub": "huggingface.co"}}',
+    ),
+    "a proxy's address without its password in the message": Case(
+        "site.py: proxy.http is not an address; found 'proxy:3128'; allowed: http://HOST…, "
+        "https://HOST… or file:///….",
+        host='{"proxy": {"http": "me:secret@proxy:3128"}}',
+    ),
+    "a Python that is too exact": Case(
+        "site.py: python is not a version of the interpreter; found '3.12.4'; allowed: "
+        '"3.12", without a third number.',
+        host='{"python": "3.12.4"}',
+    ),
     "no target": Case(
         "site.py: targets is empty. Bind at least one recipe.", host='{"targets": {}}'
     ),

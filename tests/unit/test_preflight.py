@@ -103,6 +103,10 @@ FAULTS = {
         change("reach", "https://huggingface.co", to="Name or service not known"),
         "cannot reach https://huggingface.co: Name or service not known",
     ),
+    "no-account": (
+        change("unknown_accounts", to=["me"]),
+        "there is no account me, which `operators` names",
+    ),
     "clock": (
         change("time", to=NOW - 3600),
         "its clock differs by 3600 s from this one",

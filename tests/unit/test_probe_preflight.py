@@ -22,6 +22,7 @@ ASKED: dict[str, Any] = {
     "models": [],
     "engine": "/nonexistent",
     "images": [],
+    "accounts": [],
 }
 INFO = {
     "ServerVersion": "28.3.3",
@@ -106,6 +107,11 @@ def test_preflight_reads_what_is_broken(
 ) -> None:
     program(spark / "bin", name, text)
     assert preflight(spark)[key] == answer
+
+
+def test_preflight_names_accounts_that_are_not_there(spark: Path) -> None:
+    answer = preflight(spark, accounts=["root", "no-such-user"])
+    assert answer["unknown_accounts"] == ["no-such-user"]
 
 
 def test_preflight_measures_the_disk_of_a_folder_that_is_to_come(spark: Path) -> None:
