@@ -9,7 +9,8 @@ from lockstep import flags
 from lockstep.command import serve_command
 from lockstep.errors import InventoryError
 from lockstep.recipes import Recipe
-from lockstep.settings import Settings, TargetData, check_image
+from lockstep.settings import Settings, TargetData
+from lockstep.settings_check import check_image
 
 
 @dataclass(frozen=True)

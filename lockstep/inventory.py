@@ -20,7 +20,8 @@ from lockstep.bound import BoundTarget, bind
 from lockstep.errors import InventoryError, LockstepError, paragraph
 from lockstep.recipes import Recipe, load_catalogue
 from lockstep.rehearsal import rehearse
-from lockstep.settings import Settings, check_values
+from lockstep.settings import Settings
+from lockstep.settings_check import check_values
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -1,0 +1,119 @@
+"""What no type can refuse in inventory data: names, ports, digests and addresses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from lockstep.errors import InventoryError
+from lockstep.settings import Settings, TargetData
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_TARGET = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_ADDRESSES = {
+    "sources": ("python_index", "torch_index", "flashinfer_index", "hub"),
+    "proxy": ("http", "https"),
+}
+# Words that switch.sh itself takes.
+RESERVED = frozenset({"none", "status", "log", "wait", "help"})
+
+
+def check_values(settings: Settings, where: Mapping[str, str]) -> None:
+    """Refuse what no type can: names, digests and ports that contradict each other.
+
+    Args:
+        settings: One host's data.
+        where: Top-level key → file that gave its value.
+
+    Raises:
+        InventoryError: with file, key, what was found and what is allowed.
+    """
+    file = where.get("targets", settings.name)
+    if not settings.targets:
+        raise InventoryError("targets is empty", where=file, remedy="Bind at least one recipe.")
+    units: dict[str, str] = {}
+    for name, target in settings.targets.items():
+        if not _TARGET.fullmatch(name) or name in RESERVED:
+            raise InventoryError(
+                f"targets.{name} is not a name that switch.sh can take",
+                where=file,
+                allowed="lower-case letters, digits, '-' and '_'; not "
+                + ", ".join(sorted(RESERVED)),
+            )
+        _check_target(name, target, file)
+        for key, value in (("unit", target.unit), ("launcher", target.launcher)):
+            if value is None:
+                continue
+            if value in units:
+                raise InventoryError(
+                    f"targets.{name}.{key} is used twice",
+                    where=file,
+                    found=f"{value!r}, also in targets.{units[value]}",
+                    remedy="Give each target its own.",
+                )
+            units[value] = name
+    check_image("webui.image", settings.webui.image, where.get("webui", file))
+    _check_python(settings.python, where.get("python", file))
+    for section, addresses in {"sources": settings.sources, "proxy": settings.proxy}.items():
+        for key in _ADDRESSES[section]:
+            _check_address(f"{section}.{key}", getattr(addresses, key), where.get(section, file))
+    if settings.webui.unit in units:
+        raise InventoryError(
+            "webui.unit is also the unit of a target", where=file, found=repr(settings.webui.unit)
+        )
+
+
+def _check_python(version: str, file: str) -> None:
+    if not re.fullmatch(r"3\.\d+", version):
+        raise InventoryError(
+            "python is not a version of the interpreter",
+            where=file,
+            found=repr(version),
+            allowed='"3.12", without a third number',
+        )
+
+
+def _check_address(key: str, url: str | None, file: str) -> None:
+    if url is not None and not re.fullmatch(r"(https?://[^/\s]+|file:///)\S*", url):
+        raise InventoryError(
+            f"{key} is not an address",
+            where=file,
+            # It may hold a password.
+            found=repr(url.rpartition("@")[2])[:80],
+            allowed="http://HOST…, https://HOST… or file:///…",
+        )
+
+
+def _check_target(name: str, target: TargetData, file: str) -> None:
+    if not _UNIT.fullmatch(target.unit):
+        raise InventoryError(
+            f"targets.{name}.unit is not a unit name",
+            where=file,
+            found=repr(target.unit),
+            allowed="letters, digits, '-' and '_', without '.service'",
+        )
+    if target.port is not None and not 1 <= target.port <= 65535:
+        raise InventoryError(
+            f"targets.{name}.port is not a port", where=file, found=str(target.port)
+        )
+    if target.image is not None:
+        check_image(f"targets.{name}.image", target.image, file)
+    for script in (target.launcher, *target.scripts):
+        if script is not None and not script.startswith("/"):
+            raise InventoryError(
+                f"targets.{name}: scripts need a full path", where=file, found=repr(script)
+            )
+
+
+def check_image(key: str, reference: str, file: str) -> None:
+    """Refuse an image reference whose digest is not ``@sha256:`` and 64 hexadecimal digits."""
+    name, _, digest = reference.partition("@")
+    if not name or reference.count("@") > 1 or ("@" in reference and not _DIGEST.fullmatch(digest)):
+        raise InventoryError(
+            f"{key} has a digest that is not a digest" if name else f"{key} names no image",
+            where=file,
+            found=repr(digest or reference)[:80],
+            allowed="REPOSITORY:TAG or REPOSITORY@sha256:<64 hexadecimal digits>",
+            remedy="Write the digest of the image's manifest for this architecture, or a tag.",
+        )
