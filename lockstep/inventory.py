@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from lockstep import schema
 from lockstep.bound import BoundTarget, bind
@@ -56,11 +56,29 @@ def checked(inventory_file: str, hosts: Sequence[Host | str]) -> list[Host]:
         plans = read(path, named)
         rehearse([(plan.settings, plan.targets) for plan in plans])
     except LockstepError as fault:
-        print(
-            paragraph(f"{fault}\nNothing was contacted and nothing was changed."), file=sys.stderr
-        )
-        raise SystemExit(2) from None
+        _end(fault)
     return named
+
+
+def must_be_python(arguments: Sequence[str]) -> None:
+    """End the process where a file that is about to be executed is not Python.
+
+    Args:
+        arguments: The command line; files among them whose name ends with .py are looked at, and
+            all group data.
+    """
+    files = [Path(word) for word in arguments if word.endswith(".py") and Path(word).is_file()]
+    try:
+        for file in (*files, *sorted((REPOSITORY / "group_data").glob("*.py"))):
+            _tree(file)
+    except LockstepError as fault:
+        _end(fault)
+
+
+def _end(fault: LockstepError) -> NoReturn:
+    text = paragraph(f"{fault}\nNothing was contacted and nothing was changed.")
+    print(text, file=sys.stderr)
+    raise SystemExit(2) from None
 
 
 def load(path: Path) -> tuple[HostPlan, ...]:
@@ -180,7 +198,10 @@ def _execute(path: Path) -> dict[str, Any]:
 
 def _tree(path: Path) -> ast.Module:
     try:
-        return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        # Some faults are found only here: a `return` outside a function.
+        compile(tree, str(path), "exec")
+        return tree
     except SyntaxError as fault:
         raise InventoryError(
             f"not valid Python: {fault.msg}", where=f"{path.name}:{fault.lineno}"

@@ -20,7 +20,7 @@ from lockstep import pins
 
 REPOSITORY = Path(__file__).parents[2]
 PYINFRA = Path(sys.executable).with_name("pyinfra")
-PARTS = ("deploy.py", "lockstep", "tasks", "templates", "catalogue", "group_data")
+PARTS = ("config.py", "deploy.py", "lockstep", "tasks", "templates", "catalogue", "group_data")
 
 INVENTORY = """\
 import fake_spark

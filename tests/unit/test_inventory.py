@@ -20,7 +20,7 @@ from lockstep.errors import paragraph
 REPOSITORY = Path(__file__).parents[2]
 CATALOGUE = REPOSITORY / "catalogue/recipes"
 PYINFRA = Path(sys.executable).with_name("pyinfra")
-PARTS = ("deploy.py", "lockstep", "tasks", "templates", "catalogue", "group_data")
+PARTS = ("config.py", "deploy.py", "lockstep", "tasks", "templates", "catalogue", "group_data")
 RECIPES = ", ".join(sorted([path.stem for path in CATALOGUE.glob("*.yaml")] + ["a", "b"]))
 LAST_LINE = (REPOSITORY / "group_data/all.py").read_text().count("\n")
 END = "Nothing was contacted and nothing was changed.\n"
@@ -300,13 +300,11 @@ def test_a_fault_is_named_with_file_key_and_what_is_allowed(
 
 # Each kind of wrong input that a user is promised a clear error for.
 THROUGH_PYINFRA = (
-    "unknown key",
     "unknown key in group data",
     "unknown recipe",
     "a target bound twice",
     "a port used twice",
     "a digest without sha256:",
-    "a value missing in a recipe's command",
     "a value missing in a template",
     "YAML that is none",
     "group data that is not Python",
@@ -354,6 +352,19 @@ def test_pyinfra_ends_before_it_connects(name: str, repository: Path, door: sock
     assert "Traceback" not in said
     assert done.returncode == 2
     assert not was_contacted(door)
+
+
+def test_an_inventory_that_is_not_python_is_named_like_any_other_fault(
+    repository: Path,
+) -> None:
+    path = repository / "inventories/site.py"
+    path.write_text("from lockstep.inventory import checked\nsite = [\n")
+    done = deploy(repository, path)
+    said = done.stdout + done.stderr
+    assert f"site.py:2: not valid Python: '[' was never closed.\n{END}" in said
+    assert "Traceback" not in said
+    assert "internal exception" not in said
+    assert done.returncode == 2
 
 
 def test_pyinfra_connects_when_nothing_is_wrong(repository: Path, door: socket.socket) -> None:

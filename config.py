@@ -1,0 +1,7 @@
+"""pyinfra reads this first: an inventory that is not Python is refused before it is executed."""
+
+import sys
+
+from lockstep.inventory import must_be_python
+
+must_be_python(sys.argv[1:])
