@@ -15,7 +15,7 @@ from tasks import report
 
 PROGRAMS = "/usr/local/lib/lockstep"
 PYTHON = "/usr/bin/python3"
-REASON_LINES = 4
+REASON_LINES = 6
 
 
 def words(argv: Sequence[str], **arguments: Any) -> StringCommand:

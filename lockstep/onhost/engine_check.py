@@ -132,9 +132,10 @@ def main(argv: list[str]) -> int:
     temporary = path.with_suffix(".partial")
     temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     temporary.replace(path)
+    print(f"engine check: vllm {record['version']}, torch {record['torch']}", flush=True)
+    # Last, because the end of a failed job is what the deploy repeats at its own end.
     for fault in record["faults"]:
         print(f"engine check: {fault}", file=sys.stderr)
-    print(f"engine check: vllm {record['version']}, torch {record['torch']}")
     return 1 if record["faults"] else 0
 
 

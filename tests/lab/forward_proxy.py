@@ -33,10 +33,14 @@ class Proxy(BaseHTTPRequestHandler):
             return
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length) if length else None
-        headers = {name: text for name, text in self.headers.items() if name.lower() not in HOP}
         upstream = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=60)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        upstream.request(self.command, target, body, headers)
+        upstream.putrequest(self.command, target, skip_host=True, skip_accept_encoding=True)
+        # One by one: a client may give a header such as Accept several times.
+        for name, text in self.headers.items():
+            if name.lower() not in HOP:
+                upstream.putheader(name, text)
+        upstream.endheaders(body)
         answer = upstream.getresponse()
         self.send_response(answer.status, answer.reason)
         for name, text in answer.getheaders():

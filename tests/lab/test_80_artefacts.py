@@ -7,7 +7,6 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
 import yaml
 from stack import REPOSITORY, Host, Stack
 
@@ -20,35 +19,37 @@ CHECK = "/usr/local/lib/lockstep/engine_check.py"
 QWEN = "/data/models/huggingface/hub/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "word"),
-    [
-        ("--enforce-eager", "--enforce-eager --no-such-flag 3", "--no-such-flag"),
-        ('VLLM_NO_USAGE_STATS: "1"', 'VLLM_NO_SUCH_VARIABLE: "1"', "VLLM_NO_SUCH_VARIABLE"),
-    ],
-)
-def test_what_the_engine_does_not_know_stops_the_deploy_before_the_unit_is_written(
-    deployed: Stack, old: str, new: str, word: str
+# What is changed in the tiny model's recipe → the word that the engine does not know.
+ODD = {
+    "odd-flag": ("--enforce-eager", "--enforce-eager --no-such-flag 3", "--no-such-flag"),
+    "odd-variable": ("VLLM_NO_USAGE_STATS:", "VLLM_NO_SUCH_VARIABLE:", "VLLM_NO_SUCH_VARIABLE"),
+}
+
+
+def test_what_the_engine_does_not_know_stops_the_deploy_before_a_unit_is_written(
+    deployed: Stack, one: Host
 ) -> None:
     folder = deployed.folder / "recipes"
     folder.mkdir(exist_ok=True)
-    text = TINY.read_text(encoding="utf-8")
-    assert old in text
-    (folder / "tiny-odd.yaml").write_text(text.replace(old, new), encoding="utf-8")
+    targets = {}
+    for number, (name, (old, new, _)) in enumerate(ODD.items()):
+        text = TINY.read_text(encoding="utf-8")
+        assert old in text
+        (folder / f"{name}.yaml").write_text(text.replace(old, new), encoding="utf-8")
+        targets[name] = {"recipe": name, "unit": name, "port": 8100 + number}
     inventory = deployed.inventory(
-        "odd",
-        recipe_folders=("catalogue/recipes", str(folder)),
-        targets={"tiny": {"recipe": "tiny-odd"}},
+        "odd", recipe_folders=("catalogue/recipes", "lab/recipes", str(folder)), targets=targets
     )
-    before = [unit(host) for host in deployed.hosts]
-    done = deployed.deploy("-y", inventory=inventory)
+    before = units(one)
+    done = deployed.deploy("-y", "--limit", "spark1", inventory=inventory)
     assert done.code == 1
     closing = " ".join(done.closing.split())
-    for host in deployed.hosts:
-        assert f"FAILED {host.name}: Engine check | Ask the engine" in closing
-    assert word in closing and "vLLM 0.32.0" in closing and "tiny-odd" in closing
-    assert [unit(host) for host in deployed.hosts] == before
-    assert deployed.good_deploy().changed <= {
+    assert "FAILED spark1: Engine check | Ask the engine" in closing
+    for name, (_, _, word) in ODD.items():
+        assert re.search(rf"recipe {name}: vLLM 0\.32\.0\S* [^!]{{1,60}} {word}", closing)
+    assert [line for line in done.closing.splitlines() if len(line) > 80] == []
+    assert units(one) == before
+    assert deployed.good_deploy().changed == {
         "Base | Write folders, programs and settings",
         "Engine check | Ask the engine, then make it the current one",
     }
@@ -83,13 +84,13 @@ def test_an_image_for_another_architecture_is_refused_by_name(deployed: Stack, o
     inventory = deployed.inventory(
         "foreign", targets={"qwen": {"image": f"{QWEN_IMAGE}:arm64-only"}}
     )
-    before = unit(one)
+    before = units(one)
     done = deployed.deploy("-y", inventory=inventory)
     said = " ".join(done.output.split())
     assert done.code != 0
     assert "arm64" in said and "amd64" in said and "arm64-only" in said
     assert "Traceback" not in said
-    assert unit(one) == before
+    assert units(one) == before
 
 
 def test_a_digest_that_is_gone_from_the_registry_is_named_with_its_remedy(
@@ -100,19 +101,20 @@ def test_a_digest_that_is_gone_from_the_registry_is_named_with_its_remedy(
     record["images"][f"{QWEN_IMAGE}:latest"]["digest"] = gone
     other = deployed.folder / "gone.yaml"
     other.write_text(yaml.safe_dump(record), encoding="utf-8")
-    before = unit(one)
+    before = units(one)
     done = deployed.deploy("-y", LOCKSTEP_PINS=str(other))
     closing = " ".join(done.closing.split())
     assert done.code == 1
     assert "FAILED spark1: Images | Pull images by digest" in closing
     assert "dgx-vllm-eugr-nightly@sha256:000000000000" in closing
     assert "not found" in closing and "Remedy: nightly tags are pruned" in closing
-    assert unit(one) == before
+    assert units(one) == before
 
 
 def test_corrupt_bytes_from_the_hub_are_found_and_fetched_again(deployed: Stack, one: Host) -> None:
     one.root(f"rm -rf {QWEN}")
-    deployed.plant("hub", {"match": r"PrismaQuant.*00001-of", "corrupt": True, "times": 1})
+    # Twice: the question for the file's size, and its bytes.
+    deployed.plant("hub", {"match": r"PrismaQuant.*00001-of", "corrupt": True, "times": 2})
     try:
         done = deployed.good_deploy()
     finally:
@@ -146,7 +148,7 @@ def test_a_hub_that_serves_only_corrupt_bytes_gives_an_error_and_no_model(
     deployed.good_deploy()
 
 
-def unit(host: Host) -> str:
+def units(host: Host) -> str:
     """The model units and launchers as they are on the host."""
     return host.root(
         "cat /etc/systemd/system/*.service /data/scripts/*/*-launch.sh /data/scripts/*/switch.sh"

@@ -46,10 +46,15 @@ def behind(stack: Stack, first: object) -> Iterator[list[str]]:
             ):
                 stack.one.root(command)
             stack.good_deploy("-y", "--limit", "spark1", inventory=inventory)
+            again = stack.good_deploy("-y", "--limit", "spark1", inventory=inventory)
+            assert again.changed == set()
             yield log.read_text(encoding="utf-8").splitlines()
         finally:
             proxy.terminate()
             stack.good_deploy()
+    # Without the proxy in the data, Docker knows none any more.
+    assert docker_variables(stack.one) == []
+    assert stack.good_deploy().changed == set()
 
 
 @pytest.mark.parametrize("client", SIGNS)
@@ -60,8 +65,19 @@ def test_each_client_fetches_through_the_proxy(
     assert [line for line in asked if SIGNS[client] in line] != []
 
 
+def test_the_docker_daemon_runs_with_the_proxy(behind: list[str], one: Host) -> None:
+    assert f"HTTP_PROXY={PROXY}" in docker_variables(one)
+
+
 def test_engines_know_no_proxy(behind: list[str], one: Host) -> None:
     assert one.switch("qwen").code == 0
     environment = one.get("http://127.0.0.1:30001/standin/argv")["environment"]
     one.switch("none")
     assert [name for name in environment if "proxy" in name.lower()] == []
+
+
+def docker_variables(host: Host) -> list[str]:
+    """Variables about proxies that the running Docker daemon was started with."""
+    pid = host.show("docker.service", "MainPID")
+    pairs = host.root(f"cat /proc/{pid}/environ").split("\0")
+    return [pair for pair in pairs if "proxy" in pair.partition("=")[0].lower()]
