@@ -146,8 +146,10 @@ class TargetData:
         recipe: Name of a recipe in the catalogue.
         unit: Name of the systemd unit, without ".service".
         fallback: Recipe to try where `recipe` fails, or None.
-        bind: Address the engine listens on; loopback unless stated.
-        port: Port; None takes the recipe's.
+        bind: Address the API is at; loopback unless stated.
+        port: Port of the API; None takes the recipe's.
+        engine_port: Loopback port of the engine behind the proxy that merges roles, where the
+            recipe needs one; None is 1000 above the port of the API.
         image: Image reference instead of the recipe's.
         launcher: Path of the script that the unit runs (container engines).
         scripts: Path → text: further scripts that do `switch.sh TARGET`.
@@ -160,6 +162,7 @@ class TargetData:
     fallback: str | None = None
     bind: str = "127.0.0.1"
     port: int | None = None
+    engine_port: int | None = None
     image: str | None = None
     launcher: str | None = None
     scripts: tuple[str, ...] = ()
@@ -273,10 +276,9 @@ def _check_target(name: str, target: TargetData, file: str) -> None:
             found=repr(target.unit),
             allowed="letters, digits, '-' and '_', without '.service'",
         )
-    if target.port is not None and not 1 <= target.port <= 65535:
-        raise InventoryError(
-            f"targets.{name}.port is not a port", where=file, found=str(target.port)
-        )
+    for key, port in (("port", target.port), ("engine_port", target.engine_port)):
+        if port is not None and not 1 <= port <= 65535:
+            raise InventoryError(f"targets.{name}.{key} is not a port", where=file, found=str(port))
     if target.image is not None:
         check_image(f"targets.{name}.image", target.image, file)
     for script in (target.launcher, *target.scripts):
