@@ -15,6 +15,7 @@ from lockstep.scripts import programs, scripts, sudoers, targets_file
 from lockstep.settings import Settings
 from lockstep.units import model_units, webui_unit
 from lockstep.variants import variants
+from lockstep.wedgewatch import wedge_units
 
 
 def artefacts(
@@ -73,6 +74,7 @@ def service_files(
         *model_units(settings, found),
         *roles_units(settings, found, pins),
         *webui,
+        *wedge_units(),
         sudoers(found),
     )
 
