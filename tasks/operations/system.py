@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from urllib.parse import urlsplit
 
 from pyinfra import host
 from pyinfra.api import StringCommand, operation
@@ -123,7 +124,7 @@ def _pip_index(index: str | None) -> list[str]:
         return []
     if not index.startswith("http://"):
         return ["--index-url", index]
-    return ["--index-url", index, "--trusted-host", index.split("/")[2].rpartition(":")[0]]
+    return ["--index-url", index, "--trusted-host", urlsplit(index).hostname or ""]
 
 
 def _uv_index(index: str | None) -> list[str]:

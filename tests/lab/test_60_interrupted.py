@@ -150,6 +150,21 @@ def test_a_host_that_loses_power_is_named_and_finished_by_the_next_run(deployed:
     assert deployed.good_deploy().changed == set()
 
 
+def test_a_host_that_is_off_does_not_keep_the_other_from_its_deploy(deployed: Stack) -> None:
+    one, two = deployed.hosts
+    one.root("rm /data/scripts/llm/start-mistral.sh")
+    deployed.lab("cycle", two.name, "--off")
+    try:
+        done = deployed.deploy()
+    finally:
+        deployed.lab("cycle", two.name, "--on")
+    assert done.code == 1
+    assert failure(done.output) == "FAILED  spark2: connecting over SSH"
+    assert "Done on: spark1" in done.closing
+    assert one.run("test -e /data/scripts/llm/start-mistral.sh").code == 0
+    assert deployed.good_deploy().changed == set()
+
+
 def test_two_deploys_at_once_do_no_work_twice(deployed: Stack) -> None:
     one = deployed.one
     one.root(f"rm -rf {QWEN_FOLDER}")

@@ -269,6 +269,7 @@ def test_a_repository_that_was_cut_off_at_its_first_moment_is_mended(site: Site)
 
 def test_a_moved_tag_of_the_fork_is_no_obstacle(site: Site) -> None:
     site.build()
+    git(site.folder / "fork", "commit", "--quiet", "--allow-empty", "-m", "new")
     git(site.folder / "fork", "tag", "--force", "v1", "HEAD")
     site.spec["vllm"]["commit"] = git(site.folder / "fork", "rev-parse", "HEAD")
     site.build()

@@ -7,6 +7,7 @@ import grp
 import hashlib
 import json
 import os
+import pwd
 import subprocess
 from pathlib import Path
 
@@ -197,7 +198,7 @@ def test_system_answers_what_this_machine_has(tmp_path: Path) -> None:
     )
     assert list(answer["packages"]) == ["base-files"]
     assert answer["accounts"] == {
-        "root": {"uid": 0, "home": "/root", "groups": ["root"]},
+        "root": {"uid": 0, "home": pwd.getpwuid(0).pw_dir, "groups": ["root"]},
         "no-such-user": None,
     }
     assert answer["groups"] == {"root": 0, "no-such-group": None}
