@@ -48,8 +48,13 @@ def sysctl(key: str) -> str | None:
 
 
 def distributions(venv: str) -> dict[str, str]:
-    """Name → version of what is installed in a venv, read from its metadata folders."""
-    found = {}
+    """Name → version of what is installed in a venv, read from its metadata folders.
+
+    A venv whose installation was not seen to its end counts as empty.
+    """
+    found: dict[str, str] = {}
+    if os.path.exists(os.path.join(venv, "unfinished")):
+        return found
     lib = os.path.join(venv, "lib")
     for python in os.listdir(lib) if os.path.isdir(lib) else []:
         folder = os.path.join(lib, python, "site-packages")

@@ -15,6 +15,8 @@ from tasks.facts.host import System
 
 UV = "/usr/local/bin/uv"
 UV_VENV = "/usr/local/lib/lockstep/uv"
+# The probe `system` takes a venv with this file in it for an empty one.
+UNFINISHED = "unfinished"
 
 
 @operation()
@@ -108,8 +110,11 @@ def tools(
     if _lacks(found["venvs"][TOOLS_VENV], others):
         uv = ["env", "UV_PYTHON_DOWNLOADS=never", UV]
         yield remote.job("tools", [*uv, "venv", "--clear", "--python", python, TOOLS_VENV])
+        # An install that is cut off may have the client and lack what the client needs.
+        yield remote.words(["touch", f"{TOOLS_VENV}/{UNFINISHED}"])
         install = [*uv, "pip", "install", "--python", f"{TOOLS_VENV}/bin/python"]
         yield remote.job("tools", [*install, *_uv_index(index), *others.values()], *options)
+        yield remote.words(["rm", f"{TOOLS_VENV}/{UNFINISHED}"])
         changed = True
     if not changed:
         host.noop("uv, the hub client and what our programs import are installed")

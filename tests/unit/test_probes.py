@@ -210,6 +210,15 @@ def test_system_answers_what_this_machine_has(tmp_path: Path) -> None:
     assert answer["links"] == {str(link): str(tmp_path / "lib")}
 
 
+def test_system_counts_a_venv_whose_installation_was_cut_off_as_empty(tmp_path: Path) -> None:
+    folder = tmp_path / "lib/python3.12/site-packages/uv-0.9.1.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "RECORD").touch()
+    assert ask("system", {"venvs": [str(tmp_path)]})["venvs"] == {str(tmp_path): {"uv": "0.9.1"}}
+    (tmp_path / "unfinished").touch()
+    assert ask("system", {"venvs": [str(tmp_path)]})["venvs"] == {str(tmp_path): {}}
+
+
 def test_system_does_not_count_a_package_that_is_half_installed(tmp_path: Path) -> None:
     rows = "jq installed 1.6\\ngit half-configured 2.39\\nrsync not-installed \\n"
     program(tmp_path / "bin", "dpkg-query", f"printf '{rows}'; exit 1")
