@@ -21,6 +21,9 @@ GIB = 1024**3
 EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+# Of switch.sh: what was asked for failed, and ...
+EXIT_FALLBACK = 3  # its fallback is hot
+EXIT_NOTHING_HOT = 4  # no model is hot
 # sysexits.h: EX_TEMPFAIL ("try again later") and EX_NOPERM.
 EXIT_LOCKED = 75
 EXIT_NOT_PERMITTED = 77
@@ -49,6 +52,11 @@ class Paths:
         return self.root / "etc/lockstep/targets.json"
 
     @property
+    def weights(self) -> Path:
+        """Which weights this host must have, written by the deploy."""
+        return self.root / "etc/lockstep/weights.json"
+
+    @property
     def proc(self) -> Path:
         """The kernel's process file system."""
         return self.root / "proc"
@@ -57,6 +65,11 @@ class Paths:
     def run(self) -> Path:
         """Locks; gone after a reboot."""
         return self.root / "run/lockstep"
+
+    @property
+    def unfinished(self) -> Path:
+        """What a switch that was cut off owes."""
+        return self.run / "unfinished-switch.json"
 
     @property
     def log(self) -> Path:
@@ -71,7 +84,10 @@ class Paths:
 
 @dataclass(frozen=True)
 class Target:
-    """One name that switch.sh accepts, as the deploy bound it on this host."""
+    """One name that switch.sh accepts, as the deploy bound it on this host.
+
+    `weights` are ids of models on the hub, or full paths, that must be here before a start.
+    """
 
     name: str
     unit: str
@@ -86,6 +102,7 @@ class Target:
     fallback: str | None = None
     api_key_file: str | None = None
     canary_timeout_s: float = 600.0
+    weights: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,6 +142,7 @@ _OPTIONAL: dict[str, tuple[type, ...]] = {
     "fallback": (str, type(None)),
     "api_key_file": (str, type(None)),
     "canary_timeout_s": (int, float),
+    "weights": (list,),
 }
 
 
@@ -161,7 +179,7 @@ def _target(name: str, entry: Any) -> Target:
             continue
         if not isinstance(entry[key], types) or isinstance(entry[key], bool):
             raise ValueError(f'target {name}, key "{key}": found {entry[key]!r}')
-        values[key] = entry[key]
+        values[key] = tuple(entry[key]) if isinstance(entry[key], list) else entry[key]
     return Target(name=name, **values)
 
 

@@ -8,7 +8,8 @@ gone and for its memory to come back (30-120 s are normal after SGLang), drops t
 it stands in the way, then refuses with numbers.
 
 exit codes: 0 the engine may start, 2 wrong use or unreadable configuration,
-            3 another engine is alive, 4 not enough memory
+            3 another engine is alive, 4 not enough memory, 143 told to end by somebody else than
+            systemd (which gets 0, for the unit is being stopped)
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, docker_api, stop_container, units
+    from lockstep.onhost import common, docker_api, stop_container, stopped, units
 else:
     import common
     import docker_api
     import stop_container
+    import stopped
     import units
 
 EXIT_OTHER_ENGINE = 3
@@ -196,4 +198,5 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
 
 
 if __name__ == "__main__":
+    stopped.end_when_stopped()
     sys.exit(common.ended("lockstep gate", lambda: main(sys.argv[1:])))

@@ -7,7 +7,8 @@ Runs in ExecStartPost= of every model unit, so that the unit counts as started o
 generation. Gives up at once when the unit's main process has died.
 
 exit codes: 0 a token was generated, 1 not ready in time, 2 wrong use or unreadable configuration,
-            3 the main process died, 4 the engine refuses or fails the canary
+            3 the main process died, 4 the engine refuses or fails the canary, 143 told to end by
+            somebody else than systemd (which gets 0, for the unit is being stopped)
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, engine
+    from lockstep.onhost import common, engine, stopped
 else:
     import common
     import engine
+    import stopped
 
 EXIT_DIED = 3
 EXIT_CANARY = 4
@@ -197,4 +199,5 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
 
 
 if __name__ == "__main__":
+    stopped.end_when_stopped()
     sys.exit(common.ended("lockstep ready", lambda: main(sys.argv[1:])))

@@ -82,7 +82,8 @@ def command(job: Job) -> list[str]:
         "Type=exec",
         "RemainAfterExit=yes",
         "OOMScoreAdjust=500",
-        f"StandardOutput=truncate:{job.log}",
+        # Not `truncate:`, which would empty it again for each command of the unit.
+        f"StandardOutput=append:{job.log}",
         *job.properties,
     ]
     if job.env_file:
@@ -149,6 +150,7 @@ def _last_words(log: Path) -> list[str]:
 def _launch(job: Job) -> None:
     job.log.parent.mkdir(parents=True, exist_ok=True)
     job.log.touch(mode=job.log_mode)
+    os.truncate(job.log, 0)
     if job.env_file and not Path(job.env_file).is_file():
         raise common.Problem(f"job {job.name}: environment file {job.env_file} does not exist")
     # systemd forgets a finished transient unit a moment after it was told to.

@@ -129,6 +129,18 @@ def _number(text: str) -> int:
     return int(text) if text.isdigit() else 0
 
 
+def start_times(unit: str) -> tuple[float, float] | None:
+    """Seconds of the last start before its main process (the gate) and after (load, canary)."""
+    names = ("InactiveExit", "ExecMainStart", "ActiveEnter")
+    properties = ",".join(f"{name}TimestampMonotonic" for name in names)
+    result = common.run(["systemctl", "show", f"--property={properties}", "--", unit], timeout=30)
+    fields = dict(line.partition("=")[::2] for line in result.stdout.splitlines())
+    left, began, up = (_number(fields.get(f"{name}TimestampMonotonic", "")) for name in names)
+    if not 0 < left <= began <= up:
+        return None
+    return (began - left) / 1e6, (up - began) / 1e6
+
+
 def processes(unit: str, proc: Path = Path("/proc")) -> list[int]:
     """Process ids inside the unit's control group, also those that outlived the unit.
 

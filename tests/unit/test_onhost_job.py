@@ -54,7 +54,7 @@ def test_the_systemd_call_is_complete_and_carries_no_secret():
         "--property=Type=exec",
         "--property=RemainAfterExit=yes",
         "--property=OOMScoreAdjust=500",
-        "--property=StandardOutput=truncate:/var/log/lockstep/jobs/torch.log",
+        "--property=StandardOutput=append:/var/log/lockstep/jobs/torch.log",
         "--property=Nice=5",
         "--property=EnvironmentFile=/etc/lockstep/build.env",
         "--property=RuntimeMaxSec=3600",

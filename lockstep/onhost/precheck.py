@@ -1,0 +1,108 @@
+"""What can be known of a start before anything is stopped: unit, image, weights, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lockstep.onhost import common, docker_api, units, weights_spec, weights_state
+else:
+    import common
+    import docker_api
+    import units
+    import weights_spec
+    import weights_state
+
+
+@dataclass(frozen=True)
+class Precheck:
+    """Checks against one host as it is: `state` has every target's unit by name."""
+
+    host: common.Host
+    paths: common.Paths
+    docker: docker_api.Docker
+    state: Mapping[str, units.Unit]
+
+    def check(self, target: common.Target) -> None:
+        """Problem when a start of `target` cannot work; it says that nothing was stopped."""
+        unit = self.state[target.unit]
+        if not unit.installed:
+            raise _refused(f"{target.unit} is {unit.load}", "run the deploy")
+        self._memory(target)
+        self._image(target)
+        self._weights(target)
+
+    def promised(self) -> tuple[float, float]:
+        """GiB available now, and GiB that the units which are up were let in with.
+
+        The kernel charges no process for what it holds on the GPU, so what a unit holds cannot be
+        read; what its gate asked for is known, and its gate saw that much.
+        """
+        up = {
+            target.unit: target.memory_gib
+            for target in self.host.targets.values()
+            if self.state[target.unit].up
+        }
+        return common.memory(self.paths.proc).available, sum(up.values())
+
+    def _memory(self, target: common.Target) -> None:
+        total = common.memory(self.paths.proc).total
+        if target.memory_gib > total:
+            raise _refused(
+                f"{target.name} needs {target.memory_gib:.1f} GiB, this host has {total:.1f}",
+                "bind a smaller recipe to the target",
+            )
+        available, held = self.promised()
+        # With nothing to lose the gate decides: it can wait for memory that is on its way back.
+        if held and target.memory_gib > available + held:
+            raise _refused(
+                f"{target.name} needs {target.memory_gib:.1f} GiB; {available:.1f} GiB are "
+                f"available and stopping what is hot frees at most {held:.1f}",
+                "see what else holds memory with `ps -eo rss,pid,user,args --sort=-rss | head`",
+            )
+
+    def _image(self, target: common.Target) -> None:
+        if not target.container or not target.image:
+            return
+        try:
+            self.docker.json("GET", f"/images/{target.image}/json")
+        except docker_api.DockerError as error:
+            repository, _, digest = target.image.partition("@")
+            raise _refused(
+                f"{target.name}: image {repository} {digest[:19]} is not on this host",
+                "run the deploy, it pulls it",
+            ) from error
+        except docker_api.Unreachable as error:
+            raise common.Problem(f"{target.name}: {error}; nothing was stopped") from error
+
+    def _weights(self, target: common.Target) -> None:
+        for model in target.weights:
+            lacking = self._lacking(model)
+            if lacking:
+                more = f" and {len(lacking) - 1} more" if lacking[1:] else ""
+                raise _refused(
+                    f"{target.name}: weights {model} are not whole on this host: "
+                    f"{lacking[0]}{more}",
+                    "run the deploy, it fetches them",
+                )
+
+    def _lacking(self, model: str) -> list[str]:
+        """Files of a model that are missing or of the wrong size, from `stat` calls alone."""
+        if model.startswith("/"):
+            place = self.paths.root / model.lstrip("/")
+            return [] if place.exists() else [f"{model} does not exist"]
+        try:
+            spec = weights_spec.parse(self.paths.weights.read_text(encoding="utf-8"))
+        except (OSError, weights_spec.BadSpec) as error:
+            return [f"{self.paths.weights} cannot be read: {error}"]
+        found = [item for item in spec.repositories if item.model == model]
+        if not found:
+            return [f"{self.paths.weights} does not name it"]
+        state = weights_state.state(spec, found[0])
+        return [*state["missing"], *state["wrong_size"], *state["not_merged"]]
+
+
+def _refused(what: str, remedy: str) -> common.Problem:
+    return common.Problem(f"{what}; nothing was stopped. Remedy: {remedy}")
