@@ -14,6 +14,7 @@ from lockstep.scripts import programs, scripts, sudoers, targets_file
 from lockstep.settings import Settings
 from lockstep.units import model_units, webui_unit
 from lockstep.variants import variants
+from lockstep.wedgewatch import wedge_units
 
 
 def artefacts(
@@ -71,6 +72,7 @@ def service_files(
         *scripts(settings, found),
         *model_units(settings, found),
         *webui,
+        *wedge_units(),
         sudoers(found),
     )
 

@@ -65,6 +65,7 @@ def targets_file(settings: Settings, variants: Sequence[Variant]) -> ManagedFile
                 "container": variant.unit if variant.image else None,
                 "image": variant.image,
                 "fallback": variant.fallback,
+                "weights": _weights(variant),
             }
             for variant in variants
         },
@@ -73,11 +74,17 @@ def targets_file(settings: Settings, variants: Sequence[Variant]) -> ManagedFile
     return ManagedFile(TARGETS, text, check="json", stage="services")
 
 
+def _weights(variant: Variant) -> list[str]:
+    draft = variant.recipe.lockstep.draft
+    return [variant.recipe.model, *([draft.model] if draft else [])]
+
+
 def sudoers(variants: Sequence[Variant]) -> ManagedFile:
     """The right to switch, for the operators' group: whole argument lists and nothing else."""
     choices = [[variant.name] for variant in variants] + [["none"]]
-    allowed = [[*choice, *flag] for choice in choices for flag in ([], ["--wait"])]
+    allowed = [[*choice, *flag] for choice in choices for flag in ([], ["--wait"], ["--dry"])]
     allowed += [["status"], ["status", "--json"]]
+    allowed += [["log", variant.name, *flag] for variant in variants for flag in ([], ["-f"])]
     text = render(
         "host/sudoers.j2",
         group=OPERATORS_GROUP,

@@ -72,6 +72,11 @@ class Paths:
         return self.run / "unfinished-switch.json"
 
     @property
+    def wedge_record(self) -> Path:
+        """What the wedge watch saw and did."""
+        return self.run / "wedge.json"
+
+    @property
     def log(self) -> Path:
         """Logs of long jobs."""
         return self.root / "var/log/lockstep"
@@ -171,7 +176,7 @@ def load_host(path: Path) -> Host:
 def _target(name: str, entry: Any) -> Target:
     if not isinstance(entry, dict):
         raise ValueError(f"target {name}: expected an object, found {type(entry).__name__}")
-    values = {}
+    values: dict[str, Any] = {}
     for key, types in {**_REQUIRED, **_OPTIONAL}.items():
         if key not in entry:
             if key in _REQUIRED:

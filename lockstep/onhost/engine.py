@@ -61,6 +61,18 @@ def check_health(target: common.Target, timeout: float = 5.0) -> None:
     _exchange(urllib.request.Request(f"{_base(target)}/health"), timeout)
 
 
+def metrics(target: common.Target, key: str | None, timeout: float) -> str:
+    """GET /metrics. NotReady when nothing answers, Refused when it has none or wants a key."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    request = urllib.request.Request(f"{_base(target)}/metrics", headers=headers)
+    try:
+        return _exchange(request, timeout).decode("utf-8", "replace")
+    except NotReady as answer:
+        if str(answer).startswith("HTTP 404"):
+            raise Refused(str(answer)) from answer
+        raise
+
+
 def canary(target: common.Target, key: str | None, timeout: float, tokens: int = 16) -> Canary:
     """Have the engine generate up to `tokens` tokens.
 

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, docker_api, engine, lock, phases, terminal, units
+    from lockstep.onhost import (
+        common,
+        docker_api,
+        engine,
+        load,
+        lock,
+        phases,
+        terminal,
+        units,
+        watchrecord,
+    )
 else:
     import common
     import docker_api
     import engine
+    import load
     import lock
     import phases
     import terminal
     import units
+    import watchrecord
 
 # A status on a phone must not hang: an engine that needs longer for one token is busy or wedged.
 _TOKEN_TIMEOUT_S = 5.0
@@ -31,7 +43,10 @@ def switch_log(paths: common.Paths) -> Path:
 
 @dataclass(frozen=True)
 class TargetStatus:
-    """One target: `state` is hot, loading, stopping, restarting, failed or off."""
+    """One target: `state` is hot, loading, stopping, restarting, failed or off.
+
+    `wedge` is what the wedge watch did to it since boot.
+    """
 
     name: str
     state: str
@@ -44,6 +59,8 @@ class TargetStatus:
     detail: str = ""
     enabled: bool = False
     restarts: int = 0
+    fallback_of: str | None = None
+    wedge: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +86,16 @@ def gather(host: common.Host, paths: common.Paths) -> Status:
     """Ask everything once: one systemctl call, one Docker call, one token of the hot engine."""
     names = [target.unit for target in host.targets.values()]
     state = units.show([*names, host.webui_unit, SWITCH_UNIT])
-    targets = [_target(target, state[target.unit]) for target in host.targets.values()]
+    watched = watchrecord.load(paths)
+    main = {target.fallback: target.name for target in host.targets.values() if target.fallback}
+    targets = [
+        replace(
+            _target(target, state[target.unit]),
+            fallback_of=main.get(target.name),
+            wedge=_wedge(watchrecord.last_deed(watched, target.unit), state[target.unit]),
+        )
+        for target in host.targets.values()
+    ]
     webui = state[host.webui_unit]
     strays, unknown = _container_problems(host, state, paths)
     return Status(
@@ -93,7 +119,7 @@ def _target(target: common.Target, unit: units.Unit) -> TargetStatus:
     elif unit.state in ("failed", "restarting"):
         detail = _failure(unit)
     elif unit.state == "loading":
-        detail = _last_phase(unit)
+        detail = last_phase(unit)
     return TargetStatus(
         name=target.name,
         state=unit.state,
@@ -121,8 +147,30 @@ def _asked(target: common.Target) -> tuple[bool, str]:
     except engine.Refused as answer:
         return False, f"refuses a generation: {answer}"
     except engine.NotReady as answer:
-        return False, f"/health is green, but no token ({answer}): busy or wedged"
+        return False, f"/health is green, but no token ({answer}): {_busy_or_wedged(target)}"
     return True, f"a token in {canary.seconds:.1f} s"
+
+
+def _busy_or_wedged(target: common.Target) -> str:
+    """Told apart by two looks at the engine's counters, where it publishes any."""
+    try:
+        key = engine.api_key(target)
+        first = load.ask(target, key, timeout=3)
+        time.sleep(1)
+        second = load.ask(target, key, timeout=3)
+    except (common.Problem, engine.NotReady):
+        return "wedged, its metrics do not answer either"
+    if first is None or second is None:
+        return "busy or wedged"
+    what = "busy" if first.counters != second.counters else "wedged, no counter moves"
+    return f"{what}, requests outstanding: {second.outstanding}"
+
+
+def _wedge(deed: watchrecord.Deed | None, unit: units.Unit) -> str | None:
+    if deed is None or (deed.left_down and unit.up):
+        return None
+    what = "left it down" if deed.left_down else "restarted it"
+    return f"the wedge watch {what}: {deed.reason}; {terminal.since(deed.when)}"
 
 
 def _failure(unit: units.Unit) -> str:
@@ -131,7 +179,8 @@ def _failure(unit: units.Unit) -> str:
     return f"{unit.failure}; {said}" if said else unit.failure
 
 
-def _last_phase(unit: units.Unit) -> str:
+def last_phase(unit: units.Unit) -> str:
+    """How far a start is, as its journal says; "" when it does not."""
     lines = units.last_lines(unit.name, 60, unit.since)
     return next((said for said in map(phases.phase, reversed(lines)) if said), "")
 
@@ -144,7 +193,10 @@ def _last_switch(unit: units.Unit, paths: common.Paths) -> str | None:
         said = switch_log(paths).read_text(encoding="utf-8").splitlines()[-1:]
     except OSError:
         said = []
-    return f"{terminal.since(unit.since)}: {''.join(said) or unit.failure}"
+    words = "".join(said) or unit.failure
+    if unit.result == "signal":
+        words = f"cut off ({unit.failure}), then: {words}"
+    return f"{terminal.since(unit.since)}: {words}"
 
 
 def _unit_problems(targets: list[TargetStatus]) -> list[str]:
@@ -225,6 +277,10 @@ def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
             out += terminal.wrapped("ready" if target.ready else "NOT READY", columns, "  ")
         if target.detail:
             out += terminal.wrapped(target.detail, columns, "  ")
+        if target.fallback_of and target.state != "off":
+            out += terminal.wrapped(f"fallback of {target.fallback_of}", columns, "  ")
+        if target.wedge:
+            out += terminal.wrapped(target.wedge, columns, "  ")
         if target.restarts and target.state != "off":
             out += terminal.wrapped(f"restarted {target.restarts} times", columns, "  ")
     out += terminal.wrapped(

@@ -2,19 +2,25 @@
 """Choose the one model that is hot here.
 
 switch.sh TARGET [--wait]  make it hot
+switch.sh TARGET --dry     only look
 switch.sh none [--wait]    stop all
 switch.sh status [--json]  what is hot
+switch.sh log TARGET [-f]  its journal
+switch.sh wait             until no
+  switch and no start is under way
 
 --wait: wait while somebody else is
-switching. If TARGET does not start, the
-model before it is started again.
+switching. If TARGET does not start, its
+fallback is, else the model before it.
 Ctrl-C or a lost connection ends the
 watching, not the switch.
 
 Exit codes:
  0 done
- 1 failed; what is hot now is said
+ 1 failed or refused: hot is what was
  2 wrong use
+ 3 failed: its fallback is hot
+ 4 failed: no model is hot
 75 somebody else is switching
 77 not permitted (no sudo rule)
 """
@@ -24,23 +30,41 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, lock, status, switching, terminal, transient, units
+    from lockstep.onhost import (
+        common,
+        following,
+        lock,
+        status,
+        switching,
+        terminal,
+        transient,
+        unfinished,
+        units,
+    )
 else:
     import common
+    import following
     import lock
     import status
     import switching
     import terminal
     import transient
+    import unfinished
     import units
 
-_WORKER = "--worker"
+_WORKER, _FINISH = "--worker", "--finish"
+_FLAGS = {
+    "status": ("--json",),
+    "log": ("-f",),
+    "wait": (),
+}
 
 
 def main(argv: list[str], paths: common.Paths | None = None) -> int:
@@ -51,36 +75,41 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
         return common.EXIT_DONE if argv else common.EXIT_USAGE
     if argv[0] == _WORKER:
         return _worker(argv[1:], paths)
-    name, *flags = argv
-    allowed = {"--json"} if name == "status" else {"--wait"}
-    if wrong := [flag for flag in flags if flag not in allowed]:
-        raise common.Problem(
-            f"{name} does not take {' '.join(wrong)}. See switch.sh --help", common.EXIT_USAGE
-        )
+    if argv[0] == _FINISH:
+        return _finish(paths)
+    name, *rest = argv
     host = common.load_host(paths.targets)
-    if name == "status":
+    subject = rest.pop(0) if name == "log" and rest and not rest[0].startswith("-") else None
+    _check_words(host, name, subject, rest)
+    if name == "wait":
+        return following.wait(host, paths)
+    if name in ("status", "log"):
         # Root sees containers and journals too; without a rule, what everybody may see is shown.
         if not units.is_root() and _may_become_root(argv):
             _become_root(argv)
-        return _status(host, paths, as_json="--json" in flags)
-    if name != "none":
-        _known(host, name)
-    if not units.is_root():
-        wanted = [name, *(["--wait"] if flags else [])]
-        if not _may_become_root(wanted):
-            raise common.Problem(
-                f"{getpass.getuser()} may not switch models on this host: no sudo rule. Remedy: "
-                "add the user to the operators in the inventory and deploy",
-                common.EXIT_NOT_PERMITTED,
-            )
-        _become_root(wanted)
-    return _watch(name, paths, wait=bool(flags))
+        if name == "log":
+            return following.log(host.target(str(subject)), follow="-f" in rest)
+        return _status(host, paths, as_json="--json" in rest)
+    _be_root([name, *rest])
+    if "--dry" in rest:
+        return switching.Switch(host, paths, terminal.say).rehearse(name)
+    return _watch(name, paths, wait="--wait" in rest)
 
 
-def _known(host: common.Host, name: str) -> None:
-    if name not in host.targets:
-        words = ", ".join([*host.targets, "none", "status"])
-        raise common.Problem(f"unknown target {name!r}. Known: {words}", common.EXIT_USAGE)
+def _check_words(host: common.Host, name: str, subject: str | None, flags: list[str]) -> None:
+    target = subject if name == "log" else name
+    words = [*host.targets, "none", *_FLAGS]
+    if name == "log" and subject is None:
+        raise common.Problem(f"log of what? Known: {', '.join(host.targets)}", common.EXIT_USAGE)
+    if target not in (host.targets if name == "log" else words):
+        known = ", ".join(host.targets if name == "log" else words)
+        raise common.Problem(f"unknown target {target!r}. Known: {known}", common.EXIT_USAGE)
+    allowed = _FLAGS.get(name, ("--wait", "--dry"))
+    wrong = [flag for flag in flags if flag not in allowed] or flags[1:]
+    if wrong:
+        raise common.Problem(
+            f"{name} does not take {' '.join(wrong)}. See switch.sh --help", common.EXIT_USAGE
+        )
 
 
 def _status(host: common.Host, paths: common.Paths, as_json: bool) -> int:
@@ -90,6 +119,19 @@ def _status(host: common.Host, paths: common.Paths, as_json: bool) -> int:
     else:
         status.render(found)
     return common.EXIT_DONE
+
+
+def _be_root(argv: list[str]) -> None:
+    """Return as root, become root, or refuse."""
+    if units.is_root():
+        return
+    if not _may_become_root(argv):
+        raise common.Problem(
+            f"{getpass.getuser()} may not switch models on this host: no sudo rule. Remedy: "
+            "add the user to the operators in the inventory and deploy",
+            common.EXIT_NOT_PERMITTED,
+        )
+    _become_root(argv)
 
 
 def _become_root(argv: list[str]) -> None:
@@ -121,17 +163,23 @@ def _watch(name: str, paths: common.Paths, wait: bool) -> int:
         log=status.switch_log(paths),
         # status shows its last line to everybody.
         log_mode=0o644,
-        # A switch must survive the memory pressure that it may be the remedy for.
-        properties=("OOMScoreAdjust=-900",),
+        properties=(
+            # A switch must survive the memory pressure that it may be the remedy for.
+            "OOMScoreAdjust=-900",
+            f"ExecStopPost={_finisher(paths)}",
+            # Finishing a switch includes a start, which its own unit bounds.
+            "TimeoutStopSec=7200",
+        ),
     )
     _start(job, paths, wait)
-    try:
-        follower = transient.Follower(job, terminal.say, heartbeat_s=60, tell_failure=False)
-        return follower.follow(from_end=False)
-    except KeyboardInterrupt:
-        common.say("")
-        terminal.say("The switch goes on without you. Watch it with: switch.sh status")
-        return 130
+    return following.follow(job, from_end=False)
+
+
+def _finisher(paths: common.Paths) -> str:
+    """The command that finishes a switch which was cut off, and costs nothing otherwise."""
+    words = [str(paths.unfinished), *_program(), _FINISH]
+    # systemd puts one `$` in the place of two.
+    return shlex.join(["/bin/sh", "-c", 'test ! -e "$0" || exec "$@"', *words]).replace("$", "$$")
 
 
 def _start(job: transient.Job, paths: common.Paths, wait: bool) -> None:
@@ -157,12 +205,22 @@ def _worker(argv: list[str], paths: common.Paths) -> int:
     """The switch itself, as root, inside lockstep-switch.service."""
     name, user = argv
     host = common.load_host(paths.targets)
-    switch = switching.Switch(host, paths)
+    switch = switching.Switch(host, paths, user=user)
     with lock.held(paths.run / "switch.lock", user, name):
         return switch.none() if name == "none" else switch.to(name)
 
 
+def _finish(paths: common.Paths) -> int:
+    """ExecStopPost= of that unit: the worker did not come to its own end."""
+    work = unfinished.take(paths)
+    if work is None:
+        return common.EXIT_DONE
+    host = common.load_host(paths.targets)
+    with lock.held(paths.run / "switch.lock", work.user, work.target):
+        return switching.Switch(host, paths, user=work.user).finish(work)
+
+
 if __name__ == "__main__":
     # The worker's lines are folded by those who watch it.
-    shape = str if _WORKER in sys.argv else terminal.folded
+    shape = str if {_WORKER, _FINISH} & set(sys.argv) else terminal.folded
     sys.exit(common.ended("switch.sh", lambda: main(sys.argv[1:]), shape))

@@ -1,79 +1,138 @@
-"""A switch, step by step: stop what is hot, wait until it is gone, start, watch, roll back.
+"""A switch, step by step: check, stop what is hot, start, watch, and never end worse off.
 
 Everything here runs as root under the unit lockstep-switch.service, so that a lost phone
-connection or Ctrl-C ends the watching and not the switch.
+connection or Ctrl-C ends the watching and not the switch. That the old engine is gone and its
+memory back is awaited by the gate of the new one's unit (gate.py), however that is started.
 """
 
 from __future__ import annotations
 
-import re
 import subprocess
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, docker_api, engine, phases, stop_container, units
+    from lockstep.onhost import (
+        common,
+        docker_api,
+        engine,
+        journal,
+        phases,
+        precheck,
+        steps,
+        stop_container,
+        unfinished,
+        units,
+    )
 else:
     import common
     import docker_api
     import engine
+    import journal
     import phases
+    import precheck
+    import steps
     import stop_container
+    import unfinished
     import units
 
 HEARTBEAT_S = 10.0
-# One line per few seconds: an engine's log must not push the phone's screen away.
-_PHASE_EVERY_S = 3.0
 # A hot engine under full load may keep one more request waiting.
 _HOT_CANARY_S = 30.0
+# More than TimeoutStopSec of any unit here; systemd itself bounds a stop.
+_STOP_LIMIT_S = 300.0
+
+State = dict[str, "units.Unit"]
 
 
 class Switch:
     """One switch on one host; `say` gets the lines for the operator."""
 
     def __init__(
-        self, host: common.Host, paths: common.Paths, say: Callable[[str], None] = common.say
+        self,
+        host: common.Host,
+        paths: common.Paths,
+        say: Callable[[str], None] = common.say,
+        user: str = "",
     ) -> None:
         self._host = host
         self._print = say
         self._spoke = 0.0
         self._paths = paths
+        self._user = user
+        self._steps = steps.Steps()
         self._docker = docker_api.Docker(paths.docker_socket, timeout=60)
 
     def to(self, name: str) -> int:
-        """Make `name` the one hot target: 0 done, 1 failed (what is hot now is said)."""
+        """Make `name` the one hot target: 0 done, else one of `EXIT_*` by what is hot now."""
         target = self._host.target(name)
-        state = self._state()
-        if state[target.unit].state == "hot" and not self._up_beside(target, state):
-            try:
-                return self._already_hot(target)
-            except engine.NotReady as answer:
-                self._say(f"{name} is up but does not serve ({answer}): restarting it")
-        self._preflight(target, state[target.unit])
+        with self._steps.timed("check"):
+            state = self._state()
+            if state[target.unit].state == "hot" and not self._up_beside(target, state):
+                try:
+                    return self._already_hot(target)
+                except engine.NotReady as answer:
+                    self._say(f"{name} is up but does not serve ({answer}): restarting it")
+            self._precheck(state).check(target)
         previous = self._previous(target, state)
-        self._stop_all(state)
-        if self._start(target):
-            return common.EXIT_DONE
-        return self._roll_back(target, previous)
+        work = unfinished.Unfinished(name, previous.name if previous else None, self._user)
+        with unfinished.recorded(self._paths, work):
+            return self._replace(target, previous, state)
 
     def none(self) -> int:
-        """Stop every target's unit: 0 nothing is hot, 1 something would not end."""
+        """Stop every target's unit. Problem when something would not end."""
         stopped = self._stop_all(self._state())
         self._say("no model is hot" if stopped else "no model was hot")
+        return common.EXIT_DONE
+
+    def finish(self, work: unfinished.Unfinished) -> int:
+        """Go on where a switch was cut off; codes as for `to`."""
+        self._say(f"the switch to {work.target} was cut off, finishing it")
+        target = self._host.target(work.target)
+        previous = self._host.targets.get(work.previous) if work.previous else None
+        state = self._state()
+        if state[target.unit].up:
+            # What is starting goes on starting; only the others are stopped.
+            state = {name: unit for name, unit in state.items() if name != target.unit}
+        return self._replace(target, previous, state)
+
+    def rehearse(self, name: str) -> int:
+        """Say what a switch would do. Problem when it would be refused; touches nothing."""
+        state = self._state()
+        up = sorted({t.name for t in self._host.targets.values() if state[t.unit].up})
+        self._say(f"up now: {', '.join(up) or 'no model'}")
+        if name == "none":
+            self._say(f"would stop {', '.join(up)}" if up else "nothing to do")
+            return common.EXIT_DONE
+        target = self._host.target(name)
+        if state[target.unit].state == "hot" and not self._up_beside(target, state):
+            self._say(f"{name} is hot already: would ask it for a token")
+            return common.EXIT_DONE
+        check = self._precheck(state)
+        check.check(target)
+        available, held = check.promised()
+        self._say(f"image and weights of {name} are here")
+        self._say(
+            f"memory: needs {target.memory_gib:.1f} GiB, {available:.1f} available"
+            + (f", {held:.1f} more when {', '.join(up)} is stopped" if held else "")
+        )
+        spare = [spare.name for spare in self._spares(target, self._previous(target, state))]
+        self._say(f"if {name} does not start: {', then '.join([*spare, 'no model'])}")
         return common.EXIT_DONE
 
     def _say(self, line: str) -> None:
         self._spoke = time.monotonic()
         self._print(line)
 
-    def _state(self) -> dict[str, units.Unit]:
+    def _state(self) -> State:
         return units.show(target.unit for target in self._host.targets.values())
 
-    def _up_beside(
-        self, target: common.Target, state: dict[str, units.Unit]
-    ) -> list[common.Target]:
+    def _precheck(self, state: State) -> precheck.Precheck:
+        return precheck.Precheck(self._host, self._paths, self._docker, state)
+
+    def _up_beside(self, target: common.Target, state: State) -> list[common.Target]:
         return [other for other in self._host.others(target.name) if state[other.unit].up]
 
     def _already_hot(self, target: common.Target) -> int:
@@ -89,56 +148,85 @@ class Switch:
         self._say(f"{target.name} is hot already ({canary.rate:.1f} tok/s)")
         return common.EXIT_DONE
 
-    def _preflight(self, target: common.Target, unit: units.Unit) -> None:
-        """Problem, before anything was stopped, when the start cannot work."""
-        if not unit.installed:
-            raise common.Problem(
-                f"{target.unit} is {unit.load}; nothing was stopped. Remedy: run the deploy"
-            )
-        total = common.memory(self._paths.proc).total
-        if target.memory_gib > total:
-            raise common.Problem(
-                f"{target.name} needs {target.memory_gib:.1f} GiB, this host has {total:.1f}; "
-                "nothing was stopped. Remedy: bind a smaller recipe to the target"
-            )
-        if target.container and target.image:
-            self._image_is_here(target, target.image)
-
-    def _image_is_here(self, target: common.Target, image: str) -> None:
-        try:
-            self._docker.json("GET", f"/images/{image}/json")
-        except docker_api.DockerError as error:
-            repository, _, digest = image.partition("@")
-            raise common.Problem(
-                f"{target.name}: image {repository} {digest[:19]} is not on this host; nothing "
-                "was stopped. Remedy: run the deploy, it pulls it"
-            ) from error
-
-    def _previous(
-        self, target: common.Target, state: dict[str, units.Unit]
-    ) -> common.Target | None:
+    def _previous(self, target: common.Target, state: State) -> common.Target | None:
         """The model to bring back when the start fails: one that was up and not failing."""
         for other in self._up_beside(target, state):
             if state[other.unit].state in ("hot", "loading"):
                 return other
         return None
 
-    def _stop_all(self, state: dict[str, units.Unit]) -> bool:
-        """Stop all targets' units and stray containers; whether there was anything to stop."""
-        up = [target for target in self._host.targets.values() if state[target.unit].up]
-        names = sorted({target.name for target in up})
-        if up:
-            stopping = sorted({target.unit for target in up})
-            began = time.monotonic()
-            self._say(f"stopping {', '.join(names)}")
-            result = self._watched(["systemctl", "stop", "--", *stopping], "stopping")
-            if result.returncode != 0:
-                raise common.Problem(f"systemctl stop failed: {result.stderr.strip()}")
-            self._say(f"stopped in {common.duration(time.monotonic() - began)}")
-        return bool(self._remove_stray_containers() + names)
+    def _spares(self, target: common.Target, previous: common.Target | None) -> list[common.Target]:
+        """What to start instead of a target that does not start, best first."""
+        fallback = self._host.targets.get(target.fallback) if target.fallback else None
+        found = [spare for spare in (fallback, previous) if spare is not None]
+        return [spare for at, spare in enumerate(found) if spare not in found[:at]]
 
-    def _remove_stray_containers(self) -> list[str]:
-        names = {target.container for target in self._host.targets.values() if target.container}
+    def _replace(self, target: common.Target, previous: common.Target | None, state: State) -> int:
+        if self._attempt(target, lambda: self._stop_all(state)):
+            return common.EXIT_DONE
+        failed = [target]
+        for spare in self._spares(target, previous):
+            # A unit that restarts itself would come back beside the next one.
+            if self._attempt(spare, partial(self._stop, tuple(failed))):
+                return self._instead(target, spare, was_hot=spare == previous)
+            failed.append(spare)
+        self._quietly_stop(failed)
+        names = " and ".join(each.name for each in failed)
+        self._say(f"NO MODEL IS HOT: {names} failed" + ("" if previous else "; none was before"))
+        return common.EXIT_NOTHING_HOT
+
+    def _instead(self, target: common.Target, spare: common.Target, was_hot: bool) -> int:
+        again = " again" if was_hot else ""
+        if spare.name == target.fallback:
+            self._say(f"{target.name} FAILED; its fallback {spare.name} is hot{again}")
+            return common.EXIT_FALLBACK
+        self._say(f"the switch to {target.name} FAILED; {spare.name} is hot{again}")
+        return common.EXIT_FAILED
+
+    def _attempt(self, target: common.Target, first: Callable[[], object]) -> bool:
+        """Do `first`, then start `target`; whatever goes wrong is said, and costs this attempt."""
+        try:
+            first()
+            return self._start(target)
+        except common.Problem as problem:
+            self._say(f"{target.name} FAILED: {problem}")
+            return False
+
+    def _quietly_stop(self, targets: Iterable[common.Target]) -> None:
+        try:
+            self._stop(targets)
+        except common.Problem as problem:
+            self._say(str(problem))
+
+    def _stop_all(self, state: State) -> bool:
+        """Stop units that are up and stray containers; whether there was anything to stop."""
+        up = [
+            target
+            for target in self._host.targets.values()
+            if target.unit in state and state[target.unit].up
+        ]
+        names = sorted({target.name for target in up})
+        with self._steps.timed("stop"):
+            if up:
+                began = time.monotonic()
+                self._say(f"stopping {', '.join(names)}")
+                self._stop(up)
+                self._say(f"stopped in {common.duration(time.monotonic() - began)}")
+            return bool(self._remove_stray_containers(state) + names)
+
+    def _stop(self, targets: Iterable[common.Target]) -> None:
+        """Stop units, and with that also the restarts of those that fail."""
+        names = sorted({target.unit for target in targets})
+        result = self._watched(["systemctl", "stop", "--", *names], "stopping", _STOP_LIMIT_S)
+        if result.returncode != 0:
+            raise common.Problem(f"systemctl stop failed: {result.stderr.strip()}")
+
+    def _remove_stray_containers(self, state: State) -> list[str]:
+        names = {
+            target.container
+            for target in self._host.targets.values()
+            if target.container and target.unit in state
+        }
         if not names:
             return []
         try:
@@ -158,11 +246,13 @@ class Switch:
         # A unit that hit its start limit would refuse although the operator asks for it.
         common.run(["systemctl", "reset-failed", "--", target.unit])
         self._say(f"starting {target.name}")
-        with JournalTail(target.unit, since, self._say):
+        with journal.JournalTail(target.unit, since, self._say):
             result = self._watched(["systemctl", "start", "--", target.unit], "starting")
         took = common.duration(time.monotonic() - began)
         if result.returncode == 0:
-            self._say(f"{target.name} is hot, started in {took}{self._rate(target, since)}")
+            rate = self._steps.started(target.unit, units.last_lines(target.unit, 20, since))
+            self._say(f"took: {self._steps}")
+            self._say(f"{target.name} is hot, started in {took}" + (f", {rate}" if rate else ""))
             return True
         unit = units.show([target.unit])[target.unit]
         self._say(f"{target.name} FAILED after {took}: {unit.failure}")
@@ -170,27 +260,10 @@ class Switch:
             self._say(f"  {line}")
         return False
 
-    def _rate(self, target: common.Target, since: float) -> str:
-        """The canary's tokens per second as the readiness check logged them."""
-        for line in reversed(units.last_lines(target.unit, 20, since)):
-            if match := re.search(r"lockstep ready: .*\(([\d.]+ tok/s)\)", line):
-                return f", {match[1]}"
-        return ""
-
-    def _roll_back(self, target: common.Target, previous: common.Target | None) -> int:
-        # A unit that restarts itself would come back beside the previous model.
-        common.run(["systemctl", "stop", "--", target.unit], timeout=300)
-        if previous is None:
-            self._say(f"the switch to {target.name} FAILED; no model is hot, as before")
-        elif self._start(previous):
-            self._say(f"the switch to {target.name} FAILED; {previous.name} is hot again")
-        else:
-            common.run(["systemctl", "stop", "--", previous.unit], timeout=300)
-            self._say(f"NO MODEL IS HOT: {target.name} and {previous.name} both failed")
-        return common.EXIT_FAILED
-
-    def _watched(self, argv: list[str], doing: str) -> subprocess.CompletedProcess[str]:
-        """Run a blocking systemctl with a heartbeat line; systemd bounds how long it takes."""
+    def _watched(
+        self, argv: list[str], doing: str, limit_s: float | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a blocking systemctl with a heartbeat line; systemd bounds how long a start takes."""
         began = time.monotonic()
         with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
             while True:
@@ -199,45 +272,10 @@ class Switch:
                     return subprocess.CompletedProcess(argv, process.returncode, "", stderr or "")
                 except subprocess.TimeoutExpired:
                     now = time.monotonic()
+                    if limit_s and now - began >= limit_s:
+                        process.kill()
+                        raise common.Problem(
+                            f"{' '.join(argv)} did not end within {limit_s:.0f} s"
+                        ) from None
                     if now - self._spoke >= HEARTBEAT_S:
                         self._say(f"… {doing}, {common.duration(now - began)}")
-
-
-class JournalTail:
-    """Says the phases of a unit's start as its journal grows, one line per few seconds."""
-
-    def __init__(self, unit: str, since: float, say: Callable[[str], None]) -> None:
-        self._argv = ["journalctl", "--follow", "--quiet", "--output=cat", "--lines=all"]
-        self._argv += [f"--since=@{int(since)}", f"--unit={unit}"]
-        self._say = say
-        self._process: subprocess.Popen[str] | None = None
-        self._thread = threading.Thread(target=self._read, daemon=True)
-
-    def __enter__(self) -> None:
-        try:
-            self._process = subprocess.Popen(
-                self._argv,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                errors="replace",
-            )
-        except OSError:
-            return
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait()
-            self._thread.join(5)
-
-    def _read(self) -> None:
-        assert self._process is not None and self._process.stdout is not None
-        said, spoke = "", 0.0
-        for line in self._process.stdout:
-            text = phases.phase(line)
-            own = "lockstep " in line
-            if text and text != said and (own or time.monotonic() - spoke >= _PHASE_EVERY_S):
-                said, spoke = text, time.monotonic()
-                self._say(text)

@@ -89,7 +89,7 @@ def forgotten(folders: Sequence[str]) -> Commands:
         return
     for path in left:
         host.log(f"{path} is of an earlier deploy: removed")
-    units = [PurePosixPath(path).name for path in left if path.endswith(".service")]
+    units = [PurePosixPath(path).name for path in left if path.endswith((".service", ".timer"))]
     if units:
         yield remote.words(["systemctl", "disable", "--now", "--quiet", *units])
     yield remote.words(["rm", "-f", *left])
@@ -126,7 +126,7 @@ def in_force(units: Sequence[str], stage: Stage, enabled: Sequence[str] = ()) ->
         verb = _verb(state, generation(files, unit), unit in enabled)
         if verb:
             host.log(f"{verb} {unit}")
-            yield remote.job(f"{verb}-{unit.removesuffix('.service')}", ["systemctl", verb, unit])
+            yield remote.job(f"{verb}-{PurePosixPath(unit).stem}", ["systemctl", verb, unit])
             changed = True
     if not changed:
         host.noop("running units are up to date")

@@ -197,7 +197,9 @@ class Spark:
         units = self.state["units"]
         if "daemon-reload" in words:
             for path, file in self.state["files"].items():
-                if path.startswith("/etc/systemd/system/") and path.endswith(".service"):
+                if path.startswith("/etc/systemd/system/") and path.endswith(
+                    (".service", ".timer")
+                ):
                     found = re.search(r"LOCKSTEP_GENERATION=(\w+)", file["text"])
                     known = units.setdefault(Path(path).name, {**UNIT, "LoadState": "loaded"})
                     known |= {"wanted": found[1] if found else "", "NeedDaemonReload": "no"}

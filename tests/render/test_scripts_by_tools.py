@@ -50,7 +50,8 @@ def test_the_rules_are_whole_commands_of_one_group() -> None:
     assert all(rule[:4] == start for rule in rules)
     assert all(rule[4] == "/usr/local/lib/lockstep/switch.py" for rule in rules)
     names = ("qwen", "mistral", "mistral-fallback", "mistral-vllm", "none")
-    allowed = {(name, *flag) for name in names for flag in ((), ("--wait",))}
+    allowed = {(name, *flag) for name in names for flag in ((), ("--wait",), ("--dry",))}
+    allowed |= {("log", name, *flag) for name in names[:-1] for flag in ((), ("-f",))}
     # No rule without an argument: sudo would then allow any.
     assert {tuple(rule[5:]) for rule in rules} == allowed | {("status",), ("status", "--json")}
 

@@ -38,7 +38,7 @@ def root(folder: Path, files: dict[str, str]) -> Path:
 
 def complaints(folder: Path, files: dict[str, str]) -> str:
     """What systemd-analyze says about these files' units; "" when it accepts them."""
-    units = [name.rpartition("/")[2] for name in files if name.endswith(".service")]
+    units = [name.rpartition("/")[2] for name in files if name.endswith((".service", ".timer"))]
     result = run(["systemd-analyze", "verify", "--man=no", f"--root={root(folder, files)}", *units])
     said = (result.stdout + result.stderr).strip()
     return said or ("" if result.returncode == 0 else f"exit status {result.returncode}")

@@ -5,6 +5,7 @@ Copied to systemctl, systemd-run, journalctl and sudo by onhost_fakes.FakeSystem
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -50,6 +51,8 @@ def start(name):
 
 def stop(name):
     state = load(name)
+    if "stop_fails" in state:
+        sys.exit(state["stop_fails"])
     if state.get("transient"):
         (FOLDER / f"{name}.json").unlink()
     elif state["LoadState"] == "loaded":
@@ -97,6 +100,11 @@ def systemd_run(argv):
         ).returncode
     if load(name)["LoadState"] != "loaded":
         os._exit(0)
+    if "ExecStopPost" in properties:
+        set_state(name, "deactivating", "stop-post")
+        with Path(log).open("a") as stream:
+            after = shlex.split(properties["ExecStopPost"].replace("$$", "$"))
+            subprocess.run(after, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
     if code == 0:
         set_state(name, "active", "exited", Result="success", ExecMainCode="1", ExecMainStatus="0")
     else:

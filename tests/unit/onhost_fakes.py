@@ -32,12 +32,16 @@ import pull_image  # noqa: E402
 import ready  # noqa: E402
 import resume  # noqa: E402
 import status  # noqa: E402
+import steps  # noqa: E402
 import stop_container  # noqa: E402
 import switch  # noqa: E402
 import switching  # noqa: E402
 import terminal  # noqa: E402
 import transient  # noqa: E402
+import unfinished  # noqa: E402
 import units  # noqa: E402
+import watchrecord  # noqa: E402
+import wedge  # noqa: E402
 import weights_spec  # noqa: E402
 import weights_state  # noqa: E402
 import weights_store  # noqa: E402
@@ -60,12 +64,16 @@ __all__ = [
     "ready",
     "resume",
     "status",
+    "steps",
     "stop_container",
     "switch",
     "switching",
     "terminal",
     "transient",
+    "unfinished",
     "units",
+    "watchrecord",
+    "wedge",
     "weights_spec",
     "weights_state",
     "weights_store",
@@ -113,7 +121,8 @@ class FakeSystemd:
     def unit(self, name: str, **fields: object) -> None:
         """Describe a unit: systemd's properties, and how its next start goes.
 
-        `start_ok` (default true) decides the start; `journal` are the lines it logs; `on_start`
+        `start_ok` (default true) decides the start, `stop_fails` what a refused stop says;
+        `journal` are the lines it logs; `on_start`
         is a command run as part of the start.
         """
         base = {"LoadState": "loaded", "ActiveState": "inactive", "SubState": "dead"}
@@ -206,7 +215,8 @@ class FakeDocker:
 
 
 def _reply(handler: BaseHTTPRequestHandler, code: int, body: object) -> None:
-    data = b"" if body is None else json.dumps(body).encode()
+    text = body if isinstance(body, str) else json.dumps(body)
+    data = b"" if body is None else text.encode()
     handler.send_response(code)
     handler.send_header("Content-Length", str(len(data)))
     handler.end_headers()
@@ -214,10 +224,12 @@ def _reply(handler: BaseHTTPRequestHandler, code: int, body: object) -> None:
 
 
 class FakeEngine:
-    """An OpenAI-compatible engine: `health` is its status code, `chat` makes its answers."""
+    """An OpenAI-compatible engine: `health` is its status code, `chat` makes its answers,
+    `metrics` is the text of /metrics, None for an engine that has none."""
 
     def __init__(self) -> None:
         self.health = 200
+        self.metrics: str | None = None
         self.chat: Callable[[dict], tuple[int, object]] = lambda _: (200, self.answer("hello", 2))
         self.requests: list[dict] = []
         self.keys: list[str | None] = []
@@ -225,7 +237,12 @@ class FakeEngine:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                _reply(self, outer.health, {})
+                if self.path != "/metrics":
+                    _reply(self, outer.health, {})
+                elif outer.metrics is None:
+                    _reply(self, 404, {"detail": "Not Found"})
+                else:
+                    _reply(self, 200, outer.metrics)
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -6,7 +6,10 @@ import fcntl
 import getpass
 import json
 import os
+import re
+import signal
 import threading
+import time
 
 import pytest
 from onhost_fakes import (
@@ -16,11 +19,21 @@ from onhost_fakes import (
     common,
     host_root,
     lock,
+    status,
     switch,
     switching,
+    unfinished,
+    write_meminfo,
 )
 
 QWEN_UNIT, MISTRAL_UNIT = "vllm-qwen36.service", "vllm.service"
+EAGLE_UNIT, FALLBACK_UNIT = "sglang.service", "sglang-fallback.service"
+UNITS = {
+    "qwen": QWEN_UNIT,
+    "mistral": MISTRAL_UNIT,
+    "eagle": EAGLE_UNIT,
+    "eagle-fallback": FALLBACK_UNIT,
+}
 IMAGE = "vllm/vllm-openai@sha256:" + "a" * 64
 
 
@@ -40,14 +53,39 @@ def spark(tmp_path, monkeypatch):
                 "container": "vllm-qwen36",
                 "image": IMAGE,
             }
-            mistral = {**qwen, "unit": MISTRAL_UNIT, "container": None, "image": None}
-            self.paths = host_root(tmp_path / "root", {"qwen": qwen, "mistral": mistral})
+            venv = {**qwen, "container": None, "image": None}
+            targets = {
+                "qwen": qwen,
+                "mistral": {**venv, "unit": MISTRAL_UNIT},
+                "eagle": {**venv, "unit": EAGLE_UNIT, "fallback": "eagle-fallback"},
+                "eagle-fallback": {**venv, "unit": FALLBACK_UNIT},
+            }
+            self.paths = host_root(tmp_path / "root", targets)
             self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
             self.docker = FakeDocker(self.paths.docker_socket)
             self.docker.images[IMAGE] = {}
-            self.systemd.unit(QWEN_UNIT)
+            for unit in (QWEN_UNIT, EAGLE_UNIT, FALLBACK_UNIT):
+                self.systemd.unit(unit)
             self.systemd.unit(MISTRAL_UNIT, ActiveState="active", SubState="running")
             self.lines: list[str] = []
+
+        def need(self, name: str, **values: object) -> None:
+            """Change a target's data; its weights are half here."""
+            data = json.loads(self.paths.targets.read_text())
+            data["targets"][name].update(values)
+            self.paths.targets.write_text(json.dumps(data))
+            commit, names = "c" * 40, ("a.json", "b.safetensors", "c.safetensors")
+            files = [{"path": name, "size": 1} for name in names]
+            repository = {"model": "org/name", "revision": commit, "files": files}
+            spec = {"cache_dir": f"{tmp_path}/hub", "endpoint": "http://hub.example"}
+            self.paths.weights.write_text(json.dumps({**spec, "repositories": [repository]}))
+            snapshot = tmp_path / "hub/models--org--name/snapshots" / commit
+            snapshot.mkdir(parents=True)
+            (snapshot / "a.json").write_text("1")
+
+        def memory(self, available: float, need: float) -> None:
+            write_meminfo(self.paths, available)
+            self.need("qwen", memory_gib=need)
 
         def to(self, name: str) -> int:
             host = common.load_host(self.paths.targets)
@@ -56,10 +94,9 @@ def spark(tmp_path, monkeypatch):
 
         @property
         def hot(self) -> list[str]:
-            units = {"qwen": QWEN_UNIT, "mistral": MISTRAL_UNIT}
             return [
                 name
-                for name, unit in units.items()
+                for name, unit in UNITS.items()
                 if self.systemd.state(unit)["ActiveState"] == "active"
             ]
 
@@ -82,8 +119,24 @@ def test_the_hot_model_is_stopped_before_the_wanted_one_is_started(spark):
         "stopping mistral",
         "stopped in 0 s",
         "starting qwen",
+        spark.lines[-2],
         "qwen is hot, started in 0 s",
     ]
+    assert re.fullmatch(r"took: check [\d.]+ s, stop [\d.]+ s", spark.lines[-2])
+
+
+def test_the_closing_lines_tell_what_each_step_took_and_the_canarys_rate(spark):
+    spark.systemd.unit(
+        QWEN_UNIT,
+        journal=["lockstep ready: qwen generated 16 tokens in 0.3 s (57.0 tok/s)"],
+        InactiveExitTimestampMonotonic="1000000",
+        ExecMainStartTimestampMonotonic="5500000",
+        ActiveEnterTimestampMonotonic="90000000",
+    )
+
+    assert spark.to("qwen") == 0
+    assert spark.lines[-1] == "qwen is hot, started in 0 s, 57.0 tok/s"
+    assert spark.lines[-2].endswith(", gate 4.5 s, load 84.2 s, canary 0.3 s")
 
 
 def test_a_start_shows_the_phases_of_the_units_journal(spark):
@@ -106,7 +159,7 @@ def test_a_switch_that_fails_brings_the_old_model_back(spark):
 
     assert spark.hot == ["mistral"]
     # Whether the phase "died" is seen before the end depends on who is faster.
-    assert [line for line in spark.lines[3:] if line != "died"] == [
+    assert [line for line in spark.lines[3:] if line != "died" and "took:" not in line] == [
         "qwen FAILED after 0 s: exit-code, exit status 3",
         "  torch.AcceleratorError: out of memory",
         "  lockstep ready: died",
@@ -134,24 +187,69 @@ def test_when_both_fail_nothing_is_hot_and_that_is_said_loudly(spark):
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
     spark.systemd.unit(MISTRAL_UNIT, ActiveState="active", SubState="running", start_ok=False)
 
-    assert spark.to("qwen") == 1
+    assert spark.to("qwen") == 4
     assert spark.hot == []
-    assert spark.lines[-1] == "NO MODEL IS HOT: qwen and mistral both failed"
+    assert spark.lines[-1] == "NO MODEL IS HOT: qwen and mistral failed"
 
 
 def test_with_nothing_hot_before_a_failure_leaves_nothing_hot(spark):
     spark.systemd.unit(MISTRAL_UNIT)
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
 
+    assert spark.to("qwen") == 4
+    assert spark.lines[-1] == "NO MODEL IS HOT: qwen failed; none was before"
+
+
+def test_a_target_that_fails_gives_way_to_its_fallback(spark):
+    spark.systemd.unit(EAGLE_UNIT, start_ok=False, restarts_itself=True)
+
+    assert spark.to("eagle") == 3
+
+    assert spark.hot == ["eagle-fallback"]
+    assert spark.lines[-1] == "eagle FAILED; its fallback eagle-fallback is hot"
+    assert spark.systemd.state(EAGLE_UNIT)["ActiveState"] == "inactive"
+
+
+def test_when_the_fallback_fails_too_the_old_model_comes_back(spark):
+    spark.systemd.unit(EAGLE_UNIT, start_ok=False)
+    spark.systemd.unit(FALLBACK_UNIT, start_ok=False)
+
+    assert spark.to("eagle") == 1
+
+    assert spark.hot == ["mistral"]
+    assert spark.lines[-1] == "the switch to eagle FAILED; mistral is hot again"
+    assert [call for call in spark.systemd.calls if " start " in call] == [
+        f"systemctl start -- {unit}" for unit in (EAGLE_UNIT, FALLBACK_UNIT, MISTRAL_UNIT)
+    ]
+
+
+def test_a_fallback_that_was_hot_is_brought_back_once(spark):
+    spark.systemd.unit(MISTRAL_UNIT)
+    spark.systemd.unit(FALLBACK_UNIT, ActiveState="active", SubState="running", start_ok=False)
+    spark.systemd.unit(EAGLE_UNIT, start_ok=False)
+
+    assert spark.to("eagle") == 4
+    assert spark.systemd.calls.count(f"systemctl start -- {FALLBACK_UNIT}") == 1
+    assert spark.lines[-1] == "NO MODEL IS HOT: eagle and eagle-fallback failed"
+
+
+def test_an_old_model_that_will_not_stop_leads_back_to_it_and_not_to_two_engines(spark):
+    spark.systemd.unit(
+        MISTRAL_UNIT, ActiveState="active", SubState="running", stop_fails="Job timed out."
+    )
+
     assert spark.to("qwen") == 1
-    assert spark.lines[-1] == "the switch to qwen FAILED; no model is hot, as before"
+
+    assert spark.hot == ["mistral"]
+    assert f"systemctl start -- {QWEN_UNIT}" not in spark.systemd.calls
+    assert "qwen FAILED: systemctl stop failed: Job timed out." in spark.lines
 
 
 def test_a_model_that_was_failing_itself_is_not_brought_back(spark):
     spark.systemd.unit(MISTRAL_UNIT, ActiveState="activating", SubState="auto-restart")
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
 
-    assert spark.to("qwen") == 1
+    assert spark.to("qwen") == 4
     assert f"systemctl start -- {MISTRAL_UNIT}" not in spark.systemd.calls
 
 
@@ -161,6 +259,11 @@ def test_a_model_that_was_failing_itself_is_not_brought_back(spark):
         (lambda s: s.docker.images.clear(), "is not on this host"),
         (lambda s: s.systemd.unit(QWEN_UNIT, LoadState="masked"), "vllm-qwen36.service is masked"),
         (lambda s: s.systemd.unit(QWEN_UNIT, LoadState="not-found"), "is not-found"),
+        (lambda s: s.need("qwen", memory_gib=130.0), "needs 130.0 GiB, this host has 119.6"),
+        (lambda s: s.memory(20.0, need=88.0), "needs 88.0 GiB; 20.0 GiB are available and stop"),
+        (lambda s: s.need("qwen", weights=["/nowhere"]), "/nowhere does not exist"),
+        (lambda s: s.need("qwen", weights=["org/none"]), "weights.json does not name it"),
+        (lambda s: s.need("qwen", weights=["org/name"]), "not whole .*: b.safetensors and 1 more"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_stopped(spark, change, words):
@@ -210,6 +313,33 @@ def test_none_stops_all_and_says_so(spark):
         "no model is hot",
         "no model was hot",
     ]
+
+
+def test_memory_that_a_stopped_engine_still_holds_is_left_to_the_gate(spark):
+    spark.systemd.unit(MISTRAL_UNIT)
+    spark.memory(20.0, need=88.0)
+
+    assert spark.to("qwen") == 0
+
+
+def test_a_rehearsal_says_what_would_happen_and_touches_nothing(spark):
+    def rehearse(name: str) -> list[str]:
+        host, said = common.load_host(spark.paths.targets), []
+        assert switching.Switch(host, spark.paths, said.append).rehearse(name) == 0
+        return said
+
+    assert rehearse("eagle") == [
+        "up now: mistral",
+        "image and weights of eagle are here",
+        "memory: needs 67.0 GiB, 100.0 available, 67.0 more when mistral is stopped",
+        "if eagle does not start: eagle-fallback, then mistral, then no model",
+    ]
+    assert rehearse("none") == ["up now: mistral", "would stop mistral"]
+    assert rehearse("mistral")[1] == "mistral is hot already: would ask it for a token"
+    spark.docker.images.clear()
+    with pytest.raises(common.Problem, match="is not on this host"):
+        rehearse("qwen")
+    assert spark.systemd.calls == []
 
 
 def test_a_container_outside_its_unit_is_removed(spark):
@@ -329,15 +459,18 @@ def test_with_a_sudo_rule_it_becomes_root_with_exactly_the_rules_arguments(spark
         raise SystemExit(0)
 
     monkeypatch.setattr("os.execvp", execvp)
-    for argv in (["qwen", "--wait"], ["none"], ["status", "--json"]):
+    asked = (
+        ["qwen", "--wait"],
+        ["qwen", "--dry"],
+        ["none"],
+        ["status", "--json"],
+        ["log", "qwen", "-f"],
+    )
+    for argv in asked:
         with pytest.raises(SystemExit):
             switch.main(argv, spark.paths)
     program = ["sudo", "-n", "--", "/usr/bin/python3", str(switch.__file__)]
-    assert executed == [
-        [*program, "qwen", "--wait"],
-        [*program, "none"],
-        [*program, "status", "--json"],
-    ]
+    assert executed == [[*program, *argv] for argv in asked]
 
 
 def test_without_a_sudo_rule_status_still_shows_what_everybody_may_see(spark, monkeypatch, capsys):
@@ -350,8 +483,16 @@ def test_without_a_sudo_rule_status_still_shows_what_everybody_may_see(spark, mo
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["gemma"], "unknown target 'gemma'. Known: qwen, mistral, none, status"),
+        (
+            ["gemma"],
+            "unknown target 'gemma'. Known: qwen, mistral, eagle, eagle-fallback, none, "
+            "status, log, wait",
+        ),
         (["qwen", "--jason"], "qwen does not take --jason"),
+        (["qwen", "--wait", "--dry"], "qwen does not take --dry"),
+        (["log"], "log of what? Known: qwen, mistral, eagle, eagle-fallback"),
+        (["log", "none"], "unknown target 'none'. Known: qwen, mistral, eagle"),
+        (["wait", "qwen"], "wait does not take qwen"),
         (["qwen", "mistral"], "qwen does not take mistral"),
         (["none", "--json"], "none does not take --json"),
         (["status", "--wait"], "status does not take --wait"),
@@ -369,3 +510,83 @@ def test_help_names_the_exit_codes_and_fits_a_phone(capsys):
     text = capsys.readouterr().out
     assert "75 somebody else is switching" in text
     assert max(map(len, text.splitlines())) <= 40
+
+
+def test_a_switch_that_is_killed_is_finished(spark, monkeypatch, capsys):
+    """systemd runs ExecStopPost= of the switch's unit, which finds what was cut off."""
+    spark.systemd.unit(QWEN_UNIT, on_start=["sleep", "60"])
+    watching = threading.Thread(target=front, args=(spark, monkeypatch, "qwen"))
+    watching.start()
+    until(lambda: spark.systemd.state(QWEN_UNIT)["ActiveState"] == "activating")
+    spark.systemd.unit(QWEN_UNIT, ActiveState="activating", SubState="start")
+    holder = lock.holder(spark.paths.run / "switch.lock")
+    assert holder is not None
+    os.kill(holder.pid, signal.SIGKILL)
+    watching.join(30)
+
+    assert spark.hot == ["qwen"]
+    assert "the switch to qwen was cut off, finishing it" in capsys.readouterr().out
+    assert not spark.paths.unfinished.exists()
+    said = status.gather(common.load_host(spark.paths.targets), spark.paths).last_switch
+    assert said is not None and "cut off (signal, killed by signal 9), then: qwen is hot" in said
+
+
+def test_a_finished_switch_leaves_nothing_to_finish(spark, monkeypatch):
+    spark.systemd.unit(QWEN_UNIT, start_ok=False)
+    spark.to("qwen")
+    assert unfinished.take(spark.paths) is None
+    assert switch.main(["--finish"], spark.paths) == 0
+    assert spark.hot == ["mistral"]
+
+
+def test_what_was_cut_off_goes_back_when_its_target_does_not_start(spark):
+    spark.systemd.unit(MISTRAL_UNIT)
+    spark.systemd.unit(QWEN_UNIT, start_ok=False)
+    spark.paths.run.mkdir(parents=True)
+    work = {"target": "qwen", "previous": "mistral", "user": "anna"}
+    spark.paths.unfinished.write_text(json.dumps(work))
+
+    assert switch.main(["--finish"], spark.paths) == 1
+    assert spark.hot == ["mistral"]
+
+
+def test_wait_ends_with_the_switchs_own_code(spark, monkeypatch, capsys):
+    spark.systemd.unit(QWEN_UNIT, start_ok=False, on_start=["sleep", "1"])
+    switching_now = threading.Thread(target=front, args=(spark, monkeypatch, "qwen"))
+    switching_now.start()
+    until(lambda: lock.holder(spark.paths.run / "switch.lock"))
+    assert switch.main(["wait"], spark.paths) == 1
+    switching_now.join(30)
+    assert capsys.readouterr().out.splitlines()[-1] == "mistral hot"
+
+
+def test_wait_sees_a_start_that_no_switch_made(spark, monkeypatch, capsys):
+    spark.systemd.unit(QWEN_UNIT, ActiveState="activating", SubState="start-post")
+    monkeypatch.setattr("terminal.say", end_of_start(spark))
+    assert switch.main(["wait"], spark.paths) == 1
+
+
+def until(condition) -> None:
+    """Wait for what must come within seconds."""
+    give_up = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def end_of_start(spark):
+    """A `say` at whose first line the start fails."""
+    return lambda *_: spark.systemd.unit(QWEN_UNIT, ActiveState="failed", SubState="failed")
+
+
+def test_log_is_the_units_journal_without_a_pager(spark, monkeypatch):
+    executed = []
+    monkeypatch.setattr("units.is_root", lambda: True)
+    monkeypatch.setattr("os.execvp", lambda program, argv: executed.append(argv))
+    switch.main(["log", "qwen", "-f"], spark.paths)
+    switch.main(["log", "eagle"], spark.paths)
+    start = ["journalctl", "--no-pager", "--no-hostname", "--lines=200"]
+    assert executed == [
+        [*start, f"--unit={QWEN_UNIT}", "--follow"],
+        [*start, f"--unit={EAGLE_UNIT}"],
+    ]

@@ -1,0 +1,36 @@
+"""The checks of a unit's start end well when systemd stops the unit, and only then."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from onhost_fakes import ONHOST
+
+CODE = f"""
+import sys; sys.path.insert(0, {str(ONHOST)!r})
+import stopped, time
+stopped.end_when_stopped(int(sys.argv[1]))
+print("waiting", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("systemd", "code"), [(os.getpid(), 0), (1, 143)])
+def test_who_sent_the_signal_decides(systemd: int, code: int) -> None:
+    argv = [sys.executable, "-c", CODE, str(systemd)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == code
+
+
+@pytest.mark.parametrize("program", ["ready.py", "gate.py"])
+def test_the_checks_of_a_start_arm_it_before_anything_else(program: str) -> None:
+    text = (ONHOST / program).read_text()
+    assert text.split('if __name__ == "__main__":\n')[1].startswith(
+        "    stopped.end_when_stopped()\n    sys.exit("
+    )
