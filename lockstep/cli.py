@@ -16,6 +16,7 @@ _COMMANDS = {
     "model": ("lockstep.commands.model", "model"),
     "plan": ("lockstep.commands.plan", "plan"),
     "recipe": ("lockstep.commands.recipe", "recipe"),
+    "switch": ("lockstep.commands.switch", "switch"),
 }
 
 

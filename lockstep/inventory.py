@@ -87,6 +87,16 @@ def load(path: Path) -> tuple[HostPlan, ...]:
     Raises:
         InventoryError: the file cannot be read, or its data is wrong.
     """
+    return read(path, _listed(path))
+
+
+def merged(path: Path) -> dict[str, dict[str, Any]]:
+    """Each host's whole data by name, pyinfra's own keys (`ssh_user`) included, nothing checked."""
+    shared, _ = _shared(path)
+    return {name: {**shared, **data} for name, data in _listed(path)}
+
+
+def _listed(path: Path) -> list[Host]:
     groups = _execute(path)
     hosts = groups.get(path.stem, groups.get("all"))
     if isinstance(hosts, tuple):
@@ -97,7 +107,7 @@ def load(path: Path) -> tuple[HostPlan, ...]:
             where=str(path),
             remedy=f"End it with `{path.stem} = checked(__file__, [(ADDRESS, {{…}}), …])`.",
         )
-    return read(path, [host if isinstance(host, tuple) else (host, {}) for host in hosts])
+    return [host if isinstance(host, tuple) else (host, {}) for host in hosts]
 
 
 def read(path: Path, hosts: Sequence[Host]) -> tuple[HostPlan, ...]:
@@ -107,6 +117,15 @@ def read(path: Path, hosts: Sequence[Host]) -> tuple[HostPlan, ...]:
     if twice:
         raise InventoryError("a host is listed twice", where=str(path), found=", ".join(twice))
     _refuse_double_keys(path)
+    shared, origin = _shared(path)
+    return tuple(
+        plan(name, {**shared, **data}, {**origin, **dict.fromkeys(data, path.name)})
+        for name, data in hosts
+    )
+
+
+def _shared(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Data of all hosts of an inventory, and the file that gave each key."""
     shared: dict[str, Any] = {}
     origin: dict[str, str] = {}
     folder = REPOSITORY / "group_data"
@@ -115,10 +134,7 @@ def read(path: Path, hosts: Sequence[Host]) -> tuple[HostPlan, ...]:
             values = _group_data(file)
             shared |= values
             origin |= dict.fromkeys(values, str(file.relative_to(REPOSITORY)))
-    return tuple(
-        plan(name, {**shared, **data}, {**origin, **dict.fromkeys(data, path.name)})
-        for name, data in hosts
-    )
+    return shared, origin
 
 
 def record_path(name: str) -> Path:

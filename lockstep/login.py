@@ -1,0 +1,60 @@
+"""How a host of an inventory is reached by plain ssh: pyinfra's own data, as ssh's options."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep.errors import InventoryError
+
+# ssh's own exit status when there is no connection.
+NO_CONNECTION = 255
+_OPTIONS = {
+    "ssh_user": "User",
+    "ssh_port": "Port",
+    "ssh_key": "IdentityFile",
+    "ssh_known_hosts_file": "UserKnownHostsFile",
+    "ssh_strict_host_key_checking": "StrictHostKeyChecking",
+}
+
+
+@dataclass(frozen=True)
+class Login:
+    """A host, and the words before a command on it; () for the machine itself (`@local`)."""
+
+    name: str
+    words: tuple[str, ...]
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        """`argv` on that host, as an argument list for this machine."""
+        return [*self.words, shlex.join(argv)] if self.words else list(argv)
+
+
+def login(name: str, data: Mapping[str, Any]) -> Login:
+    """The login of one host.
+
+    Args:
+        name: As the inventory has it.
+        data: Its merged data.
+
+    Raises:
+        InventoryError: a connector that is neither ssh nor `@local`.
+    """
+    if name == "@local":
+        return Login(name, ())
+    if name.startswith("@") and not name.startswith("@ssh/"):
+        raise InventoryError(
+            "only hosts over ssh and @local can be switched from here",
+            where=name,
+            remedy="Choose others with --limit.",
+        )
+    options = {ssh: str(data[key]) for key, ssh in _OPTIONS.items() if data.get(key) is not None}
+    if "IdentityFile" in options:
+        options["IdentitiesOnly"] = "yes"
+    # Nobody is asked, and a host that is off is found out within seconds.
+    options |= {"BatchMode": "yes", "ConnectTimeout": "15", "ServerAliveInterval": "15"}
+    flags = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+    address = str(data.get("ssh_hostname") or name.removeprefix("@ssh/"))
+    return Login(name, ("ssh", *flags, "--", address))
