@@ -259,6 +259,11 @@ def ended(
     except Problem as problem:
         print(shape(f"{program}: {problem}"), file=sys.stderr, flush=True)
         return problem.code
+    except OSError as error:
+        # A full disk, a lost right: nothing that a traceback would explain better.
+        where = f"{error.filename}: " if error.filename else ""
+        print(shape(f"{program}: {where}{error.strerror or error}"), file=sys.stderr, flush=True)
+        return EXIT_FAILED
     except KeyboardInterrupt:
         return 130
 
