@@ -140,7 +140,6 @@ class Soak:
         out, _ = operator.communicate(timeout=_SETTLE_S)
         codes.append(operator.returncode)
         said = f"{target} with {fault.name if fault else 'no fault'} at {delay} s"
-        self._settle(said)
         self._judge(said, wanted, fault, out)
         self._counts.rounds += 1
         self._counts.switches += len(codes)
@@ -165,15 +164,11 @@ class Soak:
             self._host.run(f"sudo -n sh -c {_quoted(f'sleep {delay}; {command}')}", _SETTLE_S)
         return []
 
-    def _settle(self, said: str) -> None:
-        self._host.root(faults.clear())
-        answer = self._host.run(f"timeout {_SETTLE_S:.0f} {SWITCH} wait", _SETTLE_S + 30)
-        if answer.code == 124:
-            self._violated(said, f"not settled in {_SETTLE_S:.0f} s: {answer.text[-500:]}")
-
     def _judge(self, said: str, wanted: set[str], fault: faults.Fault | None, output: str) -> None:
-        """Status against systemd and processes, and the hot model against what may be hot."""
-        found, active, alive = self._look()
+        """When all is quiet: status against systemd and processes, and what may be hot."""
+        code, found, active, alive = self._look()
+        if code == 124:
+            self._violated(said, f"not settled in {_SETTLE_S:.0f} s: {found}")
         hot = found["hot"]
         if active != ({UNITS[hot]} if hot else set()):
             self._violated(said, f"status says {hot} is hot, systemd {sorted(active)}")
@@ -193,19 +188,19 @@ class Soak:
         told = "NO MODEL IS HOT" in output or found["last_switch"] or "failed" in states
         return bool(told) or (fault is not None and fault.kills)
 
-    def _look(self) -> tuple[dict[str, Any], set[str], list[str]]:
+    def _look(self) -> tuple[int, dict[str, Any], set[str], list[str]]:
+        """How the waiting ended, status, active units and engine processes, in one login."""
         units = " ".join(UNITS.values())
         command = (
-            f"{SWITCH} status --json; echo ---; systemctl list-units --plain --no-legend "
-            f"--state=active,activating,deactivating {units}; echo ---; "
+            f"{faults.clear()}; timeout {_SETTLE_S:.0f} {SWITCH} wait >/dev/null; echo $?; "
+            f"echo ---; {SWITCH} status --json; echo ---; systemctl list-units --plain "
+            f"--no-legend --state=active,activating,deactivating {units}; echo ---; "
             f"python3 -c {_quoted(WATCHER)} once"
         )
-        status, units, alive = self._host.root(command).split("---\n")
-        return (
-            json.loads(status),
-            {line.split()[0] for line in units.splitlines()},
-            json.loads(alive),
-        )
+        answer = self._host.root(command, _SETTLE_S + 60)
+        code, status, active, alive = answer.split("---\n")
+        started = {line.split()[0] for line in active.splitlines()}
+        return int(code), json.loads(status), started, json.loads(alive)
 
     def _violated(self, said: str, what: str) -> None:
         self._counts.violations.append(f"{self._host.name}: {said}: {what}")
