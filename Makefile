@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 APT := python3-venv git logrotate openssh-client shellcheck sudo systemd
 
-.PHONY: deploy test check lab-tests bench lab-down help
+.PHONY: deploy test check lab-tests soak bench lab-down help
 
 help:
 	@echo "make deploy                                   lab up, then deploy to it"
 	@echo "make deploy INVENTORY=inventories/spark.py    deploy to your Sparks"
 	@echo "make check                                    lint, types, unit and render tests"
 	@echo "make test                                     everything that CI runs"
+	@echo "make soak                                     300 switches with faults, about 40 minutes"
 	@echo "make bench                                    what a no-op deploy costs"
 	@echo "make lab-down                                 stop the lab"
 
@@ -41,8 +42,12 @@ lab-tests: $(STAMP)
 
 test: check lab-tests
 
+soak: $(STAMP)
+	$(BIN)/python tests/lab/soaking.py
+
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.noop
+	$(BIN)/python -m benchmarks.switch
 
 lab-down: $(STAMP)
 	$(BIN)/lockstep lab down

@@ -1,0 +1,95 @@
+"""Faults that are thrown into switches: how each is made on a host, and how it is cleared away."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass, field
+
+KNOBS = "/run/unified-memory"
+#: So that a switch takes seconds; a fault adds to these.
+QUICK = {"load_seconds": 0.2, "stop_seconds": 0.1}
+LOGS = "/var/log/lockstep"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One kind of fault.
+
+    Attributes:
+        name: For the counts.
+        knobs: What the stand-in engines are told before the switch.
+        command: Shell text that root runs `delay` seconds after the switch began.
+        power: Cut the host's power at that moment instead.
+        client: Kill the client's connection at that moment instead.
+        rival: Another client switches at that moment.
+        slow: Takes a minute; chosen seldom.
+        kills: May leave no model hot without a failed switch, for the engine itself was killed.
+    """
+
+    name: str
+    knobs: dict[str, object] = field(default_factory=dict)
+    command: str = ""
+    power: bool = False
+    client: bool = False
+    rival: bool = False
+    slow: bool = False
+    kills: bool = False
+
+
+_ENGINE = "pgrep -f 'python.* /[a-z/]*/(vllm|sglang) serve'"
+
+FAULTS = (
+    Fault("crash while loading", {"crash_while_loading": True}, kills=True),
+    Fault("exit 0 while loading", {"crash_while_loading": True, "exit_code": 0}, kills=True),
+    Fault("crash after ready", {"crash_after": 2.0}, kills=True),
+    Fault("never ready", {"never_ready": True}),
+    Fault("wedged", {"wedged": True}),
+    Fault("answers no text", {"empty_text": True}),
+    Fault("memory lingers", {"memory_lingers": 3.0}),
+    Fault("deaf to SIGTERM", {"ignore_sigterm": True}, slow=True),
+    Fault(
+        "switch killed",
+        command="systemctl kill --kill-whom=main -s KILL lockstep-switch.service",
+    ),
+    Fault("switch stopped", command="systemctl stop lockstep-switch.service"),
+    Fault("engine killed", command=f"{_ENGINE} | xargs -r kill -9", kills=True),
+    Fault(
+        "docker client killed",
+        command="pkill -9 -f '^/usr/bin/docker run .* serve'",
+        kills=True,
+    ),
+    Fault("docker restarted", command="systemctl restart docker.service", kills=True),
+    Fault(
+        "disk full",
+        # The switch's own log; the disk of the machine below is not to be filled.
+        command=f"mount -t tmpfs -o size=4k full {LOGS}; dd if=/dev/zero of={LOGS}/x bs=4k count=9"
+        f" 2>/dev/null; sleep 3; umount -l {LOGS}",
+    ),
+    Fault("another unit started", command="systemctl start --no-block {unit}", kills=True),
+    Fault("connection lost", client=True),
+    Fault("two clients", rival=True),
+    Fault("power cut", power=True, slow=True, kills=True),
+)
+
+
+def chosen(seed: random.Random, slow: bool) -> Fault | None:
+    """The fault of one round: none in more than half of them, the slow kinds seldom."""
+    if seed.random() < 0.56:
+        return None
+    kinds = [fault for fault in FAULTS if not fault.slow]
+    if slow and seed.random() < 0.05:
+        kinds = [fault for fault in FAULTS if fault.slow]
+    return seed.choice(kinds)
+
+
+def set_knobs(fault: Fault | None) -> str:
+    """Shell text that prepares the stand-in engines."""
+    text = json.dumps({**QUICK, **(fault.knobs if fault else {})})
+    files = " ".join(f"{KNOBS}/standin-{engine}.json" for engine in ("vllm", "sglang"))
+    return f"echo '{text}' | tee {files} >/dev/null"
+
+
+def clear() -> str:
+    """Shell text after which nothing of a fault is left but what it did to the engines."""
+    return f"while mountpoint -q {LOGS}; do umount -l {LOGS}; done; {set_knobs(None)}"

@@ -1,0 +1,297 @@
+"""Random switches with faults thrown in, seeded; what was counted, and what broke the rule.
+
+`make soak` runs `python tests/lab/soaking.py`; `test_55_switch_faults.py` runs a short one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import faults
+from stack import Host, Stack, until
+
+from lab import connection
+from lab.network import NAMESPACES
+
+UNITS = {
+    "qwen": "vllm-qwen36.service",
+    "mistral": "sglang-mistral4.service",
+    "mistral-fallback": "sglang-mistral4-fallback.service",
+}
+FALLBACK = {"mistral": "mistral-fallback"}
+SWITCH = "/data/scripts/llm/switch.sh"
+WATCHER = Path(__file__).with_name("watcher.py").read_text()
+#: A target that is never ready fails after so many seconds.
+START_TIMEOUT_S = 12
+_SETTLE_S = 240.0
+
+
+@dataclass
+class Counts:
+    """What a soak has seen; `violations` are sentences."""
+
+    switches: int = 0
+    rounds: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)
+    samples: int = 0
+    longest_gap_s: float = 0.0
+    violations: list[str] = field(default_factory=list)
+
+    def report(self) -> str:
+        """The counts as text."""
+        lines = [
+            f"switches      {self.switches} in {self.rounds} rounds",
+            f"faults        {sum(self.faults.values())} of {len(self.faults)} kinds",
+            *(f"  {count:4}  {name}" for name, count in sorted(self.faults.items())),
+            f"exit codes    {dict(sorted(self.codes.items()))}",
+            f"samples       {self.samples}, longest gap {self.longest_gap_s:.2f} s",
+            f"violations    {len(self.violations)}",
+            *(f"  {text}" for text in self.violations),
+        ]
+        return "\n".join(lines)
+
+
+class Watcher:
+    """Follows watcher.py on one host over a connection of its own, again after a power cut."""
+
+    def __init__(self, host: Host, counts: Counts) -> None:
+        self._host, self._counts = host, counts
+        self._end = threading.Event()
+        self._process: subprocess.Popen[str] | None = None
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self.seen = threading.Event()
+
+    def __enter__(self) -> Watcher:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        if self._process:
+            self._process.kill()
+        self._thread.join(10)
+
+    def _follow(self) -> None:
+        while not self._end.is_set():
+            self._process = client(self._host, f"sudo -n python3 -u -c {_quoted(WATCHER)}")
+            assert self._process.stdout is not None
+            before = 0
+            for line in self._process.stdout:
+                if line.startswith("{"):
+                    before = self._read(json.loads(line), before)
+            self._process.wait()
+            self._end.wait(0.5)
+
+    def _read(self, said: dict[str, Any], before: int) -> int:
+        if "violation" in said:
+            engines = " AND ".join(line[:160] for line in said["violation"])
+            self._counts.violations.append(f"{self._host.name}: two engines alive: {engines}")
+            return before
+        self._counts.samples += said["samples"] - before
+        self._counts.longest_gap_s = max(self._counts.longest_gap_s, said["gap"])
+        self.seen.set()
+        return int(said["samples"])
+
+
+class Soak:
+    """Rounds on one host: a switch, perhaps a fault, and what must hold when all is quiet."""
+
+    def __init__(self, stack: Stack, host: Host, seed: int, counts: Counts, slow: bool) -> None:
+        self._stack, self._host, self._counts = stack, host, counts
+        self._random = random.Random(f"{seed} {host.name}")
+        self._slow = slow
+        self._hot: str | None = None
+
+    def run(self, switches: int, until_time: float | None = None) -> None:
+        """Rounds until this host has seen so many switches, or the time is over."""
+        done = 0
+        while done < switches and (until_time is None or time.monotonic() < until_time):
+            done += self.round()
+
+    def round(self) -> int:
+        """One round; how many switches it took."""
+        seed = self._random
+        target = seed.choice([*UNITS, *UNITS, "none"])
+        fault = faults.chosen(seed, self._slow)
+        rival = seed.choice([name for name in UNITS if name != target])
+        delay = round(seed.uniform(0.0, 4.0), 2)
+        self._host.root(faults.set_knobs(fault))
+        wanted = {target}
+        operator = client(self._host, f"{SWITCH} {target} --wait")
+        codes = []
+        if fault:
+            self._counts.faults[fault.name] += 1
+            codes += self._throw(fault, delay, rival, operator)
+            wanted |= {rival} if fault.rival or "{unit}" in fault.command else set()
+        out, _ = operator.communicate(timeout=_SETTLE_S)
+        codes.append(operator.returncode)
+        said = f"{target} with {fault.name if fault else 'no fault'} at {delay} s"
+        self._judge(said, wanted, fault, out)
+        self._counts.rounds += 1
+        self._counts.switches += len(codes)
+        self._counts.codes.update(map(str, codes))
+        return len(codes)
+
+    def _throw(
+        self, fault: faults.Fault, delay: float, rival: str, operator: subprocess.Popen[str]
+    ) -> list[int]:
+        """Make the fault; exit codes of further clients."""
+        if fault.power or fault.client or fault.rival:
+            # A moment of the switch, not a condition: the fault is to come at random.
+            time.sleep(delay)
+        if fault.power:
+            self._stack.lab("cycle", self._host.name)
+        elif fault.client:
+            operator.kill()
+        elif fault.rival:
+            return [self._host.run(f"{SWITCH} {rival} --wait", _SETTLE_S).code]
+        elif fault.command:
+            command = fault.command.replace("{unit}", UNITS[rival])
+            self._host.run(f"sudo -n sh -c {_quoted(f'sleep {delay}; {command}')}", _SETTLE_S)
+        return []
+
+    def _judge(self, said: str, wanted: set[str], fault: faults.Fault | None, output: str) -> None:
+        """When all is quiet: status against systemd and processes, and what may be hot."""
+        code, found, active, alive = self._look()
+        if code == 124:
+            self._violated(said, f"not settled in {_SETTLE_S:.0f} s: {found}")
+        hot = found["hot"]
+        if active != ({UNITS[hot]} if hot else set()):
+            self._violated(said, f"status says {hot} is hot, systemd {sorted(active)}")
+        if len(alive) != (1 if hot else 0):
+            self._violated(said, f"{hot} is hot, engine processes: {alive}")
+        if found["problems"] or found["switching"]:
+            self._violated(said, f"{found['problems']}, {found['switching']}")
+        allowed = {None if name == "none" else name for name in wanted}
+        allowed |= {FALLBACK[name] for name in wanted if name in FALLBACK} | {self._hot}
+        if hot not in allowed and not (hot is None and self._reason(found, fault, output)):
+            self._violated(said, f"{self._hot} was hot, {hot} is: {output[-800:]}")
+        self._hot = hot
+
+    def _reason(self, found: dict[str, Any], fault: faults.Fault | None, output: str) -> bool:
+        """Whether it is said why no model is hot."""
+        states = {target["state"] for target in found["targets"].values()}
+        told = "NO MODEL IS HOT" in output or found["last_switch"] or "failed" in states
+        return bool(told) or (fault is not None and fault.kills)
+
+    def _look(self) -> tuple[int, dict[str, Any], set[str], list[str]]:
+        """How the waiting ended, status, active units and engine processes, in one login."""
+        units = " ".join(UNITS.values())
+        command = (
+            f"{faults.clear()}; timeout {_SETTLE_S:.0f} {SWITCH} wait >/dev/null; echo $?; "
+            f"echo ---; {SWITCH} status --json; echo ---; systemctl list-units --plain "
+            f"--no-legend --state=active,activating,deactivating {units}; echo ---; "
+            f"python3 -c {_quoted(WATCHER)} once"
+        )
+        answer = self._host.root(command, _SETTLE_S + 60)
+        code, status, active, alive = answer.split("---\n")
+        started = {line.split()[0] for line in active.splitlines()}
+        return int(code), json.loads(status), started, json.loads(alive)
+
+    def _violated(self, said: str, what: str) -> None:
+        self._counts.violations.append(f"{self._host.name}: {said}: {what}")
+
+
+def client(host: Host, command: str) -> subprocess.Popen[str]:
+    """A connection of an operator's that runs `command`, for killing and for two at once."""
+    description = connection.load(host.lab)
+    argv = connection.ssh_command(description, host.name, [command])
+    return subprocess.Popen(
+        ["nsenter", f"--net={NAMESPACES / description.namespace}", *argv],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+
+
+def soak(
+    stack: Stack,
+    seed: int,
+    switches: int,
+    slow: bool,
+    limit_s: float | None = None,
+    progress: Callable[[Counts], object] | None = None,
+) -> Counts:
+    """So many switches, shared among the lab's hosts; the deploy is done already."""
+    counts = Counts()
+    end = time.monotonic() + limit_s if limit_s else None
+
+    def on(host: Host) -> None:
+        host.switch("none")
+        with Watcher(host, counts) as watcher:
+            until(watcher.seen.is_set, f"{host.name}: the watcher samples")
+            Soak(stack, host, seed, counts, slow).run(-(-switches // len(stack.hosts)), end)
+        host.root(f"rm -f {faults.KNOBS}/standin-*.json")
+        host.switch("none")
+
+    with ThreadPoolExecutor(len(stack.hosts)) as pool:
+        jobs = [pool.submit(on, host) for host in stack.hosts]
+        while wait(jobs, timeout=60).not_done:
+            if progress:
+                progress(counts)
+    for job in jobs:
+        job.result()
+    return counts
+
+
+def inventory(stack: Stack) -> Path:
+    """The lab's inventory with start time-outs that a test can wait for."""
+    short = {"start_timeout_s": START_TIMEOUT_S}
+    return stack.inventory("faults", targets={"qwen": short, "mistral": short})
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def _tell(counts: Counts) -> None:
+    faults_so_far = sum(counts.faults.values())
+    print(
+        f"{counts.switches} switches, {faults_so_far} faults of {len(counts.faults)} kinds, "
+        f"{len(counts.violations)} violations",
+        *counts.violations[-1:],
+        flush=True,
+    )
+
+
+def main() -> int:
+    """Command line; the exit code is 1 when the rule was broken."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--switches", type=int, default=320)
+    parser.add_argument("--lab", help="a lab that is up and deployed with start_timeout_s 12")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        stack = Stack(options.lab or "soak", Path(folder))
+        if not options.lab:
+            stack.lab("up")
+            stack.good_deploy(inventory=inventory(stack))
+        try:
+            began = time.monotonic()
+            counts = soak(stack, options.seed, options.switches, slow=True, progress=_tell)
+            print(f"seed          {options.seed}, {time.monotonic() - began:.0f} s")
+            print(counts.report())
+        finally:
+            if not options.lab:
+                stack.lab("down", "--delete")
+    return 1 if counts.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

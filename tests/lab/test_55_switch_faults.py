@@ -1,0 +1,52 @@
+"""Switches with faults thrown in: never two engines, never worse off without a reason.
+
+The long one is `make soak`. The seed is fixed, so that a failure can be seen again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import soaking
+from stack import Host, Stack
+
+SEED, SWITCHES = 8, 20
+LIMIT_S = 120.0
+
+
+@pytest.fixture
+def quick_to_give_up(deployed: Stack) -> Iterator[Stack]:
+    """Hosts whose targets give up after seconds; as they were afterwards."""
+    deployed.good_deploy(inventory=soaking.inventory(deployed))
+    yield deployed
+    for host in deployed.hosts:
+        host.switch("none")
+    deployed.good_deploy()
+
+
+def test_never_two_engines_and_never_worse_off_without_a_reason(quick_to_give_up: Stack) -> None:
+    counts = soaking.soak(quick_to_give_up, SEED, SWITCHES, slow=False, limit_s=LIMIT_S)
+    print(counts.report())
+    assert counts.violations == [], counts.report()
+    assert counts.switches >= SWITCHES // 2
+    assert len(counts.faults) >= 3
+    assert counts.samples >= 10 * counts.rounds
+
+
+def test_the_watcher_sees_two_engines(one: Host) -> None:
+    """Without this, a watcher that sees nothing would find no violation."""
+    engine = "import sys, time; sys.argv[1] = 'serve'; time.sleep(60)"
+    one.root(
+        "mkdir -p /run/two/a /run/two/b; "
+        f"for name in a/vllm b/sglang; do echo {engine!r} > /run/two/$name; "
+        "systemd-run --quiet --collect --unit=two-$(basename $name) "
+        "/usr/bin/python3 /run/two/$name serve /run/two/$name; done"
+    )
+    counts = soaking.Counts()
+    try:
+        with soaking.Watcher(one, counts) as watcher:
+            soaking.until(lambda: watcher.seen.is_set() and counts.violations, "two engines seen")
+    finally:
+        one.root("systemctl stop two-vllm two-sglang; rm -r /run/two")
+    assert "/run/two/a/vllm" in counts.violations[0] and "b/sglang" in counts.violations[0]
