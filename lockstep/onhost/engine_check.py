@@ -10,15 +10,18 @@ exit codes: 0 no fault, 1 faults, one line each
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.metadata
-import io
 import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstep.onhost import engine_parser
+else:
+    import engine_parser
 
 TRIPLE = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
 
@@ -60,40 +63,10 @@ def triple_fault(found: dict[str, str | None]) -> str | None:
 
 def recipe_fault(recipe: dict[str, Any], engine: str) -> str | None:
     """Why the engine's own parser or environment registry refuses a recipe, or None."""
-    name = recipe["name"]
     try:
-        from vllm import envs
-        from vllm.entrypoints.cli.serve import cmd_init
-    except Exception as error:
-        return f"vLLM {engine} cannot be imported: {error}"
-    for variable in recipe["environment"]:
-        if variable.startswith("VLLM_") and variable not in envs.environment_variables:
-            return f"recipe {name}: vLLM {engine} does not know the variable {variable}"
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            # The command line's own entry, which has kept its place through all versions; what
-            # stands behind it has moved.
-            parser = _parser_class()(prog="vllm")
-            commands = parser.add_subparsers(dest="subparser")
-            for command in cmd_init():
-                command.subparser_init(commands)
-                parsed = parser.parse_args(recipe["argv"][1:])
-                command.validate(parsed)
-    except SystemExit:
-        last = [line for line in said.getvalue().splitlines() if line.strip()]
-        return f"recipe {name}: vLLM {engine} refuses it: {last[-1] if last else 'no reason given'}"
-    except Exception as error:
-        return f"recipe {name}: vLLM {engine} refuses it: {error}"
-    return None
-
-
-def _parser_class() -> Any:
-    try:
-        from vllm.utils.argparse_utils import FlexibleArgumentParser
-    except ImportError:
-        from vllm.utils import FlexibleArgumentParser
-    return FlexibleArgumentParser
+        return engine_parser.fault("vllm", engine, recipe)
+    except engine_parser.Unanswered as reason:
+        return str(reason)
 
 
 def examine(asked: dict[str, Any]) -> dict[str, Any]:
@@ -140,4 +113,6 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    # No module of this folder may stand in the way of what an engine imports.
+    sys.path.remove(str(Path(__file__).resolve().parent))
     sys.exit(main(sys.argv[1:]))

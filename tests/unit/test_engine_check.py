@@ -17,7 +17,14 @@ from lockstep.specs import check_wanted
 
 VLLM = {
     "vllm/__init__.py": "",
-    "vllm/envs.py": "environment_variables = {'VLLM_NO_USAGE_STATS': None}\n",
+    "vllm/envs.py": """\
+import os
+
+environment_variables = {
+    "VLLM_NO_USAGE_STATS": lambda: os.environ.get("VLLM_NO_USAGE_STATS"),
+    "VLLM_PORT": lambda: int(os.environ["VLLM_PORT"]),
+}
+""",
     "vllm/entrypoints/__init__.py": "",
     "vllm/entrypoints/cli/__init__.py": "",
     "vllm/entrypoints/cli/serve.py": """\
@@ -138,6 +145,11 @@ def test_an_engine_that_takes_every_recipe_has_no_fault(venv: Venv, moved: dict[
         (
             {"environment": {"VLLM_NO_SUCH_THING": "1"}},
             "recipe mistral: vLLM 0.19.2 does not know the variable VLLM_NO_SUCH_THING",
+        ),
+        (
+            {"environment": {"VLLM_PORT": "eighty"}},
+            "recipe mistral: vLLM 0.19.2 refuses the value of VLLM_PORT: "
+            "invalid literal for int() with base 10: 'eighty'",
         ),
     ],
 )

@@ -1,0 +1,126 @@
+"""Ask an engine's own parser about one recipe: no GPU, no engine start, no model.
+
+Runs on the engine's Python, in its venv or inside its image, with the standard library alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from unittest import mock
+
+NAMES = {"vllm": "vLLM", "sglang": "SGLang"}
+
+
+class Unanswered(Exception):
+    """The engine cannot be asked here; the text says why."""
+
+
+def fault(engine: str, version: str, recipe: Mapping[str, Any]) -> str | None:
+    """Why the engine refuses a recipe, with flag and version; None when it takes it.
+
+    Args:
+        engine: "vllm" or "sglang".
+        version: What it calls itself.
+        recipe: {"name", "argv", "environment"}; argv is the engine's whole command line.
+
+    Raises:
+        Unanswered: the engine's parser cannot be imported.
+    """
+    known = f"{NAMES[engine]} {version}"
+    ask = {"vllm": _vllm, "sglang": _sglang}[engine]
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said), _given(engine, recipe["environment"]):
+            return ask(known, recipe)
+    except Unanswered as reason:
+        raise Unanswered(f"{known} cannot be imported: {reason}") from None
+    except SystemExit:
+        lines = [line for line in said.getvalue().splitlines() if line.strip()]
+        return f"recipe {recipe['name']}: {known} refuses it: {(lines or ['no reason given'])[-1]}"
+    except Exception as error:
+        return f"recipe {recipe['name']}: {known} refuses it: {error}"
+
+
+@contextlib.contextmanager
+def _given(engine: str, environment: Mapping[str, str]) -> Iterator[None]:
+    """The recipe's own variables of this engine; folders and caches are of where it will run."""
+    ours = {name: value for name, value in environment.items() if name.startswith(_PREFIX[engine])}
+    with mock.patch.dict(os.environ, ours):
+        yield
+
+
+_PREFIX = {"vllm": ("VLLM_",), "sglang": ("SGLANG_", "SGL_")}
+
+
+def _imported(load: Callable[[], Any]) -> Any:
+    """What a function imports; an engine that cannot be imported fails in many ways."""
+    try:
+        return load()
+    except (Exception, SystemExit) as error:
+        raise Unanswered(error) from error
+
+
+def _vllm(known: str, recipe: Mapping[str, Any]) -> str | None:
+    envs, commands, parser_class = _imported(_vllm_entries)
+    for variable in recipe["environment"]:
+        if not variable.startswith("VLLM_"):
+            continue
+        if variable not in envs.environment_variables:
+            return f"recipe {recipe['name']}: {known} does not know the variable {variable}"
+        try:
+            envs.environment_variables[variable]()
+        except Exception as error:
+            return f"recipe {recipe['name']}: {known} refuses the value of {variable}: {error}"
+    parser = parser_class(prog="vllm")
+    subparsers = parser.add_subparsers(dest="subparser")
+    for command in commands():
+        command.subparser_init(subparsers)
+        parsed = parser.parse_args(recipe["argv"][1:])
+        template = getattr(parsed, "chat_template", None)
+        if isinstance(template, str) and template.startswith("/"):
+            # Among the weights, which may not be here yet.
+            parsed.chat_template = None
+        command.validate(parsed)
+    return None
+
+
+def _vllm_entries() -> tuple[Any, Any, Any]:
+    from vllm import envs
+
+    # The command line's own entry, which has kept its place through all versions; what stands
+    # behind it has moved.
+    from vllm.entrypoints.cli.serve import cmd_init
+
+    try:
+        from vllm.utils.argparse_utils import FlexibleArgumentParser
+    except ImportError:
+        from vllm.utils import FlexibleArgumentParser
+    return envs, cmd_init, FlexibleArgumentParser
+
+
+def _sglang(known: str, recipe: Mapping[str, Any]) -> str | None:
+    """The parser alone: what SGLang does with the parsed arguments wants the model and a GPU.
+
+    Its variables are not asked about, because it keeps no complete list of them.
+    """
+    server_args = _imported(_sglang_entries)
+    parser = argparse.ArgumentParser(prog="sglang serve")
+    server_args.add_cli_args(parser)
+    argv = list(recipe["argv"])
+    start = next(at for at, word in enumerate(argv) if word in ("serve", "sglang.launch_server"))
+    words = argv[start + 1 :]
+    if words and not words[0].startswith("-"):
+        words = ["--model-path", *words]
+    parser.parse_args(words)
+    return None
+
+
+def _sglang_entries() -> Any:
+    from sglang.srt.server_args import ServerArgs  # type: ignore[import-not-found]
+
+    return ServerArgs

@@ -1,0 +1,57 @@
+"""Inside an engine's image: whether its engine takes the recipes that are to run on it.
+
+usage: python3 image_answer.py vllm|sglang QUESTION.json
+
+QUESTION.json is a list of {"name", "argv", "environment"}. The last line of standard output is
+JSON: {"version", "faults", "unanswered"}, where "unanswered" says why the engine could not be
+asked, or is null.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstep.onhost import engine_parser
+else:
+    import engine_parser
+
+# Importing an engine takes 20 s on two cores; ten times that for a cold disk. Less than what
+# `image_check.py` waits, so that no container outlives it.
+LIMIT_S = 240
+
+
+def answer(engine: str, recipes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Version, faults, and why it could not be asked."""
+    version = importlib.metadata.version(engine)
+    faults: list[str] = []
+    unanswered = None
+    try:
+        found = [engine_parser.fault(engine, version, recipe) for recipe in recipes]
+        faults = [fault for fault in found if fault]
+    except engine_parser.Unanswered as reason:
+        unanswered = str(reason)
+    return {"version": version, "faults": faults, "unanswered": unanswered}
+
+
+def main(argv: list[str]) -> int:
+    """Command line; see the module's docstring."""
+    signal.alarm(LIMIT_S)
+    engine, question = argv
+    # Engines print banners.
+    with contextlib.redirect_stdout(sys.stderr):
+        said = answer(engine, json.loads(Path(question).read_text(encoding="utf-8")))
+    print(json.dumps(said), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    # No module of this folder may stand in the way of what an engine imports.
+    sys.path.remove(str(Path(__file__).resolve().parent))
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,82 @@
+"""Every command line of the catalogue passes the real parser of the engine that it is pinned to.
+
+Needs no lab and no GPU: `lab.parsers` installs vLLM's CPU build and what SGLang's parser needs.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import parsers
+from lab.state import open_lab
+from lockstep import catalogue as catalogues
+from lockstep.command import environment, serve_command
+from lockstep.onhost import image_check
+from lockstep.recipes import Recipe
+
+PINNED = {"vllm": parsers.VLLM_VERSION, "sglang": parsers.SGLANG_VERSION}
+# Written for an older engine or an image's own; `engine_versions` of each says so, and the plan
+# refuses them on the pinned one.
+FOREIGN = {"vllm": {"gpt-oss-120b"}, "sglang": {"mistral-small-4-119b-nvfp4-sglang"}}
+REMOVED = {
+    "vllm": ("--disable-log-requests", "--swap-space 4", "--task generate", "--cuda-graph-sizes 4"),
+    "sglang": ("--cuda-graph-max-bs 4", "--cuda-graph-bs 4", "--mamba-scheduler-strategy auto"),
+}
+
+
+@pytest.fixture(scope="session")
+def pythons() -> dict[str, Path]:
+    """Engine → interpreter."""
+    return parsers.interpreters(open_lab().cache, print)
+
+
+def question(recipe: Recipe, name: str, *more: str) -> dict[str, Any]:
+    version = PINNED[str(recipe.engine)]
+    return {
+        "name": name,
+        "argv": [*serve_command(recipe, engine_version=version), *more],
+        "environment": environment(recipe, engine_version=version),
+    }
+
+
+def ask(python: Path, engine: str, questions: Iterable[Any], folder: Path) -> dict[str, Any]:
+    """What the program that a host runs inside its image says in this environment."""
+    asked = folder / "question.json"
+    asked.write_text(json.dumps(list(questions)))
+    program = Path(image_check.__file__).with_name("image_answer.py")
+    done = subprocess.run(
+        [str(python), str(program), engine, str(asked)],
+        env={"HOME": str(folder), "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    answer: dict[str, Any] = json.loads(done.stdout)
+    assert answer["unanswered"] is None, answer
+    return answer
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_the_catalogue_is_taken_and_removed_flags_are_named(
+    engine: str, pythons: dict[str, Path], tmp_path: Path
+) -> None:
+    recipes = [item for item in catalogues.load().recipes.values() if item.engine == engine]
+    good = next(recipe for recipe in recipes if recipe.name not in FOREIGN[engine])
+    removed = [question(good, flag.split()[0], *flag.split()) for flag in REMOVED[engine]]
+    asked = [*(question(recipe, recipe.name) for recipe in recipes), *removed]
+    answer = ask(pythons[engine], engine, asked, tmp_path)
+    assert answer["version"].startswith(PINNED[engine])
+    refused = {fault.split()[1].rstrip(":"): fault for fault in answer["faults"]}
+    gone = {item["name"] for item in removed}
+    assert set(refused) == FOREIGN[engine] | gone, "\n".join(answer["faults"])
+    for flag in gone:
+        assert flag in refused[flag].partition("refuses it:")[2]
+        assert PINNED[engine] in refused[flag]
