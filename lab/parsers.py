@@ -67,7 +67,7 @@ sys.meta_path.append(StandIn())
 def interpreters(cache: Path, report: Report) -> dict[str, Path]:
     """Engine → interpreter of an environment whose parser is the pinned version's own.
 
-    Built once, offline from the lab's packages but for SGLang's own wheel (10 MB).
+    Built once, offline from the lab's packages but for SGLang's own wheel (39 MB).
 
     Raises:
         LabError: something cannot be fetched or installed.

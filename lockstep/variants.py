@@ -69,6 +69,11 @@ class Variant:
     generation: str = ""
 
     @property
+    def engine_argv(self) -> tuple[str, ...]:
+        """The engine's own command line, without the container around it."""
+        return self.argv[self.argv.index(self.image) + 1 :] if self.image else self.argv
+
+    @property
     def url(self) -> str:
         """Where this host itself reaches the API, without a path."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(self.bind, self.bind)

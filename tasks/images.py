@@ -5,16 +5,16 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from tasks import run
-from tasks.operations import artefacts
+from tasks.operations import artefacts, image_engines
 
 
 @deploy("Images")
 def images() -> None:
-    """Pull what is not here; ask each engine image once for its version."""
+    """Pull what is not here; ask each engine image for its version, and about its recipes."""
     this = run.current()
     artefacts.images(
         name="Pull images by digest",
         references=this.images,
         architecture=this.plan.settings.expected.architecture,
     )
-    artefacts.image_versions(name="Ask images for their engine", engines=this.engine_images)
+    image_engines.accepted(name="Ask images for their engine and about its recipes")

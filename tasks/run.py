@@ -21,6 +21,7 @@ from lockstep.closing import findings_table
 from lockstep.engine_id import engine_id
 from lockstep.errors import LockstepError, paragraph
 from lockstep.findings import Finding
+from lockstep.image_questions import image_questions
 from lockstep.images import pinned_reference
 from lockstep.layout import model_units
 from lockstep.managed import CONFIGURATION, ManagedFile, Stage
@@ -28,7 +29,7 @@ from lockstep.plan import plan_hosts
 from lockstep.recipes import Recipe
 from lockstep.resolve import resolve
 from lockstep.specs import engine_spec, weights_spec
-from lockstep.variants import FALLBACK
+from lockstep.variants import FALLBACK, variants
 from lockstep.wanted import needs_engine, wanted
 from tasks import report
 from tasks.facts.host import Preflight
@@ -113,6 +114,22 @@ class Run:
                 record = engines["check"]
             found[name] = (record or {}).get("version")
         return found
+
+    def image_questions(self, engines: dict[str, Any]) -> dict[str, str]:
+        """Digest → what to ask its engine; only for images whose version is known.
+
+        Args:
+            engines: Answer of the probe `engines`.
+        """
+        versions = self.versions(engines)
+        found = variants(
+            self.plan.settings,
+            self.plan.targets,
+            self.pins,
+            engine_id=self.engine_id if self.engine_spec else "",
+            engine_versions=versions,
+        )
+        return image_questions(item for item in found if versions[item.name])
 
     def files(self, stage: Stage, versions: dict[str, str | None]) -> list[ManagedFile]:
         """The managed files of one stage of the deploy ("base", "services", "switch", "webui")."""

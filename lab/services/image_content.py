@@ -100,10 +100,31 @@ def program_files(tag: Tag) -> Iterator[Entry]:
         return
     yield from _package("standin")
     yield Entry(f"usr/local/bin/{tag.program}", _script(tag.program), 0o755)
-    marker = f'__version__ = "{tag.version}"\n'
-    yield Entry(f"{_PACKAGES}/{tag.program}/__init__.py", marker.encode())
+    yield from _modules(tag)
+
+
+#: Module of the real engine → what of `standin.parsers` stands in for its contents.
+_ASKED = {
+    "vllm": {
+        "entrypoints/cli/serve": "cmd_init",
+        "envs": "Variables",
+        "utils/argparse_utils": "Parser as FlexibleArgumentParser",
+    },
+    "sglang": {"srt/server_args": "ServerArgs"},
+}
+
+
+def _modules(tag: Tag) -> Iterator[Entry]:
+    """The package that the real engine has, as far as it is asked about recipes."""
+    package = f"{_PACKAGES}/{tag.program}"
+    yield Entry(f"{package}/__init__.py", f'__version__ = "{tag.version}"\n'.encode())
+    for module, name in _ASKED[tag.program].items():
+        text = f"from standin.parsers import {name}\n"
+        if name == "Variables":
+            text += "\nenvironment_variables = Variables()\n"
+        yield Entry(f"{package}/{module}.py", text.encode())
     if tag.program == "sglang":
-        yield Entry(f"{_PACKAGES}/sglang/launch_server.py", _script("sglang_module"))
+        yield Entry(f"{package}/launch_server.py", _script("sglang_module"))
 
 
 def _script(function: str) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 
 from pyinfra import host
 from pyinfra.api import FunctionCommand, StringCommand, operation
@@ -10,7 +10,7 @@ from pyinfra.api import FunctionCommand, StringCommand, operation
 from lockstep.images import PLATFORMS
 from lockstep.managed import PROXY_ENVIRONMENT
 from tasks import remote
-from tasks.facts.host import Engines, Images, Weights
+from tasks.facts.host import Images, Weights
 
 WEIGHTS_SPEC = "/etc/lockstep/weights.json"
 Commands = Generator[StringCommand | FunctionCommand, None, None]
@@ -37,25 +37,6 @@ def images(references: Sequence[str], architecture: str) -> Commands:
         program = [remote.PYTHON, f"{remote.PROGRAMS}/pull_image.py", reference]
         name = "image-" + reference.rpartition(":")[2][:12]
         yield remote.job(name, [*program, "--platform", platform])
-
-
-@operation()
-def image_versions(engines: Mapping[str, tuple[str, str]]) -> Commands:
-    """Ask each engine image for its engine's version, once per digest, without a GPU.
-
-    Args:
-        engines: Digest → (reference, engine name).
-    """
-    asked = {"home": "/nonexistent", "current": "/nonexistent", "images": {d: d for d in engines}}
-    found = host.get_fact(Engines, asked=asked)
-    records = found["images"] if found else {}
-    unknown = [digest for digest in engines if not records.get(digest)]
-    if not unknown:
-        host.noop("engine versions of the images are known")
-    for digest in unknown:
-        reference, engine = engines[digest]
-        program = [remote.PYTHON, f"{remote.PROGRAMS}/image_version.py", reference, engine]
-        yield remote.job("image-version", program)
 
 
 @operation()
