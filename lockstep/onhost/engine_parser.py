@@ -29,7 +29,8 @@ def fault(engine: str, version: str, recipe: Mapping[str, Any]) -> str | None:
         recipe: {"name", "argv", "environment"}; argv is the engine's whole command line.
 
     Raises:
-        Unanswered: the engine's parser cannot be imported.
+        Unanswered: the parser cannot be imported, or fails in a way that judges no argument, as for
+            want of a GPU or of a folder to write to.
     """
     known = f"{NAMES[engine]} {version}"
     ask = {"vllm": _vllm, "sglang": _sglang}[engine]
@@ -42,8 +43,10 @@ def fault(engine: str, version: str, recipe: Mapping[str, Any]) -> str | None:
     except SystemExit:
         lines = [line for line in said.getvalue().splitlines() if line.strip()]
         return f"recipe {recipe['name']}: {known} refuses it: {(lines or ['no reason given'])[-1]}"
-    except Exception as error:
+    except (TypeError, ValueError) as error:
         return f"recipe {recipe['name']}: {known} refuses it: {error}"
+    except Exception as error:
+        raise Unanswered(f"recipe {recipe['name']}: {known} cannot be asked: {error}") from None
 
 
 @contextlib.contextmanager
@@ -74,7 +77,7 @@ def _vllm(known: str, recipe: Mapping[str, Any]) -> str | None:
             return f"recipe {recipe['name']}: {known} does not know the variable {variable}"
         try:
             envs.environment_variables[variable]()
-        except Exception as error:
+        except (TypeError, ValueError) as error:
             return f"recipe {recipe['name']}: {known} refuses the value of {variable}: {error}"
     parser = parser_class(prog="vllm")
     subparsers = parser.add_subparsers(dest="subparser")
@@ -100,7 +103,20 @@ def _vllm_entries() -> tuple[Any, Any, Any]:
         from vllm.utils.argparse_utils import FlexibleArgumentParser
     except ImportError:
         from vllm.utils import FlexibleArgumentParser
+    _pretend_gpu()
     return envs, cmd_init, FlexibleArgumentParser
+
+
+def _pretend_gpu() -> None:
+    """Let vLLM's parser list its defaults where no GPU is: without a device it raises instead.
+
+    Ran on 0.32.0's own parser, 2026-11.
+    """
+    with contextlib.suppress(ImportError):
+        from vllm.platforms import current_platform
+
+        if not current_platform.device_type:
+            current_platform.device_type = "cuda"
 
 
 def _sglang(known: str, recipe: Mapping[str, Any]) -> str | None:

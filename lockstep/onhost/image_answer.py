@@ -31,13 +31,14 @@ def answer(engine: str, recipes: list[dict[str, Any]]) -> dict[str, Any]:
     """Version, faults, and why it could not be asked."""
     version = importlib.metadata.version(engine)
     faults: list[str] = []
-    unanswered = None
-    try:
-        found = [engine_parser.fault(engine, version, recipe) for recipe in recipes]
-        faults = [fault for fault in found if fault]
-    except engine_parser.Unanswered as reason:
-        unanswered = str(reason)
-    return {"version": version, "faults": faults, "unanswered": unanswered}
+    unanswered: dict[str, None] = {}
+    for recipe in recipes:
+        try:
+            fault = engine_parser.fault(engine, version, recipe)
+            faults += [fault] if fault else []
+        except engine_parser.Unanswered as reason:
+            unanswered[str(reason)] = None
+    return {"version": version, "faults": faults, "unanswered": "; ".join(unanswered) or None}
 
 
 def main(argv: list[str]) -> int:

@@ -32,7 +32,7 @@ TIMEOUT_S = 300.0
 LIMITS = (
     *("--rm", "--init", "--pull", "never", "--network", "none", "--cap-drop", "ALL"),
     *("--security-opt", "no-new-privileges", "--log-driver", "none", "--read-only"),
-    *("--tmpfs", "/tmp", "--env", "HOME=/tmp", "--env", "PYTHONDONTWRITEBYTECODE=1"),
+    *("--tmpfs", "/tmp:exec", "--env", "HOME=/tmp", "--env", "PYTHONDONTWRITEBYTECODE=1"),
     *("--env", "HF_HUB_OFFLINE=1", "--env", "VLLM_NO_USAGE_STATS=1"),
 )
 
@@ -72,14 +72,13 @@ def main(argv: list[str]) -> int:
     if answer["unanswered"]:
         common.say(f"warning: {what} could not be asked about its recipes; its start will tell")
         common.say(f"warning: {answer['unanswered']}")
-        return common.EXIT_DONE
+    elif not answer["faults"]:
+        common.say(f"{what} takes {len(json.loads(text))} recipe(s)")
     for fault in answer["faults"]:
         common.say(f"image check: {fault}")
     if answer["faults"]:
         common.say("Change the recipe, or bind it to an image whose engine takes it.")
-        return common.EXIT_FAILED
-    common.say(f"{what} takes {len(json.loads(text))} recipe(s)")
-    return common.EXIT_DONE
+    return common.EXIT_FAILED if answer["faults"] else common.EXIT_DONE
 
 
 def keep(name: str, record: dict[str, Any]) -> None:

@@ -125,6 +125,29 @@ def test_an_engine_that_takes_every_recipe_has_no_fault(venv: Venv, moved: dict[
     }
 
 
+def test_vllm_s_parser_is_asked_where_no_gpu_is(venv: Venv) -> None:
+    """vLLM 0.32 infers a device for its defaults, and raises where it finds none."""
+    venv.files["vllm/platforms.py"] = """\
+class Unspecified:
+    device_type = ""
+
+
+current_platform = Unspecified()
+"""
+    entry = "vllm/entrypoints/cli/serve.py"
+    venv.files[entry] = venv.files[entry].replace(
+        '        serve.add_argument("model")\n',
+        """\
+        from vllm.platforms import current_platform
+
+        if not current_platform.device_type:
+            raise RuntimeError("Failed to infer device type")
+        serve.add_argument("model")
+""",
+    )
+    assert venv.ask()[0] == 0
+
+
 @pytest.mark.parametrize(
     ("change", "fault"),
     [

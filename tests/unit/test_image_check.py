@@ -107,6 +107,22 @@ def test_an_engine_that_cannot_be_imported_is_no_refusal(image: Path) -> None:
     assert answer["unanswered"] == "vLLM 0.32.0 cannot be imported: no libcuda.so.1"
 
 
+def test_what_fails_without_judging_an_argument_is_no_refusal(image: Path) -> None:
+    (image / "vllm/envs.py").write_text(
+        "def port():\n    raise OSError('Read-only file system')\n\n\n"
+        "environment_variables = {'VLLM_PORT': port}\n"
+    )
+    bad = {**VLLM, "environment": {}, "argv": ["vllm", "serve", "x", "--swap-space", "4"]}
+    hindered = {**VLLM, "name": "hindered", "environment": {"VLLM_PORT": "1"}}
+    answer = ask(image, "vllm", hindered, bad)
+    assert [fault.partition(" refuses it")[0] for fault in answer["faults"]] == [
+        "recipe qwen: vLLM 0.32.0"
+    ]
+    assert answer["unanswered"] == (
+        "recipe hindered: vLLM 0.32.0 cannot be asked: Read-only file system"
+    )
+
+
 # image_check.py, with a Docker that answers for the image.
 
 
@@ -149,7 +165,7 @@ def test_the_container_has_no_network_no_gpu_no_rights_and_nothing_to_write_on(
     assert (tmp_path / "argv").read_text() == (
         "run --rm --init --pull never --network none --cap-drop ALL "
         "--security-opt no-new-privileges --log-driver none --read-only "
-        "--tmpfs /tmp --env HOME=/tmp --env PYTHONDONTWRITEBYTECODE=1 "
+        "--tmpfs /tmp:exec --env HOME=/tmp --env PYTHONDONTWRITEBYTECODE=1 "
         "--env HF_HUB_OFFLINE=1 --env VLLM_NO_USAGE_STATS=1 "
         "--mount type=bind,source=/programs,target=/lockstep,readonly "
         f"--mount type=bind,source={tmp_path}/questions/{NAME},target=/question.json,readonly "
