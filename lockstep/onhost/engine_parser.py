@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -82,7 +83,7 @@ def _vllm(known: str, recipe: Mapping[str, Any]) -> str | None:
     parser = parser_class(prog="vllm")
     subparsers = parser.add_subparsers(dest="subparser")
     for command in commands():
-        command.subparser_init(subparsers)
+        _imported(functools.partial(command.subparser_init, subparsers))
         parsed = parser.parse_args(recipe["argv"][1:])
         template = getattr(parsed, "chat_template", None)
         if isinstance(template, str) and template.startswith("/"):

@@ -37,7 +37,8 @@ def accepted() -> Generator[StringCommand | FunctionCommand, None, None]:
     todo = unasked(questions, found["images"])
     for digest in todo:
         path = f"{QUESTIONS}/{digest.replace(':', '-')}.json"
-        yield remote.write({"files": [asdict(ManagedFile(path, questions[digest]))]})
+        question = asdict(ManagedFile(path, questions[digest]))
+        yield remote.write({"folders": [], "files": [question], "remove": []})
         yield _job("check", *images[digest])
     if not unknown and not todo:
         silent = sum(1 for record in found["images"].values() if record.get("unanswered"))

@@ -11,7 +11,6 @@ import pytest
 from a_host import Host, run
 from a_spark import pins_for, spark
 
-from lockstep.image_questions import engine_images
 from lockstep.pins import Pins
 from tasks import run as tasks_run
 from tasks.run import Run
@@ -144,13 +143,3 @@ def test_the_question_is_what_the_unit_will_run() -> None:
     assert qwen[0]["argv"][:2] == ["vllm", "serve"]
     assert "--moe-backend" in qwen[0]["argv"] and "--moe-backend" in unit
     assert "VLLM_FLASHINFER_MOE_BACKEND" not in qwen[0]["environment"]
-
-
-def test_a_fallback_with_an_image_of_its_own_is_asked_too() -> None:
-    names = engine_images(PLAN.targets)
-    assert set(names) == {
-        *(target.name for target in PLAN.targets),
-        *(f"{target.name}-fallback" for target in PLAN.targets if target.fallback),
-    }
-    images = {image[0] for image in names.values() if image}
-    assert {PINS.images[name].digest for name in images} == set(RUN.engine_images)
