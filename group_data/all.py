@@ -54,4 +54,10 @@ sysctls = {
 }
 
 # Programs in their own venv on the host: requirement strings, resolved once.
-tools = {"uv": "uv", "huggingface-hub": "huggingface_hub"}
+# httpx2 and uvicorn are of the proxy that merges roles.
+tools = {
+    "uv": "uv",
+    "huggingface-hub": "huggingface_hub",
+    "httpx2": "httpx2>=2,<3",
+    "uvicorn": "uvicorn",
+}

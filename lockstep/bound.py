@@ -12,6 +12,10 @@ from lockstep.recipes import Recipe
 from lockstep.settings import Settings, TargetData
 from lockstep.settings_check import check_image
 
+# From the port of the API to the port of an engine behind a proxy, where the inventory names none.
+ENGINE_PORT_OFFSET = 1000
+LOOPBACK = "127.0.0.1"
+
 
 @dataclass(frozen=True)
 class BoundTarget:
@@ -22,7 +26,7 @@ class BoundTarget:
         data: What the inventory says about it.
         recipe: The recipe it starts.
         fallback: The recipe to try where that fails, or None.
-        port: TCP port of the engine's API.
+        port: TCP port of the API.
         model_name: The model's name in that API.
         image: Image reference as asked for (tag or digest), or None: the venv engine.
     """
@@ -49,9 +53,23 @@ class BoundTarget:
         """Image that one of `recipes` runs from, as asked for; None: the venv engine."""
         return (self.data.image or recipe.container) if recipe.in_container else None
 
-    def overrides(self) -> dict[str, object]:
-        """Recipe keys that the inventory sets for this target."""
-        return {**self.data.overrides, "host": self.data.bind, "port": self.port}
+    def engine_port(self, recipe: Recipe) -> int | None:
+        """Loopback port of the engine behind the proxy that merges roles; None without one."""
+        if not recipe.needs_roles_proxy:
+            return None
+        return self.data.engine_port or self.port + ENGINE_PORT_OFFSET
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """Every port that something of this target listens on."""
+        behind = (self.engine_port(recipe) for recipe in self.recipes)
+        return tuple(dict.fromkeys([self.port, *(port for port in behind if port is not None)]))
+
+    def overrides(self, recipe: Recipe) -> dict[str, object]:
+        """Recipe keys that the inventory sets for this target, for one of its recipes."""
+        behind = self.engine_port(recipe)
+        host, port = (self.data.bind, self.port) if behind is None else (LOOPBACK, behind)
+        return {**self.data.overrides, "host": host, "port": port}
 
 
 def bind(
@@ -74,14 +92,23 @@ def bind(
     if settings.webui.enabled:
         users[settings.webui.port] = "webui"
     for target in bound:
-        if target.port in users:
-            raise InventoryError(
-                f"targets.{target.name}: port {target.port} is used twice",
-                where=file,
-                found=f"also by {users[target.port]}",
-                remedy=f"Set targets.{target.name}.port to a free port.",
-            )
-        users[target.port] = target.name
+        for port in target.ports:
+            key = "port" if port == target.port else "engine_port"
+            if port > 65535:
+                raise InventoryError(
+                    f"targets.{target.name}.{key} is not a port",
+                    where=file,
+                    found=f"{port}, which is {target.port} + {ENGINE_PORT_OFFSET}",
+                    remedy=f"Set targets.{target.name}.{key} to a free port.",
+                )
+            if port in users:
+                raise InventoryError(
+                    f"targets.{target.name}: port {port} is used twice",
+                    where=file,
+                    found=f"also by {users[port]}",
+                    remedy=f"Set targets.{target.name}.{key} to a free port.",
+                )
+            users[port] = target.name
     return bound
 
 

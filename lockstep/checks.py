@@ -83,14 +83,6 @@ def _known_bad(recipe: Recipe) -> Iterator[Finding]:
             "memory until sshd died, and once made 385 restarts",
             "Remove it: here systemd restarts engines, at a bounded rate.",
         )
-    if recipe.lockstep.merges_roles is False:
-        yield Finding(
-            "roles-not-merged",
-            "warning",
-            recipe.name,
-            "the chat template answers HTTP 400 to two messages of one role in a row",
-            "Put a proxy that merges roles before it, or use a recipe that merges them.",
-        )
 
 
 def _hooks(recipe: Recipe) -> Iterator[Finding]:

@@ -144,7 +144,7 @@ def _findings(
     for recipe in target.recipes:
         version = None if recipe.in_container else _venv_version(host, record)
         pinned = _pinned(recipe, target, record)
-        found = check(pinned, known, overrides=target.overrides(), engine_version=version)
+        found = check(pinned, known, overrides=target.overrides(recipe), engine_version=version)
         for item in found:
             yield replace(item, subject=f"{host.name} {target.name} ({item.subject})")
 
@@ -177,7 +177,7 @@ def _merged(findings: Sequence[Finding]) -> list[Finding]:
 def _target(target: BoundTarget, record: Pins, known: Catalogue) -> PlannedTarget:
     recipe = _pinned(target.recipe, target, record)
     try:
-        answer = fit(recipe, known.knowledge, asked=serving(recipe, target.overrides()))
+        answer = fit(recipe, known.knowledge, asked=serving(recipe, target.overrides(recipe)))
     except RecipeError:
         answer = None
     return PlannedTarget(

@@ -54,7 +54,7 @@ def images_of(plan: HostPlan) -> list[str]:
 def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
     """What to ask the host's preflight probe."""
     settings = plan.settings
-    ports = [target.port for target in plan.targets]
+    ports = [port for target in plan.targets for port in target.ports]
     if settings.webui.enabled:
         ports.append(settings.webui.port)
     return {
@@ -241,7 +241,7 @@ def _docker(plan: HostPlan, docker: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _ports(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
-    owners = {target.port: target.name for target in plan.targets}
+    owners = {port: target.name for target in plan.targets for port in target.ports}
     if plan.settings.webui.enabled:
         owners[plan.settings.webui.port] = "webui"
     ours = {*unit_names(plan.targets), f"{plan.settings.webui.unit}.service"}

@@ -92,6 +92,11 @@ class Recipe:
         return bool(self.container)
 
     @property
+    def needs_roles_proxy(self) -> bool:
+        """True: two messages of one role in a row are answered with HTTP 400 by the engine."""
+        return self.lockstep.merges_roles is False
+
+    @property
     def description(self) -> str:
         """One line for lists, or ""."""
         return str(self.metadata.get("description") or "").strip()

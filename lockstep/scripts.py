@@ -57,6 +57,8 @@ def targets_file(settings: Settings, variants: Sequence[Variant]) -> ManagedFile
             variant.name: {
                 "unit": f"{variant.unit}.service",
                 "url": variant.url,
+                "engine_url": variant.engine_url,
+                "roles_unit": f"{variant.roles_unit}.service" if variant.roles_unit else None,
                 "model": variant.model_name,
                 "memory_gib": variant.memory_gib,
                 "start_timeout_s": variant.start_timeout_s,

@@ -143,8 +143,10 @@ class TargetData:
         recipe: Name of a recipe in the catalogue.
         unit: Name of the systemd unit, without ".service".
         fallback: Recipe to try where `recipe` fails, or None.
-        bind: Address the engine listens on; loopback unless stated.
-        port: Port; None takes the recipe's.
+        bind: Address the API is at; loopback unless stated.
+        port: Port of the API; None takes the recipe's.
+        engine_port: Loopback port of the engine behind the proxy that merges roles, where the
+            recipe needs one; None is 1000 above the port of the API.
         image: Image reference instead of the recipe's.
         launcher: Path of the script that the unit runs (container engines).
         scripts: Path → text: further scripts that do `switch.sh TARGET`.
@@ -157,6 +159,7 @@ class TargetData:
     fallback: str | None = None
     bind: str = "127.0.0.1"
     port: int | None = None
+    engine_port: int | None = None
     image: str | None = None
     launcher: str | None = None
     scripts: tuple[str, ...] = ()

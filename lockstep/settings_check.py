@@ -93,10 +93,9 @@ def _check_target(name: str, target: TargetData, file: str) -> None:
             found=repr(target.unit),
             allowed="letters, digits, '-' and '_', without '.service'",
         )
-    if target.port is not None and not 1 <= target.port <= 65535:
-        raise InventoryError(
-            f"targets.{name}.port is not a port", where=file, found=str(target.port)
-        )
+    for key, port in (("port", target.port), ("engine_port", target.engine_port)):
+        if port is not None and not 1 <= port <= 65535:
+            raise InventoryError(f"targets.{name}.{key} is not a port", where=file, found=str(port))
     if target.image is not None:
         check_image(f"targets.{name}.image", target.image, file)
     for script in (target.launcher, *target.scripts):

@@ -77,7 +77,7 @@ def _recipes(plan: HostPlan) -> list[dict[str, Any]]:
     return [
         {
             "name": recipe.name,
-            "argv": list(serve_command(recipe, overrides=target.overrides())),
+            "argv": list(serve_command(recipe, overrides=target.overrides(recipe))),
             # Which of its two forms the guard takes is decided when the engine's version is known.
             "environment": {
                 name: value

@@ -66,6 +66,7 @@ def _model_unit(
         container=container,
         others=others,
         earlier=earlier,
+        roles=variant.roles_unit,
         starts=STARTS,
         start_limit_s=STARTS * (start_s + 2 * STOP_S + RESTART_S),
         folders=(settings.paths.hub_cache, *(() if container else (settings.paths.engines,))),

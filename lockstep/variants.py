@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lockstep import flags
-from lockstep.bound import BoundTarget
+from lockstep.bound import LOOPBACK, BoundTarget
 from lockstep.command import environment, serve_command
 from lockstep.docker_run import CACHE, docker_run
 from lockstep.engine_id import digest
@@ -26,6 +26,7 @@ from lockstep.serving import read_back
 from lockstep.settings import Settings
 
 FALLBACK = "-fallback"
+ROLES = "-roles"
 # vLLM's own default share of the memory where a recipe gives none (0.18 to 0.32).
 _DEFAULT_SHARE = 0.9
 _SECRET = re.compile(r"(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(?:API|ACCESS|AUTH)_?KEY)$")
@@ -40,8 +41,10 @@ class Variant:
         name: What `switch.sh` accepts.
         unit: Name of the systemd unit, without ".service"; also of the container.
         recipe: What it serves.
-        bind: Address it listens on.
+        bind: Address of its API.
         port: TCP port of its API.
+        engine_port: Loopback port of the engine where a proxy that merges roles has `port`; None:
+            the engine has it.
         model_name: The model's name in that API.
         image: Image as Docker has it (REPOSITORY@sha256:…), or None: the venv engine.
         launcher: Path of the script that the unit runs, or None: the engine itself.
@@ -58,6 +61,7 @@ class Variant:
     recipe: Recipe
     bind: str
     port: int
+    engine_port: int | None
     model_name: str
     image: str | None
     launcher: str | None
@@ -75,6 +79,16 @@ class Variant:
         if ":" in host and not host.startswith("["):
             host = f"[{host}]"
         return f"http://{host}:{self.port}"
+
+    @property
+    def engine_url(self) -> str:
+        """Where the engine itself answers, without a path."""
+        return f"http://{LOOPBACK}:{self.engine_port}" if self.engine_port else self.url
+
+    @property
+    def roles_unit(self) -> str | None:
+        """The unit, without ".service", of the proxy that merges roles; None without one."""
+        return self.unit + ROLES if self.engine_port else None
 
 
 def variants(
@@ -108,12 +122,12 @@ def variants(
 
 
 def unit_names(targets: Iterable[BoundTarget]) -> tuple[str, ...]:
-    """Full names of all model units of these targets, those of fallbacks included."""
+    """Full names of all units of these targets: engines, fallbacks, and proxies before them."""
     return tuple(
-        f"{target.data.unit}{suffix}.service"
+        f"{target.data.unit}{suffix}{proxy}.service"
         for target in targets
-        for suffix in ("", FALLBACK)
-        if not suffix or target.fallback is not None
+        for suffix, recipe in zip(("", FALLBACK), target.recipes, strict=False)
+        for proxy in (("", ROLES) if recipe.needs_roles_proxy else ("",))
     )
 
 
@@ -133,7 +147,7 @@ def _variant(
     unit = target.data.unit + suffix
     reference = (target.data.image or recipe.container) if recipe.in_container else None
     image = pinned_reference(reference, settings.sources, pins) if reference else None
-    overrides = {**target.overrides(), **weight_overrides(settings, recipe, pins)}
+    overrides = {**target.overrides(recipe), **weight_overrides(settings, recipe, pins)}
     engine_argv = serve_command(recipe, overrides=overrides, engine_version=version)
     variables = _environment(settings, recipe, version, in_container=image is not None)
     _refuse_secrets(recipe, engine_argv, variables)
@@ -148,6 +162,7 @@ def _variant(
         recipe=recipe,
         bind=target.data.bind,
         port=target.port,
+        engine_port=target.engine_port(recipe),
         model_name=(names or recipe.model).split()[0],
         image=image,
         launcher=_launcher(settings, target, image, suffix),
@@ -240,6 +255,8 @@ def _refuse_doubles(settings: Settings, found: list[Variant]) -> None:
         names = {"name": f"target {variant.name}", "unit": variant.unit}
         if variant.launcher:
             names["launcher"] = variant.launcher
+        if variant.roles_unit:
+            names["unit of the roles proxy"] = variant.roles_unit
         for what, name in names.items():
             if name in taken:
                 raise InventoryError(
@@ -251,4 +268,4 @@ def _refuse_doubles(settings: Settings, found: list[Variant]) -> None:
             taken[name] = variant.name
 
 
-__all__ = ["FALLBACK", "Variant", "model_path", "unit_names", "variants", "venv"]
+__all__ = ["FALLBACK", "ROLES", "Variant", "model_path", "unit_names", "variants", "venv"]

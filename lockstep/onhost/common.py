@@ -71,7 +71,11 @@ class Paths:
 
 @dataclass(frozen=True)
 class Target:
-    """One name that switch.sh accepts, as the deploy bound it on this host."""
+    """One name that switch.sh accepts, as the deploy bound it on this host.
+
+    `url` is where clients ask, `engine_url` the engine itself; they differ where `roles_unit`, a
+    proxy that merges roles, stands between them.
+    """
 
     name: str
     unit: str
@@ -85,6 +89,8 @@ class Target:
     image: str | None = None
     fallback: str | None = None
     api_key_file: str | None = None
+    engine_url: str | None = None
+    roles_unit: str | None = None
     canary_timeout_s: float = 600.0
 
 
@@ -124,6 +130,8 @@ _OPTIONAL: dict[str, tuple[type, ...]] = {
     "image": (str, type(None)),
     "fallback": (str, type(None)),
     "api_key_file": (str, type(None)),
+    "engine_url": (str, type(None)),
+    "roles_unit": (str, type(None)),
     "canary_timeout_s": (int, float),
 }
 

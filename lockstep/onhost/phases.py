@@ -7,7 +7,7 @@ import re
 # Lines of vLLM 0.18-0.32 and SGLang 0.5 (read in their sources, 2026-11), first match wins. A
 # line that matches nothing is no phase: a wrong guess would be worse than the heartbeat.
 _PHASES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"lockstep (?:gate|ready): (?P<text>.+)"), "{text}"),
+    (re.compile(r"lockstep (?:gate|ready|roles): (?P<text>.+)"), "{text}"),
     (
         re.compile(r"oading .*checkpoint shards:\s+\d+% Completed \| (?P<done>\d+)/(?P<all>\d+)"),
         "loading weights, file {done} of {all}",
@@ -47,7 +47,7 @@ def phase(line: str) -> str | None:
 
 def reason(lines: list[str]) -> list[str]:
     """Of a failed unit's last lines, the few that say why: our own verdict, else the errors."""
-    own = [line for line in lines if re.search(r"lockstep (gate|ready): ", line)]
+    own = [line for line in lines if re.search(r"lockstep (gate|ready|roles): ", line)]
     verdict = [line for line in own[-1:] if phase(line)]
     errors = [
         line for line in lines if re.search(r"\bERROR\b|[Ee]rror[:\s]|FATAL|Killed|refused", line)

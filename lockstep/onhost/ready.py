@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -186,6 +186,8 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
     options = parser.parse_args(argv)
     paths = paths or common.Paths()
     target = common.load_host(paths.targets).target(options.target)
+    # The engine is asked itself: the proxy before it starts when the engine is ready.
+    target = replace(target, url=target.engine_url or target.url)
     key = engine.api_key(target)
     waiter = Waiter(target, MainProcess.watch(options.main_pid), tell)
     canary = waiter.wait(key)

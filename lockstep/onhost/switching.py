@@ -156,17 +156,23 @@ class Switch:
         began = time.monotonic()
         since = time.time()
         # A unit that hit its start limit would refuse although the operator asks for it.
-        common.run(["systemctl", "reset-failed", "--", target.unit])
+        # Its proxy, where it has one, has the port that clients ask: without it nothing is hot.
+        proxy = [target.roles_unit] if target.roles_unit else []
+        common.run(["systemctl", "reset-failed", "--", target.unit, *proxy])
         self._say(f"starting {target.name}")
         with JournalTail(target.unit, since, self._say):
-            result = self._watched(["systemctl", "start", "--", target.unit], "starting")
+            argv = ["systemctl", "start", "--", target.unit, *proxy]
+            result = self._watched(argv, "starting")
         took = common.duration(time.monotonic() - began)
         if result.returncode == 0:
             self._say(f"{target.name} is hot, started in {took}{self._rate(target, since)}")
             return True
-        unit = units.show([target.unit])[target.unit]
-        self._say(f"{target.name} FAILED after {took}: {unit.failure}")
-        for line in phases.reason(units.last_lines(target.unit, 60, since)):
+        shown = units.show([target.unit, *proxy])
+        alone = target.roles_unit and shown[target.unit].state == "hot"
+        unit = shown[target.roles_unit if target.roles_unit and alone else target.unit]
+        part = f"{unit.name}: " if alone else ""
+        self._say(f"{target.name} FAILED after {took}: {part}{unit.failure}")
+        for line in phases.reason(units.last_lines(unit.name, 60, since)):
             self._say(f"  {line}")
         return False
 

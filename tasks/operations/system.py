@@ -9,13 +9,12 @@ from pyinfra import host
 from pyinfra.api import StringCommand, operation
 
 from lockstep.accounts import Account, account_commands
-from lockstep.managed import PROXY_ENVIRONMENT
+from lockstep.managed import PROXY_ENVIRONMENT, TOOLS_VENV
 from tasks import remote
 from tasks.facts.host import System
 
 UV = "/usr/local/bin/uv"
 UV_VENV = "/usr/local/lib/lockstep/uv"
-TOOLS_VENV = "/usr/local/lib/lockstep/tools"
 # The probe `system` takes a venv with this file in it for an empty one.
 UNFINISHED = "unfinished"
 
@@ -85,7 +84,7 @@ def sysctls(values: Mapping[str, str], path: str) -> Generator[StringCommand, No
 def tools(
     requirements: Mapping[str, str], python: str, index: str | None, proxy: bool
 ) -> Generator[StringCommand, None, None]:
-    """Our own tools at exact versions: uv through the system's pip, the hub client through uv.
+    """Our own tools at exact versions: uv through the system's pip, the others through uv.
 
     Args:
         requirements: "uv" and others → "name==version".
@@ -118,7 +117,7 @@ def tools(
         yield remote.words(["rm", f"{TOOLS_VENV}/{UNFINISHED}"])
         changed = True
     if not changed:
-        host.noop("uv and the hub client are installed")
+        host.noop("uv, the hub client and what our programs import are installed")
 
 
 def _lacks(installed: Mapping[str, str], wanted: Mapping[str, str]) -> bool:

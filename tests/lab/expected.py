@@ -67,7 +67,7 @@ def _served(
     """The recipe's own words at the pinned commits, without what stands around the engine."""
     commit = record.models[recipe.model].commit
     draft = recipe.lockstep.draft
-    words: dict[str, object] = dict(target.overrides())
+    words: dict[str, object] = dict(target.overrides(recipe))
     if recipe.lockstep.borrow:
         words["model"] = model_path(plan.settings, recipe.model, commit)
     else:

@@ -11,7 +11,8 @@ from pathlib import Path
 from lockstep.artefacts import ManagedFile, artefacts
 from lockstep.bound import BoundTarget, bind
 from lockstep.managed import PROGRAMS
-from lockstep.pins import ImagePin, ModelPin, Pins
+from lockstep.packages import tool_sets
+from lockstep.pins import ImagePin, ModelPin, Pins, PythonPin
 from lockstep.recipes import load_catalogue
 from lockstep.settings import Proxy, Settings, Sources, TargetData, WebUi
 
@@ -38,6 +39,7 @@ HOSTS = {
         targets={"qwen": QWEN, "mistral": MISTRAL, "mistral-vllm": FORK},
         packages=("earlyoom", "git"),
         sysctls={"vm.swappiness": "10"},
+        tools={"httpx2": "httpx2>=2,<3", "uvicorn": "uvicorn"},
     ),
     "site": Settings(
         name="site",
@@ -88,6 +90,10 @@ def pins(settings: Settings, targets: tuple[BoundTarget, ...]) -> Pins:
             models |= {recipe.model, *(borrow.model for borrow in block.borrow)}
             models |= {block.draft.model} if block.draft else set()
     return Pins(
+        python={
+            packages.key: PythonPin((f"{tool}==1.{index}",), packages.architecture, packages.python)
+            for index, (tool, packages) in enumerate(tool_sets(settings).items())
+        },
         images={
             name: ImagePin("sha256:" + f"{index:x}" * 64, "aarch64", 1)
             for index, name in enumerate(sorted(images))

@@ -54,6 +54,8 @@ def test_who_may_read_what_and_which_step_writes_it() -> None:
         "/etc/systemd/system/vllm-qwen36.service": ("0644", "unit", "services"),
         "/etc/systemd/system/sglang-mistral4.service": ("0644", "unit", "services"),
         "/etc/systemd/system/sglang-mistral4-fallback.service": ("0644", "unit", "services"),
+        "/etc/systemd/system/sglang-mistral4-roles.service": ("0644", "unit", "services"),
+        "/etc/systemd/system/sglang-mistral4-fallback-roles.service": ("0644", "unit", "services"),
         "/etc/systemd/system/vllm.service": ("0644", "unit", "services"),
         "/etc/systemd/system/open-webui.service": ("0644", "unit", "webui"),
         "/etc/sudoers.d/lockstep": ("0440", "sudoers", "switch"),

@@ -105,7 +105,7 @@ def test_a_launcher_under_its_unit_runs_exactly_what_the_recipe_says(
     words = launched(rendered(host)[path], tmp_path, environment)
     image = next(index for index, word in enumerate(words) if "@sha256:" in word)
     assert words[:4] == ["run", "--rm", "--init", "--name"]
-    overrides: dict[str, object] = dict(target.overrides())
+    overrides: dict[str, object] = dict(target.overrides(target.recipe))
     model = record.models[target.recipe.model]
     if target.recipe.lockstep.borrow:
         folder = target.recipe.model.replace("/", "--")

@@ -17,6 +17,7 @@ EXECUTABLES = (
     "/usr/bin/python3",
     "/usr/bin/docker",
     "/usr/bin/curl",
+    "/usr/local/lib/lockstep/tools/bin/python",
     "/opt/lockstep/engines/current/venv/bin/vllm",
 )
 # systemd-analyze wants them, whatever the units are.
@@ -79,7 +80,7 @@ def models(host: str) -> dict[str, str]:
     return {
         path.rpartition("/")[2]: file.text
         for path, file in rendered(host).items()
-        if file.check == "unit" and file.stage == "services"
+        if file.check == "unit" and file.stage == "services" and "-roles." not in path
     }
 
 
@@ -93,6 +94,31 @@ def test_every_model_unit_stops_every_other_one_and_waits_for_it() -> None:
             mine = other in directives(text, "After")
             theirs = name in directives(units[other], "After")
             assert mine != theirs, (name, other)
+
+
+def test_a_roles_proxy_comes_and_goes_with_its_engine_and_frees_the_port_first() -> None:
+    proxies = {
+        path.rpartition("/")[2]: file.text
+        for path, file in rendered("spark").items()
+        if path.endswith("-roles.service")
+    }
+    assert set(proxies) == {
+        "sglang-mistral4-roles.service",
+        "sglang-mistral4-fallback-roles.service",
+    }
+    for name, text in proxies.items():
+        engine = name.replace("-roles", "")
+        assert directives(text, "BindsTo") == directives(text, "After") == [engine]
+        assert "[Install]" not in text.splitlines()
+        assert directives(text, "User") == ["lockstep"]
+        assert directives(text, "IPAddressDeny") == ["any"]
+    wanted = {name: directives(text, "Wants") for name, text in models("spark").items()}
+    assert wanted == {
+        "vllm-qwen36.service": [],
+        "sglang-mistral4.service": ["sglang-mistral4-roles.service"],
+        "sglang-mistral4-fallback.service": ["sglang-mistral4-fallback-roles.service"],
+        "vllm.service": [],
+    }
 
 
 def test_no_model_can_be_enabled_and_open_webui_can() -> None:

@@ -37,7 +37,7 @@ exec /usr/bin/docker run \
   lmsysorg/sglang@sha256:2222222222222222222222222222222222222222222222222222222222222222 sglang serve \
   --model-path /data/models/huggingface/lockstep-merged/mistralai--Mistral-Small-4-119B-2603-NVFP4/1111111111111111111111111111111111111111 \
   --host 127.0.0.1 \
-  --port 30000 \
+  --port 31000 \
   --tp 1 \
   --attention-backend triton \
   --tool-call-parser mistral \
