@@ -61,9 +61,9 @@ class BoundTarget:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Every port that something of this target listens on."""
+        """Every port that something of this target listens on, that of the API first."""
         behind = (self.engine_port(recipe) for recipe in self.recipes)
-        return tuple(dict.fromkeys([self.port, *(port for port in behind if port is not None)]))
+        return (self.port, *dict.fromkeys(port for port in behind if port is not None))
 
     def overrides(self, recipe: Recipe) -> dict[str, object]:
         """Recipe keys that the inventory sets for this target, for one of its recipes."""
@@ -92,8 +92,8 @@ def bind(
     if settings.webui.enabled:
         users[settings.webui.port] = "webui"
     for target in bound:
-        for port in target.ports:
-            key = "port" if port == target.port else "engine_port"
+        for index, port in enumerate(target.ports):
+            key = "engine_port" if index else "port"
             if port > 65535:
                 raise InventoryError(
                     f"targets.{target.name}.{key} is not a port",

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from lockstep.artefacts import artefacts
 from lockstep.bound import BoundTarget
-from lockstep.pins import ImagePin, ModelPin, Pins
+from lockstep.packages import name_of
+from lockstep.pins import ImagePin, ModelPin, Pins, PythonPin
 from lockstep.settings import Settings
 from lockstep.wanted import wanted
 
@@ -25,6 +26,12 @@ def rehearse(hosts: Sequence[tuple[Settings, tuple[BoundTarget, ...]]]) -> None:
     """
     asked = wanted(hosts)
     pins = Pins(
+        python={
+            item.key: PythonPin(
+                tuple(f"{name_of(text)}==0" for text in item.asked), item.architecture, item.python
+            )
+            for item in asked.python
+        },
         images={item.reference: ImagePin(_DIGEST, item.architecture, 0) for item in asked.images},
         models={item.id: ModelPin(item.revision, _COMMIT, ()) for item in asked.models},
     )

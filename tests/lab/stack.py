@@ -88,11 +88,12 @@ class Host:
 
     def active(self) -> set[str]:
         """Model units that systemd calls active or starting."""
-        units = "vllm.service vllm-qwen36.service 'sglang-mistral4*.service'"
+        names = "vllm.service vllm-qwen36.service 'sglang-mistral4*.service'"
         listed = self.root(
-            f"systemctl list-units --plain --no-legend --state=active,activating {units}"
+            f"systemctl list-units --plain --no-legend --state=active,activating {names}"
         )
-        return {line.split()[0] for line in listed.splitlines()}
+        units = {line.split()[0] for line in listed.splitlines()}
+        return {unit for unit in units if not unit.endswith("-roles.service")}
 
     def get(self, url: str) -> Any:
         """JSON that a port of the host's loopback answers."""

@@ -87,10 +87,6 @@ def test_eagle_on_a_moving_tag_is_warned_about_and_a_digest_is_not() -> None:
     assert "eagle-on-moving-tag" not in codes(pinned)
 
 
-def test_a_template_that_refuses_repeated_roles_is_named() -> None:
-    assert "roles-not-merged" in codes(KNOWN.recipes["mistral-small-4-119b-nvfp4-sglang"])
-
-
 def test_dockers_restart_policy_is_warned_about() -> None:
     recipe = replace(PRODUCTION, executor_config={"restart_policy": "always"})
     assert "restart-policy" in codes(recipe)

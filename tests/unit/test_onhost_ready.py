@@ -6,7 +6,8 @@ import subprocess
 import threading
 
 import pytest
-from onhost_fakes import FakeEngine, common, engine, ready
+from local_server import refused_address
+from onhost_fakes import FakeEngine, common, engine, host_root, ready
 
 
 @pytest.fixture
@@ -161,3 +162,19 @@ def test_the_key_comes_from_its_file_and_a_missing_one_is_named(tmp_path):
     gone = common.Target("q", "q", "http://x", "q", 1, 5, api_key_file=str(tmp_path / "none"))
     with pytest.raises(common.Problem, match=r"API key of q: .*none: No such file"):
         engine.api_key(gone)
+
+
+def test_an_engine_behind_a_proxy_is_asked_itself(fake, main_process, tmp_path):
+    target = {
+        "unit": "q.service",
+        # Nothing listens there before the engine is ready.
+        "url": f"http://{refused_address()}",
+        "engine_url": fake.url,
+        "roles_unit": "q-roles.service",
+        "model": "qwen-served",
+        "memory_gib": 1.0,
+        "start_timeout_s": 20,
+    }
+    paths = host_root(tmp_path / "root", {"q": target})
+
+    assert ready.main(["q", "--main-pid", str(main_process.pid)], paths) == 0

@@ -195,7 +195,7 @@ def test_another_unit_whose_name_ends_like_ours_is_foreign() -> None:
 
 def test_what_the_probe_is_asked() -> None:
     asked = preflight.questions(PLAN, PINS)
-    assert asked["ports"] == [30001, 30000, 8000, 8080]
+    assert asked["ports"] == [30001, 30000, 31000, 8000, 8080]
     assert asked["paths"] == ["/data/models", "/opt/lockstep/engines"]
     assert asked["images"] == IMAGES
     assert asked["reach"] == [

@@ -1,0 +1,221 @@
+"""The proxy that merges roles, before the real vLLM with a chat template that refuses them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stack import Answer, Host, Stack, until
+
+STRICT = {"strict": {"recipe": "tiny-qwen3-strict", "unit": "vllm-strict"}}
+MODEL = "tiny-qwen3-strict"
+API, ENGINE = 8010, 9010
+UNIT, PROXY = "vllm-strict.service", "vllm-strict-roles.service"
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+TWO_IN_A_ROW = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Here is a file."},
+    {"role": "user", "content": [{"type": "text", "text": "What does it say?"}]},
+]
+MERGED = [
+    {"role": "system", "content": "Be brief."},
+    {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "Here is a file."},
+            {"type": "text", "text": "\n\n"},
+            {"type": "text", "text": "What does it say?"},
+        ],
+    },
+]
+REFUSED = "conversation roles must alternate"
+
+
+@pytest.fixture(scope="module")
+def inventory(stack: Stack) -> Path:
+    """The lab's inventory with one target more."""
+    return stack.inventory("strict", targets=STRICT)
+
+
+@pytest.fixture(scope="module")
+def host(stack: Stack, inventory: Path) -> Host:
+    """spark1 with the strict model hot."""
+    stack.good_deploy(inventory=inventory)
+    answer = stack.one.switch("strict")
+    assert answer.code == 0, answer.text
+    return stack.one
+
+
+def request(messages: list[dict[str, Any]], **more: Any) -> str:
+    body = {"model": MODEL, "messages": messages, "max_tokens": 12, "temperature": 0, **more}
+    return shlex.join(["-H", "Content-Type: application/json", "-d", json.dumps(body)])
+
+
+def post(host: Host, port: int, messages: list[dict[str, Any]], **more: Any) -> tuple[int, str]:
+    """HTTP status and text of one chat completion."""
+    url = f"http://127.0.0.1:{port}/v1/chat/completions"
+    answer = host.run(
+        f"curl -sS --max-time 120 -w '\\n%{{http_code}}' {request(messages, **more)} {url}"
+    )
+    text, _, status = answer.out.rpartition("\n")
+    return int(status), text
+
+
+def spoken(text: str) -> str:
+    return str(json.loads(text)["choices"][0]["message"]["content"])
+
+
+def test_the_engine_refuses_two_messages_of_one_role_and_the_proxy_helps(host: Host) -> None:
+    status, text = post(host, ENGINE, TWO_IN_A_ROW)
+    assert status == 400 and REFUSED in text
+    status, text = post(host, API, TWO_IN_A_ROW)
+    assert status == 200, text
+    # Not only accepted: the engine was asked exactly what the rules say.
+    assert spoken(text) == spoken(post(host, ENGINE, MERGED)[1])
+
+
+def test_calls_and_results_of_tools_stay_as_they_are(host: Host) -> None:
+    talk = [
+        {"role": "user", "content": "Look."},
+        {"role": "user", "content": "Now."},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": "one"},
+        {"role": "tool", "tool_call_id": "c1", "content": "two"},
+        {"role": "assistant", "content": "Done."},
+    ]
+    status, text = post(host, API, [*talk, {"role": "user", "content": "Thanks."}])
+    assert status == 200, text
+    merged = [{"role": "user", "content": "Look.\n\nNow."}, *talk[2:]]
+    asked = [*merged, {"role": "user", "content": "Thanks."}]
+    assert spoken(text) == spoken(post(host, ENGINE, asked)[1])
+
+
+def test_what_merging_cannot_help_is_refused_in_the_engines_own_words(host: Host) -> None:
+    wrong = [{"role": "assistant", "content": "I begin."}, {"role": "user", "content": "No."}]
+    assert post(host, API, wrong) == post(host, ENGINE, wrong)
+    assert post(host, API, wrong)[0] == 400
+    asked = [{"role": "user", "content": "a"}]
+    unknown = post(host, API, asked, model="nobody")
+    assert unknown[0] == 404 and unknown == post(host, ENGINE, asked, model="nobody")
+
+
+def test_a_stream_arrives_as_events(host: Host) -> None:
+    events = stream(host, API, TWO_IN_A_ROW).out.split("\n\n")
+    assert events[-2] == "data: [DONE]"
+    pieces = [json.loads(event.removeprefix("data: ")) for event in events[:-2]]
+    said = "".join(piece["choices"][0]["delta"].get("content") or "" for piece in pieces)
+    assert said == spoken(post(host, API, TWO_IN_A_ROW)[1])
+    assert len(pieces) > 5
+
+
+def stream(host: Host, port: int, messages: list[dict[str, Any]], then: str = "cat") -> Answer:
+    body = request(messages, stream=True, ignore_eos=True)
+    url = f"http://127.0.0.1:{port}/v1/chat/completions"
+    return host.run(f"curl -sSN --max-time 120 {body} {url} | {then}")
+
+
+def test_requests_at_once_are_answered_each(host: Host) -> None:
+    url = f"http://127.0.0.1:{API}/v1/chat/completions"
+    one = f"curl -sS -o /dev/null -w '%{{http_code}}\\n' {request(TWO_IN_A_ROW)} {url}"
+    answer = host.run(f"for n in $(seq 12); do {one} & done; wait")
+    assert answer.out.split() == ["200"] * 12
+
+
+def test_who_hangs_up_ends_the_generation(host: Host) -> None:
+    before = aborted(host)
+    body = request(TWO_IN_A_ROW, stream=True, ignore_eos=True, max_tokens=900)
+    url = f"http://127.0.0.1:{API}/v1/chat/completions"
+    # head leaves after the first bytes, and curl with it.
+    host.run(f"curl -sSN {body} {url} | head -c 300 >/dev/null")
+    until(lambda: aborted(host) == before + 1, "vLLM counts an aborted request")
+
+
+def aborted(host: Host) -> float:
+    text = host.run(f"curl -sS http://127.0.0.1:{API}/metrics").out
+    found = re.search(
+        r'^vllm:request_success_total\{.*finished_reason="abort".*\} (\S+)', text, re.M
+    )
+    assert found, text[:500]
+    return float(found[1])
+
+
+def test_everything_else_of_the_api_is_the_engines(host: Host) -> None:
+    for path in ("/version", "/health", "/v1/nothing?a=%20b"):
+        ask = "curl -sS -o - -w '%{{http_code}}' http://127.0.0.1:{}{}"
+        through = host.run(ask.format(API, path)).out
+        assert through == host.run(ask.format(ENGINE, path)).out
+    assert host.get(f"http://127.0.0.1:{API}/v1/models")["data"][0]["id"] == MODEL
+
+
+def test_status_and_units_agree(host: Host) -> None:
+    target = host.status()["targets"]["strict"]
+    assert target["state"] == "hot" and target["ready"] is True
+    assert target["url"] == f"http://127.0.0.1:{API}"
+    assert host.show(PROXY, "ActiveState") == "active"
+    assert host.show(PROXY, "UnitFileState") == "static"
+    assert host.show(PROXY, "User") == "lockstep"
+    listening = host.root(f"ss -Hltn 'sport = :{API} or sport = :{ENGINE}'")
+    assert {line.split()[3] for line in listening.splitlines()} == {
+        f"127.0.0.1:{API}",
+        f"127.0.0.1:{ENGINE}",
+    }
+
+
+def test_a_crash_of_the_proxy_restarts_only_the_proxy(host: Host) -> None:
+    engine, proxy = host.show(UNIT, "MainPID"), host.show(PROXY, "MainPID")
+    host.root(f"kill -KILL {proxy}")
+    until(
+        lambda: (
+            host.show(PROXY, "ActiveState") == "active" and host.show(PROXY, "MainPID") != proxy
+        ),
+        "the proxy is back",
+    )
+    assert post(host, API, TWO_IN_A_ROW)[0] == 200
+    assert host.show(UNIT, "MainPID") == engine
+    assert host.show(UNIT, "NRestarts") == "0"
+
+
+def test_a_second_deploy_changes_nothing(stack: Stack, host: Host, inventory: Path) -> None:
+    proxy = host.show(PROXY, "MainPID")
+    assert stack.good_deploy(inventory=inventory).changed == set()
+    assert host.show(PROXY, "MainPID") == proxy
+
+
+def test_the_proxy_goes_and_comes_with_its_engine(host: Host) -> None:
+    host.root(f"systemctl stop {UNIT}")
+    assert host.show(PROXY, "ActiveState") == "inactive"
+    assert host.root(f"ss -Hltn 'sport = :{API}'") == ""
+    host.root(f"systemctl start {UNIT}")
+    until(lambda: host.show(PROXY, "ActiveState") == "active", "the proxy is up")
+    assert post(host, API, TWO_IN_A_ROW)[0] == 200
+
+
+def test_a_crash_of_the_engine_brings_both_back(host: Host) -> None:
+    engine = host.show(UNIT, "MainPID")
+    host.root(f"systemctl kill --signal=KILL {UNIT}")
+    until(
+        lambda: (
+            host.show(PROXY, "ActiveState") == "active" and host.show(UNIT, "MainPID") != engine
+        ),
+        "both are back",
+        300,
+    )
+    assert post(host, API, TWO_IN_A_ROW)[0] == 200
+
+
+def test_mistral_on_sglang_has_it_and_another_target_takes_its_place(host: Host) -> None:
+    """On the stand-in, which refuses as Mistral's template does on SGLang."""
+    answer = host.switch("mistral")
+    assert answer.code == 0, answer.text
+    assert host.show(PROXY, "ActiveState") == "inactive"
+    model = host.get("http://127.0.0.1:30000/v1/models")["data"][0]["id"]
+    status, text = post(host, 31000, TWO_IN_A_ROW, model=model)
+    assert status == 400 and "alternate" in text
+    assert post(host, 30000, TWO_IN_A_ROW, model=model)[0] == 200
+    assert host.switch("none").code == 0
+    assert host.show("sglang-mistral4-roles.service", "ActiveState") == "inactive"

@@ -1,0 +1,185 @@
+"""Which targets get a proxy that merges roles, on which ports, and what makes it start anew."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockstep import roles_unit
+from lockstep.bound import BoundTarget, bind
+from lockstep.errors import InventoryError
+from lockstep.managed import ManagedFile
+from lockstep.packages import tool_sets
+from lockstep.pins import ImagePin, ModelPin, Pins, PythonPin
+from lockstep.recipes import parse
+from lockstep.roles_unit import roles_units
+from lockstep.scripts import targets_file
+from lockstep.settings import Settings, TargetData
+from lockstep.units import webui_command
+from lockstep.variants import Variant, unit_names, variants
+
+RECIPE = """
+recipe_version: "2"
+model: org/model
+runtime: {engine}
+defaults: {{port: 8000, host: 127.0.0.1}}
+command: {command} {{model}} --port {{port}} --host {{host}}
+lockstep:
+  moe: true
+  merges_roles: {merges}
+  memory: {{value: 40, source: here, date: 2026-11-21, kind: computed}}
+"""
+VLLM = {"engine": "vllm", "command": "vllm serve"}
+TOOLS = {"httpx2": "httpx2", "uvicorn": "uvicorn"}
+TARGET = TargetData(recipe="strict", unit="engine")
+
+
+def settings(tools: dict[str, str] = TOOLS, **targets: TargetData) -> Settings:
+    return Settings(name="spark", targets=targets or {"model": TARGET}, tools=tools)
+
+
+def bound(data: Settings) -> tuple[BoundTarget, ...]:
+    texts = {
+        "strict": RECIPE.format(merges="false", **VLLM),
+        "merging": RECIPE.format(merges="true", **VLLM),
+        "unknown": RECIPE.format(merges="null", **VLLM),
+    }
+    catalogue = {name: parse(text, Path(f"{name}.yaml")) for name, text in texts.items()}
+    return bind(data, catalogue, {})
+
+
+def pins(data: Settings, version: str = "1.0") -> Pins:
+    return Pins(
+        python={
+            item.key: PythonPin((f"{tool}=={version}",), item.architecture, item.python)
+            for tool, item in tool_sets(data).items()
+        },
+        models={"org/model": ModelPin("main", "a" * 40, ())},
+    )
+
+
+def made(data: Settings) -> tuple[Variant, ...]:
+    targets = bound(data)
+    return variants(data, targets, pins(data), engine_id="0" * 12, engine_versions={})
+
+
+def only(data: Settings, version: str = "1.0") -> ManagedFile:
+    (file,) = roles_units(data, made(data), pins(data, version))
+    return file
+
+
+def generation(file: ManagedFile) -> str:
+    return file.text.partition("LOCKSTEP_GENERATION=")[2].partition("\n")[0]
+
+
+@pytest.mark.parametrize("recipe", ["merging", "unknown"])
+def test_an_engine_that_is_not_known_to_refuse_has_the_port_itself(recipe: str) -> None:
+    data = settings(tools={}, model=replace(TARGET, recipe=recipe))
+    (variant,) = made(data)
+    assert (variant.port, variant.engine_port, variant.roles_unit) == (8000, None, None)
+    assert variant.engine_url == variant.url == "http://127.0.0.1:8000"
+    assert variant.argv[3:7] == ("--port", "8000", "--host", "127.0.0.1")
+    assert roles_units(data, (variant,), pins(data)) == ()
+    assert unit_names(bound(data)) == ("engine.service",)
+
+
+def test_an_engine_that_refuses_moves_behind_the_proxy() -> None:
+    data = settings(model=replace(TARGET, bind="0.0.0.0"))
+    (variant,) = made(data)
+    # Whoever the API is open to, the engine itself is not.
+    assert variant.argv[3:7] == ("--port", "9000", "--host", "127.0.0.1")
+    assert (variant.url, variant.engine_url) == ("http://127.0.0.1:8000", "http://127.0.0.1:9000")
+    file = only(data)
+    assert file.path == "/etc/systemd/system/engine-roles.service"
+    assert (
+        "ExecStart=/usr/local/lib/lockstep/tools/bin/python "
+        "/usr/local/lib/lockstep/roles_proxy.py --listen 0.0.0.0 --port 8000 "
+        "--engine http://127.0.0.1:9000\n"
+    ) in file.text
+    assert "IPAddressDeny" not in file.text
+    assert "IPAddressDeny=any\nIPAddressAllow=localhost\n" in only(settings()).text
+    assert unit_names(bound(data)) == ("engine.service", "engine-roles.service")
+
+
+def test_a_fallback_that_merges_by_itself_has_no_proxy() -> None:
+    data = settings(model=replace(TARGET, fallback="merging"))
+    main, spare = made(data)
+    assert (main.roles_unit, spare.roles_unit) == ("engine-roles", None)
+    assert main.url == spare.url == spare.engine_url
+    assert unit_names(bound(data)) == (
+        "engine.service",
+        "engine-roles.service",
+        "engine-fallback.service",
+    )
+
+
+def test_programs_and_open_webui_know_the_port_of_the_api() -> None:
+    data = settings()
+    found = made(data)
+    target = json.loads(targets_file(data, found).text)["targets"]["model"]
+    assert target["url"] == "http://127.0.0.1:8000"
+    assert target["engine_url"] == "http://127.0.0.1:9000"
+    assert target["roles_unit"] == "engine-roles.service"
+    image = ImagePin("sha256:" + "1" * 64, "aarch64", 1)
+    argv = webui_command(data, found, Pins(images={data.webui.image: image}))
+    assert "OPENAI_API_BASE_URLS=http://127.0.0.1:8000/v1" in argv
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        (
+            {"a": TARGET, "b": TargetData("merging", "other", port=9000)},
+            "targets.b: port 9000 is used twice",
+        ),
+        (
+            {"a": replace(TARGET, engine_port=8080)},
+            "targets.a: port 8080 is used twice",
+        ),
+        ({"a": replace(TARGET, engine_port=8000)}, "targets.a: port 8000 is used twice"),
+        ({"a": replace(TARGET, port=65000)}, "targets.a.engine_port is not a port"),
+    ],
+)
+def test_a_port_behind_the_proxy_that_cannot_be_is_refused(
+    targets: dict[str, TargetData], message: str
+) -> None:
+    with pytest.raises(InventoryError) as error:
+        bound(settings(**targets))
+    assert message in str(error.value)
+    assert "engine_port" in str(error.value) or "targets.b.port" in str(error.value)
+
+
+def test_another_engine_port_may_be_named() -> None:
+    (variant,) = made(settings(model=replace(TARGET, engine_port=7000)))
+    assert variant.engine_url == "http://127.0.0.1:7000"
+
+
+def test_tools_without_what_the_proxy_imports_are_refused() -> None:
+    data = settings(tools={"uvicorn": "uvicorn"})
+    with pytest.raises(InventoryError, match="httpx2"):
+        roles_units(data, made(data), pins(data))
+
+
+def test_a_unit_that_the_proxy_needs_is_refused_where_it_is_taken() -> None:
+    data = settings(a=TARGET, b=TargetData("merging", "engine-roles", port=8001))
+    with pytest.raises(InventoryError, match="engine-roles"):
+        made(data)
+
+
+def test_what_changes_the_proxy_restarts_it_and_not_the_engine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data = settings()
+    now = generation(only(data))
+    assert len(now) == 16
+    assert generation(only(data)) == now
+    assert generation(only(data, "1.1")) != now
+    programs = tmp_path / "onhost"
+    programs.mkdir()
+    for name in ("common.py", "roles.py", "roles_proxy.py"):
+        (programs / name).write_text("another")
+    monkeypatch.setattr(roles_unit, "files", lambda _: tmp_path)
+    assert generation(only(data)) != now
