@@ -31,6 +31,7 @@ import phases  # noqa: E402
 import pull_image  # noqa: E402
 import ready  # noqa: E402
 import resume  # noqa: E402
+import roles_proxy  # noqa: E402
 import status  # noqa: E402
 import stop_container  # noqa: E402
 import switch  # noqa: E402
@@ -59,6 +60,7 @@ __all__ = [
     "pull_image",
     "ready",
     "resume",
+    "roles_proxy",
     "status",
     "stop_container",
     "switch",

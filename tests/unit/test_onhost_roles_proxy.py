@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from lab_servers import free_port, until
+from onhost_fakes import roles_proxy
 from raw_engine import Pair, Wire, notified, proxied, start
 
 CHAT = "/v1/chat/completions"
@@ -346,3 +347,13 @@ def test_nothing_is_left_open_after_all_that(pair: Pair) -> None:
         return len([link for link in links if link.startswith("socket:")]) <= 3
 
     until(connections, "connections of ended requests are closed")
+
+
+def test_answers_do_not_wait_for_acknowledgements() -> None:
+    with (
+        roles_proxy.opened("127.0.0.1", 0) as listening,
+        socket.create_connection(listening.getsockname()),
+    ):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
