@@ -65,7 +65,7 @@ class Proxy:
         # that was cut off by that must not be asked for twice. Redirects, cookies, compression
         # and proxies are the business of a client, which a transport is not.
         self._transport = httpx2.AsyncHTTPTransport(
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0), trust_env=False
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0)
         )
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -106,7 +106,7 @@ class Proxy:
         headers = _end_to_end(scope["headers"])
         named = {name for name, _ in scope["headers"]}
         content: bytes | AsyncIterator[bytes] | None = None
-        if scope["method"] == "POST" and scope["path"].encode() == CHAT and _is_plain(headers):
+        if scope["method"] == "POST" and scope["path"].encode() == CHAT:
             content = roles.merged_body(await body.whole())
             headers = [pair for pair in headers if pair[0] != b"content-length"]
         elif named & {b"content-length", b"transfer-encoding"}:
@@ -201,10 +201,6 @@ def _end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
         for word in value.split(b",")
     }
     return [pair for pair in pairs if pair[0] not in _HOP_BY_HOP | named]
-
-
-def _is_plain(headers: Headers) -> bool:
-    return all(value == b"identity" for name, value in headers if name == b"content-encoding")
 
 
 def tell(line: str) -> None:

@@ -270,6 +270,18 @@ def test_many_requests_at_once_get_their_own_answers(pair: Pair) -> None:
         ]
 
 
+def test_no_request_depends_on_a_connection_that_the_engine_may_close(pair: Pair) -> None:
+    client = pair.client()
+    for _ in range(2):
+        client.request("GET", "/health")
+        wire = pair.accept()
+        wire.asked()
+        wire.send(OK)
+        assert client.getresponse().read() == b"ok"
+        assert wire.closed()
+    client.close()
+
+
 def test_an_engine_that_gives_no_answer_is_a_502(pair: Pair) -> None:
     client = pair.client()
     client.request("GET", "/health")
