@@ -58,6 +58,6 @@ sysctls = {
 tools = {
     "uv": "uv",
     "huggingface-hub": "huggingface_hub",
-    "httpx2": "httpx2>=2,<3",
+    "httpx2": "httpx2",
     "uvicorn": "uvicorn",
 }

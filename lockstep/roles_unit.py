@@ -24,7 +24,7 @@ from lockstep.variants import Variant
 NEEDS = ("httpx2", "uvicorn")
 PROGRAM = f"{PROGRAMS}/roles_proxy.py"
 # A change in one of these is in force only after a restart.
-_MODULES = ("common.py", "roles.py", "roles_proxy.py")
+_MODULES = ("roles.py", "roles_proxy.py")
 
 
 def roles_units(

@@ -39,7 +39,7 @@ HOSTS = {
         targets={"qwen": QWEN, "mistral": MISTRAL, "mistral-vllm": FORK},
         packages=("earlyoom", "git"),
         sysctls={"vm.swappiness": "10"},
-        tools={"httpx2": "httpx2>=2,<3", "uvicorn": "uvicorn"},
+        tools={"httpx2": "httpx2", "uvicorn": "uvicorn"},
     ),
     "site": Settings(
         name="site",

@@ -179,7 +179,7 @@ def test_what_changes_the_proxy_restarts_it_and_not_the_engine(
     assert generation(only(data, "1.1")) != now
     programs = tmp_path / "onhost"
     programs.mkdir()
-    for name in ("common.py", "roles.py", "roles_proxy.py"):
+    for name in ("roles.py", "roles_proxy.py"):
         (programs / name).write_text("another")
     monkeypatch.setattr(roles_unit, "files", lambda _: tmp_path)
     assert generation(only(data)) != now
