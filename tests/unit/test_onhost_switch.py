@@ -139,6 +139,49 @@ def test_the_closing_lines_tell_what_each_step_took_and_the_canarys_rate(spark):
     assert spark.lines[-2].endswith(", gate 4.5 s, load 84.2 s, canary 0.3 s")
 
 
+PROXY_UNIT = "vllm-qwen36-roles.service"
+
+
+def with_proxy(spark, **state):
+    """Put a proxy that merges roles before qwen."""
+    data = json.loads(spark.paths.targets.read_text())
+    data["targets"]["qwen"]["roles_unit"] = PROXY_UNIT
+    spark.paths.targets.write_text(json.dumps(data))
+    spark.systemd.unit(PROXY_UNIT, **state)
+
+
+def test_a_model_behind_a_proxy_is_hot_when_the_proxy_is_up_too(spark):
+    with_proxy(spark)
+
+    assert spark.to("qwen") == 0
+
+    assert spark.systemd.state(PROXY_UNIT)["ActiveState"] == "active"
+    assert spark.systemd.calls[-2:] == [
+        f"systemctl reset-failed -- {QWEN_UNIT} {PROXY_UNIT}",
+        f"systemctl start -- {QWEN_UNIT} {PROXY_UNIT}",
+    ]
+
+
+def test_a_model_whose_proxy_fails_is_not_hot_and_the_old_one_comes_back(spark):
+    why = "lockstep roles: cannot listen at 127.0.0.1, port 30001: Address already in use"
+    with_proxy(spark, start_ok=False, journal=[why])
+
+    assert spark.to("qwen") == 1
+
+    assert spark.hot == ["mistral"]
+    at = spark.lines.index(f"qwen FAILED after 0 s: {PROXY_UNIT}: exit-code, exit status 3")
+    assert spark.lines[at + 1] == f"  {why}"
+    assert spark.lines[-1] == "the switch to qwen FAILED; mistral is hot again"
+
+
+def test_a_failed_engine_behind_a_proxy_is_the_one_that_is_named(spark):
+    spark.systemd.unit(QWEN_UNIT, start_ok=False, journal=["INFO loading"])
+    with_proxy(spark)
+
+    assert spark.to("qwen") == 1
+    assert "qwen FAILED after 0 s: exit-code, exit status 3" in spark.lines
+
+
 def test_a_start_shows_the_phases_of_the_units_journal(spark):
     journal = [
         "lockstep gate: 100.0 of 119.6 GiB available, 67.0 GiB needed",
