@@ -11,10 +11,9 @@ if TYPE_CHECKING:
     from lockstep.onhost import (
         common,
         docker_api,
-        engine,
-        load,
         lock,
         phases,
+        serving,
         terminal,
         units,
         watchrecord,
@@ -22,16 +21,13 @@ if TYPE_CHECKING:
 else:
     import common
     import docker_api
-    import engine
-    import load
     import lock
     import phases
+    import serving
     import terminal
     import units
     import watchrecord
 
-# A status on a phone must not hang: an engine that needs longer for one token is busy or wedged.
-_TOKEN_TIMEOUT_S = 5.0
 _ENGINES = ("vllm", "sglang")
 SWITCH_UNIT = "lockstep-switch.service"
 
@@ -115,7 +111,7 @@ def _target(target: common.Target, unit: units.Unit) -> TargetStatus:
     if not unit.installed:
         detail = f"unit {unit.load}: run the deploy"
     elif unit.state == "hot":
-        ready, detail = _asked(target)
+        ready, detail = serving.asked(target)
     elif unit.state in ("failed", "restarting"):
         detail = _failure(unit)
     elif unit.state == "loading":
@@ -133,37 +129,6 @@ def _target(target: common.Target, unit: units.Unit) -> TargetStatus:
         enabled=unit.enabled,
         restarts=unit.restarts,
     )
-
-
-def _asked(target: common.Target) -> tuple[bool, str]:
-    try:
-        engine.check_health(target, timeout=2)
-    except (engine.NotReady, engine.Refused) as answer:
-        return False, f"does not serve: {answer}"
-    try:
-        canary = engine.canary(target, engine.api_key(target), _TOKEN_TIMEOUT_S, tokens=1)
-    except common.Problem:
-        return True, "/health is green; no right to ask for a token"
-    except engine.Refused as answer:
-        return False, f"refuses a generation: {answer}"
-    except engine.NotReady as answer:
-        return False, f"/health is green, but no token ({answer}): {_busy_or_wedged(target)}"
-    return True, f"a token in {canary.seconds:.1f} s"
-
-
-def _busy_or_wedged(target: common.Target) -> str:
-    """Told apart by two looks at the engine's counters, where it publishes any."""
-    try:
-        key = engine.api_key(target)
-        first = load.ask(target, key, timeout=3)
-        time.sleep(1)
-        second = load.ask(target, key, timeout=3)
-    except (common.Problem, engine.NotReady):
-        return "wedged, its metrics do not answer either"
-    if first is None or second is None:
-        return "busy or wedged"
-    what = "busy" if first.counters != second.counters else "wedged, no counter moves"
-    return f"{what}, requests outstanding: {second.outstanding}"
 
 
 def _wedge(deed: watchrecord.Deed | None, unit: units.Unit) -> str | None:

@@ -83,13 +83,16 @@ def chosen(seed: random.Random, slow: bool) -> Fault | None:
     return seed.choice(kinds)
 
 
-def set_knobs(fault: Fault | None) -> str:
-    """Shell text that prepares the stand-in engines."""
-    text = json.dumps({**QUICK, **(fault.knobs if fault else {})})
-    files = " ".join(f"{KNOBS}/standin-{engine}.json" for engine in ("vllm", "sglang"))
-    return f"echo '{text}' | tee {files} >/dev/null"
+def set_knobs(fault: Fault | None, target: str) -> str:
+    """Shell text that prepares the stand-in engines: the target's own has the fault."""
+    engines = {"qwen": ("vllm",), "none": ("vllm", "sglang")}.get(target, ("sglang",))
+    lines = []
+    for engine in ("vllm", "sglang"):
+        own = fault.knobs if fault and engine in engines else {}
+        lines.append(f"echo '{json.dumps({**QUICK, **own})}' > {KNOBS}/standin-{engine}.json")
+    return "; ".join(lines)
 
 
 def clear() -> str:
     """Shell text after which nothing of a fault is left but what it did to the engines."""
-    return f"while mountpoint -q {LOGS}; do umount -l {LOGS}; done; {set_knobs(None)}"
+    return f"while mountpoint -q {LOGS}; do umount -l {LOGS}; done; {set_knobs(None, 'none')}"

@@ -129,7 +129,7 @@ class Soak:
         fault = faults.chosen(seed, self._slow)
         rival = seed.choice([name for name in UNITS if name != target])
         delay = round(seed.uniform(0.0, 4.0), 2)
-        self._host.root(faults.set_knobs(fault))
+        self._host.root(faults.set_knobs(fault, target))
         wanted = {target}
         operator = client(self._host, f"{SWITCH} {target} --wait")
         codes = []

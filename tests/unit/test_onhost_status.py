@@ -100,7 +100,7 @@ def test_a_container_whose_unit_is_off_is_a_broken_rule(spark):
 
 
 def test_a_wedged_engine_is_green_but_not_ready(spark, monkeypatch):
-    monkeypatch.setattr("status._TOKEN_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("serving.TOKEN_TIMEOUT_S", 0.2)
     spark.engine.chat = lambda _: (503, {"error": "engine is dead"})
 
     lines = spark.lines(80)

@@ -163,6 +163,7 @@ def test_nothing_is_done_while_somebody_is_switching_or_when_nothing_is_hot(spar
     spark.look()
     with lock.held(spark.paths.run / "switch.lock", "anna", "qwen"):
         assert spark.look() == []
+    assert spark.engine.requests == []
     for active in ("activating", "failed", "inactive"):
         spark.systemd.unit(UNIT, ActiveState=active, MainPID="7")
         assert spark.look() == []
