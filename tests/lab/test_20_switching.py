@@ -228,7 +228,7 @@ def test_weights_that_are_not_whole_are_found_before_anything_is_stopped(one: Ho
     finally:
         one.root(f"mv {weights}.away {weights}")
     assert answer.code == 1
-    assert "are not whole on this host" in " ".join(answer.err.split())
+    assert "are not whole on this host" in " ".join((answer.out + answer.err).split())
     assert one.active() == before
 
 
