@@ -26,6 +26,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         stack.lab("up")
         yield stack
     finally:
+        stack.reap()
         if not kept:
             stack.lab("down", "--delete")
 
@@ -37,6 +38,14 @@ def first(stack: Stack) -> Deployed:
     done = stack.deploy()
     print(f"first deploy: {time.monotonic() - began:.0f} s")
     return done
+
+
+@pytest.fixture(autouse=True)
+def no_deploy_runs_on(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that failed leaves no deploy running into the next one."""
+    yield
+    if "stack" in request.fixturenames:
+        request.getfixturevalue("stack").reap()
 
 
 @pytest.fixture

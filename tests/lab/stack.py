@@ -224,6 +224,7 @@ class Stack:
         self.environment = {"LOCKSTEP_LAB": name, "LOCKSTEP_PINS": str(self.pins), "COLUMNS": "80"}
         self.one, self.two = Host(name, "spark1"), Host(name, "spark2")
         self.hosts = (self.one, self.two)
+        self._deploys: list[Deploy] = []
 
     def lab(self, *words: str) -> str:
         """`lockstep lab WORDS`, which must succeed."""
@@ -248,7 +249,14 @@ class Stack:
     def start(self, *options: str, inventory: Path = INVENTORY, **environment: str) -> Deploy:
         """Begin `pyinfra OPTIONS INVENTORY deploy.py`; more variables by name."""
         argv = [str(BIN / "pyinfra"), *(options or ("-y",)), str(inventory), "deploy.py"]
-        return Deploy(argv, {**self.environment, **environment})
+        deploy = Deploy(argv, {**self.environment, **environment})
+        self._deploys.append(deploy)
+        return deploy
+
+    def reap(self) -> None:
+        """End what a test that failed, or was interrupted, left running."""
+        while self._deploys:
+            self._deploys.pop().kill()
 
     def deploy(self, *options: str, inventory: Path = INVENTORY, **environment: str) -> Deployed:
         """A whole deploy, whatever its end."""
