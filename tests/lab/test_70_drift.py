@@ -35,7 +35,7 @@ DRIFT = {
     "Services | Write launchers and units": (
         "echo 'MemoryMax=1G' >> /etc/systemd/system/vllm-qwen36.service"
     ),
-    "Switch | Write switch.sh and its targets": "chmod 600 /data/scripts/llm/switch.sh",
+    "Switch | Write switch.sh and the wedge watch": "chmod 600 /data/scripts/llm/switch.sh",
     "Open WebUI | Make Open WebUI's keys once": f"chmod 644 {SECRETS}",
 }
 
