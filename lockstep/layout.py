@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from lockstep.managed import CONFIGURATION, HOME, SYSTEMD, ManagedFile
+from lockstep.managed import CONFIGURATION, HOME, STATE, SYSTEMD, ManagedFile
 from lockstep.settings import Settings
 from lockstep.tree import Folder
 
@@ -27,6 +27,7 @@ def folders(settings: Settings) -> list[Folder]:
         Folder(f"{CONFIGURATION}/secrets", mode="0700"),
         Folder("/var/log/lockstep"),
         Folder("/var/cache/lockstep"),
+        Folder(STATE, mode="0700"),
         owned(HOME, "0750"),
         Folder(paths.scripts),
         Folder(f"{paths.scripts}/llm"),

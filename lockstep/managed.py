@@ -18,6 +18,8 @@ CONFIGURATION = "/etc/lockstep"
 SYSTEMD = "/etc/systemd/system"
 # Home of the service user: caches of the compilers, nothing that cannot be made again.
 HOME = "/var/lib/lockstep"
+# What the deploy keeps about itself. Not under HOME: root trusts it, and the engines own HOME.
+STATE = "/var/lib/lockstep-deploy"
 # A Docker client configuration of our own: the one of a user may hold proxies, which Docker would
 # pass on into every container.
 DOCKER_CONFIG = f"{CONFIGURATION}/docker"

@@ -6,6 +6,7 @@ from pyinfra.api import deploy
 
 from lockstep.managed import SYSTEMD
 from tasks import run
+from tasks.operations import generations
 from tasks.operations import services as operations
 
 
@@ -23,3 +24,4 @@ def services() -> None:
     operations.in_force(
         name="Reload systemd, restart what is outdated", units=units, stage="services"
     )
+    generations.recorded(name="Record this generation")

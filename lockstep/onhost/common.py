@@ -77,6 +77,16 @@ class Paths:
         return self.run / "wedge.json"
 
     @property
+    def state(self) -> Path:
+        """What the deploy keeps about itself; only root can read it."""
+        return self.root / "var/lib/lockstep-deploy"
+
+    @property
+    def generations(self) -> Path:
+        """Records of what this host was brought to."""
+        return self.state / "generations"
+
+    @property
     def log(self) -> Path:
         """Logs of long jobs."""
         return self.root / "var/log/lockstep"

@@ -65,6 +65,12 @@ class Engines(Probe):
     probe = "engines"
 
 
+class Generation(Probe):
+    """The newest record of what this host was brought to."""
+
+    probe = "generations"
+
+
 class Images(Probe):
     """Which pinned images are present."""
 

@@ -44,6 +44,7 @@ WIPED: dict[str, Any] = {
     "check": None,
     "current": None,
     "weights": "missing",
+    "generations": [],
 }
 
 
@@ -81,6 +82,10 @@ class Spark:
         if "switch.py status --json" in command:
             self.ran.append("? status")
             return json.dumps({"hot": None, "memory_gib": {"available": 100.0}})
+        if words[1:] == ["/usr/local/lib/lockstep/generations.py", "record"]:
+            self._changes("record")
+            self.state["generations"].append(json.loads(stdin))
+            return ""
         if words[1:2] == ["/usr/local/lib/lockstep/job.py"]:
             at = words.index("--")
             self._changes(f"job {words[3]}: {' '.join(words[at + 1 :])}")
@@ -265,6 +270,10 @@ class Spark:
                 name: records.get(digest) for name, digest in asked.get("images", {}).items()
             },
         }
+
+    def _probe_generations(self, asked: dict[str, Any]) -> Any:
+        found = self.state["generations"]
+        return {"number": len(found), **found[-1]} if found else {}
 
     def _probe_images(self, asked: dict[str, Any]) -> Any:
         return self.state["images"]

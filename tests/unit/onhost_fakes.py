@@ -25,6 +25,7 @@ import docker_api  # noqa: E402
 import engine  # noqa: E402
 import fetch_weights  # noqa: E402
 import gate  # noqa: E402
+import generations  # noqa: E402
 import job  # noqa: E402
 import lock  # noqa: E402
 import phases  # noqa: E402
@@ -57,6 +58,7 @@ __all__ = [
     "engine",
     "fetch_weights",
     "gate",
+    "generations",
     "host_root",
     "job",
     "lock",

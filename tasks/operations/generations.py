@@ -1,0 +1,45 @@
+"""What this host was brought to, on record there: for going back, for gc, for comparing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from typing import Any
+
+from pyinfra import host
+from pyinfra.api import StringCommand, operation
+
+from lockstep.generation import GENERATIONS, contents
+from lockstep.managed import ManagedFile
+from lockstep.specs import weights_spec
+from tasks import remote, run
+from tasks.facts.host import Generation
+from tasks.operations.services import files_of
+
+
+@operation()
+def recorded() -> Generator[StringCommand, None, None]:
+    """Record what the host is now, unless the newest record says so already."""
+    files = files_of("services")
+    newest = host.get_fact(Generation, asked={"folder": GENERATIONS})
+    if files is None or newest is None:
+        return
+    present = contents_of(files)
+    if (newest.get("digest"), newest.get("lock")) == (present["digest"], present["lock"]):
+        host.noop(f"this is generation {newest['number']}")
+        return
+    program = [remote.PYTHON, f"{remote.PROGRAMS}/generations.py", "record"]
+    yield remote.words(program, _stdin=[json.dumps(present)])
+
+
+def contents_of(files: list[ManagedFile]) -> dict[str, Any]:
+    """The record of the current host, whose model units are these files."""
+    this = run.current()
+    return contents(
+        this.plan.settings,
+        this.pins,
+        engine_id=this.engine_id if this.engine_spec else "",
+        images=this.images,
+        weights=weights_spec(this.plan, this.pins),
+        files=files,
+    )
