@@ -12,13 +12,14 @@ from a_spark import pins_for, spark
 
 from lockstep import recipes
 from lockstep.bound import bind
+from lockstep.intended import Intended
 from lockstep.inventory import HostPlan
 from lockstep.layout import generation
 from lockstep.settings import Settings, TargetData, WebUi
 from tasks import run as tasks_run
 
 PLAN = spark()
-RUN = tasks_run.Run(PLAN, pins_for(PLAN))
+RUN = Intended(PLAN, pins_for(PLAN))
 ENGINES: dict[str, Any] = {"images": {}, "check": {"version": "0.19.2"}}
 WANTED = generation(RUN.files("services", RUN.versions(ENGINES)), "vllm.service")
 JOB = "/usr/bin/python3 /usr/local/lib/lockstep/job.py run"
@@ -166,7 +167,7 @@ def test_a_fallback_from_another_image_is_asked_and_written_for_itself(tmp_path:
     targets = {"main": TargetData("main", "main", fallback="spare")}
     settings = Settings("s", targets, webui=WebUi(enabled=False))
     plan = HostPlan("s", settings, bind(settings, catalogue, {}))
-    this = tasks_run.Run(plan, pins_for(plan))
+    this = Intended(plan, pins_for(plan))
     first, other = (f"sha256:{number:064x}" for number in range(2))
     assert this.engine_images == {
         first: (f"site.example/engine@{first}", "vllm"),
