@@ -11,9 +11,9 @@ import pytest
 from a_host import Host, run
 from a_spark import pins_for, spark
 
+from lockstep.intended import Intended
 from lockstep.pins import Pins
 from tasks import run as tasks_run
-from tasks.run import Run
 
 PLAN = spark()
 _PINS = pins_for(PLAN)
@@ -27,7 +27,7 @@ PINS = Pins(
     },
     models=_PINS.models,
 )
-RUN = Run(PLAN, PINS)
+RUN = Intended(PLAN, PINS)
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.5.23"}
 NEW: dict[str, Any] = {"check": {"version": "0.19.2"}, "images": dict.fromkeys(RUN.engine_images)}
 JOB = "/usr/bin/python3 /usr/local/lib/lockstep/job.py run"
