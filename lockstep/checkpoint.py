@@ -22,7 +22,7 @@ _CONFIGS = ("config.json", "params.json")
 _WEIGHTS = re.compile(r"\.(safetensors|gguf|bin|pt|pth)$")
 _NEEDED = ("config.json", "tokenizer.json")
 # Where vision towers and prediction heads live, as the families of the catalogue name them.
-_VISION = re.compile(
+VISION = re.compile(
     r"(^|\.)(visual|vision_tower|vision_model|vision_encoder|vision_language_adapter|patch_merger"
     r"|multi_modal_projector|mm_projector|patch_embed)\."
 )
@@ -110,7 +110,7 @@ def describe(
         quantisation=_quantisation(config, _json(read, "hf_quant_config.json", files, model)),
         dtype=_word(config, "torch_dtype", "dtype"),
         tensors=None if names is None else len(names),
-        vision_tensors=None if names is None else sum(bool(_VISION.search(n)) for n in names),
+        vision_tensors=None if names is None else sum(bool(VISION.search(n)) for n in names),
         mtp_tensors=None if names is None else sum(bool(_MTP.search(n)) for n in names),
         vision_config=None
         if config is None

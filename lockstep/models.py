@@ -28,6 +28,7 @@ class Model:
         quantisation: How the weights are stored.
         vision: Whether a vision tower is in the weights.
         mtp_head: Whether a multi-token-prediction head is in the weights.
+        token_gb: What decoding one token reads of the weights at least (decimal GB).
     """
 
     id: str
@@ -37,6 +38,7 @@ class Model:
     quantisation: str | None = None
     vision: bool | None = None
     mtp_head: bool | None = None
+    token_gb: Figure | None = None
 
     @property
     def weights_gib(self) -> float | None:
@@ -57,6 +59,7 @@ class Hardware:
     sglang_overhead_low_gib: Figure
     sglang_overhead_high_gib: Figure
     highest_utilization: Figure
+    bandwidth_gb_s: Figure
 
     def gib(self, name: str) -> float:
         """The number of one of the figures."""
@@ -108,7 +111,8 @@ def _architecture(raw: Any, path: Path) -> Architecture:
 
 def _model(name: str, raw: Any, shapes: Mapping[str, Architecture], path: Path) -> Model:
     raw = _mapping(raw, path)
-    allowed = ("family", "architecture", "quantisation", "vision", "mtp_head", "weights_gb")
+    texts = ("family", "architecture", "quantisation", "vision", "mtp_head")
+    allowed = (*texts, "weights_gb", "token_gb")
     refuse_unknown_keys(raw, allowed, str(path), name, CatalogueError)
     shape = raw.get("architecture")
     if shape is not None and shape not in shapes:
@@ -118,7 +122,7 @@ def _model(name: str, raw: Any, shapes: Mapping[str, Architecture], path: Path) 
             found=repr(shape),
             allowed=", ".join(shapes),
         )
-    weights = raw.get("weights_gb")
+    weights, token = raw.get("weights_gb"), raw.get("token_gb")
     return Model(
         id=name,
         family=raw.get("family"),
@@ -127,6 +131,7 @@ def _model(name: str, raw: Any, shapes: Mapping[str, Architecture], path: Path) 
         quantisation=raw.get("quantisation"),
         vision=raw.get("vision"),
         mtp_head=raw.get("mtp_head"),
+        token_gb=None if token is None else _figure(token, path, name, "GB"),
     )
 
 
@@ -141,12 +146,14 @@ def _hardware(path: Path) -> dict[str, Hardware]:
             raise CatalogueError(
                 f"{machine} lacks figures", where=str(path), found=", ".join(missing)
             )
-        figures = {
-            name: _figure(raw[name], path, name, "GiB" if name.endswith("gib") else "share")
-            for name in names[1:]
-        }
+        figures = {name: _figure(raw[name], path, name, _unit(name)) for name in names[1:]}
         machines[machine] = Hardware(str(raw["compute_capability"]), **figures)
     return machines
+
+
+def _unit(name: str) -> str:
+    units = {"_gib": "GiB", "_gb_s": "GB/s"}
+    return next((unit for ending, unit in units.items() if name.endswith(ending)), "share")
 
 
 def _figure(raw: Any, path: Path, name: str, unit: str) -> Figure:

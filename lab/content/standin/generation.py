@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ WORDS = (
     .split("\0")
 )
 NATURAL_LENGTH = 32
+#: From this word on an answer depends on its prompt, as a model's does.
+SAME_WORDS = 8
 THOUGHTS = "Let me see what was asked. ".replace(" ", " \0").split("\0")[:-1]
 #: What the chat template of Mistral says, word for word.
 ALTERNATE = (
@@ -53,12 +56,16 @@ class Piece:
 
 @dataclass(frozen=True)
 class Job:
-    """A checked request. ``limit`` is the number of tokens at which it ends."""
+    """A checked request. ``limit`` is the number of tokens at which it ends.
+
+    ``turn`` is where in the words an answer goes on that depends on its prompt.
+    """
 
     prompt_tokens: int
     limit: int
     reason: str
     thinking: bool
+    turn: int
     stream: bool
     usage_in_stream: bool
     tool: str | None
@@ -91,6 +98,7 @@ def check(request: Json, serving: Serving, knobs: Knobs, *, chat: bool) -> Job:
         limit=limit,
         reason="length" if asked and int(asked) <= limit else "stop",
         thinking=chat and bool(template.get("enable_thinking", serving.thinking)),
+        turn=zlib.crc32(text.encode()) % len(WORDS),
         stream=bool(request.get("stream")),
         usage_in_stream=bool((request.get("stream_options") or {}).get("include_usage")),
         tool=tool,
@@ -173,4 +181,5 @@ def _piece(number: int, job: Job, knobs: Knobs) -> Piece:
         return Piece("")
     if job.thinking and number < min(len(THOUGHTS), job.limit - 1):
         return Piece(THOUGHTS[number], thought=True)
-    return Piece(WORDS[number % len(WORDS)])
+    turn = job.turn if number >= SAME_WORDS else 0
+    return Piece(WORDS[(number + turn) % len(WORDS)])

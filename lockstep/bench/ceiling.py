@@ -1,0 +1,23 @@
+"""The fastest that one stream can be decoded: memory's bandwidth over what a token reads."""
+
+from __future__ import annotations
+
+from lockstep.bench.ruler import FASTEST_TOK_S
+from lockstep.models import Knowledge
+from lockstep.recipes import Recipe
+from lockstep.serving import Serving
+
+MACHINE = "dgx-spark"
+
+
+def ceiling(recipe: Recipe, serving: Serving, knowledge: Knowledge) -> float:
+    """Tokens per second if every drafted token were accepted; `FASTEST_TOK_S` where unknown.
+
+    One step of the large model reads its active weights once and gives at most one token more than
+    was drafted.
+    """
+    read = knowledge.model(recipe.model).token_gb
+    if read is None:
+        return FASTEST_TOK_S
+    bandwidth = float(knowledge.hardware[MACHINE].bandwidth_gb_s.value)
+    return bandwidth / float(read.value) * (1 + (serving.draft_tokens or 0))

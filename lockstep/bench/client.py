@@ -1,0 +1,226 @@
+"""Direct HTTP to one engine, timed: no proxy of the environment, no library in between.
+
+`requests` reads a stream in pieces of its own choice; here each read returns what has arrived, so
+that the time of a token is the time of its bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import requests
+import urllib3.exceptions
+
+from lockstep.bench.clock import Clock
+from lockstep.bench.sample import Ask, Sample
+
+CONNECT_S = 10.0
+_BROKEN = (requests.RequestException, urllib3.exceptions.HTTPError, OSError)
+_REFUSED = (400, 413, 415, 422, 501)
+# Where engines put reasoning: vLLM `reasoning`, SGLang and older vLLM `reasoning_content`.
+_THOUGHTS = ("reasoning", "reasoning_content")
+
+
+class Unreachable(Exception):
+    """The engine did not answer a question about itself; `str()` says what happened instead."""
+
+
+@dataclass
+class _Stream:
+    """What a stream of events has said so far."""
+
+    text: str = ""
+    thoughts: str = ""
+    calls: list[Mapping[str, Any]] = field(default_factory=list)
+    pieces: int = 0
+    first: float | None = None
+    last: float | None = None
+    finish: str | None = None
+    usage: Mapping[str, Any] | None = None
+    model: str | None = None
+    done: bool = False
+    fault: str = ""
+
+
+class Client:
+    """Asks one engine.
+
+    Args:
+        url: Of the API, without /v1.
+        model: The model's name in that API.
+        key: API key, or None.
+        clock: Where times come from.
+    """
+
+    def __init__(self, url: str, model: str, key: str | None = None, clock: Clock | None = None):
+        self.url = url.rstrip("/").removesuffix("/v1")
+        self.model = model
+        self.clock = clock or Clock()
+        self._session = requests.Session()
+        # A proxy of the environment is for fetching; what is behind one is not measured.
+        self._session.trust_env = False
+        self._session.mount(self.url, requests.adapters.HTTPAdapter(pool_maxsize=32))
+        self._session.headers["Accept-Encoding"] = "identity"
+        if key:
+            self._session.headers["Authorization"] = f"Bearer {key}"
+
+    def get(self, path: str, timeout_s: float = 10.0) -> str | None:
+        """Text of a GET; None where the engine has no such page.
+
+        Raises:
+            Unreachable: no answer, or one that is neither 200 nor 404.
+        """
+        try:
+            answer = self._session.get(self.url + path, timeout=(CONNECT_S, timeout_s))
+        except _BROKEN as fault:
+            raise Unreachable(f"{path}: {_short(fault)}") from fault
+        if answer.status_code == 404:
+            return None
+        if answer.status_code != 200:
+            raise Unreachable(f"{path}: HTTP {answer.status_code} {answer.text[:200]}")
+        return answer.text
+
+    def complete(self, ask: Ask) -> Sample:
+        """One completion. Never raises: what went wrong stands in the sample."""
+        body = {
+            "model": self.model,
+            "messages": list(ask.messages),
+            "max_tokens": ask.max_tokens,
+            "temperature": 0,
+            "stream": ask.stream,
+            **({"stream_options": {"include_usage": True}} if ask.stream else {}),
+            **({"ignore_eos": True} if ask.ignore_eos else {}),
+            **ask.extra,
+        }
+        began = self.clock.now()
+        empty = Sample(ask.label, asked=ask.max_tokens)
+        try:
+            sample = self._exchange(ask, body, began, empty)
+        except requests.ReadTimeout:
+            sample = replace(empty, fault=f"timed out: no answer within {ask.timeout_s:.0f} s")
+        except urllib3.exceptions.ReadTimeoutError:
+            sample = replace(empty, fault=f"timed out: silent for {ask.timeout_s:.0f} s")
+        except _BROKEN as fault:
+            sample = replace(empty, fault=_short(fault))
+        except (ValueError, LookupError, TypeError, AttributeError) as fault:
+            sample = replace(empty, fault=f"not an answer of this API: {fault}")
+        return replace(sample, seconds=sample.seconds or self.clock.now() - began)
+
+    def _exchange(self, ask: Ask, body: object, began: float, empty: Sample) -> Sample:
+        url = f"{self.url}/v1/chat/completions"
+        limits = (CONNECT_S, ask.timeout_s)
+        with self._session.post(url, json=body, timeout=limits, stream=True) as answer:
+            status = answer.status_code
+            if status != 200:
+                words = " ".join(answer.text[:400].split())
+                refused = replace(empty, status=status, refusal=f"HTTP {status} {words}")
+                if status in _REFUSED:
+                    return refused
+                return replace(refused, refusal="", fault=refused.refusal)
+            found = _Stream()
+            if ask.stream:
+                for line in self._lines(answer, began + ask.timeout_s):
+                    _event(found, line, self.clock.now())
+            else:
+                _whole(found, answer.json())
+            ended = self.clock.now()
+        return replace(
+            empty,
+            status=status,
+            seconds=ended - began,
+            first_s=None if found.first is None else found.first - began,
+            last_s=None if found.last is None else found.last - began,
+            pieces=found.pieces,
+            tokens=_count(found.usage, "completion_tokens"),
+            prompt_tokens=_count(found.usage, "prompt_tokens"),
+            finish=found.finish,
+            text=found.text,
+            thoughts=found.thoughts,
+            tool_calls=tuple(found.calls),
+            fault=found.fault or _fault(found, self.model),
+        )
+
+    def _lines(self, answer: requests.Response, deadline: float) -> Iterator[bytes]:
+        kept = b""
+        # urllib3's read1: whatever has arrived, at most so much.
+        while chunk := answer.raw.read1(65536):
+            *lines, kept = (kept + chunk).split(b"\n")
+            yield from lines
+            if self.clock.now() > deadline:
+                raise requests.ReadTimeout
+        yield kept
+
+
+def _event(found: _Stream, line: bytes, at: float) -> None:
+    name, _, data = line.strip().partition(b":")
+    data = data.strip()
+    if name != b"data" or not data or found.fault:
+        return
+    if data == b"[DONE]":
+        found.done = True
+        return
+    event = json.loads(data)
+    if "error" in event:
+        found.fault = f"an error in the stream: {json.dumps(event['error'])[:200]}"
+        return
+    found.model = event.get("model") or found.model
+    found.usage = event.get("usage") or found.usage
+    for choice in event.get("choices") or ():
+        delta = choice.get("delta") or {}
+        found.finish = choice.get("finish_reason") or found.finish
+        if _add(found, delta):
+            found.pieces += 1
+            found.first = at if found.first is None else found.first
+            found.last = at
+
+
+def _add(found: _Stream, part: Mapping[str, Any]) -> bool:
+    text = str(part.get("content") or "")
+    thoughts = next((str(part[key]) for key in _THOUGHTS if part.get(key)), "")
+    calls = part.get("tool_calls") or []
+    found.text += text
+    found.thoughts += thoughts
+    found.calls += calls
+    return bool(text or thoughts or calls)
+
+
+def _whole(found: _Stream, answer: Mapping[str, Any]) -> None:
+    choice = answer["choices"][0]
+    found.model = answer.get("model")
+    found.usage = answer.get("usage")
+    found.finish = choice.get("finish_reason")
+    found.done = True
+    found.pieces = int(_add(found, choice["message"]))
+
+
+def _fault(found: _Stream, model: str) -> str:
+    """Why a complete-looking answer measures nothing, or ""."""
+    if not found.done or found.finish is None:
+        missing = "[DONE]" if found.finish else "finish_reason"
+        return f"truncated: the stream ended without {missing}"
+    if found.model is not None and found.model != model:
+        return f"another model answered: {found.model!r} instead of {model!r}"
+    tokens = _count(found.usage, "completion_tokens")
+    if tokens is None:
+        return "no usage in the answer, and tokens are never counted from text"
+    if tokens < 1:
+        return "usage counts no token"
+    if not (found.text.strip() or found.thoughts.strip() or found.calls):
+        return f"empty text, although usage counts {tokens} tokens"
+    return ""
+
+
+def _count(usage: Mapping[str, Any] | None, key: str) -> int | None:
+    value = (usage or {}).get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _short(fault: Exception) -> str:
+    """The innermost reason; requests wraps urllib3, which wraps the socket's."""
+    reason: Any = fault.args[0] if fault.args else fault
+    reason = getattr(reason, "reason", reason)
+    text = str(reason).rpartition(": ")[2] if isinstance(reason, Exception) else str(reason)
+    return f"{type(fault).__name__}: {text}"[:200]

@@ -1,0 +1,105 @@
+"""One look at everything a measurement stands on: engine, counters, clocks, host."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep.bench import counters
+from lockstep.bench.client import Client, Unreachable
+from lockstep.bench.clock import Clock
+
+
+@dataclass(frozen=True)
+class HostLook:
+    """What the host said. None: not readable there.
+
+    Attributes:
+        hot: Unit that is hot.
+        generation: What its process was started with.
+        written: What its unit file asks for now.
+        started: Identity of this start of the unit.
+        busy: Share of the processors that were working (0 to 1), over a moment without a request.
+        temperature_c: Of the GPU.
+        sm_mhz: Clock of the GPU.
+        throttled: Whether the GPU is slowed down by heat or power.
+    """
+
+    hot: str | None = None
+    generation: str | None = None
+    written: str | None = None
+    started: str | None = None
+    busy: float | None = None
+    temperature_c: float | None = None
+    sm_mhz: float | None = None
+    throttled: bool | None = None
+
+
+@dataclass(frozen=True)
+class Look:
+    """One moment.
+
+    Attributes:
+        now: Seconds of the clock that only runs forward.
+        wall: Unix time.
+        models: Names that the engine serves.
+        root: Where the first of them was loaded from.
+        context: Longest sequence, tokens.
+        version: Of the engine, as it says itself.
+        counters: Its own counters, None where it publishes none.
+        host: What the host said, None without a login.
+    """
+
+    now: float
+    wall: float
+    models: tuple[str, ...]
+    root: str | None
+    context: int | None
+    version: str | None
+    counters: counters.Counters | None
+    host: HostLook | None
+
+
+AskHost = Callable[[], HostLook]
+
+
+def look(client: Client, clock: Clock, ask_host: AskHost | None) -> Look:
+    """Look now.
+
+    Raises:
+        Unreachable: the engine does not answer.
+    """
+    cards = _json(client.get("/v1/models"), "/v1/models").get("data") or [{}]
+    host = ask_host() if ask_host else None
+    page = counters.parse(client.get("/metrics"))
+    return Look(
+        now=clock.now(),
+        wall=clock.wall(),
+        models=tuple(str(card.get("id")) for card in cards),
+        root=cards[0].get("root"),
+        context=cards[0].get("max_model_len"),
+        version=_version(client),
+        counters=page,
+        host=host,
+    )
+
+
+def _version(client: Client) -> str | None:
+    # vLLM has /version, SGLang /server_info (before 0.5: /get_server_info).
+    for path in ("/version", "/server_info", "/get_server_info"):
+        if (text := client.get(path)) is not None:
+            version = _json(text, path).get("version")
+            return None if version is None else str(version)
+    return None
+
+
+def _json(text: str | None, path: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "null")
+    except ValueError as fault:
+        raise Unreachable(f"{path}: not JSON") from fault
+    if not isinstance(found, dict):
+        raise Unreachable(f"{path}: not an answer of this API")
+    return found

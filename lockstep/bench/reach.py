@@ -1,0 +1,187 @@
+"""The way to the engine of a host: what is hot there, and a tunnel to its loopback port."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from lockstep import inventory as inventories
+from lockstep import pins
+from lockstep.bench.look import HostLook
+from lockstep.bench.results import ResultError
+from lockstep.errors import InventoryError
+from lockstep.login import Login, login
+from lockstep.probes import source
+from lockstep.scripts import TARGETS
+
+# Through a tunnel an answer takes one round trip more; only bounds a hang.
+TUNNEL_S = 30.0
+PROBE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """A host of an inventory, and the way to it.
+
+    Attributes:
+        plan: Its data, checked.
+        where: Its login.
+        record: The pins of its inventory.
+        record_path: The file that holds them.
+    """
+
+    plan: inventories.HostPlan
+    where: Login
+    record: pins.Pins
+    record_path: Path
+
+    def probe(self, **more: Any) -> dict[str, Any]:
+        """What the host says of itself (`lockstep/probes/ruler.py`).
+
+        Raises:
+            ResultError: no connection, or no answer.
+        """
+        asked = json.dumps({"targets": TARGETS, **more})
+        argv = self.where.command(["sudo", "-n", "python3", "-c", source("ruler"), asked])
+        try:
+            done = subprocess.run(
+                argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PROBE_S
+            )
+            found: dict[str, Any] = json.loads(done.stdout)
+        except subprocess.TimeoutExpired as fault:
+            raise ResultError("the host did not answer", where=self.where.name) from fault
+        except ValueError as fault:
+            said = (done.stderr or done.stdout).strip().splitlines()
+            raise ResultError(
+                "the host could not be asked",
+                where=self.where.name,
+                found=said[-1][:200] if said else f"exit {done.returncode}",
+                remedy="Try `ssh` to it by hand; the account needs sudo without a password.",
+            ) from fault
+        return found
+
+    def look(self) -> HostLook:
+        """How the host is now. ResultError as for `probe`."""
+        found = self.probe()
+        return HostLook(**{item.name: found.get(item.name) for item in fields(HostLook)})
+
+
+@dataclass(frozen=True)
+class Hot:
+    """The hot target of a host, as the deploy bound it there."""
+
+    name: str
+    unit: str
+    model: str
+    url: str
+    engine_url: str
+    recipe: str
+    engine: str
+    image: str | None
+
+
+def place(inventory: Path, host: str) -> Place:
+    """A host of an inventory.
+
+    Raises:
+        InventoryError: the inventory is wrong or has no such host.
+    """
+    plans = {plan.name: plan for plan in inventories.load(inventory)}
+    if host not in plans:
+        raise InventoryError(
+            "no such host",
+            where=str(inventory),
+            found=host,
+            allowed=", ".join(plans),
+            remedy="Name another inventory with --inventory, or give the engine's URL.",
+        )
+    path = inventories.record_path(inventory.stem)
+    data = inventories.merged(inventory)[host]
+    return Place(plans[host], login(host, data), pins.load(path), path)
+
+
+def hot(place: Place) -> Hot:
+    """What is hot on a host.
+
+    Raises:
+        ResultError: nothing is, or the host does not answer.
+    """
+    found = place.probe(index="/nonexistent", vision="$^")
+    for name, target in found["targets"].items():
+        if target["unit"] == found.get("hot"):
+            return Hot(
+                name=name,
+                unit=target["unit"],
+                model=target["model"],
+                url=target["url"],
+                engine_url=target.get("engine_url") or target["url"],
+                recipe=target.get("recipe", ""),
+                engine=target.get("engine", ""),
+                image=target.get("image"),
+            )
+    raise ResultError(
+        "no model is hot, so there is nothing to measure",
+        where=place.where.name,
+        remedy="Make one hot first: `switch.sh TARGET` on the host, or `lockstep switch`.",
+    )
+
+
+@contextlib.contextmanager
+def tunnel(where: Login, urls: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Local addresses of the host's ports, for as long as the block runs.
+
+    Raises:
+        ResultError: ssh ended, or the port never opened.
+    """
+    if not where.words:
+        yield tuple(urls)
+        return
+    parts = [urlsplit(url) for url in urls]
+    locals_ = _free_ports(len(urls))
+    forwards = [
+        word
+        for local, part in zip(locals_, parts, strict=True)
+        for word in ("-L", f"127.0.0.1:{local}:{part.hostname}:{part.port}")
+    ]
+    options = ["-N", "-o", "ExitOnForwardFailure=yes", *forwards]
+    argv = [where.words[0], *options, *where.words[1:]]
+    with subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            for port in locals_:
+                _wait_open(port, process, where)
+            yield tuple(f"http://127.0.0.1:{port}" for port in locals_)
+        finally:
+            process.terminate()
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def _wait_open(port: int, process: subprocess.Popen[str], where: Login) -> None:
+    limit = time.monotonic() + TUNNEL_S
+    while time.monotonic() < limit and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    process.terminate()
+    said = process.stderr.read().strip() if process.stderr else ""
+    raise ResultError(
+        "no tunnel to the host", where=where.name, found=said.splitlines()[-1] if said else ""
+    )

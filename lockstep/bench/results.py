@@ -1,0 +1,202 @@
+"""What a run leaves behind: one JSON file with every sample and every check (docs/measuring.md)."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from lockstep.bench.ruler import Check
+from lockstep.bench.sample import Sample
+from lockstep.errors import LockstepError
+from lockstep.yamlwrite import replace_file
+
+SCHEMA = 1
+Verdict = Literal["measured", "suspect", "refused"]
+
+
+class ResultError(LockstepError):
+    """A result file cannot be read or written."""
+
+
+@dataclass(frozen=True)
+class SuiteResult:
+    """One suite.
+
+    Attributes:
+        name: "decode", "tools", …
+        verdict: "measured": `summary` is the score. "suspect": the ruler is broken, no score.
+            "refused": the engine says that it cannot do this; no score either.
+        summary: Figures; {} without a score.
+        refused: The engine's words.
+        checks: What the ruler found about itself.
+        samples: Every request.
+        notes: Sentences for the reader.
+    """
+
+    name: str
+    verdict: Verdict
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    refused: str = ""
+    checks: tuple[Check, ...] = ()
+    samples: tuple[Sample, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What was measured. None: not known, for example without a host.
+
+    Attributes:
+        url: Of the engine, as asked.
+        model: Name in its API.
+        host: Name in the inventory.
+        inventory: Its name.
+        target: Target that was hot.
+        recipe: Recipe that it runs.
+        engine: "vllm" or "sglang".
+        version: Version that the engine reports.
+        image: Image by digest.
+        revision: Commit of the weights.
+        generation: What the engine was started with (LOCKSTEP_GENERATION).
+        lock: SHA-256 of the record of pins.
+        flags: The recipe's command line.
+    """
+
+    url: str
+    model: str
+    host: str | None = None
+    inventory: str | None = None
+    target: str | None = None
+    recipe: str | None = None
+    engine: str | None = None
+    version: str | None = None
+    image: str | None = None
+    revision: str | None = None
+    generation: str | None = None
+    lock: str | None = None
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run.
+
+    Attributes:
+        subject: What was measured.
+        began: UTC, ISO 8601.
+        ended: UTC, ISO 8601.
+        lockstep: Version of Lockstep.
+        suites: In the order they ran.
+        schema: Version of this format.
+    """
+
+    subject: Subject
+    began: str
+    ended: str
+    lockstep: str
+    suites: tuple[SuiteResult, ...]
+    schema: int = SCHEMA
+
+    @property
+    def suspect(self) -> bool:
+        """Whether any suite has no score because of its ruler."""
+        return any(suite.verdict == "suspect" for suite in self.suites)
+
+    def suite(self, name: str) -> SuiteResult | None:
+        """The suite of that name, None where it did not run."""
+        return next((suite for suite in self.suites if suite.name == name), None)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Several samples of one figure: never one number."""
+
+    mean: float
+    low: float
+    high: float
+    deviation: float
+    count: int
+
+
+def spread(values: Sequence[float]) -> dict[str, float] | None:
+    """Mean, ends, sample deviation and count; None without a value."""
+    if not values:
+        return None
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    found = Spread(statistics.fmean(values), min(values), max(values), deviation, len(values))
+    return {key: round(value, 4) for key, value in asdict(found).items()}
+
+
+def save(path: Path, result: Result) -> None:
+    """Write the file whole, or leave what is there.
+
+    Raises:
+        ResultError: it cannot be written.
+    """
+    try:
+        replace_file(path, json.dumps(asdict(result), indent=1, ensure_ascii=False) + "\n")
+    except OSError as fault:
+        raise ResultError(
+            "the result cannot be written", where=str(path), found=fault.strerror or str(fault)
+        ) from fault
+
+
+def load(path: Path) -> Result:
+    """Read a file that `save` wrote.
+
+    Raises:
+        ResultError: it is no such file, or of another version of the format.
+    """
+    remedy = "Give a file that `lockstep bench` wrote."
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as fault:
+        raise ResultError(
+            "the result cannot be read", where=str(path), found=fault.strerror or str(fault)
+        ) from fault
+    except ValueError as fault:
+        raise ResultError("not JSON", where=str(path), found=str(fault), remedy=remedy) from fault
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA:
+        raise ResultError(
+            "not a result of this version",
+            where=str(path),
+            found=f"schema {schema!r}",
+            allowed=str(SCHEMA),
+            remedy=remedy,
+        )
+    try:
+        return _result(data)
+    except (KeyError, TypeError, AttributeError) as fault:
+        raise ResultError(
+            "not a result of `lockstep bench`", where=str(path), found=repr(fault), remedy=remedy
+        ) from fault
+
+
+def _result(data: dict[str, Any]) -> Result:
+    suites = tuple(
+        SuiteResult(
+            **{
+                **suite,
+                "checks": tuple(Check(**check) for check in suite["checks"]),
+                "samples": tuple(_sample(sample) for sample in suite["samples"]),
+                "notes": tuple(suite["notes"]),
+            }
+        )
+        for suite in data["suites"]
+    )
+    subject = Subject(**{**data["subject"], "flags": tuple(data["subject"]["flags"])})
+    return Result(**{**data, "subject": subject, "suites": suites})
+
+
+def _sample(data: dict[str, Any]) -> Sample:
+    known = {item.name for item in fields(Sample)}
+    sample = Sample(**{**data, "tool_calls": tuple(data["tool_calls"])})
+    if set(data) - known or not math.isfinite(sample.seconds):
+        raise KeyError("sample")
+    return sample

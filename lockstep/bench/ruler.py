@@ -1,0 +1,251 @@
+"""The ruler checks itself: pure judgements over what was seen before, during and after a suite.
+
+A harness error is never a model failure. One suspect check, and the suite has no score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from lockstep.bench.look import Look
+from lockstep.bench.sample import Sample
+
+Verdict = Literal["ok", "suspect", "unread", "waived"]
+
+# Two clocks of one machine drift apart by far less within a suite; a jump is a second and more.
+MOST_DRIFT_S = 0.5
+# Beside a resting engine: what the desktop and the monitors of a Spark may take.
+MOST_BUSY = 0.25
+# Identical to this share, and more of them than chance makes: no clock has measured these.
+SAME_TIME = 1e-6
+FEWEST_FOR_SAME = 3
+
+
+# 273 GB/s (NVIDIA's data sheet of the Spark, 2025) over 0.1 GB per token: no model of the catalogue
+# reads less than a gigabyte. Only where nothing is known about the model.
+FASTEST_TOK_S = 2730.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One judgement.
+
+    Attributes:
+        name: Which one.
+        verdict: "unread": this engine or host does not say; "waived": suspect, and accepted.
+        detail: What was expected and what was found.
+    """
+
+    name: str
+    verdict: Verdict
+    detail: str
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the ruler is to find.
+
+    Attributes:
+        model: Name in the engine's API.
+        unit: Unit that is to be hot, None without a host.
+        generation: What it is to have been started with by inventory and lock, None: not known.
+        ceiling_tok_s: Fastest decode of one stream that the memory's bandwidth allows, tok/s.
+    """
+
+    model: str
+    unit: str | None = None
+    generation: str | None = None
+    ceiling_tok_s: float = FASTEST_TOK_S
+
+
+def judge(
+    before: Look, after: Look, samples: Sequence[Sample], expected: Expected, canaries: int
+) -> list[Check]:
+    """Every check of one suite.
+
+    Args:
+        before: Taken after the first canary.
+        after: Taken before the last canary.
+        samples: Every request between them.
+        expected: What is to be found.
+        canaries: How many of the two canaries sang.
+    """
+    return [
+        _canary(canaries),
+        _model(before, after, expected),
+        _lock(before, after, expected),
+        _requests(before, after, samples),
+        _tokens(before, after, samples),
+        _alone(before, after),
+        _quiet(before),
+        _cool(before, after),
+        _clocks(before, after, samples),
+        _faults(samples),
+        _same(samples),
+        _bandwidth(samples, expected),
+    ]
+
+
+def waive(checks: Iterable[Check], names: Iterable[str]) -> list[Check]:
+    """Suspect checks of these names as waived; they stay visible."""
+    accepted = set(names)
+    return [
+        Check(check.name, "waived", check.detail)
+        if check.verdict == "suspect" and check.name in accepted
+        else check
+        for check in checks
+    ]
+
+
+def suspect(checks: Iterable[Check]) -> bool:
+    """Whether one of them takes the score away."""
+    return any(check.verdict == "suspect" for check in checks)
+
+
+def _canary(canaries: int) -> Check:
+    if canaries == 2:
+        return Check("canary", "ok", "a token with text before and after")
+    return Check("canary", "suspect", f"{canaries} of 2 canaries answered with a token")
+
+
+def _model(before: Look, after: Look, expected: Expected) -> Check:
+    for when, seen in (("before", before), ("after", after)):
+        if expected.model not in seen.models:
+            names = ", ".join(seen.models)
+            return Check(
+                "model", "suspect", f"expected {expected.model!r}, {when} it is {names or 'none'}"
+            )
+    if (before.root, before.version) != (after.root, after.version):
+        return Check("model", "suspect", "the engine behind this port changed during the suite")
+    return Check("model", "ok", f"{expected.model} on engine {before.version or 'of no version'}")
+
+
+def _lock(before: Look, after: Look, expected: Expected) -> Check:
+    first, last = before.host, after.host
+    if first is None or last is None:
+        return Check("lock", "unread", "without a host there is no lock to compare with")
+    if expected.unit and first.hot != expected.unit:
+        return Check("lock", "suspect", f"expected {expected.unit}, hot is {first.hot or 'none'}")
+    if (first.hot, first.started) != (last.hot, last.started):
+        return Check("lock", "suspect", f"{first.hot} was started again during the suite")
+    wanted = expected.generation or first.written
+    if not wanted or not first.generation:
+        return Check("lock", "unread", "the host does not say what its engine was started with")
+    if first.generation != wanted:
+        by = "inventory and lock" if expected.generation else "its unit file"
+        return Check(
+            "lock",
+            "suspect",
+            f"{by} ask for generation {wanted}, the engine runs {first.generation}: deploy first",
+        )
+    return Check("lock", "ok", f"generation {first.generation}")
+
+
+def _requests(before: Look, after: Look, samples: Sequence[Sample]) -> Check:
+    if before.counters is None or after.counters is None:
+        return Check("requests", "unread", "the engine publishes no counters (--enable-metrics)")
+    sent = sum(sample.status == 200 for sample in samples)
+    moved = after.counters.finished - before.counters.finished
+    if moved == sent:
+        return Check("requests", "ok", f"{sent} answered, and the engine counted {moved}")
+    return Check(
+        "requests",
+        "suspect",
+        f"{sent} answered, but the engine counted {moved}: somebody else asks it, or something "
+        "between here and it answers instead",
+    )
+
+
+def _tokens(before: Look, after: Look, samples: Sequence[Sample]) -> Check:
+    first, last = before.counters, after.counters
+    if first is None or last is None or first.generated is None or last.generated is None:
+        return Check("tokens", "unread", "the engine does not count tokens")
+    counted = sum(sample.tokens or 0 for sample in samples)
+    moved = last.generated - first.generated
+    if moved == counted:
+        return Check("tokens", "ok", f"{counted} in answers, and the engine counted {moved}")
+    return Check("tokens", "suspect", f"{counted} in answers, but the engine counted {moved}")
+
+
+def _alone(before: Look, after: Look) -> Check:
+    if before.counters is None or after.counters is None:
+        return Check("alone", "unread", "the engine publishes no counters (--enable-metrics)")
+    others = max(before.counters.outstanding, after.counters.outstanding)
+    if others:
+        return Check("alone", "suspect", f"{others} request(s) of somebody else are in the engine")
+    return Check("alone", "ok", "no other request before and after")
+
+
+def _quiet(before: Look) -> Check:
+    busy = before.host.busy if before.host else None
+    if busy is None:
+        return Check("quiet", "unread", "the host's processors cannot be read")
+    found = f"processors {busy:.0%} busy beside a resting engine, at most {MOST_BUSY:.0%}"
+    return Check("quiet", "suspect" if busy > MOST_BUSY else "ok", found)
+
+
+def _cool(before: Look, after: Look) -> Check:
+    looks = [seen.host for seen in (before, after) if seen.host]
+    degrees = [seen.temperature_c for seen in looks if seen.temperature_c is not None]
+    if not degrees:
+        return Check("cool", "unread", "the GPU's temperature cannot be read")
+    clocks = [f"{seen.sm_mhz:.0f}" for seen in looks if seen.sm_mhz is not None]
+    found = f"{' → '.join(f'{value:.0f}' for value in degrees)} °C"
+    found += f", {' → '.join(clocks)} MHz" if clocks else ""
+    if any(seen.throttled for seen in looks):
+        return Check("cool", "suspect", f"the GPU is slowed down by heat or power: {found}")
+    return Check("cool", "ok", found)
+
+
+def _clocks(before: Look, after: Look, samples: Sequence[Sample]) -> Check:
+    drift = (after.wall - before.wall) - (after.now - before.now)
+    if abs(drift) > MOST_DRIFT_S:
+        return Check(
+            "clocks", "suspect", f"the wall clock jumped by {drift:+.1f} s, or the machine slept"
+        )
+    if after.now <= before.now or any(sample.seconds <= 0 for sample in samples):
+        return Check("clocks", "suspect", "an answer came before it was asked for")
+    return Check("clocks", "ok", f"wall and running clock agree within {abs(drift):.2f} s")
+
+
+def _faults(samples: Sequence[Sample]) -> Check:
+    faults = [sample.fault for sample in samples if sample.fault]
+    if not samples:
+        return Check("answers", "suspect", "nothing was sent")
+    if faults:
+        return Check("answers", "suspect", f"{len(faults)} of {len(samples)}: {faults[0]}")
+    short = [s for s in samples if s.good and s.finish == "length" and (s.tokens or 0) < s.asked]
+    if short:
+        found = f"{short[0].tokens} of {short[0].asked} tokens"
+        return Check("answers", "suspect", f"truncated: ended by length after {found}")
+    return Check("answers", "ok", f"{len(samples)} complete")
+
+
+def _same(samples: Sequence[Sample]) -> Check:
+    good = [sample for sample in samples if sample.good]
+    by_label: Mapping[str, set[str]] = {
+        sample.label: {other.text for other in good if other.label == sample.label}
+        for sample in good
+    }
+    texts = set().union(*by_label.values()) if by_label else set()
+    long_enough = [s for s in good if (s.tokens or 0) >= 32 and s.text]
+    if len(by_label) >= FEWEST_FOR_SAME and len(texts) == 1 and len(long_enough) == len(good):
+        return Check("same", "suspect", f"{len(by_label)} different prompts, one answer")
+    times = [sample.seconds for sample in good]
+    if len(times) >= FEWEST_FOR_SAME and max(times) - min(times) <= SAME_TIME * max(times):
+        return Check("same", "suspect", f"{len(times)} answers took exactly {times[0]:.6f} s each")
+    return Check("same", "ok", "answers and times differ")
+
+
+def _bandwidth(samples: Sequence[Sample], expected: Expected) -> Check:
+    rates = [sample.decode_rate for sample in samples if sample.good and (sample.tokens or 0) > 16]
+    rates = [rate for rate in rates if rate is not None] if any(rates) else rates
+    if not rates:
+        return Check("bandwidth", "unread", "no streamed answer of more than 16 tokens")
+    fastest = max((rate for rate in rates if rate is not None), default=None)
+    if fastest is None:
+        return Check("bandwidth", "suspect", "whole answers came at once: nothing was decoded")
+    found = f"fastest {fastest:.1f} tok/s, memory allows {expected.ceiling_tok_s:.0f} tok/s"
+    return Check("bandwidth", "suspect" if fastest > expected.ceiling_tok_s else "ok", found)

@@ -1,0 +1,162 @@
+"""One run: suites one after the other, each between two looks of the ruler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import sleep
+from typing import Any
+
+from lockstep.bench.client import Client, Unreachable
+from lockstep.bench.counters import Counters, parse
+from lockstep.bench.look import AskHost, Look, look
+from lockstep.bench.prompts import user
+from lockstep.bench.results import ResultError, SuiteResult, Verdict
+from lockstep.bench.ruler import Check, Expected, judge, suspect, waive
+from lockstep.bench.sample import Ask, Sample
+
+# An engine publishes what it counted within a step or two of its own; this only bounds a wait.
+SETTLE_S = 2.0
+# One answer of an engine that is loaded and alone takes seconds.
+CANARY_S = 60.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a suite brings home.
+
+    Attributes:
+        samples: Every request that it sent to the engine.
+        summary: Its figures.
+        refused: The engine's words where it cannot do this at all; then there is no figure.
+        checks: What the suite itself found about its ruler.
+        notes: Sentences for the reader.
+    """
+
+    samples: tuple[Sample, ...]
+    summary: dict[str, Any]
+    refused: str = ""
+    checks: tuple[Check, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class Bench:
+    """What every suite works with.
+
+    Attributes:
+        client: Of the engine itself.
+        expected: What the ruler is to find.
+        ask_host: Looks at the host, None without one.
+        waived: Names of checks that do not take a score away.
+        api: Client of the API's own port, where a proxy stands before the engine.
+        vision_tensors: Vision tensors in the weight map, None where it is not known.
+        context: Longest sequence, tokens; known after the first look.
+        quick: Fewer and shorter requests: for a gate, and for tests.
+        tell: Gets a line as each request ends.
+    """
+
+    client: Client
+    expected: Expected
+    ask_host: AskHost | None = None
+    waived: tuple[str, ...] = ()
+    api: Client | None = None
+    vision_tensors: int | None = None
+    context: int | None = None
+    quick: bool = False
+    timeout_s: float = 600.0
+    tell: Callable[[str], None] = field(default=lambda line: None)
+
+    def ask(self, ask: Ask) -> Sample:
+        """One request to the engine."""
+        sample = self.client.complete(ask)
+        self.tell(_line(sample))
+        return sample
+
+    def look(self) -> Look:
+        """Look now.
+
+        Raises:
+            Unreachable: the engine does not answer.
+        """
+        seen = look(self.client, self.client.clock, self.ask_host)
+        self.context = seen.context or self.context
+        return seen
+
+    def settled(self, before: Counters | None, samples: int) -> Counters | None:
+        """The counters once the engine has counted what it answered, or after a while anyhow.
+
+        Raises:
+            Unreachable: the engine does not answer.
+        """
+        for _ in range(20):
+            seen = parse(self.client.get("/metrics"))
+            if not _behind(before, seen, samples):
+                break
+            sleep(SETTLE_S / 20)
+        return seen
+
+
+Suite = Callable[[Bench], Outcome]
+
+
+def measure(bench: Bench, name: str, suite: Suite) -> SuiteResult:
+    """Run one suite between two looks. Never raises for what the engine does."""
+    try:
+        sung = _sings(bench)
+        bench.settled(None, 0)
+        before = bench.look()
+    except (Unreachable, ResultError) as fault:
+        return _unreachable(name, fault)
+    outcome = suite(bench)
+    try:
+        answered = sum(sample.status == 200 for sample in outcome.samples)
+        bench.settled(before.counters, answered)
+        after = bench.look()
+        sung += _sings(bench)
+    except (Unreachable, ResultError) as fault:
+        return _unreachable(name, fault)
+    found = judge(before, after, outcome.samples, bench.expected, sung)
+    checks = waive([*found, *outcome.checks], bench.waived)
+    verdict: Verdict = (
+        "suspect" if suspect(checks) else "refused" if outcome.refused else "measured"
+    )
+    return SuiteResult(
+        name=name,
+        verdict=verdict,
+        # A suspect ruler gives no score, not even one with a remark.
+        summary=outcome.summary if verdict == "measured" else {},
+        refused=outcome.refused,
+        checks=tuple(checks),
+        samples=outcome.samples,
+        notes=outcome.notes,
+    )
+
+
+def _sings(bench: Bench) -> int:
+    limit = min(CANARY_S, bench.timeout_s)
+    ask = Ask("canary", user("Say hello."), 16, stream=False, timeout_s=limit)
+    return int(bench.client.complete(ask).good)
+
+
+def _behind(before: Counters | None, seen: Counters | None, samples: int) -> bool:
+    if seen is None:
+        return False
+    moved = seen.finished - before.finished if before else samples
+    return moved < samples or seen.outstanding > 0
+
+
+def _unreachable(name: str, fault: Exception) -> SuiteResult:
+    check = Check("engine", "suspect", f"engine or host do not answer: {fault}")
+    return SuiteResult(name=name, verdict="suspect", checks=(check,))
+
+
+def _line(sample: Sample) -> str:
+    said = sample.fault or sample.refusal
+    rate = f"{sample.tokens} tokens in {sample.seconds:.2f} s = {sample.rate:.1f} tok/s"
+    return f"{sample.label}: {said or rate}"
+
+
+def run(bench: Bench, suites: Sequence[tuple[str, Suite]]) -> tuple[SuiteResult, ...]:
+    """Every suite in turn; a suspect one does not stop the others."""
+    return tuple(measure(bench, name, suite) for name, suite in suites)

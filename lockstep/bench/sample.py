@@ -1,0 +1,87 @@
+"""One request and what came back: the only thing that scores are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One chat completion to ask for.
+
+    Attributes:
+        label: What it is a sample of ("counting", "8 streams").
+        messages: As the API takes them.
+        max_tokens: Most tokens to generate.
+        stream: Whether tokens are wanted as they come; without it there is no time of the first.
+        ignore_eos: Generate exactly `max_tokens`, also where the model would have ended.
+        extra: Further keys of the request's body.
+        timeout_s: Longest wait for the whole answer, seconds.
+    """
+
+    label: str
+    messages: tuple[Mapping[str, Any], ...]
+    max_tokens: int
+    stream: bool = True
+    ignore_eos: bool = False
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    timeout_s: float = 600.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one request gave. Exactly one of three: an answer, a refusal, or a fault of the harness.
+
+    Attributes:
+        label: Of the request.
+        seconds: From sending the request to the last byte of the answer.
+        first_s: From sending it to the first token; None where the answer was not streamed.
+        last_s: From sending it to the last token.
+        pieces: Parts in which text arrived.
+        tokens: Generated tokens, from the engine's own `usage`; never counted from text.
+        prompt_tokens: Tokens of the prompt, from `usage`.
+        asked: `max_tokens` of the request.
+        status: HTTP status, None where no answer came.
+        finish: The engine's finish_reason.
+        text: What was generated.
+        thoughts: What was generated as reasoning.
+        tool_calls: Function calls as the API gave them.
+        refusal: The engine's words where it said that this request cannot work (HTTP 4xx).
+        fault: Why this sample measures nothing about the model, or "".
+    """
+
+    label: str
+    seconds: float = 0.0
+    first_s: float | None = None
+    last_s: float | None = None
+    pieces: int = 0
+    tokens: int | None = None
+    prompt_tokens: int | None = None
+    asked: int = 0
+    status: int | None = None
+    finish: str | None = None
+    text: str = ""
+    thoughts: str = ""
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    refusal: str = ""
+    fault: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether it is an answer of the model."""
+        return not self.fault and not self.refusal
+
+    @property
+    def rate(self) -> float:
+        """Output tokens over wall time, tok/s: how the articles count."""
+        return (self.tokens or 0) / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def decode_rate(self) -> float | None:
+        """Tokens per second after the first token; None where it cannot be told."""
+        if self.first_s is None or self.last_s is None or not self.tokens or self.tokens < 2:
+            return None
+        took = self.last_s - self.first_s
+        return (self.tokens - 1) / took if took > 0 else None

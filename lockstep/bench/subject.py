@@ -1,0 +1,81 @@
+"""What inventory, catalogue and lock say about the hot target of a host."""
+
+from __future__ import annotations
+
+import hashlib
+
+from lockstep import catalogue
+from lockstep.bench.ceiling import ceiling
+from lockstep.bench.reach import Hot, Place
+from lockstep.bench.results import ResultError, Subject
+from lockstep.bench.ruler import Expected
+from lockstep.bound import BoundTarget
+from lockstep.checkpoint import VISION
+from lockstep.command import serve_command
+from lockstep.recipes import Recipe
+from lockstep.serving import serving
+from lockstep.variants import FALLBACK
+
+
+def of_host(place: Place, hot: Hot, inventory: str) -> tuple[Subject, Expected, int | None]:
+    """The subject, what the ruler is to find, and the vision tensors of the weight map.
+
+    Raises:
+        ResultError: the host runs what the inventory does not know.
+    """
+    target, recipe = _bound(place, hot)
+    pin = place.record.models.get(recipe.model)
+    overrides = target.overrides(recipe)
+    about = Subject(
+        url=hot.engine_url,
+        model=hot.model,
+        host=place.plan.name,
+        inventory=inventory,
+        target=hot.name,
+        recipe=recipe.name,
+        engine=recipe.engine,
+        image=hot.image,
+        revision=pin.commit if pin else None,
+        generation=place.look().generation,
+        lock=_sha256(place),
+        flags=tuple(serve_command(recipe, overrides=overrides)),
+    )
+    knowledge = catalogue.load(catalogue.FOLDER).knowledge
+    expected = Expected(
+        model=hot.model,
+        unit=hot.unit,
+        ceiling_tok_s=ceiling(recipe, serving(recipe, overrides), knowledge),
+    )
+    return about, expected, _vision(place, recipe, pin.commit if pin else None)
+
+
+def _bound(place: Place, hot: Hot) -> tuple[BoundTarget, Recipe]:
+    for target in place.plan.targets:
+        for suffix, recipe in zip(("", FALLBACK), target.recipes, strict=False):
+            if (target.name + suffix, recipe.name) == (hot.name, hot.recipe):
+                return target, recipe
+    raise ResultError(
+        "the hot target is not what the inventory asks for",
+        where=place.where.name,
+        found=f"{hot.name} with recipe {hot.recipe}",
+        remedy="Deploy first, or measure the engine by its URL.",
+    )
+
+
+def _vision(place: Place, recipe: Recipe, commit: str | None) -> int | None:
+    if commit is None:
+        return None
+    folder = f"models--{recipe.model.replace('/', '--')}/snapshots/{commit}"
+    hub = f"{place.plan.settings.paths.hub_cache}/hub/{folder}"
+    for name in ("model.safetensors.index.json", "consolidated.safetensors.index.json"):
+        found = place.probe(index=f"{hub}/{name}", vision=VISION.pattern).get("tensors")
+        if found is not None:
+            return int(found["vision"])
+    return None
+
+
+def _sha256(place: Place) -> str | None:
+    try:
+        return hashlib.sha256(place.record_path.read_bytes()).hexdigest()
+    except OSError:
+        return None

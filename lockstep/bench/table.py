@@ -1,0 +1,64 @@
+"""A run on the terminal: what was measured, what is suspect and why, in 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.table import Table
+
+from lockstep.bench.results import Result, SuiteResult
+from lockstep.commands.shared import console, indented
+
+
+def print_result(result: Result) -> None:
+    """Every suite: its figures or why there are none, and the checks that are not "ok"."""
+    about = result.subject
+    parts = (about.host, about.target, about.model, about.engine, about.version)
+    console().print(" · ".join(str(part) for part in parts if part), style="bold")
+    for suite in result.suites:
+        _print_suite(suite)
+
+
+def _print_suite(suite: SuiteResult) -> None:
+    style = {"measured": "green", "suspect": "bold red"}.get(suite.verdict, "yellow")
+    console().print(f"\n{suite.name}: {suite.verdict}", style=style)
+    if suite.refused:
+        indented(f"the engine says: {suite.refused}"[:400])
+    table = Table(box=None, pad_edge=False, padding=(0, 2), show_header=False)
+    for name, value in rows(suite.summary):
+        table.add_row(f"  {name}", value)
+    if table.row_count:
+        console().print(table)
+    for note in suite.notes:
+        indented(note)
+    for check in suite.checks:
+        if check.verdict in ("suspect", "waived"):
+            indented(f"{check.verdict} {check.name}: {check.detail}")
+    unread = [check.name for check in suite.checks if check.verdict == "unread"]
+    if unread:
+        indented(f"not readable here: {', '.join(unread)}")
+
+
+def rows(summary: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Name and value of every figure; a spread is shown as a spread."""
+    for key, value in summary.items():
+        name = f"{prefix}{key}".removeprefix("by_shape ").removeprefix("by_size ")
+        name = name.removeprefix("by_streams ")
+        if isinstance(value, Mapping) and "deviation" in value:
+            yield name, shown(value)
+        elif isinstance(value, Mapping):
+            yield from rows(value, f"{name} ")
+        elif value is not None:
+            yield name, f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def shown(value: Mapping[str, Any]) -> str:
+    """ "71.5 (65.5 to 77.8, 3 runs)"."""
+    ends = f"{number(value['low'])} to {number(value['high'])}"
+    return f"{number(value['mean'])} ({ends}, {value['count']} runs)"
+
+
+def number(value: float) -> str:
+    """Three significant digits or more, without an exponent."""
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"

@@ -1,0 +1,204 @@
+"""An engine in this process, and every way in which a ruler was seen, or can be made, to break."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+MODEL = "some/model"
+#: 256 tokens in eight pieces: slower than any memory, and done at once.
+PIECES, PIECE_S = 8, 0.02
+
+
+@dataclass
+class Engine:
+    """What it is and how it is broken; every `True` is one defect.
+
+    Attributes:
+        swallow: Take the request and never answer, as a proxy does that hangs on its own calls.
+        slow_s: Sleep so long in mid-answer.
+        empty: Count tokens, and send no text.
+        cached: Answer everything but the first request without the engine.
+        other_model: Another model answers.
+        answers_as: The name that answers carry, where it is not the model's.
+        cut: End the stream in the middle.
+        undone: End it without [DONE].
+        no_usage: Leave `usage` out.
+        burst: Send the whole answer at once.
+        same: One answer to every prompt.
+        crowd: Requests of somebody else per request.
+        status: Answer with this status instead.
+        restarts: Be another engine after so many requests.
+        short: Tokens to leave out.
+        no_metrics: Publish no counters.
+        lie: Tokens to count more in `usage` than were generated.
+        answer: Message to answer with, by the request.
+    """
+
+    swallow: bool = False
+    slow_s: float = 0.0
+    empty: bool = False
+    cached: bool = False
+    other_model: bool = False
+    answers_as: str = MODEL
+    cut: bool = False
+    undone: bool = False
+    no_usage: bool = False
+    burst: bool = False
+    same: bool = False
+    crowd: int = 0
+    status: int = 200
+    restarts: int = 0
+    short: int = 0
+    no_metrics: bool = False
+    lie: int = 0
+    answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    requests: int = 0
+    finished: int = 0
+    generated: int = 0
+    drafts: int = 0
+    seen: list[dict[str, Any]] = field(default_factory=list)
+    released: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def metrics(self) -> str:
+        """The counters in vLLM's words; three tokens drafted per step, 60 % accepted."""
+        label = '{engine="0",model_name="m"}'
+        return "\n".join(
+            (
+                f"vllm:num_requests_running{label} 0.0",
+                f'vllm:request_success_total{{finished_reason="stop"}} {self.finished}.0',
+                'vllm:request_success_total{finished_reason="length"} 0.0',
+                f"vllm:generation_tokens_total{label} {self.generated}.0",
+                f"vllm:spec_decode_num_drafts_total{label} {self.drafts}",
+                f"vllm:spec_decode_num_draft_tokens_total{label} {self.drafts * 3}",
+                f"vllm:spec_decode_num_accepted_tokens_total{label} {self.drafts * 1.8}",
+                "",
+            )
+        )
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    engine: Engine
+
+    def do_GET(self) -> None:
+        engine = self.engine
+        if self.path == "/v1/models":
+            name = "another/model" if engine.other_model else MODEL
+            self._json({"data": [{"id": name, "root": name, "max_model_len": 32768}]})
+        elif self.path == "/version":
+            late = engine.restarts and engine.requests > engine.restarts
+            self._json({"version": "2" if late else "1"})
+        elif self.path == "/metrics" and not engine.no_metrics:
+            self._bytes(200, engine.metrics().encode())
+        else:
+            self._bytes(404, b"{}")
+
+    def do_POST(self) -> None:
+        engine = self.engine
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with engine.lock:
+            engine.requests += 1
+            engine.seen.append(asked)
+            first = engine.requests == 1
+        if engine.swallow and not first:
+            engine.released.wait(20)
+            self.close_connection = True
+            return
+        if engine.status != 200 and not first:
+            self._json({"error": {"message": "no"}}, engine.status)
+            return
+        tokens = asked["max_tokens"] - engine.short * (asked["max_tokens"] > 16)
+        with engine.lock:
+            if not engine.cached or first:
+                engine.finished += 1 + engine.crowd
+                engine.generated += tokens
+                engine.drafts += tokens // 2
+        text = "" if engine.empty and not first else self._text(asked)
+        message = {"content": text} if engine.answer is None else engine.answer(asked)
+        usage = {"prompt_tokens": 9, "completion_tokens": tokens + engine.lie}
+        given = {"model": engine.answers_as, "usage": usage}
+        if engine.no_usage and not first:
+            del given["usage"]
+        if not asked.get("stream"):
+            choice = {"message": message, "finish_reason": "stop"}
+            self._json({**given, "choices": [choice]})
+            return
+        with contextlib.suppress(OSError):
+            self._stream(str(message.get("content") or ""), given)
+
+    def _text(self, asked: dict[str, Any]) -> str:
+        salt = "" if self.engine.same else asked["messages"][0]["content"]
+        return f"words of {zlib.crc32(str(salt).encode())} " * PIECES
+
+    def _stream(self, text: str, given: dict[str, Any]) -> None:
+        engine = self.engine
+        usage = given.pop("usage", None)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        size = max(1, len(text) // PIECES)
+        for number in range(PIECES):
+            if engine.cut and number == PIECES // 2:
+                self.wfile.write(b"0\r\n\r\n")
+                return
+            time.sleep(0 if engine.burst else PIECE_S)
+            if engine.slow_s and number == 2:
+                engine.released.wait(engine.slow_s)
+            part = text[number * size : (number + 1) * size]
+            self._event({**given, "choices": [{"delta": {"content": part}}]}, engine.burst)
+        self._event({**given, "choices": [{"delta": {}, "finish_reason": "length"}]})
+        if usage:
+            self._event({**given, "choices": [], "usage": usage})
+        if not engine.undone:
+            self._chunk(b"data: [DONE]\n\n")
+        self.wfile.write(b"0\r\n\r\n")
+        self.wfile.flush()
+
+    def _event(self, value: Any, held: bool = False) -> None:
+        self._chunk(b"data: " + json.dumps(value).encode() + b"\n\n", held)
+
+    def _chunk(self, data: bytes, held: bool = False) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        if not held:
+            self.wfile.flush()
+
+    def _json(self, value: Any, status: int = 200) -> None:
+        self._bytes(status, json.dumps(value).encode())
+
+    def _bytes(self, status: int, body: bytes) -> None:
+        with contextlib.suppress(OSError):
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def serving(engine: Engine) -> Iterator[str]:
+    """The engine on a port; gives its URL."""
+    # Buffered, so that what is not flushed leaves in one piece.
+    handler = type("Handler", (_Handler,), {"engine": engine, "wbufsize": 65536})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        engine.released.set()
+        server.shutdown()
+        server.server_close()
