@@ -31,7 +31,9 @@ _MOVING = (
     "sglang:token_usage",
     "sglang:num_requests_total",
 )
-_LINE = re.compile(r"^([a-z:_]+)(?:\{.*\})? ([-+.\deE]+)(?: \d+)?$", re.MULTILINE)
+_LINE = re.compile(r"^([a-z:_]+)(\{.*\})? ([-+.\deE]+)(?: \d+)?$", re.MULTILINE)
+# That somebody gave up waiting, the watch itself perhaps, is no sign of life.
+_GIVEN_UP = 'finished_reason="abort"'
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,8 @@ class Load:
 def parse(text: str) -> Load | None:
     """Read Prometheus text; None when it is not an engine's."""
     sums: dict[str, float] = {}
-    for name, value in _LINE.findall(text):
-        if name in _OUTSTANDING or name in _MOVING:
+    for name, labels, value in _LINE.findall(text):
+        if name in _OUTSTANDING or (name in _MOVING and _GIVEN_UP not in labels):
             sums[name] = sums.get(name, 0.0) + float(value)
     counters = {name: sums[name] for name in _MOVING if name in sums}
     if not counters:

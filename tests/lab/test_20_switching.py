@@ -232,6 +232,18 @@ def test_weights_that_are_not_whole_are_found_before_anything_is_stopped(one: Ho
     assert one.active() == before
 
 
+def test_an_operator_who_stops_a_loading_model_does_not_make_it_failed(
+    one: Host, knobs: Callable[[str, dict[str, object]], str]
+) -> None:
+    knobs("sglang", {"load_seconds": 60})
+    unit = "sglang-mistral4.service"
+    # The tests before have started it as often as its start limit allows.
+    one.root(f"systemctl reset-failed {unit}; systemctl start --no-block {unit}")
+    until(lambda: one.show(unit, "SubState") == "start-post", "spark1: mistral loads")
+    one.root(f"systemctl stop {unit}")
+    assert (one.show(unit, "ActiveState"), one.show(unit, "Result")) == ("inactive", "success")
+
+
 def test_a_switch_that_is_killed_is_finished(
     one: Host, knobs: Callable[[str, dict[str, object]], str]
 ) -> None:
@@ -245,6 +257,52 @@ def test_a_switch_that_is_killed_is_finished(
     found = one.status()
     assert (found["hot"], found["problems"]) == ("mistral", [])
     assert "cut off (signal, killed by signal 9), then: mistral is hot" in found["last_switch"]
+
+
+def test_a_wedged_engine_is_restarted_and_then_left_down_with_the_reason(one: Host) -> None:
+    """What lockstep-wedge.timer does every minute, done at once."""
+    assert one.show("lockstep-wedge.timer", "ActiveState") == "active"
+    assert one.switch("qwen").code == 0
+    unit = "vllm-qwen36.service"
+    one.root("rm -f /run/lockstep/wedge.json; systemctl stop lockstep-wedge.timer")
+    look = "python3 /usr/local/lib/lockstep/wedge.py --token-wait 3"
+    try:
+        for _ in range(2):
+            pid = one.show(unit, "MainPID")
+            wedge(one)
+            assert "restarting" in one.root(f"{look}; {look}")
+            until(lambda pid=pid: one.show(unit, "MainPID") not in (pid, "0"), "spark1: restarted")
+            assert one.switch("wait").code == 0
+        wedge(one)
+        assert "left down" in one.root(f"{look}; {look}")
+    finally:
+        one.root("systemctl start lockstep-wedge.timer")
+    found = one.status()
+    assert found["hot"] is None
+    assert "left it down: no token in" in found["targets"]["qwen"]["wedge"]
+
+
+def wedge(host: Host) -> None:
+    """Let the hot stand-in of vLLM stop generating in the middle of a request."""
+    chat = {
+        "model": asked_name(host, 30001),
+        "messages": [{"role": "user", "content": "x"}],
+        "ignore_eos": True,
+        "max_tokens": 10_000,
+    }
+    url = "http://127.0.0.1:30001"
+    host.root(
+        "systemd-run --quiet --collect curl -s -m 300 -H 'Content-Type: application/json'"
+        f" -d {shlex.quote(json.dumps(chat))} {url}/v1/chat/completions"
+    )
+    until(
+        lambda: (
+            "num_requests_running"
+            in host.root(f"curl -fsS {url}/metrics | grep 'num_requests_running.* 1$' || true")
+        ),
+        f"{host.name}: the request runs",
+    )
+    host.root(f"curl -fsS -d '{{\"wedged\": true}}' {url}/standin/knob")
 
 
 def test_an_account_without_the_rule_may_look_and_not_switch(one: Host) -> None:

@@ -208,6 +208,16 @@ def test_a_wedged_vllm_is_healthy_and_generates_nothing(tmp_path: Path) -> None:
         assert stand_in.chat().status == 200
 
 
+def test_the_metrics_of_a_wedged_engine_stand_still(tmp_path: Path) -> None:
+    with engine(tmp_path, "vllm") as stand_in:
+        stand_in.ready().chat(max_tokens=4)
+        before = ask(f"{stand_in.url}/metrics").body
+        stand_in.turn(wedged=True)
+        request = ["curl", "-s", "-m", "0.5", f"{stand_in.url}/v1/completions", "-d", "{}"]
+        assert subprocess.run(request, check=False).returncode == 28
+        assert ask(f"{stand_in.url}/metrics").body == before
+
+
 def test_a_wedged_sglang_does_not_answer_health(tmp_path: Path) -> None:
     with engine(tmp_path, "sglang") as stand_in:
         stand_in.ready().turn(wedged=True)
@@ -217,7 +227,7 @@ def test_a_wedged_sglang_does_not_answer_health(tmp_path: Path) -> None:
 
 def test_an_abandoned_request_is_counted_and_frees_the_engine(tmp_path: Path) -> None:
     with engine(tmp_path, "vllm") as stand_in:
-        stand_in.ready().turn(wedged=True)
+        stand_in.ready().turn(decode_rate=10)
         request = ["curl", "-s", "-m", "0.3", f"{stand_in.url}/v1/completions", "-d", "{}"]
         subprocess.run(request, check=False)
 

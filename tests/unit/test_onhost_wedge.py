@@ -109,6 +109,19 @@ def test_an_engine_that_is_busy_while_asked_is_left_alone(spark):
     assert spark.look() == []
 
 
+def test_requests_that_were_given_up_are_no_sign_of_life(spark):
+    """The watch's own question ends so: it would take a dead engine for a living one."""
+    spark.look()
+
+    def given_up(_: dict) -> tuple[int, object]:
+        aborted = 'vllm:request_success_total{engine="0",finished_reason="abort"} 1.0\n'
+        spark.engine.metrics = METRICS.format(running=1.0, tokens=spark.tokens) + aborted
+        return 503, {}
+
+    spark.engine.chat = given_up
+    assert spark.look() == RESTART
+
+
 def test_an_idle_engine_is_asked_after_five_minutes_only(spark):
     """vLLM's gauges freeze with its engine process: a wedge that came in idleness looks idle."""
     spark.running = -1.0

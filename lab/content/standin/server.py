@@ -38,9 +38,20 @@ class EngineServer(ThreadingHTTPServer):
         self.counters = Counters()
         self.ready = threading.Event()
         self.alive: Callable[[], bool] = lambda: True
+        self._last_metrics = ""
         # Bound at once, so that a taken port is found early; listening only when opened.
         super().__init__((serving.host, serving.port), EngineHandler, bind_and_activate=False)
         self.server_bind()
+
+    def metrics(self) -> str:
+        """What /metrics says; a wedged engine process reports nothing new, so it stands still."""
+        if not self.knobs.wedged or not self._last_metrics:
+            write = (
+                metrics.vllm_metrics if self.serving.engine == "vllm" else metrics.sglang_metrics
+            )
+            speculative = self.serving.draft is not None
+            self._last_metrics = write(self.counters, self.serving.names[0], speculative)
+        return self._last_metrics
 
     def server_bind(self) -> None:
         """Bind without asking a name server for the name of the address."""
@@ -107,12 +118,12 @@ class EngineHandler(BaseHTTPRequestHandler):
         self._bytes(200, b"", "text/plain")
 
     def _metrics(self) -> None:
-        server = self.server
-        write = metrics.vllm_metrics if server.serving.engine == "vllm" else metrics.sglang_metrics
-        text = write(server.counters, server.serving.names[0], server.serving.draft is not None)
+        text = self.server.metrics()
         self._bytes(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8")
 
     def _turn(self, body: bytes) -> None:
+        # As it was when it wedged.
+        self.server.metrics()
         try:
             self.server.knobs.turn(json.loads(body))
         except (ValueError, AttributeError, TypeError) as error:
