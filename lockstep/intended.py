@@ -118,6 +118,10 @@ class Intended:
         chosen = [file for file in self._every(versions) if file.stage == stage]
         return chosen + self._specs() if stage == "base" else chosen
 
+    def all_files(self, versions: dict[str, str | None]) -> list[ManagedFile]:
+        """The managed files of all stages."""
+        return [*self._every(versions), *self._specs()]
+
     @cached_property
     def paths(self) -> set[str]:
         """Every path that this deploy owns."""

@@ -46,7 +46,7 @@ def login(name: str, data: Mapping[str, Any]) -> Login:
         return Login(name, ())
     if name.startswith("@") and not name.startswith("@ssh/"):
         raise InventoryError(
-            "only hosts over ssh and @local can be switched from here",
+            "only hosts over ssh and @local can be reached from here",
             where=name,
             remedy="Choose others with --limit.",
         )

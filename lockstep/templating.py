@@ -39,11 +39,11 @@ def render(template: str, **values: Any) -> str:
 
 @cache
 def _environment() -> Environment:
-    # These are units and scripts: escaping for HTML would damage them.
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
         undefined=StrictUndefined,
-        autoescape=False,
+        # Units and scripts would be damaged by it.
+        autoescape=lambda name: bool(name and name.endswith(".html.j2")),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

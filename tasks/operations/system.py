@@ -9,12 +9,11 @@ from pyinfra import host
 from pyinfra.api import StringCommand, operation
 
 from lockstep.accounts import Account, account_commands
-from lockstep.managed import PROXY_ENVIRONMENT, TOOLS_VENV
+from lockstep.managed import PROXY_ENVIRONMENT, TOOLS_VENV, UV_VENV
 from tasks import remote
 from tasks.facts.host import System
 
 UV = "/usr/local/bin/uv"
-UV_VENV = "/usr/local/lib/lockstep/uv"
 # The probe `system` takes a venv with this file in it for an empty one.
 UNFINISHED = "unfinished"
 

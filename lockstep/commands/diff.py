@@ -1,0 +1,80 @@
+"""`lockstep diff`: what hosts are, against what inventory and record ask for, and each other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from lockstep.commands.shared import console, errors_as_sentences, print_json
+from lockstep.drift import page, report, view
+from lockstep.drift.compare import fixable
+from lockstep.errors import InventoryError
+from lockstep.inventory import REPOSITORY
+
+
+@click.command()
+@click.argument("inventory", type=click.Path(path_type=Path))
+@click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page, too.")
+@click.option("--deep", is_flag=True, help="Read every byte of weights and packages.")
+@click.option("--fix", is_flag=True, help="Deploy to hosts that it helps, and look again.")
+@click.pass_context
+@errors_as_sentences
+def diff(
+    context: click.Context,
+    inventory: Path,
+    limit: tuple[str, ...],
+    as_json: bool,
+    html: Path | None,
+    deep: bool,
+    fix: bool,
+) -> None:
+    """Compare the Sparks of INVENTORY with what it asks for, and with each other.
+
+    One command on each host, all at once; nothing is changed without --fix. Exit codes: 0 no
+    drift, 1 drift, 2 could not tell (a host does not answer, or a part of it cannot be read).
+    """
+    found = report.diff(inventory, limit=limit, deep=deep)
+    if fix and (hosts := list(dict.fromkeys(item.host for item in fixable(found.differences)))):
+        _deploy(inventory, hosts, quiet=as_json)
+        found = report.diff(inventory, limit=limit, deep=deep)
+    if html is not None:
+        try:
+            html.write_text(page.render(found), encoding="utf-8")
+        except OSError as fault:
+            raise InventoryError(
+                "the page cannot be written", where=str(html), found=fault.strerror or str(fault)
+            ) from fault
+    if as_json:
+        print_json(_data(found))
+    else:
+        chosen = [word for name in limit for word in ("--limit", name)]
+        view.table(found, console(), ["lockstep", "diff", str(inventory), *chosen, "--fix"])
+    context.exit(found.code)
+
+
+def _deploy(inventory: Path, hosts: list[str], *, quiet: bool) -> None:
+    """The deploy, to these hosts. Its own output says what it changes."""
+    chosen = [word for name in hosts for word in ("--limit", name)]
+    program = Path(sys.executable).with_name("pyinfra")
+    argv = [str(program), "-y", *chosen, str(inventory.absolute()), "deploy.py"]
+    click.echo(f"Deploying to {', '.join(hosts)} ...", err=True)
+    output = sys.stderr if quiet else None
+    done = subprocess.run(argv, cwd=REPOSITORY, stdout=output, check=False)
+    if done.returncode != 0:
+        click.echo(f"The deploy ended with {done.returncode}; what is left:", err=True)
+
+
+def _data(found: report.Report) -> dict[str, object]:
+    return {
+        "inventory": found.inventory,
+        "hosts": found.hosts,
+        "differences": [asdict(item) for item in found.differences],
+        "unknown": [{"host": host, "why": why} for host, why in found.unknown],
+        "code": found.code,
+    }

@@ -1,0 +1,174 @@
+"""What differs: each host from what is asked of it, and hosts from each other. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from lockstep.drift.expected import Expectation
+from lockstep.drift.kinds import KINDS, How, Severity
+
+Facts = Mapping[str, Mapping[str, str]]
+RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
+ASKED = "inventory"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One difference of one host.
+
+    Attributes:
+        host: The host that is to change.
+        kind: Kind of fact.
+        item: What it is about.
+        against: `ASKED`, or the name of the host that it was compared with.
+        expected: What was asked for or found on that host, None: nothing.
+        found: What the host shows, None: nothing.
+        severity: How much it matters.
+        how: Who puts it right.
+        command: What to type on the host, "" where no one line does it, or the deploy does.
+    """
+
+    host: str
+    kind: str
+    item: str
+    against: str
+    expected: str | None
+    found: str | None
+    severity: Severity
+    how: How
+    command: str
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host's part of a comparison.
+
+    Attributes:
+        name: The host.
+        facts: What its snapshot shows.
+        expected: What inventory and record ask of it.
+        unknown: Kinds of facts that could not be read: nothing is said about them.
+        free: (kind, item) that the inventory asks to be its own, so that no other host is held
+            against it; an item of "*" is the whole kind.
+    """
+
+    name: str
+    facts: Facts
+    expected: tuple[Expectation, ...]
+    unknown: frozenset[str] = frozenset()
+    free: frozenset[tuple[str, str]] = frozenset()
+
+
+def differences(hosts: Sequence[Host]) -> list[Difference]:
+    """Everything that differs, worst first, in a stable order."""
+    found = [item for host in hosts for item in _against_inventory(host)]
+    found += _among(hosts)
+    order = {host.name: number for number, host in enumerate(hosts)}
+    return sorted(
+        found, key=lambda item: (RANK[item.severity], order[item.host], item.kind, item.item)
+    )
+
+
+def _against_inventory(host: Host) -> Iterator[Difference]:
+    asked: set[tuple[str, str]] = set()
+    for expectation in host.expected:
+        asked.add((expectation.kind, expectation.item))
+        if expectation.kind in host.unknown:
+            continue
+        found = host.facts.get(expectation.kind, {}).get(expectation.item)
+        if not expectation.holds(found):
+            yield _difference(
+                host.name, expectation.kind, expectation.item, expectation.value, found
+            )
+    for kind, facts in host.facts.items():
+        if kind in KINDS and KINDS[kind].closed and kind not in host.unknown:
+            for item, value in facts.items():
+                if (kind, item) not in asked:
+                    yield _difference(host.name, kind, item, None, value)
+    for name, policy in host.facts.get("restart policy", {}).items():
+        if policy != "no":
+            yield _difference(host.name, "restart policy", name, "no", policy)
+
+
+def _among(hosts: Sequence[Host]) -> Iterator[Difference]:
+    if len(hosts) < 2:
+        return
+    asked = {(item.kind, item.item) for host in hosts for item in host.expected}
+    for kind, about in KINDS.items():
+        if not about.peers:
+            continue
+        taking_part = [
+            host for host in hosts if (kind, "*") not in host.free and kind not in host.unknown
+        ]
+        items = dict.fromkeys(item for host in taking_part for item in host.facts.get(kind, {}))
+        for item in items:
+            if (kind, item) in asked:
+                continue
+            shown = {
+                host.name: host.facts.get(kind, {}).get(item)
+                for host in taking_part
+                if (kind, item) not in host.free
+            }
+            yield from _odd_ones(kind, item, shown)
+
+
+def _odd_ones(kind: str, item: str, shown: Mapping[str, str | None]) -> Iterator[Difference]:
+    """Hosts that differ from most of the others; of a tie, from the first in the inventory."""
+    counted = Counter(shown.values())
+    if len(counted) < 2:
+        return
+    # Counter keeps the order of first sight, and max the first of equals.
+    usual = max(counted, key=lambda value: counted[value])
+    model = next(name for name, value in shown.items() if value == usual)
+    for name, value in shown.items():
+        if value != usual:
+            yield _difference(name, kind, item, usual, value, against=model)
+
+
+def _difference(
+    host: str,
+    kind: str,
+    item: str,
+    expected: str | None,
+    found: str | None,
+    against: str = ASKED,
+) -> Difference:
+    about = KINDS[kind]
+    # A deploy knows nothing of what only another host has.
+    how: How = about.how
+    if how == "deploy" and (against != ASKED or (kind in _BY_HAND_WHEN_EXTRA and expected is None)):
+        how = "by hand"
+    if kind == "kernel" and item not in _AFTER_BOOT:
+        how = "by hand"
+    if kind in ("unit", "running") and found in (None, "not-found"):
+        how = "deploy"
+    command = "" if how == "deploy" else shlex.join(about.command(item, expected, found))
+    return Difference(host, kind, item, against, expected, found, about.severity, how, command)
+
+
+# The deploy puts operators into their group, and takes nobody out.
+_BY_HAND_WHEN_EXTRA = {"operator"}
+_AFTER_BOOT = {"release", "build", "reboot pending"}
+
+
+def shown(difference: Difference) -> tuple[str, str]:
+    """(expected, found) for a reader: a keyed hash says nothing."""
+    about = KINDS[difference.kind]
+    usual = "as deployed" if difference.against == ASKED else f"as on {difference.against}"
+
+    def words(value: str | None, of_content: str) -> str:
+        if value is None:
+            return "missing"
+        is_hash = about.sealed and len(value) == 32 and value.isalnum()
+        return of_content if is_hash else value
+
+    expected = "nothing" if difference.expected is None else words(difference.expected, usual)
+    return expected, words(difference.found, "other content")
+
+
+def fixable(differences: Iterable[Difference]) -> list[Difference]:
+    """Those that a deploy puts right."""
+    return [item for item in differences if item.how == "deploy"]

@@ -1,0 +1,44 @@
+"""A diff as one HTML page that needs nothing else: to be looked at, kept, sent."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+from lockstep.drift.compare import fixable, shown
+from lockstep.drift.report import Report
+from lockstep.drift.view import by_hand, summary
+from lockstep.templating import render as fill
+
+
+def render(report: Report, *, now: float | None = None) -> str:
+    """The page. Everything that came from a host is escaped.
+
+    Args:
+        report: What was found.
+        now: Seconds since the epoch to print; None: now.
+    """
+    counted = Counter((item.host, item.severity) for item in report.differences)
+    hosts: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "counts": {word: counted[(name, word)] for word in ("error", "warning", "note")},
+            "unknown": [why for host, why in report.unknown if host == name],
+            "commands": by_hand(report.differences).get(name, []),
+        }
+        for name in report.hosts
+    ]
+    kinds = list(dict.fromkeys(item.kind for item in report.differences))
+    cells = Counter((item.kind, item.host) for item in report.differences)
+    return fill(
+        "page/drift.html.j2",
+        inventory=report.inventory,
+        summary=summary(report),
+        code=report.code,
+        hosts=hosts,
+        kinds=[(kind, [cells[(kind, host)] for host in report.hosts]) for kind in kinds],
+        differences=[(item, *shown(item)) for item in report.differences],
+        fixable=len(fixable(report.differences)),
+        when=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)),
+    )

@@ -1,0 +1,91 @@
+"""What one host is asked for its snapshot: everything that inventory data names."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Any
+
+from lockstep.artefacts import absent_files
+from lockstep.bound import LOOPBACK
+from lockstep.intended import Intended
+from lockstep.layout import HUB_TOKEN, folders
+from lockstep.managed import (
+    CONFIGURATION,
+    MARK,
+    OPERATORS_GROUP,
+    PROGRAMS,
+    SYSTEMD,
+    TOOLS_VENV,
+    UV_VENV,
+    WEBUI_SECRETS,
+)
+from lockstep.specs import weights_spec
+
+# Settings that a service of the system reads once, when it starts.
+_READS = {
+    "docker.service": ["/etc/docker/daemon.json"],
+    "ssh.service": ["/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d"],
+}
+
+
+def question(this: Intended, *, key: bytes, deep: bool) -> dict[str, Any]:
+    """The question for one host.
+
+    Args:
+        this: The host as it is to be.
+        key: Key of this run's hashes.
+        deep: Whether every file of weights and packages is read.
+
+    Raises:
+        LockstepError: the record lacks something that the inventory asks for.
+    """
+    settings = this.plan.settings
+    unknown = dict.fromkeys(settings.targets)
+    files = this.all_files(unknown)
+    secrets = [WEBUI_SECRETS] if settings.webui.enabled else []
+    venvs = {"tools": TOOLS_VENV, "uv": UV_VENV}
+    if this.engine_spec:
+        venvs["engine"] = f"{this.engine_spec['home']}/venv"
+    return {
+        "key": key.hex(),
+        "deep": deep,
+        "mark": MARK,
+        "files": [file.path for file in files],
+        "folders": [folder.path for folder in folders(settings)],
+        "absent": list(absent_files(settings)),
+        "marked": [SYSTEMD, settings.paths.scripts],
+        "own": [PROGRAMS, CONFIGURATION],
+        "secrets": secrets,
+        "token": HUB_TOKEN,
+        "venvs": venvs,
+        "units": [PurePosixPath(file.path).name for file in files if file.check == "unit"],
+        "system_units": system_units(this),
+        "reads": {**_READS, **{unit: secrets for unit in this.webui_units}},
+        "engine": this.engine_question,
+        "images": this.images,
+        "weights": weights_spec(this.plan, this.pins),
+        "sysctls": list(settings.sysctls),
+        "operators_group": OPERATORS_GROUP,
+        "ports": _ports(this),
+    }
+
+
+def system_units(this: Intended) -> list[str]:
+    """Services of the system that a Spark cannot do without."""
+    found = ["ssh.service", "docker.service", "containerd.service"]
+    return [*found, "earlyoom.service"] if "earlyoom" in this.plan.settings.packages else found
+
+
+def _ports(this: Intended) -> dict[str, list[str]]:
+    """Port → addresses at which it may be open."""
+    settings = this.plan.settings
+    found: dict[str, list[str]] = {}
+    for target in this.plan.targets:
+        for recipe in target.recipes:
+            found.setdefault(str(target.port), []).append(target.data.bind)
+            behind = target.engine_port(recipe)
+            if behind is not None:
+                found.setdefault(str(behind), []).append(LOOPBACK)
+    if settings.webui.enabled:
+        found.setdefault(str(settings.webui.port), []).append(settings.webui.bind)
+    return found

@@ -1,0 +1,152 @@
+"""A whole diff of an inventory: questions, snapshots, what differs, what could not be told."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lockstep import inventory as inventories
+from lockstep import pins
+from lockstep.drift import hosts
+from lockstep.drift.compare import Difference, Host, differences
+from lockstep.drift.expected import answers, expectations
+from lockstep.drift.question import question
+from lockstep.errors import InventoryError
+from lockstep.intended import Intended
+from lockstep.login import login
+from lockstep.wanted import wanted
+
+SAME, DRIFT, UNKNOWN = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a diff found.
+
+    Attributes:
+        inventory: The inventory's name.
+        hosts: Names of the hosts, in the inventory's order.
+        differences: Worst first.
+        unknown: (host, what could not be told and why).
+    """
+
+    inventory: str
+    hosts: tuple[str, ...]
+    differences: tuple[Difference, ...]
+    unknown: tuple[tuple[str, str], ...]
+
+    @property
+    def code(self) -> int:
+        """Exit code: 0 same, 1 drift, 2 could not tell."""
+        if self.unknown:
+            return UNKNOWN
+        return DRIFT if self.differences else SAME
+
+
+def diff(path: Path, *, limit: Sequence[str] = (), deep: bool = False) -> Report:
+    """The report on the hosts of an inventory file.
+
+    Raises:
+        LockstepError: the inventory is wrong, lacks a host of ``limit``, or nothing is pinned yet.
+    """
+    intended = read(path, limit)
+    data = inventories.merged(path)
+    key = secrets.token_bytes(32)
+    asked = [
+        hosts.Asked(
+            login(this.plan.name, data[this.plan.name]),
+            question(this, key=key, deep=deep),
+            sudo=bool(data[this.plan.name].get("_sudo")),
+        )
+        for this in intended
+    ]
+    return judge(path.stem, intended, hosts.take_all(asked), key=key)
+
+
+def read(path: Path, limit: Sequence[str] = ()) -> list[Intended]:
+    """The hosts of an inventory as they are to be. Raises as `diff` does."""
+    plans = {plan.name: plan for plan in inventories.load(path)}
+    if unknown := [name for name in limit if name not in plans]:
+        raise InventoryError(
+            "no such host", where=str(path), found=", ".join(unknown), allowed=", ".join(plans)
+        )
+    record_path = inventories.record_path(path.stem)
+    record = pins.load(record_path)
+    every = wanted([(plan.settings, plan.targets) for plan in plans.values()])
+    missing = pins.missing(every, record)
+    if missing:
+        raise InventoryError(
+            f"{len(missing)} things that this inventory asks for are not pinned yet",
+            where=str(record_path),
+            remedy="Deploy first: there is nothing yet to compare with.",
+        )
+    return [Intended(plan, record) for name, plan in plans.items() if not limit or name in limit]
+
+
+def judge(
+    name: str, intended: Sequence[Intended], taken: Sequence[hosts.Taken], *, key: bytes
+) -> Report:
+    """What the snapshots of an inventory's hosts say. Pure."""
+    unknown: list[tuple[str, str]] = []
+    compared = []
+    pairs = [(this, each) for this, each in zip(intended, taken, strict=True)]
+    for this, each in pairs:
+        if each.snapshot is None:
+            unknown.append((each.host, each.fault))
+            continue
+        for part, why in each.snapshot["faults"].items():
+            unknown.append((each.host, f"{part}: {why}"))
+        compared.append(_host(this, each, key))
+    free = frozenset(_free([this for this, each in pairs if each.snapshot is not None], compared))
+    compared = [Host(host.name, host.facts, host.expected, host.unknown, free) for host in compared]
+    return Report(
+        name,
+        tuple(this.plan.name for this in intended),
+        tuple(differences(compared)),
+        tuple(unknown),
+    )
+
+
+def _host(this: Intended, taken: hosts.Taken, key: bytes) -> Host:
+    assert taken.snapshot is not None
+    snapshot: Mapping[str, Any] = taken.snapshot
+    facts = {kind: dict(items) for kind, items in snapshot["facts"].items()}
+    for kind, items in answers(this, snapshot["records"]).items():
+        facts.setdefault(kind, {}).update(items)
+    seconds, within = taken.offset
+    certain = max(0.0, abs(seconds) - within) * (1 if seconds > 0 else -1)
+    facts.setdefault("clock", {})["offset"] = f"{certain:.1f} s"
+    return Host(
+        this.plan.name,
+        facts,
+        tuple(expectations(this, {**snapshot, "facts": facts}, key=key)),
+        frozenset(snapshot["unknown"]),
+    )
+
+
+def _free(intended: Sequence[Intended], compared: Sequence[Host]) -> Iterator[tuple[str, str]]:
+    """What the inventory itself asks to differ between these hosts."""
+    settings = [this.plan.settings for this in intended]
+    if len({this.engine_id if this.engine_spec else "" for this in intended}) > 1:
+        yield from ((kind, "*") for kind in ("engine", "engine package"))
+    if len({str(each.tools) for each in settings}) > 1:
+        yield "tools package", "*"
+    if len({each.proxy for each in settings}) > 1:
+        yield from (("docker", name) for name in ("HttpProxy", "HttpsProxy", "NoProxy"))
+    packages = [set(each.packages) for each in settings]
+    if any(each != packages[0] for each in packages):
+        # Who installs other packages has other dependencies of them, too.
+        for host in compared:
+            yield from (("apt package", name) for name in host.facts.get("apt automatic", {}))
+    people = {name for each in settings for name in each.operators}
+    odd = {name for name in people if any(name not in each.operators for each in settings)}
+    for kind in ("account", "account home", "account shell", "password", "group"):
+        yield from ((kind, name) for name in odd)
+    for host in compared:
+        for kind in ("member", "login key"):
+            for item in host.facts.get(kind, {}):
+                if item.replace(":", " ").split()[0] in odd:
+                    yield kind, item

@@ -1,0 +1,160 @@
+"""Drift is named, of every kind; what the inventory asks to differ is not drift."""
+
+from __future__ import annotations
+
+import pytest
+from a_snapshot import KEY, copied, host, judged, named, only, perfect
+
+from lockstep.drift.compare import Host, differences, shown
+from lockstep.drift.expected import expectations
+from lockstep.drift.hosts import read as read_answer
+from lockstep.drift.kinds import KINDS
+from lockstep.drift.report import DRIFT, SAME, UNKNOWN
+from lockstep.login import Login
+
+ONE, TWO = host("spark1"), host("spark2")
+GOOD, GOOD_TOO = perfect(ONE), perfect(TWO)
+ASKED = list(expectations(ONE, GOOD, key=KEY))
+# What the engines and the clock say is derived from their own records.
+SAID = {kind: GOOD["facts"][kind] for kind in ("image answer", "clock")}
+
+
+def test_hosts_as_they_are_asked_to_be_are_the_same() -> None:
+    report = judged((ONE, GOOD), (TWO, GOOD_TOO))
+    assert report.differences == ()
+    assert report.code == SAME
+
+
+def test_every_fact_that_is_asked_for_is_named_when_it_is_missing_or_another() -> None:
+    assert len(ASKED) > 150
+    for item in ASKED:
+        for value in (None, "other"):
+            facts = copied({**GOOD["facts"], **SAID})
+            if value is None:
+                facts.get(item.kind, {}).pop(item.item, None)
+            else:
+                facts.setdefault(item.kind, {})[item.item] = value
+            found = differences([Host("spark1", facts, tuple(ASKED))])
+            # What any value will do for, and what need not be there, is no drift.
+            wanted = [] if item.holds(value) else [(item.kind, item.item, value)]
+            assert [(each.kind, each.item, each.found) for each in found] == wanted
+
+
+@pytest.mark.parametrize("kind", [kind for kind, about in KINDS.items() if about.closed])
+def test_what_nothing_asks_for_is_drift_where_all_is_asked_for(kind: str) -> None:
+    bent = copied(GOOD)
+    bent["facts"].setdefault(kind, {})["/odd one"] = "present"
+    assert named(judged((ONE, bent))) == [("spark1", kind, "/odd one")]
+
+
+@pytest.mark.parametrize("kind", [kind for kind, about in KINDS.items() if about.peers])
+def test_a_fact_that_one_host_alone_has_is_named_on_the_host_that_differs(kind: str) -> None:
+    one, bent = copied(GOOD), copied(GOOD_TOO)
+    for each in (one, bent):
+        each["facts"].setdefault(kind, {})["odd: x in y 1"] = "here"
+    report = judged((ONE, GOOD), (TWO, bent))
+    assert named(report) == [("spark2", kind, "odd: x in y 1")]
+    assert only(report).against == "spark1"
+    assert only(report).how != "deploy"
+    assert named(judged((ONE, one), (TWO, bent))) == []
+
+
+def test_of_three_hosts_the_odd_one_is_named_and_of_two_the_second() -> None:
+    three = host("spark3")
+    odd, two, last = copied(GOOD), copied(GOOD_TOO), perfect(three)
+    odd["facts"]["kernel"]["release"] = "6.14.0-1015-nvidia"
+    for usual in (two, last):
+        usual["facts"]["kernel"]["release"] = "6.17.0-1008-nvidia"
+    report = judged((ONE, odd), (TWO, two), (three, last))
+    assert named(report) == [("spark1", "kernel", "release")]
+    assert shown(only(report)) == ("6.17.0-1008-nvidia", "6.14.0-1015-nvidia")
+    assert only(report).how == "reboot"
+    assert named(judged((ONE, odd), (TWO, two))) == [("spark2", "kernel", "release")]
+
+
+def test_an_image_or_engine_that_never_answered_for_these_recipes_is_drift() -> None:
+    bent = copied(GOOD)
+    digest = next(iter(ONE.engine_images))
+    bent["records"]["engines"]["images"][digest]["asked"] = "something else"
+    bent["records"]["engines"]["check"]["asked"] = "something else"
+    found = named(judged((ONE, bent)))
+    assert ("spark1", "image answer", ONE.engine_images[digest][0]) in found
+    assert ("spark1", "engine", "answer") in found
+
+
+def test_a_driver_that_disagrees_with_its_module_or_its_cdi_file_is_named() -> None:
+    bent = copied(GOOD)
+    bent["facts"]["driver"] |= {"version": "580.95", "loaded module": "575.1"}
+    bent["facts"]["CDI driver"] = {"/etc/cdi/nvidia.yaml": "575.1"}
+    report = judged((ONE, bent))
+    assert {item.kind: item.how for item in report.differences} == {
+        "driver": "reboot",
+        "CDI driver": "by hand",
+    }
+
+
+def test_what_the_inventory_asks_to_differ_is_no_drift() -> None:
+    package = {"packages": (*ONE.plan.settings.packages, "htop")}
+    other = host(
+        "spark2",
+        operators=("anna",),
+        sysctls={"vm.swappiness": "60"},
+        targets={"qwen": dict(vars(ONE.plan.settings.targets["qwen"])) | {"port": 31000}},
+        **package,
+    )
+    mine, theirs = copied(GOOD), perfect(other)
+    # htop brings a library that nobody asked for.
+    theirs["facts"]["apt package"]["libnl-3-200"] = "3.7"
+    theirs["facts"]["apt automatic"] = {"libnl-3-200": "yes"}
+    theirs["facts"].setdefault("account", {})["anna"] = "uid 1001"
+    theirs["facts"]["engine package"] = {"triton": "3.5"}
+    mine["facts"]["engine package"]["triton"] = "3.4"
+    assert named(judged((ONE, mine), (other, theirs))) == []
+
+
+def test_a_host_that_does_not_answer_is_never_the_same() -> None:
+    report = judged((ONE, GOOD), (TWO, None))
+    assert report.code == UNKNOWN
+    assert report.unknown == (("spark2", "no connection: timed out"),)
+
+
+def test_a_part_that_cannot_be_read_is_not_told_and_not_guessed() -> None:
+    bent = copied(GOOD_TOO)
+    bent["facts"]["apt package"] = {}
+    bent["faults"] = {"packages": "dpkg-query ended with 2: locked"}
+    bent["unknown"] = ["apt package"]
+    report = judged((ONE, GOOD), (TWO, bent))
+    assert report.differences == ()
+    assert report.code == UNKNOWN
+    assert report.unknown == (("spark2", "packages: dpkg-query ended with 2: locked"),)
+
+
+def test_drift_ends_with_1_whatever_its_severity() -> None:
+    bent = copied(GOOD_TOO)
+    bent["facts"]["alternative"] = {"editor": "/usr/bin/vim"}
+    report = judged((ONE, GOOD), (TWO, bent))
+    assert only(report).severity == "note"
+    assert report.code == DRIFT
+
+
+def test_a_clock_is_wrong_only_by_more_than_the_answer_was_under_way() -> None:
+    login = Login("spark1", ("ssh", "spark1"))
+    text = '{"facts": {}, "faults": {}, "unknown": [], "records": {"time": 1000.0}}'
+    assert read_answer(login, 0, text, "", (600.0, 620.0)).offset == (390.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "err", "said"),
+    [
+        (255, "", "Connection timed out", "no connection: Connection timed out"),
+        (1, "", "sudo: a password is required", "no right to read it: sudo: a password"),
+        (127, "", "python3: not found", "its answer is no snapshot: python3: not found"),
+        (0, '{"facts": {}', "", "its answer is no snapshot"),
+        (0, "[]", "", "its answer is no snapshot"),
+        (1, '{"facts": {}, "faults": {}, "unknown": [], "records": {}}', "", "no snapshot"),
+    ],
+)
+def test_an_answer_that_is_none_is_told_as_such(code: int, out: str, err: str, said: str) -> None:
+    taken = read_answer(Login("spark1", ("ssh", "spark1")), code, out, err, (0.0, 0.0))
+    assert taken.snapshot is None
+    assert said in taken.fault
