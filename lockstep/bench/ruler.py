@@ -240,8 +240,8 @@ def _same(samples: Sequence[Sample]) -> Check:
 
 
 def _bandwidth(samples: Sequence[Sample], expected: Expected) -> Check:
-    rates = [sample.decode_rate for sample in samples if sample.good and (sample.tokens or 0) > 16]
-    rates = [rate for rate in rates if rate is not None] if any(rates) else rates
+    streamed = [s for s in samples if s.good and s.first_s is not None and (s.tokens or 0) > 16]
+    rates = [sample.decode_rate for sample in streamed]
     if not rates:
         return Check("bandwidth", "unread", "no streamed answer of more than 16 tokens")
     fastest = max((rate for rate in rates if rate is not None), default=None)

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lockstep.bench.coding import coding
 from lockstep.bench.run import Suite
 from lockstep.bench.speed import concurrency, decode, prefill, speculation
+from lockstep.bench.thinking import thinking
+from lockstep.bench.tools import tools
+from lockstep.bench.vision import vision
 
 SUITES: Mapping[str, Suite] = {
     "decode": decode,
     "prefill": prefill,
     "concurrency": concurrency,
     "speculation": speculation,
+    "tools": tools,
+    "coding": coding,
+    "vision": vision,
+    "thinking": thinking,
 }
 #: What runs where none is named.
 DEFAULT = tuple(SUITES)

@@ -39,6 +39,7 @@ class Engine:
         short: Tokens to leave out.
         no_metrics: Publish no counters.
         lie: Tokens to count more in `usage` than were generated.
+        text_only: Refuse images, as --language-model-only does.
         answer: Message to answer with, by the request.
     """
 
@@ -59,6 +60,7 @@ class Engine:
     short: int = 0
     no_metrics: bool = False
     lie: int = 0
+    text_only: bool = False
     answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     requests: int = 0
     finished: int = 0
@@ -117,37 +119,44 @@ class _Handler(BaseHTTPRequestHandler):
         if engine.status != 200 and not first:
             self._json({"error": {"message": "no"}}, engine.status)
             return
-        tokens = asked["max_tokens"] - engine.short * (asked["max_tokens"] > 16)
+        if engine.text_only and not isinstance(asked["messages"][0]["content"], str):
+            self._json({"error": {"message": "At most 0 image(s) may be provided"}}, 400)
+            return
+        text = "" if engine.empty and not first else self._text(asked)
+        message = {"content": text} if engine.answer is None else engine.answer(asked)
+        tokens = asked["max_tokens"]
+        if not asked.get("ignore_eos"):
+            tokens = min(tokens, 1 + len(str(message)) // 8)
+        finish = "length" if tokens == asked["max_tokens"] else "stop"
+        tokens -= engine.short * (tokens > 16)
         with engine.lock:
             if not engine.cached or first:
                 engine.finished += 1 + engine.crowd
                 engine.generated += tokens
                 engine.drafts += tokens // 2
-        text = "" if engine.empty and not first else self._text(asked)
-        message = {"content": text} if engine.answer is None else engine.answer(asked)
         usage = {"prompt_tokens": 9, "completion_tokens": tokens + engine.lie}
         given = {"model": engine.answers_as, "usage": usage}
         if engine.no_usage and not first:
             del given["usage"]
         if not asked.get("stream"):
-            choice = {"message": message, "finish_reason": "stop"}
+            choice = {"message": message, "finish_reason": finish}
             self._json({**given, "choices": [choice]})
             return
         with contextlib.suppress(OSError):
-            self._stream(str(message.get("content") or ""), given)
+            self._stream(str(message.get("content") or ""), given, finish)
 
     def _text(self, asked: dict[str, Any]) -> str:
         salt = "" if self.engine.same else asked["messages"][0]["content"]
         return f"words of {zlib.crc32(str(salt).encode())} " * PIECES
 
-    def _stream(self, text: str, given: dict[str, Any]) -> None:
+    def _stream(self, text: str, given: dict[str, Any], finish: str) -> None:
         engine = self.engine
         usage = given.pop("usage", None)
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        size = max(1, len(text) // PIECES)
+        size = -(-len(text) // PIECES)
         for number in range(PIECES):
             if engine.cut and number == PIECES // 2:
                 self.wfile.write(b"0\r\n\r\n")
@@ -157,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
                 engine.released.wait(engine.slow_s)
             part = text[number * size : (number + 1) * size]
             self._event({**given, "choices": [{"delta": {"content": part}}]}, engine.burst)
-        self._event({**given, "choices": [{"delta": {}, "finish_reason": "length"}]})
+        self._event({**given, "choices": [{"delta": {}, "finish_reason": finish}]})
         if usage:
             self._event({**given, "choices": [], "usage": usage})
         if not engine.undone:
