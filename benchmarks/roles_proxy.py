@@ -139,7 +139,7 @@ def main() -> None:
             )
         )
         program = str(ROOT / "lockstep/onhost/roles_proxy.py")
-        words = ["--port", str(proxy), "--engine", f"http://127.0.0.1:{engine}"]
+        words = ["--merge", "--port", str(proxy), "--engine", f"http://127.0.0.1:{engine}"]
         stack.enter_context(running([sys.executable, program, *words], proxy))
 
         direct, proxied = (HTTPConnection("127.0.0.1", port) for port in (engine, proxy))

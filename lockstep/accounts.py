@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lockstep.managed import OPERATORS_GROUP
+from lockstep.settings import Settings
+
 
 @dataclass(frozen=True)
 class Account:
@@ -21,6 +24,16 @@ class Account:
     name: str
     groups: tuple[str, ...]
     home: str | None = None
+
+
+def people(settings: Settings) -> list[Account]:
+    """Whom the inventory names, with their groups: to switch is one thing, Docker another."""
+    names = dict.fromkeys((*settings.operators, *settings.docker_users))
+    granted = {OPERATORS_GROUP: settings.operators, "docker": settings.docker_users}
+    return [
+        Account(name, tuple(group for group, members in granted.items() if name in members))
+        for name in names
+    ]
 
 
 def account_commands(

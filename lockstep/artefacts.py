@@ -10,7 +10,7 @@ from lockstep.errors import InventoryError
 from lockstep.hostfiles import absent_files, host_files
 from lockstep.managed import ManagedFile
 from lockstep.pins import Pins
-from lockstep.roles_unit import roles_units
+from lockstep.proxy_unit import proxy_units
 from lockstep.scripts import programs, scripts, sudoers, targets_file
 from lockstep.settings import Settings
 from lockstep.units import model_units, webui_unit
@@ -72,7 +72,7 @@ def service_files(
         targets_file(settings, found),
         *scripts(settings, found),
         *model_units(settings, found),
-        *roles_units(settings, found, pins),
+        *proxy_units(settings, found, pins),
         *webui,
         *wedge_units(),
         sudoers(found),

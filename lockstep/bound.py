@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -45,6 +46,11 @@ class BoundTarget:
         return f"{self.data.unit}.service"
 
     @property
+    def open(self) -> bool:
+        """Whether other machines can reach the API, so that it asks for a key."""
+        return not is_loopback(self.data.bind)
+
+    @property
     def recipes(self) -> tuple[Recipe, ...]:
         """The recipe and, where there is one, its fallback."""
         return (self.recipe,) if self.fallback is None else (self.recipe, self.fallback)
@@ -54,8 +60,11 @@ class BoundTarget:
         return (self.data.image or recipe.container) if recipe.in_container else None
 
     def engine_port(self, recipe: Recipe) -> int | None:
-        """Loopback port of the engine behind the proxy that merges roles; None without one."""
-        if not recipe.needs_roles_proxy:
+        """Loopback port of the engine behind a proxy; None where the engine has the API's port.
+
+        A proxy merges roles, asks for the API key of an open port, or both.
+        """
+        if not recipe.needs_roles_proxy and not self.open:
             return None
         return self.data.engine_port or self.port + ENGINE_PORT_OFFSET
 
@@ -70,6 +79,14 @@ class BoundTarget:
         behind = self.engine_port(recipe)
         host, port = (self.data.bind, self.port) if behind is None else (LOOPBACK, behind)
         return {**self.data.overrides, "host": host, "port": port}
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this host itself reaches what listens at an address."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 def bind(

@@ -8,13 +8,12 @@ from lockstep.errors import RecipeError
 from lockstep.recipes import Recipe
 
 # sparkrun's own defaults (RECIPES.md, "Executor Config", 2026-07), less `privileged`: an engine
-# needs the GPU, the host's network and shared memory, not the whole host.
+# needs the GPU, the host's network and shared memory, and a recipe may not take the whole host.
 _DEFAULTS: dict[str, Any] = {
     "gpus": "all",
     "network": "host",
     "ipc": "host",
     "shm_size": "10.24gb",
-    "privileged": False,
     "entrypoint": None,
     "user": None,
 }
@@ -24,7 +23,8 @@ def run_options(recipe: Recipe) -> tuple[str, ...]:
     """Options for ``docker run``: GPU, network, shared memory, limits, entry point.
 
     Name, volumes, environment, labels and ``--rm`` belong to the unit. `restart_policy` and
-    `auto_remove` of the recipe are not honoured: systemd restarts engines here, never Docker.
+    `auto_remove` of the recipe are not honoured: systemd restarts engines here, never Docker. Nor
+    is `privileged`: a recipe is a stranger's file, and such a container is root on the host.
 
     Raises:
         RecipeError: an option that is not one plain word.
@@ -36,8 +36,6 @@ def run_options(recipe: Recipe) -> tuple[str, ...]:
         if value is None or (value == "" and key != "entrypoint"):
             continue
         options += ["--" + key.replace("_", "-"), _word(recipe, key, value)]
-    if settings["privileged"] is True:
-        options.append("--privileged")
     for name, limit in sorted(recipe.lockstep.ulimits.items()):
         options += ["--ulimit", f"{name}={limit}"]
     return tuple(options)

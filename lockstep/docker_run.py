@@ -28,7 +28,8 @@ def foreground(name: str) -> tuple[str, ...]:
         *(DOCKER, "run", "--rm", "--init", "--name", name),
         *("--pull", "never", "--restart", "no"),
         *("--label", "com.centurylinklabs.watchtower.enable=false"),
-        *("--security-opt", "no-new-privileges"),
+        # Root in a container is held by this to its own files; a GPU needs no capability.
+        *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
         # The journal has every line; Docker's own copy is bounded.
         *("--log-driver", "local", "--log-opt", "max-size=10m", "--log-opt", "max-file=2"),
     )

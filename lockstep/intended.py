@@ -17,7 +17,7 @@ from lockstep.layout import model_units
 from lockstep.managed import CONFIGURATION, ManagedFile, Stage
 from lockstep.recipes import Recipe
 from lockstep.specs import engine_spec, weights_spec
-from lockstep.variants import FALLBACK, variants
+from lockstep.variants import FALLBACK, key_users, variants
 from lockstep.wanted import needs_engine
 
 
@@ -76,6 +76,12 @@ class Intended:
         """The unit of Open WebUI, where it is wanted."""
         webui = self.plan.settings.webui
         return [f"{webui.unit}.service"] if webui.enabled else []
+
+    @cached_property
+    def key_users(self) -> list[str]:
+        """Units that read the API key when they start; [] where no engine is open to others."""
+        proxies = key_users(self.plan.targets)
+        return [*proxies, *self.webui_units] if proxies else []
 
     @cached_property
     def model_units(self) -> list[str]:

@@ -26,6 +26,8 @@ STATE = "/var/lib/lockstep-deploy"
 # pass on into every container.
 DOCKER_CONFIG = f"{CONFIGURATION}/docker"
 WEBUI_SECRETS = f"{CONFIGURATION}/secrets/open-webui.env"
+# Made once on the host; asked for at every port of an engine that other machines can reach.
+API_KEY = f"{CONFIGURATION}/secrets/api-key"
 PROXY_ENVIRONMENT = f"{CONFIGURATION}/proxy.env"
 OPERATORS_GROUP = "lockstep-operators"
 

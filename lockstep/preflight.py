@@ -9,6 +9,7 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from lockstep.accounts import people
 from lockstep.engine_id import engine_id
 from lockstep.findings import Finding
 from lockstep.images import DEFAULT_REGISTRY, parse, pull_reference
@@ -63,7 +64,7 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         "reach": addresses(plan),
         "ports": ports,
         "models": models_of(plan),
-        "accounts": list(settings.operators),
+        "accounts": [account.name for account in people(settings)],
         "engine": f"{settings.paths.engines}/{engine_id(settings, pins)}",
         "images": [
             pull_reference(name, settings.sources, pins.images[name]) for name in images_of(plan)
@@ -117,8 +118,8 @@ def findings(
                 "no-account",
                 "error",
                 host,
-                f"there is no account {name}, which `operators` names",
-                f"Create it there (`adduser {name}`), or correct `operators`.",
+                f"there is no account {name}, which `operators` or `docker_users` names",
+                f"Create it there (`adduser {name}`), or correct the inventory.",
             )
         )
     for url, fault in facts["reach"].items():

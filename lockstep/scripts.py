@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from importlib.resources import files
 
-from lockstep.managed import CONFIGURATION, OPERATORS_GROUP, PROGRAMS, ManagedFile, Stage
+from lockstep.managed import API_KEY, CONFIGURATION, OPERATORS_GROUP, PROGRAMS, ManagedFile, Stage
 from lockstep.settings import Settings
 from lockstep.templating import render
 from lockstep.variants import Variant
@@ -58,7 +58,8 @@ def targets_file(settings: Settings, variants: Sequence[Variant]) -> ManagedFile
                 "unit": f"{variant.unit}.service",
                 "url": variant.url,
                 "engine_url": variant.engine_url,
-                "roles_unit": f"{variant.roles_unit}.service" if variant.roles_unit else None,
+                "proxy_unit": f"{variant.proxy_unit}.service" if variant.proxy_unit else None,
+                "api_key_file": API_KEY if variant.open else None,
                 "model": variant.model_name,
                 "memory_gib": variant.memory_gib,
                 "start_timeout_s": variant.start_timeout_s,

@@ -188,7 +188,8 @@ class Settings:
         python: Version of the interpreter of the engine's environment ("3.12").
         service_user: System account of the engines. A system account, because logind removes the
             semaphores of a regular user's engine when that user logs out.
-        operators: Accounts that may switch models and use Docker.
+        operators: Accounts that may switch models, by exactly the commands of `switch.sh`.
+        docker_users: Accounts that may use Docker, which makes them as good as root.
         recipe_folders: Folders of recipes, relative to the repository.
         sysctls: Kernel settings.
         accept_licences: SPDX ids accepted for this host beyond the catalogue's policy.
@@ -208,6 +209,7 @@ class Settings:
     python: str = "3.12"
     service_user: str = "lockstep"
     operators: tuple[str, ...] = ()
+    docker_users: tuple[str, ...] = ()
     recipe_folders: tuple[str, ...] = ("catalogue/recipes",)
     packages: tuple[str, ...] = ()
     sysctls: Mapping[str, str] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from lockstep.docker_run import OOM_SCORE, foreground
 from lockstep.engine_id import digest
 from lockstep.images import pinned_reference
 from lockstep.managed import (
+    API_KEY,
     DOCKER_CONFIG,
     HOME,
     PROGRAMS,
@@ -66,7 +67,7 @@ def _model_unit(
         container=container,
         others=others,
         earlier=earlier,
-        roles=variant.roles_unit,
+        roles=variant.proxy_unit,
         starts=STARTS,
         start_limit_s=STARTS * (start_s + 2 * STOP_S + RESTART_S),
         folders=(settings.paths.hub_cache, *(() if container else (settings.paths.engines,))),
@@ -113,6 +114,7 @@ def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> M
     text = render(
         "systemd/webui.service.j2",
         unit=webui.unit,
+        keys=_webui_keys(webui.unit, variants),
         docker_config=DOCKER_CONFIG,
         generation=digest(argv, 16),
         start=argv,
@@ -126,13 +128,13 @@ def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> M
 def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -> tuple[str, ...]:
     """The `docker run` of Open WebUI; its secrets come from a file on the host."""
     webui = settings.webui
-    urls = dict.fromkeys(f"{variant.url}/v1" for variant in variants)
+    urls = {f"{variant.url}/v1": variant.open for variant in variants}
     # Names as on docs.openwebui.com, reference/env-configuration (v0.9.6, read 2026-11).
     environment = {
         "HOST": webui.bind,
         "PORT": str(webui.port),
         "OPENAI_API_BASE_URLS": ";".join(urls),
-        "OPENAI_API_KEYS": ";".join("none" for _ in urls),
+        **({} if any(urls.values()) else {"OPENAI_API_KEYS": ";".join("none" for _ in urls)}),
         "ENABLE_OLLAMA_API": "false",
         "ENABLE_SIGNUP": "false",
         "WEBUI_AUTH": "true",
@@ -149,9 +151,23 @@ def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -
         *("--network", "host"),
         *("--mount", f"type=volume,source={webui.volume},target=/app/backend/data"),
         *("--env-file", WEBUI_SECRETS),
+        *(("--env-file", _keys_file(webui.unit)) if any(urls.values()) else ()),
         *(word for pair in environment.items() for word in ("--env", "=".join(pair))),
         pinned_reference(webui.image, settings.sources, pins),
     )
+
+
+def _webui_keys(unit: str, variants: Sequence[Variant]) -> tuple[str, ...]:
+    """The program that writes the engines' keys; () where no engine asks for one."""
+    urls = {variant.url: variant.open for variant in variants}
+    if not any(urls.values()):
+        return ()
+    words = ("key" if asks else "none" for asks in urls.values())
+    return (PYTHON, f"{PROGRAMS}/webui_keys.py", _keys_file(unit), API_KEY, *words)
+
+
+def _keys_file(unit: str) -> str:
+    return f"/run/{unit}/keys.env"
 
 
 def _webui_ready(url: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lockstep import flags
-from lockstep.bound import LOOPBACK, BoundTarget
+from lockstep.bound import LOOPBACK, BoundTarget, is_loopback
 from lockstep.command import environment, serve_command
 from lockstep.docker_run import CACHE, docker_run
 from lockstep.engine_id import digest
@@ -26,7 +26,9 @@ from lockstep.serving import read_back
 from lockstep.settings import Settings
 
 FALLBACK = "-fallback"
+# Units of the proxy before an engine: one that merges roles, one that only asks for the key.
 ROLES = "-roles"
+KEY = "-key"
 # vLLM's own default share of the memory where a recipe gives none (0.18 to 0.32).
 _DEFAULT_SHARE = 0.9
 _SECRET = re.compile(r"(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(?:API|ACCESS|AUTH)_?KEY)$")
@@ -43,8 +45,7 @@ class Variant:
         recipe: What it serves.
         bind: Address of its API.
         port: TCP port of its API.
-        engine_port: Loopback port of the engine where a proxy that merges roles has `port`; None:
-            the engine has it.
+        engine_port: Loopback port of the engine where a proxy has `port`; None: the engine has it.
         model_name: The model's name in that API.
         image: Image as Docker has it (REPOSITORY@sha256:…), or None: the venv engine.
         launcher: Path of the script that the unit runs, or None: the engine itself.
@@ -91,9 +92,14 @@ class Variant:
         return f"http://{LOOPBACK}:{self.engine_port}" if self.engine_port else self.url
 
     @property
-    def roles_unit(self) -> str | None:
-        """The unit, without ".service", of the proxy that merges roles; None without one."""
-        return self.unit + ROLES if self.engine_port else None
+    def open(self) -> bool:
+        """Whether other machines can reach the API, so that its proxy asks for a key."""
+        return not is_loopback(self.bind)
+
+    @property
+    def proxy_unit(self) -> str | None:
+        """The unit, without ".service", of the proxy that has `port`; None without one."""
+        return self.unit + _proxy_suffix(self.recipe) if self.engine_port else None
 
 
 def variants(
@@ -132,8 +138,22 @@ def unit_names(targets: Iterable[BoundTarget]) -> tuple[str, ...]:
         f"{target.data.unit}{suffix}{proxy}.service"
         for target in targets
         for suffix, recipe in zip(("", FALLBACK), target.recipes, strict=False)
-        for proxy in (("", ROLES) if recipe.needs_roles_proxy else ("",))
+        for proxy in (("", _proxy_suffix(recipe)) if target.engine_port(recipe) else ("",))
     )
+
+
+def key_users(targets: Iterable[BoundTarget]) -> tuple[str, ...]:
+    """Full names of the proxies that ask for the API key, before engines open to others."""
+    return tuple(
+        f"{target.data.unit}{suffix}{_proxy_suffix(recipe)}.service"
+        for target in targets
+        if target.open
+        for suffix, recipe in zip(("", FALLBACK), target.recipes, strict=False)
+    )
+
+
+def _proxy_suffix(recipe: Recipe) -> str:
+    return ROLES if recipe.needs_roles_proxy else KEY
 
 
 def _same_engine(target: BoundTarget) -> bool:
@@ -260,8 +280,8 @@ def _refuse_doubles(settings: Settings, found: list[Variant]) -> None:
         names = {"name": f"target {variant.name}", "unit": variant.unit}
         if variant.launcher:
             names["launcher"] = variant.launcher
-        if variant.roles_unit:
-            names["unit of the roles proxy"] = variant.roles_unit
+        if variant.proxy_unit:
+            names["unit of the proxy"] = variant.proxy_unit
         for what, name in names.items():
             if name in taken:
                 raise InventoryError(
@@ -273,4 +293,14 @@ def _refuse_doubles(settings: Settings, found: list[Variant]) -> None:
             taken[name] = variant.name
 
 
-__all__ = ["FALLBACK", "ROLES", "Variant", "model_path", "unit_names", "variants", "venv"]
+__all__ = [
+    "FALLBACK",
+    "KEY",
+    "ROLES",
+    "Variant",
+    "key_users",
+    "model_path",
+    "unit_names",
+    "variants",
+    "venv",
+]

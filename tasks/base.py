@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from lockstep.accounts import Account
+from lockstep.accounts import Account, people
 from lockstep.artefacts import absent_files
 from lockstep.hostfiles import docker_generation
 from lockstep.layout import folders
@@ -24,11 +24,10 @@ def base() -> None:
     settings = this.plan.settings
     # The engine runs as a system account: logind removes the semaphores of a regular one.
     user = Account(settings.service_user, ("docker",), home=HOME)
-    operators = [Account(name, ("docker", OPERATORS_GROUP)) for name in settings.operators]
     system.accounts(
         name="Create the service account and the operators' group",
         groups=[OPERATORS_GROUP],
-        users=[user, *operators],
+        users=[user, *people(settings)],
     )
     files.tree(
         name="Write folders, programs and settings",

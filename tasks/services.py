@@ -6,7 +6,7 @@ from pyinfra.api import deploy
 
 from lockstep.managed import SYSTEMD
 from tasks import run
-from tasks.operations import generations
+from tasks.operations import generations, secrets
 from tasks.operations import services as operations
 
 
@@ -19,6 +19,8 @@ def services() -> None:
         name="Remove what no target asks for any more",
         folders=[SYSTEMD, this.plan.settings.paths.scripts],
     )
+    if this.key_users:
+        secrets.api_key(name="Make the API key of open engines once", units=this.key_users)
     operations.written(name="Write launchers and units", stage="services")
     operations.off_at_boot(name="Keep model units off at boot", units=units)
     operations.in_force(

@@ -101,8 +101,8 @@ class Paths:
 class Target:
     """One name that switch.sh accepts, as the deploy bound it on this host.
 
-    `url` is where clients ask, `engine_url` the engine itself; they differ where `roles_unit`, a
-    proxy that merges roles, stands between them.
+    `url` is where clients ask, `engine_url` the engine itself; they differ where `proxy_unit`, a
+    proxy that merges roles or asks for the API key, stands between them.
     `weights` are ids of models on the hub, or full paths, that must be here before a start.
     """
 
@@ -119,7 +119,7 @@ class Target:
     fallback: str | None = None
     api_key_file: str | None = None
     engine_url: str | None = None
-    roles_unit: str | None = None
+    proxy_unit: str | None = None
     canary_timeout_s: float = 600.0
     weights: tuple[str, ...] = ()
 
@@ -161,7 +161,7 @@ _OPTIONAL: dict[str, tuple[type, ...]] = {
     "fallback": (str, type(None)),
     "api_key_file": (str, type(None)),
     "engine_url": (str, type(None)),
-    "roles_unit": (str, type(None)),
+    "proxy_unit": (str, type(None)),
     "canary_timeout_s": (int, float),
     "weights": (list,),
 }

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""Make Open WebUI's secret key and administrator, once.
+"""Make Open WebUI's secret key and administrator, or the API key of engines, once.
 
-usage: make_secrets.py FILE EMAIL
+usage: make_secrets.py FILE [EMAIL]
 
+With EMAIL, the administrator's login, FILE is Open WebUI's; without, it holds an API key.
 An existing file keeps its values and gets mode 0600 again. Prints no value.
 
 exit codes: 0 the file is there, 1 it cannot be written, 2 wrong use
@@ -13,6 +14,8 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,34 +36,41 @@ def text(email: str) -> str:
     return "".join(f"{name}={value}\n" for name, value in lines.items())
 
 
-def make(path: Path, email: str) -> None:
-    """The file with its mode; values that are there stay."""
+def api_key() -> str:
+    """A new key, alone on its line."""
+    return f"sk-{secrets.token_urlsafe(32)}\n"
+
+
+def make(path: Path, contents: Callable[[], str]) -> bool:
+    """The file with its mode, and whether it is new; values that are there stay."""
     if path.exists():
         path.chmod(0o600)
         os.chown(path, 0, 0)
-        return
+        return False
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_suffix(".partial")
     temporary.unlink(missing_ok=True)
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w") as out:
-        out.write(text(email))
+        out.write(contents())
         out.flush()
         os.fsync(out.fileno())
     temporary.replace(path)
-    common.say(f"made {path}; the administrator is {email}")
+    return True
 
 
 def main(argv: list[str]) -> int:
     """Command line; see the module's docstring."""
-    if len(argv) != 2:
+    if len(argv) not in (1, 2):
         print((__doc__ or "").strip(), file=sys.stderr)
         return common.EXIT_USAGE
-    path, email = Path(argv[0]), argv[1]
+    path, *emails = argv
     try:
-        make(path, email)
+        new = make(Path(path), partial(text, *emails) if emails else api_key)
     except OSError as error:
         raise common.Problem(f"{error.filename}: {error.strerror}") from error
+    if new:
+        common.say(f"made {path}" + "".join(f"; the administrator is {name}" for name in emails))
     return common.EXIT_DONE
 
 

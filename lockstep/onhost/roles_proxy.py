@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Stand before an engine whose chat template refuses two messages of one role in a row.
+"""Stand before an engine: merge messages of one role in a row, ask for an API key, or both.
 
-usage: roles_proxy.py --listen ADDRESS --port PORT --engine URL
+usage: roles_proxy.py --listen ADDRESS --port PORT --engine URL [--merge] [--key]
 
-Merges such messages in requests to /v1/chat/completions (`roles.py` says how) and passes everything
-else through as it comes, in both directions and without storing it: streams, errors, headers.
+With --merge, such messages in requests to /v1/chat/completions become one (`roles.py` says how).
+With --key, only requests with the key of the unit's credential pass (`api_key.py`). Everything else
+goes through as it comes, in both directions and without storing it: streams, errors, headers.
 Whoever hangs up ends the work of the engine; whoever reads slowly slows the engine's stream down.
 
 Needs uvicorn and httpx2, which the deploy installs at exact versions beside the hub client.
 
-exit codes: 0 stopped, 1 the port cannot be opened, 2 wrong use
+exit codes: 0 stopped, 1 the port cannot be opened or the key is missing, 2 wrong use
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ import httpx2
 import uvicorn
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, roles
+    from lockstep.onhost import api_key, common, roles
 else:
+    import api_key
     import common
     import roles
 
@@ -43,6 +45,10 @@ _HOP_BY_HOP = frozenset(
 _CONNECT_TIMEOUT_S = 5.0
 # Longer than clients keep an idle connection, so that the client is the one to close it.
 _KEEP_ALIVE_S = 75
+_WHY = {
+    401: "an API key is needed: Authorization: Bearer KEY",
+    404: "this port serves /v1/, /metrics and /health",
+}
 # When the unit is stopped the engine stops too: there is nothing to wait for.
 _STOP_S = 2
 
@@ -57,10 +63,15 @@ class Gone(Exception):
 
 
 class Proxy:
-    """The ASGI application; `engine` is where the engine listens, without a path."""
+    """The ASGI application; `engine` is where the engine listens, without a path.
 
-    def __init__(self, engine: str) -> None:
+    `merge`: whether messages of one role become one; `guard`: who may ask, None for everybody.
+    """
+
+    def __init__(self, engine: str, merge: bool, guard: api_key.Guard | None) -> None:
         self._engine = httpx2.URL(engine)
+        self._merge = merge
+        self._guard = guard
         # One connection per request: the engine closes idle ones when it likes, and a generation
         # that was cut off by that must not be asked for twice. Redirects, cookies, compression
         # and proxies are the business of a client, which a transport is not.
@@ -72,6 +83,11 @@ class Proxy:
         """Answer one request."""
         if scope["type"] != "http":
             return
+        if self._guard:
+            refusal = self._guard.refusal(scope["method"], scope["raw_path"], scope["headers"])
+            if refusal:
+                await _refuse(send, refusal, _WHY[refusal], told=False)
+                return
         body = Body(receive)
         work = asyncio.create_task(self._exchange(scope, body, send))
         watch = asyncio.create_task(body.until_gone())
@@ -106,7 +122,10 @@ class Proxy:
         headers = _end_to_end(scope["headers"])
         named = {name for name, _ in scope["headers"]}
         content: bytes | AsyncIterator[bytes] | None = None
-        if scope["method"] == "POST" and scope["path"].encode() == CHAT:
+        if self._guard:
+            # The key is for this port; an engine's log or its own clients need not see it.
+            headers = [pair for pair in headers if pair[0] not in api_key.HEADERS]
+        if self._merge and scope["method"] == "POST" and scope["path"].encode() == CHAT:
             content = roles.merged_body(await body.whole())
             headers = [pair for pair in headers if pair[0] != b"content-length"]
         elif named & {b"content-length", b"transfer-encoding"}:
@@ -180,13 +199,18 @@ async def _pass_on(answer: httpx2.Response, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _refuse(send: Send, status: int, message: str) -> None:
-    """An error of the proxy itself, in the form of the API."""
-    tell(message)
+async def _refuse(send: Send, status: int, message: str, told: bool = True) -> None:
+    """An error of the proxy itself, in the form of the API; `told`: also in the journal."""
+    # Strangers could fill the journal otherwise.
+    if told:
+        tell(message)
     error = {"message": message, "type": "proxy_error", "param": None, "code": status}
     body = json.dumps({"error": error}).encode()
     headers = [(b"content-type", b"application/json")]
     headers.append((b"content-length", str(len(body)).encode()))
+    if status == 401:
+        # Nor is the rest of a stranger's body waited for.
+        headers += [(b"www-authenticate", b"Bearer"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
@@ -242,10 +266,13 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--engine", required=True, metavar="URL")
+    parser.add_argument("--merge", action="store_true", help="merge messages of one role in a row")
+    parser.add_argument("--key", action="store_true", help="ask for the key of the credential")
     options = parser.parse_args(argv)
+    guard = api_key.given() if options.key else None
     listening = opened(options.listen, options.port)
     config = uvicorn.Config(
-        Proxy(options.engine),
+        Proxy(options.engine, options.merge, guard),
         http="h11",
         ws="none",
         lifespan="off",

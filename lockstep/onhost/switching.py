@@ -245,7 +245,7 @@ class Switch:
         since = time.time()
         # A unit that hit its start limit would refuse although the operator asks for it.
         # Its proxy, where it has one, has the port that clients ask: without it nothing is hot.
-        proxy = [target.roles_unit] if target.roles_unit else []
+        proxy = [target.proxy_unit] if target.proxy_unit else []
         common.run(["systemctl", "reset-failed", "--", target.unit, *proxy])
         self._say(f"starting {target.name}")
         with journal.JournalTail(target.unit, since, self._say):
@@ -258,8 +258,8 @@ class Switch:
             self._say(f"{target.name} is hot, started in {took}" + (f", {rate}" if rate else ""))
             return True
         shown = units.show([target.unit, *proxy])
-        alone = target.roles_unit and shown[target.unit].state == "hot"
-        unit = shown[target.roles_unit if target.roles_unit and alone else target.unit]
+        alone = target.proxy_unit and shown[target.unit].state == "hot"
+        unit = shown[target.proxy_unit if target.proxy_unit and alone else target.unit]
         part = f"{unit.name}: " if alone else ""
         self._say(f"{target.name} FAILED after {took}: {part}{unit.failure}")
         for line in phases.reason(units.last_lines(unit.name, 60, since)):

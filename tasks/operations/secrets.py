@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 from pyinfra import host
 from pyinfra.api import StringCommand, operation
 
-from lockstep.managed import WEBUI_SECRETS
+from lockstep.managed import API_KEY, WEBUI_SECRETS
 from tasks import remote
-from tasks.facts.host import Files
+from tasks.facts.host import Files, Units
+
+_PROGRAM = (remote.PYTHON, f"{remote.PROGRAMS}/make_secrets.py")
 
 
 @operation()
@@ -21,9 +23,31 @@ def webui(email: str) -> Generator[StringCommand, None, None]:
     Args:
         email: The administrator's login.
     """
-    found = host.get_fact(Files, asked={"paths": [WEBUI_SECRETS], "private": [WEBUI_SECRETS]})
-    have = found[WEBUI_SECRETS] if found else None
-    if have and (have["mode"], have["owner"]) == ("0600", "root"):
+    if _is_there(WEBUI_SECRETS):
         host.noop("Open WebUI has its keys")
         return
-    yield remote.words([remote.PYTHON, f"{remote.PROGRAMS}/make_secrets.py", WEBUI_SECRETS, email])
+    yield remote.words([*_PROGRAM, WEBUI_SECRETS, email])
+
+
+@operation()
+def api_key(units: Sequence[str]) -> Generator[StringCommand, None, None]:
+    """Make the key that clients of open engines send, once, in a file of mode 0600.
+
+    Args:
+        units: Units that read the key when they start.
+    """
+    if _is_there(API_KEY):
+        host.noop("the API key is there")
+        return
+    states = host.get_fact(Units, asked={"units": list(units)}) or {}
+    running = [unit for unit in units if states.get(unit, {}).get("ActiveState") == "active"]
+    yield remote.words([*_PROGRAM, API_KEY])
+    if running:
+        # What runs with a key that somebody removed must not go on accepting it.
+        yield remote.words(["systemctl", "restart", *running])
+
+
+def _is_there(path: str) -> bool:
+    found = host.get_fact(Files, asked={"paths": [path], "private": [path]})
+    have = found[path] if found else None
+    return have is not None and (have["mode"], have["owner"]) == ("0600", "root")

@@ -63,6 +63,7 @@ HOSTS = {
             no="localhost,127.0.0.1,10.0.0.0/8,packages.example",
         ),
         webui=WebUi(enabled=False),
+        tools={"httpx2": "httpx2", "uvicorn": "uvicorn"},
         service_user="engines",
     ),
 }

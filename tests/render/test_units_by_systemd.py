@@ -143,6 +143,21 @@ def test_every_model_unit_is_guarded_before_and_after_its_start() -> None:
         assert burst <= 5 and interval > burst * start, name
 
 
+def test_a_container_has_no_capability_no_socket_and_no_way_to_the_weights_but_reading() -> None:
+    for file in every("spark"):
+        if "docker run" not in file.text or file.check not in ("unit", "shell"):
+            continue
+        words = file.text.replace("\\\n", " ").split()
+        assert words[words.index("--cap-drop") + 1] == "ALL", file.path
+        assert words[words.index("--security-opt") + 1] == "no-new-privileges", file.path
+        assert not {"--privileged", "--cap-add", "--device", "--pid", "--volume", "-v"} & set(words)
+        assert "docker.sock" not in file.text, file.path
+        mounts = [words[at + 1] for at, word in enumerate(words) if word == "--mount"]
+        assert mounts, file.path
+        for mount in mounts:
+            assert mount.startswith("type=volume,") or mount.endswith(",readonly"), file.path
+
+
 def test_a_container_unit_leaves_no_container_behind_and_runs_none_by_docker_alone() -> None:
     for file in every("spark"):
         if "docker run" in file.text and file.check in ("unit", "shell"):

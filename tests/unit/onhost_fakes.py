@@ -20,6 +20,7 @@ from pathlib import Path
 ONHOST = Path(__file__).resolve().parents[2] / "lockstep" / "onhost"
 sys.path.append(str(ONHOST))
 
+import api_key  # noqa: E402
 import common  # noqa: E402
 import docker_api  # noqa: E402
 import engine  # noqa: E402
@@ -53,6 +54,7 @@ __all__ = [
     "FakeDocker",
     "FakeEngine",
     "FakeSystemd",
+    "api_key",
     "common",
     "docker_api",
     "engine",

@@ -111,11 +111,23 @@ def notified(folder: Path) -> Iterator[tuple[socket.socket, str]]:
         yield notify, path
 
 
-def start(port: int, engine: int, notify: str) -> subprocess.Popen[str]:
+def start(
+    port: int, engine: int, notify: str, *options: str, credentials: Path | None = None
+) -> subprocess.Popen[str]:
     """The program as the unit starts it."""
-    words = ["--listen", "127.0.0.1", "--port", str(port), "--engine", f"http://127.0.0.1:{engine}"]
+    words = [
+        *(options or ("--merge",)),
+        "--listen",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--engine",
+        f"http://127.0.0.1:{engine}",
+    ]
     # A proxy of the environment is for fetching; no engine is behind one.
     environment = {**os.environ, "NOTIFY_SOCKET": notify, "http_proxy": "http://127.0.0.1:9"}
+    if credentials:
+        environment["CREDENTIALS_DIRECTORY"] = str(credentials)
     return subprocess.Popen(
         [sys.executable, str(PROGRAM), *words],
         env=environment,
@@ -126,7 +138,7 @@ def start(port: int, engine: int, notify: str) -> subprocess.Popen[str]:
 
 
 @contextlib.contextmanager
-def proxied(folder: Path) -> Iterator[Pair]:
+def proxied(folder: Path, *options: str, credentials: Path | None = None) -> Iterator[Pair]:
     """The proxy, ready, before an engine that accepts when the test does."""
     with (
         socket.create_server(("127.0.0.1", 0), backlog=128) as listening,
@@ -134,7 +146,9 @@ def proxied(folder: Path) -> Iterator[Pair]:
     ):
         listening.settimeout(LIMIT_S)
         port = free_port()
-        with start(port, listening.getsockname()[1], path) as process:
+        with start(
+            port, listening.getsockname()[1], path, *options, credentials=credentials
+        ) as process:
             try:
                 assert notify.recv(64) == b"READY=1"
                 yield Pair(port, listening, process)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from lockstep.accounts import Account, account_commands
+from lockstep.accounts import Account, account_commands, people
+from lockstep.settings import Settings
 
 SERVICE = Account("lockstep", ("docker",), home="/var/lib/lockstep")
 OPERATOR = Account("spark", ("docker", "lockstep-operators"))
@@ -68,3 +69,12 @@ def test_an_operator_is_never_created() -> None:
     found = {"groups": {}, "accounts": {"spark": None}}
     [command] = account_commands([], [OPERATOR], found)
     assert command[0] == "usermod"
+
+
+def test_an_operator_switches_and_gets_docker_only_by_name() -> None:
+    settings = Settings("spark", targets={}, operators=("ann", "bob"), docker_users=("bob", "cy"))
+    assert people(settings) == [
+        Account("ann", ("lockstep-operators",)),
+        Account("bob", ("lockstep-operators", "docker")),
+        Account("cy", ("docker",)),
+    ]

@@ -199,7 +199,8 @@ def test_variables_in_the_environment_come_from_the_inventory_or_are_refused() -
 
 def test_a_container_gets_the_gpu_but_neither_the_host_nor_a_restart_policy() -> None:
     recipe = recipe_of(
-        "executor_config: {restart_policy: always, shm_size: 16gb, entrypoint: ''}\n"
+        "executor_config: {restart_policy: always, privileged: true, shm_size: 16gb,"
+        " entrypoint: ''}\n"
         "lockstep: {ulimits: {memlock: -1}}"
     )
     assert container.run_options(recipe) == (

@@ -170,7 +170,9 @@ def test_an_engine_behind_a_proxy_is_asked_itself(fake, main_process, tmp_path):
         # Nothing listens there before the engine is ready.
         "url": f"http://{refused_address()}",
         "engine_url": fake.url,
-        "roles_unit": "q-roles.service",
+        "proxy_unit": "q-roles.service",
+        # The proxy asks for it, and the engines' account may not read it.
+        "api_key_file": str(tmp_path / "nobody/reads"),
         "model": "qwen-served",
         "memory_gib": 1.0,
         "start_timeout_s": 20,

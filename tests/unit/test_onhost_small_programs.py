@@ -1,4 +1,4 @@
-"""Two small programs of a host: which engine an image holds, and Open WebUI's keys."""
+"""Small programs of a host: which engine an image holds, secrets, Open WebUI's keys."""
 
 from __future__ import annotations
 
@@ -150,8 +150,46 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     assert re.fullmatch(r"make_secrets: .*/file.*: Not a directory|.*File exists\n", done.stderr)
 
 
-@pytest.mark.parametrize("argv", [[], ["a"], ["a", "b", "c"]])
+def test_an_api_key_is_drawn_once_and_shown_nowhere(tmp_path: Path) -> None:
+    path = tmp_path / "secrets/api-key"
+    done = run("make_secrets", str(path), folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    key = path.read_text()
+    # 256 bits, in letters that no header, shell or Docker's file of variables minds.
+    assert re.fullmatch(r"sk-[\w-]{43}\n", key)
+    assert key.strip() not in done.stdout
+    assert run("make_secrets", str(path), folder=tmp_path).returncode == 0
+    assert path.read_text() == key
+
+
+@pytest.mark.parametrize("argv", [[], ["a", "b", "c"]])
 def test_wrong_use_of_make_secrets(tmp_path: Path, argv: list[str]) -> None:
     done = run("make_secrets", *argv, folder=tmp_path)
     assert done.returncode == common.EXIT_USAGE
     assert "usage: make_secrets.py" in done.stderr
+
+
+# webui_keys.py
+
+
+def test_open_webui_gets_the_key_where_an_engine_asks_and_nobody_else_does(tmp_path: Path) -> None:
+    key, out = tmp_path / "api-key", tmp_path / "keys.env"
+    key.write_text("sk-secret\n")
+    done = run("webui_keys", str(out), str(key), "key", "none", "key", folder=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert out.read_text() == "OPENAI_API_KEYS=sk-secret;none;sk-secret\n"
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+
+
+def test_a_key_that_is_missing_is_one_line_for_open_webui(tmp_path: Path) -> None:
+    done = run("webui_keys", str(tmp_path / "out"), str(tmp_path / "no"), "key", folder=tmp_path)
+    assert done.returncode == common.EXIT_FAILED
+    assert done.stderr == f"webui_keys: {tmp_path}/no: No such file or directory. Deploy again\n"
+
+
+@pytest.mark.parametrize("argv", [[], ["a", "b"], ["a", "b", "keys"]])
+def test_wrong_use_of_webui_keys(tmp_path: Path, argv: list[str]) -> None:
+    done = run("webui_keys", *argv, folder=tmp_path)
+    assert done.returncode == common.EXIT_USAGE
+    assert "usage: webui_keys.py" in done.stderr

@@ -145,7 +145,7 @@ PROXY_UNIT = "vllm-qwen36-roles.service"
 def with_proxy(spark, **state):
     """Put a proxy that merges roles before qwen."""
     data = json.loads(spark.paths.targets.read_text())
-    data["targets"]["qwen"]["roles_unit"] = PROXY_UNIT
+    data["targets"]["qwen"]["proxy_unit"] = PROXY_UNIT
     spark.paths.targets.write_text(json.dumps(data))
     spark.systemd.unit(PROXY_UNIT, **state)
 

@@ -105,7 +105,7 @@ FAULTS = {
     ),
     "no-account": (
         change("unknown_accounts", to=["me"]),
-        "there is no account me, which `operators` names",
+        "there is no account me, which `operators` or `docker_users` names",
     ),
     "clock": (
         change("time", to=NOW - 3600),

@@ -14,6 +14,7 @@ exec /usr/bin/docker run \
   --pull never \
   --restart no \
   --label com.centurylinklabs.watchtower.enable=false \
+  --cap-drop ALL \
   --security-opt no-new-privileges \
   --log-driver local \
   --log-opt max-size=10m \
@@ -36,8 +37,8 @@ exec /usr/bin/docker run \
   --env TORCHINDUCTOR_CACHE_DIR=/cache/inductor \
   --env HF_MODULES_CACHE=/cache/huggingface/modules \
   registry.example:5000/spark-arena/dgx-vllm-eugr-nightly@sha256:1111111111111111111111111111111111111111111111111111111111111111 vllm serve rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm \
-  --host 0.0.0.0 \
-  --port 8001 \
+  --host 127.0.0.1 \
+  --port 9001 \
   --gpu-memory-utilization 0.4 \
   --max-model-len 262144 \
   --max-num-seqs 4 \

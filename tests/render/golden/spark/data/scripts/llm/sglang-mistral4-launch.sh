@@ -14,6 +14,7 @@ exec /usr/bin/docker run \
   --pull never \
   --restart no \
   --label com.centurylinklabs.watchtower.enable=false \
+  --cap-drop ALL \
   --security-opt no-new-privileges \
   --log-driver local \
   --log-opt max-size=10m \

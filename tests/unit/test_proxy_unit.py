@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from lockstep import roles_unit
+from lockstep import proxy_unit
 from lockstep.bound import BoundTarget, bind
 from lockstep.errors import InventoryError
 from lockstep.managed import ManagedFile
 from lockstep.packages import tool_sets
 from lockstep.pins import ImagePin, ModelPin, Pins, PythonPin
+from lockstep.proxy_unit import proxy_units
 from lockstep.recipes import parse
-from lockstep.roles_unit import roles_units
 from lockstep.scripts import targets_file
 from lockstep.settings import Settings, TargetData
-from lockstep.units import webui_command
-from lockstep.variants import Variant, unit_names, variants
+from lockstep.units import webui_command, webui_unit
+from lockstep.variants import Variant, key_users, unit_names, variants
 
 RECIPE = """
 recipe_version: "2"
@@ -67,7 +67,7 @@ def made(data: Settings) -> tuple[Variant, ...]:
 
 
 def only(data: Settings, version: str = "1.0") -> ManagedFile:
-    (file,) = roles_units(data, made(data), pins(data, version))
+    (file,) = proxy_units(data, made(data), pins(data, version))
     return file
 
 
@@ -79,10 +79,10 @@ def generation(file: ManagedFile) -> str:
 def test_an_engine_that_is_not_known_to_refuse_has_the_port_itself(recipe: str) -> None:
     data = settings(tools={}, model=replace(TARGET, recipe=recipe))
     (variant,) = made(data)
-    assert (variant.port, variant.engine_port, variant.roles_unit) == (8000, None, None)
+    assert (variant.port, variant.engine_port, variant.proxy_unit) == (8000, None, None)
     assert variant.engine_url == variant.url == "http://127.0.0.1:8000"
     assert variant.argv[3:7] == ("--port", "8000", "--host", "127.0.0.1")
-    assert roles_units(data, (variant,), pins(data)) == ()
+    assert proxy_units(data, (variant,), pins(data)) == ()
     assert unit_names(bound(data)) == ("engine.service",)
 
 
@@ -97,17 +97,70 @@ def test_an_engine_that_refuses_moves_behind_the_proxy() -> None:
     assert (
         "ExecStart=/usr/local/lib/lockstep/tools/bin/python "
         "/usr/local/lib/lockstep/roles_proxy.py --listen 0.0.0.0 --port 8000 "
-        "--engine http://127.0.0.1:9000\n"
+        "--engine http://127.0.0.1:9000 --merge --key\n"
     ) in file.text
     assert "IPAddressDeny" not in file.text
     assert "IPAddressDeny=any\nIPAddressAllow=localhost\n" in only(settings()).text
     assert unit_names(bound(data)) == ("engine.service", "engine-roles.service")
 
 
+def test_an_engine_open_to_others_moves_behind_a_proxy_that_asks_for_the_key() -> None:
+    data = settings(model=replace(TARGET, recipe="merging", fallback="strict", bind="10.0.0.5"))
+    main, spare = made(data)
+    assert (main.proxy_unit, spare.proxy_unit) == ("engine-key", "engine-fallback-roles")
+    assert main.argv[3:7] == spare.argv[3:7] == ("--port", "9000", "--host", "127.0.0.1")
+    assert main.url == spare.url == "http://10.0.0.5:8000"
+    asks, both = (file.text for file in proxy_units(data, (main, spare), pins(data)))
+    assert "--listen 10.0.0.5 --port 8000 --engine http://127.0.0.1:9000 --key\n" in asks
+    assert "--engine http://127.0.0.1:9000 --merge --key\n" in both
+    for text in (asks, both):
+        assert "LoadCredential=api-key:/etc/lockstep/secrets/api-key\n" in text
+    assert key_users(bound(data)) == ("engine-key.service", "engine-fallback-roles.service")
+    found = json.loads(targets_file(data, (main, spare)).text)["targets"]
+    assert {target["api_key_file"] for target in found.values()} == {
+        "/etc/lockstep/secrets/api-key"
+    }
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_on_loopback_nobody_is_asked_for_a_key(address: str) -> None:
+    data = settings(model=replace(TARGET, bind=address))
+    file = only(data)
+    assert "--key" not in file.text and "LoadCredential" not in file.text
+    assert key_users(bound(data)) == ()
+    assert (
+        json.loads(targets_file(data, made(data)).text)["targets"]["model"]["api_key_file"] is None
+    )
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.168.1.5", "spark-1.local", ""])
+def test_any_other_address_counts_as_open(address: str) -> None:
+    assert made(settings(model=replace(TARGET, bind=address)))[0].open
+
+
+def test_open_webui_is_given_a_key_for_each_engine_that_asks() -> None:
+    data = settings(
+        model=replace(TARGET, bind="0.0.0.0"), other=TargetData("merging", "other", port=8100)
+    )
+    image = ImagePin("sha256:" + "1" * 64, "aarch64", 1)
+    unit = webui_unit(data, made(data), Pins(images={data.webui.image: image})).text
+    assert "OPENAI_API_BASE_URLS=http://127.0.0.1:8000/v1;http://127.0.0.1:8100/v1" in unit
+    # What docker is given by name would win over a file.
+    assert "OPENAI_API_KEYS" not in unit
+    assert "--env-file /run/open-webui/keys.env" in unit
+    assert (
+        "ExecStartPre=/usr/bin/python3 /usr/local/lib/lockstep/webui_keys.py "
+        "/run/open-webui/keys.env /etc/lockstep/secrets/api-key key none\n"
+    ) in unit
+    closed = settings(model=TARGET)
+    unit = webui_unit(closed, made(closed), Pins(images={data.webui.image: image})).text
+    assert "OPENAI_API_KEYS=none" in unit and "keys.env" not in unit
+
+
 def test_a_fallback_that_merges_by_itself_has_no_proxy() -> None:
     data = settings(model=replace(TARGET, fallback="merging"))
     main, spare = made(data)
-    assert (main.roles_unit, spare.roles_unit) == ("engine-roles", None)
+    assert (main.proxy_unit, spare.proxy_unit) == ("engine-roles", None)
     assert main.url == spare.url == spare.engine_url
     assert unit_names(bound(data)) == (
         "engine.service",
@@ -122,7 +175,7 @@ def test_programs_and_open_webui_know_the_port_of_the_api() -> None:
     target = json.loads(targets_file(data, found).text)["targets"]["model"]
     assert target["url"] == "http://127.0.0.1:8000"
     assert target["engine_url"] == "http://127.0.0.1:9000"
-    assert target["roles_unit"] == "engine-roles.service"
+    assert target["proxy_unit"] == "engine-roles.service"
     image = ImagePin("sha256:" + "1" * 64, "aarch64", 1)
     argv = webui_command(data, found, Pins(images={data.webui.image: image}))
     assert "OPENAI_API_BASE_URLS=http://127.0.0.1:8000/v1" in argv
@@ -160,7 +213,7 @@ def test_another_engine_port_may_be_named() -> None:
 def test_tools_without_what_the_proxy_imports_are_refused() -> None:
     data = settings(tools={"uvicorn": "uvicorn"})
     with pytest.raises(InventoryError, match="httpx2"):
-        roles_units(data, made(data), pins(data))
+        proxy_units(data, made(data), pins(data))
 
 
 def test_a_unit_that_the_proxy_needs_is_refused_where_it_is_taken() -> None:
@@ -179,7 +232,7 @@ def test_what_changes_the_proxy_restarts_it_and_not_the_engine(
     assert generation(only(data, "1.1")) != now
     programs = tmp_path / "onhost"
     programs.mkdir()
-    for name in ("roles.py", "roles_proxy.py"):
+    for name in ("api_key.py", "roles.py", "roles_proxy.py"):
         (programs / name).write_text("another")
-    monkeypatch.setattr(roles_unit, "files", lambda _: tmp_path)
+    monkeypatch.setattr(proxy_unit, "files", lambda _: tmp_path)
     assert generation(only(data)) != now

@@ -1,18 +1,19 @@
-"""The unit of the proxy that merges roles, before an engine whose chat template refuses them.
+"""The unit of the proxy before an engine that refuses repeated roles, or that is open to others.
 
-Such an engine listens on a loopback port of its own; the proxy has the port of the API, so that
-clients, Open WebUI and `switch.sh status` need not know of it.
+Such an engine listens on a loopback port of its own; the proxy has the port of the API, merges
+messages of one role, and asks for the API key where other machines can reach the port. The engines'
+own keys would not do: vLLM 0.32 asks for one on /v1 and three more prefixes only (`/invocations`
+generates without), SGLang 0.5.23 takes it on its command line and logs it.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 from lockstep.engine_id import digest
 from lockstep.errors import InventoryError
-from lockstep.managed import PROGRAMS, TOOLS_VENV, ManagedFile
+from lockstep.managed import API_KEY, PROGRAMS, TOOLS_VENV, ManagedFile
 from lockstep.packages import tool_requirements
 from lockstep.pins import Pins
 from lockstep.settings import Settings
@@ -24,25 +25,25 @@ from lockstep.variants import Variant
 NEEDS = ("httpx2", "uvicorn")
 PROGRAM = f"{PROGRAMS}/roles_proxy.py"
 # A change in one of these is in force only after a restart.
-_MODULES = ("roles.py", "roles_proxy.py")
+_MODULES = ("api_key.py", "roles.py", "roles_proxy.py")
 
 
-def roles_units(
+def proxy_units(
     settings: Settings, variants: Sequence[Variant], pins: Pins
 ) -> tuple[ManagedFile, ...]:
-    """One unit per variant whose recipe needs the proxy.
+    """One unit per variant that needs the proxy.
 
     Raises:
         InventoryError: `tools` lacks a package that the proxy imports.
         ResolveError: ``pins`` holds no version of one.
     """
-    proxied = [variant for variant in variants if variant.roles_unit]
+    proxied = [variant for variant in variants if variant.proxy_unit]
     if not proxied:
         return ()
     missing = [name for name in NEEDS if name not in settings.tools]
     if missing:
         raise InventoryError(
-            f"the proxy that merges roles for target {proxied[0].name} needs more tools",
+            f"the proxy before the engine of target {proxied[0].name} needs more tools",
             where=settings.name,
             found=f"tools without {', '.join(missing)}",
             remedy="Keep the entries of tools in group_data/all.py.",
@@ -53,11 +54,13 @@ def roles_units(
 
 
 def _unit(settings: Settings, variant: Variant, tools: Mapping[str, str]) -> ManagedFile:
-    assert variant.roles_unit is not None
+    assert variant.proxy_unit is not None
     start = (
         *(f"{TOOLS_VENV}/bin/python", PROGRAM),
         *("--listen", variant.bind, "--port", str(variant.port)),
         *("--engine", variant.engine_url),
+        *(("--merge",) if variant.recipe.needs_roles_proxy else ()),
+        *(("--key",) if variant.open else ()),
     )
     folder = files("lockstep").joinpath("onhost")
     contents = {
@@ -66,19 +69,19 @@ def _unit(settings: Settings, variant: Variant, tools: Mapping[str, str]) -> Man
         "modules": [folder.joinpath(name).read_text(encoding="utf-8") for name in _MODULES],
     }
     text = render(
-        "systemd/roles.service.j2",
+        "systemd/proxy.service.j2",
         variant=variant,
-        description=f"{variant.name}: merges messages of one role in a row",
+        description=f"{variant.name}: {_purpose(variant)}",
         user=settings.service_user,
         generation=digest(contents, 16),
         start=start,
-        loopback=_is_loopback(variant.bind),
+        key=API_KEY if variant.open else None,
     )
-    return ManagedFile(unit_path(variant.roles_unit), text, check="unit", stage="services")
+    return ManagedFile(unit_path(variant.proxy_unit), text, check="unit", stage="services")
 
 
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
+def _purpose(variant: Variant) -> str:
+    merges, asks = "merges messages of one role in a row", "asks for the API key"
+    if variant.recipe.needs_roles_proxy:
+        return f"{merges}, {asks}" if variant.open else merges
+    return asks
