@@ -48,6 +48,7 @@ soak: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.noop
 	$(BIN)/python -m benchmarks.switch
+	$(BIN)/python -m benchmarks.diff
 
 lab-down: $(STAMP)
 	$(BIN)/lockstep lab down

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lockstep.drift.expected import Expectation
@@ -13,6 +14,7 @@ from lockstep.drift.kinds import KINDS, How, Severity
 Facts = Mapping[str, Mapping[str, str]]
 RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 ASKED = "inventory"
+_DIGEST = re.compile(r"(sha256:[0-9a-f]{12})[0-9a-f]{52}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class Host:
 def differences(hosts: Sequence[Host]) -> list[Difference]:
     """Everything that differs, worst first, in a stable order."""
     found = [item for host in hosts for item in _against_inventory(host)]
-    found += _among(hosts)
+    found += _among(hosts, {(item.host, item.kind, item.item) for item in found})
     order = {host.name: number for number, host in enumerate(hosts)}
     return sorted(
         found, key=lambda item: (RANK[item.severity], order[item.host], item.kind, item.item)
@@ -93,10 +95,17 @@ def _against_inventory(host: Host) -> Iterator[Difference]:
             yield _difference(host.name, "restart policy", name, "no", policy)
 
 
-def _among(hosts: Sequence[Host]) -> Iterator[Difference]:
+def _among(hosts: Sequence[Host], named: Collection[tuple[str, str, str]]) -> Iterator[Difference]:
+    """Differences between hosts.
+
+    Args:
+        hosts: Them.
+        named: (host, kind, item) of what is known to differ from what the inventory asks for.
+    """
     if len(hosts) < 2:
         return
-    asked = {(item.kind, item.item) for host in hosts for item in host.expected}
+    # Where the inventory leaves a choice, hosts still should choose the same.
+    exact = {(item.kind, item.item) for host in hosts for item in host.expected if not item.accepts}
     for kind, about in KINDS.items():
         if not about.peers:
             continue
@@ -105,12 +114,12 @@ def _among(hosts: Sequence[Host]) -> Iterator[Difference]:
         ]
         items = dict.fromkeys(item for host in taking_part for item in host.facts.get(kind, {}))
         for item in items:
-            if (kind, item) in asked:
+            if (kind, item) in exact:
                 continue
             shown = {
                 host.name: host.facts.get(kind, {}).get(item)
                 for host in taking_part
-                if (kind, item) not in host.free
+                if (kind, item) not in host.free and (host.name, kind, item) not in named
             }
             yield from _odd_ones(kind, item, shown)
 
@@ -124,7 +133,7 @@ def _odd_ones(kind: str, item: str, shown: Mapping[str, str | None]) -> Iterator
     usual = max(counted, key=lambda value: counted[value])
     model = next(name for name, value in shown.items() if value == usual)
     for name, value in shown.items():
-        if value != usual:
+        if value != usual and not (KINDS[kind].part and None in (value, usual)):
             yield _difference(name, kind, item, usual, value, against=model)
 
 
@@ -143,7 +152,7 @@ def _difference(
         how = "by hand"
     if kind == "kernel" and item not in _AFTER_BOOT:
         how = "by hand"
-    if kind in ("unit", "running") and found in (None, "not-found"):
+    if kind == "unit" and found is None:
         how = "deploy"
     command = "" if how == "deploy" else shlex.join(about.command(item, expected, found))
     return Difference(host, kind, item, against, expected, found, about.severity, how, command)
@@ -154,19 +163,23 @@ _BY_HAND_WHEN_EXTRA = {"operator"}
 _AFTER_BOOT = {"release", "build", "reboot pending"}
 
 
-def shown(difference: Difference) -> tuple[str, str]:
-    """(expected, found) for a reader: a keyed hash says nothing."""
-    about = KINDS[difference.kind]
-    usual = "as deployed" if difference.against == ASKED else f"as on {difference.against}"
+def shown(difference: Difference) -> tuple[str, str, str]:
+    """(item, expected, found) for a reader: a keyed hash says nothing, a digest too much."""
+    about, model = KINDS[difference.kind], difference.against
 
-    def words(value: str | None, of_content: str) -> str:
+    def words(value: str | None, absent: str, content: str) -> str:
         if value is None:
-            return "missing"
+            return absent
         is_hash = about.sealed and len(value) == 32 and value.isalnum()
-        return of_content if is_hash else value
+        return content if is_hash else value
 
-    expected = "nothing" if difference.expected is None else words(difference.expected, usual)
-    return expected, words(difference.found, "other content")
+    if model == ASKED:
+        expected = words(difference.expected, "nothing", "as deployed")
+    else:
+        told = words(difference.expected, "nothing", "that")
+        expected = f"as on {model}" if told == "that" else f"{told} as on {model}"
+    item = _DIGEST.sub(r"\1…", difference.item)
+    return item, expected, words(difference.found, "nothing", "other content")
 
 
 def fixable(differences: Iterable[Difference]) -> list[Difference]:

@@ -21,7 +21,7 @@ from lockstep.intended import Intended
 from lockstep.layout import HUB_TOKEN, folders, generation
 from lockstep.managed import HOME, OPERATORS_GROUP, UV_VENV, WEBUI_SECRETS, ManagedFile
 from lockstep.packages import tool_requirements
-from lockstep.specs import check_wanted, weights_spec
+from lockstep.specs import UV, check_wanted, weights_spec
 from lockstep.wedgewatch import TIMER
 
 ANY = "present"
@@ -136,8 +136,10 @@ def _units(this: Intended, files: list[ManagedFile]) -> Iterator[Expectation]:
         wanted = generation(files, name)
         if wanted:
             yield Expectation("generation", name, wanted, if_there=True)
-    for name in (*at_boot, *system_units(this)):
+    for name in at_boot:
         yield _is("running", name, "yes")
+    for name in system_units(this):
+        yield _is("system service", name, "yes")
     docker = docker_generation(this.plan.settings)
     yield Expectation("generation", "docker.service", docker, if_there=True)
 
@@ -166,9 +168,9 @@ def _system(this: Intended) -> Iterator[Expectation]:
         yield _is("docker", f"plain registry {registry}", "trusted")
     most = wanted.clock_skew_s
     yield Expectation(
-        "clock", "offset", f"at most {most:.0f} s", lambda found: abs(_number(found)) <= most
+        "clock offset", "seconds", f"at most {most:.0f}", lambda found: abs(_number(found)) <= most
     )
-    yield _is("setting", "/usr/local/bin/uv", f"link to {UV_VENV}/bin/uv")
+    yield _is("link", UV, f"{UV_VENV}/bin/uv")
     for tool, text in tool_requirements(settings, this.pins).items():
         name, _, version = text.partition("==")
         venv = "uv" if tool == "uv" else "tools"

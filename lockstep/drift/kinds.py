@@ -24,6 +24,7 @@ class Kind:
         command: (item, expected, found) → what to type on the host; () where no one line does it.
         peers: Whether hosts are compared with each other, where the inventory asks for nothing.
         closed: Whether a fact that nothing asks for is drift by itself.
+        part: Whether it is a part of something else, of which another kind says that it is missing.
         sealed: Whether values are keyed hashes, which say nothing to a reader.
     """
 
@@ -32,6 +33,7 @@ class Kind:
     command: Command = remedies.nothing
     peers: bool = True
     closed: bool = False
+    part: bool = False
     sealed: bool = False
 
 
@@ -44,7 +46,8 @@ KINDS: dict[str, Kind] = {
     "unit": Kind("error", "by hand", remedies.unmask),
     "unit path": Kind("error", "by hand", remedies.remove_found, peers=False),
     "boot": Kind("error", "deploy", peers=False),
-    "running": Kind("error", "by hand", remedies.start),
+    "running": Kind("error", "deploy", peers=False),
+    "system service": Kind("error", "by hand", remedies.start),
     "generation": Kind("error", "deploy", peers=False),
     "unread unit": Kind("warning", "by hand", remedies.reload, peers=False, closed=True),
     "drop-in": Kind("error", "by hand", remedies.remove_drop_in, peers=False, closed=True),
@@ -61,8 +64,9 @@ KINDS: dict[str, Kind] = {
     "checkout": Kind("error", "by hand", remedies.checkout, peers=False),
     "engine package": Kind("error", "deploy"),
     "changed package file": Kind("error", "by hand", remedies.rebuild, peers=False, closed=True),
-    "tools": Kind("warning", "by hand", remedies.nothing),
+    "tools": Kind("warning"),
     "tools package": Kind("warning", "deploy"),
+    "link": Kind("warning", "deploy", peers=False),
     "image": Kind("error", "deploy", peers=False),
     "image answer": Kind("error", "deploy", peers=False),
     "other image": Kind("note", "by hand", remedies.image),
@@ -70,6 +74,7 @@ KINDS: dict[str, Kind] = {
     "other container": Kind("warning", "by hand", remedies.container),
     "volume": Kind("note"),
     "weights": Kind("error", "deploy", peers=False),
+    "weights owner": Kind("error", "by hand", remedies.weights_owner, peers=False, closed=True),
     "weights content": Kind("error", "by hand", remedies.weights, peers=False, closed=True),
     "other weights": Kind("note"),
     # The system below.
@@ -77,7 +82,7 @@ KINDS: dict[str, Kind] = {
     "firmware": Kind("warning"),
     "driver": Kind("error", "reboot"),
     "DGX OS": Kind("warning"),
-    "CUDA": Kind("error"),
+    "CUDA": Kind("error", sealed=True),
     "CDI": Kind("warning", "by hand", remedies.cdi, sealed=True),
     "CDI driver": Kind("error", "by hand", remedies.cdi, peers=False),
     "docker": Kind("warning", "by hand", remedies.restart_docker),
@@ -89,21 +94,22 @@ KINDS: dict[str, Kind] = {
     "memory": Kind("warning", "by hand", remedies.memory),
     "mount": Kind("warning"),
     "setting": Kind("warning", "by hand", remedies.setting, sealed=True),
-    "setting mode": Kind("warning", "by hand", remedies.mode),
+    "setting mode": Kind("warning", "by hand", remedies.mode, part=True),
     "service": Kind("warning", "by hand", remedies.service),
     "account": Kind("note", "deploy", remedies.account),
-    "account home": Kind("note", "by hand", remedies.home),
-    "account shell": Kind("warning", "by hand", remedies.shell),
+    "account home": Kind("note", "by hand", remedies.home, part=True),
+    "account shell": Kind("warning", "by hand", remedies.shell, part=True),
     "group": Kind("note", "deploy", remedies.group),
     "member": Kind("warning", "deploy", remedies.member),
     "operator": Kind("error", "deploy", remedies.operator, peers=False, closed=True),
-    "password": Kind("warning", "by hand", remedies.password),
+    "password": Kind("warning", "by hand", remedies.password, part=True),
     "login key": Kind("warning", "by hand", remedies.login_key),
     "socket": Kind("warning", "by hand", remedies.socket),
     "exposed port": Kind("error", "by hand", remedies.port, peers=False, closed=True),
     "network": Kind("warning", "by hand", remedies.network),
     "firewall": Kind("warning", sealed=True),
     "clock": Kind("warning", "by hand", remedies.clock),
+    "clock offset": Kind("error", "by hand", remedies.clock, peers=False),
 }
 
 #: Facts for readers, which are compared nowhere.

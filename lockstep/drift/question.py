@@ -19,7 +19,7 @@ from lockstep.managed import (
     UV_VENV,
     WEBUI_SECRETS,
 )
-from lockstep.specs import weights_spec
+from lockstep.specs import UV, weights_spec
 
 # Settings that a service of the system reads once, when it starts.
 _READS = {
@@ -60,6 +60,7 @@ def question(this: Intended, *, key: bytes, deep: bool) -> dict[str, Any]:
         "venvs": venvs,
         "units": [PurePosixPath(file.path).name for file in files if file.check == "unit"],
         "system_units": system_units(this),
+        "links": [UV],
         "reads": {**_READS, **{unit: secrets for unit in this.webui_units}},
         "engine": this.engine_question,
         "images": this.images,

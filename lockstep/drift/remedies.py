@@ -76,12 +76,19 @@ def token_mode(item: str, expected: str | None, found: str | None) -> Words:
 
 def checkout(item: str, expected: str | None, found: str | None) -> Words:
     """Put aside what was changed in a checkout, new files too."""
-    return (*_SUDO, "-u", "lockstep", "git", "-C", item, "stash", "--include-untracked")
+    git = ("git", "-C", item, "-c", "user.name=lockstep", "-c", "user.email=lockstep@localhost")
+    return (*_SUDO, "-u", "lockstep", *git, "stash", "--include-untracked")
 
 
 def rebuild(item: str, expected: str | None, found: str | None) -> Words:
-    """Take the environment away that holds the file; the next deploy builds it again."""
-    return (*_SUDO, "rm", "-r", item.partition("/lib/python")[0])
+    """Take the environment away that holds the file; the next deploy builds it again.
+
+    uv's cache goes too: its files are the same files, under another name.
+    """
+    venv = item.partition("/lib/python")[0]
+    engine = venv.removesuffix("/venv")
+    cache = "/root/.cache/uv" if engine == venv else f"{engine.rpartition('/')[0]}/uv-cache"
+    return (*_SUDO, "rm", "-rf", venv, cache)
 
 
 def weights(item: str, expected: str | None, found: str | None) -> Words:
@@ -89,6 +96,12 @@ def weights(item: str, expected: str | None, found: str | None) -> Words:
     model = item.partition(" ")[0].replace("/", "--")
     stamps = "/data/models/huggingface/lockstep-verified"
     return (*_SUDO, "find", stamps, "-name", f"{model}@*", "-delete")
+
+
+def weights_owner(item: str, expected: str | None, found: str | None) -> Words:
+    """Give a repository of the cache to whom the cache belongs."""
+    owner = f"--reference={item.rpartition('/')[0]}"
+    return (*_SUDO, "chown", "--recursive", "--no-dereference", owner, item)
 
 
 def image(item: str, expected: str | None, found: str | None) -> Words:

@@ -118,7 +118,7 @@ def _host(this: Intended, taken: hosts.Taken, key: bytes) -> Host:
         facts.setdefault(kind, {}).update(items)
     seconds, within = taken.offset
     certain = max(0.0, abs(seconds) - within) * (1 if seconds > 0 else -1)
-    facts.setdefault("clock", {})["offset"] = f"{certain:.1f} s"
+    facts["clock offset"] = {"seconds": f"{certain:.1f}"}
     return Host(
         this.plan.name,
         facts,
@@ -136,8 +136,10 @@ def _free(intended: Sequence[Intended], compared: Sequence[Host]) -> Iterator[tu
         yield "tools package", "*"
     if len({each.proxy for each in settings}) > 1:
         yield from (("docker", name) for name in ("HttpProxy", "HttpsProxy", "NoProxy"))
-    packages = [set(each.packages) for each in settings]
+    packages: list[set[object]] = [set(each.packages) for each in settings]
     if any(each != packages[0] for each in packages):
+        for name in set.union(*packages) - set.intersection(*packages):
+            yield "apt package", str(name)
         # Who installs other packages has other dependencies of them, too.
         for host in compared:
             yield from (("apt package", name) for name in host.facts.get("apt automatic", {}))

@@ -74,9 +74,9 @@ def _rows(differences: Iterable[Difference]) -> RenderableType:
     grid.add_column("what differs", overflow="fold", ratio=1)
     grid.add_column("remedy", no_wrap=True)
     for item in differences:
-        expected, found = shown(item)
+        subject, expected, found = shown(item)
         what = Group(
-            Text.assemble(f"{item.kind} ", (item.item, "bold")),
+            Text.assemble(f"{item.kind} ", (subject, "bold")),
             Text(f"expected {expected}, found {found}", style="dim"),
         )
         severity = Text(item.severity, style=_STYLES[item.severity])

@@ -17,7 +17,8 @@ def accounts(found: Collected) -> None:
         found.put("account", name, f"uid {entry.pw_uid}")
         found.put("account home", name, entry.pw_dir)
         found.put("account shell", name, entry.pw_shell)
-        if entry.pw_gid in groups:
+        # A group of one's own says nothing.
+        if groups.get(entry.pw_gid, name) != name:
             found.put("member", f"{name} in {groups[entry.pw_gid]}", "yes")
         keys = os.path.join(entry.pw_dir, ".ssh", "authorized_keys")
         for line in (text(keys) or "").splitlines():

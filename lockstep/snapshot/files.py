@@ -26,6 +26,7 @@ _SETTINGS = (
     *("/etc/tmpfiles.d", "/etc/udev/rules.d", "/var/spool/cron", "/usr/local/bin"),
     *("/usr/local/sbin", "/usr/local/lib/systemd", "/usr/lib/sysctl.d"),
 )
+_SYSTEMD = "/etc/systemd/system/"
 _ID = re.compile(rb"(UUID|PARTUUID|LABEL)=\S+")
 
 
@@ -50,9 +51,9 @@ def leftovers(found: Collected) -> None:
     mark = found.asked["mark"].encode()
     for folder in found.asked["marked"]:
         for path in below(folder):
-            if path not in known and not os.path.islink(path) and _head(path).find(mark) >= 0:
+            if path not in known and not os.path.islink(path) and mark in _head(path):
                 found.put("leftover", path, "present")
-            elif path not in known and folder not in ("/etc/systemd/system",):
+            elif path not in known and folder + "/" != _SYSTEMD:
                 found.put("script", path, _content(found, path))
     allowed = known | set(found.asked["secrets"]) | {found.asked["token"]}
     inside = tuple(found.asked["venvs"].values())
@@ -65,12 +66,20 @@ def leftovers(found: Collected) -> None:
 
 def settings(found: Collected) -> None:
     """Everything else that sets the system up, to be compared between hosts."""
-    known = set(found.asked["files"]) | set(found.asked["absent"])
+    for path in found.asked["links"]:
+        if os.path.islink(path):
+            found.put("link", path, os.readlink(path))
+    known = {path for key in ("files", "absent", "links") for path in found.asked[key]}
+    units = [*found.asked["units"], *found.asked["system_units"]]
+    mark = found.asked["mark"].encode()
+    # Drop-ins of these, and links there, are other readers'.
+    theirs = tuple(f"{_SYSTEMD}{name}.d/" for name in units)
     for place in _SETTINGS:
         for path in below(place):
-            # Links there say what starts at boot: another reader's.
-            link = path.startswith("/etc/systemd/system/") and os.path.islink(path)
-            if path not in known and not link:
+            link = path.startswith(_SYSTEMD) and os.path.islink(path)
+            if path in known or link or path.startswith(theirs):
+                continue
+            if mark not in _head(path):
                 found.put("setting", path, _content(found, path))
                 found.put("setting mode", path, owner(os.lstat(path)))
 

@@ -69,7 +69,7 @@ def driver(found: Collected) -> None:
     specs = [path for folder in ("/etc/cdi", "/var/run/cdi") for path in listed(folder)]
     for path in specs:
         content = text(path) or ""
-        found.put("CDI", path, found.seal(content.encode()))
+        found.put("CDI", path, found.seal_file(path))
         made_for = re.search(r"libcuda\.so\.(\d+\.[\d.]*\d)", content)
         if made_for:
             found.put("CDI driver", path, made_for[1])
@@ -94,9 +94,9 @@ def system(found: Collected) -> None:
         told = re.search(pattern, done.stdout)
         if done.returncode == 0:
             found.put("CUDA", name, told[1] if told else "runs")
-    version = text("/usr/local/cuda/version.json")
-    if version is not None:
-        found.put("CUDA", "version.json", found.seal(version.encode()))
+    version = "/usr/local/cuda/version.json"
+    if os.path.isfile(version):
+        found.put("CUDA", "version.json", found.seal_file(version))
 
 
 def memory(found: Collected) -> None:

@@ -32,7 +32,7 @@ READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {
         units.units,
         (
             *("unit", "unit path", "boot", "running", "generation", "unread unit", "drop-in"),
-            "older process",
+            *("system service", "older process"),
         ),
     ),
     "what starts at boot": (units.boot, ("service",)),
@@ -53,7 +53,7 @@ READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "kernel": (machine.kernel, ("kernel",)),
     "firmware": (machine.firmware, ("firmware",)),
     "memory and disks": (machine.memory, ("memory", "mount")),
-    "clock": (machine.clock, ("clock",)),
+    "clock": (machine.clock, ("clock", "clock offset")),
     "sysctls": (machine.settings, ("sysctl",)),
     "alternatives": (packages.alternatives, ("alternative",)),
     "accounts": (
@@ -65,10 +65,10 @@ READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {
     ),
     "the deploy's files": (files.managed, ("file", "file mode", "folder")),
     "leftovers": (files.leftovers, ("leftover", "script", "foreign file")),
-    "settings": (files.settings, ("setting", "setting mode")),
+    "settings": (files.settings, ("setting", "setting mode", "link")),
     "secrets": (files.secrets, ("secret", "secret entry", "hub token", "hub token mode")),
     "network": (network.interfaces, ("network",)),
-    "weights": (weights.weights, ("weights", "weights content", "other weights")),
+    "weights": (weights.weights, ("weights", "weights owner", "weights content", "other weights")),
 }
 _AT_ONCE = 6
 

@@ -32,7 +32,8 @@ def units(found: Collected) -> None:
             if state["FragmentPath"]:
                 found.put("unit path", name, state["FragmentPath"])
         running = state["ActiveState"] in ("active", "activating", "reloading")
-        found.put("running", name, "yes" if running else state["ActiveState"])
+        kind = "running" if name in ours else "system service"
+        found.put(kind, name, "yes" if running else state["ActiveState"])
         if running and state["SubState"] != "auto-restart":
             found.put("generation", name, _generation(state))
         if state["NeedDaemonReload"] == "yes":

@@ -89,6 +89,7 @@ def _checkout(source: str) -> str:
 def _faults(folder: str, deep: bool) -> Iterator[tuple[str, str]]:
     """(path, what is wrong) of installed files that are missing or changed, and of strangers."""
     owned = set(_OF_UV)
+    account = os.stat(folder).st_uid
     for entry in sorted(os.listdir(folder)):
         record = os.path.join(folder, entry, "RECORD")
         if not entry.endswith(".dist-info") or not os.path.exists(record):
@@ -98,7 +99,7 @@ def _faults(folder: str, deep: bool) -> Iterator[tuple[str, str]]:
             for path, wanted, size in csv.reader(rows):
                 owned.add(path.partition("/")[0])
                 if wanted:
-                    fault = _fault(os.path.join(folder, path), wanted, size, written, deep)
+                    fault = _fault(os.path.join(folder, path), wanted, size, written, deep, account)
                     if fault:
                         yield os.path.join(folder, path), fault
     for entry in sorted(os.listdir(folder)):
@@ -106,11 +107,13 @@ def _faults(folder: str, deep: bool) -> Iterator[tuple[str, str]]:
             yield os.path.join(folder, entry), "belongs to no package"
 
 
-def _fault(path: str, wanted: str, size: str, written: float, deep: bool) -> str:
+def _fault(path: str, wanted: str, size: str, written: float, deep: bool, account: int) -> str:
     try:
         stat = os.stat(path)
     except OSError:
         return "missing"
+    if stat.st_uid != account:
+        return "another account's"
     if size and stat.st_size != int(size):
         return f"{stat.st_size} bytes instead of {size}"
     if not deep and stat.st_mtime <= written:

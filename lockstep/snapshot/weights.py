@@ -36,12 +36,24 @@ def weights(found: Collected) -> None:
         if found.asked["deep"]:
             for path in _other(spec, repository):
                 found.put("weights content", f"{repository.model} {path}", "other content")
+    if spec.cache_dir.is_dir():
+        _owners(found, str(spec.cache_dir))
     for folder in listed(str(spec.cache_dir)):
         name = os.path.basename(folder).removeprefix("models--").replace("--", "/", 1)
         for snapshot in listed(os.path.join(folder, "snapshots")):
             if snapshot not in wanted:
                 revision = os.path.basename(snapshot)
                 found.put("other weights", f"{name}@{revision[:12]}", "present")
+
+
+def _owners(found: Collected, cache: str) -> None:
+    """Repositories with parts that the account cannot repair: somebody fetched as another one."""
+    right = os.stat(cache).st_uid
+    for folder in listed(cache):
+        for root, folders, files in os.walk(folder):
+            for name in (*folders, *files):
+                if os.lstat(os.path.join(root, name)).st_uid != right:
+                    found.put("weights owner", folder, "another account's")
 
 
 def _told(state: dict[str, object]) -> str:

@@ -268,6 +268,17 @@ class Stack:
         assert done.code == 0, done.output[-8000:]
         return done
 
+    def diff(self, *options: str, inventory: Path = INVENTORY) -> subprocess.CompletedProcess[str]:
+        """`lockstep diff INVENTORY OPTIONS`, whatever it says."""
+        return subprocess.run(
+            [str(BIN / "lockstep"), "diff", str(inventory), *options],
+            capture_output=True,
+            text=True,
+            cwd=REPOSITORY,
+            env={**os.environ, **self.environment},
+            check=False,
+        )
+
     def inventory(self, name: str, **changes: Any) -> Path:
         """A copy of the lab's inventory with other data; mappings are merged, None removes.
 

@@ -20,7 +20,7 @@ KEY = 32 * b"k"
 _SHOWN = {
     ("DGX OS", "DGX_SWBUILD_VERSION"): "7.5.0",
     ("memory", "MemTotal GiB"): "119.7",
-    ("clock", "offset"): "0.0 s",
+    ("clock offset", "seconds"): "0.0",
 }
 
 

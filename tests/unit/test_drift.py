@@ -16,7 +16,7 @@ ONE, TWO = host("spark1"), host("spark2")
 GOOD, GOOD_TOO = perfect(ONE), perfect(TWO)
 ASKED = list(expectations(ONE, GOOD, key=KEY))
 # What the engines and the clock say is derived from their own records.
-SAID = {kind: GOOD["facts"][kind] for kind in ("image answer", "clock")}
+SAID = {kind: GOOD["facts"][kind] for kind in ("image answer", "clock offset")}
 
 
 def test_hosts_as_they_are_asked_to_be_are_the_same() -> None:
@@ -47,16 +47,36 @@ def test_what_nothing_asks_for_is_drift_where_all_is_asked_for(kind: str) -> Non
     assert named(judged((ONE, bent))) == [("spark1", kind, "/odd one")]
 
 
-@pytest.mark.parametrize("kind", [kind for kind, about in KINDS.items() if about.peers])
+@pytest.mark.parametrize(
+    "kind", [kind for kind, about in KINDS.items() if about.peers and not about.part]
+)
 def test_a_fact_that_one_host_alone_has_is_named_on_the_host_that_differs(kind: str) -> None:
     one, bent = copied(GOOD), copied(GOOD_TOO)
     for each in (one, bent):
-        each["facts"].setdefault(kind, {})["odd: x in y 1"] = "here"
+        each["facts"].setdefault(kind, {})["odd: x in y 1"] = "9 here"
     report = judged((ONE, GOOD), (TWO, bent))
     assert named(report) == [("spark2", kind, "odd: x in y 1")]
     assert only(report).against == "spark1"
     assert only(report).how != "deploy"
     assert named(judged((ONE, one), (TWO, bent))) == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind, about in KINDS.items() if about.part])
+def test_a_part_of_a_thing_is_named_where_both_hosts_have_the_thing(kind: str) -> None:
+    one, two = copied(GOOD), copied(GOOD_TOO)
+    two["facts"].setdefault(kind, {})["odd"] = "this"
+    assert named(judged((ONE, one), (TWO, two))) == []
+    one["facts"].setdefault(kind, {})["odd"] = "that"
+    assert named(judged((ONE, one), (TWO, two))) == [("spark2", kind, "odd")]
+
+
+def test_of_what_the_inventory_leaves_open_hosts_should_have_the_same() -> None:
+    one, two = copied(GOOD), copied(GOOD_TOO)
+    one["facts"]["apt package"]["jq"], two["facts"]["apt package"]["jq"] = "1.7", "1.6"
+    assert named(judged((ONE, one), (TWO, two))) == [("spark2", "apt package", "jq")]
+    del two["facts"]["apt package"]["jq"]
+    missing = only(judged((ONE, one), (TWO, two)))
+    assert (missing.against, missing.how) == ("inventory", "deploy")
 
 
 def test_of_three_hosts_the_odd_one_is_named_and_of_two_the_second() -> None:
@@ -67,7 +87,11 @@ def test_of_three_hosts_the_odd_one_is_named_and_of_two_the_second() -> None:
         usual["facts"]["kernel"]["release"] = "6.17.0-1008-nvidia"
     report = judged((ONE, odd), (TWO, two), (three, last))
     assert named(report) == [("spark1", "kernel", "release")]
-    assert shown(only(report)) == ("6.17.0-1008-nvidia", "6.14.0-1015-nvidia")
+    assert shown(only(report)) == (
+        "release",
+        "6.17.0-1008-nvidia as on spark2",
+        "6.14.0-1015-nvidia",
+    )
     assert only(report).how == "reboot"
     assert named(judged((ONE, odd), (TWO, two))) == [("spark2", "kernel", "release")]
 

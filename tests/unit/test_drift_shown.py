@@ -32,8 +32,8 @@ def drifted() -> Report:
         "vllm.service /etc/systemd/system/vllm.service.d/a-name-that-is-long.conf": "present"
     }
     two["facts"]["kernel"]["reboot pending"] = "yes"
-    one["facts"]["setting"]["/etc/docker/daemon.json"] = 32 * "1"
-    two["facts"]["setting"]["/etc/docker/daemon.json"] = 32 * "2"
+    one["facts"]["setting"] = {"/etc/docker/daemon.json": 32 * "1"}
+    two["facts"]["setting"] = {"/etc/docker/daemon.json": 32 * "2"}
     one["facts"]["alternative"] = {"editor": "/usr/bin/vim"}
     two["facts"]["alternative"] = {"editor": "/bin/<nano>"}
     return judged((ONE, one), (TWO, two))

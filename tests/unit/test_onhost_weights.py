@@ -223,6 +223,16 @@ def test_a_truncated_file_is_found_without_reading_and_fetched_again(spec, hub, 
     assert "wrong size, removed: model-00001.safetensors" in capsys.readouterr().out
 
 
+def test_a_truncated_file_whose_link_is_gone_is_fetched_again(spec, hub, capsys):
+    fetch(spec)
+    link = snapshot(spec) / "model-00001.safetensors"
+    os.truncate(link.resolve(), 100)
+    link.unlink()
+    fetch(spec)
+    assert link.read_bytes() == WEIGHTS
+    assert "1 corrupt files: model-00001.safetensors" in capsys.readouterr().out
+
+
 def test_a_file_changed_in_place_is_read_again_and_repaired(spec, hub):
     fetch(spec)
     blob = (snapshot(spec) / "model-00002.safetensors").resolve()

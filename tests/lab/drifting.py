@@ -1,0 +1,124 @@
+"""Plant drift on a lab host, one kind at a time: python drifting.py INVENTORY [NAME …].
+
+A process of its own, because reading the lab's inventory moves the reader into the lab's network.
+Prints JSON: {"before", "after": differences, "found": {plant: differences}}, each difference as
+(kind, item, how). One program on the second host plants, takes snapshots and undoes; the snapshots
+are taken by the very modules that `lockstep diff` sends.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from planted import PLANTS, REMEDY, Plant
+
+from lockstep import inventory, snapshot
+from lockstep.drift import hosts, report
+from lockstep.drift.compare import Difference
+from lockstep.drift.question import question
+from lockstep.login import login
+
+# Runs on the host as root: one order per line, one answer per line.
+_SERVER = """\
+import json, subprocess, sys, types
+sent = json.loads(sys.stdin.readline())
+for name, text in sent["modules"]:
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(text, name, "exec"), vars(module))
+    package, _, last = name.rpartition(".")
+    if package:
+        setattr(sys.modules[package], last, module)
+for line in sys.stdin:
+    order = json.loads(line)
+    if order is None:
+        answer = module.take(sent["asked"])
+    else:
+        done = subprocess.run(["bash", "-c", order], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        answer = [done.returncode, done.stdout[-500:]]
+    print(json.dumps(answer), flush=True)
+"""
+
+
+class Planter:
+    """The second host, where drift is planted, beside the first: of two, the second is named."""
+
+    def __init__(self, path: Path) -> None:
+        self.key = secrets.token_bytes(32)
+        self.intended = report.read(path)[:2]
+        data = inventory.merged(path)
+        self.asked = [
+            hosts.Asked(
+                login(this.plan.name, data[this.plan.name]),
+                question(this, key=self.key, deep=False),
+            )
+            for this in self.intended
+        ]
+        self.other = hosts.over_ssh(self.asked[0])
+        argv = ["sudo", "-n", "/usr/bin/python3", "-I", "-c", _SERVER]
+        self.server = subprocess.Popen(
+            self.asked[1].login.command(argv),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._send(json.loads(snapshot.document(self.asked[1].question)))
+
+    def _send(self, order: object) -> None:
+        assert self.server.stdin
+        self.server.stdin.write(json.dumps(order) + "\n")
+        self.server.stdin.flush()
+
+    def _answer(self) -> Any:
+        assert self.server.stdout
+        return json.loads(self.server.stdout.readline())
+
+    def shell(self, text: str) -> None:
+        """Run shell text as root; it must succeed."""
+        self._send(text)
+        code, said = self._answer()
+        assert code == 0, f"{text}: {code}\n{said}"
+
+    def differences(self) -> tuple[Difference, ...]:
+        """What a diff of both hosts says now; what cannot be read is an error here."""
+        self._send(None)
+        now = hosts.Taken(self.asked[1].login.name, self._answer())
+        found = report.judge("lab", self.intended, [self.other, now], key=self.key)
+        assert found.unknown == (), found.unknown
+        return found.differences
+
+    def planted(self, plant: Plant) -> tuple[Difference, ...]:
+        """What a diff says of one kind of drift, which is gone again afterwards."""
+        self.shell(plant.shell)
+        found = self.differences()
+        undo = plant.undo
+        if undo == REMEDY:
+            same = [each for each in found if each.kind == plant.kind and plant.item in each.item]
+            assert same, f"{plant}: only {short(found)}"
+            undo = same[0].command
+        self.shell(undo)
+        return found
+
+
+def short(found: tuple[Difference, ...]) -> list[tuple[str, str, str]]:
+    """What the test compares."""
+    return [(item.kind, item.item, item.how) for item in found]
+
+
+def main(argv: list[str]) -> None:
+    """Command line; see the module's docstring."""
+    planter = Planter(Path(argv[0]))
+    answer: dict[str, Any] = {"before": short(planter.differences()), "found": {}}
+    for name in argv[1:] or PLANTS:
+        answer["found"][name] = short(planter.planted(PLANTS[name]))
+    answer["after"] = short(planter.differences())
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
