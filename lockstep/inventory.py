@@ -92,8 +92,14 @@ def load(path: Path) -> tuple[HostPlan, ...]:
 
 def merged(path: Path) -> dict[str, dict[str, Any]]:
     """Each host's whole data by name, pyinfra's own keys (`ssh_user`) included, nothing checked."""
+    return load_merged(path)[1]
+
+
+def load_merged(path: Path) -> tuple[tuple[HostPlan, ...], dict[str, dict[str, Any]]]:
+    """`load` and `merged` in one, for who needs both: an inventory takes its time to be read."""
+    hosts = _listed(path)
     shared, _ = _shared(path)
-    return {name: {**shared, **data} for name, data in _listed(path)}
+    return read(path, hosts), {name: {**shared, **data} for name, data in hosts}
 
 
 def _listed(path: Path) -> list[Host]:

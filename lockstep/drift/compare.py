@@ -158,8 +158,8 @@ def _difference(
     return Difference(host, kind, item, against, expected, found, about.severity, how, command)
 
 
-# The deploy puts operators into their group, and takes nobody out.
-_BY_HAND_WHEN_EXTRA = {"operator"}
+# The deploy puts people into groups, and takes nobody out.
+_BY_HAND_WHEN_EXTRA = {"right"}
 _AFTER_BOOT = {"release", "build", "reboot pending"}
 
 

@@ -13,16 +13,16 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from lockstep.accounts import people
 from lockstep.drift.question import system_units
 from lockstep.hostfiles import docker_generation
 from lockstep.image_questions import unasked
 from lockstep.images import PLATFORMS
 from lockstep.intended import Intended
 from lockstep.layout import HUB_TOKEN, folders, generation
-from lockstep.managed import HOME, OPERATORS_GROUP, UV_VENV, WEBUI_SECRETS, ManagedFile
+from lockstep.managed import API_KEY, HOME, OPERATORS_GROUP, UV_VENV, WEBUI_SECRETS, ManagedFile
 from lockstep.packages import tool_requirements
 from lockstep.specs import UV, check_wanted, weights_spec
-from lockstep.wedgewatch import TIMER
 
 ANY = "present"
 TAKEN = "takes the recipes"
@@ -116,6 +116,8 @@ def _files(this: Intended, files: list[ManagedFile], key: bytes) -> Iterator[Exp
     settings = this.plan.settings
     for folder in folders(settings):
         yield _is("folder", folder.path, f"{folder.mode} {folder.owner}:{folder.group}")
+    if this.key_users:
+        yield _is("secret", API_KEY, "0600 root:root")
     if settings.webui.enabled:
         yield _is("secret", WEBUI_SECRETS, "0600 root:root")
         for name in ("WEBUI_SECRET_KEY", "WEBUI_ADMIN_EMAIL", "WEBUI_ADMIN_PASSWORD"):
@@ -125,19 +127,20 @@ def _files(this: Intended, files: list[ManagedFile], key: bytes) -> Iterator[Exp
 
 
 def _units(this: Intended, files: list[ManagedFile]) -> Iterator[Expectation]:
-    at_boot = {TIMER, *this.webui_units}
     for file in files:
         if file.check != "unit":
             continue
         name = PurePosixPath(file.path).name
         yield _is("unit", name, "loaded")
         yield Expectation("unit path", name, file.path, if_there=True)
-        yield Expectation("boot", name, "yes" if name in at_boot else "no", if_there=True)
+        # What has a place in the boot runs; a model has none.
+        at_boot = "\n[Install]\n" in file.text
+        yield Expectation("boot", name, "yes" if at_boot else "no", if_there=True)
+        if at_boot:
+            yield _is("running", name, "yes")
         wanted = generation(files, name)
         if wanted:
             yield Expectation("generation", name, wanted, if_there=True)
-    for name in at_boot:
-        yield _is("running", name, "yes")
     for name in system_units(this):
         yield _is("system service", name, "yes")
     docker = docker_generation(this.plan.settings)
@@ -202,10 +205,10 @@ def _accounts(this: Intended) -> Iterator[Expectation]:
     yield _there("account", settings.service_user)
     yield _is("account home", settings.service_user, HOME)
     yield _is("account shell", settings.service_user, "/usr/sbin/nologin")
-    yield _is("member", f"{settings.service_user} in docker", "yes")
-    for name in settings.operators:
-        yield _is("member", f"{name} in docker", "yes")
-        yield _is("operator", name, "yes")
+    yield _is("right", f"{settings.service_user} in docker", "yes")
+    for person in people(settings):
+        for group in person.groups:
+            yield _is("right", f"{person.name} in {group}", "yes")
 
 
 def _engine(this: Intended) -> Iterator[Expectation]:

@@ -101,7 +101,7 @@ KINDS: dict[str, Kind] = {
     "account shell": Kind("warning", "by hand", remedies.shell, part=True),
     "group": Kind("note", "deploy", remedies.group),
     "member": Kind("warning", "deploy", remedies.member),
-    "operator": Kind("error", "deploy", remedies.operator, peers=False, closed=True),
+    "right": Kind("error", "deploy", remedies.member, peers=False, closed=True),
     "password": Kind("warning", "by hand", remedies.password, part=True),
     "login key": Kind("warning", "by hand", remedies.login_key),
     "socket": Kind("warning", "by hand", remedies.socket),

@@ -10,6 +10,7 @@ from lockstep.bound import LOOPBACK
 from lockstep.intended import Intended
 from lockstep.layout import HUB_TOKEN, folders
 from lockstep.managed import (
+    API_KEY,
     CONFIGURATION,
     MARK,
     OPERATORS_GROUP,
@@ -20,6 +21,9 @@ from lockstep.managed import (
     WEBUI_SECRETS,
 )
 from lockstep.specs import UV, weights_spec
+
+# Groups that give rights: only whom the inventory names may be in them.
+RIGHTS = (OPERATORS_GROUP, "docker")
 
 # Settings that a service of the system reads once, when it starts.
 _READS = {
@@ -43,6 +47,7 @@ def question(this: Intended, *, key: bytes, deep: bool) -> dict[str, Any]:
     unknown = dict.fromkeys(settings.targets)
     files = this.all_files(unknown)
     secrets = [WEBUI_SECRETS] if settings.webui.enabled else []
+    keys = [API_KEY] if this.key_users else []
     venvs = {"tools": TOOLS_VENV, "uv": UV_VENV}
     if this.engine_spec:
         venvs["engine"] = f"{this.engine_spec['home']}/venv"
@@ -55,18 +60,22 @@ def question(this: Intended, *, key: bytes, deep: bool) -> dict[str, Any]:
         "absent": list(absent_files(settings)),
         "marked": [SYSTEMD, settings.paths.scripts],
         "own": [PROGRAMS, CONFIGURATION],
-        "secrets": secrets,
+        "secrets": [*secrets, *keys],
         "token": HUB_TOKEN,
         "venvs": venvs,
         "units": [PurePosixPath(file.path).name for file in files if file.check == "unit"],
         "system_units": system_units(this),
         "links": [UV],
-        "reads": {**_READS, **{unit: secrets for unit in this.webui_units}},
+        "reads": {
+            **_READS,
+            **{unit: keys for unit in this.key_users},
+            **{unit: [*secrets, *keys] for unit in this.webui_units},
+        },
         "engine": this.engine_question,
         "images": this.images,
         "weights": weights_spec(this.plan, this.pins),
         "sysctls": list(settings.sysctls),
-        "operators_group": OPERATORS_GROUP,
+        "rights": list(RIGHTS),
         "ports": _ports(this),
     }
 

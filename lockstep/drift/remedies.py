@@ -214,11 +214,6 @@ def member(item: str, expected: str | None, found: str | None) -> Words:
     return (*_SUDO, "gpasswd", "--delete" if expected is None else "--add", name, of)
 
 
-def operator(item: str, expected: str | None, found: str | None) -> Words:
-    """Take somebody out of the group that may switch models."""
-    return (*_SUDO, "gpasswd", "--delete", item, "lockstep-operators")
-
-
 def password(item: str, expected: str | None, found: str | None) -> Words:
     """Lock an account that is locked elsewhere, or ask for its password."""
     return (*_SUDO, "passwd", *(["--lock"] if expected == "locked" else []), item)

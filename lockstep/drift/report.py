@@ -10,6 +10,7 @@ from typing import Any
 
 from lockstep import inventory as inventories
 from lockstep import pins
+from lockstep.accounts import people
 from lockstep.drift import hosts
 from lockstep.drift.compare import Difference, Host, differences
 from lockstep.drift.expected import answers, expectations
@@ -52,23 +53,21 @@ def diff(path: Path, *, limit: Sequence[str] = (), deep: bool = False) -> Report
     Raises:
         LockstepError: the inventory is wrong, lacks a host of ``limit``, or nothing is pinned yet.
     """
-    intended = read(path, limit)
-    data = inventories.merged(path)
     key = secrets.token_bytes(32)
-    asked = [
-        hosts.Asked(
-            login(this.plan.name, data[this.plan.name]),
-            question(this, key=key, deep=deep),
-            sudo=bool(data[this.plan.name].get("_sudo")),
-        )
-        for this in intended
-    ]
+    intended, asked = read(path, limit=limit, key=key, deep=deep)
     return judge(path.stem, intended, hosts.take_all(asked), key=key)
 
 
-def read(path: Path, limit: Sequence[str] = ()) -> list[Intended]:
-    """The hosts of an inventory as they are to be. Raises as `diff` does."""
-    plans = {plan.name: plan for plan in inventories.load(path)}
+def read(
+    path: Path, *, limit: Sequence[str] = (), key: bytes, deep: bool = False
+) -> tuple[list[Intended], list[hosts.Asked]]:
+    """The hosts of an inventory as they are to be, and what to ask them.
+
+    Raises:
+        LockstepError: as `diff` does.
+    """
+    found, data = inventories.load_merged(path)
+    plans = {plan.name: plan for plan in found}
     if unknown := [name for name in limit if name not in plans]:
         raise InventoryError(
             "no such host", where=str(path), found=", ".join(unknown), allowed=", ".join(plans)
@@ -83,7 +82,17 @@ def read(path: Path, limit: Sequence[str] = ()) -> list[Intended]:
             where=str(record_path),
             remedy="Deploy first: there is nothing yet to compare with.",
         )
-    return [Intended(plan, record) for name, plan in plans.items() if not limit or name in limit]
+    chosen = [name for name in plans if not limit or name in limit]
+    intended = [Intended(plans[name], record) for name in chosen]
+    asked = [
+        hosts.Asked(
+            login(name, data[name]),
+            question(this, key=key, deep=deep),
+            sudo=bool(data[name].get("_sudo")),
+        )
+        for name, this in zip(chosen, intended, strict=True)
+    ]
+    return intended, asked
 
 
 def judge(
@@ -136,15 +145,14 @@ def _free(intended: Sequence[Intended], compared: Sequence[Host]) -> Iterator[tu
         yield "tools package", "*"
     if len({each.proxy for each in settings}) > 1:
         yield from (("docker", name) for name in ("HttpProxy", "HttpsProxy", "NoProxy"))
-    packages: list[set[object]] = [set(each.packages) for each in settings]
-    if any(each != packages[0] for each in packages):
-        for name in set.union(*packages) - set.intersection(*packages):
-            yield "apt package", str(name)
+    packages = [each.packages for each in settings]
+    if any(set(each) != set(packages[0]) for each in packages):
+        yield from (("apt package", name) for names in packages for name in names)
         # Who installs other packages has other dependencies of them, too.
         for host in compared:
             yield from (("apt package", name) for name in host.facts.get("apt automatic", {}))
-    people = {name for each in settings for name in each.operators}
-    odd = {name for name in people if any(name not in each.operators for each in settings)}
+    named = [[person.name for person in people(each)] for each in settings]
+    odd = {name for names in named for name in names if any(name not in each for each in named)}
     for kind in ("account", "account home", "account shell", "password", "group"):
         yield from ((kind, name) for name in odd)
     for host in compared:

@@ -30,10 +30,8 @@ def accounts(found: Collected) -> None:
     for group in grp.getgrall():
         found.put("group", group.gr_name, f"gid {group.gr_gid}")
         for name in group.gr_mem:
-            if group.gr_name == found.asked["operators_group"]:
-                found.put("operator", name, "yes")
-            else:
-                found.put("member", f"{name} in {group.gr_name}", "yes")
+            kind = "right" if group.gr_name in found.asked["rights"] else "member"
+            found.put(kind, f"{name} in {group.gr_name}", "yes")
     for line in (text("/etc/shadow") or "").splitlines():
         name, password = line.split(":")[:2]
         found.put("password", name, _state(password))

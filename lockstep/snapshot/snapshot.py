@@ -59,7 +59,7 @@ READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "accounts": (
         accounts.accounts,
         (
-            *("account", "account home", "account shell", "group", "member", "operator"),
+            *("account", "account home", "account shell", "group", "member", "right"),
             *("password", "login key"),
         ),
     ),

@@ -17,11 +17,9 @@ from typing import Any
 
 from planted import PLANTS, REMEDY, Plant
 
-from lockstep import inventory, snapshot
+from lockstep import snapshot
 from lockstep.drift import hosts, report
 from lockstep.drift.compare import Difference
-from lockstep.drift.question import question
-from lockstep.login import login
 
 # Runs on the host as root: one order per line, one answer per line.
 _SERVER = """\
@@ -50,15 +48,7 @@ class Planter:
 
     def __init__(self, path: Path) -> None:
         self.key = secrets.token_bytes(32)
-        self.intended = report.read(path)[:2]
-        data = inventory.merged(path)
-        self.asked = [
-            hosts.Asked(
-                login(this.plan.name, data[this.plan.name]),
-                question(this, key=self.key, deep=False),
-            )
-            for this in self.intended
-        ]
+        self.intended, self.asked = report.read(path, limit=("spark1", "spark2"), key=self.key)
         self.other = hosts.over_ssh(self.asked[0])
         argv = ["sudo", "-n", "/usr/bin/python3", "-I", "-c", _SERVER]
         self.server = subprocess.Popen(

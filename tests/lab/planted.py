@@ -381,18 +381,25 @@ PLANTS: dict[str, Plant] = {
         "passwd -q --delete games", "password", "games", "usermod --password '*' games"
     ),
     "a group of somebody": Plant("groupadd strays", "group", "strays", REMEDY),
-    "an operator who may not use Docker": Plant(
-        "gpasswd -d spark docker", "member", "spark in docker", "gpasswd -a spark docker", "deploy"
+    "an engine that may not use Docker": Plant(
+        "gpasswd -d lockstep docker",
+        "right",
+        "lockstep in docker",
+        "gpasswd -a lockstep docker",
+        "deploy",
+    ),
+    "somebody who may use Docker": Plant(
+        "gpasswd -a games docker", "right", "games in docker", REMEDY
     ),
     "an operator who may not switch": Plant(
         "gpasswd -d spark lockstep-operators",
-        "operator",
-        "spark",
+        "right",
+        "spark in lockstep-operators",
         "gpasswd -a spark lockstep-operators",
         "deploy",
     ),
     "somebody who may switch": Plant(
-        "gpasswd -a games lockstep-operators", "operator", "games", REMEDY
+        "gpasswd -a games lockstep-operators", "right", "games in lockstep-operators", REMEDY
     ),
     "somebody who may read logs": Plant("gpasswd -a games adm", "member", "games in adm", REMEDY),
     "a key that lets somebody in": _edited(
