@@ -194,6 +194,9 @@ class Settings:
         sysctls: Kernel settings.
         accept_licences: SPDX ids accepted for this host beyond the catalogue's policy.
         waive: Codes of findings that do not stop a deploy to this host; they stay visible.
+        differs: What of this host is its own on purpose, as `lockstep diff` names it, with
+            wildcards ("apt package htop", "setting /etc/cron.d/*"): no drift. What the deploy
+            itself asks for cannot be excused.
         login: How an operator reaches the host, as shown after a deploy; None: `ssh USER@HOST`.
         others: see the classes above.
     """
@@ -217,3 +220,4 @@ class Settings:
     login: str | None = None
     accept_licences: tuple[str, ...] = ()
     waive: tuple[str, ...] = ()
+    differs: tuple[str, ...] = ()

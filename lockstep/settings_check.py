@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from lockstep.drift.kinds import KINDS
 from lockstep.errors import InventoryError
 from lockstep.settings import Settings, TargetData
 
@@ -58,6 +59,14 @@ def check_values(settings: Settings, where: Mapping[str, str]) -> None:
     for section, addresses in {"sources": settings.sources, "proxy": settings.proxy}.items():
         for key in _ADDRESSES[section]:
             _check_address(f"{section}.{key}", getattr(addresses, key), where.get(section, file))
+    for pattern in settings.differs:
+        if not any(pattern.startswith(f"{kind} ") for kind in KINDS):
+            raise InventoryError(
+                "differs names no kind of fact",
+                where=where.get("differs", file),
+                found=repr(pattern)[:60],
+                allowed="KIND ITEM as `lockstep diff` shows it: " + ", ".join(sorted(KINDS)),
+            )
     if settings.webui.unit in units:
         raise InventoryError(
             "webui.unit is also the unit of a target", where=file, found=repr(settings.webui.unit)

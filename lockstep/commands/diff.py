@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from dataclasses import asdict
@@ -22,6 +23,7 @@ from lockstep.inventory import REPOSITORY
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page, too.")
 @click.option("--deep", is_flag=True, help="Read every byte of weights and packages.")
+@click.option("--ask-sudo-password", is_flag=True, help="Ask once for the password of sudo.")
 @click.option("--fix", is_flag=True, help="Deploy to hosts that it helps, and look again.")
 @click.pass_context
 @errors_as_sentences
@@ -32,6 +34,7 @@ def diff(
     as_json: bool,
     html: Path | None,
     deep: bool,
+    ask_sudo_password: bool,
     fix: bool,
 ) -> None:
     """Compare the Sparks of INVENTORY with what it asks for, and with each other.
@@ -39,10 +42,14 @@ def diff(
     One command on each host, all at once; nothing is changed without --fix. Exit codes: 0 no
     drift, 1 drift, 2 could not tell (a host does not answer, or a part of it cannot be read).
     """
-    found = report.diff(inventory, limit=limit, deep=deep)
+    if fix and ask_sudo_password:
+        raise click.UsageError("--fix takes no password; use pyinfra's --use-sudo-password")
+    password = click.prompt("sudo password", hide_input=True) if ask_sudo_password else None
+    look = functools.partial(report.diff, inventory, limit=limit, deep=deep, password=password)
+    found = look()
     if fix and (hosts := list(dict.fromkeys(item.host for item in fixable(found.differences)))):
         _deploy(inventory, hosts, quiet=as_json)
-        found = report.diff(inventory, limit=limit, deep=deep)
+        found = look()
     if html is not None:
         try:
             html.write_text(page.render(found), encoding="utf-8")

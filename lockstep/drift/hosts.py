@@ -37,11 +37,12 @@ class Taken:
 
 @dataclass(frozen=True)
 class Asked:
-    """What one host is asked, and how it is reached."""
+    """What one host is asked, and how it is reached; `password` is for sudo, where it needs one."""
 
     login: Login
     question: dict[str, Any] = field(repr=False)
     sudo: bool = True
+    password: str | None = field(default=None, repr=False)
 
 
 Ask = Callable[[Asked], Taken]
@@ -60,15 +61,19 @@ def take_all(asked: Sequence[Asked], ask: Ask | None = None) -> list[Taken]:
 
 def over_ssh(asked: Asked) -> Taken:
     """The snapshot of one host, by one command that leaves nothing there."""
-    argv = (["sudo", "-n"] if asked.sudo else []) + list(snapshot.COMMAND)
-    words = asked.login.command(argv)
+    text = snapshot.document(asked.question)
+    sudo = ["sudo", "-n"]
+    if asked.sudo and asked.password is not None:
+        # Read from standard input's first line; where sudo needs none, the program skips that.
+        sudo, text = ["sudo", "-S", "-p", ""], f"{asked.password}\n{text}"
+    words = asked.login.command([*(sudo if asked.sudo else []), *snapshot.COMMAND])
     if words[0] == "ssh":
         words[1:1] = ["-o", "Compression=yes"]
     before = time.time()
     try:
         done = subprocess.run(
             words,
-            input=snapshot.document(asked.question),
+            input=text,
             capture_output=True,
             text=True,
             errors="replace",
@@ -88,7 +93,7 @@ def read(login: Login, code: int, out: str, err: str, between: tuple[float, floa
     if login.words and code == NO_CONNECTION:
         return Taken(login.name, fault=f"no connection: {said}")
     if "sudo:" in said and code != 0:
-        remedy = "Let the account use sudo without a password."
+        remedy = "Give --ask-sudo-password, or let the account use sudo without one."
         return Taken(login.name, fault=f"no right to read it: {said}. {remedy}")
     try:
         found = json.loads(out)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from lockstep import inventory as inventories
 from lockstep import pins
 from lockstep.accounts import people
 from lockstep.drift import hosts
-from lockstep.drift.compare import Difference, Host, differences
+from lockstep.drift.compare import ASKED, Difference, Host, differences
 from lockstep.drift.expected import answers, expectations
 from lockstep.drift.question import question
 from lockstep.errors import InventoryError
@@ -47,14 +48,23 @@ class Report:
         return DRIFT if self.differences else SAME
 
 
-def diff(path: Path, *, limit: Sequence[str] = (), deep: bool = False) -> Report:
+def diff(
+    path: Path, *, limit: Sequence[str] = (), deep: bool = False, password: str | None = None
+) -> Report:
     """The report on the hosts of an inventory file.
+
+    Args:
+        path: The inventory.
+        limit: Only these hosts; () all.
+        deep: Whether every byte of weights and packages is read.
+        password: For sudo on the hosts; None where it asks for none.
 
     Raises:
         LockstepError: the inventory is wrong, lacks a host of ``limit``, or nothing is pinned yet.
     """
     key = secrets.token_bytes(32)
     intended, asked = read(path, limit=limit, key=key, deep=deep)
+    asked = [replace(each, password=password) for each in asked]
     return judge(path.stem, intended, hosts.take_all(asked), key=key)
 
 
@@ -109,14 +119,23 @@ def judge(
         for part, why in each.snapshot["faults"].items():
             unknown.append((each.host, f"{part}: {why}"))
         compared.append(_host(this, each, key))
+    own = {this.plan.name: this.plan.settings.differs for this in intended}
     free = frozenset(_free([this for this, each in pairs if each.snapshot is not None], compared))
     compared = [Host(host.name, host.facts, host.expected, host.unknown, free) for host in compared]
     return Report(
         name,
         tuple(this.plan.name for this in intended),
-        tuple(differences(compared)),
+        tuple(item for item in differences(compared) if not _meant(item, own)),
         tuple(unknown),
     )
+
+
+def _meant(item: Difference, own: Mapping[str, Sequence[str]]) -> bool:
+    """Whether one of the hosts that differ says of itself that this is its own."""
+    if item.against == ASKED and item.expected is not None:
+        return False
+    patterns = [*own[item.host], *own.get(item.against, ())]
+    return any(fnmatchcase(f"{item.kind} {item.item}", pattern) for pattern in patterns)
 
 
 def _host(this: Intended, taken: hosts.Taken, key: bytes) -> Host:

@@ -27,10 +27,10 @@ _MODULES = {
     },
 }
 
-# Runs on the host: makes modules of what comes on standard input, and asks the last one.
+# Runs on the host: makes modules of the last line of standard input, and asks the last one.
 _BOOT = """\
 import json, sys, types
-sent = json.load(sys.stdin)
+sent = json.loads(sys.stdin.read().rpartition("\\n")[2])
 for name, text in sent["modules"]:
     module = sys.modules[name] = types.ModuleType(name)
     exec(compile(text, name, "exec"), vars(module))

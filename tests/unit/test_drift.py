@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from a_snapshot import KEY, copied, host, judged, named, only, perfect
 
 from lockstep.drift.compare import Host, differences, shown
 from lockstep.drift.expected import expectations
+from lockstep.drift.hosts import Asked, over_ssh
 from lockstep.drift.hosts import read as read_answer
 from lockstep.drift.kinds import KINDS
+from lockstep.drift.question import question
 from lockstep.drift.report import DRIFT, SAME, UNKNOWN
+from lockstep.errors import InventoryError
 from lockstep.login import Login
 
 ONE, TWO = host("spark1"), host("spark2")
@@ -134,6 +141,43 @@ def test_what_the_inventory_asks_to_differ_is_no_drift() -> None:
     theirs["facts"]["engine package"] = {"triton": "3.5"}
     mine["facts"]["engine package"]["triton"] = "3.4"
     assert named(judged((ONE, mine), (other, theirs))) == []
+
+
+def test_what_a_host_says_to_be_its_own_is_no_drift_but_for_what_the_deploy_asks_for() -> None:
+    two = host("spark2", differs=("apt package ht*", "drop-in vllm.service *", "file *"))
+    theirs = perfect(two)
+    theirs["facts"]["apt package"] |= {"htop": "3.3", "vim": "9.1"}
+    theirs["facts"]["drop-in"] = {"vllm.service /etc/systemd/system/vllm.service.d/mine.conf": "x"}
+    theirs["facts"]["file"]["/data/scripts/llm/switch.sh"] = 32 * "0"
+    assert named(judged((ONE, GOOD), (two, theirs))) == [
+        ("spark2", "file", "/data/scripts/llm/switch.sh"),
+        ("spark2", "apt package", "vim"),
+    ]
+
+
+def test_a_kind_that_does_not_exist_cannot_be_a_host_s_own() -> None:
+    with pytest.raises(InventoryError, match="differs names no kind of fact; found 'packages'"):
+        host("spark2", differs=("packages",))
+
+
+def test_the_password_of_sudo_goes_through_standard_input_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ran: list[tuple[list[str], str]] = []
+
+    def run(argv: list[str], *, input: str, **_: Any) -> subprocess.CompletedProcess[str]:
+        ran.append((argv, input))
+        return subprocess.CompletedProcess(argv, 1, "", "sudo: a password is required")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    login = Login("spark1", ("ssh", "--", "spark1"))
+    asked = Asked(login, question(ONE, key=KEY, deep=False))
+    over_ssh(asked)
+    taken = over_ssh(replace(asked, password="s3cret"))
+    (without, document), (with_one, sent) = ran
+    assert "sudo -n /usr/bin/python3" in without[-1] and "sudo -S -p " in with_one[-1]
+    assert sent == f"s3cret\n{document}"
+    assert not any("s3cret" in word for word in with_one) and "s3cret" not in repr(taken)
 
 
 def test_a_host_that_does_not_answer_is_never_the_same() -> None:
