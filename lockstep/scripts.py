@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from lockstep.managed import API_KEY, CONFIGURATION, OPERATORS_GROUP, PROGRAMS, ManagedFile, Stage
-from lockstep.settings import Settings
+from lockstep.settings import Floor, Settings
 from lockstep.templating import render
 from lockstep.variants import Variant
 
@@ -69,12 +69,18 @@ def targets_file(settings: Settings, variants: Sequence[Variant]) -> ManagedFile
                 "image": variant.image,
                 "fallback": variant.fallback,
                 "weights": _weights(variant),
+                **_floor(variant.floor),
             }
             for variant in variants
         },
     }
     text = json.dumps(data, indent=2) + "\n"
     return ManagedFile(TARGETS, text, check="json", stage="services")
+
+
+def _floor(floor: Floor | None) -> dict[str, float]:
+    found = {"floor_tok_s": floor.decode_tok_s, "floor_share": floor.share} if floor else {}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _weights(variant: Variant) -> list[str]:

@@ -136,6 +136,24 @@ class VenvEngine:
 
 
 @dataclass(frozen=True)
+class Floor:
+    """How fast a target must stay: a deploy that makes it slower returns to what there was.
+
+    Attributes:
+        decode_tok_s: Least decode rate of one request, tok/s, as `lockstep bench` measures it.
+        not_below: Share of the result that was accepted on that host ("90 %").
+    """
+
+    decode_tok_s: float | None = None
+    not_below: str | None = None
+
+    @property
+    def share(self) -> float | None:
+        """`not_below` as a number from 0 to 1."""
+        return None if self.not_below is None else float(self.not_below.rstrip(" %")) / 100
+
+
+@dataclass(frozen=True)
 class TargetData:
     """One name that switch.sh accepts, as inventory data binds it.
 
@@ -152,6 +170,8 @@ class TargetData:
         scripts: Path → text: further scripts that do `switch.sh TARGET`.
         overrides: Recipe keys that this inventory changes ("max_model_len": 65536).
         start_timeout_s: Seconds from start to the first generated token before giving up.
+        floor: What a deploy that restarts it measures, and must not fall below; of the recipe,
+            not of the fallback.
     """
 
     recipe: str
@@ -165,6 +185,7 @@ class TargetData:
     scripts: tuple[str, ...] = ()
     overrides: Mapping[str, Any] = field(default_factory=dict)
     start_timeout_s: int = 1800
+    floor: Floor | None = None
 
 
 @dataclass(frozen=True)

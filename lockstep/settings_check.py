@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from lockstep.drift.kinds import KINDS
 from lockstep.errors import InventoryError
-from lockstep.settings import Settings, TargetData
+from lockstep.settings import Floor, Settings, TargetData
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -107,11 +107,35 @@ def _check_target(name: str, target: TargetData, file: str) -> None:
             raise InventoryError(f"targets.{name}.{key} is not a port", where=file, found=str(port))
     if target.image is not None:
         check_image(f"targets.{name}.image", target.image, file)
+    if target.floor is not None:
+        _check_floor(f"targets.{name}.floor", target.floor, file)
     for script in (target.launcher, *target.scripts):
         if script is not None and not script.startswith("/"):
             raise InventoryError(
                 f"targets.{name}: scripts need a full path", where=file, found=repr(script)
             )
+
+
+def _check_floor(key: str, floor: Floor, file: str) -> None:
+    if floor.decode_tok_s is None and floor.not_below is None:
+        raise InventoryError(
+            f"{key} demands nothing", where=file, allowed="decode_tok_s, not_below, or both"
+        )
+    if floor.decode_tok_s is not None and not 0 < floor.decode_tok_s < float("inf"):
+        raise InventoryError(
+            f"{key}.decode_tok_s is no speed",
+            where=file,
+            found=str(floor.decode_tok_s),
+            allowed="tokens per second, more than 0",
+        )
+    share = re.fullmatch(r"(\d{1,3}(?:\.\d+)?) ?%", floor.not_below or "100 %")
+    if share is None or not 0 < float(share[1]) <= 100:
+        raise InventoryError(
+            f"{key}.not_below is no share of the accepted result",
+            where=file,
+            found=repr(floor.not_below),
+            allowed='"90 %": more than 0, at most 100',
+        )
 
 
 def check_image(key: str, reference: str, file: str) -> None:

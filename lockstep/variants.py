@@ -23,7 +23,7 @@ from lockstep.pins import Pins
 from lockstep.recipes import Recipe
 from lockstep.served_weights import commit_of, model_path, weight_overrides
 from lockstep.serving import read_back
-from lockstep.settings import Settings
+from lockstep.settings import Floor, Settings
 
 FALLBACK = "-fallback"
 # Units of the proxy before an engine: one that merges roles, one that only asks for the key.
@@ -54,6 +54,7 @@ class Variant:
         memory_gib: What the start gate asks for, GiB.
         start_timeout_s: Seconds from start to the first token before giving up.
         fallback: Name of the variant to try where this one fails, or None.
+        floor: How fast it must stay, or None.
         generation: 16 hexadecimal digits that change with anything that demands a restart.
     """
 
@@ -71,6 +72,7 @@ class Variant:
     memory_gib: float
     start_timeout_s: int
     fallback: str | None = None
+    floor: Floor | None = None
     generation: str = ""
 
     @property
@@ -195,6 +197,7 @@ def _variant(
         environment=variables,
         memory_gib=_memory(settings, target, recipe, engine_argv),
         start_timeout_s=target.data.start_timeout_s,
+        floor=None if suffix else target.data.floor,
     )
 
 

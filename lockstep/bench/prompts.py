@@ -9,17 +9,14 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from lockstep.onhost import technical
+
 #: The shape whose rate is the headline: "256 tokens with a real technical prompt" (article 004).
 TECHNICAL = "technical"
 
 SHAPES: Mapping[str, str] = {
-    TECHNICAL: (
-        "Explain in dense technical prose how a mixture-of-experts transformer with three billion "
-        "active parameters decodes on a machine with 128 GiB of unified memory: what is read from "
-        "memory for each token, where the router decides, what the key-value cache costs at long "
-        "context, and why speculative decoding helps one user less than many. No lists, no "
-        "headings, no introduction."
-    ),
+    # The gate of a deploy measures with it too.
+    TECHNICAL: technical.PROMPT,
     "prose": (
         "Write a quiet short story about a lighthouse keeper who repairs an old radio in winter. "
         "Long sentences, no dialogue, no title."

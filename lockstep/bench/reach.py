@@ -68,6 +68,20 @@ class Place:
             ) from fault
         return found
 
+    def secret(self, path: str) -> str:
+        """The content of a file that only root reads there.
+
+        Raises:
+            ResultError: it cannot be read.
+        """
+        argv = self.where.command(["sudo", "-n", "cat", path])
+        done = subprocess.run(
+            argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PROBE_S
+        )
+        if done.returncode != 0:
+            raise ResultError("the API key cannot be read", where=f"{self.where.name}:{path}")
+        return done.stdout.strip()
+
     def look(self) -> HostLook:
         """How the host is now. ResultError as for `probe`."""
         found = self.probe()
@@ -86,6 +100,7 @@ class Hot:
     recipe: str
     engine: str
     image: str | None
+    api_key_file: str | None
 
 
 def place(inventory: Path, host: str) -> Place:
@@ -126,6 +141,7 @@ def hot(place: Place) -> Hot:
                 recipe=target.get("recipe", ""),
                 engine=target.get("engine", ""),
                 image=target.get("image"),
+                api_key_file=target.get("api_key_file"),
             )
     raise ResultError(
         "no model is hot, so there is nothing to measure",

@@ -12,9 +12,8 @@ from lockstep.bench.prompts import SHAPES, TECHNICAL, filler, user
 from lockstep.bench.results import spread
 from lockstep.bench.run import Bench, Outcome
 from lockstep.bench.sample import Ask, Sample
+from lockstep.onhost.technical import RUNS, TOKENS
 
-# Article 004: one request, 256 tokens, three runs.
-RUNS, TOKENS = 3, 256
 # Article 002 measured 1.5K; the larger ones show where attention begins to cost.
 PREFILL_TOKENS = (1500, 6000, 24000)
 STREAMS = (1, 2, 4, 8)

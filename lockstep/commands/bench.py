@@ -9,6 +9,9 @@ import click
 # Command → module that defines it; imported only when it is used.
 _COMMANDS = {
     "compare": "lockstep.commands.bench_compare",
+    "gate": "lockstep.commands.bench_gate",
+    "report": "lockstep.commands.bench_report",
+    "record": "lockstep.commands.bench_record",
     "run": "lockstep.commands.bench_run",
 }
 

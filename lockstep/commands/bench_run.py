@@ -96,6 +96,8 @@ def _bench(
         return
     place = reach.place(inventory, subject)
     hot = reach.hot(place)
+    if key is None and hot.api_key_file:
+        key = place.secret(hot.api_key_file)
     about, expected, vision = of_host(place, hot, inventory.stem)
     with reach.tunnel(place.where, (hot.engine_url, hot.url)) as (engine, api):
         client = Client(engine, hot.model, key)

@@ -57,6 +57,11 @@ class Paths:
         return self.root / "etc/lockstep/weights.json"
 
     @property
+    def accepted(self) -> Path:
+        """Accepted speeds, which later deploys are compared with."""
+        return self.root / "var/lib/lockstep-deploy/accepted.json"
+
+    @property
     def proc(self) -> Path:
         """The kernel's process file system."""
         return self.root / "proc"
@@ -104,6 +109,7 @@ class Target:
     `url` is where clients ask, `engine_url` the engine itself; they differ where `proxy_unit`, a
     proxy that merges roles or asks for the API key, stands between them.
     `weights` are ids of models on the hub, or full paths, that must be here before a start.
+    `floor_tok_s` and `floor_share` are what a deploy must not fall below (`floor.py`).
     """
 
     name: str
@@ -122,6 +128,8 @@ class Target:
     proxy_unit: str | None = None
     canary_timeout_s: float = 600.0
     weights: tuple[str, ...] = ()
+    floor_tok_s: float | None = None
+    floor_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -164,6 +172,8 @@ _OPTIONAL: dict[str, tuple[type, ...]] = {
     "proxy_unit": (str, type(None)),
     "canary_timeout_s": (int, float),
     "weights": (list,),
+    "floor_tok_s": (int, float),
+    "floor_share": (int, float),
 }
 
 

@@ -79,12 +79,22 @@ def canary(target: common.Target, key: str | None, timeout: float, tokens: int =
     Raises NotReady (connection, 5xx, time-out, an answer without a token) or Refused (4xx: wrong
     model name, wrong key).
     """
+    return generate(target, key, PROMPT, timeout, {"max_tokens": tokens})
+
+
+def generate(
+    target: common.Target, key: str | None, prompt: str, timeout: float, more: dict[str, Any]
+) -> Canary:
+    """One answer to a prompt at temperature 0, with `more` in the request's body.
+
+    Raises as `canary` does.
+    """
     body = {
         "model": target.model,
-        "messages": [{"role": "user", "content": PROMPT}],
-        "max_tokens": tokens,
+        "messages": [{"role": "user", "content": prompt}],
         "temperature": 0,
         "stream": False,
+        **more,
     }
     headers = {"Content-Type": "application/json"}
     if key:

@@ -14,7 +14,7 @@ from lockstep.managed import PROGRAMS
 from lockstep.packages import tool_sets
 from lockstep.pins import ImagePin, ModelPin, Pins, PythonPin
 from lockstep.recipes import load_catalogue
-from lockstep.settings import Proxy, Settings, Sources, TargetData, WebUi
+from lockstep.settings import Floor, Proxy, Settings, Sources, TargetData, WebUi
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).resolve().parent / "golden"
@@ -30,6 +30,7 @@ MISTRAL = TargetData(
     fallback="mistral-small-4-119b-nvfp4-sglang",
     unit="sglang-mistral4",
     scripts=("/data/scripts/llm/start-mistral.sh",),
+    floor=Floor(decode_tok_s=29.0, not_below="90 %"),
 )
 FORK = TargetData(recipe="mistral-small-4-119b-nvfp4-vllm-fork", unit="vllm")
 

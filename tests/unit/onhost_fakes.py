@@ -25,6 +25,7 @@ import common  # noqa: E402
 import docker_api  # noqa: E402
 import engine  # noqa: E402
 import fetch_weights  # noqa: E402
+import floor  # noqa: E402
 import gate  # noqa: E402
 import generations  # noqa: E402
 import job  # noqa: E402
@@ -59,6 +60,7 @@ __all__ = [
     "docker_api",
     "engine",
     "fetch_weights",
+    "floor",
     "gate",
     "generations",
     "host_root",

@@ -1,0 +1,105 @@
+"""Figures of the catalogue from a result, marked measured: text in, text out, comments kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from lockstep.bench.results import Result, ResultError
+from lockstep.block import Figure
+from lockstep.errors import RecipeError
+from lockstep.recipes import parse
+
+_LIST = re.compile(r"^  figures:[ \t]*\n((?:    .*\n|[ \t]*\n)*)", re.MULTILINE)
+_PLAIN = re.compile(r"[A-Za-z0-9][\w .%/()+-]*")
+
+
+def figures(result: Result) -> tuple[Figure, ...]:
+    """What a result says about its recipe; suites without a score say nothing."""
+    about = result.subject
+    lock = f", lock {about.lock[:12]}" if about.lock else ""
+    source = f"lockstep bench on {about.host or about.url}, {about.engine} {about.version}{lock}"
+    date = result.began[:10]
+    return tuple(
+        Figure(what, value, unit, source, date, "measured") for what, value, unit in _values(result)
+    )
+
+
+def _values(result: Result) -> Iterator[tuple[str, float, str]]:
+    summaries = {suite.name: suite.summary for suite in result.suites if suite.summary}
+    decode = summaries.get("decode", {})
+    if decode.get("decode_tok_s"):
+        yield "decode, one stream, 256 tokens", round(decode["decode_tok_s"]["mean"], 1), "tok/s"
+    if decode.get("first_token_s"):
+        yield "time to first token", round(decode["first_token_s"]["mean"], 3), "s"
+    drafted = summaries.get("speculation", {}).get("acceptance")
+    if drafted is not None:
+        yield "draft tokens accepted, four prompt shapes", round(100 * drafted, 1), "%"
+    tools = summaries.get("tools")
+    if tools:
+        yield "valid tool calls", round(100 * tools["valid"] / tools["calls"]), "%"
+    coding = summaries.get("coding")
+    if coding:
+        passed = f"exercises passed of {coding['exercises']}, one attempt"
+        yield passed, float(coding["full_passed"]), "exercises"
+
+
+def with_figures(text: str, new: Sequence[Figure], path: Path) -> str:
+    """A recipe's text with these figures; a measured one of the same name is replaced.
+
+    Raises:
+        ResultError: the recipe's list of figures is not written as the catalogue writes it.
+    """
+    before = parse(text, path).lockstep.figures
+    found = _LIST.search(text)
+    lines = found[1].splitlines(keepends=True) if found else []
+    names = {figure.what for figure in new}
+    kept = [line for line in lines if not any(_measures(line, name) for name in names)]
+    while kept and not kept[-1].strip():
+        kept.pop()
+    block = "  figures:\n" + "".join([*kept, *(_line(figure) for figure in new)])
+    if found:
+        edited = text[: found.start()] + block + text[found.end() :]
+    else:
+        heading = "" if "\nlockstep:" in text else "\nlockstep:\n"
+        edited = text.rstrip("\n") + "\n" + heading + block
+    wanted = [one for one in before if one.kind != "measured" or one.what not in names] + [*new]
+    if _read(edited, path) != wanted:
+        raise ResultError(
+            "the recipe's figures cannot be edited without touching something else",
+            where=str(path),
+            remedy="Write one figure per line under `figures:`, or add these lines by hand: "
+            + " ".join(_line(figure).strip() for figure in new),
+        )
+    return edited
+
+
+def _read(text: str, path: Path) -> list[Figure] | None:
+    try:
+        return list(parse(text, path).lockstep.figures)
+    except RecipeError:
+        return None
+
+
+def _measures(line: str, what: str) -> bool:
+    return _quoted(what) in line and "kind: measured" in line
+
+
+def _line(figure: Figure) -> str:
+    pairs = {
+        "what": _quoted(figure.what),
+        "value": f"{figure.value:g}" if isinstance(figure.value, float) else str(figure.value),
+        "unit": _quoted(figure.unit),
+        "source": _quoted(figure.source),
+        "date": figure.date,
+        "kind": figure.kind,
+    }
+    return "    - {" + ", ".join(f"{key}: {value}" for key, value in pairs.items()) + "}\n"
+
+
+def _quoted(text: str) -> str:
+    if _PLAIN.fullmatch(text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,15 @@
+"""How one speed is taken, for `lockstep bench` and for the gate of a deploy alike.
+
+Article 004: one request for 256 tokens with a real technical prompt, three runs.
+"""
+
+from __future__ import annotations
+
+RUNS, TOKENS = 3, 256
+PROMPT = (
+    "Explain in dense technical prose how a mixture-of-experts transformer with three billion "
+    "active parameters decodes on a machine with 128 GiB of unified memory: what is read from "
+    "memory for each token, where the router decides, what the key-value cache costs at long "
+    "context, and why speculative decoding helps one user less than many. No lists, no headings, "
+    "no introduction."
+)
