@@ -1,0 +1,114 @@
+"""`lockstep bench HOST` on a stand-in Spark: through SSH to its loopback, sound and broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stack import BIN, INVENTORY, REPOSITORY, Host, Stack
+
+PORT = 30001
+USUAL = {"empty_text": 0, "no_usage": 0, "wedged": 0}
+
+
+@pytest.fixture(scope="module")
+def hot(stack: Stack, first: object) -> Iterator[Host]:
+    """spark1 serves qwen."""
+    answer = stack.one.switch("qwen")
+    assert answer.code == 0, answer.text
+    yield stack.one
+    stack.one.switch("none")
+
+
+@pytest.fixture
+def knobs(hot: Host) -> Iterator[Any]:
+    """Turns knobs of the engine; as they were afterwards."""
+
+    def turn(**values: object) -> None:
+        data = shlex.quote(json.dumps(values))
+        hot.root(f"curl -fsS -d {data} http://127.0.0.1:{PORT}/standin/knob")
+
+    yield turn
+    turn(**USUAL)
+
+
+def bench(stack: Stack, file: Path, *words: str) -> tuple[int, dict[str, Any], str]:
+    """Exit code, suites by name, and what was printed. The hosts share this machine's processors,
+    so how busy these are says nothing about a host."""
+    argv = [str(BIN / "lockstep"), "bench", "spark1", "-i", str(INVENTORY), "--quick"]
+    done = subprocess.run(
+        [*argv, "--waive", "quiet", "-o", str(file), *words],
+        env={**os.environ, **stack.environment},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert file.exists(), done.stdout + done.stderr
+    suites = json.loads(file.read_text())["suites"]
+    return done.returncode, {suite["name"]: suite for suite in suites}, done.stdout
+
+
+def test_the_hot_model_of_a_host_is_measured_by_its_lock(
+    stack: Stack, hot: Host, tmp_path: Path
+) -> None:
+    names = [word for name in ("decode", "speculation", "vision") for word in ("--suite", name)]
+    code, suites, said = bench(stack, tmp_path / "r.json", *names)
+    assert code == 0, said
+    subject = json.loads((tmp_path / "r.json").read_text())["subject"]
+    running = hot.root(
+        "tr '\\0' '\\n' < /proc/$(systemctl show -p MainPID --value vllm-qwen36)/environ"
+        " | sed -n s/^LOCKSTEP_GENERATION=//p"
+    )
+    assert subject["generation"] == running.strip()
+    assert (subject["target"], subject["version"]) == ("qwen", "0.32.0")
+    checks = {check["name"]: check["verdict"] for check in suites["decode"]["checks"]}
+    sound = ("canary", "model", "lock", "requests", "tokens", "alone", "clocks", "answers")
+    assert [checks[name] for name in sound] == ["ok"] * len(sound)
+    assert suites["decode"]["summary"]["decode_tok_s"]["count"] == 3
+    # The stand-in drafts three tokens and accepts two.
+    assert suites["speculation"]["summary"]["acceptance"] == pytest.approx(2 / 3, abs=0.01)
+    assert suites["vision"]["verdict"] == "refused"
+    assert "HTTP 400" in suites["vision"]["refused"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ({"empty_text": 1}, "empty text"),
+        ({"no_usage": 1}, "no usage"),
+        ({"wedged": 1}, "timed out"),
+    ],
+)
+def test_a_broken_engine_on_a_host_is_no_score(
+    stack: Stack, knobs: Any, tmp_path: Path, broken: dict[str, int], said: str
+) -> None:
+    knobs(**broken)
+    words = ("--suite", "decode", "--timeout", "2")
+    code, suites, shown = bench(stack, tmp_path / "r.json", *words)
+    assert code == 2, shown
+    assert (suites["decode"]["verdict"], suites["decode"]["summary"]) == ("suspect", {})
+    assert said in shown
+
+
+def test_somebody_else_in_the_engine_is_no_score(
+    stack: Stack, hot: Host, knobs: Any, tmp_path: Path
+) -> None:
+    body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 20000, "ignore_eos": True}
+    hot.root(
+        "systemd-run --quiet --collect --unit=somebody curl -fsS -o /dev/null"
+        f" -d {shlex.quote(json.dumps(body))} http://127.0.0.1:{PORT}/v1/chat/completions"
+    )
+    try:
+        code, suites, shown = bench(stack, tmp_path / "r.json", "--suite", "decode")
+    finally:
+        hot.root("systemctl stop somebody")
+    assert code == 2, shown
+    assert suites["decode"]["summary"] == {}
+    assert "suspect alone: 1 request(s) of somebody else" in " ".join(shown.split())
