@@ -14,6 +14,7 @@ _COMMANDS = {
     "bench": ("lockstep.commands.bench", "bench"),
     "diff": ("lockstep.commands.diff", "diff"),
     "engine": ("lockstep.commands.engine", "engine"),
+    "gc": ("lockstep.commands.gc", "gc"),
     "lab": ("lab.cli", "lab"),
     "model": ("lockstep.commands.model", "model"),
     "plan": ("lockstep.commands.plan", "plan"),

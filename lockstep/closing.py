@@ -25,6 +25,8 @@ class HostOutcome:
         name: The host.
         failed_at: The operation at which it failed, "" while it has not.
         reason: That operation's own message.
+        held: What it goes on with, where it was left as it was because another host failed.
+        restarts: Hot units that a run which only looks would restart.
         snapshot: What was read back from the host at the end: {"rows": [(what, state), …],
             "ssh": how to log in, "switch": path of switch.sh}.
     """
@@ -32,6 +34,8 @@ class HostOutcome:
     name: str
     failed_at: str = ""
     reason: str = ""
+    held: str = ""
+    restarts: Sequence[str] = ()
     snapshot: dict[str, Any] = field(default_factory=dict)
 
 
@@ -42,6 +46,8 @@ def render(outcomes: Sequence[HostOutcome], *, width: int = WIDTH) -> str:
     if shown:
         parts += [_table(outcome, width) for outcome in shown]
         parts.append(_next(shown[0], width))
+    if any(outcome.restarts for outcome in outcomes):
+        parts.append(_restarts(outcomes, width))
     failed = [outcome for outcome in outcomes if outcome.failed_at]
     if failed:
         good = [outcome.name for outcome in outcomes if not outcome.failed_at and outcome.snapshot]
@@ -91,12 +97,26 @@ def findings_table(findings: Sequence[Finding], *, width: int = WIDTH) -> str:
 def _failures(failed: Sequence[HostOutcome], good: Sequence[str], width: int) -> str:
     lines = [""]
     for outcome in failed:
+        if outcome.held:
+            continue
         lines += _wrapped(f"FAILED  {outcome.name}: {outcome.failed_at}", width)
         for line in outcome.reason.splitlines():
             lines += _wrapped(line, width, " " * 8)
+    for outcome in failed:
+        if outcome.held:
+            lines += _wrapped(f"Held back: {outcome.name}, where {outcome.held}", width)
     if good:
         lines += _wrapped("Done on: " + ", ".join(good), width)
     lines.append("Run the same command again: it goes on where this run ended.")
+    return "\n".join(lines)
+
+
+def _restarts(outcomes: Sequence[HostOutcome], width: int) -> str:
+    """What a run would restart, in the inventory's order, which is also that of the restarts."""
+    lines = ["", "Hot models that would be restarted, each host once the one before it serves:"]
+    concerned = [outcome for outcome in outcomes if outcome.restarts]
+    for number, outcome in enumerate(concerned, 1):
+        lines += _wrapped(f"{number}. {outcome.name}: {', '.join(outcome.restarts)}", width)
     return "\n".join(lines)
 
 

@@ -14,7 +14,7 @@ from lockstep.engine_id import engine_id
 from lockstep.image_questions import image_questions
 from lockstep.images import pinned_reference
 from lockstep.layout import model_units
-from lockstep.managed import CONFIGURATION, ManagedFile, Stage
+from lockstep.managed import CONFIGURATION, SERVED_WEIGHTS, ManagedFile, Stage
 from lockstep.recipes import Recipe
 from lockstep.specs import engine_spec, weights_spec
 from lockstep.variants import FALLBACK, key_users, variants
@@ -122,7 +122,9 @@ class Intended:
     def files(self, stage: Stage, versions: dict[str, str | None]) -> list[ManagedFile]:
         """The managed files of one stage of the deploy ("base", "services", "switch", "webui")."""
         chosen = [file for file in self._every(versions) if file.stage == stage]
-        return chosen + self._specs() if stage == "base" else chosen
+        if stage == "base":
+            return chosen + self._specs()
+        return [*chosen, self._served_weights()] if stage == "services" else chosen
 
     def all_files(self, versions: dict[str, str | None]) -> list[ManagedFile]:
         """The managed files of all stages."""
@@ -131,7 +133,8 @@ class Intended:
     @cached_property
     def paths(self) -> set[str]:
         """Every path that this deploy owns."""
-        return {file.path for file in self._every(dict.fromkeys(self.plan.settings.targets))}
+        every = self._every(dict.fromkeys(self.plan.settings.targets))
+        return {file.path for file in every} | {SERVED_WEIGHTS}
 
     def _every(self, versions: dict[str, str | None]) -> tuple[ManagedFile, ...]:
         return artefacts(
@@ -141,6 +144,15 @@ class Intended:
             engine_id=self.engine_id if self.engine_spec else "",
             engine_versions=versions,
         )
+
+    def _served_weights(self) -> ManagedFile:
+        """Which weights the units read: written with them, while weights.json is what to fetch.
+
+        A host that a rollout has not come to yet goes on, and may switch, with its own.
+        """
+        spec = {**weights_spec(self.plan, self.pins), "endpoint": None}
+        text = json.dumps(spec, indent=1) + "\n"
+        return ManagedFile(SERVED_WEIGHTS, text, check="json", stage="services")
 
     def _specs(self) -> list[ManagedFile]:
         specs = {"weights": weights_spec(self.plan, self.pins), "engine": self.engine_spec}

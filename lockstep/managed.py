@@ -25,6 +25,7 @@ STATE = "/var/lib/lockstep-deploy"
 # A Docker client configuration of our own: the one of a user may hold proxies, which Docker would
 # pass on into every container.
 DOCKER_CONFIG = f"{CONFIGURATION}/docker"
+SERVED_WEIGHTS = f"{CONFIGURATION}/served-weights.json"
 WEBUI_SECRETS = f"{CONFIGURATION}/secrets/open-webui.env"
 # Made once on the host; asked for at every port of an engine that other machines can reach.
 API_KEY = f"{CONFIGURATION}/secrets/api-key"

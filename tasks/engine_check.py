@@ -14,7 +14,7 @@ def engine_check() -> None:
     this = run.current()
     if this.engine_spec:
         engine.checked(
-            name="Ask the engine, then make it the current one",
+            name="Ask the engine about its build and every recipe",
             spec=this.engine_spec,
             user=this.plan.settings.service_user,
         )

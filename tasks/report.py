@@ -40,6 +40,16 @@ def reason(name: str, message: str) -> None:
     _outcomes.setdefault(name, HostOutcome(name)).reason = message
 
 
+def held(name: str, keeps: str) -> None:
+    """Remember that a host stays as it was because another one failed, and what it goes on with."""
+    _outcomes.setdefault(name, HostOutcome(name)).held = keeps
+
+
+def to_restart(name: str, units: list[str]) -> None:
+    """Remember what a run that only looks would restart on a host."""
+    _outcomes.setdefault(name, HostOutcome(name)).restarts = units
+
+
 def running(name: str, snapshot: dict[str, Any]) -> None:
     """Remember what was read back from a host at the end."""
     _outcomes.setdefault(name, HostOutcome(name)).snapshot = snapshot

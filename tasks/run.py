@@ -19,7 +19,7 @@ from lockstep.intended import Intended
 from lockstep.plan import plan_hosts
 from lockstep.resolve import resolve
 from lockstep.wanted import wanted
-from tasks import report
+from tasks import report, turns
 from tasks.facts.host import Preflight
 
 
@@ -63,6 +63,11 @@ def _begin() -> None:
     report.watch(state)
     try:
         hosts = [each for each in state.inventory if each in state.active_hosts]
+        if option := turns.obstacle(len(hosts)):
+            raise Refusal(
+                f"{option} cannot be used: the deploy itself says which host goes when; hosts "
+                "whose model is hot go one by one.\nNothing was touched on any host."
+            )
         plans = {each: _plan(each) for each in hosts}
         _refuse(_planned(list(plans.values())), "the plan")
         resolved = _resolved(list(plans.values()))

@@ -6,7 +6,7 @@ from pyinfra.api import deploy
 
 from lockstep.managed import SYSTEMD
 from tasks import run
-from tasks.operations import generations, secrets
+from tasks.operations import engine, generations, rollout, secrets
 from tasks.operations import services as operations
 
 
@@ -15,13 +15,23 @@ def services() -> None:
     """Launchers and units, verified before they replace what is there."""
     this = run.current()
     units = this.model_units
-    operations.forgotten(
-        name="Remove what no target asks for any more",
-        folders=[SYSTEMD, this.plan.settings.paths.scripts],
-    )
+    folders = [SYSTEMD, this.plan.settings.paths.scripts]
     if this.key_users:
         secrets.api_key(name="Make the API key of open engines once", units=this.key_users)
-    operations.written(name="Write launchers and units", stage="services")
+    rollout.host_by_host(
+        name="Restart hot models, one host at a time", units=units, folders=folders
+    )
+    todo = rollout.pending
+    operations.forgotten(name="Remove what no target asks for any more", folders=folders, _if=todo)
+    # systemd refuses a unit whose program is not there.
+    if this.engine_spec:
+        engine.activated(
+            name="Make the checked engine the current one",
+            spec=this.engine_spec,
+            user=this.plan.settings.service_user,
+            _if=todo,
+        )
+    operations.written(name="Write launchers and units", stage="services", _if=todo)
     operations.off_at_boot(name="Keep model units off at boot", units=units)
     operations.in_force(
         name="Reload systemd, restart what is outdated", units=units, stage="services"

@@ -26,6 +26,8 @@ class Tag:
     version: str
     #: Only for an architecture that the machine does not have, as one manifest without an index.
     foreign: bool = False
+    #: Variables of the image: knobs of the stand-in that are turned in it.
+    knobs: tuple[str, ...] = ()
 
 
 #: The newest version under each moving tag, an older one beside it for tests of updates.
@@ -37,6 +39,14 @@ TAGS = (
     Tag("lmsysorg/sglang", "v0.5.22-cu130", "sglang", "0.5.22"),
     Tag("open-webui/open-webui", "main", "open-webui", "0.12.4"),
     Tag("open-webui/open-webui", "v0.12.3", "open-webui", "0.12.3"),
+    # An update that its engine's parser accepts, and that never serves.
+    Tag(
+        "spark-arena/dgx-vllm-eugr-nightly",
+        "broken",
+        "vllm",
+        "0.33.0",
+        knobs=("STANDIN_CRASH_WHILE_LOADING=1",),
+    ),
 )
 
 
@@ -78,7 +88,7 @@ def _image(tag: Tag, architecture: str, layers: tuple[Layer, ...], labels: dict[
         architecture,
         layers,
         command=("/bin/sh",),
-        environment=(path, "PYTHONUNBUFFERED=1"),
+        environment=(path, "PYTHONUNBUFFERED=1", *tag.knobs),
         working_directory="/workspace",
         labels=labels,
     )

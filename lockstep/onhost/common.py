@@ -53,8 +53,9 @@ class Paths:
 
     @property
     def weights(self) -> Path:
-        """Which weights this host must have, written by the deploy."""
-        return self.root / "etc/lockstep/weights.json"
+        """Which weights the units here serve; a deploy may already be fetching others."""
+        served = self.root / "etc/lockstep/served-weights.json"
+        return served if served.exists() else self.root / "etc/lockstep/weights.json"
 
     @property
     def accepted(self) -> Path:
@@ -77,6 +78,11 @@ class Paths:
         return self.run / "unfinished-switch.json"
 
     @property
+    def rollout(self) -> Path:
+        """Which target a deploy is just restarting."""
+        return self.run / "rollout.json"
+
+    @property
     def wedge_record(self) -> Path:
         """What the wedge watch saw and did."""
         return self.run / "wedge.json"
@@ -90,6 +96,16 @@ class Paths:
     def generations(self) -> Path:
         """Records of what this host was brought to."""
         return self.state / "generations"
+
+    @property
+    def pulled(self) -> Path:
+        """Notes of the images that a deploy pulled here."""
+        return self.state / "pulled"
+
+    @property
+    def before(self) -> Path:
+        """What there was before a rollout that has not ended well yet."""
+        return self.state / "before.json"
 
     @property
     def log(self) -> Path:

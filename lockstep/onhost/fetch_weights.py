@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, hub, weights_spec, weights_store
+    from lockstep.onhost import common, hub, hub_cache, weights_spec, weights_store
 else:
     import common
     import hub
+    import hub_cache
     import weights_spec
     import weights_store
 
@@ -32,6 +33,9 @@ def fetch(
     store: weights_store.Store, spec: weights_spec.Spec, repository: weights_spec.Repository
 ) -> None:
     """Bring one repository to `complete`. Problem when that cannot be had."""
+    wanted = [(repository.model, repository.revision)]
+    for model, revision in [*wanted, *((each.model, each.revision) for each in repository.borrow)]:
+        hub_cache.noted(spec.cache_dir, model.replace("/", "--"), revision)
     for attempt in (1, 2):
         store.remove_wrong_sizes(repository)
         store.download(repository)

@@ -225,6 +225,13 @@ def registry_auth(path: Path, pin: Pin) -> str | None:
     return base64.urlsafe_b64encode(json.dumps(header).encode()).decode()
 
 
+def note(paths: common.Paths, pin: Pin) -> None:
+    """Note that this image is here because of us: `lockstep gc` looks at no other."""
+    path = paths.pulled / f"{pin.digest.replace(':', '-')}.json"
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.write_text(json.dumps({"reference": pin.reference}), encoding="utf-8")
+
+
 def main(argv: list[str], paths: common.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     parser = argparse.ArgumentParser(
@@ -235,7 +242,8 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
     parser.add_argument("--auth-file", type=Path, default=Path("/root/.docker/config.json"))
     options = parser.parse_args(argv)
     pin = parse_pin(options.reference, options.platform)
-    docker = docker_api.Docker((paths or common.Paths()).docker_socket, timeout=_SILENCE_S)
+    paths = paths or common.Paths()
+    docker = docker_api.Docker(paths.docker_socket, timeout=_SILENCE_S)
     try:
         if check(docker, pin):
             common.say(f"image {pin}: here already")
@@ -243,6 +251,7 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
         pull(docker, pin, registry_auth(options.auth_file, pin))
         if not check(docker, pin):
             raise common.Problem(f"{pin}: pulled, but Docker does not list it")
+        note(paths, pin)
     except docker_api.DockerError as error:
         raise common.Problem(f"{pin}: {error}") from error
     except docker_api.Unreachable as error:

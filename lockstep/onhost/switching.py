@@ -87,6 +87,19 @@ class Switch:
         self._say("no model is hot" if stopped else "no model was hot")
         return common.EXIT_DONE
 
+    def again(self, name: str) -> bool:
+        """Stop and start a target, whose files may be new; whether it is hot."""
+        target = self._host.target(name)
+        return self._attempt(target, lambda: self._stop([target]))
+
+    def revive(self, name: str) -> int:
+        """Start a target that was hot until now, without a look at what it needs; as for `to`."""
+        return self._replace(self._host.target(name), None, self._state())
+
+    def stop(self, name: str) -> None:
+        """Stop a target that failed, and with that its restarts; what goes wrong is said."""
+        self._quietly_stop([self._host.target(name)])
+
     def finish(self, work: unfinished.Unfinished) -> int:
         """Go on where a switch was cut off; codes as for `to`."""
         self._say(f"the switch to {work.target} was cut off, finishing it")

@@ -42,15 +42,28 @@ def built(stage: str, spec: Mapping[str, Any], user: str) -> Commands:
 
 @operation()
 def checked(spec: Mapping[str, Any], user: str) -> Commands:
-    """Ask the engine itself about its build and every recipe; then make it the current one."""
+    """Ask the engine itself about its build and every recipe."""
     found = ask(spec)
     if not found:
         return
     record = found["check"] or {}
-    passed = record.get("asked") == check_wanted(spec) and record.get("faults") == []
-    if not passed:
-        yield remote.build("check", user)
-    if not passed or found["current"] != spec["id"]:
-        yield remote.build("activate", user)
+    if record.get("asked") == check_wanted(spec) and record.get("faults") == []:
+        host.noop(f"vLLM {record['version']} accepts {len(spec['recipes'])} recipe(s)")
         return
-    host.noop(f"vLLM {record['version']} accepts {len(spec['recipes'])} recipe(s)")
+    yield remote.build("check", user)
+
+
+@operation()
+def activated(spec: Mapping[str, Any], user: str) -> Commands:
+    """Make the environment that passed its check the current one.
+
+    With the units that use it and not before: an engine that restarts itself meanwhile must find
+    the environment that its own unit was made for.
+    """
+    found = ask(spec)
+    if not found:
+        return
+    if found["current"] == spec["id"]:
+        host.noop(f"{spec['id']} is the current environment")
+        return
+    yield remote.build("activate", user)

@@ -80,20 +80,33 @@ def forgotten(folders: Sequence[str]) -> Commands:
     Args:
         folders: Where units and scripts are; only files that say they are ours are looked at.
     """
-    found = host.get_fact(Marked, asked={"mark": MARK, "folders": list(folders)})
-    if found is None:
-        return
-    left = sorted(set(found) - run.current().paths)
-    if not left:
+    left = left_over(folders)
+    if left:
+        yield from forget(left)
+    elif left is not None:
         host.noop("nothing of an earlier deploy is left over")
-        return
+
+
+def left_over(folders: Sequence[str]) -> list[str] | None:
+    """Paths that an earlier deploy wrote in these folders and this one does not ask for."""
+    found = host.get_fact(Marked, asked={"mark": MARK, "folders": list(folders)})
+    return None if found is None else sorted(set(found) - run.current().paths)
+
+
+def forget(left: Sequence[str]) -> Commands:
+    """The commands that stop and remove what is left over."""
     for path in left:
         host.log(f"{path} is of an earlier deploy: removed")
-    units = [PurePosixPath(path).name for path in left if path.endswith((".service", ".timer"))]
+    units = unit_names(left)
     if units:
         yield remote.words(["systemctl", "disable", "--now", "--quiet", *units])
     yield remote.words(["rm", "-f", *left])
     yield remote.words(["systemctl", "daemon-reload"])
+
+
+def unit_names(paths: Sequence[str]) -> list[str]:
+    """Names of the services and timers among these paths."""
+    return [PurePosixPath(path).name for path in paths if path.endswith((".service", ".timer"))]
 
 
 @operation()
@@ -123,7 +136,7 @@ def in_force(units: Sequence[str], stage: Stage, enabled: Sequence[str] = ()) ->
         if unit in enabled and state.get("UnitFileState") != "enabled":
             yield remote.words(["systemctl", "enable", "--quiet", unit])
             changed = True
-        verb = _verb(state, generation(files, unit), unit in enabled)
+        verb = due(state, generation(files, unit), unit in enabled)
         if verb:
             host.log(f"{verb} {unit}")
             yield remote.job(f"{verb}-{PurePosixPath(unit).stem}", ["systemctl", verb, unit])
@@ -132,7 +145,8 @@ def in_force(units: Sequence[str], stage: Stage, enabled: Sequence[str] = ()) ->
         host.noop("running units are up to date")
 
 
-def _verb(state: Mapping[str, Any], wanted: str, must_run: bool) -> str | None:
+def due(state: Mapping[str, Any], wanted: str, must_run: bool = False) -> str | None:
+    """What a unit needs, "restart" or "start", to run with the generation that is wanted."""
     active = state.get("ActiveState") in ("active", "activating", "reloading")
     # Between two tries nothing runs; the next try reads the new unit.
     active = active and state.get("SubState") != "auto-restart"

@@ -22,7 +22,7 @@ DRIFT = {
         f"/usr/local/bin/uv pip uninstall --python {ENGINE}/venv/bin/python mistral-common"
     ),
     # After any change to the environment the engine itself is asked again.
-    "Engine check | Ask the engine, then make it the current one": "true",
+    "Engine check | Ask the engine about its build and every recipe": "true",
     "Images | Pull images by digest": (
         "docker rmi -f $(docker images -q --no-trunc '*/lmsysorg/sglang')"
     ),

@@ -51,7 +51,7 @@ def test_what_the_engine_does_not_know_stops_the_deploy_before_a_unit_is_written
     assert units(one) == before
     assert deployed.good_deploy().changed == {
         "Base | Write folders, programs and settings",
-        "Engine check | Ask the engine, then make it the current one",
+        "Engine check | Ask the engine about its build and every recipe",
     }
 
 

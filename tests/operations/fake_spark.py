@@ -82,6 +82,9 @@ class Spark:
         if "switch.py status --json" in command:
             self.ran.append("? status")
             return json.dumps({"hot": None, "memory_gib": {"available": 100.0}})
+        if words[1:] == ["/usr/local/lib/lockstep/rollout.py", "begin"]:
+            self._changes("begin")
+            return ""
         if words[1:] == ["/usr/local/lib/lockstep/generations.py", "record"]:
             self._changes("record")
             self.state["generations"].append(json.loads(stdin))
@@ -205,6 +208,15 @@ class Spark:
     def _run_fetch_weights_py(self, words: list[str]) -> None:
         self.state["weights"] = "complete"
 
+    def _run_rm(self, words: list[str]) -> None:
+        for path in words[1:]:
+            self.state["files"].pop(path, None)
+
+    def _run_rollout_py(self, words: list[str]) -> None:
+        for unit in self.state["units"].values():
+            if unit["ActiveState"] == "active" and unit["wanted"]:
+                unit["generation"] = unit["wanted"]
+
     def _run_systemctl(self, words: list[str]) -> None:
         units = self.state["units"]
         if "daemon-reload" in words:
@@ -217,6 +229,8 @@ class Spark:
                     known |= {"wanted": found[1] if found else "", "NeedDaemonReload": "no"}
             return
         unit = units[words[-1]]
+        if "--now" in words:
+            unit |= {"ActiveState": "inactive", "SubState": "dead"}
         if "enable" in words:
             unit["UnitFileState"] = "enabled"
         if "start" in words or "restart" in words:
@@ -307,11 +321,13 @@ def install() -> None:
     path = Path(os.environ["FAKE_SPARKS"])
     document = json.loads(path.read_text())
     sparks: dict[str, Spark] = {}
+    order: list[tuple[str, str]] = []
     changes = 0
 
     def save() -> None:
         document["hosts"] = {name: spark.state for name, spark in sparks.items()}
         document["ran"] = {name: spark.ran for name, spark in sparks.items()}
+        document["order"] = order
         path.write_text(json.dumps(document))
 
     def run_shell_command(
@@ -327,7 +343,9 @@ def install() -> None:
             said = sparks[name].answer(text, "".join(arguments.get("_stdin") or []))
         except Failed as failed:
             return False, CommandOutput([OutputLine("stderr", str(failed))])
-        changes += not sparks[name].ran[-1].startswith("?")
+        last = sparks[name].ran[-1]
+        changes += not last.startswith("?")
+        order.append((name, last))
         if changes == document.get("cut"):
             save()
             os._exit(137)

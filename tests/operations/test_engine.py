@@ -72,12 +72,11 @@ ACTIVATE = f"{JOB} engine-activate {PROGRAM} activate"
     ("change", "commands"),
     [
         ({}, []),
-        ({"check": None}, [CHECK, ACTIVATE]),
-        ({"check": {**WHOLE["check"], "faults": ["x"]}}, [CHECK, ACTIVATE]),
-        ({"check": {**WHOLE["check"], "asked": "another question"}}, [CHECK, ACTIVATE]),
-        # The check passed and the run was cut off before the environment was used.
-        ({"current": "older"}, [ACTIVATE]),
-        ({"current": None}, [ACTIVATE]),
+        ({"check": None}, [CHECK]),
+        ({"check": {**WHOLE["check"], "faults": ["x"]}}, [CHECK]),
+        ({"check": {**WHOLE["check"], "asked": "another question"}}, [CHECK]),
+        # It becomes the current one with the units that use it.
+        ({"current": "older"}, []),
     ],
 )
 def test_the_engine_is_asked_again_when_anything_changed(
@@ -86,3 +85,14 @@ def test_the_engine_is_asked_again_when_anything_changed(
     host = Host({"Engines": {**WHOLE, **change}})
     assert run("engine.checked", host, spec=SPEC, user="lockstep") == commands
     assert host.nooped == ([] if commands else ["vLLM 0.19.2 accepts 1 recipe(s)"])
+
+
+@pytest.mark.parametrize(
+    ("current", "commands"), [(SPEC["id"], []), ("older", [ACTIVATE]), (None, [ACTIVATE])]
+)
+def test_a_checked_environment_becomes_the_current_one_once(
+    current: str | None, commands: list[str]
+) -> None:
+    host = Host({"Engines": {**WHOLE, "current": current}})
+    assert run("engine.activated", host, spec=SPEC, user="lockstep") == commands
+    assert bool(host.nooped) != bool(commands)

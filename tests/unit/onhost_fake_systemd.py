@@ -38,6 +38,9 @@ def start(name):
     set_state(name, "activating", "start")
     if "on_start" in state:
         subprocess.run(state["on_start"], check=False)
+    if "starts_with" in state:
+        path, text = state["starts_with"]
+        state["start_ok"] = text in Path(path).read_text()
     if state.get("start_ok", True):
         set_state(name, "active", "running", Result="success")
         return 0
@@ -68,6 +71,11 @@ def systemctl(argv):
             fields = {"Id": name, **load(name)}
             blocks.append("\n".join(f"{key}={value}" for key, value in fields.items()))
         print("\n\n".join(blocks))
+        return 0
+    if verb == "list-units":
+        for path in sorted(FOLDER.glob(f"{names[0]}.json")):
+            state = load(path.stem)
+            print(path.stem, state["LoadState"], state["ActiveState"], state["SubState"])
         return 0
     if verb == "start":
         return max(start(name) for name in names)

@@ -21,6 +21,8 @@ ONHOST = Path(__file__).resolve().parents[2] / "lockstep" / "onhost"
 sys.path.append(str(ONHOST))
 
 import api_key  # noqa: E402
+import before  # noqa: E402
+import cleanup  # noqa: E402
 import common  # noqa: E402
 import docker_api  # noqa: E402
 import engine  # noqa: E402
@@ -28,6 +30,7 @@ import fetch_weights  # noqa: E402
 import floor  # noqa: E402
 import gate  # noqa: E402
 import generations  # noqa: E402
+import hub_cache  # noqa: E402
 import job  # noqa: E402
 import lock  # noqa: E402
 import phases  # noqa: E402
@@ -35,6 +38,7 @@ import pull_image  # noqa: E402
 import ready  # noqa: E402
 import resume  # noqa: E402
 import roles_proxy  # noqa: E402
+import rollout  # noqa: E402
 import status  # noqa: E402
 import steps  # noqa: E402
 import stop_container  # noqa: E402
@@ -56,6 +60,8 @@ __all__ = [
     "FakeEngine",
     "FakeSystemd",
     "api_key",
+    "before",
+    "cleanup",
     "common",
     "docker_api",
     "engine",
@@ -64,6 +70,7 @@ __all__ = [
     "gate",
     "generations",
     "host_root",
+    "hub_cache",
     "job",
     "lock",
     "phases",
@@ -71,6 +78,7 @@ __all__ = [
     "ready",
     "resume",
     "roles_proxy",
+    "rollout",
     "status",
     "steps",
     "stop_container",
@@ -129,7 +137,8 @@ class FakeSystemd:
     def unit(self, name: str, **fields: object) -> None:
         """Describe a unit: systemd's properties, and how its next start goes.
 
-        `start_ok` (default true) decides the start, `stop_fails` what a refused stop says;
+        `start_ok` (default true) decides the start, or `starts_with` (path, text): whether that
+        file holds that text; `stop_fails` what a refused stop says;
         `journal` are the lines it logs; `on_start`
         is a command run as part of the start.
         """
@@ -162,6 +171,7 @@ class FakeDocker:
         self.pulls: list[dict[str, str]] = []
         self.auth: str | None = None
         self.deaf_removals = 0
+        self.refused: dict[str, str] = {}
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -189,7 +199,7 @@ class FakeDocker:
         self._server.server_close()
 
     def _get(self, handler: BaseHTTPRequestHandler) -> None:
-        path = urllib.parse.unquote(handler.path)
+        path = urllib.parse.unquote(urllib.parse.urlsplit(handler.path).path)
         name = path.removesuffix("/json").split("/", 2)[-1]
         if path == "/containers/json":
             entries = self.containers.items()
@@ -202,8 +212,14 @@ class FakeDocker:
             _reply(handler, 404, {"message": f"No such object: {name}"})
 
     def _delete(self, handler: BaseHTTPRequestHandler) -> None:
-        name = urllib.parse.urlsplit(handler.path).path.split("/")[2]
-        if self.deaf_removals:
+        path = urllib.parse.unquote(urllib.parse.urlsplit(handler.path).path)
+        kind, name = path.lstrip("/").split("/", 1)
+        if kind == "images" and name in self.refused:
+            _reply(handler, 409, {"message": self.refused[name]})
+        elif kind == "images":
+            gone = self.images.pop(name, None)
+            _reply(handler, 404 if gone is None else 200, [{"Untagged": name}])
+        elif self.deaf_removals:
             self.deaf_removals -= 1
             _reply(handler, 409, {"message": "removal is already in progress"})
         else:

@@ -1,0 +1,102 @@
+"""Revisions in the hub's cache that a deploy fetched, and how one of them is removed.
+
+A note, an empty file `lockstep-fetched/ORG--NAME@COMMIT` beside the cache, says that we made that
+snapshot. A blob is removed with the last snapshot that links to it; what an operator's own tools
+put into the same cache has other snapshots, and no note.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_NOTE = re.compile(r"([A-Za-z0-9][\w.-]*--[A-Za-z0-9][\w.-]*)@([0-9a-f]{40})")
+
+
+@dataclass(frozen=True)
+class Revision:
+    """One snapshot of ours: `repository` is ORG--NAME, `bytes` come free with it."""
+
+    note: Path
+    repository: str
+    commit: str
+    bytes: int = 0
+
+    @property
+    def name(self) -> str:
+        """ORG/NAME@COMMIT."""
+        return f"{self.repository.replace('--', '/', 1)}@{self.commit}"
+
+
+def notes(cache_dir: Path) -> Path:
+    """The folder of the notes."""
+    return cache_dir.parent / "lockstep-fetched"
+
+
+def noted(cache_dir: Path, repository: str, commit: str) -> None:
+    """Note, before the first byte comes, that a snapshot is ours; not where it is there already."""
+    if (cache_dir / f"models--{repository}/snapshots/{commit}").exists():
+        return
+    notes(cache_dir).mkdir(parents=True, exist_ok=True)
+    (notes(cache_dir) / f"{repository}@{commit}").touch()
+
+
+def unneeded(cache_dir: Path, text: str) -> Iterator[Revision]:
+    """Snapshots of ours whose commit does not stand in `text`."""
+    found = [
+        Revision(note, match[1], match[2])
+        for note in sorted(notes(cache_dir).glob("*"))
+        if (match := _NOTE.fullmatch(note.name)) and match[2] not in text
+    ]
+    counted: set[Path] = set()
+    for revision in found:
+        going = {other.commit for other in found if other.repository == revision.repository}
+        repository = cache_dir / f"models--{revision.repository}"
+        blobs = _blobs(repository, revision.commit) - counted
+        for snapshot in repository.glob("snapshots/*"):
+            if snapshot.name not in going:
+                blobs -= _blobs(repository, snapshot.name)
+        counted |= blobs
+        size = sum(blob.stat().st_blocks * 512 for blob in blobs)
+        yield Revision(revision.note, revision.repository, revision.commit, size)
+
+
+def remove(note: Path, cache_dir: Path) -> None:
+    """Remove the snapshot of one note, with what only it needed, and the note last."""
+    match = _NOTE.fullmatch(note.name)
+    assert match, note
+    name, commit = match[1], match[2]
+    repository = cache_dir / f"models--{name}"
+    blobs = _blobs(repository, commit)
+    _rmtree(repository / "snapshots" / commit)
+    for snapshot in repository.glob("snapshots/*"):
+        blobs -= _blobs(repository, snapshot.name)
+    for blob in blobs:
+        blob.unlink(missing_ok=True)
+    for ref in (path for path in repository.glob("refs/**/*") if path.is_file()):
+        if ref.read_text(encoding="ascii", errors="replace").strip() == commit:
+            ref.unlink()
+    for folder in ("snapshots", "blobs", "refs", "."):
+        # Only what is empty goes.
+        with contextlib.suppress(OSError):
+            (repository / folder).rmdir()
+    _rmtree(cache_dir.parent / "lockstep-merged" / name / commit)
+    (cache_dir.parent / "lockstep-verified" / f"{name}@{commit}.json").unlink(missing_ok=True)
+    note.unlink()
+
+
+def _rmtree(folder: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(folder)
+
+
+def _blobs(repository: Path, commit: str) -> set[Path]:
+    """Blobs that a snapshot links to."""
+    blobs = repository / "blobs"
+    links = (repository / "snapshots" / commit).glob("**/*")
+    targets = {link.resolve() for link in links if link.is_symlink()}
+    return {path for path in targets if path.parent == blobs.resolve() and path.is_file()}

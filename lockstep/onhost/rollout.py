@@ -1,0 +1,213 @@
+#!/usr/bin/python3
+"""Put a deploy into force on a host whose model is hot, or return to what there was.
+
+usage: rollout.py begin                    keep what there is: {"current": LINK, "paths": [...]}
+                                           on standard input
+       rollout.py go [--gate -- ARGV...]   restart what runs an older generation; it must generate
+                                           a token, and the gate end with 0
+       rollout.py back [WHY]               return to the previous generation on record
+       rollout.py mend                     return where `go` was cut off; for systemd
+
+exit codes: 0 done, 1 `go` failed: what was hot is hot again, as it was; 2 wrong use;
+            3 a fallback is hot instead, 4 no model is hot, 75 somebody else is switching
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lockstep.onhost import before, common, engine, generations, lock, switching, units
+else:
+    import before
+    import common
+    import engine
+    import generations
+    import lock
+    import switching
+    import units
+
+USER = "the deploy"
+# A switch of an operator is waited for: it takes as long as two starts and a stop at most.
+SWITCH_LIMIT_S = 7200.0
+_CANARY_S = 60.0
+_GENERATION = re.compile(r"LOCKSTEP_GENERATION=([0-9a-f]+)")
+
+
+def outdated(host: common.Host, paths: common.Paths) -> list[common.Target]:
+    """Targets that run with another generation than their unit files say now."""
+    state = units.show([unit for target in host.targets.values() for unit in _units(target)])
+    return [
+        target
+        for target in host.targets.values()
+        if state[target.unit].state in ("hot", "loading")
+        and any(state[name].up and _old(state[name], name, paths) for name in _units(target))
+    ]
+
+
+def _units(target: common.Target) -> list[str]:
+    return [target.unit, *([target.roles_unit] if target.roles_unit else [])]
+
+
+def _old(unit: units.Unit, name: str, paths: common.Paths) -> bool:
+    try:
+        file = paths.root / "etc/systemd/system" / name
+        wanted = _GENERATION.search(file.read_text(encoding="utf-8"))
+        environment = (paths.proc / str(unit.main_pid) / "environ").read_text(errors="replace")
+    except OSError:
+        return True
+    running = _GENERATION.search(environment)
+    return (running and running[1]) != (wanted and wanted[1])
+
+
+def go(paths: common.Paths, gate: Sequence[str] = ()) -> int:
+    """Restart what is outdated; where that fails, return. Exit code as in the docstring."""
+    host = common.load_host(paths.targets)
+    with alone(paths):
+        for target in outdated(host, paths):
+            with marked(paths, target.name):
+                why = _refusal(host, target, paths, gate)
+                if why:
+                    common.say(f"{target.name}: {why}; returning to what there was")
+                    return switched_back(paths, target.name, common.EXIT_FAILED)
+            common.say(f"{target.name} is hot with what was deployed")
+        paths.before.unlink(missing_ok=True)
+    return common.EXIT_DONE
+
+
+def _refusal(
+    host: common.Host, target: common.Target, paths: common.Paths, gate: Sequence[str]
+) -> str:
+    """Why a target may not stay as it was deployed; "" when it may."""
+    if not switching.Switch(host, paths, user=USER).again(target.name):
+        return "it does not start"
+    try:
+        # Once more, for the unit asks the engine itself and clients may ask through a proxy.
+        engine.canary(target, engine.api_key(target), _CANARY_S)
+    except (engine.NotReady, engine.Refused, common.Problem) as answer:
+        return f"no token comes where clients ask ({answer})"
+    if gate and subprocess.run(list(gate), check=False).returncode != 0:
+        return "the gate refused it"
+    return ""
+
+
+def back(paths: common.Paths, why: str) -> int:
+    """Return to the previous generation on record; what is hot is started again."""
+    now = next(iter(generations.records(paths)), None)
+    previous = generations.previous(paths)
+    if now is None or previous is None:
+        raise common.Problem("there is no record of a previous generation to return to")
+    with alone(paths):
+        host = common.load_host(paths.targets)
+        state = units.show(target.unit for target in host.targets.values())
+        hot = [target for target in host.targets.values() if state[target.unit].up]
+        for target in hot:
+            switching.Switch(host, paths, user=USER).stop(target.name)
+        before.restore(paths, before.of_records(previous, now))
+        note = f"returned from generation {now['number']}" + (f": {why}" if why else "")
+        written = generations.record(paths, previous, note)
+        common.say(f"generation {written['number']}, as {previous['number']} was")
+        return _revived(paths, hot[0].name) if hot else common.EXIT_DONE
+
+
+def switched_back(paths: common.Paths, name: str, done: int) -> int:
+    """Return to what was kept, and start `name` again; `done` when it is hot again."""
+    host = common.load_host(paths.targets)
+    if name in host.targets:
+        switching.Switch(host, paths, user=USER).stop(name)
+    kept = before.there(paths)
+    if kept is None:
+        common.say("what there was before is not on record: nothing to return to")
+    else:
+        before.restore(paths, kept)
+    code = _revived(paths, name)
+    paths.before.unlink(missing_ok=True)
+    return done if code == common.EXIT_DONE else code
+
+
+def _revived(paths: common.Paths, name: str) -> int:
+    host = common.load_host(paths.targets)
+    if name not in host.targets:
+        common.say(f"NO MODEL IS HOT: there was no {name} before")
+        return common.EXIT_NOTHING_HOT
+    code = switching.Switch(host, paths, user=USER).revive(name)
+    if code == common.EXIT_DONE:
+        common.say(f"{name} is hot again, as it was before this deploy")
+    return code
+
+
+def mend(paths: common.Paths) -> int:
+    """ExecStopPost= of the job: `go` did not come to its own end."""
+    try:
+        name = str(json.loads(paths.rollout.read_text(encoding="utf-8"))["target"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return common.EXIT_DONE
+    paths.rollout.unlink(missing_ok=True)
+    with alone(paths):
+        common.say(f"the rollout of {name} was cut off; returning to what there was")
+        return switched_back(paths, name, common.EXIT_DONE)
+
+
+@contextmanager
+def marked(paths: common.Paths, name: str) -> Iterator[None]:
+    """Say which target is being restarted until that has ended by itself.
+
+    In /run: a power cut leaves nothing that could start a model at boot.
+    """
+    paths.rollout.parent.mkdir(parents=True, exist_ok=True)
+    paths.rollout.write_text(json.dumps({"target": name}), encoding="utf-8")
+    try:
+        yield
+    except common.Problem:
+        paths.rollout.unlink(missing_ok=True)
+        raise
+    paths.rollout.unlink(missing_ok=True)
+
+
+@contextmanager
+def alone(paths: common.Paths) -> Iterator[None]:
+    """Hold the switch lock; somebody else's switch is waited for."""
+    began, told = time.monotonic(), -30.0
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(lock.held(paths.run / "switch.lock", USER, "a new generation"))
+                break
+            except lock.Locked as problem:
+                waited = time.monotonic() - began
+                if waited > SWITCH_LIMIT_S:
+                    raise
+                if waited - told >= 30:
+                    told = waited
+                    common.say(f"waiting: {problem}")
+            time.sleep(0.5)
+        yield
+
+
+def main(argv: list[str], paths: common.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    paths = paths or common.Paths()
+    verb, *rest = argv or [""]
+    if verb == "go" and (not rest or (rest[:2] == ["--gate", "--"] and rest[2:])):
+        return go(paths, rest[2:])
+    if verb == "back" and len(rest) <= 1:
+        return back(paths, "".join(rest))
+    if argv == ["mend"]:
+        return mend(paths)
+    if argv == ["begin"]:
+        asked = json.load(sys.stdin)
+        before.keep(paths, asked["current"], asked["paths"])
+        return common.EXIT_DONE
+    print((__doc__ or "").strip(), file=sys.stderr)
+    return common.EXIT_USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("lockstep rollout", lambda: main(sys.argv[1:])))

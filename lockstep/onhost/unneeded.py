@@ -1,0 +1,161 @@
+"""What of ours on this host neither the kept generations nor anything that runs needs.
+
+Something is needed where its name (engine id, image digest, revision of a model: hexadecimal, and
+long enough to be no accident) stands in a kept record, in a unit, in what the deploy configured,
+or in what a process or container was started with. Only what a deploy noted as its own is looked
+at: it never counts what an operator has put beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lockstep.onhost import common, disk_use, docker_api, generations, hub_cache
+else:
+    import common
+    import disk_use
+    import docker_api
+    import generations
+    import hub_cache
+
+_ENGINE = re.compile(r"[0-9a-f]{12}")
+_CONFIGURED = ("etc/lockstep/*.json", "etc/systemd/system/*.service")
+_ENGINE_FILES = ("venv", "check.json", "unfinished")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing to remove: `kind` is engine, image, weights or wheels; `bytes` come free."""
+
+    kind: str
+    name: str
+    bytes: int
+    places: tuple[Path, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """How it is named between two calls."""
+        return f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to remove, and which records stay or go with it."""
+
+    items: tuple[Item, ...]
+    kept: tuple[int, ...]
+    dropped: tuple[int, ...]
+
+
+def plan(paths: common.Paths, docker: docker_api.Docker, keep: int) -> Plan:
+    """What nothing needs when the `keep` newest generations stay. Problem without a record."""
+    every = generations.records(paths)
+    if not every:
+        raise common.Problem(
+            "there is no record of a generation here, so nothing is known to be superfluous. "
+            "Remedy: deploy once"
+        )
+    stay = generations.distinct(every)[:keep]
+    digests = {record["digest"] for record in stay}
+    text = "\n".join([json.dumps(stay), *_mentions(paths, docker, every)])
+    engines = list(_engines(paths, every, text))
+    items = [
+        *engines,
+        *_wheels(engines, _engine_folders(paths, every)),
+        *_images(paths, docker, every, text),
+        *(
+            Item("weights", found.name, found.bytes, (found.note, folder))
+            for folder in _caches(paths, every)
+            for found in hub_cache.unneeded(folder, text)
+        ),
+    ]
+    return Plan(
+        tuple(items),
+        tuple(record["number"] for record in every if record["digest"] in digests),
+        tuple(record["number"] for record in every if record["digest"] not in digests),
+    )
+
+
+def _mentions(
+    paths: common.Paths, docker: docker_api.Docker, every: list[generations.Record]
+) -> Iterator[str]:
+    """Texts that name what is in use or about to be."""
+    files = [paths.before, *(path for part in _CONFIGURED for path in paths.root.glob(part))]
+    for path in files:
+        yield _text(path)
+    for folder in _engine_folders(paths, every):
+        if (folder / "current").is_symlink():
+            yield str((folder / "current").readlink())
+    for process in paths.proc.glob("[0-9]*"):
+        yield _text(process / "cmdline")
+        # An engine is started through `current`; what it has loaded has the real name.
+        yield _text(process / "maps")
+    for container in docker.json("GET", "/containers/json", {"all": "1"}):
+        yield json.dumps(container)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _engine_folders(paths: common.Paths, every: list[generations.Record]) -> list[Path]:
+    found = [str(record["engine"]["folder"]) for record in every]
+    return [paths.root / folder.lstrip("/") for folder in dict.fromkeys(found)]
+
+
+def _caches(paths: common.Paths, every: list[generations.Record]) -> list[Path]:
+    found = [str(record["weights"]["cache_dir"]) for record in every]
+    return [paths.root / folder.lstrip("/") for folder in dict.fromkeys(found)]
+
+
+def _engines(paths: common.Paths, every: list[generations.Record], text: str) -> Iterator[Item]:
+    for folder in _engine_folders(paths, every):
+        for home in sorted(folder.glob("*")):
+            ours = _ENGINE.fullmatch(home.name) and not home.is_symlink() and home.is_dir()
+            if not ours or not any((home / name).exists() for name in _ENGINE_FILES):
+                continue
+            if home.name not in text:
+                yield Item("engine", home.name, disk_use.freed([home]), (home,))
+
+
+def _wheels(engines: list[Item], folders: list[Path]) -> Iterator[Item]:
+    """Unpacked wheels that no environment shares its files with, once `engines` are gone."""
+    gone = [place for item in engines for place in item.places]
+    for folder in folders:
+        every = sorted((folder / "uv-cache/archive-v0").glob("*"))
+        old = disk_use.unshared(every, gone)
+        # Where nothing is shared, the disk cannot share, and nothing can be told.
+        if old and len(old) < len(every):
+            yield Item("wheels", str(folder / "uv-cache"), disk_use.freed(old, gone), tuple(old))
+
+
+def _images(
+    paths: common.Paths,
+    docker: docker_api.Docker,
+    every: list[generations.Record],
+    text: str,
+) -> Iterator[Item]:
+    newest = paths.generations / f"{every[0]['number']:04}.json"
+    for note in sorted(paths.pulled.glob("*.json")):
+        try:
+            reference = str(json.loads(note.read_text(encoding="utf-8"))["reference"])
+            # Of a deploy that has not come to its end yet.
+            fresh = note.stat().st_mtime > newest.stat().st_mtime
+        except (OSError, ValueError, LookupError, TypeError):
+            continue
+        if fresh or reference.partition("@")[2] in text:
+            continue
+        try:
+            size = int(docker.json("GET", f"/images/{reference}/json").get("Size", 0))
+        except docker_api.DockerError:
+            size = 0
+        yield Item("image", reference, size, (note,))

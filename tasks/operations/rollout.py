@@ -1,0 +1,159 @@
+"""Deploying to hosts whose model is hot: one after another, and back where it fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from pyinfra import host, state
+from pyinfra.api import FunctionCommand, StringCommand, operation
+
+from lockstep.layout import generation
+from lockstep.managed import ManagedFile
+from lockstep.tree import changes
+from tasks import remote, report, run, turns
+from tasks.facts.host import Engines, Files, Units
+from tasks.operations import services
+from tasks.operations.files import write_tree
+
+Commands = Generator[StringCommand | FunctionCommand, None, None]
+PROGRAM = (remote.PYTHON, f"{remote.PROGRAMS}/rollout.py")
+# A return that was cut off is ended by systemd; it includes a start, which its own unit bounds.
+_JOB = (
+    *("--property", "OOMScoreAdjust=-900", "--property", "TimeoutStopSec=7200"),
+    *("--property", f"ExecStopPost={' '.join(PROGRAM)} mend"),
+)
+
+
+_settled: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Change:
+    """What this deploy would change of one host's model units.
+
+    Attributes:
+        files: Units, launchers and what they read, as they are to be.
+        left: Paths of an earlier deploy that nothing asks for any more.
+        stale: Units that run with an older generation, to be restarted.
+        ending: Units that run and are among `left`.
+        differs: Whether any file is another one.
+        activate: Whether another engine environment is to become the current one.
+        first: Whether there is no current one yet: a unit is refused whose program is not there.
+        hot: Model units that run now, for people.
+    """
+
+    files: Sequence[ManagedFile]
+    left: Sequence[str]
+    stale: Sequence[str]
+    ending: Sequence[str]
+    differs: bool
+    activate: bool
+    first: bool
+    hot: Sequence[str]
+
+    @property
+    def part(self) -> turns.Part:
+        """What a turn is taken for."""
+        if self.stale or self.ending:
+            return "restart"
+        return "change" if self.differs or self.activate or self.left else "nothing"
+
+
+@operation()
+def host_by_host(units: Sequence[str], folders: Sequence[str]) -> Commands:
+    """Change what a hot model runs on: in inventory order, each host after its forerunner serves.
+
+    A host that nothing hot would notice is left to the operations that follow, on all hosts at
+    once. Where a host fails, it returns to what it had, and the hosts after it stay as they are.
+
+    Args:
+        units: Model units of this host.
+        folders: Where units and scripts are.
+    """
+    if not state.is_executing:
+        change = _change(units, folders)
+        if change and change.part == "restart":
+            report.to_restart(host.name, [*change.stale, *change.ending])
+            yield from _commands(change)
+        else:
+            host.noop("no hot model is restarted")
+        return
+    with turns.of_operation().of(host.name) as turn:
+        change = _change(units, folders)
+        if change is None:
+            return
+        blocked = turn.take(change.part)
+        if blocked:
+            hot = ", ".join(PurePosixPath(unit).stem for unit in change.hot)
+            report.held(host.name, f"{hot} runs on" if hot else "no model runs, as before")
+            yield from remote.refuse(f"held back, because {blocked} failed; nothing was changed")
+        if change.part == "restart":
+            yield from _commands(change)
+            return
+        if change.part == "nothing":
+            _settled.add(host.name)
+        host.noop("no hot model is restarted")
+
+
+def pending() -> bool:
+    """Whether the host being executed may have anything left to change of its model units."""
+    return host.name not in _settled
+
+
+def _change(units: Sequence[str], folders: Sequence[str]) -> Change | None:
+    this = run.current()
+    engines = host.get_fact(Engines, asked=this.engine_question)
+    left = services.left_over(folders)
+    if engines is None or left is None:
+        return None
+    files = this.files("services", this.versions(engines))
+    gone = services.unit_names(left)
+    states = host.get_fact(Units, asked={"units": [*units, *gone]})
+    private = [file.path for file in files if file.private]
+    asked = {"paths": [file.path for file in files], "private": private}
+    found = host.get_fact(Files, asked=asked)
+    if states is None or found is None:
+        return None
+    spec = this.engine_spec
+    return Change(
+        files=files,
+        left=left,
+        stale=[
+            unit
+            for unit in units
+            if services.due(states.get(unit, {}), generation(files, unit)) == "restart"
+        ],
+        ending=[unit for unit in gone if _runs(states.get(unit, {}))],
+        differs=bool(changes(files, (), (), found)),
+        activate=spec is not None and engines["current"] != spec["id"],
+        first=engines["current"] is None,
+        hot=[unit for unit in (*units, *gone) if _runs(states.get(unit, {}))],
+    )
+
+
+def _runs(unit: Mapping[str, Any]) -> bool:
+    return unit.get("ActiveState") in ("active", "activating", "reloading")
+
+
+def _commands(change: Change) -> Commands:
+    """Keep what there is, replace it, restart; `rollout.py` returns where that fails."""
+    this = run.current()
+    spec = this.engine_spec
+    paths = [*(file.path for file in change.files), *change.left]
+    host.log(f"one host at a time: {', '.join((*change.stale, *change.ending))}")
+    kept = {"current": spec["current"] if spec else None, "paths": paths}
+    yield remote.words([*PROGRAM, "begin"], _stdin=[json.dumps(kept)])
+    activate = remote.build("activate", this.plan.settings.service_user)
+    if change.activate and change.first:
+        yield activate
+    yield from write_tree(change.files)
+    if change.activate and not change.first:
+        yield activate
+    yield remote.words(["systemctl", "daemon-reload"])
+    yield remote.job("rollout", [*PROGRAM, "go"], *_JOB)
+    if change.left:
+        yield from services.forget(change.left)

@@ -1,0 +1,128 @@
+"""A deploy that restarts hot models: one host after another, and back where the new one fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from stack import Host, Stack
+
+IMAGE = "ghcr.io/spark-arena/dgx-vllm-eugr-nightly"
+UNIT = "vllm-qwen36.service"
+LOG = "/run/rolling-watch"
+# A line each time that the answer of the API changes; all hosts have one clock.
+WATCH = (
+    "was=; while :; do now=$(date +%s.%N);"
+    " curl -sf -o /dev/null -m 2 http://127.0.0.1:30001/health && is=up || is=down;"
+    f' [ "$is" = "$was" ] || echo "$now $is" >> {LOG}; was=$is; sleep 0.1; done'
+)
+OPERATION = "Services | Restart hot models, one host at a time"
+
+
+@contextmanager
+def watched(stack: Stack) -> Iterator[dict[str, list[tuple[float, float]]]]:
+    """Host → times in which its API did not answer, known at the end of the block."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for host in stack.hosts:
+        host.root(
+            f"rm -f {LOG}; systemd-run --quiet --collect --unit=rolling-watch sh -c '{WATCH}'"
+        )
+    try:
+        yield found
+    finally:
+        for host in stack.hosts:
+            host.root("systemctl stop rolling-watch")
+            found[host.name] = outages(host.root(f"cat {LOG}; rm {LOG}"))
+
+
+def outages(log: str) -> list[tuple[float, float]]:
+    lines = [line.split() for line in log.splitlines()]
+    ends = [(float(when), word) for when, word in lines] + [(float("inf"), "up")]
+    return [(began, end) for (began, word), (end, _) in pairwise(ends) if word == "down"]
+
+
+def overlap(found: Mapping[str, list[tuple[float, float]]]) -> list[object]:
+    """Pairs of outages on two hosts that have a moment in common."""
+    one, two = found.values()
+    return [(a, b) for a in one for b in two if a[0] < b[1] and b[0] < a[1]]
+
+
+def everything(host: Host) -> str:
+    """Hash of every unit, launcher and configuration, where `current` leads, and what runs."""
+    return host.root(
+        "find /etc/systemd/system /data/scripts /etc/lockstep/targets.json"
+        " /etc/lockstep/served-weights.json -type f -exec sha256sum {} + | sort;"
+        " readlink /opt/lockstep/engines/current;"
+        f" systemctl show -p MainPID -p ActiveEnterTimestampMonotonic {UNIT}"
+    )
+
+
+def version(host: Host) -> str:
+    """What the hot engine says it is."""
+    return str(host.get("http://127.0.0.1:30001/version")["version"])
+
+
+@pytest.fixture(scope="module")
+def inventories(stack: Stack) -> dict[str, Path]:
+    newer = {"image": f"{IMAGE}:2026110101"}
+    return {
+        "newer": stack.inventory("newer", targets={"qwen": newer}),
+        "broken": stack.inventory("broken", targets={"qwen": {"image": f"{IMAGE}:broken"}}),
+    }
+
+
+@pytest.fixture(scope="module")
+def hot(stack: Stack, first: object) -> Iterator[Stack]:
+    """Both hosts serve qwen; as they were afterwards."""
+    for host in stack.hosts:
+        answer = host.switch("qwen")
+        assert answer.code == 0, answer.text
+    yield stack
+    for host in stack.hosts:
+        host.switch("none")
+    stack.good_deploy()
+
+
+def test_one_host_serves_while_the_other_gets_the_new_image(
+    hot: Stack, inventories: dict[str, Path]
+) -> None:
+    seen = hot.deploy("--dry", inventory=inventories["newer"])
+    assert seen.closing.strip().splitlines()[-2:] == [f"1. spark1: {UNIT}", f"2. spark2: {UNIT}"]
+    assert [version(host) for host in hot.hosts] == ["0.32.0", "0.32.0"]
+    with watched(hot) as found:
+        done = hot.good_deploy(inventory=inventories["newer"])
+    assert OPERATION in done.changed
+    assert [version(host) for host in hot.hosts] == ["0.31.0", "0.31.0"]
+    assert [len(times) for times in found.values()] == [1, 1]
+    assert overlap(found) == []
+    assert found["spark1"][0][1] <= found["spark2"][0][0]
+
+
+def test_an_image_that_never_serves_stops_at_the_first_host_which_gets_the_old_one_back(
+    hot: Stack, inventories: dict[str, Path]
+) -> None:
+    hot.good_deploy(inventory=inventories["newer"])
+    before = everything(hot.two)
+    units = hot.one.root("sha256sum /etc/systemd/system/*.service")
+    with watched(hot) as found:
+        done = hot.deploy(inventory=inventories["broken"])
+    assert done.code == 1
+    assert everything(hot.two) == before
+    assert found["spark2"] == []
+    assert hot.one.root("sha256sum /etc/systemd/system/*.service") == units
+    assert [version(host) for host in hot.hosts] == ["0.31.0", "0.31.0"]
+    for host in hot.hosts:
+        assert (host.status()["hot"], host.status()["problems"]) == ("qwen", [])
+    closing = " ".join(done.closing.split())
+    assert f"FAILED spark1: {OPERATION}" in closing
+    assert "qwen is hot again, as it was before this deploy" in closing
+    assert "Held back: spark2, where vllm-qwen36 runs on" in closing
+    # What is on the hosts is what the inventory before asked for: nothing is left to do but to say
+    # what to fetch, and that more has been resolved since.
+    assert hot.good_deploy(inventory=inventories["newer"]).changed <= {
+        "Base | Write folders, programs and settings",
+        "Services | Record this generation",
+    }

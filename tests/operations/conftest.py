@@ -1,0 +1,69 @@
+"""One deploy of two wiped Sparks in memory, for all tests that begin where it ended."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_site import REPOSITORY, Site
+from a_spark import pins_for, spark
+
+from lockstep import pins
+
+PARTS = ("config.py", "deploy.py", "lockstep", "tasks", "templates", "catalogue", "group_data")
+
+INVENTORY = """\
+import fake_spark
+from lockstep.inventory import checked
+fake_spark.install()
+site = checked(__file__, [(name, {"operators": ("spark",)}) for name in fake_spark.HOSTS])
+"""
+
+
+@pytest.fixture(scope="session")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what a deploy reads, with an inventory of two Sparks in memory."""
+    folder = tmp_path_factory.mktemp("repository")
+    for part in PARTS:
+        source = REPOSITORY / part
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / part)
+    (folder / "inventories").mkdir()
+    (folder / "inventories/site.py").write_text(INVENTORY)
+    pins.save(folder / "pins.yaml", pins_for(spark()))
+    return folder
+
+
+@pytest.fixture
+def wiped(repository: Path) -> Site:
+    return Site(repository, {})
+
+
+@dataclass(frozen=True)
+class First:
+    """A deploy of two wiped hosts that nothing disturbed."""
+
+    site: Site
+    done: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="session")
+def first(repository: Path) -> First:
+    site = Site(repository, {})
+    done = site.deploy()
+    assert done.returncode == 0, done.stdout + done.stderr
+    return First(site, done)
+
+
+@pytest.fixture
+def whole(first: First) -> Any:
+    """Both hosts as that deploy left them."""
+    return first.site.document["hosts"]
+
+
+@pytest.fixture
+def converged(repository: Path, whole: Any) -> Site:
+    return Site(repository, whole)
