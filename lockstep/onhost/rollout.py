@@ -53,7 +53,7 @@ def outdated(host: common.Host, paths: common.Paths) -> list[common.Target]:
 
 
 def _units(target: common.Target) -> list[str]:
-    return [target.unit, *([target.roles_unit] if target.roles_unit else [])]
+    return [target.unit, *([target.proxy_unit] if target.proxy_unit else [])]
 
 
 def _old(unit: units.Unit, name: str, paths: common.Paths) -> bool:
