@@ -10,6 +10,7 @@ from lockstep.hostfiles import docker_generation
 from lockstep.layout import folders
 from lockstep.managed import HOME, OPERATORS_GROUP
 from lockstep.packages import tool_requirements
+from lockstep.variants import unit_names
 from tasks import run
 from tasks.operations import files, services, system
 
@@ -38,6 +39,7 @@ def base() -> None:
     services.reread(
         name="Restart system services that our settings concern",
         units=SYSTEM_UNITS,
+        engines=unit_names([target for target in this.plan.targets if target.image]),
         generations={"docker.service": docker_generation(settings)},
     )
     system.packages(name="Install packages", names=settings.packages)

@@ -47,7 +47,8 @@ def held(name: str, keeps: str) -> None:
 
 def to_restart(name: str, units: list[str]) -> None:
     """Remember what a run that only looks would restart on a host."""
-    _outcomes.setdefault(name, HostOutcome(name)).restarts = units
+    outcome = _outcomes.setdefault(name, HostOutcome(name))
+    outcome.restarts = list(dict.fromkeys((*outcome.restarts, *units)))
 
 
 def running(name: str, snapshot: dict[str, Any]) -> None:

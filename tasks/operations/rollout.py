@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
 
 from pyinfra import host, state
 from pyinfra.api import FunctionCommand, StringCommand, operation
@@ -127,16 +126,12 @@ def _change(units: Sequence[str], folders: Sequence[str]) -> Change | None:
             for unit in units
             if services.due(states.get(unit, {}), generation(files, unit)) == "restart"
         ],
-        ending=[unit for unit in gone if _runs(states.get(unit, {}))],
+        ending=[unit for unit in gone if services.runs(states.get(unit, {}))],
         differs=bool(changes(files, (), (), found)),
         activate=spec is not None and engines["current"] != spec["id"],
         first=engines["current"] is None,
-        hot=[unit for unit in (*units, *gone) if _runs(states.get(unit, {}))],
+        hot=[unit for unit in (*units, *gone) if services.runs(states.get(unit, {}))],
     )
-
-
-def _runs(unit: Mapping[str, Any]) -> bool:
-    return unit.get("ActiveState") in ("active", "activating", "reloading")
 
 
 def _commands(change: Change) -> Commands:

@@ -6,15 +6,16 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from pyinfra import host
+from pyinfra import host, state
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
 from lockstep.layout import generation
 from lockstep.managed import MARK, ManagedFile, Stage
-from tasks import remote, run
+from tasks import remote, report, run, turns
 from tasks.facts.host import Engines, Marked, Units
 from tasks.operations.files import write_tree
 
+DOCKER = "docker.service"
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 
 
@@ -50,27 +51,59 @@ def off_at_boot(units: Sequence[str]) -> Commands:
 
 
 @operation()
-def reread(units: Sequence[str], generations: Mapping[str, str] | None = None) -> Commands:
+def reread(
+    units: Sequence[str],
+    generations: Mapping[str, str] | None = None,
+    engines: Sequence[str] = (),
+) -> Commands:
     """Restart system services that run since before one of their drop-ins was written or removed.
+
+    A restart of Docker ends containers: hosts whose model is in one take turns, and the next begins
+    when the model of the one before is back.
 
     Args:
         units: Units of the system that a file of ours changes ("ssh.service").
         generations: Unit → LOCKSTEP_GENERATION that it must run with, "" for none: sees a drop-in
             that was removed, and a change in a file that the drop-in names.
+        engines: Model units whose engine is in a container.
     """
-    states = host.get_fact(Units, asked={"units": list(units)}) or {}
-    wanted = generations or {}
+    if not state.is_executing:
+        old, hot = _outdated(units, generations or {}, engines)
+        report.to_restart(host.name, hot)
+        yield from _reread(old, hot)
+        return
+    with turns.of_operation().of(host.name) as turn:
+        old, hot = _outdated(units, generations or {}, engines)
+        blocked = turn.take("restart" if hot else "nothing")
+        if blocked:
+            report.held(host.name, f"{', '.join(hot)} runs on")
+            yield from remote.refuse(f"held back, because {blocked} failed")
+        yield from _reread(old, hot)
+
+
+def _outdated(
+    units: Sequence[str], wanted: Mapping[str, str], engines: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """System services to restart, and the model units that a restart of Docker would end."""
+    states = host.get_fact(Units, asked={"units": [*units, *engines]}) or {}
     old = [
         unit
         for unit in units
         if states.get(unit, {}).get("outdated")
         or (unit in wanted and states.get(unit, {}).get("generation", "") != wanted[unit])
     ]
+    return old, [unit for unit in engines if DOCKER in old and runs(states.get(unit, {}))]
+
+
+def _reread(old: Sequence[str], hot: Sequence[str]) -> Commands:
     if not old:
         host.noop("system services run with our settings")
         return
     yield remote.words(["systemctl", "daemon-reload"])
     yield remote.words(["systemctl", "restart", *old])
+    if hot:
+        # Docker's restart restarts it too; this waits until it has generated a token.
+        yield remote.job("docker-restarted", ["systemctl", "start", *hot])
 
 
 @operation()
@@ -147,9 +180,14 @@ def in_force(units: Sequence[str], stage: Stage, enabled: Sequence[str] = ()) ->
 
 def due(state: Mapping[str, Any], wanted: str, must_run: bool = False) -> str | None:
     """What a unit needs, "restart" or "start", to run with the generation that is wanted."""
-    active = state.get("ActiveState") in ("active", "activating", "reloading")
+    active = runs(state)
     # Between two tries nothing runs; the next try reads the new unit.
     active = active and state.get("SubState") != "auto-restart"
     if active and state.get("generation") != wanted:
         return "restart"
     return "start" if must_run and not active else None
+
+
+def runs(unit: Mapping[str, Any]) -> bool:
+    """Whether a unit, as the probe `units` describes it, is up or starting."""
+    return unit.get("ActiveState") in ("active", "activating", "reloading")

@@ -15,13 +15,14 @@ from pyinfra.context import ctx_host, ctx_state
 from lockstep import probes
 
 
-@dataclass
+@dataclass(eq=False)
 class Host:
     """Answers facts from a case, and remembers what an operation says."""
 
     facts: dict[str, Any]
     name: str = "spark1"
     print_prefix: str = ""
+    executing_op_hash: str = "the operation"
     logged: list[str] = field(default_factory=list)
     nooped: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
@@ -55,6 +56,12 @@ def run(name: str, host: Host, **kwargs: Any) -> list[Any]:
     """The commands that an operation ("system.packages") asks for."""
     module, _, operation = name.partition(".")
     function = getattr(import_module(f"tasks.operations.{module}"), operation)
-    state = SimpleNamespace(config=SimpleNamespace(DIFF=False), is_executing=True)
+    state = SimpleNamespace(
+        config=SimpleNamespace(DIFF=False),
+        is_executing=True,
+        inventory=[host],
+        active_hosts={host},
+        ops={host: {host.executing_op_hash}},
+    )
     with ctx_state.use(state), ctx_host.use(host):
         return [shown(command) for command in function._inner(**kwargs)]

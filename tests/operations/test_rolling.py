@@ -167,6 +167,22 @@ def test_which_options_leave_no_host_its_turn(
         assert obstacle(3) == found
 
 
+def test_dockers_restart_ends_models_and_so_goes_from_host_to_host(converged: Site) -> None:
+    for host in HOSTS:
+        units = converged.document["hosts"][host]["units"]
+        hot = {"ActiveState": "active", "SubState": "running"}
+        units[UNIT] |= {**hot, "generation": units[UNIT]["wanted"]}
+        units["docker.service"] = {**units[UNIT], **hot, "outdated": True, "wanted": ""}
+    done = converged.deploy(fails={TWO: {"job docker-restarted": "it does not start"}})
+    assert done.returncode == 1
+    steps = [
+        *("systemctl daemon-reload", "systemctl restart docker.service"),
+        f"job docker-restarted: systemctl start {UNIT}",
+    ]
+    assert changed(converged) == [(ONE, step) for step in steps] + [(TWO, s) for s in steps[:2]]
+    assert f"Done on: {ONE}" in closing(done)
+
+
 # The turns themselves --------------------------------------------------------------------------
 
 
