@@ -233,6 +233,15 @@ class Stack:
         assert done.returncode == 0, f"{shlex.join(argv)}\n{done.stdout}{done.stderr}"
         return done.stdout
 
+    def lockstep(self, *words: str) -> Answer:
+        """`lockstep WORDS` on the lab's inventory, whatever its end."""
+        argv = [str(BIN / "lockstep"), words[0], str(INVENTORY), *words[1:]]
+        environment = {**os.environ, **self.environment}
+        done = subprocess.run(
+            argv, capture_output=True, text=True, cwd=REPOSITORY, env=environment, check=False
+        )
+        return Answer(done.returncode, done.stdout, done.stderr)
+
     def requests(self, service: str) -> Iterator[Request]:
         """What a server of the lab has answered so far."""
         return requests(open_lab(self.name).state, service)

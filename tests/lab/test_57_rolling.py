@@ -71,6 +71,13 @@ def inventories(stack: Stack) -> dict[str, Path]:
     return {
         "newer": stack.inventory("newer", targets={"qwen": newer}),
         "broken": stack.inventory("broken", targets={"qwen": {"image": f"{IMAGE}:broken"}}),
+        "sglang": stack.inventory(
+            "sglang",
+            targets={
+                "qwen": newer,
+                "mistral": {"image": "docker.io/lmsysorg/sglang:v0.5.22-cu130"},
+            },
+        ),
     }
 
 
@@ -126,3 +133,37 @@ def test_an_image_that_never_serves_stops_at_the_first_host_which_gets_the_old_o
         "Base | Write folders, programs and settings",
         "Services | Record this generation",
     }
+
+
+def test_gc_frees_what_two_generations_do_not_need_and_returning_fetches_nothing(
+    hot: Stack, inventories: dict[str, Path]
+) -> None:
+    hot.good_deploy(inventory=inventories["newer"])
+    running = [host.show(UNIT, "InvocationID") for host in hot.hosts]
+    done = hot.good_deploy(inventory=inventories["sglang"])
+    # No hot model was concerned: nothing was restarted, and no host waited for another.
+    assert OPERATION not in done.changed
+    assert [host.show(UNIT, "InvocationID") for host in hot.hosts] == running
+    had = [images(host) for host in hot.hosts]
+    dry = hot.lockstep("gc", "--dry")
+    assert dry.code == 0, dry.text
+    assert [images(host) for host in hot.hosts] == had
+    freed = hot.lockstep("gc", "--yes")
+    assert freed.code == 0, freed.text
+    for host, before in zip(hot.hosts, had, strict=True):
+        gone = before - images(host)
+        # The first image, and the one that never served.
+        assert len(gone) == 2
+        assert {name.partition("@")[0].rpartition("/")[2] for name in gone} == {
+            IMAGE.rpartition("/")[2]
+        }
+        assert f"{host.name}: nothing to remove" in hot.lockstep("gc", "--dry").out
+    back = hot.good_deploy(inventory=inventories["newer"])
+    assert not {name for name in back.changed if name.startswith(("Images", "Weights"))}
+    assert [host.show(UNIT, "InvocationID") for host in hot.hosts] == running
+
+
+def images(host: Host) -> set[str]:
+    """Every image of a host, by digest."""
+    listed = host.root("docker images --digests --no-trunc --format '{{.Repository}}@{{.Digest}}'")
+    return set(listed.split())
