@@ -19,9 +19,10 @@ from onhost_fakes import (
     lock,
 )
 
-ENGINES = ("a" * 12, "b" * 12, "c" * 12)
-IMAGES = tuple(f"site.example/engine@sha256:{digit * 64}" for digit in "abc")
-COMMITS = tuple(digit * 40 for digit in "abc")
+# None is a part of another.
+ENGINES = tuple(f"{letter}1" * 6 for letter in "abc")
+IMAGES = tuple(f"site.example/engine@sha256:{f'{letter}2' * 32}" for letter in "abc")
+COMMITS = tuple(f"{letter}3" * 20 for letter in "abc")
 MODEL = "org--model"
 
 
@@ -97,7 +98,7 @@ def spark(tmp_path, monkeypatch):
             """Engines, images, snapshots and blobs, each by its one letter."""
             return (
                 sorted(path.name[0] for path in self.engines.glob("?" * 12)),
-                sorted(name[-1] for name in self.docker.images),
+                sorted(name[-2] for name in self.docker.images),
                 sorted(path.name[0] for path in self.cache.glob("*/snapshots/*")),
                 sorted(path.name for path in self.blobs.glob("*")),
             )
@@ -136,7 +137,7 @@ def test_the_present_alone_may_stay(spark):
 
 def test_a_generation_returned_to_is_the_present_one(spark):
     generations.record(spark.paths, spark.record(0))
-    assert spark.plan() == [name.replace("a" * 12, "b" * 12) for name in SECOND]
+    assert spark.plan() == SECOND
 
 
 SECOND = [f"engine {ENGINES[1]}", f"image {IMAGES[1]}", f"weights org/model@{COMMITS[1]}"]
@@ -246,7 +247,7 @@ def test_only_what_was_shown_and_is_still_unneeded_goes(spark):
     (spark.engines / "current").unlink()
     (spark.engines / "current").symlink_to(ENGINES[0])
     assert [item["id"] for item in spark.remove(*shown)["removed"]] == OLDEST[1:]
-    assert [item["id"] for item in spark.remove("engine " + "b" * 12)["removed"]] == []
+    assert [item["id"] for item in spark.remove(f"engine {ENGINES[1]}")["removed"]] == []
 
 
 def test_an_image_in_use_stays_with_the_reason_and_the_rest_goes(spark):
