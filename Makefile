@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 APT := bubblewrap python3-venv git logrotate openssh-client shellcheck sudo systemd
 
-.PHONY: deploy test check lab-tests soak bench lab-down help
+.PHONY: deploy test check guards lab-tests soak bench lab-down help
 
 help:
 	@echo "make deploy                                   lab up, then deploy to it"
 	@echo "make deploy INVENTORY=inventories/spark.py    deploy to your Sparks"
 	@echo "make check                                    lint, types, unit and render tests"
 	@echo "make test                                     everything that CI runs"
+	@echo "make guards                                   remove each guard, see its test fail"
 	@echo "make soak                                     300 switches with faults, about 40 minutes"
 	@echo "make bench                                    what a no-op deploy costs"
 	@echo "make lab-down                                 stop the lab"
@@ -41,6 +42,9 @@ lab-tests: $(STAMP)
 	$(BIN)/pytest -q tests/lab
 
 test: check lab-tests
+
+guards: $(STAMP)
+	$(BIN)/python tests/guards_removed.py
 
 soak: $(STAMP)
 	$(BIN)/python tests/lab/soaking.py

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from lockstep.artefacts import absent_files, artefacts, host_files
+from lockstep.docker_run import foreground
 from lockstep.errors import InventoryError, LockstepError, UnitError
 from lockstep.pins import Pins
 from lockstep.quoting import assignment, lines, path, text, word
@@ -48,6 +51,22 @@ def test_a_value_that_would_break_its_file_is_refused(changed: Settings) -> None
     with pytest.raises(InventoryError, match="must be one line") as error:
         host_files(changed)
     assert "SECRET" not in str(error.value)
+
+
+def test_nothing_but_systemd_starts_restarts_or_updates_a_container() -> None:
+    options = foreground("some-engine")
+    given = dict(itertools.pairwise(options))
+    assert options[:2] == ("/usr/bin/docker", "run") and "--rm" in options
+    assert "--detach" not in options and "-d" not in options
+    assert given["--restart"] == "no"
+    assert given["--pull"] == "never"
+    assert given["--label"] == "com.centurylinklabs.watchtower.enable=false"
+
+
+def test_an_operator_can_log_in_when_memory_is_short() -> None:
+    protection = {file.path: file.text for file in host_files(Settings(name="spark", targets={}))}
+    ssh = next(text for path, text in protection.items() if "ssh.service.d" in path)
+    assert "OOMScoreAdjust=-900" in ssh.splitlines()
 
 
 def test_open_webui_without_a_pin_is_refused_by_name() -> None:

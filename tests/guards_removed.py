@@ -1,0 +1,275 @@
+"""Takes each guard of a switch away in a copy of the tree: its tests must go red.
+
+`make guards` runs it, two minutes. The tests that compare whole files are left out: they would
+notice any edit, and prove nothing about the guard.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parents[1]
+ONHOST = "lockstep/onhost"
+MODEL_UNIT = "templates/systemd/model.service.j2"
+
+
+@dataclass(frozen=True)
+class Guard:
+    """One guard: where it is, the text that makes it, and what is there without it."""
+
+    name: str
+    file: str
+    text: str
+    without: str
+    tests: str
+
+
+GUARDS = (
+    Guard(
+        "one switch at a time",
+        f"{ONHOST}/lock.py",
+        "fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n            return",
+        "return",
+        "tests/unit/test_onhost_switch.py",
+    ),
+    Guard(
+        "model units conflict",
+        MODEL_UNIT,
+        'Conflicts={{ others | join(" ") }}',
+        "",
+        "tests/render/test_units_by_systemd.py",
+    ),
+    Guard(
+        "the old unit is gone before the new one starts",
+        MODEL_UNIT,
+        'After={{ earlier | join(" ") }}',
+        "",
+        "tests/render/test_units_by_systemd.py",
+    ),
+    Guard(
+        "every start passes the gate",
+        MODEL_UNIT,
+        "ExecStartPre=+{{ gate | unit_words }}",
+        "",
+        "tests/render/test_units_by_systemd.py",
+    ),
+    Guard(
+        "started means a generated token",
+        MODEL_UNIT,
+        "ExecStartPost={{ ready | unit_words }} $MAINPID",
+        "",
+        "tests/render/test_units_by_systemd.py",
+    ),
+    Guard(
+        "a crash loop is bounded",
+        MODEL_UNIT,
+        "StartLimitBurst={{ starts }}",
+        "",
+        "tests/render/test_units_by_systemd.py",
+    ),
+    Guard(
+        "no model starts at boot",
+        MODEL_UNIT,
+        "[Service]\n",
+        "[Install]\nWantedBy=multi-user.target\n[Service]\n",
+        "tests/render/test_units_by_systemd.py",
+    ),
+    Guard(
+        "Docker restarts no engine",
+        "lockstep/docker_run.py",
+        '*("--pull", "never", "--restart", "no")',
+        '*("--pull", "never", "--restart", "always")',
+        "tests/unit/test_artefacts_files.py",
+    ),
+    Guard(
+        "Watchtower leaves engines alone",
+        "lockstep/docker_run.py",
+        '*("--label", "com.centurylinklabs.watchtower.enable=false"),',
+        "",
+        "tests/unit/test_artefacts_files.py",
+    ),
+    Guard(
+        "the gate waits for other engines",
+        f"{ONHOST}/gate.py",
+        "        self.wait_for_other_engines()\n",
+        "",
+        "tests/unit/test_onhost_gate.py",
+    ),
+    Guard(
+        "the gate sees processes that outlived their unit",
+        f"{ONHOST}/gate.py",
+        "left = [] if unit.up else units.processes(other.unit, self.paths.proc)",
+        "left: list[int] = []",
+        "tests/unit/test_onhost_gate.py",
+    ),
+    Guard(
+        "the gate sees containers outside their unit",
+        f"{ONHOST}/gate.py",
+        "elif other.container in containers:",
+        "elif False:",
+        "tests/unit/test_onhost_gate.py",
+    ),
+    Guard(
+        "the gate refuses without memory",
+        f"{ONHOST}/gate.py",
+        "        self.wait_for_memory()\n",
+        "",
+        "tests/unit/test_onhost_gate.py",
+    ),
+    Guard(
+        "the gate drops the page cache",
+        f"{ONHOST}/gate.py",
+        "                self.drop_page_cache()\n",
+        "",
+        "tests/unit/test_onhost_gate.py",
+    ),
+    Guard(
+        "what cannot work is refused before the stop",
+        f"{ONHOST}/switching.py",
+        "            self._precheck(state).check(target)\n",
+        "",
+        "tests/unit/test_onhost_switch.py",
+    ),
+    Guard(
+        "a failed switch brings the old model back",
+        f"{ONHOST}/switching.py",
+        "for spare in (fallback, previous) if spare is not None",
+        "for spare in (fallback,) if spare is not None",
+        "tests/unit/test_onhost_switch.py",
+    ),
+    Guard(
+        "a failed unit is stopped before the next starts",
+        f"{ONHOST}/switching.py",
+        "if self._attempt(spare, partial(self._stop, tuple(failed))):",
+        "if self._attempt(spare, lambda: None):",
+        "tests/unit/test_onhost_switch.py",
+    ),
+    Guard(
+        "a switch that is cut off is finished",
+        f"{ONHOST}/switch.py",
+        '            f"ExecStopPost={_finisher(paths)}",\n',
+        "",
+        "tests/unit/test_onhost_switch.py",
+    ),
+    Guard(
+        "readiness asks for a token",
+        f"{ONHOST}/ready.py",
+        "        return self._wait_for_token(key)",
+        "        return engine.Canary(1, 1.0)",
+        "tests/unit/test_onhost_ready.py",
+    ),
+    Guard(
+        "readiness watches the main process",
+        f"{ONHOST}/ready.py",
+        "if not self.started or _start_time(self.pid, self.proc) != self.started:",
+        "if False:",
+        "tests/unit/test_onhost_ready.py",
+    ),
+    Guard(
+        "the wedge watch restarts",
+        f"{ONHOST}/wedge.py",
+        "                self.act(target, unit, reason)",
+        "                pass",
+        "tests/unit/test_onhost_wedge.py",
+    ),
+    Guard(
+        "the wedge watch gives up",
+        f"{ONHOST}/wedge.py",
+        ">= RESTARTS\n",
+        ">= 10 * RESTARTS\n",
+        "tests/unit/test_onhost_wedge.py",
+    ),
+    Guard(
+        "the wedge watch leaves a switch alone",
+        f"{ONHOST}/wedge.py",
+        '        if lock.holder(self.paths.run / "switch.lock") is not None:\n            return\n',
+        "",
+        "tests/unit/test_onhost_wedge.py",
+    ),
+    Guard(
+        "sshd outlives memory pressure",
+        "templates/host/ssh.conf.j2",
+        "OOMScoreAdjust=-900",
+        "",
+        "tests/unit/test_artefacts_files.py",
+    ),
+    Guard(
+        "engines die first",
+        MODEL_UNIT,
+        "OOMScoreAdjust={{ oom_score }}",
+        "",
+        "tests/render/test_units_by_systemd.py",
+    ),
+    Guard(
+        "sudo rules are whole commands",
+        "templates/host/sudoers.j2",
+        "NOPASSWD: {{ command }}",
+        "NOPASSWD: ALL",
+        "tests/unit/test_artefacts_files.py tests/render/test_scripts_by_tools.py",
+    ),
+)
+
+
+def main() -> int:
+    """Print one line per guard; 1 when a test stays green without its guard."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "tree"
+        ignored = shutil.ignore_patterns(".venv", ".git", "*.egg-info", "__pycache__")
+        shutil.copytree(HERE, tree, ignore=ignored)
+        every = sorted({file for guard in GUARDS for file in guard.tests.split()})
+        if red := _failing(every, tree):
+            sys.exit(f"with all guards in place a test fails: {red}")
+        unnoticed = [guard.name for guard in GUARDS if not noticed(guard, tree)]
+    for name in unnoticed:
+        print(f"NOT NOTICED: {name}", file=sys.stderr)
+    print(f"{len(GUARDS)} guards removed, {len(GUARDS) - len(unnoticed)} noticed")
+    return 1 if unnoticed else 0
+
+
+def noticed(guard: Guard, tree: Path) -> bool:
+    """Whether a test fails when the guard is gone."""
+    path = tree / guard.file
+    whole = path.read_text()
+    if whole.count(guard.text) != 1:
+        sys.exit(
+            f"{guard.name}: its text is not in {guard.file} once; mend tests/guards_removed.py"
+        )
+    path.write_text(whole.replace(guard.text, guard.without))
+    try:
+        red = _failing(guard.tests.split(), tree)
+    finally:
+        path.write_text(whole)
+    print(f"{guard.name}: {red or 'NO TEST FAILED'}", flush=True)
+    return bool(red)
+
+
+def _failing(tests: list[str], tree: Path) -> str:
+    """The first test that fails."""
+    argv = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*argv, "-k", "not golden", *tests],
+        cwd=tree,
+        # The copy, not the checkout that is installed.
+        env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
+    if done.returncode == 1 and failed:
+        return failed[0].removeprefix("FAILED ").partition(" - ")[0]
+    if done.returncode != 0:
+        sys.exit(
+            f"pytest ended with {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-2000:]}"
+        )
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
