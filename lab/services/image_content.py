@@ -47,6 +47,14 @@ TAGS = (
         "0.33.0",
         knobs=("STANDIN_CRASH_WHILE_LOADING=1",),
     ),
+    # An update that serves, and is four times slower.
+    Tag(
+        "spark-arena/dgx-vllm-eugr-nightly",
+        "slow",
+        "vllm",
+        "0.33.1",
+        knobs=("STANDIN_DECODE_RATE=50",),
+    ),
 )
 
 

@@ -7,7 +7,7 @@ Measures what is hot as `lockstep bench` does: one request at a time, three runs
 technical prompt, output tokens of `usage` over wall time. Below the target's floor it ends with 1.
 "not_below" is a share of the accepted result, which is on record on this host: the first one that
 was measured, until --accept replaces it. --baseline only measures where that record is missing, so
-that a deploy can ask before it changes anything.
+that a deploy can ask before it changes anything; what it cannot measure it leaves out (exit 0).
 
 exit codes: 0 fast enough, or no floor is set; 1 below the floor; 2 wrong use, or it could not be
             told: the ruler is suspect
@@ -142,18 +142,19 @@ def gate(host: common.Host, paths: common.Paths, mode: str) -> int:
     """Measure the hot target if it has a floor. Exit code as in the docstring."""
     target = _hot(host)
     floored = target is not None and (target.floor_tok_s, target.floor_share) != (None, None)
-    if target is None or not (floored or mode == "accept"):
+    # A floor that this deploy brings is not here yet when it asks for a baseline.
+    if target is None or not (floored or mode):
         common.say("no floor is set for what is hot" if target else "no model is hot")
         return common.EXIT_DONE
     accepted = records(paths)
     known = accepted.get(target.name, {}).get("decode_tok_s")
-    if mode == "baseline" and (known is not None or target.floor_share is None):
+    if mode == "baseline" and known is not None:
         return common.EXIT_DONE
     try:
         rates = _measured(target)
     except Suspect as why:
         common.say(f"{target.name}: could not be measured: {why}")
-        return common.EXIT_USAGE
+        return common.EXIT_DONE if mode == "baseline" else common.EXIT_USAGE
     verdict = decide(rates, target.floor_tok_s, target.floor_share, known)
     common.say(f"{target.name}: {verdict.words}")
     if mode == "accept" or (known is None and (verdict.enough or mode == "baseline")):

@@ -20,6 +20,7 @@ from tasks.operations.files import write_tree
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 PROGRAM = (remote.PYTHON, f"{remote.PROGRAMS}/rollout.py")
+FLOOR = (remote.PYTHON, f"{remote.PROGRAMS}/floor.py")
 # A return that was cut off is ended by systemd; it includes a start, which its own unit bounds.
 _JOB = (
     *("--property", "OOMScoreAdjust=-900", "--property", "TimeoutStopSec=7200"),
@@ -135,8 +136,15 @@ def _change(units: Sequence[str], folders: Sequence[str]) -> Change | None:
 
 
 def _commands(change: Change) -> Commands:
-    """Keep what there is, replace it, restart; `rollout.py` returns where that fails."""
+    """Keep what there is, replace it, restart; `rollout.py` returns where that fails.
+
+    Where group data has a floor, what is hot must stay as fast as that, or it has failed too.
+    """
     this = run.current()
+    floors = [target.data.floor for target in this.plan.targets if target.data.floor]
+    if any(floor.share is not None for floor in floors):
+        # The last moment at which the engine that is to be replaced can say how fast it was.
+        yield remote.words([*FLOOR, "--baseline"])
     spec = this.engine_spec
     paths = [*(file.path for file in change.files), *change.left]
     host.log(f"one host at a time: {', '.join((*change.stale, *change.ending))}")
@@ -149,6 +157,7 @@ def _commands(change: Change) -> Commands:
     if change.activate and not change.first:
         yield activate
     yield remote.words(["systemctl", "daemon-reload"])
-    yield remote.job("rollout", [*PROGRAM, "go"], *_JOB)
+    gate = ["--gate", "--", *FLOOR] if floors else []
+    yield remote.job("rollout", [*PROGRAM, "go", *gate], *_JOB)
     if change.left:
         yield from services.forget(change.left)

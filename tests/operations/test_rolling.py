@@ -128,6 +128,36 @@ def test_a_hot_unit_that_no_target_names_any_more_is_ended_in_turn(converged: Si
     assert changed(converged) == [(host, step) for host in (ONE, TWO) for step in steps]
 
 
+@pytest.fixture
+def floored(converged: Site) -> Iterator[Site]:
+    """Group data demands that qwen stays as fast as it was."""
+    data = converged.repository / "group_data/site.py"
+    data.write_text(
+        "from group_data import all as every\n"
+        '_qwen = {**every.targets["qwen"], "floor": {"decode_tok_s": 60, "not_below": "90 %"}}\n'
+        'targets = {**every.targets, "qwen": _qwen}\n'
+    )
+    yield converged
+    data.unlink()
+
+
+def test_with_a_floor_the_old_engine_is_measured_and_the_new_one_must_pass(floored: Site) -> None:
+    outdate(floored, ONE)
+    done = floored.deploy()
+    assert done.returncode == 0, done.stdout + done.stderr
+    gate = "/usr/bin/python3 /usr/local/lib/lockstep/floor.py"
+    files = f"write /etc/lockstep/targets.json {FILE}"
+    assert [line for line in floored.changes(ONE) if not line.startswith("record")] == [
+        f"{gate} --baseline",
+        "begin",
+        files,
+        "systemctl daemon-reload",
+        f"{ROLLOUT} --gate -- {gate}",
+    ]
+    # The floor alone restarts nothing, and measures nothing.
+    assert [line for line in floored.changes(TWO) if "floor.py" in line] == []
+
+
 def test_a_dry_run_says_what_would_be_restarted_in_which_order(converged: Site) -> None:
     for host in reversed(HOSTS):
         outdate(converged, host)
