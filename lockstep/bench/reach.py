@@ -49,8 +49,16 @@ class Place:
         Raises:
             ResultError: no connection, or no answer.
         """
-        asked = json.dumps({"targets": TARGETS, **more})
-        argv = self.where.command(["sudo", "-n", "python3", "-c", source("ruler"), asked])
+        return self.ask("ruler", {"targets": TARGETS, **more})
+
+    def ask(self, probe: str, question: dict[str, Any]) -> dict[str, Any]:
+        """The answer of one of `lockstep/probes`.
+
+        Raises:
+            ResultError: no connection, or no answer.
+        """
+        words = ["sudo", "-n", "python3", "-c", source(probe), json.dumps(question)]
+        argv = self.where.command(words)
         try:
             done = subprocess.run(
                 argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PROBE_S

@@ -12,6 +12,8 @@ from lockstep.bench.ruler import Expected
 from lockstep.bound import BoundTarget
 from lockstep.checkpoint import VISION
 from lockstep.command import serve_command
+from lockstep.intended import Intended
+from lockstep.layout import generation
 from lockstep.recipes import Recipe
 from lockstep.serving import serving
 from lockstep.variants import FALLBACK
@@ -44,6 +46,7 @@ def of_host(place: Place, hot: Hot, inventory: str) -> tuple[Subject, Expected, 
     expected = Expected(
         model=hot.model,
         unit=hot.unit,
+        generation=_wanted(place, hot),
         ceiling_tok_s=ceiling(recipe, serving(recipe, overrides), knowledge),
     )
     return about, expected, _vision(place, recipe, pin.commit if pin else None)
@@ -60,6 +63,14 @@ def _bound(place: Place, hot: Hot) -> tuple[BoundTarget, Recipe]:
         found=f"{hot.name} with recipe {hot.recipe}",
         remedy="Deploy first, or measure the engine by its URL.",
     )
+
+
+def _wanted(place: Place, hot: Hot) -> str | None:
+    """What the hot unit is to run by inventory and lock, with the versions that engines report."""
+    intended = Intended(place.plan, place.record)
+    engines = place.ask("engines", intended.engine_question)
+    files = intended.files("services", intended.versions(engines))
+    return generation(files, hot.unit) or None
 
 
 def _vision(place: Place, recipe: Recipe, commit: str | None) -> int | None:
