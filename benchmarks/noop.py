@@ -22,7 +22,7 @@ import yaml
 
 from benchmarks.playbook import tasks, variables
 from lab import connection
-from lockstep import inventory, pins, probes
+from lockstep import inventory, lockfile, pins, probes
 from lockstep.engine_id import engine_id
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -92,7 +92,7 @@ def engine_versions(
 def ansible(lab: connection.Description, folder: Path) -> tuple[list[str], dict[str, str]]:
     """Write playbook, inventory and configuration; return the command and its environment."""
     plans = inventory.load(INVENTORY)
-    record = pins.load(inventory.record_path("lab"))
+    record = lockfile.load(inventory.lock_path("lab", plans))
     address = {host.name: host.address for host in lab.hosts}
     play = {"hosts": "all", "gather_facts": False, "become": True}
     (folder / "play.yml").write_text(

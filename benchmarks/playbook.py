@@ -26,7 +26,7 @@ def variables(
 
     Args:
         plan: The host.
-        pins: The record of pins.
+        pins: The lock.
         versions: Target → version that its engine reported there.
     """
     files = artefacts(

@@ -4,8 +4,7 @@ No task knows that a lab exists. What a site without internet would say about it
 stands here about the lab's servers, and what a Spark has is said about what a stand-in has.
 """
 
-import os
-
+from group_data.all import packages as _packages
 from group_data.all import targets
 from lab import connection
 from lockstep.inventory import checked
@@ -13,8 +12,6 @@ from lockstep.inventory import checked
 # The lab has a network of its own; this process joins it.
 _lab = connection.join()
 _services = _lab.services
-# What a lab serves differs from machine to machine, so its record stays with it.
-os.environ.setdefault("LOCKSTEP_PINS", str(_lab.folder / "pins.yaml"))
 _option = "" if _lab.name == "lab" else f" --name {_lab.name}"
 
 _data = {
@@ -23,6 +20,8 @@ _data = {
     "ssh_known_hosts_file": str(_lab.known_hosts),
     "operators": (_lab.ssh_user,),
     "python": "3.11",
+    # What a lab serves differs from machine to machine, so its lock stays with it.
+    "lock": str(_lab.folder / "lab.lock.yaml"),
     "recipe_folders": ("catalogue/recipes", "lab/recipes"),
     "sources": {
         "python_index": _services["python_index"],
@@ -36,7 +35,10 @@ _data = {
         "registries": dict.fromkeys(("ghcr.io", "docker.io"), _services["registry"]),
         "plain_registries": (_services["registry"],),
         "apt": (f"deb [trusted=yes] {_services['apt']} ./",),
+        "apt_index": (),
     },
+    # The lab's archive offers what the hosts lack; these two they have from the start.
+    "packages": tuple(name for name in _packages if name not in ("ca-certificates", "curl")),
     "expected": {"architecture": "x86_64", "engine_cuda": None, "free_disk_gib": 2.0},
     "engine": {"torch": "torch==2.13.0", "disk_gib": 4.0},
     # The third name on a Spark is a venv engine too; here it serves a tiny random model.

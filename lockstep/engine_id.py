@@ -6,7 +6,7 @@ import hashlib
 import json
 
 from lockstep.errors import ResolveError
-from lockstep.packages import engine_repositories, engine_requirements
+from lockstep.packages import BUILD, ENGINE, engine_repositories, locked
 from lockstep.pins import Pins
 from lockstep.settings import Settings
 
@@ -26,7 +26,7 @@ def engine_id(settings: Settings, pins: Pins) -> str:
     contents = {
         "architecture": settings.expected.architecture,
         "python": settings.python,
-        "requirements": engine_requirements(settings, pins),
+        "packages": _hashes(settings, pins, ENGINE),
         "commits": {
             repository.url: repository.commit or _commit(pins, repository.url)
             for repository in engine_repositories(settings)
@@ -37,6 +37,7 @@ def engine_id(settings: Settings, pins: Pins) -> str:
         }
         if engine.git
         else {},
+        "built_with": _hashes(settings, pins, BUILD),
     }
     return digest(contents, DIGITS)
 
@@ -45,6 +46,13 @@ def digest(contents: object, digits: int) -> str:
     """The first ``digits`` hexadecimal digits of the SHA-256 of JSON-like contents."""
     text = json.dumps(contents, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:digits]
+
+
+def _hashes(settings: Settings, pins: Pins, environment: str) -> list[tuple[str, str, str]]:
+    """Name, version and SHA-256 of every wheel of an environment."""
+    return [
+        (wheel.name, wheel.version, wheel.sha256) for wheel in locked(settings, pins, environment)
+    ]
 
 
 def _commit(pins: Pins, url: str) -> str:

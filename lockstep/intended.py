@@ -17,6 +17,7 @@ from lockstep.layout import model_units
 from lockstep.managed import CONFIGURATION, SERVED_WEIGHTS, ManagedFile, Stage
 from lockstep.recipes import Recipe
 from lockstep.specs import engine_spec, weights_spec
+from lockstep.tools import Environment, tool_environments
 from lockstep.variants import FALLBACK, key_users, variants
 from lockstep.wanted import needs_engine
 
@@ -37,6 +38,19 @@ class Intended:
     def engine_spec(self) -> dict[str, Any] | None:
         """What `engine_build.py` reads on the host; None where no target runs in a venv."""
         return engine_spec(self.plan, self.pins) if needs_engine(self.plan.targets) else None
+
+    @cached_property
+    def tools(self) -> dict[str, Environment]:
+        """The environments of our own tools."""
+        return tool_environments(self.plan.settings, self.pins)
+
+    @cached_property
+    def packages(self) -> dict[str, str]:
+        """Debian package → locked version."""
+        settings = self.plan.settings
+        pin = self.pins.apt.get(settings.expected.architecture)
+        versions = {item.name: item.version for item in pin.packages} if pin else {}
+        return {name: versions[name] for name in settings.packages}
 
     @cached_property
     def images(self) -> list[str]:
@@ -157,7 +171,7 @@ class Intended:
     def _specs(self) -> list[ManagedFile]:
         specs = {"weights": weights_spec(self.plan, self.pins), "engine": self.engine_spec}
         user = self.plan.settings.service_user
-        return [
+        written = [
             # The URL of a proxy or an index may hold a password; the account that builds reads it.
             ManagedFile(
                 f"{CONFIGURATION}/{name}.json",
@@ -168,3 +182,4 @@ class Intended:
             for name, spec in specs.items()
             if spec
         ]
+        return written + [ManagedFile(each.requirements, each.text) for each in self.tools.values()]

@@ -7,7 +7,6 @@ it connects anywhere, so wrong input never reaches a Spark.
 from __future__ import annotations
 
 import ast
-import os
 import runpy
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any, NoReturn
 from lockstep import schema
 from lockstep.bound import BoundTarget, bind
 from lockstep.errors import InventoryError, LockstepError, paragraph
+from lockstep.lockfile import SUFFIX
 from lockstep.recipes import Recipe, load_catalogue
 from lockstep.rehearsal import rehearse
 from lockstep.settings import Settings
@@ -143,14 +143,27 @@ def _shared(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     return shared, origin
 
 
-def record_path(name: str) -> Path:
-    """Where the pins of one inventory are recorded.
+def lock_path(name: str, plans: Sequence[HostPlan]) -> Path:
+    """The lock file of one inventory.
 
     Args:
-        name: The inventory's name ("spark"). The variable LOCKSTEP_PINS names another file.
+        name: The inventory's name ("spark").
+        plans: Its hosts; ``lock`` in their data names another file than NAME.lock.yaml.
+
+    Raises:
+        InventoryError: two hosts name different files.
     """
-    named = os.environ.get("LOCKSTEP_PINS")
-    return Path(named) if named else REPOSITORY / "pins" / f"{name}.yaml"
+    named = {plan.settings.lock: plan.name for plan in plans}
+    if len(named) > 1:
+        (one, first), (other, second) = list(named.items())[:2]
+        raise InventoryError(
+            "the hosts of one inventory have one lock",
+            where=f"{first}, {second}",
+            found=f"lock {one!r} and {other!r}",
+            remedy="Give all of them the same `lock`, or put them into two inventories.",
+        )
+    file = next(iter(named), None)
+    return REPOSITORY / (file or f"{name}{SUFFIX}")
 
 
 _catalogues: dict[tuple[str, ...], dict[str, Recipe]] = {}

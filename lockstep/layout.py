@@ -6,7 +6,14 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from lockstep.managed import CONFIGURATION, HOME, STATE, SYSTEMD, ManagedFile
+from lockstep.managed import (
+    CONFIGURATION,
+    ENVIRONMENTS,
+    HOME,
+    STATE,
+    SYSTEMD,
+    ManagedFile,
+)
 from lockstep.settings import Settings
 from lockstep.tree import Folder
 
@@ -25,6 +32,7 @@ def folders(settings: Settings) -> list[Folder]:
     return [
         Folder(CONFIGURATION),
         Folder(f"{CONFIGURATION}/secrets", mode="0700"),
+        Folder(ENVIRONMENTS),
         Folder("/var/log/lockstep"),
         Folder("/var/cache/lockstep"),
         Folder(STATE, mode="0700"),

@@ -2,32 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class PythonWanted:
-    """Requirements that are resolved in one step, because their versions belong together.
-
-    Attributes:
-        asked: Requirements, normalised, in the order of installation.
-        architecture: As `uname -m` says it.
-        python: Version of the interpreter ("3.12").
-        with_dependencies: Whether the requirements of these packages must fit each other, so that
-            torchvision is the one for this torch; False looks at each name alone.
-        agree: Names among them that must all have the same version.
-    """
-
-    asked: tuple[str, ...]
-    architecture: str
-    python: str
-    with_dependencies: bool = False
-    agree: tuple[str, ...] = ()
-
-    @property
-    def key(self) -> str:
-        """Name of this set in the record."""
-        return " ".join(self.asked)
+from typing import TypeAlias
 
 
 @dataclass(frozen=True)
@@ -40,8 +17,50 @@ class GitWanted:
 
     @property
     def key(self) -> str:
-        """Name in the record."""
+        """Name in the lock."""
         return self.url
+
+
+@dataclass(frozen=True)
+class PythonWanted:
+    """What one environment holds, resolved in one step because its versions belong together.
+
+    Attributes:
+        name: Of the environment: "engine", "engine-build", "tools" or "uv".
+        asked: Requirements, normalised, in the order of installation.
+        architecture: As `uname -m` says it.
+        python: Version of the interpreter ("3.12").
+        agree: Names among them that must all have the same version.
+        trees: Source trees that are installed here besides; what they need is resolved with
+            ``asked``, whose own words about a package win over theirs.
+        build: Whether the environment is the one that ``trees`` are built in.
+    """
+
+    name: str
+    asked: tuple[str, ...]
+    architecture: str
+    python: str
+    agree: tuple[str, ...] = ()
+    trees: tuple[GitWanted, ...] = ()
+    build: bool = False
+
+    @property
+    def key(self) -> str:
+        """Name in the lock."""
+        return self.name
+
+
+@dataclass(frozen=True)
+class AptWanted:
+    """Debian packages that the deploy installs, for one architecture (as `uname -m` says it)."""
+
+    names: tuple[str, ...]
+    architecture: str
+
+    @property
+    def key(self) -> str:
+        """Name in the lock."""
+        return self.architecture
 
 
 @dataclass(frozen=True)
@@ -53,7 +72,7 @@ class ImageWanted:
 
     @property
     def key(self) -> str:
-        """Name in the record."""
+        """Name in the lock."""
         return self.reference
 
 
@@ -67,8 +86,11 @@ class ModelWanted:
 
     @property
     def key(self) -> str:
-        """Name in the record."""
+        """Name in the lock."""
         return self.id
+
+
+Item: TypeAlias = PythonWanted | GitWanted | ImageWanted | ModelWanted | AptWanted
 
 
 @dataclass(frozen=True)
@@ -79,10 +101,19 @@ class Wanted:
     git: tuple[GitWanted, ...] = ()
     images: tuple[ImageWanted, ...] = ()
     models: tuple[ModelWanted, ...] = ()
+    apt: tuple[AptWanted, ...] = ()
+
+    def __iter__(self) -> Iterator[Item]:
+        """Every one, kind by kind."""
+        yield from self.python
+        yield from self.git
+        yield from self.images
+        yield from self.models
+        yield from self.apt
 
     def __len__(self) -> int:
         """How many things there are to resolve; an empty one is false."""
-        return len(self.python) + len(self.git) + len(self.images) + len(self.models)
+        return sum(1 for _ in self)
 
 
 def is_commit(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -10,43 +11,42 @@ from packaging.utils import canonicalize_name
 
 from lockstep.errors import InventoryError, ResolveError
 from lockstep.moving import GitWanted, PythonWanted, is_commit
-from lockstep.pins import Pins, has_python
+from lockstep.pins import Pins, PythonPin, WheelPin, has_python
 from lockstep.settings import Settings, Sources
 
+#: Names of the environments of a host, as the lock has them.
+ENGINE, BUILD, UV, TOOLS = "engine", "engine-build", "uv", "tools"
 # FlashInfer refuses to import unless these three have one version.
 FLASHINFER = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
 
 
-def tool_sets(settings: Settings) -> dict[str, PythonWanted]:
-    """Tool name → the requirement for it."""
-    return {
-        tool: _packages(settings, (requirement,), f"tools.{tool}")
-        for tool, requirement in settings.tools.items()
-    }
+def tool_sets(settings: Settings) -> tuple[PythonWanted, ...]:
+    """The environments of our own tools: uv, which makes all others, and what it installs."""
+    uv = {name: text for name, text in settings.tools.items() if name == "uv"}
+    others = {name: text for name, text in settings.tools.items() if name != "uv"}
+    return tuple(
+        _environment(settings, name, [(f"tools.{tool}", text) for tool, text in tools.items()])
+        for name, tools in (("uv", uv), ("tools", others))
+        if tools
+    )
 
 
 def engine_sets(settings: Settings) -> tuple[PythonWanted, ...]:
-    """What the engine's venv takes from package indexes, in the order of installation.
-
-    A released vLLM demands exact versions of torch and FlashInfer, so then everything is one set.
-    A fork is built against whatever is there: its sets are independent and move one by one.
-    """
+    """The engine's environment, and the one that its source trees are built in."""
     engine = settings.engine
-    torch = tuple(item for item in (engine.torch, engine.torchvision) if item)
-    common = (engine.mistral_common,) if engine.mistral_common else ()
-    triple, agree = (_triple(settings), FLASHINFER) if engine.flashinfer else ((), ())
+    asked = [("engine.torch", engine.torch), ("engine.torchvision", engine.torchvision)]
     if engine.git is None:
-        together = _packages(settings, (*torch, engine.release, *common, *triple), "engine")
-        return (replace(together, with_dependencies=True, agree=agree),)
-    # Without torchvision there is nothing that has to fit torch.
-    pair = replace(_packages(settings, torch, "engine.torch"), with_dependencies=len(torch) > 1)
-    sets = [pair]
-    if common:
-        sets.append(_packages(settings, common, "engine.mistral_common"))
-    if triple:
-        flashinfer = _packages(settings, triple, "engine.flashinfer_version")
-        sets.append(replace(flashinfer, agree=agree))
-    return tuple(sets)
+        asked.append(("engine.release", engine.release))
+    asked.append(("engine.mistral_common", engine.mistral_common))
+    if engine.flashinfer:
+        asked += [("engine.flashinfer_version", text) for text in _triple(settings)]
+    given = [(key, text) for key, text in asked if text]
+    trees = engine_repositories(settings)
+    agree = FLASHINFER if engine.flashinfer else ()
+    whole = replace(_environment(settings, ENGINE, given), agree=agree, trees=trees)
+    if not trees:
+        return (whole,)
+    return (whole, replace(_environment(settings, BUILD, []), trees=trees, build=True))
 
 
 def engine_repositories(settings: Settings) -> tuple[GitWanted, ...]:
@@ -101,40 +101,60 @@ def _triple(settings: Settings) -> tuple[str, ...]:
     return tuple(f"{name}{version}" for name in FLASHINFER)
 
 
-def _packages(settings: Settings, asked: tuple[str, ...], key: str) -> PythonWanted:
-    normal = []
-    for text in asked:
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement as fault:
-            raise InventoryError(
-                f"{key} is not a requirement",
-                where=settings.name,
-                found=repr(text)[:60],
-                allowed="NAME, NAME==VERSION or NAME>=VERSION,<VERSION",
-            ) from fault
-        if requirement.url or requirement.marker:
-            raise InventoryError(
-                f"{key} must name a package of the index, without URL or marker",
-                where=settings.name,
-                found=repr(text)[:60],
-                remedy="Name the index under sources, and the version here.",
-            )
-        normal.append(str(requirement))
-    return PythonWanted(tuple(normal), settings.expected.architecture, settings.python)
+def _environment(settings: Settings, name: str, asked: Sequence[tuple[str, str]]) -> PythonWanted:
+    """One environment; ``asked`` are pairs of settings key and requirement."""
+    normal = tuple(_normal(settings, key, text) for key, text in asked)
+    return PythonWanted(name, normal, settings.expected.architecture, settings.python)
+
+
+def _normal(settings: Settings, key: str, text: str) -> str:
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement as fault:
+        raise InventoryError(
+            f"{key} is not a requirement",
+            where=settings.name,
+            found=repr(text)[:60],
+            allowed="NAME, NAME==VERSION or NAME>=VERSION,<VERSION",
+        ) from fault
+    if requirement.url or requirement.marker:
+        raise InventoryError(
+            f"{key} must name a package of the index, without URL or marker",
+            where=settings.name,
+            found=repr(text)[:60],
+            remedy="Name the index under sources, and the version here.",
+        )
+    return str(requirement)
+
+
+def locked(settings: Settings, pins: Pins, name: str) -> tuple[WheelPin, ...]:
+    """Every package of one environment of a host, () for one that the host does not have.
+
+    Args:
+        settings: The host's data.
+        pins: What is resolved.
+        name: `ENGINE`, `BUILD`, `UV` or `TOOLS`.
+
+    Raises:
+        ResolveError: it is not resolved for what the host asks for.
+    """
+    for wanted in (*tool_sets(settings), *engine_sets(settings)):
+        if wanted.name == name:
+            return _pinned(pins, wanted).packages
+    return ()
 
 
 def engine_requirements(settings: Settings, pins: Pins) -> dict[str, str]:
-    """Distribution → exact requirement, for all that the engine's venv takes from an index.
+    """Distribution → exact requirement, for what is asked of the engine's environment by name.
 
     In the order of installation: torch, torchvision, vllm (a released one), mistral-common,
     flashinfer-python, flashinfer-cubin, flashinfer-jit-cache; without those not asked for.
 
     Raises:
-        ResolveError: one of them is not resolved.
+        ResolveError: the environment is not resolved.
     """
-    exact = [item for packages in engine_sets(settings) for item in _exact(pins, packages)]
-    return {name_of(item): item for item in exact}
+    whole = engine_sets(settings)[0]
+    return _exact(pins, whole)
 
 
 def tool_requirements(settings: Settings, pins: Pins) -> dict[str, str]:
@@ -143,13 +163,23 @@ def tool_requirements(settings: Settings, pins: Pins) -> dict[str, str]:
     Raises:
         ResolveError: one of them is not resolved.
     """
-    return {tool: _exact(pins, packages)[0] for tool, packages in tool_sets(settings).items()}
+    exact: dict[str, str] = {}
+    for tools in tool_sets(settings):
+        exact |= _exact(pins, tools)
+    return {tool: exact[name_of(text)] for tool, text in settings.tools.items()}
 
 
-def _exact(pins: Pins, packages: PythonWanted) -> tuple[str, ...]:
-    if not has_python(pins, packages):
+def _exact(pins: Pins, wanted: PythonWanted) -> dict[str, str]:
+    versions = _pinned(pins, wanted).versions
+    names = [name_of(text) for text in wanted.asked]
+    return {name: f"{name}=={versions[name]}" for name in names}
+
+
+def _pinned(pins: Pins, wanted: PythonWanted) -> PythonPin:
+    if not has_python(pins, wanted):
         raise ResolveError(
-            f"{packages.key} is not resolved for {packages.architecture}, Python {packages.python}",
-            remedy="Resolve first, then use the record.",
+            f"the environment {wanted.name} is not resolved for what is asked for",
+            where=f"{wanted.architecture}, Python {wanted.python}",
+            remedy="Run `lockstep lock`, or deploy.",
         )
-    return pins.python[packages.key].exact
+    return pins.python[wanted.key]

@@ -1,4 +1,4 @@
-"""What no type can say about a record of pins: that a commit is a commit, a digest a digest."""
+"""What no type can say about a lock: that a commit is a commit, a digest a digest."""
 
 from __future__ import annotations
 
@@ -7,15 +7,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import (
+    InvalidWheelFilename,
+    canonicalize_name,
+    canonicalize_version,
+    parse_wheel_filename,
+)
 
 from lockstep.moving import is_commit
 
 if TYPE_CHECKING:
-    from lockstep.pins import FilePin, Pins
+    from lockstep.pins import FilePin, Pins, WheelPin
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _BLOB = re.compile(r"[0-9a-f]{40}")
+_DEBIAN_NAME = re.compile(r"[a-z0-9][a-z0-9+.-]+")
+_DEBIAN_VERSION = re.compile(r"[0-9][A-Za-z0-9.+:~-]*")
 _COMMIT = "40 lower-case hexadecimal digits"
 
 
@@ -31,13 +38,13 @@ class Fault:
 
 
 def faults(pins: Pins) -> Iterator[Fault]:
-    """Every wrong value of a record, in its own order."""
+    """Every wrong value of a lock, in its own order."""
     for key, python in pins.python.items():
-        if not python.exact:
-            yield Fault("python", key, "exact is empty", [], "one NAME==VERSION per requirement")
-        for item in python.exact:
-            if not is_exact(item):
-                yield Fault("python", key, "exact is not exact", item, "NAME==VERSION")
+        for wheel in python.packages:
+            yield from _wheel_faults(key, wheel)
+        for url, commit in python.trees.items():
+            if not is_commit(commit):
+                yield Fault("python", key, f"{url}: commit is not a commit", commit, _COMMIT)
     for url, git in pins.git.items():
         if not is_commit(git.commit):
             yield Fault("git", url, "commit is not a commit", git.commit, _COMMIT)
@@ -52,17 +59,14 @@ def faults(pins: Pins) -> Iterator[Fault]:
             yield Fault("models", name, "commit is not a commit", model.commit, _COMMIT)
         for file in model.files:
             yield from _file_faults(name, file)
-
-
-def is_exact(text: str) -> bool:
-    """Whether this is one package at one version: "name==1.2"."""
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement:
-        return False
-    specifiers = list(requirement.specifier)
-    exact = len(specifiers) == 1 and specifiers[0].operator == "=="
-    return exact and not specifiers[0].version.endswith(".*")
+    for architecture, apt in pins.apt.items():
+        for package in apt.packages:
+            if not _DEBIAN_NAME.fullmatch(package.name):
+                allowed = "a name of a Debian package"
+                yield Fault("apt", architecture, "name is not a name", package.name, allowed)
+            if not _DEBIAN_VERSION.fullmatch(package.version):
+                what = f"{package.name}: version is not a version"
+                yield Fault("apt", architecture, what, package.version, "a Debian version")
 
 
 def is_inside(path: str) -> bool:
@@ -82,3 +86,20 @@ def _file_faults(name: str, file: FilePin) -> Iterator[Fault]:
     if file.blob is not None and not _BLOB.fullmatch(file.blob):
         what = f"{file.path}: blob is not a git id"
         yield Fault("models", name, what, file.blob, "40 hexadecimal digits")
+
+
+def _wheel_faults(key: str, wheel: WheelPin) -> Iterator[Fault]:
+    try:
+        name, version, *_ = parse_wheel_filename(wheel.file)
+    except InvalidWheelFilename:
+        yield Fault("python", key, f"{wheel.name}: file is not a wheel", wheel.file, "NAME-….whl")
+        return
+    said = (canonicalize_name(wheel.name), canonicalize_version(wheel.version))
+    if (name, canonicalize_version(version)) != said:
+        what = f"{wheel.name}: file is another package or version"
+        yield Fault("python", key, what, wheel.file, f"{wheel.name} {wheel.version}")
+    if not _DIGEST.fullmatch(f"sha256:{wheel.sha256}"):
+        what = f"{wheel.name}: sha256 is not a hash"
+        yield Fault("python", key, what, wheel.sha256, "64 hexadecimal digits")
+    if wheel.size is not None and wheel.size < 0:
+        yield Fault("python", key, f"{wheel.name}: size is not a size", wheel.size, "bytes")

@@ -1,45 +1,62 @@
-"""What every moving name stood for when a deploy first met it: the record in `pins/*.yaml`.
+"""What every moving name stands for: exact versions, commits and digests, with their hashes.
 
-Group data may name a branch, a tag, a range; the first deploy resolves each once, uses the result
-on every host, and writes it here. A later deploy resolves only what the record does not hold.
-To move something forward, delete its entry and deploy again.
+`lockstep.lockfile` keeps them in a file, `lockstep.resolve` finds them out. Group data may name a
+branch, a tag, a range; each is resolved once, and every host gets exactly what stands here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import TypeAlias
 
-from lockstep import schema
-from lockstep.errors import InventoryError, ResolveError
-from lockstep.moving import GitWanted, ImageWanted, ModelWanted, PythonWanted, Wanted
-from lockstep.pincheck import faults
-from lockstep.yamlfile import place, read_mapping
-from lockstep.yamlwrite import dump, replace_file
+from lockstep.moving import AptWanted, GitWanted, ImageWanted, ModelWanted, PythonWanted, Wanted
 
-HEADER = """\
-# What every branch, tag, range and revision stood for when a deploy first met it.
-# Written by the deploy; every host gets exactly this. Keep it under version control.
-# To move one thing forward, delete its entry and deploy again. To move all, delete the file.
-"""
+
+@dataclass(frozen=True)
+class WheelPin:
+    """One package of an environment, as the one file that a Spark takes.
+
+    Attributes:
+        name: Normalised name of the distribution.
+        version: Whole version, a local part ("+cu130") included.
+        file: Name of the wheel.
+        sha256: Of the wheel.
+        size: Bytes; None where the index does not say.
+    """
+
+    name: str
+    version: str
+    file: str
+    sha256: str
+    size: int | None = None
 
 
 @dataclass(frozen=True)
 class PythonPin:
-    """A set of requirements at exact versions.
+    """One environment: everything in it, what is needed by what is asked for included.
 
     Attributes:
-        exact: "name==version" for each requirement asked for, in the same order.
+        asked: The requirements it was resolved for.
         architecture: What it was resolved for, as `uname -m` says it.
         python: Version of the interpreter it was resolved for.
+        packages: Every package, sorted by name.
+        trees: Repository → commit of the source trees whose needs are among them.
         resolved: ISO date, "" where unknown.
     """
 
-    exact: tuple[str, ...]
+    asked: tuple[str, ...]
     architecture: str
     python: str
+    packages: tuple[WheelPin, ...]
+    trees: Mapping[str, str] = field(default_factory=dict)
     resolved: str = ""
+
+    @cached_property
+    def versions(self) -> dict[str, str]:
+        """Package → version."""
+        return {wheel.name: wheel.version for wheel in self.packages}
 
 
 @dataclass(frozen=True)
@@ -110,88 +127,80 @@ class ModelPin:
 
 
 @dataclass(frozen=True)
+class DebianPin:
+    """A Debian package at the version that apt was offered."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True)
+class AptPin:
+    """Debian packages of one architecture, sorted by name."""
+
+    packages: tuple[DebianPin, ...]
+    resolved: str = ""
+
+
+Pin: TypeAlias = PythonPin | GitPin | ImagePin | ModelPin | AptPin
+
+
+@dataclass(frozen=True)
 class Pins:
     """Everything resolved.
 
     Attributes:
-        python: Requirements as asked for, joined by blanks → exact versions. Read it with
-            `lockstep.packages.engine_requirements` and `tool_requirements`.
+        python: Environment ("engine", "engine-build", "tools", "uv") → its packages. Read it with
+            `lockstep.packages`.
         git: Repository URL → commit.
         images: Image reference as asked for → digest.
         models: Hub id → commit and files.
+        apt: Architecture → versions of Debian packages.
     """
 
     python: Mapping[str, PythonPin] = field(default_factory=dict)
     git: Mapping[str, GitPin] = field(default_factory=dict)
     images: Mapping[str, ImagePin] = field(default_factory=dict)
     models: Mapping[str, ModelPin] = field(default_factory=dict)
+    apt: Mapping[str, AptPin] = field(default_factory=dict)
 
     def __or__(self, later: Pins) -> Pins:
         """Both; what `later` holds wins."""
         return Pins(
-            python={**self.python, **later.python},
-            git={**self.git, **later.git},
-            images={**self.images, **later.images},
-            models={**self.models, **later.models},
+            **{
+                section.name: {**getattr(self, section.name), **getattr(later, section.name)}
+                for section in fields(self)
+            }
         )
-
-
-def load(path: Path) -> Pins:
-    """The record at ``path``; an absent file is an empty record.
-
-    Raises:
-        InventoryError: the file is not such a record, with file, line, key and what is allowed.
-    """
-    if not path.exists():
-        return Pins()
-    document = read_mapping(path, InventoryError)
-    filled = {section: {} if value is None else value for section, value in document.items()}
-    pins = schema.build(Pins, filled, where=str(path))
-    for fault in faults(pins):
-        raise InventoryError(
-            f"{fault.section}: {fault.key}: {fault.what}",
-            where=place(str(path), document[fault.section], fault.key),
-            found=repr(fault.found)[:70],
-            allowed=fault.allowed,
-            remedy="Restore the entry, or delete it to resolve it again.",
-        )
-    return pins
-
-
-def save(path: Path, pins: Pins) -> None:
-    """Write the record whole, or leave what is there.
-
-    Raises:
-        ResolveError: the file cannot be written.
-    """
-    try:
-        replace_file(path, HEADER + dump(pins))
-    except OSError as fault:
-        raise ResolveError(
-            "the record of pins cannot be written",
-            where=str(path),
-            found=fault.strerror or str(fault),
-            remedy="Make the folder writable and deploy again; no host was changed.",
-        ) from fault
 
 
 def missing(wanted: Wanted, pins: Pins) -> Wanted:
-    """What of `wanted` the record lacks, or holds for another branch, revision or architecture."""
+    """What of `wanted` is not pinned, or for another branch, revision or architecture."""
     return Wanted(
         python=tuple(item for item in wanted.python if not has_python(pins, item)),
-        git=tuple(item for item in wanted.git if not _has_git(pins, item)),
+        git=tuple(item for item in wanted.git if not has_git(pins, item)),
         images=tuple(item for item in wanted.images if not _has_image(pins, item)),
         models=tuple(item for item in wanted.models if not _has_model(pins, item)),
+        apt=tuple(item for item in wanted.apt if not _has_apt(pins, item)),
     )
 
 
 def has_python(pins: Pins, item: PythonWanted) -> bool:
-    """Whether the record holds these requirements for this architecture and interpreter."""
+    """Whether this environment is pinned: for these requirements, commits and interpreter."""
     pin = pins.python.get(item.key)
-    return pin is not None and (pin.architecture, pin.python) == (item.architecture, item.python)
+    if pin is None or not all(has_git(pins, tree) for tree in item.trees):
+        return False
+    found = (pin.asked, pin.architecture, pin.python, dict(pin.trees))
+    return found == (item.asked, item.architecture, item.python, commits(pins, item))
 
 
-def _has_git(pins: Pins, item: GitWanted) -> bool:
+def commits(pins: Pins, item: PythonWanted) -> dict[str, str]:
+    """Repository → commit of an environment's source trees; those that are pinned."""
+    return {tree.url: pins.git[tree.url].commit for tree in item.trees if tree.url in pins.git}
+
+
+def has_git(pins: Pins, item: GitWanted) -> bool:
+    """Whether this branch is pinned, at the commit that is asked for where one is."""
     pin = pins.git.get(item.url)
     if pin is None or pin.branch != item.branch:
         return False
@@ -210,3 +219,8 @@ def _has_model(pins: Pins, item: ModelWanted) -> bool:
     if not pin.partial:
         return True
     return bool(item.files) and set(item.files) <= {file.path for file in pin.files}
+
+
+def _has_apt(pins: Pins, item: AptWanted) -> bool:
+    pin = pins.apt.get(item.key)
+    return pin is not None and set(item.names) <= {package.name for package in pin.packages}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lockstep import catalogue as catalogues
-from lockstep import inventory, pins
+from lockstep import inventory, lockfile
 from lockstep.bound import BoundTarget
 from lockstep.catalogue import Catalogue
 from lockstep.checks import check
@@ -15,6 +15,7 @@ from lockstep.errors import RecipeError
 from lockstep.findings import Finding, split_waived
 from lockstep.fit import Fit, fit
 from lockstep.inventory import HostPlan
+from lockstep.packages import ENGINE
 from lockstep.pins import Pins
 from lockstep.recipes import Recipe
 from lockstep.serving import serving
@@ -81,10 +82,10 @@ def make(path: Path, catalogue_folder: Path = catalogues.FOLDER) -> Plan:
     """The plan for an inventory file.
 
     Raises:
-        LockstepError: the inventory, a recipe, the catalogue or the record of pins is wrong.
+        LockstepError: the inventory, a recipe, the catalogue or the lock is wrong.
     """
     hosts = inventory.load(path)
-    record = pins.load(inventory.record_path(path.stem))
+    record = lockfile.load(inventory.lock_path(path.stem, hosts))
     return plan_hosts(hosts, record, catalogues.load(catalogue_folder))
 
 
@@ -93,7 +94,7 @@ def plan_hosts(hosts: Sequence[HostPlan], record: Pins, known: Catalogue) -> Pla
 
     Args:
         hosts: Their data and targets.
-        record: What earlier deploys resolved: exact sizes and digests.
+        record: The lock: exact sizes and digests.
         known: The catalogue.
     """
     planned: list[PlannedHost] = []
@@ -153,11 +154,11 @@ def _venv_version(host: HostPlan, record: Pins) -> str | None:
     """The released vLLM of the host's venv; None for a fork, whose version only it can say."""
     if host.settings.engine.git is not None:
         return None
-    exact = [
-        host.settings.engine.release,
-        *(e for pin in record.python.values() for e in pin.exact),
-    ]
-    return next((text[6:] for text in exact if text.startswith("vllm==")), None)
+    pin = record.python.get(ENGINE)
+    if pin is not None and "vllm" in pin.versions:
+        return pin.versions["vllm"]
+    release = host.settings.engine.release
+    return release[6:] if release.startswith("vllm==") else None
 
 
 def _merged(findings: Sequence[Finding]) -> list[Finding]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lockstep.artefacts import artefacts
 from lockstep.bound import BoundTarget
 from lockstep.packages import name_of
-from lockstep.pins import ImagePin, ModelPin, Pins, PythonPin
+from lockstep.pins import GitPin, ImagePin, ModelPin, Pins, PythonPin, WheelPin
 from lockstep.settings import Settings
 from lockstep.wanted import wanted
 
@@ -28,10 +28,15 @@ def rehearse(hosts: Sequence[tuple[Settings, tuple[BoundTarget, ...]]]) -> None:
     pins = Pins(
         python={
             item.key: PythonPin(
-                tuple(f"{name_of(text)}==0" for text in item.asked), item.architecture, item.python
+                item.asked,
+                item.architecture,
+                item.python,
+                tuple(WheelPin(name_of(text), "0", "", "") for text in item.asked),
+                {tree.url: tree.commit or _COMMIT for tree in item.trees},
             )
             for item in asked.python
         },
+        git={item.url: GitPin(item.branch, item.commit or _COMMIT) for item in asked.git},
         images={item.reference: ImagePin(_DIGEST, item.architecture, 0) for item in asked.images},
         models={item.id: ModelPin(item.revision, _COMMIT, ()) for item in asked.models},
     )

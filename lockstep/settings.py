@@ -51,7 +51,8 @@ class Sources:
         registries: Registry host → registry host to use instead ("docker.io": "10.0.0.5:5000").
         plain_registries: Registry hosts that speak HTTP without TLS.
         apt: Extra lines for /etc/apt/sources.list.d/lockstep.list.
-        release_url: Where the host checks that it reaches the world, one URL per entry.
+        apt_index: Where the locked versions of Debian packages are looked up besides: the
+            archive that the host's own apt asks, as lines of sources.list.
     """
 
     python_index: str | None = None
@@ -62,6 +63,11 @@ class Sources:
     registries: Mapping[str, str] = field(default_factory=dict)
     plain_registries: tuple[str, ...] = ()
     apt: tuple[str, ...] = ()
+    apt_index: tuple[str, ...] = (
+        "deb http://ports.ubuntu.com/ubuntu-ports noble main universe",
+        "deb http://ports.ubuntu.com/ubuntu-ports noble-updates main universe",
+        "deb http://ports.ubuntu.com/ubuntu-ports noble-security main universe",
+    )
 
 
 @dataclass(frozen=True)
@@ -218,6 +224,8 @@ class Settings:
         differs: What of this host is its own on purpose, as `lockstep diff` names it, with
             wildcards ("apt package htop", "setting /etc/cron.d/*"): no drift. What the deploy
             itself asks for cannot be excused.
+        lock: The inventory's lock file, from the repository or with a full path; None:
+            INVENTORY.lock.yaml.
         login: How an operator reaches the host, as shown after a deploy; None: `ssh USER@HOST`.
         others: see the classes above.
     """
@@ -238,6 +246,7 @@ class Settings:
     packages: tuple[str, ...] = ()
     sysctls: Mapping[str, str] = field(default_factory=dict)
     tools: Mapping[str, str] = field(default_factory=dict)
+    lock: str | None = None
     login: str | None = None
     accept_licences: tuple[str, ...] = ()
     waive: tuple[str, ...] = ()

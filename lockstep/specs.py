@@ -11,21 +11,25 @@ from lockstep import guards
 from lockstep.command import environment, serve_command
 from lockstep.engine_id import engine_id
 from lockstep.inventory import HostPlan
-from lockstep.packages import FLASHINFER, engine_requirements, mirrored
-from lockstep.pins import ModelPin, Pins
+from lockstep.packages import BUILD, ENGINE, FLASHINFER, locked, mirrored
+from lockstep.pins import ModelPin, Pins, WheelPin
+from lockstep.tools import same_version
 
 UV = "/usr/local/bin/uv"
+#: Distributions that are built from a source tree.
+TREES = ("vllm", "transformers")
 
 
 def engine_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
     """The venv engine of one host: read by `engine_build.py` on the host.
 
-    Every requirement is exact; `torch`, `after` and `flashinfer` are requirement lists of the
-    stages, `expected` is what must be installed afterwards (distribution → version).
+    `packages` is the whole environment but for the source trees, `built_with` what these are built
+    with: one wheel each, with the stage that installs it. `expected` is what must be installed
+    afterwards (distribution → version).
     """
-    settings, engine = plan.settings, plan.settings.engine
+    settings = plan.settings
     sources = settings.sources
-    exact = engine_requirements(settings, pins)
+    packages = locked(settings, pins, ENGINE)
     name = engine_id(settings, pins)
     return {
         "id": name,
@@ -36,15 +40,29 @@ def engine_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         "index": sources.python_index,
         "torch_index": sources.torch_index,
         "flashinfer_index": sources.flashinfer_index,
-        "torch": [exact[item] for item in ("torch", "torchvision") if item in exact],
-        "vllm": _vllm(plan, pins, exact),
+        "packages": [_wheel(wheel) for wheel in packages],
+        "built_with": [_wheel(wheel) for wheel in locked(settings, pins, BUILD)],
+        "vllm": _vllm(plan, pins),
         "transformers": _transformers(plan, pins),
-        "after": [exact[item] for item in ("mistral-common",) if item in exact],
-        "flashinfer": [exact[item] for item in FLASHINFER if engine.flashinfer],
-        "expected": {item: text.partition("==")[2] for item, text in exact.items()},
+        "expected": {wheel.name: wheel.version for wheel in packages},
         "proxy": settings.proxy.environment(),
         "engine_cuda": settings.expected.engine_cuda,
         "recipes": _recipes(plan),
+    }
+
+
+# What each stage installs; the rest comes with vLLM.
+_STAGES = {"torch": "pytorch", "torchvision": "pytorch"} | dict.fromkeys(FLASHINFER, "flashinfer")
+
+
+def _wheel(wheel: WheelPin) -> dict[str, Any]:
+    return {
+        "name": wheel.name,
+        "version": wheel.version,
+        "file": wheel.file,
+        "sha256": wheel.sha256,
+        "size": wheel.size,
+        "stage": _STAGES.get(wheel.name, "vllm"),
     }
 
 
@@ -59,10 +77,10 @@ def _transformers(plan: HostPlan, pins: Pins) -> dict[str, str] | None:
     }
 
 
-def _vllm(plan: HostPlan, pins: Pins, exact: Mapping[str, str]) -> dict[str, Any]:
+def _vllm(plan: HostPlan, pins: Pins) -> dict[str, Any] | None:
     engine = plan.settings.engine
     if engine.git is None:
-        return {"requirement": exact["vllm"]}
+        return None
     build = {"VLLM_USE_PRECOMPILED": "1"} if engine.precompiled else {}
     return {
         "git": mirrored(engine.git, plan.settings.sources),
@@ -153,16 +171,15 @@ def engine_missing(spec: Mapping[str, Any], found: Mapping[str, Any]) -> dict[st
         missing["pytorch"] = ["the venv, whose last installation was cut off"]
     elif here["python"] != spec["python"]:
         missing["pytorch"] = [f"Python {spec['python']} (it has {here['python']})"]
-    stages = {"torch": "pytorch", "torchvision": "pytorch"} | dict.fromkeys(
-        FLASHINFER, "flashinfer"
-    )
+    distributions = here["distributions"]
     for name, version in spec["expected"].items():
-        have = here["distributions"].get(name)
-        # An index of one's own may serve torch 2.13.0 as 2.13.0+cpu: the same public version.
-        if have != version and (have is None or have.split("+")[0] != version):
-            missing.setdefault(stages.get(name, "vllm"), []).append(f"{name} {version}")
-    for name, source in (("vllm", spec["vllm"]), ("transformers", spec["transformers"])):
-        if not source or "git" not in source:
+        if not same_version(distributions.get(name), version):
+            missing.setdefault(_STAGES.get(name, "vllm"), []).append(f"{name} {version}")
+    for name in sorted(set(distributions) - set(spec["expected"]) - set(TREES)):
+        missing.setdefault("vllm", []).append(f"no {name}")
+    for name in TREES:
+        source = spec[name]
+        if not source:
             continue
         installed = (here["origins"].get(name) or {}).get("url") == f"file://{spec['home']}/{name}"
         if found["commits"][name] != source["commit"] or not installed:

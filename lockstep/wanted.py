@@ -1,6 +1,6 @@
 """Every moving input of an inventory: what has to be resolved before a deploy can be exact.
 
-Nothing here contacts anything. `lockstep.pins` says what the record already holds, and
+Nothing here contacts anything. `lockstep.pins` says what is pinned already, and
 `lockstep.resolve` asks the world for the rest.
 """
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from lockstep.bound import BoundTarget
 from lockstep.errors import InventoryError
-from lockstep.moving import GitWanted, ImageWanted, ModelWanted, PythonWanted, Wanted
+from lockstep.moving import AptWanted, GitWanted, ImageWanted, ModelWanted, PythonWanted, Wanted
 from lockstep.packages import engine_repositories, engine_sets, tool_sets
 from lockstep.settings import Settings
 
@@ -22,8 +22,6 @@ DEFAULT_REVISION = "main"
 def wanted(hosts: Sequence[tuple[Settings, tuple[BoundTarget, ...]]]) -> Wanted:
     """Every moving input over all hosts.
 
-    A fork's own dependencies are not among them: its build decides them.
-
     Raises:
         InventoryError: a requirement, commit or model id that cannot be resolved exactly, or two
             hosts or recipes that want one thing in two versions.
@@ -32,24 +30,31 @@ def wanted(hosts: Sequence[tuple[Settings, tuple[BoundTarget, ...]]]) -> Wanted:
     git: dict[str, GitWanted] = {}
     images: dict[str, ImageWanted] = {}
     models: dict[str, ModelWanted] = {}
+    apt: dict[str, AptWanted] = {}
     for settings, targets in hosts:
-        for packages in tool_sets(settings).values():
+        for packages in tool_sets(settings):
             _add(python, packages, settings.name)
         if needs_engine(targets):
-            for packages in engine_sets(settings):
-                _add(python, packages, settings.name)
             for repository in engine_repositories(settings):
                 _add(git, repository, settings.name)
+            for packages in engine_sets(settings):
+                _add(python, packages, settings.name)
         for reference in _references(settings, targets):
             _add(images, ImageWanted(reference, settings.expected.architecture), settings.name)
         for model in _models(targets):
             earlier = models.get(model.id)
             models[model.id] = model if earlier is None else _both(earlier, model, settings.name)
+        if settings.packages:
+            debian = AptWanted(settings.packages, settings.expected.architecture)
+            known = apt.get(debian.key, debian)
+            names = tuple(sorted({*known.names, *debian.names}))
+            apt[debian.key] = AptWanted(names, debian.architecture)
     return Wanted(
         python=tuple(python.values()),
         git=tuple(git.values()),
         images=tuple(images.values()),
         models=tuple(models.values()),
+        apt=tuple(apt.values()),
     )
 
 
@@ -100,7 +105,7 @@ Item = TypeVar("Item", PythonWanted, GitWanted, ImageWanted)
 
 
 def _add(found: dict[str, Item], item: Item, host: str) -> None:
-    """Note one thing; the record has one entry per key, so a second meaning is refused."""
+    """Note one thing; the lock has one entry per key, so a second meaning is refused."""
     earlier = found.setdefault(item.key, item)
     if earlier != item:
         raise InventoryError(

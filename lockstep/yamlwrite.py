@@ -15,7 +15,8 @@ import yaml
 def dump(value: Any) -> str:
     """A dataclass or mapping as YAML; what is flat stands on one line, so one line is one entry.
 
-    Fields that are None, "" or False are left out. Mappings are sorted, fields keep their order.
+    Fields that are None, "", False or an empty mapping are left out. Mappings are sorted, fields
+    keep their order.
     """
     text: str = yaml.dump(
         _plain(value),
@@ -64,7 +65,7 @@ def _plain(value: Any) -> Any:
         named = ((item.name, getattr(value, item.name)) for item in fields(value))
         # `is`, because a size of 0 bytes equals False and must stay.
         left = {name: item for name, item in named if item is not None and item is not False}
-        return {name: _plain(item) for name, item in left.items() if item != ""}
+        return {name: _plain(item) for name, item in left.items() if item not in ("", {})}
     if isinstance(value, Mapping):
         return {key: _plain(value[key]) for key in sorted(value)}
     if isinstance(value, tuple):

@@ -9,7 +9,6 @@ from lockstep.artefacts import absent_files
 from lockstep.hostfiles import docker_generation
 from lockstep.layout import folders
 from lockstep.managed import HOME, OPERATORS_GROUP
-from lockstep.packages import tool_requirements
 from lockstep.variants import unit_names
 from tasks import run
 from tasks.operations import files, services, system
@@ -42,13 +41,13 @@ def base() -> None:
         engines=unit_names([target for target in this.plan.targets if target.image]),
         generations={"docker.service": docker_generation(settings)},
     )
-    system.packages(name="Install packages", names=settings.packages)
+    system.packages(name="Install packages", versions=this.packages)
     system.sysctls(
         name="Apply kernel settings", values=settings.sysctls, path="/etc/sysctl.d/60-lockstep.conf"
     )
     system.tools(
         name="Install uv and the hub client",
-        requirements=tool_requirements(settings, this.pins),
+        environments=this.tools,
         python=settings.python,
         index=settings.sources.python_index,
         proxy=bool(settings.proxy.environment()),

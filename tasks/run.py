@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from pyinfra import host, logger, state
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_host
 
-from lockstep import catalogue, inventory, pins, preflight
+from lockstep import catalogue, inventory, lockfile, pins, preflight
 from lockstep.closing import findings_table
 from lockstep.errors import LockstepError, paragraph
 from lockstep.findings import Finding
@@ -82,34 +83,34 @@ def _plan(each: Any) -> inventory.HostPlan:
     return inventory.plan(each.name, each.data.dict())
 
 
-def record_path() -> Path:
-    """The record of pins of the inventory that is deployed to."""
+def lock_path(plans: Sequence[inventory.HostPlan]) -> Path:
+    """The lock file of the inventory that is deployed to."""
     here = [
         group
         for group in state.inventory.groups
         if (inventory.REPOSITORY / f"inventories/{group}.py").exists()
     ]
-    return inventory.record_path(here[0] if here else "hosts")
+    return inventory.lock_path(here[0] if here else "hosts", plans)
 
 
 def _resolved(plans: list[inventory.HostPlan]) -> pins.Pins:
-    path = record_path()
-    known = pins.load(path) if path.exists() else pins.Pins()
+    path = lock_path(plans)
+    known = lockfile.load(path)
     every = wanted([(plan.settings, plan.targets) for plan in plans])
-    missing = pins.missing(every, known)
-    if not missing:
+    if not pins.missing(every, known):
         return known
-    logger.info(f"--> Resolving what {path.name} does not pin yet...")
+    why = "does not hold yet" if path.exists() else "shall hold; there is no lock yet"
+    logger.info(f"--> Resolving what {path.name} {why}...")
     first = plans[0].settings
     resolved = resolve(
-        missing,
+        every,
         known,
         sources=first.sources,
         proxy=first.proxy,
         report=lambda line: logger.info(f"    {line}"),
     )
-    pins.save(path, resolved)
-    logger.info(f"    recorded in {path.parent.name}/{path.name}")
+    lockfile.save(path, resolved)
+    logger.info(f"    written to {path.name}; keep it under version control")
     return resolved
 
 
@@ -132,7 +133,7 @@ def _refuse_findings(plans: dict[Any, inventory.HostPlan], resolved: pins.Pins) 
 
 def _planned(plans: list[inventory.HostPlan]) -> list[Finding]:
     """What speaks against the plan itself: fit, licences, flags, known-bad combinations."""
-    record = pins.load(record_path())
+    record = lockfile.load(lock_path(plans))
     planned = plan_hosts(plans, record, catalogue.load(catalogue.FOLDER))
     return list(planned.findings)
 

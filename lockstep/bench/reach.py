@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lockstep import inventory as inventories
-from lockstep import pins
+from lockstep import lockfile, pins
 from lockstep.bench.look import HostLook
 from lockstep.bench.results import ResultError
 from lockstep.errors import InventoryError
@@ -34,14 +34,14 @@ class Place:
     Attributes:
         plan: Its data, checked.
         where: Its login.
-        record: The pins of its inventory.
-        record_path: The file that holds them.
+        record: The lock of its inventory.
+        lock_path: The file that holds them.
     """
 
     plan: inventories.HostPlan
     where: Login
     record: pins.Pins
-    record_path: Path
+    lock_path: Path
 
     def probe(self, **more: Any) -> dict[str, Any]:
         """What the host says of itself (`lockstep/probes/ruler.py`).
@@ -126,9 +126,9 @@ def place(inventory: Path, host: str) -> Place:
             allowed=", ".join(plans),
             remedy="Name another inventory with --inventory, or give the engine's URL.",
         )
-    path = inventories.record_path(inventory.stem)
+    path = inventories.lock_path(inventory.stem, list(plans.values()))
     data = inventories.merged(inventory)[host]
-    return Place(plans[host], login(host, data), pins.load(path), path)
+    return Place(plans[host], login(host, data), lockfile.load(path), path)
 
 
 def hot(place: Place) -> Hot:

@@ -63,7 +63,7 @@ class Subject:
         image: Image by digest.
         revision: Commit of the weights.
         generation: What the engine was started with (LOCKSTEP_GENERATION).
-        lock: SHA-256 of the record of pins.
+        lock: SHA-256 of the lock.
         flags: The recipe's command line.
     """
 

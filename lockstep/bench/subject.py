@@ -87,6 +87,6 @@ def _vision(place: Place, recipe: Recipe, commit: str | None) -> int | None:
 
 def _sha256(place: Place) -> str | None:
     try:
-        return hashlib.sha256(place.record_path.read_bytes()).hexdigest()
+        return hashlib.sha256(place.lock_path.read_bytes()).hexdigest()
     except OSError:
         return None

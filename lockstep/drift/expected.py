@@ -1,4 +1,4 @@
-"""What a host's snapshot must show, from inventory data, the record of pins and nothing else."""
+"""What a host's snapshot must show, from inventory data, the lock and nothing else."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from lockstep.images import PLATFORMS
 from lockstep.intended import Intended
 from lockstep.layout import HUB_TOKEN, folders, generation
 from lockstep.managed import API_KEY, HOME, OPERATORS_GROUP, UV_VENV, WEBUI_SECRETS, ManagedFile
-from lockstep.packages import tool_requirements
 from lockstep.specs import UV, check_wanted, weights_spec
+from lockstep.tools import same_version
 
 ANY = "present"
 TAKEN = "takes the recipes"
@@ -56,7 +56,7 @@ class Expectation:
 def expectations(
     this: Intended, snapshot: Mapping[str, Any], *, key: bytes
 ) -> Iterator[Expectation]:
-    """Everything that inventory and record ask of one host.
+    """Everything that inventory and lock ask of one host.
 
     Args:
         this: The host as it is to be.
@@ -174,11 +174,9 @@ def _system(this: Intended) -> Iterator[Expectation]:
         "clock offset", "seconds", f"at most {most:.0f}", lambda found: abs(_number(found)) <= most
     )
     yield _is("link", UV, f"{UV_VENV}/bin/uv")
-    for tool, text in tool_requirements(settings, this.pins).items():
-        name, _, version = text.partition("==")
-        venv = "uv" if tool == "uv" else "tools"
-        item = f"{venv} {name.lower().replace('_', '-').replace('.', '-')}"
-        yield _is("tools package", item, version)
+    for venv, environment in this.tools.items():
+        for name, version in environment.versions.items():
+            yield Expectation("tools package", f"{venv} {name}", version, _spelt(version))
 
 
 def _number(found: str) -> float:
@@ -220,18 +218,18 @@ def _engine(this: Intended) -> Iterator[Expectation]:
     yield _is("engine", "python", spec["python"])
     for name in ("vllm", "transformers"):
         source = spec[name]
-        if source and "git" in source:
+        if source:
             yield _is("engine", f"{name} commit", source["commit"])
             yield _is("engine", f"{name} from", f"file://{spec['home']}/{name}")
             yield _is("checkout", f"{spec['home']}/{name}", "clean")
     for name, version in spec["expected"].items():
-        # An index of one's own may serve torch 2.13.0 as 2.13.0+cpu: the same public version.
-        yield Expectation("engine package", name, version, _public(version))
+        yield Expectation("engine package", name, version, _spelt(version))
     yield _is("engine", "answer", TAKEN)
 
 
-def _public(version: str) -> Callable[[str], bool]:
-    return lambda found: found.split("+")[0] == version
+def _spelt(version: str) -> Callable[[str], bool]:
+    """The same version in another spelling."""
+    return lambda found: same_version(found, version)
 
 
 def _images(this: Intended) -> Iterator[Expectation]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep import inventory as inventories
-from lockstep import pins
+from lockstep import lockfile, pins
 from lockstep.accounts import people
 from lockstep.drift import hosts
 from lockstep.drift.compare import ASKED, Difference, Host, differences
@@ -60,7 +60,7 @@ def diff(
         password: For sudo on the hosts; None where it asks for none.
 
     Raises:
-        LockstepError: the inventory is wrong, lacks a host of ``limit``, or nothing is pinned yet.
+        LockstepError: the inventory is wrong, lacks a host of ``limit``, or is not locked whole.
     """
     key = secrets.token_bytes(32)
     intended, asked = read(path, limit=limit, key=key, deep=deep)
@@ -82,14 +82,14 @@ def read(
         raise InventoryError(
             "no such host", where=str(path), found=", ".join(unknown), allowed=", ".join(plans)
         )
-    record_path = inventories.record_path(path.stem)
-    record = pins.load(record_path)
+    lock_path = inventories.lock_path(path.stem, list(plans.values()))
+    record = lockfile.load(lock_path)
     every = wanted([(plan.settings, plan.targets) for plan in plans.values()])
     missing = pins.missing(every, record)
     if missing:
         raise InventoryError(
-            f"{len(missing)} things that this inventory asks for are not pinned yet",
-            where=str(record_path),
+            f"{len(missing)} things that this inventory asks for are not locked yet",
+            where=str(lock_path),
             remedy="Deploy first: there is nothing yet to compare with.",
         )
     chosen = [name for name in plans if not limit or name in limit]

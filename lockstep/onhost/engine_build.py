@@ -3,9 +3,9 @@
 
 usage: engine_build.py pytorch|vllm|flashinfer|check|activate [SPEC.json]
 
-SPEC.json (default /etc/lockstep/engine.json) names exact requirements and the folder of this
-generation. Nothing uses that folder before `activate` moves the link `current` to it, and
-`activate` demands a check that passed.
+SPEC.json (default /etc/lockstep/engine.json) names every wheel by its hash, every source tree by
+its commit, and the folder of this generation. Nothing uses that folder before `activate` moves the
+link `current` to it, and `activate` demands a check that passed.
 
 exit codes: 0 done, 1 failed, 2 wrong use
 """
@@ -30,6 +30,9 @@ else:
 
 SPEC = Path("/etc/lockstep/engine.json")
 STAGES = ("pytorch", "vllm", "flashinfer", "check", "activate")
+# What is built from a source tree, in this order; an editable one stays where it is.
+TREES = ("vllm", "transformers")
+EDITABLE = ("vllm",)
 
 
 class Build:
@@ -99,13 +102,23 @@ class Build:
             yield cut_off
             self.mark.unlink()
 
-    def install(self, *requirements: str, **environment: str) -> None:
-        """`uv pip install` into this generation; PyTorch's exact build is always named again."""
-        wanted = dict.fromkeys((*requirements, *self.spec["torch"]))
-        self.run(
-            *(self.spec["uv"], "pip", "install", "--python", str(self.python), *wanted),
-            **environment,
-        )
+    def install(self, stage: str) -> None:
+        """The wheels of one stage, each by its hash and nothing besides."""
+        wheels = [each for each in self.spec["packages"] if each["stage"] == stage]
+        if wheels:
+            listed = self._listed(stage, wheels)
+            self._pip("install", "--no-deps", "--require-hashes", "--requirement", str(listed))
+
+    def _listed(self, name: str, wheels: list[dict[str, Any]]) -> Path:
+        """A requirements file that accepts these wheels and no other file."""
+        path = self.home / f"{name}.txt"
+        lines = [f"{w['name']}=={w['version']} --hash=sha256:{w['sha256']}\n" for w in wheels]
+        path.write_text("".join(lines), encoding="utf-8")
+        return path
+
+    def _pip(self, action: str, *arguments: str, **environment: str) -> None:
+        uv = (self.spec["uv"], "pip", action, "--python", str(self.python))
+        self.run(*uv, *arguments, **environment)
 
     def pytorch(self) -> None:
         """The venv, and PyTorch's CUDA build from its own index."""
@@ -113,23 +126,32 @@ class Build:
             if cut_off or not (self.venv / f"lib/python{self.spec['python']}").is_dir():
                 uv = (self.spec["uv"], "venv", "--clear", "--python", self.spec["python"])
                 self.run(*uv, str(self.venv))
-            self.install()
+            self.install("pytorch")
 
     def vllm(self) -> None:
-        """The fork at its commit, editable, or a released vLLM; then what must be newer."""
-        source = self.spec["vllm"]
-        engine: tuple[str, ...]
-        if "git" in source:
-            engine = ("--editable", self._checkout("vllm", source))
-        else:
-            engine = (source["requirement"],)
-        after = list(self.spec["after"])
-        if self.spec["transformers"]:
-            after.append(self._checkout("transformers", self.spec["transformers"]))
+        """The engine and everything that it needs; the source trees at their commits."""
+        trees = {name: self.spec[name] for name in TREES if self.spec[name]}
+        folders = {name: self._checkout(name, source) for name, source in trees.items()}
         with self.installing():
-            self.install(*engine, **source.get("environment", {}))
-            if after:
-                self.install(*after)
+            self._remove_foreign()
+            self.install("vllm")
+            tools = self._listed("built_with", self.spec["built_with"])
+            for name, folder in folders.items():
+                how = ("--editable", folder) if name in EDITABLE else (folder,)
+                # What a tree needs stands in the lock already, and so does what builds it.
+                self._pip(
+                    *("install", "--no-deps", "--build-constraints", str(tools), *how),
+                    **trees[name].get("environment", {}),
+                )
+
+    def _remove_foreign(self) -> None:
+        """Take out what somebody else has installed here."""
+        known = {*self.spec["expected"], *TREES}
+        folders = (self.venv / "lib").glob("python*/site-packages/*.dist-info")
+        names = {folder.name.partition("-")[0].lower() for folder in folders}
+        foreign = {name.replace("_", "-").replace(".", "-") for name in names} - known
+        if foreign:
+            self._pip("uninstall", *sorted(foreign))
 
     def _checkout(self, name: str, source: dict[str, Any]) -> str:
         """A repository at one commit, by git itself: uv knows fewer kinds of URL than git."""
@@ -153,9 +175,9 @@ class Build:
 
     def flashinfer(self) -> None:
         """FlashInfer's three packages, in versions that agree."""
-        if self.spec["flashinfer"]:
+        if any(each["stage"] == "flashinfer" for each in self.spec["packages"]):
             with self.installing():
-                self.install("--no-deps", *self.spec["flashinfer"])
+                self.install("flashinfer")
 
     def check(self) -> None:
         """Ask the engine itself; the answer is kept beside the environment."""

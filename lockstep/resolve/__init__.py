@@ -9,29 +9,45 @@ from __future__ import annotations
 import datetime
 import queue
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from lockstep.errors import ResolveError
-from lockstep.moving import GitWanted, ImageWanted, ModelWanted, PythonWanted, Wanted
+from lockstep.moving import (
+    AptWanted,
+    GitWanted,
+    ImageWanted,
+    Item,
+    PythonWanted,
+    Wanted,
+)
 from lockstep.pincheck import faults
-from lockstep.pins import GitPin, ImagePin, ModelPin, Pins, PythonPin, missing
+from lockstep.pins import (
+    AptPin,
+    GitPin,
+    ImagePin,
+    ModelPin,
+    Pin,
+    Pins,
+    PythonPin,
+    has_git,
+    has_python,
+    missing,
+)
 from lockstep.resolve import announce
+from lockstep.resolve.apt import resolve_apt
 from lockstep.resolve.git import resolve_git
 from lockstep.resolve.hub import resolve_model
 from lockstep.resolve.program import end_all
-from lockstep.resolve.python import resolve_python
+from lockstep.resolve.python import Before, index_environment, resolve_python
 from lockstep.resolve.registry import resolve_image
+from lockstep.resolve.source_tree import Tree, read_tree
 from lockstep.settings import Proxy, Sources
 
 # The work is waiting for servers; more at once would only look like an attack to them.
 WORKERS = 6
 # Seconds without news after which the user is told what is still being asked.
 PATIENCE_S = 10.0
-
-Item: TypeAlias = PythonWanted | GitWanted | ImageWanted | ModelWanted
-Pin: TypeAlias = PythonPin | GitPin | ImagePin | ModelPin
 
 
 class ResolveErrors(ResolveError):
@@ -57,49 +73,88 @@ def resolve(
     sources: Sources,
     proxy: Proxy,
     report: Callable[[str], None],
+    before: Mapping[str, Before] | None = None,
 ) -> Pins:
     """``known``, and what of ``wanted`` it lacks.
 
     Args:
         wanted: Everything that has to be exact.
-        known: The record; what it holds is not asked again.
+        known: The lock; what it holds is not asked again.
         sources: Where to ask.
         proxy: How to get there.
         report: Called with one line of at most 78 columns per result, from this thread.
+        before: Environment → what of an older lock is kept where it is resolved again; None keeps
+            the versions of ``known``.
 
     Raises:
         ResolveError: the one failure, or a ResolveErrors with all of them.
     """
+    if before is None:
+        before = {name: Before(pin) for name, pin in known.python.items()}
     lacking = missing(wanted, known)
-    items: list[Item] = [*lacking.python, *lacking.git, *lacking.images, *lacking.models]
-    work = _Work(known, sources, proxy)
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    found: dict[Item, Pin] = {}
-    failures: dict[Item, ResolveError] = {}
-    results = _start(items, work)
-    try:
-        while len(found) + len(failures) < len(items):
-            try:
-                item, result = results.get(timeout=PATIENCE_S)
-            except queue.Empty:
-                report(announce.waiting([each for each in items if each not in found | failures]))
-                continue
-            if isinstance(result, ResolveError):
-                failures[item] = result
-                report(announce.failed(item))
-            elif isinstance(result, BaseException):
-                raise result
-            else:
-                found[item] = replace(result, resolved=today)
-                for line in announce.resolved(item, found[item]):
-                    report(line)
-    except BaseException:
-        end_all()
-        raise
-    if failures:
-        ordered = tuple(failures[item] for item in items if item in failures)
-        raise ordered[0] if len(ordered) == 1 else ResolveErrors(ordered, len(items))
-    return known | _sorted_out(found)
+    environments = [item for item in wanted.python if item.trees]
+    apart: list[Item] = [item for item in lacking if item not in environments]
+    asked = _Asked(sources, proxy, report, before)
+    pins = known | _sorted_out(asked.all(apart, known))
+    # What a source tree needs is known only when its commit is.
+    later: list[Item] = [
+        item
+        for item in environments
+        if not has_python(pins, item) and all(has_git(pins, tree) for tree in item.trees)
+    ]
+    pins |= _sorted_out(asked.all(later, pins))
+    asked.refuse()
+    return pins
+
+
+@dataclass
+class _Asked:
+    """Rounds of questions, each all at once; failures are collected over all rounds."""
+
+    sources: Sources
+    proxy: Proxy
+    report: Callable[[str], None]
+    before: Mapping[str, Before]
+    count: int = 0
+    failures: list[ResolveError] = field(default_factory=list)
+
+    def all(self, items: Sequence[Item], known: Pins) -> dict[Item, Pin]:
+        """The pins of those that could be resolved."""
+        work = _Work(known, self.sources, self.proxy, self.before)
+        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        found: dict[Item, Pin] = {}
+        failures: dict[Item, ResolveError] = {}
+        results = _start(items, work)
+        try:
+            while len(found) + len(failures) < len(items):
+                try:
+                    item, result = results.get(timeout=PATIENCE_S)
+                except queue.Empty:
+                    left = [each for each in items if each not in found and each not in failures]
+                    self.report(announce.waiting(left))
+                    continue
+                if isinstance(result, ResolveError):
+                    failures[item] = result
+                    self.report(announce.failed(item))
+                elif isinstance(result, BaseException):
+                    raise result
+                else:
+                    found[item] = replace(result, resolved=today)
+                    for line in announce.resolved(item, found[item]):
+                        self.report(line)
+        except BaseException:
+            end_all()
+            raise
+        self.count += len(items)
+        self.failures += [failures[item] for item in items if item in failures]
+        return found
+
+    def refuse(self) -> None:
+        """Raise what failed."""
+        if len(self.failures) == 1:
+            raise self.failures[0]
+        if self.failures:
+            raise ResolveErrors(tuple(self.failures), self.count)
 
 
 def _start(
@@ -131,9 +186,10 @@ class _Work:
     known: Pins
     sources: Sources
     proxy: Proxy
+    before: Mapping[str, Before]
 
     def __call__(self, item: Item) -> Pin:
-        """The pin, refused where the record would refuse it: sources may answer nonsense."""
+        """The pin, refused where the lock would refuse it: sources may answer nonsense."""
         pin = self._asked(item)
         for fault in faults(_sorted_out({item: pin})):
             raise ResolveError(
@@ -148,7 +204,11 @@ class _Work:
     def _asked(self, item: Item) -> Pin:
         sources, proxy = self.sources, self.proxy
         if isinstance(item, PythonWanted):
-            return resolve_python(item, sources=sources, proxy=proxy)
+            trees = [self._tree(tree) for tree in item.trees]
+            before = self.before.get(item.key, Before())
+            return resolve_python(item, sources=sources, proxy=proxy, trees=trees, before=before)
+        if isinstance(item, AptWanted):
+            return resolve_apt(item, sources=sources, proxy=proxy)
         if isinstance(item, GitWanted):
             return resolve_git(item, sources=sources, proxy=proxy)
         if isinstance(item, ImageWanted):
@@ -158,6 +218,15 @@ class _Work:
         at = pinned.commit if pinned and pinned.asked == item.revision else None
         return resolve_model(item, sources=sources, proxy=proxy, at=at)
 
+    def _tree(self, item: GitWanted) -> Tree:
+        return read_tree(
+            item,
+            self.known.git[item.url].commit,
+            sources=self.sources,
+            proxy=self.proxy,
+            indexes=index_environment(self.sources, engine=True),
+        )
+
 
 def _sorted_out(found: dict[Item, Pin]) -> Pins:
     return Pins(
@@ -165,7 +234,8 @@ def _sorted_out(found: dict[Item, Pin]) -> Pins:
         git={item.key: pin for item, pin in found.items() if isinstance(pin, GitPin)},
         images={item.key: pin for item, pin in found.items() if isinstance(pin, ImagePin)},
         models={item.key: pin for item, pin in found.items() if isinstance(pin, ModelPin)},
+        apt={item.key: pin for item, pin in found.items() if isinstance(pin, AptPin)},
     )
 
 
-__all__ = ["ResolveErrors", "resolve"]
+__all__ = ["Before", "ResolveErrors", "resolve"]

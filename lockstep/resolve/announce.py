@@ -4,49 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lockstep.moving import GitWanted, ImageWanted, ModelWanted, PythonWanted
-from lockstep.pins import GitPin, ImagePin, ModelPin, PythonPin
+from lockstep.moving import (
+    AptWanted,
+    GitWanted,
+    ImageWanted,
+    Item,
+    ModelWanted,
+    PythonWanted,
+)
+from lockstep.packages import name_of
+from lockstep.pins import AptPin, GitPin, ImagePin, ModelPin, Pin, PythonPin
 
 COLUMNS = 78
 # Digits of a commit or digest that are enough to recognise it.
 DIGITS = 12
 
 
-def resolved(
-    item: PythonWanted | GitWanted | ImageWanted | ModelWanted,
-    pin: PythonPin | GitPin | ImagePin | ModelPin,
-) -> list[str]:
-    """ "vllm fix_mistral_parsing → 0123456789ab"; of packages, a line for each."""
+def resolved(item: Item, pin: Pin) -> list[str]:
+    """ "vllm fix_mistral_parsing → 0123456789ab"; of packages, a line for each asked for."""
     match pin:
-        case PythonPin(exact=exact):
-            asked = item.asked if isinstance(item, PythonWanted) else ()
-            pairs = zip(asked, exact, strict=True)
-            return [_line(name, version.partition("==")[2]) for name, version in pairs]
+        case PythonPin(asked=asked, packages=packages):
+            count = f"{len(packages)} packages" if len(packages) != 1 else "1 package"
+            whole = [_line(f"environment {item.key}", count)] if len(packages) != len(asked) else []
+            return [_line(text, pin.versions[name_of(text)]) for text in asked] + whole
         case GitPin(commit=commit):
             return [_line(name(item), commit[:DIGITS])]
         case ImagePin(digest=digest, size=size):
             short = digest.removeprefix("sha256:")[:DIGITS]
-            return [_line(name(item), f"{short}, {_size(size)}")]
+            return [_line(name(item), f"{short}, {bytes_text(size)}")]
         case ModelPin(commit=commit, files=files):
             count = f"{len(files)} file{'' if len(files) == 1 else 's'}"
-            return [_line(name(item), f"{commit[:DIGITS]}, {count}, {_size(pin.size)}")]
+            return [_line(name(item), f"{commit[:DIGITS]}, {count}, {bytes_text(pin.size)}")]
+        case AptPin(packages=debian):
+            return [_line(name(item), f"{len(debian)} versions")]
 
 
-def failed(item: PythonWanted | GitWanted | ImageWanted | ModelWanted) -> str:
+def failed(item: Item) -> str:
     """That one thing failed; why follows in the error."""
     return _line(name(item), "not resolved")
 
 
-def waiting(items: Sequence[PythonWanted | GitWanted | ImageWanted | ModelWanted]) -> str:
+def waiting(items: Sequence[Item]) -> str:
     """What is still being asked, so that silence never looks like a hang."""
     return _cut(f"still asking for {', '.join(sorted(map(name, items)))}", COLUMNS)
 
 
-def name(item: PythonWanted | GitWanted | ImageWanted | ModelWanted) -> str:
+def name(item: Item) -> str:
     """The shortest name by which a person recognises it."""
     match item:
-        case PythonWanted():
-            return ", ".join(item.asked)
+        case PythonWanted(name=environment):
+            return f"environment {environment}"
+        case AptWanted(architecture=architecture):
+            return f"Debian packages for {architecture}"
         case GitWanted(url=url, branch=branch):
             return f"{url.rstrip('/').rpartition('/')[2].removesuffix('.git')} {branch}"
         case ImageWanted(reference=reference):
@@ -67,7 +76,7 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _size(size: int) -> str:
+def bytes_text(size: int) -> str:
     """Bytes in the unit that gives a readable number."""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if size >= 2**power:

@@ -1,4 +1,4 @@
-"""Requirements to exact versions for the Spark's architecture, by uv's own resolver."""
+"""Whole environments to exact wheels for the Spark's architecture, by uv's own resolver."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from lockstep.errors import ResolveError
 from lockstep.moving import PythonWanted
 from lockstep.packages import name_of
-from lockstep.pins import PythonPin
+from lockstep.pins import PythonPin, WheelPin
+from lockstep.resolve import pylock
 from lockstep.resolve.http import without_credentials
 from lockstep.resolve.program import Result, run
+from lockstep.resolve.source_tree import Tree
 from lockstep.settings import Proxy, Sources
 
-# DGX OS 7 is Ubuntu 24.04: glibc 2.39. uv's plain `aarch64-unknown-linux-gnu` means an older one,
-# for which some CUDA wheels do not exist.
-PLATFORM = "manylinux_2_39"
+# uv's plain `aarch64-unknown-linux-gnu` means an older glibc, for which some CUDA wheels do not
+# exist.
+PLATFORM = "manylinux_{}_{}".format(*pylock.GLIBC)
 # A cold cache on a bad link: the metadata of some 200 packages.
 LIMIT_S = 600.0
 # Each step goes below the newest version of the step before; FlashInfer has about 40 releases.
@@ -40,29 +43,108 @@ class NoSolution(ResolveError):
     """The requirements contradict each other, or what they name does not exist."""
 
 
-def resolve_python(item: PythonWanted, *, sources: Sources, proxy: Proxy) -> PythonPin:
-    """One version of each package, so that all fit and those that must agree do.
+@dataclass(frozen=True)
+class Before:
+    """What was locked until now, and which of its packages are to move.
+
+    Attributes:
+        pin: Versions that are kept wherever the requirements allow it.
+        moved: Packages that take their newest version all the same.
+    """
+
+    pin: PythonPin | None = None
+    moved: frozenset[str] = frozenset()
+
+
+def resolve_python(
+    item: PythonWanted,
+    *,
+    sources: Sources,
+    proxy: Proxy,
+    trees: Sequence[Tree] = (),
+    before: Before = Before(),
+) -> PythonPin:
+    """Every package of an environment, so that all fit and those that must agree do.
+
+    Args:
+        item: What is asked for.
+        sources: Where to ask.
+        proxy: How to get there.
+        trees: The source trees of ``item``, in the same order.
+        before: What is kept of an older resolution.
 
     Raises:
         ResolveError: no such versions, or an index cannot be asked.
     """
+    question = _question(item, trees)
     bound: Version | None = None
     first: dict[str, Version] = {}
     for _ in range(MOST_STEPS):
         try:
-            found = _compile(item, bound, sources, proxy)
+            wheels = _compile(item, question, bound, before, sources, proxy)
         except NoSolution as fault:
             if bound is None:
                 raise
             raise _disagreement(item, first, fault.found) from fault
+        found = {wheel.name: Version(wheel.version) for wheel in wheels}
+        absent = [name for name in question.names if name not in found]
+        if absent:
+            raise ResolveError(
+                "uv's answer lacks what was asked for", where=item.key, found=", ".join(absent)
+            )
         first = first or found
         versions = {Version(found[name].public) for name in item.agree}
         if len(versions) <= 1:
-            exact = tuple(_exact(text, found[name_of(text)]) for text in item.asked)
-            return PythonPin(exact, item.architecture, item.python)
+            commits = {tree.url: tree.commit for tree in trees}
+            return PythonPin(item.asked, item.architecture, item.python, wheels, commits)
         # The newest release may lack a part that follows later, or never: look below the oldest.
         bound = min(versions)
     raise _disagreement(item, first, f"nothing after {MOST_STEPS} steps")
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What uv is asked: requirements, the names that must be in the answer, names that must not."""
+
+    requirements: tuple[str, ...]
+    names: tuple[str, ...]
+    excluded: tuple[str, ...]
+
+
+def _question(item: PythonWanted, trees: Sequence[Tree]) -> _Question:
+    """Requirements of the inventory and of the source trees in one.
+
+    What the inventory says about a package wins over a tree; a tree's extras of it are kept.
+    """
+    asked = {name_of(text): Requirement(text) for text in item.asked}
+    others: list[str] = []
+    # A tree is no package of an index, and another package must not bring one that is.
+    own = {tree.name for tree in trees} if not item.build else set()
+    for text in (text for tree in trees for text in (tree.builds if item.build else tree.needs)):
+        need = Requirement(text)
+        name = name_of(text)
+        if need.marker and not need.marker.evaluate(_markers(item)):
+            continue
+        if name in asked:
+            asked[name].extras |= need.extras
+        elif name not in own:
+            others.append(text)
+    requirements = (*map(str, asked.values()), *dict.fromkeys(others))
+    return _Question(requirements, tuple(asked), tuple(sorted(own)))
+
+
+def _markers(item: PythonWanted) -> dict[str, str]:
+    return {
+        "python_version": item.python,
+        "python_full_version": f"{item.python}.0",
+        "platform_machine": item.architecture,
+        "platform_system": "Linux",
+        "sys_platform": "linux",
+        "os_name": "posix",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+        "extra": "",
+    }
 
 
 def uv() -> str:
@@ -82,51 +164,49 @@ def uv() -> str:
     return found
 
 
-def _exact(asked: str, version: Version) -> str:
-    requirement = Requirement(asked)
-    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-    return f"{name_of(asked)}{extras}=={version}"
-
-
 def _compile(
-    item: PythonWanted, bound: Version | None, sources: Sources, proxy: Proxy
-) -> dict[str, Version]:
-    """Name → version of everything asked for, at most ``bound`` where versions must agree."""
-    names = [name_of(text) for text in item.asked]
+    item: PythonWanted,
+    question: _Question,
+    bound: Version | None,
+    before: Before,
+    sources: Sources,
+    proxy: Proxy,
+) -> tuple[WheelPin, ...]:
+    """Every package, at most ``bound`` where versions must agree."""
     limits = [f"{name}<={bound}" for name in item.agree] if bound else []
-    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
-        project = Path(folder, "pyproject.toml")
-        origin = _origin(names, sources)
-        project.write_text(_project([*item.asked, *limits], origin), encoding="utf-8")
-        argv = [uv(), "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as name:
+        folder = Path(name)
+        origin = _origin(question.names, sources)
+        project = _project([*question.requirements, *limits], origin)
+        (folder / "pyproject.toml").write_text(project, encoding="utf-8")
+        argv = [uv(), "pip", "compile", "--quiet", "--no-header", "--format", "pylock.toml"]
         argv += ["--python-platform", f"{item.architecture}-{PLATFORM}"]
         argv += ["--python", sys.executable, "--python-version", item.python]
-        argv += ["--color", "never", "--no-progress"]
+        argv += ["--color", "never", "--no-progress", "--output-file", "pylock.toml"]
         # An index of its own may also hold old versions of common packages: look further there.
         argv += ["--index-strategy", "unsafe-first-match"]
-        argv += [] if item.with_dependencies else ["--no-deps", "--prerelease", "explicit"]
-        for name in names:
-            # What has no wheel for a Spark would be compiled there, or fail there.
-            argv += ["--only-binary", name]
+        # What has no wheel for a Spark would be compiled there, or fail there.
+        argv += ["--only-binary", ":all:"]
+        if question.excluded:
+            (folder / "excluded.txt").write_text("\n".join(question.excluded), encoding="utf-8")
+            argv += ["--excludes", "excluded.txt"]
+        if before.pin:
+            # uv keeps the versions of the file that it is to write.
+            (folder / "pylock.toml").write_text(pylock.preferences(before.pin), encoding="utf-8")
+            argv += [word for moved in sorted(before.moved) for word in ("-P", moved)]
         result = run(
-            [*argv, str(project)],
+            [*argv, "pyproject.toml"],
             proxy=proxy,
-            environment=_environment(set(origin.values()), sources),
+            environment=index_environment(sources, engine=bool(origin or item.trees)),
             limit_s=LIMIT_S,
-            folder=Path(folder),
+            folder=folder,
         )
-    if result.code != 0:
-        raise _failure(item, result)
-    found = _versions(result.output)
-    absent = [name for name in names if name not in found]
-    if absent:
-        raise ResolveError(
-            "uv's answer lacks what was asked for", where=item.key, found=", ".join(absent)
-        )
-    return {name: found[name] for name in names}
+        if result.code != 0:
+            raise _failure(item, result)
+        return pylock.wheels((folder / "pylock.toml").read_text(encoding="utf-8"), item)
 
 
-def _origin(names: list[str], sources: Sources) -> dict[str, str]:
+def _origin(names: Sequence[str], sources: Sources) -> dict[str, str]:
     """Package → name of the one index it may come from; the others may come from any."""
     origin: dict[str, str] = {}
     if sources.torch_index:
@@ -149,30 +229,21 @@ def _project(requirements: list[str], origin: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _environment(used: set[str], sources: Sources) -> dict[str, str]:
-    """Which indexes uv asks: in variables, because their URLs may hold a password."""
+def index_environment(sources: Sources, *, engine: bool) -> dict[str, str]:
+    """Which indexes uv asks: in variables, because their URLs may hold a password.
+
+    Args:
+        sources: Their addresses.
+        engine: Whether PyTorch's and FlashInfer's own are among them.
+    """
     urls = {"torch": sources.torch_index, "flashinfer": sources.flashinfer_index}
-    indexes = [f"{name}={urls[name]}" for name in sorted(used)]
+    indexes = [f"{name}={url}" for name, url in urls.items() if url and engine]
     environment = {"UV_PYTHON_DOWNLOADS": "never"}
     if indexes:
         environment["UV_INDEX"] = " ".join([*indexes, os.environ.get("UV_INDEX", "")]).strip()
     if sources.python_index:
         environment["UV_DEFAULT_INDEX"] = sources.python_index
     return environment
-
-
-def _versions(output: str) -> dict[str, Version]:
-    """Name → version of the lines "name==version" of a requirements file."""
-    found = {}
-    for line in output.splitlines():
-        text = line.partition(";")[0].partition("#")[0].strip()
-        name, equal, version = text.partition("==")
-        if equal:
-            try:
-                found[name_of(name)] = Version(version.strip().rstrip("\\").strip())
-            except InvalidVersion as fault:
-                raise ResolveError("uv's answer is no version", found=line[:80]) from fault
-    return found
 
 
 _NETWORK = re.compile(
@@ -184,7 +255,7 @@ _NETWORK = re.compile(
 
 def _failure(item: PythonWanted, result: Result) -> ResolveError:
     reason = _reason(result.errors) or f"exit code {result.code}"
-    where = f"{item.key} for {item.architecture}, Python {item.python}"
+    where = _where(item)
     if "No solution found" not in result.errors and _NETWORK.search(result.errors):
         return ResolveError(
             "a package index cannot be asked",
@@ -204,11 +275,15 @@ def _disagreement(item: PythonWanted, newest: Mapping[str, Version], reason: str
     versions = ", ".join(f"{name} {newest[name]}" for name in item.agree)
     return NoSolution(
         "no version exists in all parts that must agree",
-        where=f"{item.key} for {item.architecture}, Python {item.python}",
+        where=_where(item),
         found=f"at best {versions}; below them: {reason}",
         remedy="Name an older vLLM or a version for all three (engine.flashinfer_version), "
         "or set engine.flashinfer to False.",
     )
+
+
+def _where(item: PythonWanted) -> str:
+    return f"environment {item.key} for {item.architecture}, Python {item.python}"
 
 
 def _reason(errors: str) -> str:

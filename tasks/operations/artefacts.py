@@ -8,7 +8,7 @@ from pyinfra import host
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
 from lockstep.images import PLATFORMS
-from lockstep.managed import PROXY_ENVIRONMENT
+from lockstep.managed import PROXY_ENVIRONMENT, TOOLS_VENV
 from tasks import remote
 from tasks.facts.host import Images, Weights
 
@@ -56,7 +56,6 @@ def weights(user: str, token_file: str, proxy: bool = False) -> Commands:
         if state["state"] != "complete":
             gigabytes = (state["bytes_total"] - state["bytes_present"]) / 1e9
             host.log(f"{name.partition('@')[0]}: {gigabytes:.1f} GB to fetch")
-    python = "/usr/local/lib/lockstep/tools/bin/python"
-    program = [python, f"{remote.PROGRAMS}/fetch_weights.py", WEIGHTS_SPEC]
+    program = [f"{TOOLS_VENV}/bin/python", f"{remote.PROGRAMS}/fetch_weights.py", WEIGHTS_SPEC]
     options = ["--setenv-file", PROXY_ENVIRONMENT] if proxy else []
     yield remote.job("weights", [*program, "--token-file", token_file], "--uid", user, *options)

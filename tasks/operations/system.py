@@ -10,6 +10,7 @@ from pyinfra.api import StringCommand, operation
 
 from lockstep.accounts import Account, account_commands
 from lockstep.managed import PROXY_ENVIRONMENT, TOOLS_VENV, UV_VENV
+from lockstep.tools import Environment, same_version
 from tasks import remote
 from tasks.facts.host import System
 
@@ -19,18 +20,22 @@ UNFINISHED = "unfinished"
 
 
 @operation()
-def packages(names: Sequence[str]) -> Generator[StringCommand, None, None]:
-    """Install what is missing; the package index is read again only then.
+def packages(versions: Mapping[str, str]) -> Generator[StringCommand, None, None]:
+    """Install what is missing at the locked version; the package index is read again only then.
 
-    pyinfra's `apt.packages(update=True)` would report a change whenever the index is old.
+    What is there in another version stays: apt moves it for reasons of its own (security).
 
     Args:
-        names: Package names.
+        versions: Package → version.
     """
-    found = host.get_fact(System, asked={"packages": list(names)})
-    missing = [name for name in names if found and name not in found["packages"]]
+    found = host.get_fact(System, asked={"packages": list(versions)})
+    missing = [
+        f"{name}={version}"
+        for name, version in versions.items()
+        if found and name not in found["packages"]
+    ]
     if not missing:
-        host.noop(f"{len(names)} packages are installed")
+        host.noop(f"{len(versions)} packages are installed")
         return
     apt = ["apt-get", "-q", "-o", "DPkg::Lock::Timeout=300"]
     apt += ["-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"]
@@ -81,46 +86,54 @@ def sysctls(values: Mapping[str, str], path: str) -> Generator[StringCommand, No
 
 @operation()
 def tools(
-    requirements: Mapping[str, str], python: str, index: str | None, proxy: bool
+    environments: Mapping[str, Environment], python: str, index: str | None, proxy: bool
 ) -> Generator[StringCommand, None, None]:
-    """Our own tools at exact versions: uv through the system's pip, the others through uv.
+    """Our own tools, every wheel by its hash: uv through the system's pip, the others through uv.
 
     Args:
-        requirements: "uv" and others → "name==version".
+        environments: As `lockstep.tools.tool_environments` gives them.
         python: Version of the interpreter that the others get.
         index: Package index, or None for the clients' own configuration.
         proxy: Whether to go through the proxy of `proxy.env`, whose URL may hold a password.
     """
-    asked = {"venvs": [UV_VENV, TOOLS_VENV], "links": [UV]}
+    uv, others = environments["uv"], environments["tools"]
+    asked = {"venvs": [uv.folder, others.folder], "links": [UV_VENV, TOOLS_VENV, UV]}
     found = host.get_fact(System, asked=asked)
     if not found:
         return
-    others = {name: text for name, text in requirements.items() if name != "uv"}
     options = ["--setenv-file", PROXY_ENVIRONMENT] if proxy else []
     changed = False
-    if _lacks(found["venvs"][UV_VENV], {"uv": requirements["uv"]}):
-        yield remote.words(["python3", "-m", "venv", UV_VENV])
-        pip = [f"{UV_VENV}/bin/python", "-m", "pip", "install", "--disable-pip-version-check"]
-        yield remote.job("tools", [*pip, *_pip_index(index), requirements["uv"]], *options)
+    if _lacks(found["venvs"][uv.folder], uv):
+        yield remote.words(["python3", "-m", "venv", uv.folder])
+        pip = [f"{uv.folder}/bin/python", "-m", "pip", "install", "--disable-pip-version-check"]
+        pip += ["--require-hashes", "--no-deps", "--requirement", uv.requirements]
+        yield remote.job("tools", [*pip, *_pip_index(index)], *options)
         changed = True
-    if found["links"][UV] != f"{UV_VENV}/bin/uv":
-        yield remote.words(["ln", "-sfn", f"{UV_VENV}/bin/uv", UV])
-        changed = True
-    if _lacks(found["venvs"][TOOLS_VENV], others):
-        uv = ["env", "UV_PYTHON_DOWNLOADS=never", UV]
-        yield remote.job("tools", [*uv, "venv", "--clear", "--python", python, TOOLS_VENV])
+    if _lacks(found["venvs"][others.folder], others):
+        program = ["env", "UV_PYTHON_DOWNLOADS=never", f"{uv.folder}/bin/uv"]
+        yield remote.job("tools", [*program, "venv", "--clear", "--python", python, others.folder])
         # An install that is cut off may have the client and lack what the client needs.
-        yield remote.words(["touch", f"{TOOLS_VENV}/{UNFINISHED}"])
-        install = [*uv, "pip", "install", "--python", f"{TOOLS_VENV}/bin/python"]
-        yield remote.job("tools", [*install, *_uv_index(index), *others.values()], *options)
-        yield remote.words(["rm", f"{TOOLS_VENV}/{UNFINISHED}"])
+        yield remote.words(["touch", f"{others.folder}/{UNFINISHED}"])
+        install = [*program, "pip", "install", "--python", f"{others.folder}/bin/python"]
+        install += ["--require-hashes", "--no-deps", "--requirement", others.requirements]
+        yield remote.job("tools", [*install, *_uv_index(index)], *options)
+        yield remote.words(["rm", f"{others.folder}/{UNFINISHED}"])
         changed = True
+    # Where each link ends, and what it says.
+    ends = {UV_VENV: uv.folder, TOOLS_VENV: others.folder, UV: f"{uv.folder}/bin/uv"}
+    for link, end in ends.items():
+        if found["links"][link] != end:
+            target = f"{UV_VENV}/bin/uv" if link == UV else end
+            yield remote.words(["ln", "-sfn", target, link])
+            changed = True
     if not changed:
         host.noop("uv, the hub client and what our programs import are installed")
 
 
-def _lacks(installed: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    return any(installed.get(name) != text.partition("==")[2] for name, text in wanted.items())
+def _lacks(installed: Mapping[str, str], environment: Environment) -> bool:
+    return not all(
+        same_version(installed.get(name), version) for name, version in environment.versions.items()
+    )
 
 
 def _pip_index(index: str | None) -> list[str]:

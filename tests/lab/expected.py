@@ -1,4 +1,4 @@
-"""Print what each target must be started with: python expected.py INVENTORY PINS VERSIONS.
+"""Print what each target must be started with: python expected.py INVENTORY LOCK VERSIONS.
 
 A process of its own, because reading the lab's inventory moves the reader into the lab's network.
 VERSIONS is JSON: host → {"venv" or the digest of an image: version}.
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lockstep import inventory, pins
+from lockstep import inventory, lockfile, pins
 from lockstep.bound import BoundTarget
 from lockstep.command import serve_command
 from lockstep.engine_id import engine_id
@@ -79,9 +79,9 @@ def _served(
 
 def main(argv: list[str]) -> None:
     """Command line; see the module's docstring."""
-    path, record_path, versions = argv
+    path, lock_path, versions = argv
     plans = inventory.load(Path(path))
-    record = pins.load(Path(record_path))
+    record = lockfile.load(Path(lock_path))
     asked = json.loads(versions)
     print(json.dumps({plan.name: of_host(plan, record, asked[plan.name]) for plan in plans}))
 

@@ -220,8 +220,8 @@ class Stack:
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
         self.folder = folder
-        self.pins = folder / "pins.yaml"
-        self.environment = {"LOCKSTEP_LAB": name, "LOCKSTEP_PINS": str(self.pins), "COLUMNS": "80"}
+        self.lock = open_lab(name).state / "lab.lock.yaml"
+        self.environment = {"LOCKSTEP_LAB": name, "COLUMNS": "80"}
         self.one, self.two = Host(name, "spark1"), Host(name, "spark2")
         self.hosts = (self.one, self.two)
         self._deploys: list[Deploy] = []
@@ -305,7 +305,7 @@ class Stack:
         versions = {host.name: reported_versions(host) for host in self.hosts}
         program = Path(__file__).with_name("expected.py")
         done = subprocess.run(
-            [sys.executable, str(program), str(inventory), str(self.pins), json.dumps(versions)],
+            [sys.executable, str(program), str(inventory), str(self.lock), json.dumps(versions)],
             capture_output=True,
             text=True,
             cwd=REPOSITORY,

@@ -30,9 +30,11 @@ def test_the_closing_table_fits_eighty_columns(deployed: Stack, first: Deployed)
     assert first.closing.strip() and wide == []
 
 
-def test_what_has_no_pin_is_resolved_once_and_recorded(deployed: Stack, first: Deployed) -> None:
-    assert first.output.count("Resolving what pins.yaml does not pin yet") == 1
-    record = deployed.pins.read_text(encoding="utf-8")
+def test_what_is_not_locked_is_resolved_once_and_written_to_the_lock(
+    deployed: Stack, first: Deployed
+) -> None:
+    assert first.output.count("Resolving what lab.lock.yaml") == 1
+    record = deployed.lock.read_text(encoding="utf-8")
     assert re.search(r"vllm\.git: \{branch: fix_mistral_parsing, commit: '?[0-9a-f]{40}", record)
     assert len(re.findall(r"digest: 'sha256:[0-9a-f]{64}'", record)) == 3
 

@@ -96,13 +96,13 @@ def test_an_image_for_another_architecture_is_refused_by_name(deployed: Stack, o
 def test_a_digest_that_is_gone_from_the_registry_is_named_with_its_remedy(
     deployed: Stack, one: Host
 ) -> None:
-    record = yaml.safe_load(deployed.pins.read_text(encoding="utf-8"))
+    record = yaml.safe_load(deployed.lock.read_text(encoding="utf-8"))
     gone = "sha256:" + "0" * 64
     record["images"][f"{QWEN_IMAGE}:latest"]["digest"] = gone
     other = deployed.folder / "gone.yaml"
     other.write_text(yaml.safe_dump(record), encoding="utf-8")
     before = units(one)
-    done = deployed.deploy("-y", LOCKSTEP_PINS=str(other))
+    done = deployed.deploy("-y", inventory=deployed.inventory("gone", lock=str(other)))
     closing = " ".join(done.closing.split())
     assert done.code == 1
     assert "FAILED spark1: Images | Pull images by digest" in closing
@@ -122,7 +122,7 @@ def test_corrupt_bytes_from_the_hub_are_found_and_fetched_again(deployed: Stack,
     assert re.search(r"1 corrupt files: \S*00001-of\S*; fetching them again", done.output)
     pinned = {
         Path(file["path"]).name: file["sha256"]
-        for model in yaml.safe_load(deployed.pins.read_text(encoding="utf-8"))["models"].values()
+        for model in yaml.safe_load(deployed.lock.read_text(encoding="utf-8"))["models"].values()
         for file in model["files"]
         if "sha256" in file
     }

@@ -40,7 +40,6 @@ class Site:
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(map(str, folders)),
-                "LOCKSTEP_PINS": str(self.repository / "pins.yaml"),
                 "FAKE_SPARKS": str(state),
             },
             stdin=subprocess.DEVNULL,

@@ -12,7 +12,7 @@ import pytest
 from a_site import REPOSITORY, Site
 from a_spark import pins_for, spark
 
-from lockstep import pins
+from lockstep import lockfile
 
 PARTS = ("config.py", "deploy.py", "lockstep", "tasks", "templates", "catalogue", "group_data")
 
@@ -33,7 +33,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / part)
     (folder / "inventories").mkdir()
     (folder / "inventories/site.py").write_text(INVENTORY)
-    pins.save(folder / "pins.yaml", pins_for(spark()))
+    lockfile.save(folder / "site.lock.yaml", pins_for(spark()))
     return folder
 
 

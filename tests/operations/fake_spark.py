@@ -131,7 +131,8 @@ class Spark:
 
     def _run_apt_get(self, words: list[str]) -> None:
         if "install" in words:
-            self.state["packages"] += words[words.index("--no-install-recommends") + 1 :]
+            asked = words[words.index("--no-install-recommends") + 1 :]
+            self.state["packages"] += [word.partition("=")[0] for word in asked]
 
     def _run_groupadd(self, words: list[str]) -> None:
         self.state["groups"][words[-1]] = 990
@@ -151,17 +152,17 @@ class Spark:
         self.state["links"][words[-1]] = words[-2]
 
     def _run_python(self, words: list[str]) -> None:
-        name, _, version = words[-1].partition("==")
-        self.state["venvs"].setdefault(str(Path(words[0]).parents[1]), {})[name] = version
+        self._install(str(Path(words[0]).parents[1]), words)
 
     def _run_uv(self, words: list[str]) -> None:
         if "install" in words:
-            venv = str(Path(words[words.index("--python") + 1]).parents[1])
-            for word in words:
-                name, exact, version = word.partition("==")
-                if exact:
-                    installed = self.state["venvs"].setdefault(venv, {})
-                    installed[name.replace("_", "-")] = version
+            self._install(str(Path(words[words.index("--python") + 1]).parents[1]), words)
+
+    def _install(self, venv: str, words: list[str]) -> None:
+        listed = self.state["files"][words[words.index("--requirement") + 1]]["text"]
+        for line in listed.splitlines():
+            name, _, version = line.partition(" ")[0].partition("==")
+            self.state["venvs"].setdefault(venv, {})[name] = version
 
     def _run_make_secrets_py(self, words: list[str]) -> None:
         secret = {"kind": "file", "mode": "0600", "owner": "root", "group": "root", "text": None}
@@ -250,8 +251,15 @@ class Spark:
             "groups": {name: state["groups"].get(name) for name in asked.get("groups", [])},
             "sysctls": {key: state["sysctls"].get(key) for key in asked.get("sysctls", [])},
             "venvs": {path: state["venvs"].get(path, {}) for path in asked.get("venvs", [])},
-            "links": {path: state["links"].get(path, path) for path in asked.get("links", [])},
+            "links": {path: self._end(path) for path in asked.get("links", [])},
         }
+
+    def _end(self, path: str) -> str:
+        """Where a path leads through links."""
+        for link, target in self.state["links"].items():
+            if path == link or path.startswith(f"{link}/"):
+                return self._end(target + path.removeprefix(link))
+        return path
 
     def _probe_files(self, asked: dict[str, Any]) -> Any:
         found = {path: self.state["files"].get(path) for path in asked["paths"]}

@@ -52,7 +52,7 @@ def test_a_stage_that_is_complete_is_left_alone(stage: str) -> None:
         ("vllm", "mistral-common 1.0, vllm at cccccccccccc, transformers at cccccccccccc"),
         (
             "flashinfer",
-            "flashinfer-python 1.0, flashinfer-cubin 1.0, flashinfer-jit-cache 1.0",
+            "flashinfer-cubin 1.0, flashinfer-jit-cache 1.0, flashinfer-python 1.0",
         ),
     ],
 )

@@ -21,6 +21,7 @@ from a_host import Host, run
 
 from lockstep.accounts import Account
 from lockstep.managed import ManagedFile
+from lockstep.tools import Environment
 from lockstep.tree import Folder
 
 FOLDER = Path(__file__).parent
@@ -35,6 +36,9 @@ CLASSES = {"users": Account, "files": ManagedFile, "folders": Folder}
 
 def arguments(kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in kwargs.items():
+        if name == "environments":
+            yield name, {key: Environment(*item) for key, item in value.items()}
+            continue
         plain = name not in CLASSES or not isinstance(value, list)
         yield name, value if plain else [_built(CLASSES[name], item) for item in value]
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from a_spark import environment
+
 from lockstep.artefacts import ManagedFile, artefacts
 from lockstep.bound import BoundTarget, bind
 from lockstep.managed import PROGRAMS
 from lockstep.packages import tool_sets
-from lockstep.pins import ImagePin, ModelPin, Pins, PythonPin
+from lockstep.pins import ImagePin, ModelPin, Pins
 from lockstep.recipes import load_catalogue
 from lockstep.settings import Floor, Proxy, Settings, Sources, TargetData, WebUi
 
@@ -93,8 +95,8 @@ def pins(settings: Settings, targets: tuple[BoundTarget, ...]) -> Pins:
             models |= {block.draft.model} if block.draft else set()
     return Pins(
         python={
-            packages.key: PythonPin((f"{tool}==1.{index}",), packages.architecture, packages.python)
-            for index, (tool, packages) in enumerate(tool_sets(settings).items())
+            packages.key: environment(packages, f"1.{index}")
+            for index, packages in enumerate(tool_sets(settings))
         },
         images={
             name: ImagePin("sha256:" + f"{index:x}" * 64, "aarch64", 1)

@@ -17,7 +17,7 @@ EXECUTABLES = (
     "/usr/bin/python3",
     "/usr/bin/docker",
     "/usr/bin/curl",
-    "/usr/local/lib/lockstep/tools/bin/python",
+    "/usr/local/lib/lockstep/environments/tools/bin/python",
     "/opt/lockstep/engines/current/venv/bin/vllm",
 )
 # systemd-analyze wants them, whatever the units are.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import runpy
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,19 @@ from typing import Any
 from lockstep import preflight
 from lockstep.inventory import HostPlan
 from lockstep.inventory import plan as plan_of
-from lockstep.pins import FilePin, GitPin, ImagePin, ModelPin, Pins, PythonPin
+from lockstep.moving import PythonWanted
+from lockstep.packages import name_of
+from lockstep.pins import (
+    AptPin,
+    DebianPin,
+    FilePin,
+    GitPin,
+    ImagePin,
+    ModelPin,
+    Pins,
+    PythonPin,
+    WheelPin,
+)
 from lockstep.wanted import wanted
 
 GIB = 1024**3
@@ -33,27 +46,47 @@ def digest_of(number: int) -> str:
 
 
 def pins_for(plan: HostPlan, model_bytes: int = 20 * GIB, image_bytes: int = 10 * GIB) -> Pins:
-    """Pins: version 1.0 of every package, one commit, models of one file."""
+    """Pins: version 1.0 of every package asked for, one commit, models of one file."""
     asked = wanted([(plan.settings, plan.targets)])
     weights = (FilePin("model.safetensors", model_bytes, sha256=64 * "e"),)
     return Pins(
-        python={
-            item.key: PythonPin(
-                tuple(_exact(text) for text in item.asked), item.architecture, item.python
-            )
-            for item in asked.python
-        },
-        git={item.url: GitPin(item.branch, COMMIT) for item in asked.git},
+        python={item.key: environment(item) for item in asked.python},
+        git={item.url: GitPin(item.branch, item.commit or COMMIT) for item in asked.git},
         images={
             item.reference: ImagePin(digest_of(number), item.architecture, image_bytes)
             for number, item in enumerate(asked.images)
         },
         models={item.id: ModelPin(item.revision, COMMIT, weights) for item in asked.models},
+        apt={
+            item.key: AptPin(tuple(DebianPin(name, "1.0-1") for name in item.names))
+            for item in asked.apt
+        },
     )
 
 
-def _exact(requirement: str) -> str:
-    return requirement if "==" in requirement else f"{requirement}==1.0"
+def environment(item: PythonWanted, version: str = "1.0", commit: str = COMMIT) -> PythonPin:
+    """An environment of what is asked for and nothing besides, at one version or the one asked."""
+    wheels = [wheel(*_exact(text, version)) for text in item.asked]
+    if item.build:
+        wheels = [wheel("setuptools", version)]
+    return PythonPin(
+        item.asked,
+        item.architecture,
+        item.python,
+        tuple(sorted(wheels, key=lambda each: each.name)),
+        {tree.url: tree.commit or commit for tree in item.trees},
+    )
+
+
+def wheel(name: str, version: str) -> WheelPin:
+    """A wheel whose hash says no more than its name."""
+    file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+    return WheelPin(name, version, file, hashlib.sha256(file.encode()).hexdigest(), 1000)
+
+
+def _exact(requirement: str, version: str) -> tuple[str, str]:
+    _, equal, exact = requirement.partition("==")
+    return name_of(requirement), exact if equal else version
 
 
 def healthy(plan: HostPlan, now: float) -> dict[str, Any]:

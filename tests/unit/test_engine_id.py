@@ -5,26 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from a_spark import environment
 
 from lockstep.engine_id import engine_id
 from lockstep.errors import ResolveError
 from lockstep.packages import engine_repositories, engine_sets
-from lockstep.pins import GitPin, Pins, PythonPin
+from lockstep.pins import GitPin, Pins
 from lockstep.settings import Settings, Sources, VenvEngine
 
 SETTINGS = Settings(name="spark", targets={})
 
 
 def record(settings: Settings, version: str = "1.0", commit: str = "a" * 40) -> Pins:
-    python = {
-        item.key: PythonPin(
-            tuple(f"{asked.split('=')[0]}=={version}" for asked in item.asked),
-            item.architecture,
-            item.python,
-        )
-        for item in engine_sets(settings)
+    python = {item.key: environment(item, version, commit) for item in engine_sets(settings)}
+    git = {
+        item.url: GitPin(item.branch, item.commit or commit)
+        for item in engine_repositories(settings)
     }
-    git = {item.url: GitPin(item.branch, commit) for item in engine_repositories(settings)}
     return Pins(python=python, git=git)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -34,7 +35,19 @@ if sys.argv[1] == "venv":
     (venv / f"lib/python{sys.argv[-2]}/site-packages").mkdir(parents=True)
     sys.exit()
 [site] = pathlib.Path(sys.argv[4]).parent.parent.glob("lib/*/site-packages")
-words = [word for word in sys.argv[5:] if not word.startswith("--")]
+if sys.argv[2] == "uninstall":
+    for word in sys.argv[5:]:
+        [folder] = site.glob(word.replace("-", "_") + "-*.dist-info")
+        os.system(f"rm -rf {folder}")
+    sys.exit()
+if "--requirement" in sys.argv:
+    assert "--require-hashes" in sys.argv and "--no-deps" in sys.argv
+    lines = pathlib.Path(sys.argv[-1]).read_text().splitlines()
+    assert all(" --hash=sha256:" in line for line in lines)
+    words = [line.partition(" ")[0] for line in lines]
+else:
+    assert "--no-deps" in sys.argv
+    words = sys.argv[-1:]
 for word in words:
     path = pathlib.Path(word)
     name, _, version = (path.name, "", "0") if path.is_absolute() else word.partition("==")
@@ -58,6 +71,20 @@ def git(folder: Path, *argv: str) -> str:
     return done.stdout.strip()
 
 
+def wheel(name: str, version: str, stage: str) -> dict[str, Any]:
+    sha256 = hashlib.sha256(name.encode()).hexdigest()
+    return {"name": name, "version": version, "sha256": sha256, "stage": stage}
+
+
+PACKAGES = [
+    wheel("torch", "2.10.0+cu130", "pytorch"),
+    wheel("torchvision", "0.25", "pytorch"),
+    wheel("mistral-common", "1.9", "vllm"),
+    wheel("flashinfer-python", "0.6", "flashinfer"),
+    wheel("flashinfer-cubin", "0.6", "flashinfer"),
+]
+
+
 class Site:
     """A fork and a transformers repository, a stand-in for uv, and the specification of both."""
 
@@ -78,21 +105,14 @@ class Site:
             "index": None,
             "torch_index": "http://user:secret@10.0.0.5:8002/cu130",
             "flashinfer_index": "https://flashinfer.example/whl",
-            "torch": ["torch==2.10.0+cu130", "torchvision==0.25"],
+            "packages": PACKAGES,
+            "built_with": [wheel("setuptools", "80.0", "vllm")],
             "vllm": {
                 **self._repository("fork", "fix_mistral_parsing"),
                 "environment": {"VLLM_USE_PRECOMPILED": "1"},
             },
             "transformers": self._repository("transformers", "main"),
-            "after": ["mistral-common==1.9"],
-            "flashinfer": ["flashinfer-python==0.6", "flashinfer-cubin==0.6"],
-            "expected": {
-                "torch": "2.10.0+cu130",
-                "torchvision": "0.25",
-                "mistral-common": "1.9",
-                "flashinfer-python": "0.6",
-                "flashinfer-cubin": "0.6",
-            },
+            "expected": {each["name"]: each["version"] for each in PACKAGES},
             "proxy": {"http_proxy": "http://proxy:3128"},
             "engine_cuda": "13",
             "recipes": [],
@@ -154,18 +174,33 @@ def test_the_stages_bring_about_what_the_specification_asks_for(site: Site) -> N
     assert git(site.home / "vllm", "tag") == "v1"
 
 
-def test_uv_is_told_exact_versions_and_torch_each_time(site: Site) -> None:
+def test_uv_is_told_every_wheel_by_its_hash_and_nothing_besides(site: Site) -> None:
     site.build()
     venv = f"{site.home}/venv"
-    into = ["pip", "install", "--python", f"{venv}/bin/python"]
-    torch = ["torch==2.10.0+cu130", "torchvision==0.25"]
+    into = ["pip", "install", "--python", f"{venv}/bin/python", "--no-deps"]
+    listed = [*into, "--require-hashes", "--requirement"]
+    tree = [*into, "--build-constraints", f"{site.home}/built_with.txt"]
     assert [argv for argv, _ in site.calls()] == [
         ["venv", "--clear", "--python", "3.12", venv],
-        [*into, *torch],
-        [*into, "--editable", f"{site.home}/vllm", *torch],
-        [*into, "mistral-common==1.9", f"{site.home}/transformers", *torch],
-        [*into, "--no-deps", "flashinfer-python==0.6", "flashinfer-cubin==0.6", *torch],
+        [*listed, f"{site.home}/pytorch.txt"],
+        [*listed, f"{site.home}/vllm.txt"],
+        [*tree, "--editable", f"{site.home}/vllm"],
+        [*tree, f"{site.home}/transformers"],
+        [*listed, f"{site.home}/flashinfer.txt"],
     ]
+    sha256 = hashlib.sha256(b"torch").hexdigest()
+    first = (site.home / "pytorch.txt").read_text().splitlines()[0]
+    assert first == f"torch==2.10.0+cu130 --hash=sha256:{sha256}"
+
+
+def test_what_somebody_else_installed_is_taken_out(site: Site) -> None:
+    site.build()
+    [packages] = (site.home / "venv/lib").glob("python*/site-packages")
+    (packages / "left_pad-1.0.dist-info").mkdir()
+    (packages / "left_pad-1.0.dist-info/RECORD").touch()
+    assert site.missing() == {"vllm": ["no left-pad"]}
+    assert site.run("vllm").returncode == 0
+    assert site.missing() == {}
 
 
 def test_indexes_and_proxy_reach_uv_but_no_command_line_and_no_output(site: Site) -> None:
@@ -186,13 +221,9 @@ def test_indexes_and_proxy_reach_uv_but_no_command_line_and_no_output(site: Site
 
 def test_only_the_fork_gets_the_variables_of_its_build(site: Site) -> None:
     site.build()
-    assert ["VLLM_USE_PRECOMPILED" in environment for _, environment in site.calls()] == [
-        False,
-        False,
-        True,
-        False,
-        False,
-    ]
+    assert [
+        argv[-1] for argv, environment in site.calls() if "VLLM_USE_PRECOMPILED" in environment
+    ] == [f"{site.home}/vllm"]
 
 
 def test_a_second_run_of_a_stage_makes_nothing_anew(site: Site) -> None:
@@ -204,10 +235,11 @@ def test_a_second_run_of_a_stage_makes_nothing_anew(site: Site) -> None:
 
 
 def test_a_released_vllm_needs_no_git(site: Site) -> None:
-    site.spec |= {"vllm": {"requirement": "vllm==0.20.2"}, "transformers": None, "after": []}
+    released = [*PACKAGES, wheel("vllm", "0.20.2", "vllm")]
+    site.spec |= {"vllm": None, "transformers": None, "packages": released, "built_with": []}
     site.build()
-    assert site.calls()[2][0][4:] == ["vllm==0.20.2", "torch==2.10.0+cu130", "torchvision==0.25"]
     assert len(site.calls()) == 4
+    assert "vllm==0.20.2 --hash=sha256:" in (site.home / "vllm.txt").read_text()
 
 
 @pytest.mark.parametrize("victim", ["torch", "vllm", "flashinfer-cubin"])

@@ -1,4 +1,4 @@
-"""The record of pins: read strictly, written whole, and exact about what it lacks."""
+"""The lock: read strictly, written whole, and exact about what it lacks."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from a_spark import wheel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.errors import InventoryError, ResolveError
-from lockstep.moving import GitWanted, ImageWanted, ModelWanted, PythonWanted, Wanted
+from lockstep.lockfile import deployed, deployed_path, load, previous_path, save
+from lockstep.moving import AptWanted, GitWanted, ImageWanted, ModelWanted, PythonWanted, Wanted
 from lockstep.packages import engine_requirements, mirrored, tool_requirements
 from lockstep.pins import (
+    AptPin,
+    DebianPin,
     FilePin,
     GitPin,
     ImagePin,
     ModelPin,
     Pins,
     PythonPin,
-    load,
+    WheelPin,
     missing,
-    save,
 )
 from lockstep.settings import Settings, Sources, VenvEngine
 
@@ -33,10 +36,33 @@ URL = "https://example.com/vllm.git"
 
 PINS = Pins(
     python={
-        "torch==2.10.0+cu130 torchvision": PythonPin(
-            ("torch==2.10.0+cu130", "torchvision==0.25.0+cu130"), "aarch64", "3.12", "2026-11-21"
+        "tools": PythonPin(
+            ("mistral_common",),
+            "aarch64",
+            "3.12",
+            (
+                WheelPin(
+                    "mistral-common",
+                    "1.13.1",
+                    "mistral_common-1.13.1-py3-none-any.whl",
+                    "ef" * 32,
+                    10,
+                ),
+                WheelPin("numpy", "2.0", "numpy-2.0-cp312-cp312-linux_aarch64.whl", "ab" * 32),
+            ),
+            resolved="2026-11-21",
         ),
-        "mistral_common": PythonPin(("mistral-common==1.13.1",), "aarch64", "3.12", "2026-11-21"),
+        "engine": PythonPin(
+            ("torch==2.10.0+cu130", "torchvision"),
+            "aarch64",
+            "3.12",
+            (
+                wheel("torch", "2.10.0+cu130"),
+                wheel("torchvision", "0.25.0+cu130"),
+            ),
+            {URL: NUMBER_LIKE},
+            "2026-11-21",
+        ),
     },
     git={URL: GitPin("main", NUMBER_LIKE, "2026-11-21")},
     images={"ghcr.io/a/b:main": ImagePin(DIGEST, "aarch64", 12, "2026-11-21")},
@@ -49,22 +75,32 @@ PINS = Pins(
         ),
         "org/base": ModelPin("v1", COMMIT, (FilePin("config.json", 2),), partial=True),
     },
+    apt={"aarch64": AptPin((DebianPin("git", "1:2.43.0-1"), DebianPin("jq", "1.7.1-3")))},
 )
 
+TORCH, VISION = PINS.python["engine"].packages
 TEXT = f"""\
-# What every branch, tag, range and revision stood for when a deploy first met it.
-# Written by the deploy; every host gets exactly this. Keep it under version control.
-# To move one thing forward, delete its entry and deploy again. To move all, delete the file.
+# What every branch, tag, range and revision stands for. Every host gets exactly this.
+# Written by `lockstep lock`, which moves all of it or one thing (--only NAME), and by a deploy for
+# what has no entry yet. Keep it under version control.
+version: 1
 python:
-  mistral_common:
-    exact: [mistral-common==1.13.1]
+  engine:
+    asked: [torch==2.10.0+cu130, torchvision]
     architecture: aarch64
     python: '3.12'
+    packages:
+    - {{name: torch, version: 2.10.0+cu130, file: {TORCH.file}, sha256: {TORCH.sha256}, size: 1000}}
+    - {{name: torchvision, version: 0.25.0+cu130, file: {VISION.file}, sha256: {VISION.sha256}, size: 1000}}
+    trees: {{'https://example.com/vllm.git': '{NUMBER_LIKE}'}}
     resolved: '2026-11-21'
-  torch==2.10.0+cu130 torchvision:
-    exact: [torch==2.10.0+cu130, torchvision==0.25.0+cu130]
+  tools:
+    asked: [mistral_common]
     architecture: aarch64
     python: '3.12'
+    packages:
+    - {{name: mistral-common, version: 1.13.1, file: mistral_common-1.13.1-py3-none-any.whl, sha256: {"ef" * 32}, size: 10}}
+    - {{name: numpy, version: '2.0', file: numpy-2.0-cp312-cp312-linux_aarch64.whl, sha256: {"ab" * 32}}}
     resolved: '2026-11-21'
 git:
   https://example.com/vllm.git: {{branch: main, commit: '{NUMBER_LIKE}', resolved: '2026-11-21'}}
@@ -84,17 +120,22 @@ models:
     - {{path: a.bin, size: 10, sha256: {"cd" * 32}}}
     - {{path: b/empty, size: 0, blob: 0123456789abcdef0123456789abcdef01234567}}
     resolved: '2026-11-21'
-"""
+apt:
+  aarch64:
+    packages:
+    - {{name: git, version: '1:2.43.0-1'}}
+    - {{name: jq, version: 1.7.1-3}}
+"""  # noqa: E501
 
 
 def test_the_record_is_written_sorted_and_one_thing_to_a_line(tmp_path: Path) -> None:
-    save(tmp_path / "lab.yaml", PINS)
-    assert (tmp_path / "lab.yaml").read_text() == TEXT
+    save(tmp_path / "lab.lock.yaml", PINS)
+    assert (tmp_path / "lab.lock.yaml").read_text() == TEXT
 
 
 def test_what_was_written_is_read_back_the_same(tmp_path: Path) -> None:
-    save(tmp_path / "pins" / "lab.yaml", PINS)
-    assert load(tmp_path / "pins" / "lab.yaml") == PINS
+    save(tmp_path / "pins" / "lab.lock.yaml", PINS)
+    assert load(tmp_path / "pins" / "lab.lock.yaml") == PINS
 
 
 # Each example waits for the disk (fsync), which takes as long as it takes.
@@ -112,7 +153,7 @@ def test_what_was_written_is_read_back_the_same(tmp_path: Path) -> None:
 def test_any_name_survives_the_file(
     tmp_path_factory: pytest.TempPathFactory, git: dict[str, GitPin]
 ) -> None:
-    path = tmp_path_factory.mktemp("pins") / "pins.yaml"
+    path = tmp_path_factory.mktemp("pins") / "lab.lock.yaml"
     save(path, Pins(git=git))
     assert load(path) == Pins(git=git)
 
@@ -122,15 +163,25 @@ def test_an_absent_record_is_an_empty_one(tmp_path: Path) -> None:
 
 
 def test_a_section_without_entries_is_empty(tmp_path: Path) -> None:
-    path = tmp_path / "pins.yaml"
-    path.write_text("python:\ngit: {}\n")
+    path = tmp_path / "lab.lock.yaml"
+    path.write_text("version: 1\npython:\ngit: {}\n")
     assert load(path) == Pins()
+
+
+def wheel_line(file: str, name: str = "torch", sha256: str = "ab" * 32) -> str:
+    line = f"{{name: {name}, version: '2.0', file: {file}, sha256: {sha256}}}"
+    return (
+        f"python:\n  uv: {{asked: [uv], architecture: aarch64, python: '3.12', packages: [{line}]}}"
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("gti: {}", "unknown key 'gti'; allowed: git, images, models, python. Did you mean 'git'?"),
+        (
+            "gti: {}",
+            "unknown key 'gti'; allowed: apt, git, images, models, python. Did you mean 'git'?",
+        ),
         (
             f"git:\n  u: {{branch: b, commit: {COMMIT}, comit: x}}",
             "unknown key 'comit' in git.u; allowed: branch, commit, resolved. "
@@ -139,7 +190,7 @@ def test_a_section_without_entries_is_empty(tmp_path: Path) -> None:
         ("git:\n  u: {branch: b}", "git.u.commit is missing. Add git.u.commit."),
         (
             "git:\n  u: {branch: b, commit: abc}",
-            ":2: git: u: commit is not a commit; found 'abc'; "
+            ":3: git: u: commit is not a commit; found 'abc'; "
             "allowed: 40 lower-case hexadecimal digits. "
             "Restore the entry, or delete it to resolve it again.",
         ),
@@ -153,12 +204,22 @@ def test_a_section_without_entries_is_empty(tmp_path: Path) -> None:
             "images.i.size must be a whole number; found 'many'",
         ),
         (
-            "python:\n  torch: {exact: [torch>=2], architecture: aarch64, python: '3.12'}",
-            ":2: python: torch: exact is not exact; found 'torch>=2'; allowed: NAME==VERSION",
+            wheel_line("torch-2.0-py3-none-any.whl", "torchvision"),
+            ": python: uv: torchvision: file is another package or version; "
+            "found 'torch-2.0-py3-none-any.whl'; allowed: torchvision 2.0",
+        ),
+        (wheel_line("torch-2.0.tar.gz"), "torch: file is not a wheel; found 'torch-2.0.tar.gz'"),
+        (
+            wheel_line("torch-2.0-py3-none-any.whl", sha256="ab"),
+            "torch: sha256 is not a hash; found 'ab'; allowed: 64 hexadecimal digits",
         ),
         (
-            "python:\n  torch: {exact: torch==2, architecture: aarch64, python: '3.12'}",
-            "python.torch.exact must be a list; found 'torch==2'",
+            "python:\n  uv: {asked: uv, architecture: aarch64, python: '3.12', packages: []}",
+            "python.uv.asked must be a list; found 'uv'",
+        ),
+        (
+            "apt:\n  aarch64: {packages: [{name: --purge, version: '1'}]}",
+            "name is not a name; found '--purge'; allowed: a name of a Debian package",
         ),
         (
             f"models:\n  m: {{asked: main, commit: {COMMIT}, files: [{{path: ../x, size: 1}}]}}",
@@ -170,7 +231,7 @@ def test_a_section_without_entries_is_empty(tmp_path: Path) -> None:
             "x: sha256 is not a hash; found 'ab'; allowed: 64 hexadecimal digits",
         ),
         ("git:\n  a: {branch: b\n", "the file is not valid YAML"),
-        ("git:\n  a: 1\ngit:\n  b: 2\n", "key 'git' stands twice (first on line 1)"),
+        ("git:\n  a: 1\ngit:\n  b: 2\n", "key 'git' stands twice (first on line 2)"),
         ("- a\n", "the file must hold one YAML mapping"),
         ("git: 7\n", "git must be a mapping; found 7"),
     ],
@@ -178,8 +239,8 @@ def test_a_section_without_entries_is_empty(tmp_path: Path) -> None:
 def test_a_damaged_record_is_refused_by_file_and_key(
     tmp_path: Path, text: str, message: str
 ) -> None:
-    path = tmp_path / "pins.yaml"
-    path.write_text(text)
+    path = tmp_path / "lab.lock.yaml"
+    path.write_text(text if text.startswith("- ") else f"version: 1\n{text}")
     with pytest.raises(InventoryError) as caught:
         load(path)
     assert message in str(caught.value)
@@ -187,15 +248,23 @@ def test_a_damaged_record_is_refused_by_file_and_key(
 
 
 def test_a_record_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
-    folder = tmp_path / "pins.yaml"
+    folder = tmp_path / "lab.lock.yaml"
     folder.mkdir()
     with pytest.raises(ResolveError) as caught:
         save(folder, PINS)
-    assert "the record of pins cannot be written" in str(caught.value)
+    assert "the lock cannot be written" in str(caught.value)
     assert list(tmp_path.iterdir()) == [folder]
 
 
-PYTHON = PythonWanted(("mistral_common",), "aarch64", "3.12")
+PYTHON = PythonWanted("tools", ("mistral_common",), "aarch64", "3.12")
+TREE = PythonWanted(
+    "engine",
+    ("torch==2.10.0+cu130", "torchvision"),
+    "aarch64",
+    "3.12",
+    trees=(GitWanted(URL, "main"),),
+)
+APT = AptWanted(("git", "jq"), "aarch64")
 GIT = GitWanted(URL, "main")
 IMAGE = ImageWanted("ghcr.io/a/b:main", "aarch64")
 MODEL = ModelWanted("org/name", "main")
@@ -203,7 +272,13 @@ BORROWED = ModelWanted("org/base", "v1", ("config.json",))
 
 
 def test_what_the_record_holds_is_not_missing() -> None:
-    every = Wanted((PYTHON,), (GIT, replace(GIT, commit=NUMBER_LIKE)), (IMAGE,), (MODEL, BORROWED))
+    every = Wanted(
+        (PYTHON, TREE),
+        (GIT, replace(GIT, commit=NUMBER_LIKE)),
+        (IMAGE,),
+        (MODEL, BORROWED),
+        (APT,),
+    )
     assert missing(every, PINS) == Wanted()
     assert not missing(every, PINS)
 
@@ -214,7 +289,12 @@ def test_what_the_record_holds_is_not_missing() -> None:
         Wanted(python=(replace(PYTHON, asked=("mistral_common>=2",)),)),
         Wanted(python=(replace(PYTHON, python="3.13"),)),
         Wanted(python=(replace(PYTHON, architecture="x86_64"),)),
-        Wanted(python=(PythonWanted(("torch==2.11.0+cu130", "torchvision"), "aarch64", "3.12"),)),
+        Wanted(python=(replace(TREE, asked=("torch==2.11.0+cu130", "torchvision")),)),
+        # Another commit needs other packages.
+        Wanted(python=(replace(TREE, trees=(GitWanted(URL, "main", COMMIT),)),)),
+        Wanted(python=(replace(TREE, trees=()),)),
+        Wanted(apt=(AptWanted(("git", "rsync"), "aarch64"),)),
+        Wanted(apt=(replace(APT, architecture="x86_64"),)),
         Wanted(git=(replace(GIT, branch="other"),)),
         Wanted(git=(replace(GIT, commit=COMMIT),)),
         Wanted(git=(replace(GIT, url="https://example.com/other.git"),)),
@@ -234,19 +314,21 @@ def test_a_borrower_is_served_by_a_whole_repository() -> None:
 
 
 def test_the_deploy_reads_exact_versions_by_distribution() -> None:
-    engine = VenvEngine(flashinfer=False)
-    data = Settings("s", {}, engine=engine, tools={"common": "mistral_common"})
-    assert engine_requirements(data, PINS) == {
+    engine = VenvEngine(
+        git=None, release="torchvision", torchvision=None, mistral_common=None, flashinfer=False
+    )
+    data = Settings("s", {}, tools={"common": "mistral_common"}, engine=engine)
+    assert tool_requirements(data, PINS) == {"common": "mistral-common==1.13.1"}
+    fork = replace(engine, git=URL, branch="main", torchvision="torchvision", transformers_git=None)
+    assert engine_requirements(replace(data, engine=fork), PINS) == {
         "torch": "torch==2.10.0+cu130",
         "torchvision": "torchvision==0.25.0+cu130",
-        "mistral-common": "mistral-common==1.13.1",
     }
-    assert tool_requirements(data, PINS) == {"common": "mistral-common==1.13.1"}
 
 
-def test_a_version_resolved_for_another_interpreter_is_not_used() -> None:
+def test_an_environment_resolved_for_something_else_is_not_used() -> None:
     data = Settings("s", {}, python="3.13", tools={"common": "mistral_common"})
-    with pytest.raises(ResolveError, match=r"not resolved for aarch64, Python 3[.]13"):
+    with pytest.raises(ResolveError, match=r"aarch64, Python 3[.]13: the environment tools is not"):
         tool_requirements(data, PINS)
 
 
@@ -273,3 +355,25 @@ def test_a_git_address_is_mirrored_by_its_longest_prefix(url: str, address: str)
         }
     )
     assert mirrored(url, sources) == address
+
+
+@pytest.mark.parametrize("text", ["git: {}\n", "version: 2\ngit: {}\n"])
+def test_another_format_is_refused_with_its_number(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "lab.lock.yaml"
+    path.write_text(text)
+    with pytest.raises(InventoryError, match="the lock has another format; found") as caught:
+        load(path)
+    assert "allowed: version 1" in str(caught.value)
+
+
+def test_the_lock_before_the_last_deployed_one_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "lab.lock.yaml"
+    older, newer = Pins(), PINS
+    for each in (older, older, newer, newer):
+        deployed(path, each)
+    assert load(deployed_path(path)) == newer
+    assert load(previous_path(path)) == older
+    assert [file.name for file in sorted(tmp_path.iterdir())] == [
+        "lab.lock.deployed.yaml",
+        "lab.lock.previous.yaml",
+    ]

@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from a_spark import environment
 
 from lockstep import proxy_unit
 from lockstep.bound import BoundTarget, bind
 from lockstep.errors import InventoryError
 from lockstep.managed import ManagedFile
 from lockstep.packages import tool_sets
-from lockstep.pins import ImagePin, ModelPin, Pins, PythonPin
+from lockstep.pins import ImagePin, ModelPin, Pins
 from lockstep.proxy_unit import proxy_units
 from lockstep.recipes import parse
 from lockstep.scripts import targets_file
@@ -53,10 +54,7 @@ def bound(data: Settings) -> tuple[BoundTarget, ...]:
 
 def pins(data: Settings, version: str = "1.0") -> Pins:
     return Pins(
-        python={
-            item.key: PythonPin((f"{tool}=={version}",), item.architecture, item.python)
-            for tool, item in tool_sets(data).items()
-        },
+        python={item.key: environment(item, version) for item in tool_sets(data)},
         models={"org/model": ModelPin("main", "a" * 40, ())},
     )
 
@@ -95,7 +93,7 @@ def test_an_engine_that_refuses_moves_behind_the_proxy() -> None:
     file = only(data)
     assert file.path == "/etc/systemd/system/engine-roles.service"
     assert (
-        "ExecStart=/usr/local/lib/lockstep/tools/bin/python "
+        "ExecStart=/usr/local/lib/lockstep/environments/tools/bin/python "
         "/usr/local/lib/lockstep/roles_proxy.py --listen 0.0.0.0 --port 8000 "
         "--engine http://127.0.0.1:9000 --merge --key\n"
     ) in file.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import queue
 import threading
 from pathlib import Path
@@ -11,20 +12,20 @@ import pytest
 from local_server import Reply, Seen, serving
 from test_resolve_git import make_repository, run
 from test_resolve_hub import COMMIT, FILES, MAIN, info
-from test_resolve_python import PLAIN
+from test_resolve_python import PLAIN, wheel
 from test_resolve_registry import ANSWERS, DIGEST
 
 from lockstep import resolve as package
 from lockstep.errors import ResolveError
 from lockstep.moving import GitWanted, ImageWanted, ModelWanted, PythonWanted, Wanted
-from lockstep.pins import GitPin, ImagePin, ModelPin, Pins, PythonPin
+from lockstep.pins import GitPin, ImagePin, ModelPin, Pins, PythonPin, WheelPin
 from lockstep.resolve import ResolveErrors, announce, http, program, resolve
 from lockstep.settings import Proxy, Sources
 
 PUBLIC = "https://github.com/someone/engine.git"
 IMAGE = "registry.example/org/engine:nightly"
 WANTED = Wanted(
-    python=(PythonWanted(("mistral_common",), "aarch64", "3.12"),),
+    python=(PythonWanted("tools", ("mistral_common",), "aarch64", "3.12"),),
     git=(GitWanted(PUBLIC, "fix/parsing"),),
     images=(ImageWanted(IMAGE, "aarch64"),),
     models=(ModelWanted("org/name", "main"),),
@@ -64,21 +65,39 @@ def test_everything_missing_is_resolved_announced_and_dated(tmp_path: Path) -> N
         )
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     assert pins == Pins(
-        python={"mistral_common": PythonPin(("mistral-common==1.8.5",), "aarch64", "3.12", today)},
+        python={
+            "tools": PythonPin(
+                ("mistral_common",),
+                "aarch64",
+                "3.12",
+                (locked("mistral-common", "1.8.5", ["needed"]), locked("needed", "2.0")),
+                resolved=today,
+            )
+        },
         git={PUBLIC: GitPin("fix/parsing", head, today)},
         images={IMAGE: ImagePin(DIGEST, "aarch64", 1234, today)},
         models={"org/name": ModelPin("main", COMMIT, FILES, resolved=today)},
     )
     assert sorted(lines) == [
         f"engine fix/parsing → {head[:12]}",
+        "environment tools → 2 packages",
         "mistral_common → 1.8.5",
         "org/name main → 0123456789ab, 3 files, 1012 B",
         f"registry.example/org/engine:nightly → {DIGEST[7:19]}, 1.2 KiB",
     ]
 
 
+def locked(name: str, version: str, needs: list[str] | None = None) -> WheelPin:
+    file, content = wheel(name, version, needs=needs or ())
+    return WheelPin(name, version, file, hashlib.sha256(content).hexdigest())
+
+
 KNOWN = Pins(
-    python={"mistral_common": PythonPin(("mistral-common==1.7.0",), "aarch64", "3.12")},
+    python={
+        "tools": PythonPin(
+            ("mistral_common",), "aarch64", "3.12", (locked("mistral-common", "1.7.0"),)
+        )
+    },
     git={PUBLIC: GitPin("fix/parsing", "ab" * 20)},
     images={IMAGE: ImagePin(DIGEST, "aarch64", 1)},
     models={"org/name": ModelPin("main", COMMIT, FILES)},
@@ -118,7 +137,7 @@ def test_all_failures_are_collected_and_named_in_order(tmp_path: Path) -> None:
             report=lines.append,
         )
     assert [failure.where.partition(" ")[0] for failure in caught.value.failures] == [
-        "mistral_common",
+        "environment",
         f"{tmp_path}/engine.git",
         IMAGE,
     ]
@@ -197,8 +216,10 @@ def test_an_interruption_ends_the_programs_that_still_run(tmp_path: Path) -> Non
     "line",
     [
         announce.resolved(
-            PythonWanted(("x" * 90, "y"), "aarch64", "3.12"),
-            PythonPin(("x==1", "y==" + "1" * 90), "aarch64", "3.12"),
+            PythonWanted("tools", ("x" * 90, "y"), "aarch64", "3.12"),
+            PythonPin(
+                ("x" * 90, "y"), "aarch64", "3.12", (locked("x" * 90, "1"), locked("y", "1" * 90))
+            ),
         ),
         announce.resolved(
             ImageWanted("registry.example/" + "long/" * 30 + "x:main", "aarch64"),

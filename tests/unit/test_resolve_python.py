@@ -7,6 +7,7 @@ import io
 import sys
 import zipfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ import pytest
 from local_server import LocalServer, Reply, refused_address, serving
 
 from lockstep.errors import ResolveError
-from lockstep.moving import PythonWanted
-from lockstep.pins import PythonPin
+from lockstep.moving import GitWanted, PythonWanted
+from lockstep.pins import WheelPin
 from lockstep.resolve import program, python
-from lockstep.resolve.python import NoSolution, resolve_python
+from lockstep.resolve.python import Before, NoSolution, resolve_python
+from lockstep.resolve.source_tree import Tree
 from lockstep.settings import Proxy, Sources
 
 AARCH64 = "cp312-cp312-manylinux_2_28_aarch64"
@@ -41,11 +43,10 @@ def wheel(name: str, version: str, tag: str = ANY, needs: Iterable[str] = ()) ->
     metadata += "".join(f"Requires-Dist: {need}\n" for need in needs)
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
-        archive.writestr(f"{stem}.dist-info/METADATA", metadata)
-        archive.writestr(
-            f"{stem}.dist-info/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n"
-        )
-        archive.writestr(f"{stem}.dist-info/RECORD", "")
+        tags = f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n"
+        for part, text in {"METADATA": metadata, "WHEEL": tags, "RECORD": ""}.items():
+            # The same wheel has the same bytes every time.
+            archive.writestr(zipfile.ZipInfo(f"{stem}.dist-info/{part}"), text)
     return f"{stem}-{tag}.whl", content.getvalue()
 
 
@@ -77,13 +78,13 @@ def sources(server: LocalServer) -> Sources:
 
 
 def wanted(*asked: str, architecture: str = "aarch64", **more: object) -> PythonWanted:
-    return PythonWanted(asked, architecture, "3.12", **more)  # type: ignore[arg-type]
+    return PythonWanted("some", asked, architecture, "3.12", **more)  # type: ignore[arg-type]
 
 
-def resolve(server: LocalServer, item: PythonWanted) -> tuple[str, ...]:
-    pin = resolve_python(item, sources=sources(server), proxy=Proxy())
-    assert (pin.architecture, pin.python) == (item.architecture, item.python)
-    return pin.exact
+def resolve(server: LocalServer, item: PythonWanted, *trees: Tree, **more: Any) -> tuple[str, ...]:
+    pin = resolve_python(item, sources=sources(server), proxy=Proxy(), trees=trees, **more)
+    assert (pin.asked, pin.architecture, pin.python) == (item.asked, item.architecture, item.python)
+    return tuple(f"{wheel.name}=={wheel.version}" for wheel in pin.packages)
 
 
 def failure(server: LocalServer, item: PythonWanted) -> str:
@@ -94,26 +95,32 @@ def failure(server: LocalServer, item: PythonWanted) -> str:
 
 PLAIN = index(
     "simple",
-    wheel("mistral-common", "1.8.5", needs=["not-on-any-index"]),
+    wheel("mistral-common", "1.8.5", needs=["needed"]),
     wheel("mistral-common", "1.9.0rc1"),
     wheel("mistral-common", "1.7.0"),
+    wheel("needed", "2.0"),
 )
 
 
-def test_a_bare_name_is_the_newest_release_without_its_dependencies() -> None:
+def test_a_bare_name_is_the_newest_release_and_everything_that_it_needs() -> None:
     with serving(PLAIN) as server:
-        assert resolve(server, wanted("mistral_common")) == ("mistral-common==1.8.5",)
+        assert resolve(server, wanted("mistral_common")) == ("mistral-common==1.8.5", "needed==2.0")
+
+
+def test_every_package_is_one_file_with_its_hash() -> None:
+    file, content = wheel("mistral-common", "1.7.0")
+    with serving(PLAIN) as server:
+        pin = resolve_python(
+            wanted("mistral_common<1.8"), sources=sources(server), proxy=Proxy(), trees=()
+        )
+    sha256 = hashlib.sha256(content).hexdigest()
+    assert pin.packages == (WheelPin("mistral-common", "1.7.0", file, sha256),)
 
 
 def test_a_range_is_kept_and_a_prerelease_taken_only_when_named() -> None:
     with serving(PLAIN) as server:
         assert resolve(server, wanted("mistral_common<1.8")) == ("mistral-common==1.7.0",)
         assert resolve(server, wanted("mistral_common>=1.9.0rc1")) == ("mistral-common==1.9.0rc1",)
-
-
-def test_extras_stay() -> None:
-    with serving(PLAIN) as server:
-        assert resolve(server, wanted("mistral_common[image]")) == ("mistral-common[image]==1.8.5",)
 
 
 def test_what_has_no_wheel_for_the_spark_does_not_count() -> None:
@@ -129,6 +136,65 @@ def test_what_has_no_wheel_for_the_spark_does_not_count() -> None:
     with serving(files) as server:
         assert resolve(server, wanted("uv")) == ("uv==1.0",)
         assert resolve(server, wanted("uv", architecture="x86_64")) == ("uv==3.0",)
+
+
+def test_of_several_wheels_that_would_do_the_most_alike_is_taken() -> None:
+    alike = wheel("some", "1.0", "cp312-cp312-manylinux_2_34_aarch64")
+    others = ("py3-none-any", "cp39-abi3-manylinux2014_aarch64", AARCH64)
+    files = index("simple", *(wheel("some", "1.0", tag) for tag in others), alike)
+    with serving(files) as server:
+        pin = resolve_python(wanted("some"), sources=sources(server), proxy=Proxy())
+    assert [each.file for each in pin.packages] == [alike[0]]
+
+
+def tree(name: str, *needs: str, builds: tuple[str, ...] = ()) -> Tree:
+    return Tree(f"https://git.example/{name}", 40 * "a", name, needs, builds)
+
+
+SEVERAL = index(
+    "simple",
+    wheel("first", "1.0", needs=["vllm>=1", "second"]),
+    wheel("second", "1.0"),
+    wheel("second", "2.0", needs=["third; extra == 'more'"]),
+    wheel("third", "1.0"),
+    wheel("vllm", "9.0", needs=["unwanted"]),
+    wheel("unwanted", "1.0"),
+    wheel("setuptools", "80.0"),
+)
+
+
+def test_what_a_source_tree_needs_is_locked_with_the_rest_but_not_the_tree_itself() -> None:
+    fork = tree("vllm", "first", "missing; python_version < '3'", builds=("setuptools",))
+    item = wanted("second==2.0", trees=(GitWanted(fork.url, "main"),))
+    with serving(SEVERAL) as server:
+        assert resolve(server, item, fork) == ("first==1.0", "second==2.0")
+        pin = resolve_python(item, sources=sources(server), proxy=Proxy(), trees=[fork])
+        building = replace(item, asked=(), build=True)
+        assert resolve(server, building, fork) == ("setuptools==80.0",)
+    assert pin.trees == {fork.url: fork.commit}
+
+
+def test_the_inventorys_word_wins_over_a_trees_whose_extras_are_kept() -> None:
+    fork = tree("vllm", "second[more]<2")
+    item = wanted("second==2.0", trees=(GitWanted(fork.url, "main"),))
+    with serving(SEVERAL) as server:
+        assert resolve(server, item, fork) == ("second==2.0", "third==1.0")
+
+
+def test_of_an_older_lock_only_what_is_named_moves() -> None:
+    item = wanted("first", "mistral_common")
+    with serving(SEVERAL | PLAIN) as server:
+        older = resolve_python(
+            replace(item, asked=("first", "mistral_common<1.8", "second<2")),
+            sources=sources(server),
+            proxy=Proxy(),
+        )
+        kept = resolve(server, item, before=Before(older))
+        moved = resolve(server, item, before=Before(older, frozenset({"mistral-common"})))
+        newest = resolve(server, item)
+    assert "mistral-common==1.7.0" in kept and "second==1.0" in kept
+    assert "mistral-common==1.8.5" in moved and "second==1.0" in moved
+    assert "mistral-common==1.8.5" in newest and "second==2.0" in newest
 
 
 # PyPI's torch 2.10.0 for aarch64 has no CUDA; the build that has is on PyTorch's own index.
@@ -157,14 +223,20 @@ TORCH = {
 @pytest.mark.parametrize("asked", ["torch==2.10.0+cu130", "torch==2.10.0", "torch"])
 def test_torch_comes_from_its_own_index_and_torchvision_fits_it(asked: str) -> None:
     with serving(TORCH) as server:
-        item = wanted(asked, "torchvision", with_dependencies=True)
-        assert resolve(server, item) == ("torch==2.10.0+cu130", "torchvision==0.25.0+cu130")
+        item = wanted(asked, "torchvision")
+        assert resolve(server, item) == (
+            "needed==2.0",
+            "torch==2.10.0+cu130",
+            "torchvision==0.25.0+cu130",
+        )
 
 
 def test_a_torch_that_only_the_package_index_has_is_refused() -> None:
     with serving(TORCH) as server:
         message = failure(server, wanted("torch==2.11.0"))
-    assert "torch==2.11.0 for aarch64, Python 3.12: no versions exist that fit; found " in message
+    assert (
+        "environment some for aarch64, Python 3.12: no versions exist that fit; found " in message
+    )
     assert "there is no version of torch==2.11.0" in message
 
 
@@ -199,9 +271,9 @@ def test_flashinfer_is_the_newest_version_that_all_three_parts_have(
         exact = resolve(server, wanted(*TRIPLE, agree=TRIPLE))
     local = "+cu130" if "+" in cache else ""
     assert exact == (
-        f"flashinfer-python==0.6.{agreed}",
         f"flashinfer-cubin==0.6.{agreed}",
         f"flashinfer-jit-cache==0.6.{agreed}{local}",
+        f"flashinfer-python==0.6.{agreed}",
     )
 
 
@@ -228,14 +300,15 @@ def test_a_released_vllm_is_the_newest_that_fits_torch_and_a_complete_flashinfer
         ),
     }
     # Two `index` calls share one place: the pages of different projects do not collide.
-    item = wanted("torch", "vllm", *TRIPLE, with_dependencies=True, agree=TRIPLE)
+    item = wanted("torch", "vllm", *TRIPLE, agree=TRIPLE)
     with serving(files) as server:
         assert resolve(server, item) == (
-            "torch==2.10.0+cu130",
-            "vllm==0.19.1",
-            "flashinfer-python==0.6.8",
             "flashinfer-cubin==0.6.8",
             "flashinfer-jit-cache==0.6.8+cu130",
+            "flashinfer-python==0.6.8",
+            "needed==2.0",
+            "torch==2.10.0+cu130",
+            "vllm==0.19.1",
         )
 
 
@@ -243,7 +316,7 @@ def test_an_unknown_package_is_named() -> None:
     with serving(PLAIN) as server:
         message = failure(server, wanted("no-such-package"))
     assert message.startswith(
-        "no-such-package for aarch64, Python 3.12: no versions exist that fit; found "
+        "environment some for aarch64, Python 3.12: no versions exist that fit; found "
     )
     assert "no-such-package was not found in the package registry" in message
 
@@ -257,7 +330,10 @@ def test_an_index_that_is_not_there_is_named_without_its_password(
         resolve_python(wanted("uv"), sources=given, proxy=Proxy())
     message = str(caught.value)
     assert not isinstance(caught.value, NoSolution)
-    assert "uv for aarch64, Python 3.12: a package index cannot be asked; found " in message
+    assert (
+        "environment some for aarch64, Python 3.12: a package index cannot be asked; found "
+        in message
+    )
     assert "secret" not in message
 
 
@@ -274,7 +350,7 @@ def test_the_passwords_of_an_index_are_on_no_command_line(
     with serving(PLAIN) as server:
         given = Sources(python_index=server.url.replace("//", "//user:secret@") + "/simple/")
         pin = resolve_python(wanted("mistral_common"), sources=given, proxy=Proxy())
-    assert pin == PythonPin(("mistral-common==1.8.5",), "aarch64", "3.12")
+    assert pin.versions["mistral-common"] == "1.8.5"
     assert server.seen[-1].headers["Authorization"].startswith("Basic ")
     assert not [word for argv in seen for word in argv if "secret" in word]
 
@@ -285,7 +361,7 @@ def test_the_inventorys_proxy_reaches_uv() -> None:
         given = Sources(python_index="http://index.example/simple/")
         settings = Proxy(http=proxy.url)
         pin = resolve_python(wanted("mistral_common"), sources=given, proxy=settings)
-    assert pin.exact == ("mistral-common==1.8.5",)
+    assert pin.versions["mistral-common"] == "1.8.5"
 
 
 def test_a_machine_without_uv_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_spark import COMMIT, pins_for, spark
+from a_spark import COMMIT, pins_for, spark, wheel
 
 from lockstep import recipes
 from lockstep.bound import bind
@@ -24,6 +24,10 @@ SPEC = engine_spec(PLAN, PINS)
 HOME = SPEC["home"]
 
 
+def package(name: str, version: str, stage: str) -> dict[str, Any]:
+    return {**vars(wheel(name, version)), "stage": stage}
+
+
 def test_the_fork_is_specified_to_the_last_commit() -> None:
     shown = {key: value for key, value in SPEC.items() if key not in ("recipes", "id")}
     assert shown == {
@@ -34,7 +38,15 @@ def test_the_fork_is_specified_to_the_last_commit() -> None:
         "index": None,
         "torch_index": "https://download.pytorch.org/whl/cu130",
         "flashinfer_index": "https://flashinfer.ai/whl/cu130",
-        "torch": ["torch==2.10.0+cu130", "torchvision==1.0"],
+        "packages": [
+            package("flashinfer-cubin", "1.0", "flashinfer"),
+            package("flashinfer-jit-cache", "1.0", "flashinfer"),
+            package("flashinfer-python", "1.0", "flashinfer"),
+            package("mistral-common", "1.0", "vllm"),
+            package("torch", "2.10.0+cu130", "pytorch"),
+            package("torchvision", "1.0", "pytorch"),
+        ],
+        "built_with": [package("setuptools", "1.0", "vllm")],
         "vllm": {
             "git": "https://github.com/juliendenize/vllm.git",
             "branch": "fix_mistral_parsing",
@@ -46,12 +58,6 @@ def test_the_fork_is_specified_to_the_last_commit() -> None:
             "branch": "main",
             "commit": COMMIT,
         },
-        "after": ["mistral_common==1.0"],
-        "flashinfer": [
-            "flashinfer-python==1.0",
-            "flashinfer-cubin==1.0",
-            "flashinfer-jit-cache==1.0",
-        ],
         "expected": {
             "torch": "2.10.0+cu130",
             "torchvision": "1.0",
@@ -68,8 +74,7 @@ def test_the_fork_is_specified_to_the_last_commit() -> None:
 def test_a_released_vllm_is_one_value_of_inventory_data() -> None:
     plan = spark(engine={"git": None, "release": "vllm==0.20.2", "transformers_git": None})
     spec = engine_spec(plan, pins_for(plan))
-    assert spec["vllm"] == {"requirement": "vllm==0.20.2"}
-    assert spec["transformers"] is None
+    assert (spec["vllm"], spec["transformers"], spec["built_with"]) == (None, None, [])
     assert spec["expected"]["vllm"] == "0.20.2"
 
 
@@ -123,9 +128,9 @@ def test_a_wiped_host_lacks_every_stage() -> None:
     assert engine_missing(SPEC, EMPTY) == {
         "pytorch": ["the venv", "torch 2.10.0+cu130", "torchvision 1.0"],
         "flashinfer": [
-            "flashinfer-python 1.0",
             "flashinfer-cubin 1.0",
             "flashinfer-jit-cache 1.0",
+            "flashinfer-python 1.0",
         ],
         "vllm": ["mistral-common 1.0", "vllm at cccccccccccc", "transformers at cccccccccccc"],
     }
@@ -152,6 +157,8 @@ DRIFTS = [
         "0.9",
         {"flashinfer": ["flashinfer-cubin 1.0"]},
     ),
+    # Another's work in our environment.
+    (("environment", "distributions", "left-pad"), "1.0", {"vllm": ["no left-pad"]}),
     (("commits", "vllm"), 40 * "a", {"vllm": ["vllm at cccccccccccc"]}),
     (("commits", "transformers"), None, {"vllm": ["transformers at cccccccccccc"]}),
     # Checked out, but the installation was cut off.
@@ -183,17 +190,6 @@ def test_each_kind_of_drift_is_seen(
     else:
         place[path[-1]] = value
     assert engine_missing(SPEC, found) == missing
-
-
-def test_an_index_of_ones_own_may_name_the_build_after_the_version() -> None:
-    plan = spark(engine={"torch": "torch==2.13.0"})
-    spec = engine_spec(plan, pins_for(plan))
-    found = copy.deepcopy(WHOLE)
-    found["environment"]["distributions"]["torch"] = "2.13.0+cpu"
-    found["environment"]["origins"] = {
-        name: {"url": f"file://{spec['home']}/{name}"} for name in ("vllm", "transformers")
-    }
-    assert engine_missing(spec, found) == {}
 
 
 def test_the_record_of_a_check_counts_only_for_the_same_question() -> None:

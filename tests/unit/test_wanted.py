@@ -10,12 +10,16 @@ import pytest
 from lockstep import recipes
 from lockstep.bound import BoundTarget, bind
 from lockstep.errors import InventoryError
-from lockstep.moving import GitWanted, ImageWanted, ModelWanted, PythonWanted, Wanted
-from lockstep.packages import engine_sets
+from lockstep.moving import AptWanted, GitWanted, ImageWanted, ModelWanted, PythonWanted, Wanted
+from lockstep.packages import engine_sets, tool_sets
 from lockstep.settings import Expected, Settings, TargetData, VenvEngine, WebUi
 from lockstep.wanted import wanted
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+TRIPLE = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
+FORK = GitWanted("https://github.com/juliendenize/vllm.git", "fix_mistral_parsing")
+TRANSFORMERS = GitWanted("https://github.com/huggingface/transformers.git", "main")
 
 CONTAINER = """
 model: org/main
@@ -52,24 +56,23 @@ def host(name: str = "spark1", recipe_texts: dict[str, str] | None = None, **key
 
 
 def test_everything_that_moves_is_found_and_each_thing_once() -> None:
-    assert wanted([host("spark1"), host("spark2")]) == Wanted(
+    one, two = host("spark1", packages=("jq",)), host("spark2", packages=("git", "jq"))
+    assert wanted([one, two]) == Wanted(
         python=(
-            PythonWanted(("uv",), "aarch64", "3.12"),
+            PythonWanted("uv", ("uv",), "aarch64", "3.12"),
             PythonWanted(
-                ("torch==2.10.0+cu130", "torchvision"), "aarch64", "3.12", with_dependencies=True
-            ),
-            PythonWanted(("mistral_common",), "aarch64", "3.12"),
-            PythonWanted(
-                ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache"),
+                "engine",
+                ("torch==2.10.0+cu130", "torchvision", "mistral_common", *TRIPLE),
                 "aarch64",
                 "3.12",
-                agree=("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache"),
+                agree=TRIPLE,
+                trees=(FORK, TRANSFORMERS),
+            ),
+            PythonWanted(
+                "engine-build", (), "aarch64", "3.12", trees=(FORK, TRANSFORMERS), build=True
             ),
         ),
-        git=(
-            GitWanted("https://github.com/juliendenize/vllm.git", "fix_mistral_parsing"),
-            GitWanted("https://github.com/huggingface/transformers.git", "main"),
-        ),
+        git=(FORK, TRANSFORMERS),
         images=(
             ImageWanted("ghcr.io/open-webui/open-webui:main", "aarch64"),
             ImageWanted("registry.example/engine:nightly", "aarch64"),
@@ -80,6 +83,7 @@ def test_everything_that_moves_is_found_and_each_thing_once() -> None:
             ModelWanted("org/draft", "main"),
             ModelWanted("org/base", "main", ("config.json",)),
         ),
+        apt=(AptWanted(("git", "jq"), "aarch64"),),
     )
 
 
@@ -102,31 +106,32 @@ def test_the_inventorys_image_replaces_that_of_recipe_and_fallback() -> None:
     assert found.images == (ImageWanted(digest, "aarch64"),)
 
 
-def test_a_released_vllm_is_one_set_with_torch_and_flashinfer() -> None:
-    engine = VenvEngine(git=None, release="vllm >= 0.20", torch="torch>=2.10", torchvision=None)
+def test_a_released_vllm_is_one_of_the_packages() -> None:
+    engine = VenvEngine(
+        git=None,
+        release="vllm >= 0.20",
+        torch="torch>=2.10",
+        torchvision=None,
+        transformers_git=None,
+    )
     settings, _ = host(engine=engine)
     assert engine_sets(settings) == (
         PythonWanted(
-            (
-                "torch>=2.10",
-                "vllm>=0.20",
-                "mistral_common",
-                "flashinfer-python",
-                "flashinfer-cubin",
-                "flashinfer-jit-cache",
-            ),
+            "engine",
+            ("torch>=2.10", "vllm>=0.20", "mistral_common", *TRIPLE),
             "aarch64",
             "3.12",
-            with_dependencies=True,
-            agree=("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache"),
+            agree=TRIPLE,
         ),
     )
 
 
-def test_a_torch_alone_needs_no_look_at_dependencies() -> None:
-    engine = VenvEngine(torchvision=None, mistral_common=None, flashinfer=False)
-    settings, _ = host(engine=engine)
-    assert engine_sets(settings) == (PythonWanted(("torch==2.10.0+cu130",), "aarch64", "3.12"),)
+def test_uv_is_apart_from_the_tools_that_it_installs() -> None:
+    settings, _ = host(tools={"uv": "uv", "hub": "huggingface_hub", "web": "uvicorn"})
+    assert tool_sets(settings) == (
+        PythonWanted("uv", ("uv",), "aarch64", "3.12"),
+        PythonWanted("tools", ("huggingface_hub", "uvicorn"), "aarch64", "3.12"),
+    )
 
 
 def test_a_fixed_commit_is_wanted_as_it_is() -> None:
