@@ -185,6 +185,15 @@ def mend(lab: Lab, host: str) -> None:
 
 
 @lab.command()
+@click.argument("what", type=click.Choice(["stop", "start"]))
+@click.argument("names", nargs=-1, metavar="[SERVER]...")
+@_of_a_lab
+def services(lab: Lab, what: str, names: tuple[str, ...]) -> None:
+    """Stop or start the lab's servers: those named, or all."""
+    control.ask(lab, "services", run=what == "start", names=list(names))
+
+
+@lab.command()
 @click.argument("host")
 @click.option("--available", type=click.FloatRange(0, 121), help="GiB when nothing is held.")
 @_of_a_lab

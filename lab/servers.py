@@ -36,6 +36,7 @@ class Server:
     def start(self) -> None:
         """Start it unless it runs."""
         if self._watch is None:
+            self.starts = 0
             self._watch = asyncio.create_task(self._run())
 
     async def stop(self) -> None:

@@ -121,6 +121,7 @@ class Supervisor:
             "delay": self._delay,
             "cut": self._cut,
             "memory": self._memory,
+            "services": self._switch_services,
             "down": self._down,
         }
         return await actions[request["action"]](request)
@@ -162,6 +163,22 @@ class Supervisor:
         """Wait for one server."""
         named = {server.service.name: server for server in self._servers}
         await named[request["service"]].ready()
+
+    async def _switch_services(self, request: Request) -> None:
+        """Stop or start servers by name; all without a name."""
+        named = {server.service.name: server for server in self._servers}
+        unknown = [name for name in request["names"] if name not in named]
+        if unknown:
+            raise LabError(
+                f"no server is called {', '.join(unknown)}", f"There are {', '.join(named)}."
+            )
+        chosen = [named[name] for name in request["names"] or named]
+        if request["run"]:
+            for server in chosen:
+                server.start()
+            await asyncio.gather(*(server.ready() for server in chosen))
+        else:
+            await asyncio.gather(*(server.stop() for server in chosen))
 
     async def _cycle(self, request: Request) -> None:
         """Cut the power, give it, or both; a host that has power keeps it."""

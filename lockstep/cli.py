@@ -16,9 +16,11 @@ _COMMANDS = {
     "engine": ("lockstep.commands.engine", "engine"),
     "gc": ("lockstep.commands.gc", "gc"),
     "lab": ("lab.cli", "lab"),
+    "lock": ("lockstep.commands.lock", "lock"),
     "model": ("lockstep.commands.model", "model"),
     "plan": ("lockstep.commands.plan", "plan"),
     "recipe": ("lockstep.commands.recipe", "recipe"),
+    "rollback": ("lockstep.commands.rollback", "rollback"),
     "switch": ("lockstep.commands.switch", "switch"),
 }
 

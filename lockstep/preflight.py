@@ -17,9 +17,13 @@ from lockstep.inventory import HostPlan
 from lockstep.packages import mirrored
 from lockstep.pins import Pins
 from lockstep.settings import Sources
+from lockstep.tools import tool_environments
 from lockstep.variants import unit_names
+from lockstep.wanted import needs_engine
 
 GIB = 1024**3
+# What is fetched, beside images: each of it only where it is not on the host yet.
+MODELS, TOOLS, ENGINE = "models", "tools", "engine"
 
 # What an image takes on disk for each compressed byte that is pulled: an allowance of ours until it
 # is measured on a Spark (2026-11-21).
@@ -62,36 +66,65 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         "paths": [settings.paths.models, settings.paths.engines],
         "cache": settings.paths.hub_cache,
         "reach": addresses(plan),
+        "needs": _needs(plan, pins),
         "ports": ports,
         "models": models_of(plan),
         "accounts": [account.name for account in people(settings)],
-        "engine": f"{settings.paths.engines}/{engine_id(settings, pins)}",
-        "images": [
-            pull_reference(name, settings.sources, pins.images[name]) for name in images_of(plan)
-        ],
+        "images": {
+            name: pull_reference(name, settings.sources, pins.images[name])
+            for name in images_of(plan)
+        },
     }
 
 
-def addresses(plan: HostPlan) -> list[str]:
-    """URLs whose hosts must answer; with a proxy, the proxy is what must answer."""
+def _needs(plan: HostPlan, pins: Pins) -> dict[str, dict[str, list[str]]]:
+    """What is fetched → folder → files in it that are on a host that has it already."""
     settings = plan.settings
+    hub = f"{settings.paths.hub_cache}/hub"
+    found: dict[str, dict[str, list[str]]] = {MODELS: {}, TOOLS: {}}
+    for name in models_of(plan):
+        pin = pins.models[name]
+        # Where the hub's client keeps a repository.
+        folder = f"{hub}/models--{name.replace('/', '--')}/snapshots/{pin.commit}"
+        found[MODELS][folder] = [file.path for file in pin.files]
+    for environment in tool_environments(settings, pins).values():
+        found[TOOLS][environment.folder] = ["bin/python"]
+    if needs_engine(plan.targets):
+        home = f"{settings.paths.engines}/{engine_id(settings, pins)}"
+        found[ENGINE] = {home: ["check.json"]}
+    return found
+
+
+def addresses(plan: HostPlan) -> dict[str, list[str]]:
+    """URL whose host must answer → what is fetched from there; an image by its reference.
+
+    With a proxy, the proxy is what must answer.
+    """
+    settings, engine = plan.settings, plan.settings.engine
     sources: Sources = settings.sources
-    if settings.proxy.https or settings.proxy.http:
-        proxies = (settings.proxy.http, settings.proxy.https)
-        return list(dict.fromkeys(url for url in proxies if url))
-    found = [sources.hub, sources.python_index, sources.torch_index]
-    engine = settings.engine
-    if engine.flashinfer:
-        found.append(sources.flashinfer_index)
-    found += [mirrored(url, sources) for url in (engine.git, engine.transformers_git) if url]
-    for name in images_of(plan):
-        registry = parse(name).registry
-        registry = sources.registries.get(registry, registry)
-        # Docker's own registry answers under another name than its images carry.
-        address = "registry-1.docker.io" if registry == DEFAULT_REGISTRY else registry
-        plain = registry in sources.plain_registries
-        found.append(f"{'http' if plain else 'https'}://{address}/")
-    return list(dict.fromkeys(url for url in found if url))
+    pairs: list[tuple[str | None, str]] = [(sources.hub, MODELS), (sources.python_index, TOOLS)]
+    if needs_engine(plan.targets):
+        pairs += [(sources.python_index, ENGINE), (sources.torch_index, ENGINE)]
+        pairs += [(sources.flashinfer_index, ENGINE)] if engine.flashinfer else []
+        trees = (engine.git, engine.transformers_git)
+        pairs += [(mirrored(url, sources), ENGINE) for url in trees if url]
+    pairs += [(_registry(name, sources), name) for name in images_of(plan)]
+    proxies = [url for url in (settings.proxy.http, settings.proxy.https) if url]
+    found: dict[str, list[str]] = {}
+    for url, need in pairs:
+        for each in (proxies or [url]) if url else []:
+            if need not in found.setdefault(each, []):
+                found[each].append(need)
+    return found
+
+
+def _registry(image: str, sources: Sources) -> str:
+    registry = parse(image).registry
+    registry = sources.registries.get(registry, registry)
+    # Docker's own registry answers under another name than its images carry.
+    address = "registry-1.docker.io" if registry == DEFAULT_REGISTRY else registry
+    plain = registry in sources.plain_registries
+    return f"{'http' if plain else 'https'}://{address}/"
 
 
 def findings(
@@ -281,7 +314,7 @@ def _disks(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Findin
     for name in images_of(plan):
         if pull_reference(name, settings.sources, pins.images[name]) not in held:
             add(docker_root, UNPACKED * pins.images[name].size)
-    if not facts["engine_built"]:
+    if ENGINE in facts["lacking"]:
         add(settings.paths.engines, settings.engine.disk_gib * GIB)
     for device, size in need.items():
         free = next(disk["free"] for disk in disks.values() if disk["device"] == device)

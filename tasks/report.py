@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import atexit
+from collections.abc import Callable
 from typing import Any
 
 from pyinfra.api.state import BaseStateCallback
 
 from lockstep.closing import HostOutcome, render
+from lockstep.errors import LockstepError, paragraph
 
 _outcomes: dict[str, HostOutcome] = {}
+_left_out: list[str] = []
 _watching = False
+_when_whole: list[Callable[[], None]] = []
 
 
 def watch(state: Any) -> None:
@@ -20,12 +24,19 @@ def watch(state: Any) -> None:
         return
     _watching = True
     for host in state.inventory:
-        if state.is_host_in_limit(host):
+        if not state.is_host_in_limit(host):
+            _left_out.append(host.name)
+        else:
             outcome = _outcomes.setdefault(host.name, HostOutcome(host.name))
             if host in state.failed_hosts:
                 outcome.failed_at = "connecting over SSH"
     state.add_callback_handler(_Watcher())
     atexit.register(_print)
+
+
+def when_whole(act: Callable[[], None]) -> None:
+    """Do this at the end, if every host of the inventory was brought to its end."""
+    _when_whole.append(act)
 
 
 def failed(name: str, at: str) -> None:
@@ -68,3 +79,10 @@ def _print() -> None:
     text = render(list(_outcomes.values()))
     if text:
         print(text)
+    whole = all(each.snapshot and not each.failed_at for each in _outcomes.values())
+    if whole and not _left_out:
+        try:
+            for act in _when_whole:
+                act()
+        except LockstepError as fault:
+            print(paragraph(str(fault)))

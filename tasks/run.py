@@ -75,6 +75,8 @@ def _begin() -> None:
     except LockstepError as fault:
         raise Refusal(paragraph(f"{fault}\nNothing was touched on any host.")) from None
     _refuse_findings(plans, resolved)
+    path = lock_path(list(plans.values()))
+    report.when_whole(lambda: lockfile.deployed(path, resolved))
     for each, plan in plans.items():
         _runs[each.name] = Intended(plan, resolved)
 

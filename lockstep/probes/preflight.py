@@ -1,5 +1,8 @@
-"""What preflight must know of a host. Argument: {"paths", "reach", "ports", "models",
-"images", "engine", "cache", "accounts"}."""
+"""What preflight must know of a host. Argument: {"paths", "needs", "reach", "ports", "models",
+"images", "cache", "accounts"}.
+
+"needs" names the files that show that something is here, "reach" what would be fetched from each
+address: one from which nothing is needed any more is not tried."""
 
 from __future__ import annotations
 
@@ -147,6 +150,15 @@ def present(cache: str, models: list[str]) -> dict[str, int]:
     return sizes
 
 
+def whole(folders: dict[str, list[str]]) -> bool:
+    """Whether every file is in its folder."""
+    return all(
+        os.path.exists(os.path.join(folder, file))
+        for folder, files in folders.items()
+        for file in files
+    )
+
+
 def known(account: str) -> bool:
     try:
         pwd.getpwnam(account)
@@ -156,10 +168,16 @@ def known(account: str) -> bool:
 
 
 def main(asked: dict[str, Any]) -> dict[str, Any]:
-    engine = docker(asked["images"])
+    engine = docker(list(asked["images"].values()))
+    held = engine.get("images", [])
+    lacking = [
+        *(name for name, folders in asked["needs"].items() if not whole(folders)),
+        *(name for name, reference in asked["images"].items() if reference not in held),
+    ]
+    urls = [url for url, needs in asked["reach"].items() if set(needs) & set(lacking)]
     # At once: each address that is silent takes its whole time-out.
     with ThreadPoolExecutor(16) as pool:
-        reached = dict(zip(asked["reach"], pool.map(reach, asked["reach"])))
+        reached = dict(zip(urls, pool.map(reach, urls)))
     return {
         "architecture": platform.machine(),
         "dgx": release(),
@@ -172,7 +190,7 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         "reach": reached,
         "unknown_accounts": [name for name in asked["accounts"] if not known(name)],
         "models": present(asked["cache"], asked["models"]),
-        "engine_built": os.path.exists(os.path.join(asked["engine"], "check.json")),
+        "lacking": lacking,
         "units_held": os.path.exists("/etc/lockstep/targets.json"),
         "time": time.time(),
     }

@@ -32,9 +32,8 @@ def resolved(item: Item, pin: Pin) -> list[str]:
         case ImagePin(digest=digest, size=size):
             short = digest.removeprefix("sha256:")[:DIGITS]
             return [_line(name(item), f"{short}, {bytes_text(size)}")]
-        case ModelPin(commit=commit, files=files):
-            count = f"{len(files)} file{'' if len(files) == 1 else 's'}"
-            return [_line(name(item), f"{commit[:DIGITS]}, {count}, {bytes_text(pin.size)}")]
+        case ModelPin(commit=commit):
+            return [_line(name(item), f"{commit[:DIGITS]}, {files_text(pin)}")]
         case AptPin(packages=debian):
             return [_line(name(item), f"{len(debian)} versions")]
 
@@ -74,6 +73,12 @@ def _line(left: str, right: str) -> str:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def files_text(pin: ModelPin) -> str:
+    """ "3 files, 1.2 GiB"."""
+    count = f"{len(pin.files)} file{'' if len(pin.files) == 1 else 's'}"
+    return f"{count}, {bytes_text(pin.size)}"
 
 
 def bytes_text(size: int) -> str:

@@ -18,7 +18,9 @@ from lockstep.settings import Proxy, Sources
 
 # As `uname -m` says it → as Debian says it.
 ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
-_LINE = re.compile(r"deb(?:\s+\[[^]]*\])?\s+(?P<url>\S+)\s+(?P<suite>\S+)(?P<parts>(?:\s+\S+)*)\s*")
+_LINE = re.compile(
+    r"deb(?:\s+\[[^]]*\])?\s+(?P<url>[^\s[]\S*)\s+(?P<suite>\S+)(?P<parts>(?:\s+\S+)*)\s*"
+)
 # Best first; every archive has one of them.
 _UNPACK: dict[str, Callable[[bytes], bytes]] = {
     ".xz": lzma.decompress,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from a_site import Site
 from fake_spark import HOSTS
+
+from lockstep import lockfile
+from lockstep.pins import AptPin, DebianPin
 
 
 def test_a_wiped_host_gets_everything_in_order(first: Any) -> None:
@@ -29,6 +33,29 @@ def test_the_run_ends_with_what_runs_where(first: Any) -> None:
     assert lines[-1] == "Next: ssh @fake/spark1 /data/scripts/llm/switch.sh status"
     assert max(len(line) for line in lines) <= 80
     assert "Traceback" not in first.done.stderr
+
+
+def test_the_lock_that_all_hosts_have_is_remembered_and_the_one_before(
+    first: Any, repository: Path, whole: Any
+) -> None:
+    lock = repository / "site.lock.yaml"
+    used = lockfile.load(lock)
+    assert lockfile.load(lockfile.deployed_path(lock)) == used
+    assert not lockfile.previous_path(lock).exists()
+    newer = replace(used, apt={**used.apt, "x86_64": AptPin((DebianPin("jq", "2.0"),))})
+    lockfile.save(lock, newer)
+    site = Site(repository, whole)
+    try:
+        # One host alone is not all of them, and a look is no deploy.
+        for options in (("--limit", HOSTS[0]), ("--dry",)):
+            assert site.deploy(*options).returncode == 0
+            assert lockfile.load(lockfile.deployed_path(lock)) == used
+        assert site.deploy().returncode == 0
+        assert lockfile.load(lockfile.deployed_path(lock)) == newer
+        assert lockfile.load(lockfile.previous_path(lock)) == used
+    finally:
+        lockfile.save(lock, used)
+        site.deploy()
 
 
 def test_the_second_run_changes_nothing_and_asks_little(converged: Site, whole: Any) -> None:

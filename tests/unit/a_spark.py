@@ -111,7 +111,7 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
         "reach": dict.fromkeys(preflight.addresses(plan)),
         "unknown_accounts": [],
         "models": dict.fromkeys(preflight.models_of(plan), 0),
-        "engine_built": False,
+        "lacking": [preflight.MODELS, preflight.TOOLS, preflight.ENGINE],
         "units_held": False,
         "time": now + 1.5,
     }

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from a_spark import GIB, healthy, pins_for, spark
+from a_spark import COMMIT, GIB, healthy, pins_for, spark
 
 from lockstep import preflight
 from lockstep.closing import findings_table
+from lockstep.engine_id import engine_id
 from lockstep.findings import Finding
 
 PLAN = spark()
@@ -153,7 +154,7 @@ def test_a_disk_must_hold_all_that_is_fetched_and_stay_free_enough() -> None:
 def test_what_is_on_the_disk_already_needs_no_room() -> None:
     held = {name: 20 * GIB for name in HEALTHY["models"]}
     docker = {**HEALTHY["docker"], "images": IMAGES}
-    assert found(free(0, models=held, docker=docker, engine_built=True)) == []
+    assert found(free(0, models=held, docker=docker, lacking=[])) == []
 
 
 def test_each_disk_is_counted_for_itself() -> None:
@@ -197,8 +198,13 @@ def test_what_the_probe_is_asked() -> None:
     asked = preflight.questions(PLAN, PINS)
     assert asked["ports"] == [30001, 30000, 31000, 8000, 8080]
     assert asked["paths"] == ["/data/models", "/opt/lockstep/engines"]
-    assert asked["images"] == IMAGES
-    assert asked["reach"] == [
+    assert list(asked["images"].values()) == IMAGES
+    engine = f"/opt/lockstep/engines/{engine_id(PLAN.settings, PINS)}"
+    assert asked["needs"]["engine"] == {engine: ["check.json"]}
+    model = "models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
+    snapshot = f"/data/models/huggingface/hub/{model}/snapshots/{COMMIT}"
+    assert asked["needs"]["models"][snapshot] == ["model.safetensors"]
+    assert list(asked["reach"]) == [
         "https://huggingface.co",
         "https://download.pytorch.org/whl/cu130",
         "https://flashinfer.ai/whl/cu130",
@@ -221,7 +227,7 @@ def test_mirrors_are_what_must_be_reached() -> None:
             "plain_registries": ("10.0.0.5:5000",),
         }
     )
-    assert preflight.addresses(plan) == [
+    assert list(preflight.addresses(plan)) == [
         "http://10.0.0.5:8001",
         "http://10.0.0.5:8002/simple",
         "git://10.0.0.5/juliendenize/vllm.git",
@@ -233,7 +239,7 @@ def test_mirrors_are_what_must_be_reached() -> None:
 
 def test_behind_a_proxy_the_proxy_is_what_must_be_reached() -> None:
     plan = spark(proxy={"http": "http://proxy:3128", "https": "http://proxy:3128"})
-    assert preflight.addresses(plan) == ["http://proxy:3128"]
+    assert list(preflight.addresses(plan)) == ["http://proxy:3128"]
 
 
 GOLDEN = """\

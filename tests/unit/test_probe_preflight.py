@@ -17,11 +17,11 @@ from lockstep.onhost import common
 ASKED: dict[str, Any] = {
     "paths": [],
     "cache": "/nonexistent",
-    "reach": [],
+    "reach": {},
+    "needs": {},
     "ports": [],
     "models": [],
-    "engine": "/nonexistent",
-    "images": [],
+    "images": {},
     "accounts": [],
 }
 INFO = {
@@ -63,7 +63,8 @@ def preflight(spark: Path, **asked: Any) -> Any:
 
 
 def test_preflight_reads_a_spark(spark: Path) -> None:
-    answer = preflight(spark, images=["here@sha256:1", "gone@sha256:2"])
+    answer = preflight(spark, images={"here": "here@sha256:1", "gone": "gone@sha256:2"})
+    assert answer["lacking"] == ["gone"]
     assert answer["dgx"] == {"DGX_NAME": "DGX Spark", "DGX_SWBUILD_VERSION": "7.2.3"}
     assert answer["cuda"] == {"release": "13.0", "ptxas": True}
     assert answer["gpu"] == {
@@ -138,7 +139,8 @@ def test_preflight_tries_every_address(spark: Path) -> None:
             bound.bind(("127.0.0.1", 0))
             closed = f"https://127.0.0.1:{bound.getsockname()[1]}"
             urls = [there, closed, "https://nowhere.invalid", "file:///srv/wheels"]
-            reach = preflight(spark, reach=urls)["reach"]
+            needs = {"wheels": {"/nonexistent": ["x"]}}
+            reach = preflight(spark, reach={url: ["wheels"] for url in urls}, needs=needs)["reach"]
     assert list(reach) == urls
     assert reach[there] is None
     assert "refused" in reach[closed]
@@ -155,7 +157,16 @@ def test_preflight_counts_the_bytes_of_a_model_that_are_there(spark: Path) -> No
     assert answer["models"] == {"org/big": 1024, "org/none": 0}
 
 
-def test_preflight_sees_whether_this_engine_was_built(spark: Path) -> None:
-    assert preflight(spark, engine=str(spark))["engine_built"] is False
-    (spark / "check.json").touch()
-    assert preflight(spark, engine=str(spark))["engine_built"] is True
+def test_preflight_tries_no_address_from_which_nothing_is_needed(spark: Path) -> None:
+    (spark / "whole").touch()
+    reach = {
+        "http://hub.invalid": ["models"],
+        "http://index.invalid": ["tools", "engine"],
+        "http://registry.invalid": ["here"],
+        "http://other.invalid": ["gone"],
+    }
+    needs = {"models": {str(spark): ["whole"]}, "tools": {str(spark): ["whole", "absent"]}}
+    images = {"here": "here@sha256:1", "gone": "gone@sha256:2"}
+    answer = preflight(spark, reach=reach, needs={**needs, "engine": {}}, images=images)
+    assert answer["lacking"] == ["tools", "gone"]
+    assert list(answer["reach"]) == ["http://index.invalid", "http://other.invalid"]

@@ -1,0 +1,85 @@
+"""`lockstep rollback`: the lock before, deployed again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from lockstep import inventory as inventories
+from lockstep import lockfile
+from lockstep.commands.lock import print_changes
+from lockstep.commands.shared import DONE, FINDINGS, errors_as_sentences
+from lockstep.errors import LockstepError
+from lockstep.lockdiff import changes
+from lockstep.pins import Pins
+
+
+@dataclass(frozen=True)
+class Target:
+    """The lock to go back to, and what it is in words."""
+
+    pins: Pins
+    what: str
+
+
+@click.command()
+@click.argument("inventory", type=click.Path(path_type=Path))
+@click.option("--dry", is_flag=True, help="Show what would change; write and deploy nothing.")
+@click.pass_context
+@errors_as_sentences
+def rollback(context: click.Context, inventory: Path, dry: bool) -> None:
+    """Put the lock of INVENTORY back that was deployed before, and deploy it.
+
+    What it names is still on the hosts (until `lockstep gc`), so nothing is downloaded. A lock that
+    was changed and not deployed to all hosts yet is taken back to the deployed one. A second
+    rollback undoes the first.
+
+    Exit 0: done, 1: the deploy failed, 2: there is no lock to go back to, or wrong use.
+    """
+    plans = inventories.load(inventory)
+    path = inventories.lock_path(inventory.stem, plans)
+    now = lockfile.load(path)
+    target = _target(path, now)
+    print_changes(changes(now, target.pins))
+    if dry:
+        click.echo(f"Would go back to {target.what}.")
+        context.exit(DONE)
+    lockfile.save(path, target.pins)
+    click.echo(f"{path.name} is {target.what} again; deploying it.")
+    code = _deploy(inventory)
+    if code:
+        click.echo(
+            f"The deploy failed; {path.name} stays as it is now. "
+            f"`pyinfra {inventory} deploy.py` goes on.",
+            err=True,
+        )
+    context.exit(FINDINGS if code else DONE)
+
+
+def _target(path: Path, now: Pins) -> Target:
+    last, before = lockfile.deployed_path(path), lockfile.previous_path(path)
+    if last.exists():
+        deployed = lockfile.load(last)
+        if deployed != now:
+            return Target(deployed, "the lock that the last whole deploy used")
+        if before.exists():
+            return Target(lockfile.load(before), "the lock that was deployed before")
+    raise LockstepError(
+        "there is no lock to go back to",
+        where=str(path),
+        found=f"no {before.name}" if last.exists() else f"no {last.name}",
+        remedy="The deploy keeps them when it has reached all hosts; else take an older lock from "
+        "version control and deploy.",
+    )
+
+
+def _deploy(inventory: Path) -> int:
+    """pyinfra as a process of its own, its output going straight to ours."""
+    sys.stdout.flush()
+    pyinfra = Path(sys.executable).with_name("pyinfra")
+    argv = [str(pyinfra), "-y", str(inventory.resolve()), "deploy.py"]
+    return subprocess.run(argv, cwd=inventories.REPOSITORY, check=False).returncode

@@ -1,0 +1,97 @@
+"""The lab's lock: made by the deploy, moved by the command, and put back with no server there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stack import BIN, INVENTORY, REPOSITORY, Stack
+
+from lab.services.python_packages import python_index
+from lab.services.simple_index import publish
+from lab.services.wheels import StandInWheel, write_wheel
+from lab.state import open_lab
+from lockstep import lockfile
+from lockstep.lockdiff import changes
+
+ENGINES = "/opt/lockstep/engines"
+# Newer than what the lab serves; the three must agree.
+NEWER = "0.6.14"
+TRIPLE = (
+    ("simple", StandInWheel("flashinfer-python", NEWER)),
+    ("simple", StandInWheel("flashinfer-cubin", NEWER)),
+    ("flashinfer", StandInWheel("flashinfer-jit-cache", f"{NEWER}+cu130")),
+)
+
+
+def lockstep(stack: Stack, *words: str) -> subprocess.CompletedProcess[str]:
+    """`lockstep WORDS` on the control machine."""
+    return subprocess.run(
+        [str(BIN / "lockstep"), *words],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env={**os.environ, **stack.environment},
+        check=False,
+    )
+
+
+def lock(stack: Stack, *options: str) -> tuple[int, list[tuple[str, str]]]:
+    """Exit code of `lockstep lock`, and (kind, name) of what it says has moved."""
+    done = lockstep(stack, "lock", str(INVENTORY), "--json", *options)
+    assert done.returncode in (0, 1), done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)["changes"]
+    return done.returncode, [(change["kind"], change["name"]) for change in found]
+
+
+def current(stack: Stack) -> list[str]:
+    """The engine generation in use, of each host."""
+    return [host.root(f"readlink {ENGINES}/current").strip() for host in stack.hosts]
+
+
+@pytest.fixture
+def newer_flashinfer(deployed: Stack, tmp_path: Path) -> Iterator[None]:
+    """FlashInfer's next version on the lab's indexes; hosts and lock as before afterwards."""
+    lab = open_lab(deployed.name)
+    overlay, base = lab.state / "services/web", python_index(lab.cache, lambda message: None)
+    before, generation = deployed.lock.read_bytes(), current(deployed)[0]
+    for index, wheel in TRIPLE:
+        publish(overlay, base, index, write_wheel(wheel, tmp_path))
+    yield
+    deployed.lab("services", "start")
+    for index, wheel in TRIPLE:
+        for file in (overlay / index / wheel.name).iterdir():
+            file.unlink()
+    deployed.lock.write_bytes(before)
+    deployed.good_deploy()
+    for host in deployed.hosts:
+        kept = f"! -name {generation} ! -name uv-cache"
+        host.root(f"find {ENGINES} -mindepth 1 -maxdepth 1 -type d {kept} -exec rm -rf {{}} +")
+
+
+def test_one_thing_moves_is_deployed_and_goes_back_with_every_server_off(
+    deployed: Stack, newer_flashinfer: None
+) -> None:
+    old, generation = lockfile.load(deployed.lock), current(deployed)
+    moved = [("engine", wheel.name) for _, wheel in TRIPLE]
+    code, found = lock(deployed, "--check")
+    assert (code, set(moved) - set(found)) == (1, set())
+    assert lockfile.load(deployed.lock) == old
+    assert lock(deployed, "--only", "flashinfer") == (0, sorted(moved))
+    new = lockfile.load(deployed.lock)
+    assert [change.new for change in changes(old, new)] == [NEWER, f"{NEWER}+cu130", NEWER]
+    assert deployed.good_deploy().code == 0
+    assert set(current(deployed)).isdisjoint(generation)
+
+    deployed.lab("services", "stop")
+    done = lockstep(deployed, "rollback", str(INVENTORY))
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert current(deployed) == generation
+    assert lockfile.load(deployed.lock) == old
+    for host in deployed.hosts:
+        assert host.switch("qwen", "--dry").code == 0

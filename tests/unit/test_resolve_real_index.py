@@ -1,0 +1,45 @@
+"""Real packages for a Spark: needs the package index that this machine's uv asks, nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockstep.moving import PythonWanted
+from lockstep.pincheck import faults
+from lockstep.pins import Pins
+from lockstep.resolve.python import Before, resolve_python
+from lockstep.settings import Proxy, Sources
+
+INDEX = Sources(torch_index=None, flashinfer_index=None)
+
+
+def wanted(name: str, *asked: str) -> PythonWanted:
+    return PythonWanted(name, asked, "aarch64", "3.12")
+
+
+def test_a_released_vllm_is_locked_for_the_spark_with_everything_that_it_needs() -> None:
+    item = wanted("engine", "torch==2.13.0", "torchvision", "vllm==0.32.0", "mistral_common")
+    pin = resolve_python(item, sources=INDEX, proxy=Proxy())
+    assert list(faults(Pins(python={"engine": pin}))) == []
+    assert pin.versions["torch"] == "2.13.0" and pin.versions["vllm"] == "0.32.0"
+    # CUDA's libraries come along, of the generation that a Spark has.
+    assert pin.versions["cuda-toolkit"].startswith("13.")
+    assert len(pin.packages) > 150
+    for wheel in pin.packages:
+        platform = wheel.file.removesuffix(".whl").rpartition("-")[2]
+        assert platform == "any" or "aarch64" in platform, wheel.file
+
+
+@pytest.mark.parametrize("moved", [frozenset(), frozenset({"uvicorn"})])
+def test_an_older_lock_is_kept_but_for_what_moves(moved: frozenset[str]) -> None:
+    older = resolve_python(
+        wanted("tools", "uvicorn==0.34.0", "click==8.1.8"), sources=INDEX, proxy=Proxy()
+    )
+    pin = resolve_python(
+        wanted("tools", "uvicorn", "click"),
+        sources=INDEX,
+        proxy=Proxy(),
+        before=Before(older, moved),
+    )
+    assert pin.versions["click"] == "8.1.8"
+    assert (pin.versions["uvicorn"] == "0.34.0") == (not moved)
