@@ -20,7 +20,15 @@ from lockstep.image_questions import unasked
 from lockstep.images import PLATFORMS
 from lockstep.intended import Intended
 from lockstep.layout import HUB_TOKEN, folders, generation
-from lockstep.managed import API_KEY, HOME, OPERATORS_GROUP, UV_VENV, WEBUI_SECRETS, ManagedFile
+from lockstep.managed import (
+    API_KEY,
+    HOME,
+    OPERATORS_GROUP,
+    TOOLS_VENV,
+    UV_VENV,
+    WEBUI_SECRETS,
+    ManagedFile,
+)
 from lockstep.specs import UV, check_wanted, weights_spec
 from lockstep.tools import same_version
 
@@ -174,6 +182,8 @@ def _system(this: Intended) -> Iterator[Expectation]:
         "clock offset", "seconds", f"at most {most:.0f}", lambda found: abs(_number(found)) <= most
     )
     yield _is("link", UV, f"{UV_VENV}/bin/uv")
+    for link, venv in ((UV_VENV, "uv"), (TOOLS_VENV, "tools")):
+        yield _is("link", link, this.tools[venv].folder)
     for venv, environment in this.tools.items():
         for name, version in environment.versions.items():
             yield Expectation("tools package", f"{venv} {name}", version, _spelt(version))
@@ -219,6 +229,8 @@ def _engine(this: Intended) -> Iterator[Expectation]:
     for name in ("vllm", "transformers"):
         source = spec[name]
         if source:
+            # Its version is made of the commit when it is built.
+            yield _there("engine package", name)
             yield _is("engine", f"{name} commit", source["commit"])
             yield _is("engine", f"{name} from", f"file://{spec['home']}/{name}")
             yield _is("checkout", f"{spec['home']}/{name}", "clean")

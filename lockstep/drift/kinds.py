@@ -62,7 +62,7 @@ KINDS: dict[str, Kind] = {
     # Engines and what they read.
     "engine": Kind("error", "deploy"),
     "checkout": Kind("error", "by hand", remedies.checkout, peers=False),
-    "engine package": Kind("error", "deploy"),
+    "engine package": Kind("error", "deploy", peers=False, closed=True),
     "changed package file": Kind("error", "by hand", remedies.rebuild, peers=False, closed=True),
     "tools": Kind("warning"),
     "tools package": Kind("warning", "deploy"),

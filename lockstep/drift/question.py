@@ -65,7 +65,7 @@ def question(this: Intended, *, key: bytes, deep: bool) -> dict[str, Any]:
         "venvs": venvs,
         "units": [PurePosixPath(file.path).name for file in files if file.check == "unit"],
         "system_units": system_units(this),
-        "links": [UV],
+        "links": [UV, UV_VENV, TOOLS_VENV],
         "reads": {
             **_READS,
             **{unit: keys for unit in this.key_users},

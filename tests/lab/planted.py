@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 ENGINE = "/opt/lockstep/engines/current"
 SITE = f"$(echo {ENGINE}/venv/lib/python3*/site-packages)"
-TOOLS = "$(echo /usr/local/lib/lockstep/tools/lib/python3*/site-packages)"
+TOOLS = "$(echo /usr/local/lib/lockstep/environments/tools/lib/python3*/site-packages)"
 HUB = "/data/models/huggingface/hub"
 QWEN = f"{HUB}/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
 WEIGHT = f"$(readlink -f $(ls {QWEN}/snapshots/*/*00001-of-*.safetensors))"
@@ -206,12 +206,23 @@ PLANTS: dict[str, Plant] = {
         "deploy",
     ),
     "a package of another version": Plant(
-        f"cd {SITE}; mv numpy-*.dist-info /run/numpy-kept; cp -a /run/numpy-kept"
+        f"cd {SITE}; mv numpy-*.dist-info /run/drift-numpy; cp -a /run/drift-numpy"
         " numpy-0.1.dist-info",
         "engine package",
         "numpy",
-        f"cd {SITE}; rm -r numpy-0.1.dist-info; mv /run/numpy-kept"
-        " numpy-$(sed -n 's/^Version: //p' /run/numpy-kept/METADATA).dist-info",
+        f"cd {SITE}; rm -r numpy-0.1.dist-info; mv /run/drift-numpy"
+        " numpy-$(sed -n 's/^Version: //p' /run/drift-numpy/METADATA).dist-info",
+        "deploy",
+    ),
+    "a package that is not in the lock": Plant(
+        f"cd {SITE}; runuser -u lockstep -- cp -a filelock-*.dist-info left_pad-1.0.dist-info;"
+        " sed -i 's/^filelock/left_pad/; /[.]py/d; s/filelock-[^/]*[.]dist/left_pad-1.0.dist/'"
+        " left_pad-1.0.dist-info/RECORD; sed -i 's/^Name: .*/Name: left-pad/'"
+        " left_pad-1.0.dist-info/METADATA",
+        "engine package",
+        "left-pad",
+        f"rm -r {SITE}/left_pad-1.0.dist-info",
+        "deploy",
     ),
     "a link to another generation": Plant(
         f"readlink {ENGINE} > /run/drift-current; mkdir /opt/lockstep/engines/other;"
@@ -292,7 +303,7 @@ PLANTS: dict[str, Plant] = {
         "ln -sfn /bin/true /usr/local/bin/uv",
         "link",
         "/usr/local/bin/uv",
-        "ln -sfn /usr/local/lib/lockstep/uv/bin/uv /usr/local/bin/uv",
+        "ln -sfn /usr/local/lib/lockstep/environments/uv/bin/uv /usr/local/bin/uv",
         "deploy",
     ),
     # Images, containers, weights.
