@@ -67,6 +67,11 @@ def distributions(venv: str) -> dict[str, str]:
     return found
 
 
+def link(path: str) -> str | None:
+    """What a link says; None where there is no link."""
+    return os.readlink(path) if os.path.islink(path) else None
+
+
 def main(asked: dict[str, Any]) -> dict[str, Any]:
     return {
         "packages": packages(asked.get("packages", [])),
@@ -74,7 +79,7 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         "groups": {name: group(name) for name in asked.get("groups", [])},
         "sysctls": {key: sysctl(key) for key in asked.get("sysctls", [])},
         "venvs": {path: distributions(path) for path in asked.get("venvs", [])},
-        "links": {path: os.path.realpath(path) for path in asked.get("links", [])},
+        "links": {path: link(path) for path in asked.get("links", [])},
     }
 
 

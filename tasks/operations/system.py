@@ -119,11 +119,9 @@ def tools(
         yield remote.job("tools", [*install, *_uv_index(index)], *options)
         yield remote.words(["rm", f"{others.folder}/{UNFINISHED}"])
         changed = True
-    # Where each link ends, and what it says.
-    ends = {UV_VENV: uv.folder, TOOLS_VENV: others.folder, UV: f"{uv.folder}/bin/uv"}
-    for link, end in ends.items():
-        if found["links"][link] != end:
-            target = f"{UV_VENV}/bin/uv" if link == UV else end
+    links = {UV_VENV: uv.folder, TOOLS_VENV: others.folder, UV: f"{UV_VENV}/bin/uv"}
+    for link, target in links.items():
+        if found["links"][link] != target:
             yield remote.words(["ln", "-sfn", target, link])
             changed = True
     if not changed:

@@ -251,15 +251,8 @@ class Spark:
             "groups": {name: state["groups"].get(name) for name in asked.get("groups", [])},
             "sysctls": {key: state["sysctls"].get(key) for key in asked.get("sysctls", [])},
             "venvs": {path: state["venvs"].get(path, {}) for path in asked.get("venvs", [])},
-            "links": {path: self._end(path) for path in asked.get("links", [])},
+            "links": {path: state["links"].get(path) for path in asked.get("links", [])},
         }
-
-    def _end(self, path: str) -> str:
-        """Where a path leads through links."""
-        for link, target in self.state["links"].items():
-            if path == link or path.startswith(f"{link}/"):
-                return self._end(target + path.removeprefix(link))
-        return path
 
     def _probe_files(self, asked: dict[str, Any]) -> Any:
         found = {path: self.state["files"].get(path) for path in asked["paths"]}
