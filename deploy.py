@@ -6,6 +6,7 @@ from tasks import (
     base,
     connection,
     engine_check,
+    firewall,
     flashinfer,
     images,
     preflight,
@@ -25,6 +26,7 @@ connection.tune()
 # Each on its own line: pyinfra tells operations apart by the lines that call them.
 preflight.preflight()
 base.base()
+firewall.firewall()
 pytorch.pytorch()
 vllm.vllm()
 flashinfer.flashinfer()

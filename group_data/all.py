@@ -41,6 +41,7 @@ packages = (
     "g++",
     "git",
     "jq",
+    "nftables",
     "ninja-build",
     "python3-dev",
     "python3-venv",
@@ -53,8 +54,16 @@ sysctls = {
     "vm.min_free_kbytes": "1048576",
 }
 
+# Closed to other machines is what nobody opened: docs/security.md.
+firewall = {
+    "enabled": True,
+    "ssh_ports": (22,),
+    "open": (),
+    "peers": (),
+}
+
 # Programs in their own venv on the host: requirement strings, resolved once.
-# httpx2 and uvicorn are of the proxy that merges roles.
+# httpx2 and uvicorn are of the proxy that merges roles and asks for the API key.
 tools = {
     "uv": "uv",
     "huggingface-hub": "huggingface_hub",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from lockstep.bound import BoundTarget
 from lockstep.errors import InventoryError
+from lockstep.firewall import firewall_files
 from lockstep.hostfiles import absent_files, host_files
 from lockstep.managed import ManagedFile
 from lockstep.pins import Pins
@@ -26,7 +27,7 @@ def artefacts(
     engine_id: str,
     engine_versions: Mapping[str, str | None],
 ) -> tuple[ManagedFile, ...]:
-    """All files of one host: `host_files`, `programs` and `service_files`, in this order.
+    """All files of one host: its own, the firewall's, programs and `service_files`, in this order.
 
     Args:
         settings: The host's data.
@@ -41,6 +42,7 @@ def artefacts(
     """
     found = (
         *host_files(settings),
+        *firewall_files(settings, targets),
         *programs(),
         *service_files(
             settings, targets, pins, engine_id=engine_id, engine_versions=engine_versions
@@ -74,7 +76,7 @@ def service_files(
         *model_units(settings, found),
         *proxy_units(settings, found, pins),
         *webui,
-        *wedge_units(),
+        *wedge_units(found),
         sudoers(found),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lockstep.engine_id import digest
 from lockstep.errors import InventoryError
+from lockstep.firewall import KEPT, RULES
 from lockstep.managed import (
     DOCKER_CONFIG,
     PROXY_ENVIRONMENT,
@@ -41,7 +42,8 @@ def absent_files(settings: Settings) -> tuple[str, ...]:
     """Paths that an earlier deploy may have written and that this data no longer asks for."""
     wanted = {file.path for file in host_files(settings)}
     possible = (APT_SOURCES, APT_PROXY, PROXY_ENVIRONMENT, DOCKER_PROXY, SYSCTL)
-    return tuple(path for path in possible if path not in wanted)
+    rules = () if settings.firewall.enabled else (RULES, KEPT)
+    return (*(path for path in possible if path not in wanted), *rules)
 
 
 def docker_generation(settings: Settings) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -98,7 +99,8 @@ def _needs(plan: HostPlan, pins: Pins) -> dict[str, dict[str, list[str]]]:
 def addresses(plan: HostPlan) -> dict[str, list[str]]:
     """URL whose host must answer → what is fetched from there; an image by its reference.
 
-    With a proxy, the proxy is what must answer.
+    With a proxy, the proxy is what must answer. Without the passwords in the URLs: they go to the
+    host on a command line, and into findings.
     """
     settings, engine = plan.settings, plan.settings.engine
     sources: Sources = settings.sources
@@ -112,7 +114,7 @@ def addresses(plan: HostPlan) -> dict[str, list[str]]:
     proxies = [url for url in (settings.proxy.http, settings.proxy.https) if url]
     found: dict[str, list[str]] = {}
     for url, need in pairs:
-        for each in (proxies or [url]) if url else []:
+        for each in map(_without_login, (proxies or [url]) if url else []):
             if need not in found.setdefault(each, []):
                 found[each].append(need)
     return found
@@ -125,6 +127,11 @@ def _registry(image: str, sources: Sources) -> str:
     address = "registry-1.docker.io" if registry == DEFAULT_REGISTRY else registry
     plain = registry in sources.plain_registries
     return f"{'http' if plain else 'https'}://{address}/"
+
+
+def _without_login(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def findings(

@@ -208,6 +208,24 @@ class WebUi:
 
 
 @dataclass(frozen=True)
+class Firewall:
+    """Who reaches the host over the network; what listens on loopback is not concerned.
+
+    Attributes:
+        enabled: False removes the rules, and everything that listens is open.
+        ssh_ports: Ports of sshd.
+        open: Further services, "tcp/PORT" or "udp/PORT". Ports of engines and of Open WebUI are
+            open where their `bind` says so.
+        peers: Addresses or networks that reach every port: the link between Sparks.
+    """
+
+    enabled: bool = True
+    ssh_ports: tuple[int, ...] = (22,)
+    open: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Settings:
     """All data of one host, checked.
 
@@ -238,6 +256,7 @@ class Settings:
     paths: Paths = field(default_factory=Paths)
     engine: VenvEngine = field(default_factory=VenvEngine)
     webui: WebUi = field(default_factory=WebUi)
+    firewall: Firewall = field(default_factory=Firewall)
     python: str = "3.12"
     service_user: str = "lockstep"
     operators: tuple[str, ...] = ()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 
 from lockstep.drift.kinds import KINDS
 from lockstep.errors import InventoryError
-from lockstep.settings import Floor, Settings, TargetData
+from lockstep.settings import Firewall, Floor, Settings, TargetData
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_SERVICE = re.compile(r"(?:tcp|udp)/(\d{1,5})")
 _TARGET = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _ADDRESSES = {
     "sources": ("python_index", "torch_index", "flashinfer_index", "hub"),
@@ -67,10 +69,42 @@ def check_values(settings: Settings, where: Mapping[str, str]) -> None:
                 found=repr(pattern)[:60],
                 allowed="KIND ITEM as `lockstep diff` shows it: " + ", ".join(sorted(KINDS)),
             )
+    _check_firewall(settings.firewall, where.get("firewall", file))
     if settings.webui.unit in units:
         raise InventoryError(
             "webui.unit is also the unit of a target", where=file, found=repr(settings.webui.unit)
         )
+
+
+def _check_firewall(firewall: Firewall, file: str) -> None:
+    if not firewall.ssh_ports:
+        raise InventoryError(
+            "firewall.ssh_ports is empty, which would lock you out", where=file, allowed="(22,)"
+        )
+    for index, port in enumerate(firewall.ssh_ports):
+        if not 1 <= port <= 65535:
+            raise InventoryError(
+                f"firewall.ssh_ports[{index}] is not a port", where=file, found=str(port)
+            )
+    for index, entry in enumerate(firewall.open):
+        found = _SERVICE.fullmatch(entry)
+        if not found or not 1 <= int(found[1]) <= 65535:
+            raise InventoryError(
+                f"firewall.open[{index}] names no port",
+                where=file,
+                found=repr(entry)[:60],
+                allowed='"tcp/PORT" or "udp/PORT"',
+            )
+    for index, peer in enumerate(firewall.peers):
+        try:
+            ipaddress.ip_network(peer)
+        except ValueError as fault:
+            raise InventoryError(
+                f"firewall.peers[{index}] is not a network",
+                where=file,
+                found=repr(peer)[:60],
+                allowed='an address ("10.0.0.2") or a network ("10.0.0.0/24")',
+            ) from fault
 
 
 def _check_python(version: str, file: str) -> None:

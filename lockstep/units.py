@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lockstep.bound import is_loopback
 from lockstep.docker_run import OOM_SCORE, foreground
 from lockstep.engine_id import digest
 from lockstep.images import pinned_reference
@@ -114,6 +115,7 @@ def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> M
     text = render(
         "systemd/webui.service.j2",
         unit=webui.unit,
+        loopback=is_loopback(_reachable(webui.bind)),
         keys=_webui_keys(webui.unit, variants),
         docker_config=DOCKER_CONFIG,
         generation=digest(argv, 16),

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from lockstep.bound import is_loopback
 from lockstep.managed import PROGRAMS, SYSTEMD, ManagedFile
 from lockstep.templating import render
+from lockstep.variants import Variant
 
 UNIT = "lockstep-wedge"
 TIMER = f"{UNIT}.timer"
@@ -12,10 +17,12 @@ EVERY_S = 60
 _LIMIT_S = 600
 
 
-def wedge_units() -> tuple[ManagedFile, ...]:
+def wedge_units(variants: Sequence[Variant]) -> tuple[ManagedFile, ...]:
     """The service and its timer; the timer starts at boot, which starts no model."""
     program = ("/usr/bin/python3", f"{PROGRAMS}/wedge.py")
-    service = render("systemd/wedge.service.j2", start=program, limit_s=_LIMIT_S)
+    # It asks at the port of the API, which may be at an address of the network.
+    loopback = all(is_loopback(urlsplit(variant.url).hostname or "") for variant in variants)
+    service = render("systemd/wedge.service.j2", start=program, limit_s=_LIMIT_S, loopback=loopback)
     timer = render("systemd/wedge.timer.j2", every_s=EVERY_S)
     return (
         ManagedFile(f"{SYSTEMD}/{UNIT}.service", service, check="unit", stage="switch"),

@@ -66,6 +66,11 @@ def refuse(message: str) -> Iterator[FunctionCommand]:
 
 
 def _fail(state: Any, host: Any, message: str) -> bool:
+    return failed(host, message)
+
+
+def failed(host: Any, message: str) -> bool:
+    """Say why an operation failed, now and at the end of the run; False, as a command answers."""
     for line in message.splitlines():
         logger.error(f"{host.print_prefix}{line}")
     report.reason(host.name, message)

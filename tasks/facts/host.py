@@ -59,6 +59,12 @@ class Marked(Probe):
     probe = "marked"
 
 
+class Firewall(Probe):
+    """The rules that are in force, and those of the next boot."""
+
+    probe = "firewall"
+
+
 class Engines(Probe):
     """The venv engine's environment and what each engine said about itself."""
 

@@ -41,6 +41,7 @@ WIPED: dict[str, Any] = {
     "image_records": {},
     "units": {},
     "engine": {"python": None, "distributions": {}, "origins": {}, "commits": {}},
+    "firewall": None,
     "check": None,
     "current": None,
     "weights": "missing",
@@ -164,6 +165,11 @@ class Spark:
             name, _, version = line.partition(" ")[0].partition("==")
             self.state["venvs"].setdefault(venv, {})[name] = version
 
+    def _run_firewall_py(self, words: list[str]) -> None:
+        if words[2] == "keep":
+            text = self.state["files"]["/etc/lockstep/firewall.nft"]["text"]
+            self.state["firewall"] = sha256(text.encode()).hexdigest()
+
     def _run_make_secrets_py(self, words: list[str]) -> None:
         secret = {"kind": "file", "mode": "0600", "owner": "root", "group": "root", "text": None}
         self.state["files"][words[2]] = secret
@@ -234,7 +240,7 @@ class Spark:
             unit |= {"ActiveState": "inactive", "SubState": "dead"}
         if "enable" in words:
             unit["UnitFileState"] = "enabled"
-        if "start" in words or "restart" in words:
+        if {"start", "restart", "--now"} & set(words):
             unit |= {"ActiveState": "active", "SubState": "running", "generation": unit["wanted"]}
 
     # Probes ----------------------------------------------------------------------------------
@@ -271,6 +277,11 @@ class Spark:
 
     def _probe_units(self, asked: dict[str, Any]) -> Any:
         return {name: self.state["units"].get(name, UNIT) for name in asked["units"]}
+
+    def _probe_firewall(self, asked: dict[str, Any]) -> Any:
+        kept = self.state["firewall"]
+        unit = self.state["units"].get(asked["unit"], UNIT)
+        return {"kept": kept, "live": kept is not None, "state": unit}
 
     def _probe_engines(self, asked: dict[str, Any]) -> Any:
         engine = self.state["engine"]

@@ -44,6 +44,8 @@ def test_who_may_read_what_and_which_step_writes_it() -> None:
         "/etc/sysctl.d/60-lockstep.conf": ("0644", None, "base"),
         "/etc/logrotate.d/lockstep": ("0644", None, "base"),
         "/etc/lockstep/docker/config.json": ("0644", "json", "base"),
+        "/etc/lockstep/firewall.nft": ("0644", "nft", "firewall"),
+        "/etc/systemd/system/lockstep-firewall.service": ("0644", "unit", "firewall"),
         "/etc/lockstep/targets.json": ("0644", "json", "services"),
         "/data/scripts/llm/switch.sh": ("0755", "shell", "switch"),
         "/data/scripts/vllm/qwen36-launch.sh": ("0755", "shell", "services"),

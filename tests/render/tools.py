@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 _PACKAGES = {
+    "nft": "nftables",
     "logrotate": "logrotate",
     "shellcheck": "shellcheck",
     "systemd-analyze": "systemd",

@@ -27,6 +27,7 @@ import common  # noqa: E402
 import docker_api  # noqa: E402
 import engine  # noqa: E402
 import fetch_weights  # noqa: E402
+import firewall  # noqa: E402
 import floor  # noqa: E402
 import gate  # noqa: E402
 import generations  # noqa: E402
@@ -66,6 +67,7 @@ __all__ = [
     "docker_api",
     "engine",
     "fetch_weights",
+    "firewall",
     "floor",
     "gate",
     "generations",

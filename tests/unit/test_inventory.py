@@ -26,8 +26,8 @@ LAST_LINE = (REPOSITORY / "group_data/all.py").read_text().count("\n")
 END = "Nothing was contacted and nothing was changed.\n"
 
 NAMES = (
-    "accept_licences, differs, docker_users, engine, expected, lock, login, operators, packages, "
-    "paths, "
+    "accept_licences, differs, docker_users, engine, expected, firewall, lock, login, operators, "
+    "packages, paths, "
     "proxy, python, recipe_folders, service_user, sources, sysctls, targets, tools, waive, webui"
 )
 

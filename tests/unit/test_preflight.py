@@ -237,6 +237,19 @@ def test_mirrors_are_what_must_be_reached() -> None:
     ]
 
 
+def test_passwords_of_proxies_and_indexes_are_in_no_question() -> None:
+    """A question is an argument of a program on the host, and in sudo's lines of the journal."""
+    sources = {
+        "python_index": "https://reader:geheim@index.example:8443/simple/",
+        "git": {"https://github.com/": "https://reader:geheim@git.example/"},
+    }
+    asked = preflight.questions(spark(sources=sources), PINS)
+    assert "geheim" not in str(asked)
+    assert "https://index.example:8443/simple/" in asked["reach"]
+    proxy = {"http": "http://me:geheim@proxy:3128"}
+    assert preflight.addresses(spark(proxy=proxy)) == ["http://proxy:3128"]
+
+
 def test_behind_a_proxy_the_proxy_is_what_must_be_reached() -> None:
     plan = spark(proxy={"http": "http://proxy:3128", "https": "http://proxy:3128"})
     assert list(preflight.addresses(plan)) == ["http://proxy:3128"]

@@ -1,0 +1,26 @@
+"""3. Who reaches the host over the network: SSH, and what the inventory opens."""
+
+from __future__ import annotations
+
+from pyinfra.api import deploy
+
+from lockstep.firewall import RULES
+from tasks import run
+from tasks.operations import files
+from tasks.operations import firewall as operations
+
+
+@deploy("Firewall")
+def firewall() -> None:
+    """Rules of our own beside Docker's; off means that services.py removes them."""
+    this = run.current()
+    settings = this.plan.settings
+    if not settings.firewall.enabled:
+        return
+    written = this.files("firewall", {})
+    files.tree(name="Write the rules", files=written)
+    operations.in_force(
+        name="Bring the rules into force",
+        rules=next(file.text for file in written if file.path == RULES),
+        ssh_ports=settings.firewall.ssh_ports,
+    )

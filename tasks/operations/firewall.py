@@ -1,0 +1,92 @@
+"""The firewall comes into force only when a fresh login has come through it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Generator
+from hashlib import sha256
+from typing import Any
+
+from pyinfra import host
+from pyinfra.api import QuoteString, StringCommand, operation
+from pyinfra.api.exceptions import ConnectError
+from pyinfra.connectors.local import LocalConnector
+from pyinfra.connectors.ssh import SSHConnector
+from pyinfra.connectors.util import CommandOutput
+
+from lockstep.firewall import PROGRAM, QUESTION, UNIT
+from tasks import remote
+from tasks.facts.host import Firewall
+
+# Without a word from us the host takes its new rules back: a login takes a few seconds.
+UNDO_AFTER_S = 90
+_PROGRAM = (remote.PYTHON, PROGRAM)
+
+
+@operation()
+def in_force(rules: str, ssh_ports: Collection[int]) -> Generator[StringCommand, None, None]:
+    """Load the rules, log in anew, and only then keep them for the next boot.
+
+    Where the login fails, or this process dies, the host has its old rules again.
+
+    Args:
+        rules: Text of the file that was written.
+        ssh_ports: Ports that it leaves open for SSH.
+    """
+    found = host.get_fact(Firewall, asked=QUESTION)
+    if not found:
+        return
+    wanted = found["kept"] == sha256(rules.encode()).hexdigest() and found["live"]
+    if not wanted:
+        yield remote.words([*_PROGRAM, "try", "--seconds", str(UNDO_AFTER_S)])
+        keep = KeptAfterLogin(*(QuoteString(word) for word in (*_PROGRAM, "keep")))
+        keep.ssh_ports = ssh_ports
+        yield keep
+    unit = found["state"]
+    unread = unit.get("LoadState") != "loaded" or unit.get("NeedDaemonReload") == "yes"
+    if unread:
+        yield remote.words(["systemctl", "daemon-reload"])
+    at_boot = (unit.get("UnitFileState"), unit.get("ActiveState")) == ("enabled", "active")
+    if not at_boot:
+        yield remote.words(["systemctl", "enable", "--now", "--quiet", UNIT])
+    if wanted and at_boot and not unread:
+        host.noop("the firewall is in force")
+
+
+class KeptAfterLogin(StringCommand):
+    """Keeps the new rules when a login over a new connection comes through them."""
+
+    ssh_ports: Collection[int] = ()
+
+    def execute(self, state: Any, host: Any, connector_arguments: Any) -> Any:
+        """Log in anew; then this command, or the rules of before."""
+        fault = _fault(state, host, self.ssh_ports)
+        if fault is None:
+            return super().execute(state, host, connector_arguments)
+        # The connection that is there passes whatever the rules say of new ones.
+        remote.words([*_PROGRAM, "back"]).execute(state, host, connector_arguments)
+        remote.failed(
+            host,
+            f"the firewall would lock you out: {fault}.\n"
+            "The rules of before are in force again. Remedy: name the port of sshd in "
+            "firewall.ssh_ports, or set firewall.enabled to False.",
+        )
+        return False, CommandOutput([])
+
+
+def _fault(state: Any, host: Any, ssh_ports: Collection[int]) -> str | None:
+    """Why a new login does not come through, None when it does."""
+    if isinstance(host.connector, SSHConnector):
+        fresh = SSHConnector(state, host)
+        try:
+            fresh.connect()
+        except ConnectError as error:
+            return f"a new login fails ({error})"
+        assert fresh.client
+        fresh.client.close()
+    elif isinstance(host.connector, LocalConnector):
+        # "client's address, its port, our address, our port", where an SSH session runs this.
+        port = os.environ.get("SSH_CONNECTION", "").split()[3:]
+        if port and int(port[0]) not in ssh_ports:
+            return f"this SSH session came in at port {port[0]}"
+    return None

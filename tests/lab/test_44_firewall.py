@@ -1,0 +1,90 @@
+"""What nobody opened is closed to other machines, and SSH stays open, whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from stack import Host, Stack, until
+
+# A program that somebody started, and a container whose port Docker publishes past INPUT.
+STRAY = "systemd-run --quiet --collect --unit=stray python3 -m http.server 9990 --bind 0.0.0.0"
+CONTAINER = (
+    "docker run --detach --rm --name stray --publish 9991:9991 --entrypoint python3"
+    " $(docker inspect --format '{{.Image}}' open-webui) -m http.server 9991"
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left(stack: Stack) -> Iterator[None]:
+    """Leave the hosts as the next tests expect them."""
+    yield
+    stack.one.root("systemctl stop stray; docker rm -f stray")
+
+
+def strays_listen(one: Host) -> None:
+    """Start both anew."""
+    there = "docker inspect open-webui >/dev/null 2>&1; echo $?"
+    until(lambda: one.root(there).strip() == "0", "Open WebUI's container is there")
+    one.root(f"systemctl stop stray; docker rm -f stray; {STRAY} && {CONTAINER}")
+    until(lambda: answers(one, 9990) and answers(one, 9991), "both answer on the host itself")
+
+
+def answers(host: Host, port: int) -> bool:
+    """Whether a port says anything on the host's loopback."""
+    return host.run(f"curl -s -o /dev/null --max-time 3 http://127.0.0.1:{port}/").code == 0
+
+
+def reached(stack: Stack) -> dict[int, bool]:
+    """Port of spark1 → whether spark2 gets a connection."""
+    address = stack.one.root("hostname -I").split()[0]
+    ports = (22, 9990, 9991)
+    tries = "; ".join(
+        f"timeout 3 bash -c '</dev/tcp/{address}/{port}' 2>/dev/null; echo $?" for port in ports
+    )
+    codes = stack.two.root(tries).split()
+    return {port: code == "0" for port, code in zip(ports, codes, strict=True)}
+
+
+CLOSED = {22: True, 9990: False, 9991: False}
+
+
+def test_only_what_was_opened_is_reached_from_another_machine(deployed: Stack) -> None:
+    strays_listen(deployed.one)
+    assert reached(deployed) == CLOSED
+
+
+def test_without_the_rules_both_ports_are_open(deployed: Stack) -> None:
+    """The test above would be worth nothing otherwise."""
+    deployed.one.root("systemctl stop lockstep-firewall")
+    assert reached(deployed) == dict.fromkeys(CLOSED, True)
+    deployed.one.root("systemctl start lockstep-firewall")
+    assert reached(deployed) == CLOSED
+
+
+def test_a_restart_of_docker_opens_nothing(deployed: Stack) -> None:
+    deployed.one.root("systemctl restart docker")
+    strays_listen(deployed.one)
+    assert reached(deployed) == CLOSED
+
+
+def test_after_a_power_cut_the_rules_are_there_before_anybody_logs_in(deployed: Stack) -> None:
+    deployed.lab("cycle", deployed.one.name)
+    strays_listen(deployed.one)
+    assert reached(deployed) == CLOSED
+    assert deployed.one.show("lockstep-firewall.service", "ActiveState") == "active"
+
+
+def test_rules_that_would_lock_everybody_out_are_taken_back(deployed: Stack) -> None:
+    before = deployed.one.root("nft list table inet lockstep")
+    inventory = deployed.inventory("locked", firewall={"ssh_ports": [2222]})
+    done = deployed.deploy("-y", "--limit", "spark1", inventory=inventory)
+    said = " ".join(done.output.split())
+    assert done.code == 1
+    assert "the firewall would lock you out: a new login fails" in said
+    assert "name the port of sshd in firewall.ssh_ports" in said
+    assert deployed.one.root("nft list table inet lockstep") == before
+    assert reached(deployed)[22]
+    # Neither does a boot load them.
+    assert "2222" not in deployed.one.root("cat /etc/lockstep/firewall-kept.nft")
+    assert deployed.good_deploy("-y", "--limit", "spark1").changed == {"Firewall | Write the rules"}

@@ -1,0 +1,147 @@
+"""The firewall's rules are kept only after a fresh login, and taken back where it fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import sha256
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyinfra.api.exceptions import ConnectError
+from pyinfra.connectors.local import LocalConnector
+from pyinfra.connectors.ssh import SSHConnector
+from pyinfra.context import ctx_host, ctx_state
+
+from tasks.operations import firewall
+
+RULES = "table inet lockstep {}\n"
+PROGRAM = "/usr/bin/python3 /usr/local/lib/lockstep/firewall.py"
+GOOD = {
+    "kept": sha256(RULES.encode()).hexdigest(),
+    "live": True,
+    "state": {
+        "LoadState": "loaded",
+        "ActiveState": "active",
+        "UnitFileState": "enabled",
+        "NeedDaemonReload": "no",
+    },
+}
+LOAD = [f"{PROGRAM} try --seconds 90", f"a fresh login, then {PROGRAM} keep"]
+START = "systemctl enable --now --quiet lockstep-firewall.service"
+
+
+@dataclass
+class Host:
+    """A host with rules, reached by one kind of connection."""
+
+    found: dict[str, Any]
+    connector: Any = None
+    name: str = "spark1"
+    print_prefix: str = ""
+    ran: list[str] = field(default_factory=list)
+    nooped: list[str] = field(default_factory=list)
+
+    def get_fact(self, fact: type, **arguments: Any) -> Any:
+        assert fact().command(**arguments)  # type: ignore[attr-defined]
+        return self.found
+
+    def noop(self, message: str) -> None:
+        self.nooped.append(message)
+
+    def run_shell_command(self, command: Any, **arguments: Any) -> tuple[bool, Any]:
+        # As root, as everything else.
+        assert arguments["_sudo"]
+        self.ran.append(command.get_raw_value())
+        return True, None
+
+
+def commands(host: Host) -> list[Any]:
+    with ctx_state.use(SimpleNamespace()), ctx_host.use(host):
+        return list(firewall.in_force._inner(rules=RULES, ssh_ports=(22,)))
+
+
+def shown(host: Host) -> list[str]:
+    return [
+        "a fresh login, then " * isinstance(command, firewall.KeptAfterLogin)
+        + command.get_raw_value()
+        for command in commands(host)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        # A wiped host, another set of rules, and rules that somebody changed by hand.
+        (
+            {"kept": None, "live": False, "state": {"LoadState": "not-found"}},
+            [*LOAD, "systemctl daemon-reload", START],
+        ),
+        ({"kept": "0" * 64}, LOAD),
+        ({"live": False}, LOAD),
+        ({"state": GOOD["state"] | {"UnitFileState": "disabled"}}, [START]),
+        ({"state": GOOD["state"] | {"ActiveState": "inactive"}}, [START]),
+        ({"state": GOOD["state"] | {"NeedDaemonReload": "yes"}}, ["systemctl daemon-reload"]),
+    ],
+)
+def test_what_is_missing_is_brought_about(change: dict[str, Any], expected: list[str]) -> None:
+    host = Host({**GOOD, **change})
+    assert shown(host) == expected
+    assert host.nooped == []
+
+
+def test_a_second_run_has_nothing_to_do() -> None:
+    host = Host(GOOD)
+    assert shown(host) == []
+    assert host.nooped == ["the firewall is in force"]
+
+
+def logged_in(host: Host) -> bool:
+    """Whether the step after `try` goes well."""
+    state = SimpleNamespace(print_output=False, print_input=False)
+    [step] = [found for found in commands(host) if isinstance(found, firewall.KeptAfterLogin)]
+    return bool(step.execute(state, host, {"_sudo": True})[0])
+
+
+class Ssh(SSHConnector):
+    """A connection that is there."""
+
+    def __init__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_the_login_is_a_new_one_and_its_failure_brings_the_old_rules_back(
+    works: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened: list[str] = []
+
+    class Fresh(Ssh):
+        def __init__(self, state: Any, host: Any) -> None:
+            self.client = SimpleNamespace(close=lambda: opened.append("closed"))  # type: ignore[assignment]
+
+        def connect(self) -> None:
+            opened.append("opened")
+            if not works:
+                raise ConnectError("timed out")
+
+    host = Host({**GOOD, "live": False}, connector=Ssh())
+    monkeypatch.setattr(firewall, "SSHConnector", Fresh)
+    host.connector.__class__ = Fresh
+    assert logged_in(host) is works
+    assert opened == (["opened", "closed"] if works else ["opened"])
+    assert host.ran == [f"{PROGRAM} keep" if works else f"{PROGRAM} back"]
+
+
+@pytest.mark.parametrize(
+    ("connection", "works"),
+    [("10.0.0.9 51000 10.0.0.1 22", True), ("", True), ("10.0.0.9 51000 10.0.0.1 2222", False)],
+)
+def test_on_the_host_itself_the_port_of_its_ssh_session_must_stay_open(
+    connection: str, works: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSH_CONNECTION", connection)
+    local = LocalConnector.__new__(LocalConnector)
+    host = Host({**GOOD, "live": False}, connector=local)
+    assert logged_in(host) is works
+    assert host.ran == [f"{PROGRAM} keep" if works else f"{PROGRAM} back"]

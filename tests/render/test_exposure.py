@@ -1,0 +1,62 @@
+"""`systemd-analyze security` of each unit, against the table of docs/security.md.
+
+After a change that is meant, this test says the new figure: put it into the table.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from example import HOSTS, REPOSITORY, rendered
+from tools import run
+
+ROW = re.compile(r"^\| `([\w*-]+)\.service`[^|]*\| (\d+\.\d) \|", re.MULTILINE)
+
+
+def documented() -> dict[str, float]:
+    """Unit ("*-roles": every one that ends so) → the figure of the table."""
+    text = (REPOSITORY / "docs/security.md").read_text(encoding="utf-8")
+    return {name: float(figure) for name, figure in ROW.findall(text)}
+
+
+def figure(unit: Path) -> float:
+    """Overall exposure, 0 (best) to 10, judged from the file alone."""
+    done = run(["systemd-analyze", "security", "--offline=true", "--no-pager", unit])
+    found = re.search(r"Overall exposure level for \S+: (\d+\.\d)", done.stdout)
+    assert found, done.stdout + done.stderr
+    return float(found[1])
+
+
+def services() -> list[tuple[str, str]]:
+    """Host and path of every service that a deploy writes."""
+    return [(host, path) for host in HOSTS for path in rendered(host) if path.endswith(".service")]
+
+
+def row(unit: str) -> str:
+    """The row of the table that is about a unit."""
+    suffix = next((mark for mark in ("-roles", "-key") if unit.endswith(mark)), None)
+    if suffix:
+        return f"*{suffix}"
+    # A docker client is one like the other.
+    return "vllm-qwen36" if unit.startswith(("vllm-", "sglang-")) else unit
+
+
+@pytest.mark.parametrize(("host", "path"), services())
+def test_no_unit_is_more_exposed_than_documented(host: str, path: str, tmp_path: Path) -> None:
+    unit = tmp_path / Path(path).name
+    unit.write_text(rendered(host)[path].text, encoding="utf-8")
+    assert figure(unit) <= documented()[row(unit.stem)]
+
+
+def test_the_table_has_no_unit_that_is_not_there() -> None:
+    assert set(documented()) == {row(Path(path).stem) for _, path in services()}
+
+
+def test_a_directive_that_is_lost_is_seen(tmp_path: Path) -> None:
+    text = rendered("spark")["/etc/systemd/system/vllm.service"].text
+    assert "SystemCallFilter=" in text
+    unit = tmp_path / "vllm.service"
+    unit.write_text(re.sub(r"^SystemCallFilter=.*\n", "", text, flags=re.MULTILINE))
+    assert figure(unit) > documented()["vllm"]

@@ -1,0 +1,37 @@
+"""The firewall's rules, judged and loaded by nftables itself in a network of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from example import HOSTS, bound
+from tools import run
+
+from lockstep.firewall import RULES, firewall_files
+from lockstep.settings import Firewall
+
+ALL = Firewall(
+    ssh_ports=(22, 2222),
+    open=("tcp/3389", "udp/51820"),
+    peers=("10.9.0.0/24", "10.9.0.7", "192.168.7.3", "fd00::/64"),
+)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("firewall", [Firewall(), ALL], ids=["default", "all"])
+def test_nftables_takes_the_rules_and_lists_the_same_after_a_second_load(
+    host: str, firewall: Firewall, tmp_path: Path
+) -> None:
+    settings = replace(HOSTS[host], firewall=firewall)
+    rules = tmp_path / "firewall.nft"
+    rules.write_text(
+        next(f.text for f in firewall_files(settings, bound(settings)) if f.path == RULES)
+    )
+    load = f"nft -f {rules} && nft list table inet lockstep"
+    done = run(["unshare", "--net", "sh", "-ec", f"{load}; echo ---; {load}"])
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second = done.stdout.split("---\n")
+    assert first == second
+    assert "policy drop" in first and first.count("chain") == 3
