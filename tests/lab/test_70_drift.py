@@ -18,7 +18,7 @@ DRIFT = {
     "Base | Write folders, programs and settings": "chmod 777 /data/models",
     "Base | Install packages": "apt-get -qq -y remove jq",
     "Base | Apply kernel settings": "sysctl -w vm.swappiness=60",
-    "Firewall | Bring the rules into force": "nft flush chain inet lockstep input",
+    "Firewall | Bring the rules into force": "nft insert rule inet lockstep input accept",
     "vLLM | Build the engine's environment: vLLM": (
         f"/usr/local/bin/uv pip uninstall --python {ENGINE}/venv/bin/python mistral-common"
     ),
