@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from lockstep import flags
@@ -16,6 +16,8 @@ from lockstep.settings_check import check_image
 # From the port of the API to the port of an engine behind a proxy, where the inventory names none.
 ENGINE_PORT_OFFSET = 1000
 LOOPBACK = "127.0.0.1"
+#: Packages that the proxy before an engine imports, as `Settings.tools` names them.
+PROXY_TOOLS = ("httpx2", "uvicorn")
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,32 @@ def is_loopback(address: str) -> bool:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return address == "localhost"
+
+
+def check_tools(
+    settings: Settings, targets: Iterable[BoundTarget], where: Mapping[str, str]
+) -> None:
+    """Refuse targets that need a proxy, for roles or for the API key, where it could not run.
+
+    Args:
+        settings: The host's data.
+        targets: Its targets.
+        where: Top-level key → file that gave its value.
+
+    Raises:
+        InventoryError: `tools` lacks a package that the proxy imports.
+    """
+    missing = [name for name in PROXY_TOOLS if name not in settings.tools]
+    for target in targets:
+        if missing and any(target.engine_port(recipe) for recipe in target.recipes):
+            why = f"is open at {target.data.bind!r}" if target.open else "refuses repeated roles"
+            raise InventoryError(
+                f"the proxy before the engine of target {target.name}, which {why}, needs more "
+                "tools",
+                where=where.get("tools", settings.name),
+                found=f"tools without {', '.join(missing)}",
+                remedy="Keep the entries of tools in group_data/all.py.",
+            )
 
 
 def bind(

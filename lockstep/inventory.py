@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from lockstep import schema
-from lockstep.bound import BoundTarget, bind
+from lockstep.bound import BoundTarget, bind, check_tools
 from lockstep.errors import InventoryError, LockstepError, paragraph
 from lockstep.lockfile import SUFFIX
 from lockstep.recipes import Recipe, load_catalogue
@@ -198,7 +198,9 @@ def plan(name: str, data: Mapping[str, Any], origin: Mapping[str, str] | None = 
     folders = settings.recipe_folders
     if folders not in _catalogues:
         _catalogues[folders] = load_catalogue(*(REPOSITORY / folder for folder in folders))
-    return HostPlan(name, settings, bind(settings, _catalogues[folders], origin))
+    targets = bind(settings, _catalogues[folders], origin)
+    check_tools(settings, targets, origin)
+    return HostPlan(name, settings, targets)
 
 
 def _group_data(path: Path) -> dict[str, Any]:

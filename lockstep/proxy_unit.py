@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
+from lockstep.bound import PROXY_TOOLS
 from lockstep.engine_id import digest
-from lockstep.errors import InventoryError
 from lockstep.managed import API_KEY, PROGRAMS, TOOLS_VENV, ManagedFile
 from lockstep.packages import tool_requirements
 from lockstep.pins import Pins
@@ -21,8 +21,6 @@ from lockstep.templating import render
 from lockstep.units import unit_path
 from lockstep.variants import Variant
 
-#: Packages that the program imports, as `Settings.tools` names them.
-NEEDS = ("httpx2", "uvicorn")
 PROGRAM = f"{PROGRAMS}/roles_proxy.py"
 # A change in one of these is in force only after a restart.
 _MODULES = ("api_key.py", "roles.py", "roles_proxy.py")
@@ -34,22 +32,13 @@ def proxy_units(
     """One unit per variant that needs the proxy.
 
     Raises:
-        InventoryError: `tools` lacks a package that the proxy imports.
-        ResolveError: ``pins`` holds no version of one.
+        ResolveError: ``pins`` holds no version of a package that the proxy imports.
     """
     proxied = [variant for variant in variants if variant.proxy_unit]
     if not proxied:
         return ()
-    missing = [name for name in NEEDS if name not in settings.tools]
-    if missing:
-        raise InventoryError(
-            f"the proxy before the engine of target {proxied[0].name} needs more tools",
-            where=settings.name,
-            found=f"tools without {', '.join(missing)}",
-            remedy="Keep the entries of tools in group_data/all.py.",
-        )
     exact = tool_requirements(settings, pins)
-    tools = {name: exact[name] for name in NEEDS}
+    tools = {name: exact[name] for name in PROXY_TOOLS}
     return tuple(_unit(settings, variant, tools) for variant in proxied)
 
 

@@ -10,7 +10,7 @@ import pytest
 from a_spark import environment
 
 from lockstep import proxy_unit
-from lockstep.bound import BoundTarget, bind
+from lockstep.bound import BoundTarget, bind, check_tools
 from lockstep.errors import InventoryError
 from lockstep.managed import ManagedFile
 from lockstep.packages import tool_sets
@@ -208,10 +208,25 @@ def test_another_engine_port_may_be_named() -> None:
     assert variant.engine_url == "http://127.0.0.1:7000"
 
 
-def test_tools_without_what_the_proxy_imports_are_refused() -> None:
-    data = settings(tools={"uvicorn": "uvicorn"})
-    with pytest.raises(InventoryError, match="httpx2"):
-        proxy_units(data, made(data), pins(data))
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        (TARGET, "which refuses repeated roles"),
+        (TargetData("merging", "engine", bind="0.0.0.0"), "which is open at '0.0.0.0'"),
+        (TargetData("merging", "engine"), None),
+    ],
+)
+def test_tools_without_what_the_proxy_imports_are_refused_with_the_inventory(
+    target: TargetData, why: str | None
+) -> None:
+    data = settings(tools={"uvicorn": "uvicorn"}, model=target)
+    if why is None:
+        check_tools(data, bound(data), {})
+        return
+    with pytest.raises(InventoryError) as error:
+        check_tools(data, bound(data), {"tools": "site.py"})
+    assert why in str(error.value) and "tools without httpx2" in str(error.value)
+    assert str(error.value).startswith("site.py: ")
 
 
 def test_a_unit_that_the_proxy_needs_is_refused_where_it_is_taken() -> None:
