@@ -143,6 +143,14 @@ def test_every_model_unit_is_guarded_before_and_after_its_start() -> None:
         assert burst <= 5 and interval > burst * start, name
 
 
+def test_only_what_starts_containers_reaches_docker() -> None:
+    for path, file in rendered("spark").items():
+        if path.endswith(".service"):
+            starts = "docker run" in file.text or "SupplementaryGroups=docker" in file.text
+            shut = "-/run/docker.sock" in directives(file.text, "InaccessiblePaths")
+            assert shut != starts, path
+
+
 def test_a_container_has_no_capability_no_socket_and_no_way_to_the_weights_but_reading() -> None:
     for file in every("spark"):
         if "docker run" not in file.text or file.check not in ("unit", "shell"):
