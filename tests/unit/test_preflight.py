@@ -247,7 +247,7 @@ def test_passwords_of_proxies_and_indexes_are_in_no_question() -> None:
     assert "geheim" not in str(asked)
     assert "https://index.example:8443/simple/" in asked["reach"]
     proxy = {"http": "http://me:geheim@proxy:3128"}
-    assert preflight.addresses(spark(proxy=proxy)) == ["http://proxy:3128"]
+    assert list(preflight.addresses(spark(proxy=proxy))) == ["http://proxy:3128"]
 
 
 def test_behind_a_proxy_the_proxy_is_what_must_be_reached() -> None:
