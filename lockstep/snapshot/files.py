@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterator
 
-from lockstep.snapshot.collected import Collected, below, owner, text
+from lockstep.snapshot.collected import Collected, below, listed, owner, text
 
 # A file of ours says so in its first bytes.
 _HEAD = 400
@@ -56,12 +57,24 @@ def leftovers(found: Collected) -> None:
             elif path not in known and folder + "/" != _SYSTEMD:
                 found.put("script", path, _content(found, path))
     allowed = known | set(found.asked["secrets"]) | {found.asked["token"]}
+    # A folder of the deploy's own may be empty.
+    allowed |= {f"{folder}/" for folder in found.asked["folders"]}
     inside = tuple(found.asked["venvs"].values())
     for folder in found.asked["own"]:
-        for path in below(folder):
-            foreign = path not in allowed and not path.startswith(inside)
-            if foreign and "/__pycache__/" not in path:
-                found.put("foreign file", path, "present")
+        for path in _strangers(folder, allowed, inside):
+            found.put("foreign file", path, "present")
+
+
+def _strangers(folder: str, allowed: set[str], inside: tuple[str, ...]) -> Iterator[str]:
+    """What is not the deploy's own in a folder of its own; a whole foreign folder once."""
+    for path in listed(folder):
+        if path in allowed or path.startswith(inside) or path.endswith("/__pycache__"):
+            continue
+        within = (*allowed, *inside)
+        if os.path.isdir(path) and any(each.startswith(f"{path}/") for each in within):
+            yield from _strangers(path, allowed, inside)
+        else:
+            yield path
 
 
 def settings(found: Collected) -> None:

@@ -161,3 +161,15 @@ def test_fix_deploys_to_hosts_that_it_helps_and_shows_what_is_left(
     assert [argv[1:4] for argv in ran] == [["-y", "--limit", "spark1"]]
     assert Path(ran[0][0]).name == "pyinfra"
     assert done.exit_code == 0 and "No drift" in done.stdout
+
+
+def test_a_folder_of_a_stranger_is_named_once_and_ours_are_looked_into(tmp_path: Path) -> None:
+    own = tmp_path / "lockstep"
+    for name in ("gate.py", "mine.py", "old/bin/python", "old/lib/site.py", "venvs/tools/x.py"):
+        (own / name).parent.mkdir(parents=True, exist_ok=True)
+        (own / name).touch()
+    asked = question(ONE, key=bytes(32), deep=False)
+    asked |= {"own": [str(own)], "files": [str(own / "gate.py")]}
+    asked["venvs"] = {"tools": str(own / "venvs/tools")}
+    found = json.loads(taken(asked))["facts"]["foreign file"]
+    assert sorted(found) == [str(own / "mine.py"), str(own / "old")]
