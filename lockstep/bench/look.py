@@ -71,15 +71,17 @@ def look(client: Client, clock: Clock, ask_host: AskHost | None) -> Look:
     Raises:
         Unreachable: the engine does not answer.
     """
-    cards = _json(client.get("/v1/models"), "/v1/models").get("data") or [{}]
+    listed = _json(client.get("/v1/models"), "/v1/models").get("data")
+    cards = [card for card in listed if isinstance(card, dict)] if isinstance(listed, list) else []
+    first = cards[0] if cards else {}
     host = ask_host() if ask_host else None
     page = counters.parse(client.get("/metrics"))
     return Look(
         now=clock.now(),
         wall=clock.wall(),
-        models=tuple(str(card.get("id")) for card in cards),
-        root=cards[0].get("root"),
-        context=cards[0].get("max_model_len"),
+        models=tuple(str(card["id"]) for card in cards if card.get("id")),
+        root=first.get("root"),
+        context=first.get("max_model_len"),
         version=_version(client),
         counters=page,
         host=host,

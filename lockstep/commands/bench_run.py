@@ -118,6 +118,8 @@ def _of_url(url: str, model: str | None, key: str | None) -> tuple[Bench, Subjec
             found=str(fault),
             remedy="Give the address without a path, for example http://127.0.0.1:30001.",
         ) from fault
+    if not model and not seen.models:
+        raise ResultError("the engine serves no model", where=url, remedy="Wait until it is ready.")
     client.model = model or seen.models[0]
     about = Subject(client.url, client.model, version=seen.version)
     return Bench(client, Expected(client.model)), about

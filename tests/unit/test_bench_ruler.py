@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import local_server
 import pytest
 from broken_engine import MODEL, Engine, serving
 from click.testing import CliRunner, Result
@@ -183,3 +184,13 @@ def test_a_file_that_is_no_result_is_refused_with_a_sentence(tmp_path: Path, tex
     done = CliRunner().invoke(cli, ["bench", "compare", str(path), str(path)])
     assert done.exit_code == 2
     assert "x.json" in done.output and "Traceback" not in done.output
+
+
+@pytest.mark.parametrize("models", [{"data": []}, {"data": ["x"]}, {"data": 3}, {}])
+def test_a_server_that_is_no_engine_is_refused_with_a_sentence(
+    tmp_path: Path, models: object
+) -> None:
+    with local_server.serving({"/v1/models": local_server.as_json(models)}) as server:
+        done = run(server.url, tmp_path)
+    assert done.exit_code == 2
+    assert "the engine serves no model" in done.output
