@@ -12,6 +12,7 @@ from tasks import (
     preflight,
     pytorch,
     services,
+    sharing,
     switch,
     verify,
     vllm,
@@ -27,6 +28,7 @@ connection.tune()
 preflight.preflight()
 base.base()
 firewall.firewall()
+sharing.opened()
 pytorch.pytorch()
 vllm.vllm()
 flashinfer.flashinfer()
@@ -36,4 +38,5 @@ weights.weights()
 services.services()
 switch.switch()
 webui.webui()
+sharing.closed()
 verify.verify()

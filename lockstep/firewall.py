@@ -50,6 +50,9 @@ def opened(settings: Settings, targets: Iterable[BoundTarget]) -> dict[str, list
     ports["tcp"] |= {target.port for target in targets if target.open}
     if settings.webui.enabled and not is_loopback(settings.webui.bind):
         ports["tcp"].add(settings.webui.port)
+    if settings.copying:
+        # Something listens there only while a deploy copies, and asks for that deploy's token.
+        ports["tcp"].add(settings.copy_port)
     for entry in settings.firewall.open:
         protocol, _, port = entry.partition("/")
         ports[protocol].add(int(port))

@@ -12,6 +12,11 @@ DEFAULT_REGISTRY = "docker.io"
 # Other names of the default registry that Docker itself accepts in a reference.
 _ALIASES = frozenset({"index.docker.io", "registry-1.docker.io"})
 
+# Where Docker is given every image, on each host, while it takes it.
+LOCAL_REGISTRY = "127.0.0.1:7078"
+# The API of Docker Hub answers under another name than its references.
+_API_HOSTS = {DEFAULT_REGISTRY: "registry-1.docker.io"}
+
 # `uname -m` → the platform as image manifests name it.
 PLATFORMS = {"aarch64": "linux/arm64", "x86_64": "linux/amd64"}
 
@@ -55,21 +60,33 @@ def parse(reference: str) -> Reference:
     return Reference(registry, repository, tag, digest)
 
 
-def pull_reference(reference: str, sources: Sources, pin: ImagePin) -> str:
-    """``REPOSITORY@sha256:…`` as the host's Docker pulls, lists and runs it.
+def pull_reference(reference: str, pin: ImagePin) -> str:
+    """``127.0.0.1:7078/REGISTRY/REPOSITORY@sha256:…`` as the host's Docker lists and runs it.
 
-    The registry is replaced by its mirror where `sources.registries` names one; the digest is the
-    pin's, because the same content has the same digest everywhere.
+    Docker is given every image on loopback, out of bytes that came from a peer or from a registry
+    (`lockstep/onhost/image_face.py`); the name still says where the image is from, whatever mirror
+    it came by. The digest is the pin's: the same content has the same digest everywhere.
     """
     image = parse(reference)
-    registry = sources.registries.get(image.registry, image.registry)
-    if registry == DEFAULT_REGISTRY:
-        # Docker lists its own registry's images without the host.
-        return f"{image.repository.removeprefix('library/')}@{pin.digest}"
-    return f"{registry.rstrip('/')}/{image.repository}@{pin.digest}"
+    # A port's colon may stand in the first part of a name alone.
+    registry = image.registry.replace(":", "-")
+    return f"{LOCAL_REGISTRY}/{registry}/{image.repository}@{pin.digest}"
 
 
-def pinned_reference(reference: str, sources: Sources, pins: Pins) -> str:
+def api_address(reference: Reference, sources: Sources) -> str:
+    """Base address of the repository in the registry that the inventory names for it.
+
+    ``https://REGISTRY/v2/REPOSITORY``
+    """
+    host = sources.registries.get(reference.registry, reference.registry).rstrip("/")
+    # A mirror may keep one registry's images below a path of its own.
+    host, _, prefix = host.partition("/")
+    scheme = "http" if host in sources.plain_registries else "https"
+    path = f"{prefix}/{reference.repository}" if prefix else reference.repository
+    return f"{scheme}://{_API_HOSTS.get(host, host)}/v2/{path}"
+
+
+def pinned_reference(reference: str, pins: Pins) -> str:
     """`pull_reference` with the pin looked up.
 
     Raises:
@@ -80,4 +97,4 @@ def pinned_reference(reference: str, sources: Sources, pins: Pins) -> str:
             f"image {reference} is not resolved to a digest",
             remedy="Resolve first, then use the record.",
         )
-    return pull_reference(reference, sources, pins.images[reference])
+    return pull_reference(reference, pins.images[reference])

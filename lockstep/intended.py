@@ -12,7 +12,7 @@ from lockstep import inventory, pins, preflight
 from lockstep.artefacts import artefacts
 from lockstep.engine_id import engine_id
 from lockstep.image_questions import image_questions
-from lockstep.images import pinned_reference
+from lockstep.images import api_address, parse, pinned_reference
 from lockstep.layout import model_units
 from lockstep.managed import CONFIGURATION, SERVED_WEIGHTS, ManagedFile, Stage
 from lockstep.recipes import Recipe
@@ -55,17 +55,23 @@ class Intended:
     @cached_property
     def images(self) -> list[str]:
         """References by digest of all images of the host."""
+        return [pinned_reference(name, self.pins) for name in preflight.images_of(self.plan)]
+
+    @cached_property
+    def image_origins(self) -> dict[str, str]:
+        """Each of `images` → the address where its bytes are, mirrors heeded."""
         sources = self.plan.settings.sources
         names = preflight.images_of(self.plan)
-        return [pinned_reference(name, sources, self.pins) for name in names]
+        return {
+            pinned_reference(name, self.pins): api_address(parse(name), sources) for name in names
+        }
 
     @cached_property
     def engine_images(self) -> dict[str, tuple[str, str]]:
         """Digest → (reference, engine) of the images that hold an engine."""
-        sources = self.plan.settings.sources
         return {
             self.pins.images[image].digest: (
-                pinned_reference(image, sources, self.pins),
+                pinned_reference(image, self.pins),
                 str(recipe.engine),
             )
             for _, recipe, image in self._variants()

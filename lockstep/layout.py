@@ -20,6 +20,9 @@ from lockstep.tree import Folder
 # Put there by the operator, readable by the service account, for gated repositories.
 HUB_TOKEN = f"{CONFIGURATION}/hub-token"
 
+# Manifests and compressed layers by hash, for the Sparks that lack them.
+IMAGE_STORE = "/var/cache/lockstep/layers"
+
 
 def folders(settings: Settings) -> list[Folder]:
     """Folders with mode and owner, parents first."""
@@ -35,6 +38,7 @@ def folders(settings: Settings) -> list[Folder]:
         Folder(ENVIRONMENTS),
         Folder("/var/log/lockstep"),
         Folder("/var/cache/lockstep"),
+        Folder(IMAGE_STORE),
         Folder(STATE, mode="0700"),
         owned(HOME, "0750"),
         Folder(paths.scripts),

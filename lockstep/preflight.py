@@ -13,8 +13,10 @@ from packaging.version import InvalidVersion, Version
 from lockstep.accounts import people
 from lockstep.engine_id import engine_id
 from lockstep.findings import Finding
+from lockstep.hubcache import missing_bytes
 from lockstep.images import DEFAULT_REGISTRY, parse, pull_reference
 from lockstep.inventory import HostPlan
+from lockstep.layout import IMAGE_STORE
 from lockstep.packages import mirrored
 from lockstep.pins import Pins
 from lockstep.settings import Sources
@@ -64,17 +66,14 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
     if settings.webui.enabled:
         ports.append(settings.webui.port)
     return {
-        "paths": [settings.paths.models, settings.paths.engines],
+        "paths": [settings.paths.models, settings.paths.engines, IMAGE_STORE],
         "cache": settings.paths.hub_cache,
         "reach": addresses(plan),
         "needs": _needs(plan, pins),
         "ports": ports,
         "models": models_of(plan),
         "accounts": [account.name for account in people(settings)],
-        "images": {
-            name: pull_reference(name, settings.sources, pins.images[name])
-            for name in images_of(plan)
-        },
+        "images": {name: pull_reference(name, pins.images[name]) for name in images_of(plan)},
     }
 
 
@@ -315,12 +314,13 @@ def _disks(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Findin
         names.setdefault(device, path)
 
     for model in models_of(plan):
-        add(settings.paths.models, max(0, pins.models[model].size - facts["models"][model]))
+        add(settings.paths.models, missing_bytes(pins.models[model].files, facts["models"][model]))
     held = facts["docker"].get("images", [])
     docker_root = facts["docker"].get("root") or "/var/lib"
     for name in images_of(plan):
-        if pull_reference(name, settings.sources, pins.images[name]) not in held:
+        if pull_reference(name, pins.images[name]) not in held:
             add(docker_root, UNPACKED * pins.images[name].size)
+            add(IMAGE_STORE, pins.images[name].size)
     if ENGINE in facts["lacking"]:
         add(settings.paths.engines, settings.engine.disk_gib * GIB)
     for device, size in need.items():

@@ -245,6 +245,10 @@ class Settings:
         lock: The inventory's lock file, from the repository or with a full path; None:
             INVENTORY.lock.yaml.
         login: How an operator reaches the host, as shown after a deploy; None: `ssh USER@HOST`.
+        fabric_address: Address of the host on the fast link between Sparks, from which the others
+            copy weights, images and wheels; None: the address that it is deployed to.
+        copying: Whether it takes from and gives to the others; False: it downloads for itself.
+        copy_port: Port for it at `fabric_address`, open while a deploy has something to copy.
         others: see the classes above.
     """
 
@@ -267,6 +271,9 @@ class Settings:
     tools: Mapping[str, str] = field(default_factory=dict)
     lock: str | None = None
     login: str | None = None
+    fabric_address: str | None = None
+    copying: bool = True
+    copy_port: int = 7077
     accept_licences: tuple[str, ...] = ()
     waive: tuple[str, ...] = ()
     differs: tuple[str, ...] = ()

@@ -70,6 +70,7 @@ def check_values(settings: Settings, where: Mapping[str, str]) -> None:
                 allowed="KIND ITEM as `lockstep diff` shows it: " + ", ".join(sorted(KINDS)),
             )
     _check_firewall(settings.firewall, where.get("firewall", file))
+    _check_copying(settings, where)
     if settings.webui.unit in units:
         raise InventoryError(
             "webui.unit is also the unit of a target", where=file, found=repr(settings.webui.unit)
@@ -105,6 +106,20 @@ def _check_firewall(firewall: Firewall, file: str) -> None:
                 found=repr(peer)[:60],
                 allowed='an address ("10.0.0.2") or a network ("10.0.0.0/24")',
             ) from fault
+
+
+def _check_copying(settings: Settings, where: Mapping[str, str]) -> None:
+    address, port = settings.fabric_address, settings.copy_port
+    if address is not None and not re.fullmatch(r"[0-9A-Za-z][0-9A-Za-z.:-]*", address):
+        raise InventoryError(
+            "fabric_address is not an address",
+            where=where.get("fabric_address", settings.name),
+            found=repr(address)[:80],
+            allowed="an IP address of the host, or a name that the other Sparks know",
+        )
+    if not 1 <= port <= 65535:
+        file = where.get("copy_port", settings.name)
+        raise InventoryError("copy_port is not a port", where=file, found=str(port))
 
 
 def _check_python(version: str, file: str) -> None:

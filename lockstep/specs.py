@@ -145,6 +145,7 @@ def _repository(model: str, pins: Pins) -> dict[str, Any]:
 def _files(pin: ModelPin, only: tuple[str, ...] | None = None) -> list[dict[str, Any]]:
     return [
         {"path": file.path, "size": file.size, "sha256": file.sha256}
+        | ({"blob": file.blob} if file.blob else {})
         for file in pin.files
         if only is None or file.path in only
     ]

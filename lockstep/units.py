@@ -155,7 +155,7 @@ def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -
         *("--env-file", WEBUI_SECRETS),
         *(("--env-file", _keys_file(webui.unit)) if any(urls.values()) else ()),
         *(word for pair in environment.items() for word in ("--env", "=".join(pair))),
-        pinned_reference(webui.image, settings.sources, pins),
+        pinned_reference(webui.image, pins),
     )
 
 

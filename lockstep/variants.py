@@ -173,7 +173,7 @@ def _variant(
 ) -> Variant:
     unit = target.data.unit + suffix
     reference = (target.data.image or recipe.container) if recipe.in_container else None
-    image = pinned_reference(reference, settings.sources, pins) if reference else None
+    image = pinned_reference(reference, pins) if reference else None
     overrides = {**target.overrides(recipe), **weight_overrides(settings, recipe, pins)}
     engine_argv = serve_command(recipe, overrides=overrides, engine_version=version)
     variables = _environment(settings, recipe, version, in_container=image is not None)

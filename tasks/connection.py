@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 from pyinfra import host
 
@@ -31,3 +32,15 @@ def tune() -> None:
     )
     for level, name, value in options:
         sock.setsockopt(level, name, value)
+
+
+def address(of: Any) -> str | None:
+    """The IP address at which this process reaches a host, None where it does not know it."""
+    client = getattr(of.connector, "client", None)
+    transport = client.get_transport() if client else None
+    try:
+        peer = transport.getpeername() if transport else None
+    except (OSError, AttributeError):
+        return None
+    # Through a jump host, paramiko knows the name that was asked for, and nothing of the socket.
+    return str(peer[0]) if isinstance(peer, tuple) and peer[0] else None

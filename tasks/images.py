@@ -14,7 +14,8 @@ def images() -> None:
     this = run.current()
     artefacts.images(
         name="Pull images by digest",
-        references=this.images,
+        origins=this.image_origins,
         architecture=this.plan.settings.expected.architecture,
+        proxy=bool(this.plan.settings.proxy.environment()),
     )
     image_engines.accepted(name="Ask images for their engine and about its recipes")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from pyinfra import host, logger, state
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_host
 
-from lockstep import catalogue, inventory, lockfile, pins, preflight
+from lockstep import catalogue, inventory, lockfile, pins, preflight, sharing
 from lockstep.closing import findings_table
 from lockstep.errors import LockstepError, paragraph
 from lockstep.findings import Finding
@@ -20,7 +20,7 @@ from lockstep.intended import Intended
 from lockstep.plan import plan_hosts
 from lockstep.resolve import resolve
 from lockstep.wanted import wanted
-from tasks import report, turns
+from tasks import connection, report, turns
 from tasks.facts.host import Preflight
 
 
@@ -30,7 +30,14 @@ class Refusal(PyinfraError):
 
 _lock = threading.Lock()
 _runs: dict[str, Intended] = {}
+_leases: dict[str, dict[str, Any]] = {}
 _refused: list[Refusal] = []
+
+
+def lease() -> dict[str, Any] | None:
+    """What lets the current host copy from the others of this run; None: nothing to copy."""
+    current()
+    return _leases.get(host.name)
 
 
 def current() -> Intended:
@@ -74,7 +81,8 @@ def _begin() -> None:
         resolved = _resolved(list(plans.values()))
     except LockstepError as fault:
         raise Refusal(paragraph(f"{fault}\nNothing was touched on any host.")) from None
-    _refuse_findings(plans, resolved)
+    facts = _refuse_findings(plans, resolved)
+    _leases.update(sharing.leases(list(_members(plans, facts)), resolved))
     path = lock_path(list(plans.values()))
     report.when_whole(lambda: lockfile.deployed(path, resolved))
     for each, plan in plans.items():
@@ -116,7 +124,8 @@ def _resolved(plans: list[inventory.HostPlan]) -> pins.Pins:
     return resolved
 
 
-def _refuse_findings(plans: dict[Any, inventory.HostPlan], resolved: pins.Pins) -> None:
+def _refuse_findings(plans: dict[Any, inventory.HostPlan], resolved: pins.Pins) -> dict[Any, Any]:
+    """What preflight found on each host, if nothing of it is an error."""
     facts: dict[Any, Any] = {}
 
     def read(each: Any, plan: inventory.HostPlan) -> None:
@@ -131,6 +140,16 @@ def _refuse_findings(plans: dict[Any, inventory.HostPlan], resolved: pins.Pins) 
         else:
             findings += preflight.findings(plan, resolved, facts[each])
     _refuse(findings, "preflight")
+    return facts
+
+
+def _members(
+    plans: dict[Any, inventory.HostPlan], facts: dict[Any, Any]
+) -> Iterator[sharing.Member]:
+    for each, plan in plans.items():
+        address = plan.settings.fabric_address or connection.address(each)
+        if facts.get(each) and address and plan.settings.copying:
+            yield sharing.Member(plan, facts[each], address)
 
 
 def _planned(plans: list[inventory.HostPlan]) -> list[Finding]:

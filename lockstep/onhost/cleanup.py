@@ -25,11 +25,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, docker_api, hub_cache, lock, unneeded
+    from lockstep.onhost import common, docker_api, hub_cache, image_store, lock, unneeded
 else:
     import common
     import docker_api
     import hub_cache
+    import image_store
     import lock
     import unneeded
 
@@ -71,7 +72,9 @@ def _remove_image(paths: common.Paths, docker: docker_api.Docker, item: unneeded
     except docker_api.DockerError as error:
         if error.status != 404:
             raise
-    name = item.name.partition("@")[2].replace(":", "-")
+    digest = item.name.partition("@")[2]
+    image_store.forget(paths.layers, digest.removeprefix("sha256:"))
+    name = digest.replace(":", "-")
     for folder in ("images", "questions"):
         (paths.root / "var/cache/lockstep" / folder / f"{name}.json").unlink(missing_ok=True)
     for note in item.places:

@@ -113,6 +113,11 @@ class Paths:
         return self.root / "var/log/lockstep"
 
     @property
+    def layers(self) -> Path:
+        """Manifests and compressed layers of images by hash."""
+        return self.root / "var/cache/lockstep/layers"
+
+    @property
     def docker_socket(self) -> Path:
         """Docker Engine API."""
         return self.root / "var/run/docker.sock"

@@ -3,9 +3,11 @@
 
 usage: fetch_weights.py SPEC.json [--token-file FILE] [--workers N]
 
-Run by a Python that has huggingface_hub. Resumes; several files at a time; a complete repository
-costs no network. Every LFS file is read once and compared with its SHA-256; a stamp keeps a later
-run from reading it again. A corrupt file is removed and fetched again once.
+Run by a Python that has huggingface_hub. What another Spark of this deploy has is copied from it,
+what an earlier one is fetching is waited for, the rest comes from the hub (`peers.py`). Resumes;
+several files at a time; a complete repository costs no network. Every LFS file is read once and
+compared with its SHA-256; a stamp keeps a later run from reading it again. A corrupt file is
+removed and fetched again once.
 
 exit codes: 0 everything is there and right, 1 a file could not be had, 2 wrong use,
             3 no access (licence, token), 4 not found, 5 disk full
@@ -20,13 +22,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, hub, hub_cache, weights_spec, weights_store
+    from lockstep.onhost import (
+        claims,
+        common,
+        hub,
+        hub_cache,
+        peers,
+        weights_sources,
+        weights_spec,
+        weights_state,
+        weights_store,
+    )
 else:
+    import claims
     import common
     import hub
     import hub_cache
+    import peers
+    import weights_sources
     import weights_spec
+    import weights_state
     import weights_store
+
+# What `lockstep.sharing` calls these files before this program has begun.
+CLAIM = "weights"
 
 
 def fetch(
@@ -56,7 +75,7 @@ def fetch(
     common.say(f"weights {repository.model}: complete at {spec.model_path(repository)}")
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str], paths: common.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -72,9 +91,14 @@ def main(argv: list[str]) -> int:
         raise common.Problem(f"{error.filename}: {error.strerror}", common.EXIT_USAGE) from error
     except weights_spec.BadSpec as error:
         raise common.Problem(f"{options.spec}: {error}", common.EXIT_USAGE) from error
-    store = weights_store.Store(spec, hub.Hub(spec, token), options.workers)
-    for repository in spec.repositories:
-        fetch(store, spec, repository)
+    paths = paths or common.Paths()
+    copier = peers.Copier(peers.lease(paths))
+    with claims.held(paths, CLAIM, weights_state.absent(spec)) as claim:
+        sources = weights_sources.Sources(spec, hub.Hub(spec, token), copier, claim)
+        store = weights_store.Store(spec, sources, options.workers)
+        for repository in spec.repositories:
+            fetch(store, spec, repository)
+    copier.told("weights")
     return common.EXIT_DONE
 
 

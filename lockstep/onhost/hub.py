@@ -59,11 +59,7 @@ class Hub:
             ) from error
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise common.Problem(
-                    f"{where}: disk full under {self._spec.cache_dir}. Remedy: free space, then "
-                    "run again; it resumes",
-                    EXIT_DISK_FULL,
-                ) from error
+                raise disk_full(where, self._spec) from error
             raise self._no_answer(where, error) from error
         except Exception as error:
             # huggingface_hub lets its HTTP library's own errors through, and those change.
@@ -112,6 +108,15 @@ class Hub:
             f"{where}: download from {self._spec.endpoint} failed: {first[:200]}. Remedy: check "
             "network and proxy, then run again; it resumes"
         )
+
+
+def disk_full(where: str, spec: weights_spec.Spec) -> common.Problem:
+    """What there is to say when a file does not fit."""
+    return common.Problem(
+        f"{where}: disk full under {spec.cache_dir}. Remedy: free space, then run again; it "
+        "resumes",
+        EXIT_DISK_FULL,
+    )
 
 
 def _host(url: str) -> str:

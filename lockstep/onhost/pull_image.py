@@ -1,33 +1,55 @@
 #!/usr/bin/python3
-"""Pull a container image by digest, showing bytes, and prove that it is the pinned one.
+"""Bring a container image by digest, showing bytes, and prove that it is the pinned one.
 
-usage: pull_image.py REPOSITORY@sha256:DIGEST --platform linux/arm64 [--auth-file FILE]
+usage: pull_image.py NAME@sha256:DIGEST --platform linux/arm64 --from BASE [--auth-file FILE]
 
-Costs no network when the image is here. Tags nothing. FILE is a Docker config.json (default
+NAME is `127.0.0.1:PORT/REGISTRY/REPOSITORY`, as Docker is to list it; BASE is where its bytes are,
+`https://REGISTRY/v2/REPOSITORY`. Manifest and layers come from another Spark of this deploy that
+has them, else from BASE, resumed and checked by hash; then Docker takes them from this host. Costs
+no network when the image is here. Tags nothing. FILE is a Docker config.json (default
 /root/.docker/config.json where that exists).
 
-exit codes: 0 here and equal to the pin, 1 the pull failed, 2 wrong use, 3 no access, 4 not found,
-            5 disk full, 6 wrong architecture or not the pinned digest, 7 Docker does not answer
+exit codes: 0 here and equal to the pin, 1 it could not be had, 2 wrong use, 3 no access,
+            4 not found, 5 disk full, 6 wrong architecture or not the pinned digest,
+            7 Docker does not answer
 """
 
 from __future__ import annotations
 
 import argparse
 import base64
+import errno
+import fcntl
 import json
 import re
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterable
+import urllib.parse
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, docker_api
+    from lockstep.onhost import (
+        claims,
+        common,
+        docker_api,
+        image_face,
+        image_store,
+        peers,
+        registry,
+    )
 else:
+    import claims
     import common
     import docker_api
+    import image_face
+    import image_store
+    import peers
+    import registry
 
 EXIT_NO_ACCESS = 3
 EXIT_NOT_FOUND = 4
@@ -39,7 +61,8 @@ PROGRESS_S = 5.0
 # Docker reports at least every few seconds while it works; a registry that went silent does not.
 _SILENCE_S = 600.0
 
-_REFERENCE = re.compile(r"[a-z0-9][\w.:/-]*@sha256:[0-9a-f]{64}")
+_REFERENCE = re.compile(r"127\.0\.0\.1:\d{1,5}/[a-z0-9][\w./-]*@sha256:[0-9a-f]{64}")
+_ORIGIN = re.compile(r"https?://[^/\s]+/v2/\S+")
 _HUB = "https://index.docker.io/v1/"
 
 # What daemon and registries say, in the words of Docker 20.10-29 and of the OCI distribution
@@ -47,7 +70,7 @@ _HUB = "https://index.docker.io/v1/"
 _CAUSES: tuple[tuple[re.Pattern[str], int, str], ...] = (
     (re.compile(r"no space left|disk quota", re.I), EXIT_DISK_FULL, "docker system df, then prune"),
     (
-        re.compile(r"no matching manifest|does not match the specified platform", re.I),
+        re.compile(r"does not match the specified platform|no manifest of one image", re.I),
         EXIT_WRONG_IMAGE,
         "pin the digest of a manifest for this platform",
     ),
@@ -66,11 +89,12 @@ _CAUSES: tuple[tuple[re.Pattern[str], int, str], ...] = (
 
 @dataclass(frozen=True)
 class Pin:
-    """An image by digest for one platform."""
+    """An image by digest for one platform; `origin` is where its bytes are."""
 
     repository: str
     digest: str
     platform: str
+    origin: str
 
     @property
     def reference(self) -> str:
@@ -83,29 +107,43 @@ class Pin:
         return self.digest[:19]
 
     def __str__(self) -> str:
-        return f"{self.repository}@{self.short_digest}"
+        return f"{self.source_name}@{self.short_digest}"
+
+    @property
+    def local(self) -> tuple[str, int]:
+        """Address and port at which Docker is given the image."""
+        address, _, port = self.repository.partition("/")[0].partition(":")
+        return address, int(port)
+
+    @property
+    def source_name(self) -> str:
+        """`REGISTRY/REPOSITORY`, for people."""
+        return self.repository.partition("/")[2]
 
     @property
     def registry(self) -> str:
         """The registry's key in a Docker config.json."""
-        first, slash, _ = self.repository.partition("/")
-        is_host = slash and ("." in first or ":" in first or first == "localhost")
-        return first if is_host else _HUB
+        host = urllib.parse.urlsplit(self.origin).netloc
+        return _HUB if host == "registry-1.docker.io" else host
 
 
-def parse_pin(reference: str, platform: str) -> Pin:
-    """Problem (wrong use) unless `reference` carries a full digest and `platform` is OS/ARCH."""
+def parse_pin(reference: str, platform: str, origin: str) -> Pin:
+    """Problem (wrong use) unless all three have the form that the module's docstring names."""
     if not _REFERENCE.fullmatch(reference):
         raise common.Problem(
-            f"image {reference!r}: expected REPOSITORY@sha256: and 64 hex digits",
+            f"image {reference!r}: expected 127.0.0.1:PORT/NAME@sha256: and 64 hex digits",
             common.EXIT_USAGE,
+        )
+    if not _ORIGIN.fullmatch(origin):
+        raise common.Problem(
+            f"origin {origin!r}: expected https://REGISTRY/v2/REPOSITORY", common.EXIT_USAGE
         )
     if platform.count("/") not in (1, 2):
         raise common.Problem(
             f"platform {platform!r}: expected OS/ARCHITECTURE, e.g. linux/arm64", common.EXIT_USAGE
         )
     repository, _, digest = reference.partition("@")
-    return Pin(repository, digest, platform)
+    return Pin(repository, digest, platform, origin)
 
 
 def check(docker: docker_api.Docker, pin: Pin) -> bool:
@@ -135,71 +173,103 @@ def check(docker: docker_api.Docker, pin: Pin) -> bool:
     return True
 
 
-def pull(
-    docker: docker_api.Docker,
+def fetch(
     pin: Pin,
-    auth: str | None,
+    store: Path,
+    login: tuple[str, str] | None,
+    paths: common.Paths,
     say: Callable[[str], None] = common.say,
 ) -> None:
-    """Pull the image and say how far it is. Problem with the cause and its remedy."""
-    query = {"fromImage": pin.repository, "tag": pin.digest, "platform": pin.platform}
-    headers = {"X-Registry-Auth": auth} if auth else {}
+    """Bring manifest, configuration and layers into the store. Problem with cause and remedy."""
+    name = pin.digest.removeprefix("sha256:")
+    copier = peers.Copier(peers.lease(paths), say)
+    with claims.held(paths, f"image-{name[:12]}", [name]) as claim:
+        origin = registry.Registry(pin.origin, login)
+        found = image_store.Store(store, origin, copier, claim)
+        try:
+            manifest = found.manifest(name)
+            _check_platform(pin, found.platform(manifest))
+            with _told(lambda: say(f"image {pin.source_name}: {found.progress(manifest)}")):
+                found.fill(manifest)
+        except registry.Refused as error:
+            raise failure(pin, str(error)) from error
+        except ValueError as error:
+            raise failure(pin, f"no manifest of one image: {error}") from error
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            raise failure(pin, "no space left on device" if full else str(error)) from error
+    copier.told(f"image {pin.source_name}")
+
+
+def _check_platform(pin: Pin, found: str) -> None:
+    if found != "/".join(pin.platform.split("/")[:2]):
+        raise common.Problem(
+            f"{pin}: expected {pin.platform}, the image is {found}. Remedy: pin the digest of the "
+            f"{pin.platform} manifest",
+            EXIT_WRONG_IMAGE,
+        )
+
+
+@contextmanager
+def _told(say: Callable[[], None]) -> Iterator[None]:
+    """Say something every few seconds while the block runs, and once at its end."""
+    over = threading.Event()
+
+    def tell() -> None:
+        while not over.wait(PROGRESS_S):
+            say()
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
     try:
-        _follow(docker.stream("POST", "/images/create", query, headers), pin, say)
-    except docker_api.DockerError as error:
-        raise failure(pin, str(error)) from error
+        yield
+    finally:
+        over.set()
+        thread.join()
+    say()
+
+
+def load(
+    docker: docker_api.Docker,
+    pin: Pin,
+    store: Path,
+    paths: common.Paths,
+    say: Callable[[str], None] = common.say,
+) -> None:
+    """Let Docker take the image from the store. Problem with the cause and its remedy."""
+    query = {"fromImage": pin.repository, "tag": pin.digest, "platform": pin.platform}
+    paths.run.mkdir(parents=True, exist_ok=True)
+    with (paths.run / "image-face.lock").open("w") as lock:
+        # One port for all images: a second deploy waits for its turn.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with image_face.serving(pin.local, store):
+            try:
+                _follow(docker.stream("POST", "/images/create", query), pin, say)
+            except docker_api.DockerError as error:
+                raise failure(pin, str(error)) from error
 
 
 def _follow(events: Iterable[dict[str, Any]], pin: Pin, say: Callable[[str], None]) -> None:
-    layers = Layers()
+    every: set[str] = set()
+    done: set[str] = set()
     told = time.monotonic()
     for event in events:
         if "error" in event:
             detail = event.get("errorDetail") or {}
             raise failure(pin, str(detail.get("message") or event["error"]))
-        layers.take(event)
+        layer, status = str(event.get("id", "")), str(event.get("status", ""))
+        if layer and not status.startswith("Pulling from"):
+            every.add(layer)
+        if status in ("Pull complete", "Already exists"):
+            done.add(layer)
         if time.monotonic() - told >= PROGRESS_S:
             told = time.monotonic()
-            say(f"image {pin.repository}: {layers}")
-    say(f"image {pin.repository}: {layers}")
-
-
-class Layers:
-    """Bytes and layers of a pull, from Docker's progress events."""
-
-    def __init__(self) -> None:
-        self._done: set[str] = set()
-        self._bytes: dict[str, tuple[int, int]] = {}
-        self._all: set[str] = set()
-
-    def take(self, event: dict[str, Any]) -> None:
-        """Count one event."""
-        layer, status = str(event.get("id", "")), str(event.get("status", ""))
-        if not layer or status.startswith("Pulling from"):
-            return
-        self._all.add(layer)
-        detail = event.get("progressDetail") or {}
-        # "Extracting" counts the same bytes a second time.
-        if status == "Downloading" and detail.get("current"):
-            self._bytes[layer] = (int(detail["current"]), int(detail.get("total") or 0))
-        if status in ("Download complete", "Verifying Checksum") and layer in self._bytes:
-            total = self._bytes[layer][1]
-            self._bytes[layer] = (total, total)
-        if status in ("Pull complete", "Already exists"):
-            self._done.add(layer)
-
-    def __str__(self) -> str:
-        current = sum(now for now, _ in self._bytes.values())
-        total = sum(max(now, known) for now, known in self._bytes.values())
-        return (
-            f"{len(self._done)} of {len(self._all)} layers, "
-            f"{current / 1e6:.0f} of {total / 1e6:.0f} MB"
-        )
+            say(f"image {pin.source_name}: {len(done)} of {len(every)} layers unpacked")
 
 
 def failure(pin: Pin, message: str) -> common.Problem:
     """A pull's error as cause, exit code and remedy."""
-    message = message.replace(pin.digest, pin.short_digest)
+    message = message.replace(pin.digest, pin.short_digest).strip() or "no reason given"
     for pattern, code, remedy in _CAUSES:
         if pattern.search(message):
             return common.Problem(f"{pin}: {message}. Remedy: {remedy}", code)
@@ -209,8 +279,8 @@ def failure(pin: Pin, message: str) -> common.Problem:
     )
 
 
-def registry_auth(path: Path, pin: Pin) -> str | None:
-    """The X-Registry-Auth header from a Docker config.json, or None when it has no entry."""
+def registry_login(path: Path, pin: Pin) -> tuple[str, str] | None:
+    """User and password from a Docker config.json, or None when it has no entry."""
     try:
         auths = json.loads(path.read_text(encoding="utf-8")).get("auths") or {}
         entry = auths.get(pin.registry) or auths.get(f"https://{pin.registry}") or {}
@@ -219,10 +289,7 @@ def registry_auth(path: Path, pin: Pin) -> str | None:
         return None
     except (OSError, ValueError, AttributeError) as error:
         raise common.Problem(f"{path}: cannot be used: {error}", common.EXIT_USAGE) from error
-    if not user:
-        return None
-    header = {"username": user, "password": password, "serveraddress": pin.registry}
-    return base64.urlsafe_b64encode(json.dumps(header).encode()).decode()
+    return (user, password) if user else None
 
 
 def note(paths: common.Paths, pin: Pin) -> None:
@@ -239,16 +306,20 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
     )
     parser.add_argument("reference")
     parser.add_argument("--platform", required=True)
+    parser.add_argument("--from", required=True, dest="origin", metavar="BASE")
+    parser.add_argument("--store", type=Path, metavar="FOLDER")
     parser.add_argument("--auth-file", type=Path, default=Path("/root/.docker/config.json"))
     options = parser.parse_args(argv)
-    pin = parse_pin(options.reference, options.platform)
     paths = paths or common.Paths()
+    pin = parse_pin(options.reference, options.platform, options.origin)
     docker = docker_api.Docker(paths.docker_socket, timeout=_SILENCE_S)
     try:
         if check(docker, pin):
             common.say(f"image {pin}: here already")
             return common.EXIT_DONE
-        pull(docker, pin, registry_auth(options.auth_file, pin))
+        store = options.store or paths.layers
+        fetch(pin, store, registry_login(options.auth_file, pin), paths)
+        load(docker, pin, store, paths)
         if not check(docker, pin):
             raise common.Problem(f"{pin}: pulled, but Docker does not list it")
         note(paths, pin)
@@ -256,7 +327,7 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
         raise common.Problem(f"{pin}: {error}") from error
     except docker_api.Unreachable as error:
         raise common.Problem(str(error), EXIT_NO_DOCKER) from error
-    common.say(f"image {pin}: pulled and equal to the pin")
+    common.say(f"image {pin}: here and equal to the pin")
     return common.EXIT_DONE
 
 

@@ -17,7 +17,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstep.onhost import content
+else:
+    import content
 
 _CHUNK = 1024 * 1024
 # A line that delivers nothing for so long is dead; the next attempt resumes.
@@ -38,12 +43,16 @@ class Incomplete(OSError):
     """The transfer ended early, several times without a byte of progress."""
 
 
-def download(source: Callable[[], Source], target: Path) -> None:
+def download(source: Callable[[], Source], target: Path, name: str | None = None) -> None:
     """Fetch into `target` by way of `target`.incomplete, asking `source` before each attempt.
+
+    With `name`, the hash of the content, what came is checked first; wrong bytes are fetched once
+    more from the start.
 
     Raises Incomplete when five attempts in a row brought nothing, or the error that makes trying
     again useless.
     """
+    spoiled = False
     partial = target.with_name(f"{target.name}.incomplete")
     target.parent.mkdir(parents=True, exist_ok=True)
     fruitless = 0
@@ -60,6 +69,12 @@ def download(source: Callable[[], Source], target: Path) -> None:
             if fruitless >= _ATTEMPTS:
                 raise Incomplete(str(error) or type(error).__name__) from error
             time.sleep(min(30, 2**fruitless))
+            continue
+        if name and not content.matches(partial, name):
+            partial.unlink()
+            if spoiled:
+                raise Incomplete("what came is not what its hash says, twice in a row")
+            spoiled = True
             continue
         partial.replace(target)
         return
@@ -85,7 +100,7 @@ def _attempt(source: Source, partial: Path) -> None:
         if have:
             headers["Range"] = f"bytes={have}-"
         try:
-            response = _open(urllib.request.Request(source.url, headers=headers))
+            response = opened(urllib.request.Request(source.url, headers=headers))
         except urllib.error.HTTPError as error:
             if error.code == 416:
                 file.truncate(0)
@@ -115,7 +130,8 @@ class _SameHostHeaders(urllib.request.HTTPRedirectHandler):
         return new
 
 
-def _open(request: urllib.request.Request) -> Any:
+def opened(request: urllib.request.Request) -> Any:
+    """The answer to a request, through the proxy of the environment, redirects followed."""
     https = urllib.request.HTTPSHandler(context=_certificates())
     opener = urllib.request.build_opener(_SameHostHeaders(), https)
     return opener.open(request, timeout=_SILENCE_S)

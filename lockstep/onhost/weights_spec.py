@@ -25,6 +25,7 @@ DEFAULT_ENDPOINT = "https://huggingface.co"
 _MODEL = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_BLOB = re.compile(r"[0-9a-f]{40}")
 
 
 class BadSpec(ValueError):
@@ -33,11 +34,20 @@ class BadSpec(ValueError):
 
 @dataclass(frozen=True)
 class File:
-    """One file: path inside the repository, size in bytes (None: unknown), LFS SHA-256."""
+    """One file: path inside the repository, size in bytes (None: unknown), and its hash.
+
+    `sha256` is there for LFS files (the weights), `blob`, git's own id, for all others.
+    """
 
     path: str
     size: int | None = None
     sha256: str | None = None
+    blob: str | None = None
+
+    @property
+    def name(self) -> str | None:
+        """The hash by which the hub's cache and every peer know the content; None: unknown."""
+        return self.sha256 or self.blob
 
 
 @dataclass(frozen=True)
@@ -164,7 +174,10 @@ def _file(entry: Any, where: str) -> File:
         raise BadSpec(f"{where}.size: expected bytes, found {size!r}")
     if sha256 is not None and not (isinstance(sha256, str) and _SHA256.fullmatch(sha256)):
         raise BadSpec(f"{where}.sha256: expected 64 hex digits or null, found {sha256!r}")
-    return File(path, size, sha256)
+    blob = data.get("blob")
+    if blob is not None and not (isinstance(blob, str) and _BLOB.fullmatch(blob)):
+        raise BadSpec(f"{where}.blob: expected 40 hex digits or null, found {blob!r}")
+    return File(path, size, sha256, blob)
 
 
 def _object(entry: Any, where: str, allowed: set[str] | None) -> dict[str, Any]:

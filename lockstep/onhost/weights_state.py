@@ -72,6 +72,18 @@ def state(spec: weights_spec.Spec, repository: weights_spec.Repository) -> dict[
     }
 
 
+def absent(spec: weights_spec.Spec) -> list[str]:
+    """Names of the content that is not in the cache yet."""
+    found: dict[str, None] = {}
+    for repository in spec.repositories:
+        parts: list[weights_spec.Repository | weights_spec.Borrow] = [repository]
+        for part in parts + list(repository.borrow):
+            snapshot = spec.snapshot(part.model, part.revision)
+            missing = (file for file in part.files if not (snapshot / file.path).exists())
+            found.update((file.name, None) for file in missing if file.name)
+    return list(found)
+
+
 def _missing_borrowed(spec: weights_spec.Spec, repository: weights_spec.Repository) -> list[str]:
     missing = []
     for borrow in repository.borrow:

@@ -8,7 +8,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -27,8 +27,14 @@ _CHUNK = 8 * 1024 * 1024
 class Source(Protocol):
     """Where a file comes from."""
 
-    def download(self, model: str, revision: str, path: str) -> None:
-        """Put one file into the cache."""
+    def download(self, model: str, revision: str, file: weights_spec.File) -> bool:
+        """Put one file into the cache; whether its hash was seen to be right meanwhile."""
+
+    def note(self) -> str:
+        """What there is to add to a line of progress."""
+
+    def beat(self) -> None:
+        """Told now and then while files are only read."""
 
 
 class Store:
@@ -68,22 +74,36 @@ class Store:
             f"weights {repository.model}: {len(missing)} of {len(repository.files)} files to "
             f"fetch, {_gb(needed)} GB"
         )
-        with Progress(self._spec, repository):
-            self._fetch_all(repository.model, repository.revision, missing)
+        with Progress(self._spec, repository, self._source.note):
+            self._fetch_all(repository.model, repository.revision, missing, repository)
 
-    def _fetch_all(self, model: str, revision: str, files: Iterable[weights_spec.File]) -> None:
+    def _fetch_all(
+        self,
+        model: str,
+        revision: str,
+        files: Iterable[weights_spec.File],
+        stamped: weights_spec.Repository | None = None,
+    ) -> None:
+        """Fetch files; those of `stamped` whose hash was right on the way are not read again."""
         # Large files first: the last minutes should not belong to one lonely file.
         order = sorted(files, key=lambda file: -(file.size or 0))
         with ThreadPoolExecutor(self._workers) as pool:
-            jobs = [
-                pool.submit(self._source.download, model, revision, file.path) for file in order
-            ]
+            jobs = {
+                pool.submit(self._source.download, model, revision, file): file for file in order
+            }
             try:
                 for job in as_completed(jobs):
-                    job.result()
+                    if job.result() and stamped and jobs[job].sha256:
+                        self._stamp(stamped, jobs[job])
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+
+    def _stamp(self, repository: weights_spec.Repository, file: weights_spec.File) -> None:
+        path = self._spec.snapshot(repository.model, repository.revision) / file.path
+        known = weights_state.stamps(self._spec, repository)
+        known[file.path] = weights_state.stamp_of(file, path.stat())
+        self._write_stamps(repository, known)
 
     def _check_disk(self, repository: weights_spec.Repository, needed: int) -> None:
         self._spec.cache_dir.mkdir(parents=True, exist_ok=True)
@@ -117,6 +137,7 @@ class Store:
                     read += len(chunk)
                     if time.monotonic() - told >= PROGRESS_S:
                         told = time.monotonic()
+                        self._source.beat()
                         common.say(
                             f"weights {repository.model}: checking, {_gb(read)} of {_gb(total)} GB"
                         )
@@ -164,9 +185,15 @@ class Store:
 class Progress:
     """Says every few seconds how many files and bytes of a repository are on disk."""
 
-    def __init__(self, spec: weights_spec.Spec, repository: weights_spec.Repository) -> None:
+    def __init__(
+        self,
+        spec: weights_spec.Spec,
+        repository: weights_spec.Repository,
+        note: Callable[[], str] = str,
+    ) -> None:
         self._spec = spec
         self._repository = repository
+        self._note = note
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._tell, daemon=True)
 
@@ -193,7 +220,7 @@ class Progress:
         partial = sum(_blobs(self._spec, repository, "*.incomplete"))
         return (
             f"weights {repository.model}: {len(sizes)} of {len(repository.files)} files, "
-            f"{_gb(sum(sizes) + partial)} of {_gb(repository.size)} GB"
+            f"{_gb(sum(sizes) + partial)} of {_gb(repository.size)} GB{self._note()}"
         )
 
 

@@ -138,16 +138,16 @@ def reach(url: str) -> str | None:
         return str(fault)
 
 
-def present(cache: str, models: list[str]) -> dict[str, int]:
-    """Bytes on disk per hub repository, unfinished files included."""
-    sizes = {}
+def present(cache: str, models: list[str]) -> dict[str, dict[str, int]]:
+    """Per hub repository, name of each blob on disk → bytes, unfinished ones included."""
+    found: dict[str, dict[str, int]] = {}
     for model in models:
         folder = os.path.join(cache, "hub", "models--" + model.replace("/", "--"), "blobs")
         try:
-            sizes[model] = sum(entry.stat().st_size for entry in os.scandir(folder))
+            found[model] = {entry.name: entry.stat().st_size for entry in os.scandir(folder)}
         except OSError:
-            sizes[model] = 0
-    return sizes
+            found[model] = {}
+    return found
 
 
 def whole(folders: dict[str, list[str]]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lockstep.errors import ResolveError
-from lockstep.images import Reference, parse
+from lockstep.images import Reference, api_address, parse
 from lockstep.moving import ImageWanted
 from lockstep.pins import ImagePin
 from lockstep.resolve.http import Answer, ask
@@ -25,8 +25,6 @@ _MANIFESTS = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 _ACCEPT = {"Accept": ", ".join((*_INDEXES, *_MANIFESTS))}
-# The API of Docker Hub answers under another name than its references.
-_API_HOSTS = {"docker.io": "registry-1.docker.io"}
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -60,7 +58,7 @@ class _Repository:
 
     def __init__(self, name: str, reference: Reference, sources: Sources, proxy: Proxy) -> None:
         self.name = name
-        self.base = _address(reference, sources)
+        self.base = api_address(reference, sources)
         self.proxy = proxy
         self.token: str | None = None
 
@@ -139,16 +137,6 @@ class _Repository:
                 remedy="Correct the name, or name a public image or a mirror.",
             )
         return token
-
-
-def _address(reference: Reference, sources: Sources) -> str:
-    """Base address of the repository in the registry that the inventory names for it."""
-    host = sources.registries.get(reference.registry, reference.registry).rstrip("/")
-    # A mirror may keep one registry's images below a path of its own.
-    host, _, prefix = host.partition("/")
-    scheme = "http" if host in sources.plain_registries else "https"
-    path = f"{prefix}/{reference.repository}" if prefix else reference.repository
-    return f"{scheme}://{_API_HOSTS.get(host, host)}/v2/{path}"
 
 
 def _choose(index: dict[str, Any], wanted: str, name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping
 
 from pyinfra import host
 from pyinfra.api import FunctionCommand, StringCommand, operation
@@ -17,26 +17,26 @@ Commands = Generator[StringCommand | FunctionCommand, None, None]
 
 
 @operation()
-def images(references: Sequence[str], architecture: str) -> Commands:
-    """Pull by digest what is not here; refuse another architecture than the host's.
+def images(origins: Mapping[str, str], architecture: str, proxy: bool = False) -> Commands:
+    """Bring by digest what is not here; refuse another architecture than the host's.
 
     Args:
-        references: "REPOSITORY@sha256:…".
+        origins: "127.0.0.1:7078/NAME@sha256:…" → "https://REGISTRY/v2/REPOSITORY".
         architecture: As `uname -m` says it.
+        proxy: Whether to go through the proxy of `proxy.env`, whose URL may hold a password.
     """
-    present = host.get_fact(Images, asked={"images": list(references)}) or {}
+    present = host.get_fact(Images, asked={"images": list(origins)}) or {}
     platform = PLATFORMS[architecture]
     missing = [
-        reference
-        for reference in references
-        if present.get(reference) != platform.partition("/")[2]
+        reference for reference in origins if present.get(reference) != platform.partition("/")[2]
     ]
     if not missing:
-        host.noop(f"{len(references)} images are here")
+        host.noop(f"{len(origins)} images are here")
     for reference in missing:
         program = [remote.PYTHON, f"{remote.PROGRAMS}/pull_image.py", reference]
+        program += ["--platform", platform, "--from", origins[reference]]
         name = "image-" + reference.rpartition(":")[2][:12]
-        yield remote.job(name, [*program, "--platform", platform])
+        yield remote.job(name, program, *(["--setenv-file", PROXY_ENVIRONMENT] if proxy else []))
 
 
 @operation()

@@ -179,6 +179,11 @@ class Deploy:
         """The control process."""
         return self._process.pid
 
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
     def says(self, pattern: str, limit_s: float = DEPLOY_LIMIT_S) -> None:
         """Wait until a line of the output matches."""
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from stack import Host, Stack, until
@@ -18,6 +19,12 @@ QWEN_FOLDER = f"/data/models/huggingface/hub/{QWEN}"
 #: Slow enough that a transfer of 24 MB is caught in the middle, on a busy machine too.
 SHARDS = r"PrismaQuant.*\.safetensors"
 SLOW = {"match": SHARDS, "rate": 500_000}
+
+
+@pytest.fixture
+def alone(deployed: Stack) -> Path:
+    """An inventory whose hosts download for themselves, slowly, where the hub is slow."""
+    return deployed.inventory("alone", copying=False)
 
 
 @pytest.fixture(autouse=True)
@@ -57,11 +64,13 @@ def test_a_build_goes_on_without_its_deploy_and_is_attached_to(deployed: Stack) 
     assert deployed.good_deploy().changed == set()
 
 
-def test_weights_resume_after_the_deploy_and_their_job_were_killed(deployed: Stack) -> None:
+def test_weights_resume_after_the_deploy_and_their_job_were_killed(
+    deployed: Stack, alone: Path
+) -> None:
     one = deployed.one
     one.root(f"rm -rf {QWEN_FOLDER}")
     deployed.plant("hub", SLOW)
-    killed = deployed.start()
+    killed = deployed.start(inventory=alone)
     until(lambda: partial_bytes(one) > 1_000_000, "spark1 has a part of a shard")
     killed.kill()
     one.root(f"systemctl kill -s KILL {WEIGHTS_JOB}")
@@ -70,7 +79,7 @@ def test_weights_resume_after_the_deploy_and_their_job_were_killed(deployed: Sta
     assert whole_shards(one) == []
     deployed.plant("hub")
     asked_before = len(list(deployed.requests("hub")))
-    done = deployed.good_deploy()
+    done = deployed.good_deploy(inventory=alone)
     assert "Weights | Fetch and verify weights" in done.changed
     assert len(whole_shards(one)) == 2
     fetched = [
@@ -109,12 +118,12 @@ def test_a_restart_that_a_killed_run_owed_is_made_by_the_next(deployed: Stack) -
     two.switch("none")
 
 
-def test_a_silent_host_is_given_up_and_the_other_one_finishes(deployed: Stack) -> None:
+def test_a_silent_host_is_given_up_and_the_other_one_finishes(deployed: Stack, alone: Path) -> None:
     one, two = deployed.hosts
     two.root(f"rm -rf {QWEN_FOLDER}")
     one.root("rm /etc/logrotate.d/lockstep /data/scripts/llm/start-mistral.sh")
     deployed.plant("hub", SLOW)
-    run = deployed.start()
+    run = deployed.start(inventory=alone)
     until(lambda: partial_bytes(two) > 0, "spark2 fetches")
     deployed.lab("cut", two.name)
     done = run.end()
@@ -129,12 +138,14 @@ def test_a_silent_host_is_given_up_and_the_other_one_finishes(deployed: Stack) -
     assert deployed.good_deploy().changed == set()
 
 
-def test_a_host_that_loses_power_is_named_and_finished_by_the_next_run(deployed: Stack) -> None:
+def test_a_host_that_loses_power_is_named_and_finished_by_the_next_run(
+    deployed: Stack, alone: Path
+) -> None:
     one, two = deployed.hosts
     two.root(f"rm -rf {QWEN_FOLDER}")
     one.root("rm /etc/logrotate.d/lockstep /data/scripts/llm/start-mistral.sh")
     deployed.plant("hub", SLOW)
-    run = deployed.start()
+    run = deployed.start(inventory=alone)
     until(lambda: partial_bytes(two) > 0, "spark2 fetches")
     deployed.lab("cycle", two.name)
     done = run.end()
@@ -165,13 +176,13 @@ def test_a_host_that_is_off_does_not_keep_the_other_from_its_deploy(deployed: St
     assert deployed.good_deploy().changed == set()
 
 
-def test_two_deploys_at_once_do_no_work_twice(deployed: Stack) -> None:
+def test_two_deploys_at_once_do_no_work_twice(deployed: Stack, alone: Path) -> None:
     one = deployed.one
     one.root(f"rm -rf {QWEN_FOLDER}")
     deployed.plant("hub", SLOW)
     since = now(one)
     with ThreadPoolExecutor() as pool:
-        runs = [deployed.start(), deployed.start()]
+        runs = [deployed.start(inventory=alone) for _ in range(2)]
         ends = [pool.submit(run.end) for run in runs]
         for run in runs:
             run.says(r"\[spark1\].*(weights .*PrismaQuant|job weights: is running already)")

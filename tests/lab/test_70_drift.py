@@ -25,7 +25,7 @@ DRIFT = {
     # After any change to the environment the engine itself is asked again.
     "Engine check | Ask the engine about its build and every recipe": "true",
     "Images | Pull images by digest": (
-        "docker rmi -f $(docker images -q --no-trunc '*/lmsysorg/sglang')"
+        "docker rmi -f $(docker images -q --no-trunc '*/*/lmsysorg/sglang')"
     ),
     "Weights | Fetch and verify weights": (
         # One file too short, another of the right size with another first byte.

@@ -116,7 +116,7 @@ def test_corrupt_bytes_from_the_hub_are_found_and_fetched_again(deployed: Stack,
     # Twice: the question for the file's size, and its bytes.
     deployed.plant("hub", {"match": r"PrismaQuant.*00001-of", "corrupt": True, "times": 2})
     try:
-        done = deployed.good_deploy()
+        done = deployed.good_deploy(inventory=deployed.inventory("alone", copying=False))
     finally:
         deployed.plant("hub")
     assert re.search(r"1 corrupt files: \S*00001-of\S*; fetching them again", done.output)
@@ -137,7 +137,7 @@ def test_a_hub_that_serves_only_corrupt_bytes_gives_an_error_and_no_model(
     one.root(f"rm -rf {QWEN}")
     deployed.plant("hub", {"match": r"PrismaQuant.*00001-of", "corrupt": True})
     try:
-        done = deployed.deploy()
+        done = deployed.deploy(inventory=deployed.inventory("alone", copying=False))
     finally:
         deployed.plant("hub")
     closing = " ".join(done.closing.split())

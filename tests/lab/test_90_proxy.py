@@ -19,7 +19,7 @@ SIGNS = {
     "apt": ":3141/apt/",
     "uv": ":3141/simple/mistral-common/",
     "hub": ":8090/",
-    "docker": ":5000/v2/",
+    "images": ":5000/v2/",
 }
 
 
@@ -42,7 +42,8 @@ def behind(stack: Stack, first: object) -> Iterator[list[str]]:
                 "/usr/local/bin/uv cache clean -q --cache-dir /opt/lockstep/engines/uv-cache"
                 " mistral-common",
                 "rm -rf /data/models/huggingface/hub/models--lab--tiny-qwen3",
-                "docker rmi -f $(docker images -q --no-trunc '*/lmsysorg/sglang')",
+                "docker rmi -f $(docker images -q --no-trunc '*/*/lmsysorg/sglang')"
+                " && rm -rf /var/cache/lockstep/layers",
             ):
                 stack.one.root(command)
             stack.good_deploy("-y", "--limit", "spark1", inventory=inventory)

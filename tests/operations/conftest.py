@@ -20,7 +20,13 @@ INVENTORY = """\
 import fake_spark
 from lockstep.inventory import checked
 fake_spark.install()
-site = checked(__file__, [(name, {"operators": ("spark",)}) for name in fake_spark.HOSTS])
+site = checked(
+    __file__,
+    [
+        (name, {"operators": ("spark",), "fabric_address": f"10.0.0.{number}"})
+        for number, name in enumerate(fake_spark.HOSTS, 1)
+    ],
+)
 """
 
 

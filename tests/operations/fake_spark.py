@@ -17,7 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from a_spark import healthy, spark
+from a_spark import GIB, healthy, spark
 from pyinfra.connectors.fake import FakeConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
@@ -199,7 +199,8 @@ class Spark:
                 engine["origins"][name] = {"url": f"file://{spec['home']}/{name}"}
 
     def _run_pull_image_py(self, words: list[str]) -> None:
-        self.state["images"][words[2]] = words[-1].partition("/")[2]
+        platform = words[words.index("--platform") + 1]
+        self.state["images"][words[2]] = platform.partition("/")[2]
 
     def _run_image_version_py(self, words: list[str]) -> None:
         record = {"engine": words[3], "version": "0.19.1"}
@@ -246,7 +247,14 @@ class Spark:
     # Probes ----------------------------------------------------------------------------------
 
     def _probe_preflight(self, asked: dict[str, Any]) -> Any:
-        return healthy(spark(), time.time()) | self.fails.get("facts", {})
+        facts = healthy(spark(), time.time())
+        if self.state["weights"] == "complete":
+            # The one file of every model of `pins_for`.
+            facts["models"] = {name: {64 * "e": 20 * GIB} for name in facts["models"]}
+        facts["docker"]["images"] = [
+            each for each in asked["images"].values() if each in self.state["images"]
+        ]
+        return facts | self.fails.get("facts", {})
 
     def _probe_system(self, asked: dict[str, Any]) -> Any:
         state = self.state

@@ -170,10 +170,14 @@ def test_a_fallback_from_another_image_is_asked_and_written_for_itself(tmp_path:
     plan = HostPlan("s", settings, bind(settings, catalogue, {}))
     this = Intended(plan, pins_for(plan))
     first, other = (f"sha256:{number:064x}" for number in range(2))
+    name = "127.0.0.1:7078/site.example"
     assert this.engine_images == {
-        first: (f"site.example/engine@{first}", "vllm"),
-        other: (f"site.example/other@{other}", "vllm"),
+        first: (f"{name}/engine@{first}", "vllm"),
+        other: (f"{name}/other@{other}", "vllm"),
     }
-    assert this.images == [f"site.example/engine@{first}", f"site.example/other@{other}"]
+    assert this.image_origins == {
+        f"{name}/engine@{first}": "https://site.example/v2/engine",
+        f"{name}/other@{other}": "https://site.example/v2/other",
+    }
     answer = {"images": {first: {"version": "0.19.1"}, other: {"version": "0.32.0"}}, "check": None}
     assert this.versions(answer) == {"main": "0.19.1", "main-fallback": "0.32.0"}

@@ -10,6 +10,7 @@ from typing import Any
 from lockstep import preflight
 from lockstep.inventory import HostPlan
 from lockstep.inventory import plan as plan_of
+from lockstep.layout import IMAGE_STORE
 from lockstep.moving import PythonWanted
 from lockstep.packages import name_of
 from lockstep.pins import (
@@ -92,7 +93,7 @@ def _exact(requirement: str, version: str) -> tuple[str, str]:
 def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
     """What the probe `preflight` answers on a Spark as NVIDIA ships it, before any deploy."""
     # "/var/lib" is asked for where Docker does not say its own folder.
-    folders = ("/var/lib", "/data/models", "/opt/lockstep/engines", "/var/lib/docker")
+    folders = ("/var/lib", "/data/models", "/opt/lockstep/engines", "/var/lib/docker", IMAGE_STORE)
     return {
         "architecture": "aarch64",
         "dgx": {"DGX_SWBUILD_VERSION": "7.2.3", "DGX_PLATFORM": "DGX Server for KVM"},
@@ -110,7 +111,7 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
         "listeners": {},
         "reach": dict.fromkeys(preflight.addresses(plan)),
         "unknown_accounts": [],
-        "models": dict.fromkeys(preflight.models_of(plan), 0),
+        "models": {name: {} for name in preflight.models_of(plan)},
         "lacking": [preflight.MODELS, preflight.TOOLS, preflight.ENGINE],
         "units_held": False,
         "time": now + 1.5,

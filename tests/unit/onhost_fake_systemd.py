@@ -95,7 +95,7 @@ def systemd_run(argv):
         sys.exit(f"Failed to start transient service unit: Unit {name} was already loaded")
     state = {"LoadState": "loaded", "transient": True, "Description": values["--description"]}
     save(name, {**state, "ActiveState": "active", "SubState": "running"})
-    log = properties["StandardOutput"].removeprefix("append:")
+    log = properties.get("StandardOutput", "append:/dev/null").removeprefix("append:")
     if os.fork():
         return 0
     os.setsid()

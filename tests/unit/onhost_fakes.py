@@ -5,6 +5,7 @@ Importing this module puts the programs' folder on the path, as on a host, and h
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import stat
 import sys
 import threading
 import urllib.parse
+import urllib.request
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,8 +24,10 @@ sys.path.append(str(ONHOST))
 
 import api_key  # noqa: E402
 import before  # noqa: E402
+import claims  # noqa: E402
 import cleanup  # noqa: E402
 import common  # noqa: E402
+import content  # noqa: E402
 import docker_api  # noqa: E402
 import engine  # noqa: E402
 import fetch_weights  # noqa: E402
@@ -32,14 +36,20 @@ import floor  # noqa: E402
 import gate  # noqa: E402
 import generations  # noqa: E402
 import hub_cache  # noqa: E402
+import image_store  # noqa: E402
 import job  # noqa: E402
 import lock  # noqa: E402
+import peer_server  # noqa: E402
+import peer_store  # noqa: E402
+import peers  # noqa: E402
 import phases  # noqa: E402
 import pull_image  # noqa: E402
 import ready  # noqa: E402
+import registry  # noqa: E402
 import resume  # noqa: E402
 import roles_proxy  # noqa: E402
 import rollout  # noqa: E402
+import sharing  # noqa: E402
 import status  # noqa: E402
 import steps  # noqa: E402
 import stop_container  # noqa: E402
@@ -62,8 +72,10 @@ __all__ = [
     "FakeSystemd",
     "api_key",
     "before",
+    "claims",
     "cleanup",
     "common",
+    "content",
     "docker_api",
     "engine",
     "fetch_weights",
@@ -73,14 +85,20 @@ __all__ = [
     "generations",
     "host_root",
     "hub_cache",
+    "image_store",
     "job",
     "lock",
+    "peer_server",
+    "peer_store",
+    "peers",
     "phases",
     "pull_image",
     "ready",
+    "registry",
     "resume",
     "roles_proxy",
     "rollout",
+    "sharing",
     "status",
     "steps",
     "stop_container",
@@ -171,7 +189,10 @@ class FakeDocker:
         self.pull_events: list[dict] = []
         self.pulled_image: dict | None = None
         self.pulls: list[dict[str, str]] = []
-        self.auth: str | None = None
+        self.path = path
+        #: Whether a pull really asks the registry that its image names.
+        self.takes = False
+        self.taken: dict[str, str] = {}
         self.deaf_removals = 0
         self.refused: dict[str, str] = {}
         outer = self
@@ -228,16 +249,36 @@ class FakeDocker:
             found = self.containers.pop(name, None)
             _reply(handler, 204 if found else 404, None)
 
+    def _take(self, image: str, digest: str) -> None:
+        host, _, name = image.partition("/")
+        with urllib.request.urlopen(f"http://{host}/v2/", timeout=10) as response:
+            assert response.status == 200
+        base = f"http://{host}/v2/{name}"
+        kind, body = _get(f"{base}/manifests", digest)
+        self.taken[digest[7:]] = kind
+        manifest = json.loads(body)
+        for entry in (manifest["config"], *manifest["layers"]):
+            self.taken[entry["digest"][7:]], _ = _get(f"{base}/blobs", entry["digest"])
+
     def _pull(self, handler: BaseHTTPRequestHandler) -> None:
         query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(handler.path).query))
         self.pulls.append(query)
-        self.auth = handler.headers.get("X-Registry-Auth")
+        if self.takes:
+            self._take(query["fromImage"], query["tag"])
         if self.pulled_image is not None:
             self.images[f"{query['fromImage']}@{query['tag']}"] = self.pulled_image
         handler.send_response(200)
         handler.end_headers()
         for event in self.pull_events:
             handler.wfile.write(json.dumps(event).encode() + b"\r\n")
+
+
+def _get(url: str, digest: str) -> tuple[str, bytes]:
+    """Type and content of what a registry has, checked as Docker does."""
+    with urllib.request.urlopen(f"{url}/{digest}", timeout=10) as response:
+        body = response.read()
+    assert f"sha256:{hashlib.sha256(body).hexdigest()}" == digest
+    return response.headers["Content-Type"], body
 
 
 def _reply(handler: BaseHTTPRequestHandler, code: int, body: object) -> None:

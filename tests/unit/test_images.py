@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from lockstep.errors import ResolveError
-from lockstep.images import Reference, parse, pinned_reference, pull_reference
+from lockstep.images import Reference, api_address, parse, pinned_reference, pull_reference
 from lockstep.pins import ImagePin, Pins
 from lockstep.settings import Sources
 
@@ -34,25 +36,45 @@ def test_a_reference_comes_apart_as_docker_reads_it(reference: str, parts: Refer
 
 
 @pytest.mark.parametrize(
-    ("reference", "mirrors", "name"),
+    ("reference", "name"),
     [
-        ("lmsysorg/sglang:spark", {}, "lmsysorg/sglang"),
-        ("debian:12", {}, "debian"),
-        ("ghcr.io/a/b:main", {}, "ghcr.io/a/b"),
-        ("ghcr.io/a/b:main", {"docker.io": "m:5000"}, "ghcr.io/a/b"),
-        ("ghcr.io/a/b:main", {"ghcr.io": "10.0.0.5:5000"}, "10.0.0.5:5000/a/b"),
-        ("debian:12", {"docker.io": "m:5000"}, "m:5000/library/debian"),
-        ("lmsysorg/sglang", {"docker.io": "m:5000/hub/"}, "m:5000/hub/lmsysorg/sglang"),
-        ("10.0.0.1:5000/x:t", {"10.0.0.1:5000": "10.0.0.2:5000"}, "10.0.0.2:5000/x"),
-        (f"ghcr.io/a/b@sha256:{'f' * 64}", {}, "ghcr.io/a/b"),
+        ("lmsysorg/sglang:spark", "docker.io/lmsysorg/sglang"),
+        ("debian:12", "docker.io/library/debian"),
+        ("ghcr.io/a/b:main", "ghcr.io/a/b"),
+        ("10.0.0.1:5000/x:t", "10.0.0.1-5000/x"),
+        (f"ghcr.io/a/b@sha256:{'f' * 64}", "ghcr.io/a/b"),
     ],
 )
-def test_a_pull_names_the_mirror_and_the_pinned_digest(
-    reference: str, mirrors: dict[str, str], name: str
+def test_every_image_is_named_by_the_loopback_registry_its_origin_and_the_pinned_digest(
+    reference: str, name: str
 ) -> None:
-    assert pull_reference(reference, Sources(registries=mirrors), PIN) == f"{name}@{DIGEST}"
+    assert pull_reference(reference, PIN) == f"127.0.0.1:7078/{name}@{DIGEST}"
+
+
+@pytest.mark.parametrize(
+    ("reference", "sources", "address"),
+    [
+        ("debian:12", {}, "https://registry-1.docker.io/v2/library/debian"),
+        ("ghcr.io/a/b:main", {}, "https://ghcr.io/v2/a/b"),
+        ("ghcr.io/a/b:main", {"registries": {"docker.io": "m:5000"}}, "https://ghcr.io/v2/a/b"),
+        (
+            "ghcr.io/a/b:main",
+            {"registries": {"ghcr.io": "10.0.0.5:5000"}, "plain_registries": ("10.0.0.5:5000",)},
+            "http://10.0.0.5:5000/v2/a/b",
+        ),
+        (
+            "lmsysorg/sglang",
+            {"registries": {"docker.io": "m:5000/hub/"}},
+            "https://m:5000/v2/hub/lmsysorg/sglang",
+        ),
+    ],
+)
+def test_its_bytes_are_where_the_inventory_says(
+    reference: str, sources: dict[str, Any], address: str
+) -> None:
+    assert api_address(parse(reference), Sources(**sources)) == address
 
 
 def test_an_image_without_a_pin_is_refused_by_name() -> None:
     with pytest.raises(ResolveError, match="is not resolved to a digest"):
-        pinned_reference("ghcr.io/a/b:main", Sources(), Pins())
+        pinned_reference("ghcr.io/a/b:main", Pins())

@@ -9,13 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
 
 from lockstep import inventory, templating
 from lockstep.errors import paragraph
+from lockstep.settings import Settings
 
 REPOSITORY = Path(__file__).parents[2]
 CATALOGUE = REPOSITORY / "catalogue/recipes"
@@ -25,11 +26,7 @@ RECIPES = ", ".join(sorted([path.stem for path in CATALOGUE.glob("*.yaml")] + ["
 LAST_LINE = (REPOSITORY / "group_data/all.py").read_text().count("\n")
 END = "Nothing was contacted and nothing was changed.\n"
 
-NAMES = (
-    "accept_licences, differs, docker_users, engine, expected, firewall, lock, login, operators, "
-    "packages, paths, "
-    "proxy, python, recipe_folders, service_user, sources, sysctls, targets, tools, waive, webui"
-)
+NAMES = ", ".join(sorted({item.name for item in fields(Settings)} - {"name"}))
 
 
 @dataclass(frozen=True)
@@ -164,6 +161,14 @@ CASES = {
     "a port that is none": Case(
         "site.py: targets.m.port is not a port; found 70000.",
         host='{"targets": {"m": {"recipe": "b", "unit": "m", "port": 70000}}}',
+    ),
+    "a port for copying that is none": Case(
+        "site.py: copy_port is not a port; found 0.", host='{"copy_port": 0}'
+    ),
+    "an address of the fast link that is none": Case(
+        "site.py: fabric_address is not an address; found '10.0.0.1/24'; allowed: an IP address "
+        "of the host, or a name that the other Sparks know.",
+        host='{"fabric_address": "10.0.0.1/24"}',
     ),
     "a digest without sha256:": Case(
         "site.py: targets.q.image has a digest that is not a digest; found 'deadbeef'; allowed: "

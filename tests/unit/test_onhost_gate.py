@@ -198,7 +198,7 @@ def test_a_kernel_that_refuses_to_drop_the_cache_is_no_reason_to_refuse(spark, c
     [
         (["gemma"], 2, "unknown target 'gemma'; known targets: qwen, mistral"),
         (["qwen", "--wait", "soon"], 2, "invalid float value"),
-        (["qwen", "--wait", "0"], 4, "qwen needs 67.0 GiB, 41.2 GiB available after 0 s"),
+        (["qwen", "--wait", "0"], 4, "qwen needs 67.0 GiB, 41.2 GiB available after "),
     ],
 )
 def test_as_a_program_it_says_why_and_never_shows_a_traceback(spark, argv, code, words):

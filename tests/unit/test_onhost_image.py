@@ -1,17 +1,68 @@
-"""Images: pulled by digest through the Docker API, proven, and every failure explained."""
+"""Images: fetched by hash, given to Docker by digest, proven, and every failure explained."""
 
 from __future__ import annotations
 
 import base64
+import dataclasses
+import hashlib
 import json
+import socket
+from pathlib import Path
 
 import pytest
-from onhost_fakes import FakeDocker, common, docker_api, pull_image, stop_container
+from a_peer import TOKEN, Spark
+from local_server import Reply, Seen, as_json, serving
+from onhost_fakes import (
+    FakeDocker,
+    claims,
+    common,
+    docker_api,
+    image_store,
+    peers,
+    pull_image,
+    registry,
+    stop_container,
+)
 
-DIGEST = "sha256:" + "c" * 64
-REFERENCE = f"registry.example:5000/lmsysorg/sglang@{DIGEST}"
-SHORT = "registry.example:5000/lmsysorg/sglang@sha256:cccccccccccc"
-IMAGE = {"Os": "linux", "Architecture": "arm64", "RepoDigests": [REFERENCE], "Id": "sha256:1"}
+BODIES = {
+    "layer1": b"first layer" * 1000,
+    "layer2": b"second layer" * 5000,
+    "config": json.dumps({"os": "linux", "architecture": "arm64"}).encode(),
+}
+
+
+def name_of(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+def manifest_of(config: bytes) -> bytes:
+    def entry(body: bytes) -> dict:
+        return {"digest": f"sha256:{name_of(body)}", "size": len(body)}
+
+    layers = [entry(BODIES["layer1"]), entry(BODIES["layer2"]), entry(BODIES["layer1"])]
+    return json.dumps(
+        {"mediaType": registry.MANIFESTS[0], "config": entry(config), "layers": layers}
+    ).encode()
+
+
+MANIFEST = manifest_of(BODIES["config"])
+DIGEST = f"sha256:{name_of(MANIFEST)}"
+NAME = "ghcr.io/org/engine"
+SHORT = f"{NAME}@{DIGEST[:19]}"
+EVERYTHING = {name_of(body) for body in (*BODIES.values(), MANIFEST)}
+
+
+@pytest.fixture
+def reference() -> str:
+    """As Docker is to list it: at a port of this host that is free."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}/{NAME}@{DIGEST}"
+
+
+@pytest.fixture
+def image(reference) -> dict:
+    return {"Os": "linux", "Architecture": "arm64", "RepoDigests": [reference], "Id": "sha256:1"}
 
 
 @pytest.fixture
@@ -22,158 +73,284 @@ def paths(tmp_path):
 
 
 @pytest.fixture
-def docker(paths):
+def docker(paths, image):
     docker = FakeDocker(paths.docker_socket)
+    docker.pulled_image = image
     yield docker
     docker.close()
 
 
-def pull(paths: common.Paths, *argv: str) -> int:
-    auth = ["--auth-file", str(paths.root / "config.json")]
-    return pull_image.main([REFERENCE, "--platform", "linux/arm64", *auth, *argv], paths)
+@pytest.fixture
+def origin():
+    """A registry with the image."""
+    with serving(answers(MANIFEST, *BODIES.values())) as server:
+        yield server
 
 
-def test_an_image_that_is_here_is_not_pulled(docker, paths, capsys):
-    docker.images[REFERENCE] = IMAGE
+def answers(manifest: bytes, *blobs: bytes) -> dict[str, Reply]:
+    base = "/v2/org/engine"
+    found = {f"{base}/blobs/sha256:{name_of(body)}": Reply(body) for body in blobs}
+    return {**found, f"{base}/manifests/{DIGEST}": Reply(manifest)}
 
-    assert pull(paths) == 0
-    assert docker.pulls == []
+
+@pytest.fixture
+def pull(paths, reference, origin):
+    """Run the program; its exit code."""
+
+    def run(base: str | None = None, platform: str = "linux/arm64") -> int:
+        argv = [reference, "--platform", platform, "--from", base or f"{origin.url}/v2/org/engine"]
+        argv += ["--auth-file", str(paths.root / "config.json"), "--store", str(paths.root / "s")]
+        return pull_image.main(argv, paths)
+
+    return run
+
+
+def stored(paths) -> set[str]:
+    return {path.name for path in (paths.root / "s").iterdir() if path.is_file()}
+
+
+def test_an_image_that_is_here_is_not_fetched(docker, pull, origin, reference, image, capsys):
+    docker.images[reference] = image
+    assert pull() == 0
+    assert (docker.pulls, origin.seen) == ([], [])
     assert capsys.readouterr().out == f"image {SHORT}: here already\n"
 
 
-def test_a_pull_asks_for_digest_and_platform_and_tells_bytes(docker, paths, capsys):
-    docker.pulled_image = IMAGE
-    docker.pull_events = [
-        {"status": "Pulling from lmsysorg/sglang", "id": DIGEST},
-        {"status": "Pulling fs layer", "progressDetail": {}, "id": "l1"},
-        {"status": "Already exists", "progressDetail": {}, "id": "l2"},
-        {"status": "Downloading", "progressDetail": {"current": 5e6, "total": 9e6}, "id": "l1"},
-        {"status": "Download complete", "progressDetail": {}, "id": "l1"},
-        {"status": "Extracting", "progressDetail": {"current": 1, "total": 9e6}, "id": "l1"},
-        {"status": "Pull complete", "progressDetail": {}, "id": "l1"},
-        {"status": f"Digest: {DIGEST}"},
-    ]
-
-    assert pull(paths) == 0
-    assert docker.pulls == [
-        {
-            "fromImage": "registry.example:5000/lmsysorg/sglang",
-            "tag": DIGEST,
-            "platform": "linux/arm64",
-        }
-    ]
+def test_an_image_is_fetched_by_hash_given_to_docker_and_kept(
+    docker, pull, paths, reference, capsys
+):
+    docker.takes = True
+    assert pull() == 0
+    repository, _, digest = reference.partition("@")
+    query = {"fromImage": repository, "tag": digest, "platform": "linux/arm64"}
+    assert docker.pulls == [query]
+    # Docker was given the very bytes, with the manifest's own type.
+    assert docker.taken == {name: registry.MANIFESTS[0] for name in [DIGEST[7:]]} | {
+        name: "application/octet-stream" for name in EVERYTHING - {DIGEST[7:]}
+    }
+    assert stored(paths) == EVERYTHING
     assert capsys.readouterr().out == (
-        "image registry.example:5000/lmsysorg/sglang: 2 of 2 layers, 9 of 9 MB\n"
-        f"image {SHORT}: pulled and equal to the pin\n"
+        f"image {NAME}: 3 of 3 layers, 0 of 0 MB\nimage {SHORT}: here and equal to the pin\n"
     )
 
 
-def test_layers_count_bytes_while_they_come():
-    layers = pull_image.Layers()
-    for event in (
-        {"status": "Pulling fs layer", "id": "a"},
-        {"status": "Downloading", "progressDetail": {"current": 3e6, "total": 10e6}, "id": "a"},
-        {"status": "Downloading", "progressDetail": {"current": 20e6, "total": 30e6}, "id": "b"},
-    ):
-        layers.take(event)
-    assert str(layers) == "0 of 2 layers, 23 of 40 MB"
+def test_a_host_whose_peer_has_the_image_asks_the_registry_for_nothing(
+    docker, pull, paths, origin, tmp_path, capsys
+):
+    peer = Spark(tmp_path, "spark1")
+    for body in (MANIFEST, *BODIES.values()):
+        (peer.flat / name_of(body)).write_bytes(body)
+    peers.folder(paths).mkdir(parents=True)
+    lease = {"token": TOKEN, "peers": [dataclasses.asdict(peer.as_peer())]}
+    (peers.folder(paths) / "0.client.json").write_text(json.dumps(lease))
+    docker.takes = True
+    try:
+        assert pull() == 0
+    finally:
+        peer.close()
+    assert origin.seen == []
+    assert set(docker.taken) == EVERYTHING
+    assert f"image {NAME}: 0.1 MB copied from spark1" in capsys.readouterr().out
 
 
-def test_an_image_known_only_by_its_id_is_the_pin_too(docker, paths):
-    docker.images[REFERENCE] = {**IMAGE, "RepoDigests": [], "Id": DIGEST}
+def test_a_peer_that_sees_the_manifest_is_told_to_wait_for_the_layers(docker, pull, paths, origin):
+    """Else it would fetch them itself in the moment between."""
+    claims.folder(paths).mkdir(parents=True)
+    seen: list[set[str]] = []
 
-    assert pull(paths) == 0
+    def config(request: Seen) -> Reply:
+        [claim] = claims.folder(paths).iterdir()
+        assert claims.alive(claim)
+        seen.append(set(claim.read_text().split()))
+        return Reply(BODIES["config"])
+
+    origin.answers[f"/v2/org/engine/blobs/sha256:{name_of(BODIES['config'])}"] = config
+    assert pull() == 0
+    assert seen[0] == EVERYTHING
+
+
+def test_layers_that_came_before_a_cut_are_not_fetched_again(docker, pull, paths, origin):
+    origin.answers[f"/v2/org/engine/blobs/sha256:{name_of(BODIES['layer2'])}"] = Reply(b"", 404)
+    with pytest.raises(common.Problem):
+        pull()
+    origin.answers.update(answers(MANIFEST, BODIES["layer2"]))
+    origin.seen.clear()
+    assert pull() == 0
+    wanted = f"/v2/org/engine/blobs/sha256:{name_of(BODIES['layer2'])}"
+    assert {seen.path for seen in origin.seen if seen.method == "GET"} == {wanted}
+
+
+def test_what_only_a_forgotten_image_needed_goes_with_it(docker, pull, paths):
+    assert pull() == 0
+    other = manifest_of(BODIES["layer1"])  # the same layers, another configuration
+    (paths.root / "s" / name_of(other)).write_bytes(other)
+    image_store.forget(paths.root / "s", DIGEST[7:])
+    kept = {name_of(BODIES["layer1"]), name_of(BODIES["layer2"]), name_of(other)}
+    assert stored(paths) == kept
+    image_store.forget(paths.root / "s", name_of(other))
+    assert stored(paths) == set()
+
+
+def test_wrong_bytes_are_never_given_to_docker(docker, pull, paths, origin):
+    wrong = bytes(len(BODIES["layer1"]))
+    origin.answers[f"/v2/org/engine/blobs/sha256:{name_of(BODIES['layer1'])}"] = Reply(wrong)
+    with pytest.raises(common.Problem, match="not what its hash says, twice in a row"):
+        pull()
+    assert docker.pulls == []
+    assert name_of(BODIES["layer1"]) not in stored(paths)
+
+
+def test_an_image_known_only_by_its_id_is_the_pin_too(docker, pull, reference, image):
+    docker.images[reference] = {**image, "RepoDigests": [], "Id": DIGEST}
+    assert pull() == 0
 
 
 @pytest.mark.parametrize(
-    ("image", "words"),
+    ("change", "words"),
     [
-        ({**IMAGE, "Architecture": "amd64"}, "expected linux/arm64, the image is linux/amd64"),
-        ({**IMAGE, "RepoDigests": ["x@sha256:2"]}, "Docker has it under sha256:2"),
+        ({"Architecture": "amd64"}, "expected linux/arm64, the image is linux/amd64"),
+        ({"RepoDigests": ["x@sha256:2"]}, "Docker has it under sha256:2"),
     ],
 )
-def test_an_image_that_is_not_the_pin_is_refused(docker, paths, image, words):
-    docker.pulled_image = image
-
+def test_an_image_that_is_not_the_pin_is_refused(docker, pull, image, change, words):
+    docker.pulled_image = {**image, **change}
     with pytest.raises(common.Problem, match=words) as problem:
-        pull(paths)
+        pull()
     assert problem.value.code == 6
+
+
+def test_an_image_for_another_platform_is_refused_before_its_layers(docker, pull, origin):
+    with pytest.raises(common.Problem, match="expected linux/amd64, the image is linux/arm64"):
+        pull(platform="linux/amd64")
+    assert [seen.path for seen in origin.seen if "blobs" in seen.path and seen.method == "GET"] == [
+        f"/v2/org/engine/blobs/sha256:{name_of(BODIES['config'])}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "remedy"),
+    [(401, 3, "docker login"), (403, 3, "docker login"), (404, 4, "pin another digest")],
+)
+def test_what_the_registry_refuses_gives_cause_code_and_remedy(
+    docker, pull, origin, status, code, remedy
+):
+    origin.answers[f"/v2/org/engine/manifests/{DIGEST}"] = Reply(b"", status)
+    with pytest.raises(common.Problem, match=remedy) as problem:
+        pull()
+    assert problem.value.code == code
+    assert str(problem.value).startswith(SHORT)
 
 
 @pytest.mark.parametrize(
     ("message", "code", "remedy"),
     [
-        ("unauthorized: authentication required", 3, "docker login"),
-        ("pull access denied for x, repository does not exist", 3, "docker login"),
-        ("manifest for x not found: manifest unknown", 4, "pin another digest"),
         ("write /var/lib/docker/tmp: no space left on device", 5, "docker system df"),
-        ("no matching manifest for linux/arm64 in the manifest list", 6, "for this platform"),
-        ("dial tcp: lookup registry.example: no such host", 1, "finished layers are kept"),
+        ("dial tcp: connection refused", 1, "finished layers are kept"),
     ],
 )
-def test_a_failed_pull_gives_cause_code_and_remedy(docker, paths, message, code, remedy):
+def test_what_docker_refuses_gives_cause_code_and_remedy(docker, pull, message, code, remedy):
     docker.pull_events = [{"errorDetail": {"message": message}, "error": message}]
-
     with pytest.raises(common.Problem) as problem:
-        pull(paths)
+        pull()
     assert problem.value.code == code
     assert message in str(problem.value)
     assert remedy in str(problem.value)
 
 
-def test_credentials_come_from_dockers_own_file(docker, paths):
+def test_an_index_of_several_platforms_is_no_pin(docker, pull, origin, monkeypatch):
+    body = json.dumps({"manifests": []}).encode()
+    digest = f"sha256:{name_of(body)}"
+    origin.answers[f"/v2/org/engine/manifests/{digest}"] = Reply(body)
+    pin = pull_image.parse_pin(
+        f"127.0.0.1:1/{NAME}@{digest}", "linux/arm64", f"{origin.url}/v2/org/engine"
+    )
+    with pytest.raises(common.Problem, match="pin the digest of a manifest for this platform"):
+        pull_image.fetch(pin, pin_store(docker), None, common.Paths(pin_store(docker)))
+
+
+def pin_store(docker) -> Path:
+    return Path(docker.path).parent / "other"
+
+
+def login(paths, key: str) -> None:
     entry = {"auth": base64.b64encode(b"anna:s3cret").decode()}
-    config = paths.root / "config.json"
-    config.write_text(json.dumps({"auths": {"registry.example:5000": entry}}))
-    docker.pulled_image = IMAGE
-
-    assert pull(paths) == 0
-    assert json.loads(base64.urlsafe_b64decode(docker.auth or "")) == {
-        "username": "anna",
-        "password": "s3cret",
-        "serveraddress": "registry.example:5000",
-    }
+    (paths.root / "config.json").write_text(json.dumps({"auths": {key: entry}}))
 
 
-def test_credentials_of_another_registry_are_not_sent(docker, paths):
-    entry = {"auth": base64.b64encode(b"anna:s3cret").decode()}
-    (paths.root / "config.json").write_text(json.dumps({"auths": {"ghcr.io": entry}}))
-    docker.pulled_image = IMAGE
+def challenge(scheme: str) -> Reply:
+    return Reply(b"", 401, {"WWW-Authenticate": scheme})
 
-    pull(paths)
-    assert docker.auth is None
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_token_is_asked_for_as_docker_does_with_the_login_of_its_file(
+    docker, pull, paths, origin, known
+):
+    login(paths, origin.host if known else "other.example")
+    granted: list[str | None] = []
+
+    def token(seen: Seen) -> Reply:
+        granted.append(seen.headers.get("Authorization"))
+        assert "scope=repository%3Aorg%2Fengine%3Apull" in seen.path
+        return as_json({"token": "t0ken"})
+
+    def guarded(body: bytes):
+        def answer(seen: Seen) -> Reply:
+            if seen.headers.get("Authorization") != "Bearer t0ken":
+                return challenge(f'Bearer realm="{origin.url}/token",service="r"')
+            return Reply(body)
+
+        return answer
+
+    for path, reply in list(origin.answers.items()):
+        origin.answers[path] = guarded(reply.body)
+    origin.answers["/token"] = token
+    assert pull() == 0
+    basic = "Basic " + base64.b64encode(b"anna:s3cret").decode()
+    assert granted == [basic if known else None]
+
+
+def test_a_registry_that_wants_a_password_gets_the_one_of_dockers_file(docker, pull, paths, origin):
+    login(paths, origin.host)
+    path = f"/v2/org/engine/manifests/{DIGEST}"
+
+    def guarded(seen: Seen) -> Reply:
+        known = seen.headers.get("Authorization", "").startswith("Basic ")
+        return Reply(MANIFEST) if known else challenge('Basic realm="r"')
+
+    origin.answers[path] = guarded
+    assert pull() == 0
 
 
 @pytest.mark.parametrize(
-    ("repository", "registry"),
+    ("origin_url", "key"),
     [
-        ("vllm/vllm-openai", "https://index.docker.io/v1/"),
-        ("ghcr.io/spark-arena/x", "ghcr.io"),
-        ("localhost/x", "localhost"),
-        ("10.0.0.1:5000/x", "10.0.0.1:5000"),
+        ("https://registry-1.docker.io/v2/vllm/vllm-openai", "https://index.docker.io/v1/"),
+        ("https://ghcr.io/v2/spark-arena/x", "ghcr.io"),
+        ("http://10.0.0.1:5000/v2/x", "10.0.0.1:5000"),
     ],
 )
-def test_the_registry_of_an_image(repository, registry):
-    assert pull_image.Pin(repository, DIGEST, "linux/arm64").registry == registry
+def test_the_registry_of_an_image(origin_url, key):
+    assert pull_image.Pin("127.0.0.1:1/x", DIGEST, "linux/arm64", origin_url).registry == key
 
 
 @pytest.mark.parametrize(
-    ("reference", "platform", "words"),
+    ("reference", "platform", "base", "words"),
     [
-        ("vllm/vllm-openai:v0.32.0", "linux/arm64", "expected REPOSITORY@sha256: and 64 hex"),
-        ("vllm/vllm-openai@sha256:abc", "linux/arm64", "expected REPOSITORY@sha256: and 64 hex"),
-        (REFERENCE, "arm64", "expected OS/ARCHITECTURE"),
+        ("ghcr.io/vllm:v0.32.0", "linux/arm64", "https://g/v2/x", "expected 127.0.0.1:PORT/NAME@"),
+        (f"ghcr.io/vllm@{DIGEST}", "linux/arm64", "https://g/v2/x", "expected 127.0.0.1:PORT"),
+        (f"127.0.0.1:1/x@{DIGEST}", "arm64", "https://g/v2/x", "expected OS/ARCHITECTURE"),
+        (f"127.0.0.1:1/x@{DIGEST}", "linux/arm64", "ghcr.io/x", "expected https://REGISTRY/v2/"),
     ],
 )
-def test_wrong_use_is_explained(reference, platform, words):
+def test_wrong_use_is_explained(reference, platform, base, words):
     with pytest.raises(common.Problem, match=words) as problem:
-        pull_image.parse_pin(reference, platform)
+        pull_image.parse_pin(reference, platform, base)
     assert problem.value.code == 2
 
 
-def test_docker_that_is_down_has_a_code_of_its_own(paths):
+def test_docker_that_is_down_has_a_code_of_its_own(paths, pull):
     with pytest.raises(common.Problem, match="Remedy: sudo systemctl start docker") as problem:
-        pull(paths)
+        pull()
     assert problem.value.code == 7
 
 

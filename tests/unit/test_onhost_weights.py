@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -11,9 +12,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from a_peer import TOKEN, Spark
 from onhost_fakes import (
     common,
     fetch_weights,
+    peers,
     resume,
     weights_spec,
     weights_state,
@@ -431,3 +434,31 @@ def test_a_token_file_that_cannot_be_read_is_named(spec, tmp_path):
     with pytest.raises(common.Problem, match="Is a directory") as problem:
         fetch_weights.main([str(spec), "--token-file", str(tmp_path)])
     assert problem.value.code == 2
+
+
+def test_a_host_whose_peer_has_everything_asks_the_hub_for_nothing(tmp_path, spec, hub):
+    peer = Spark(tmp_path, "spark1")
+    document = json.loads(spec.read_text())
+    [repository] = document["repositories"]
+    for entry, (path, body) in zip(
+        repository["files"], FILES[f"org/small/{REVISION}"].items(), strict=True
+    ):
+        entry["blob"] = hashlib.sha1(b"blob %d\0" % len(body) + body).hexdigest()
+        assert entry["path"] == path
+        peer.has(body, entry["sha256"] or entry["blob"])
+    body = FILES[f"org/base/{BASE_REVISION}"]["config.json"]
+    blob = hashlib.sha1(b"blob %d\0" % len(body) + body).hexdigest()
+    borrowed = {"path": "config.json", "size": len(body), "sha256": None, "blob": blob}
+    repository["borrow"][0]["files"] = [borrowed]
+    peer.has(body, blob)
+    spec.write_text(json.dumps(document))
+    here = common.Paths(tmp_path / "spark2")
+    (peers.folder(here)).mkdir(parents=True)
+    lease = {"token": TOKEN, "peers": [dataclasses.asdict(peer.as_peer())]}
+    (peers.folder(here) / "0.client.json").write_text(json.dumps(lease))
+    try:
+        assert fetch_weights.main([str(spec)], here) == 0
+    finally:
+        peer.close()
+    assert hub.requests == []
+    assert state(spec)["state"] == "complete"

@@ -18,12 +18,12 @@ PLAN = spark()
 PINS = pins_for(PLAN)
 NOW = 1_795_000_000.0
 IMAGES = [
-    f"{name}@{PINS.images[asked].digest}"
+    f"127.0.0.1:7078/{name}@{PINS.images[asked].digest}"
     for asked, name in {
         "ghcr.io/spark-arena/dgx-vllm-eugr-nightly:latest": (
             "ghcr.io/spark-arena/dgx-vllm-eugr-nightly"
         ),
-        "lmsysorg/sglang:latest-cu130": "lmsysorg/sglang",
+        "lmsysorg/sglang:latest-cu130": "docker.io/lmsysorg/sglang",
         "ghcr.io/open-webui/open-webui:main": "ghcr.io/open-webui/open-webui",
     }.items()
 ]
@@ -141,8 +141,9 @@ def free(gib: float, **changes: Any) -> dict[str, Any]:
 
 
 def test_a_disk_must_hold_all_that_is_fetched_and_stay_free_enough() -> None:
-    # 4 models of 20 GiB, 3 images of 10 GiB that unpack to three times that, 15 GiB of engine.
-    need = len(PINS.models) * 20 + 3 * 30 + 15
+    # 4 models of 20 GiB, 3 images of 10 GiB that are kept and unpack to three times that,
+    # 15 GiB of engine.
+    need = len(PINS.models) * 20 + 3 * 40 + 15
     assert found(free(need + 20)) == []
     [finding] = found(free(need + 19.9))
     assert finding.code == "disk-short"
@@ -152,9 +153,20 @@ def test_a_disk_must_hold_all_that_is_fetched_and_stay_free_enough() -> None:
 
 
 def test_what_is_on_the_disk_already_needs_no_room() -> None:
-    held = {name: 20 * GIB for name in HEALTHY["models"]}
+    held = {name: {64 * "e": 20 * GIB} for name in HEALTHY["models"]}
     docker = {**HEALTHY["docker"], "images": IMAGES}
     assert found(free(0, models=held, docker=docker, lacking=[])) == []
+
+
+def test_another_revision_on_the_disk_is_no_room_saved_and_an_unfinished_file_is_some() -> None:
+    other = {name: {64 * "d": 20 * GIB} for name in HEALTHY["models"]}
+    docker = {**HEALTHY["docker"], "images": IMAGES}
+    [finding] = found(free(10, models=other, docker=docker, lacking=[]))
+    need = 20 * len(other)
+    assert f"{need:.1f} GiB to fetch" in finding.message
+    half = {name: {64 * "e" + ".incomplete": 10 * GIB} for name in HEALTHY["models"]}
+    [finding] = found(free(10, models=half, docker=docker, lacking=[]))
+    assert f"{need / 2:.1f} GiB to fetch" in finding.message
 
 
 def test_each_disk_is_counted_for_itself() -> None:
@@ -197,7 +209,7 @@ def test_another_unit_whose_name_ends_like_ours_is_foreign() -> None:
 def test_what_the_probe_is_asked() -> None:
     asked = preflight.questions(PLAN, PINS)
     assert asked["ports"] == [30001, 30000, 31000, 8000, 8080]
-    assert asked["paths"] == ["/data/models", "/opt/lockstep/engines"]
+    assert asked["paths"] == ["/data/models", "/opt/lockstep/engines", "/var/cache/lockstep/layers"]
     assert list(asked["images"].values()) == IMAGES
     engine = f"/opt/lockstep/engines/{engine_id(PLAN.settings, PINS)}"
     assert asked["needs"]["engine"] == {engine: ["check.json"]}

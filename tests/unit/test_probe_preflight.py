@@ -148,13 +148,13 @@ def test_preflight_tries_every_address(spark: Path) -> None:
     assert reach["file:///srv/wheels"] is None
 
 
-def test_preflight_counts_the_bytes_of_a_model_that_are_there(spark: Path) -> None:
+def test_preflight_names_the_blobs_of_a_model_that_are_there(spark: Path) -> None:
     blobs = spark / "hub/models--org--big/blobs"
     blobs.mkdir(parents=True)
     (blobs / "a").write_bytes(bytes(1000))
     (blobs / "b.incomplete").write_bytes(bytes(24))
     answer = preflight(spark, cache=str(spark), models=["org/big", "org/none"])
-    assert answer["models"] == {"org/big": 1024, "org/none": 0}
+    assert answer["models"] == {"org/big": {"a": 1000, "b.incomplete": 24}, "org/none": {}}
 
 
 def test_preflight_tries_no_address_from_which_nothing_is_needed(spark: Path) -> None:

@@ -35,7 +35,7 @@ exec /usr/bin/docker run \
   --env TRITON_CACHE_DIR=/cache/triton \
   --env TORCHINDUCTOR_CACHE_DIR=/cache/inductor \
   --env HF_MODULES_CACHE=/cache/huggingface/modules \
-  lmsysorg/sglang@sha256:2222222222222222222222222222222222222222222222222222222222222222 sglang serve \
+  127.0.0.1:7078/docker.io/lmsysorg/sglang@sha256:2222222222222222222222222222222222222222222222222222222222222222 sglang serve \
   --model-path /data/models/huggingface/lockstep-merged/mistralai--Mistral-Small-4-119B-2603-NVFP4/1111111111111111111111111111111111111111 \
   --host 127.0.0.1 \
   --port 31000 \

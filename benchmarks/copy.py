@@ -1,0 +1,147 @@
+"""How fast one Spark copies from another, beside plain rsync and beside the link itself.
+
+`.venv/bin/python -m benchmarks.copy [LAB]`, with a lab deployed (`make deploy`): files in memory on
+the first host are brought to the second in three ways, in turn in one run, so that the ratios hold
+on a machine whose speed drifts: bytes over a bare TCP connection, thrown away (the link); rsync
+from a daemon without encryption; Lockstep's copy, several files at a time and checked by hash. The
+lab's link is two cores of this machine; a Spark's 200 Gb/s link is not in these figures.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import statistics
+import sys
+from collections.abc import Callable
+
+from lab import connection
+
+RUNS = 5
+FILES, FILE_MIB = 4, 128
+WORKERS = 4
+FOLDER = "/dev/shm/lockstep-bench"
+PORTS = {"link": 8731, "rsync": 8732, "copy": 8733}
+TOKEN = "benchmark" * 5
+UNITS = [f"lockstep-bench-{name}" for name in PORTS]
+
+_PREPARE = """
+import hashlib, json, os, pathlib, sys
+folder, files, mib, token = json.loads(sys.argv[1])
+root = pathlib.Path(folder)
+(root / "data").mkdir(parents=True)
+(root / "run/claims").mkdir(parents=True)
+names = []
+for _ in range(files):
+    body = os.urandom(mib << 20)
+    names.append(hashlib.sha256(body).hexdigest())
+    (root / "data" / names[-1]).write_bytes(body)
+offer = {"accepts": hashlib.sha256(token.encode()).hexdigest(), "expects": {}}
+(root / "run/1.offer.json").write_text(json.dumps(offer))
+(root / "rsyncd.conf").write_text(f"use chroot = no\\n[data]\\npath = {root}/data\\n")
+print(json.dumps(names))
+"""
+_SENDER = """
+import os, pathlib, socket, sys
+with socket.create_server(("", int(sys.argv[2]))) as server:
+    while True:
+        peer, _ = server.accept()
+        with peer:
+            for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):
+                with path.open("rb") as file:
+                    peer.sendfile(file)
+"""
+# On the second host. Programs of the deploy are imported from where it put them.
+_RECEIVE = """
+import json, shutil, socket, subprocess, sys, time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+sys.path.insert(0, "/usr/local/lib/lockstep")
+import peers
+folder, ports, address, names, size, token, workers, runs = json.loads(sys.argv[1])
+target = Path(folder)
+def link():
+    buffer = memoryview(bytearray(4 << 20))
+    with socket.create_connection((address, ports["link"])) as peer:
+        while peer.recv_into(buffer):
+            pass
+def rsync():
+    source = f"rsync://{address}:{ports['rsync']}/data/"
+    subprocess.run(["rsync", "--recursive", "--whole-file", source, str(target)], check=True)
+def copy():
+    lease = peers.Lease(token, (peers.Peer("first", address, ports["copy"], False),))
+    copier = peers.Copier(lease)
+    with ThreadPoolExecutor(workers) as pool:
+        assert all(pool.map(lambda name: copier.bring(name, size, target / name), names))
+found = {"link": [], "rsync": [], "copy": []}
+for _ in range(runs):
+    for way in (link, rsync, copy):
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
+        began = time.perf_counter()
+        way()
+        found[way.__name__].append(time.perf_counter() - began)
+shutil.rmtree(target)
+print(json.dumps(found))
+"""
+
+
+def main() -> int:
+    """Print MB/s of each way and the ratios."""
+    lab = connection.load(sys.argv[1] if len(sys.argv) > 1 else None)
+    first, second = lab.hosts[:2]
+
+    def root(host: str, *argv: str, check: bool = True) -> str:
+        done = connection.run_on(lab, host, [shlex.join(("sudo", "-n", *argv))])
+        if check and done.returncode != 0:
+            sys.exit(f"{host}: {argv[0]} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        return done.stdout
+
+    prepare = json.dumps([FOLDER, FILES, FILE_MIB, TOKEN])
+    try:
+        names = json.loads(root(first.name, "python3", "-c", _PREPARE, prepare))
+        _serve(root, first.name, first.address)
+        size = FILE_MIB << 20
+        asked = [FOLDER, PORTS, first.address, names, size, TOKEN, WORKERS, RUNS]
+        found = json.loads(root(second.name, "python3", "-c", _RECEIVE, json.dumps(asked)))
+    finally:
+        root(first.name, "systemctl", "stop", *UNITS, check=False)
+        for host in (first, second):
+            root(host.name, "rm", "-rf", FOLDER)
+    total = FILES * FILE_MIB * 1.048576
+    speed = {name: total / statistics.median(times) for name, times in found.items()}
+    print(f"{FILES} files of {FILE_MIB} MiB, median of {RUNS} runs")
+    for name, text in (
+        ("link", "the link: bare TCP, nothing kept"),
+        ("rsync", "rsync, no encryption, whole files"),
+        ("copy", f"lockstep, {WORKERS} files at a time, checked by SHA-256"),
+    ):
+        ratio = speed["copy"] / speed[name]
+        print(f"{text:50} {speed[name]:7.0f} MB/s   lockstep is {ratio:4.2f} of it")
+    return 0
+
+
+def _serve(root: Callable[..., str], host: str, address: str) -> None:
+    """Start the three servers on the first host as transient units."""
+    programs = {
+        "link": ["/usr/bin/python3", "-c", _SENDER, f"{FOLDER}/data", str(PORTS["link"])],
+        "rsync": [
+            *("/usr/bin/rsync", "--daemon", "--no-detach", f"--config={FOLDER}/rsyncd.conf"),
+            f"--port={PORTS['rsync']}",
+        ],
+        "copy": [
+            *("/usr/bin/python3", "/usr/local/lib/lockstep/peer_server.py"),
+            *("--address", address, "--port", str(PORTS["copy"]), "--hub", "/nonexistent"),
+            *("--folder", f"{FOLDER}/run", "--flat", f"{FOLDER}/data"),
+        ],
+    }
+    for name, argv in programs.items():
+        run = ("systemd-run", "--quiet", "--collect", f"--unit=lockstep-bench-{name}", "--", *argv)
+        root(host, *run)
+        port = str(PORTS[name])
+        ready = f"until ss -Hltn 'sport = :{port}' | grep -q .; do sleep 0.1; done"
+        root(host, "timeout", "20", "sh", "-c", ready)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

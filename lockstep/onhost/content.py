@@ -1,0 +1,54 @@
+"""Content known by its hash: a SHA-256 (64 hex digits), or git's id of a file (40)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import Protocol
+
+NAME = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
+PARTIAL = ".incomplete"
+_CHUNK = 4 * 1024 * 1024
+
+
+class Hasher(Protocol):
+    """What hashlib gives."""
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        """Take more bytes in."""
+
+    def hexdigest(self) -> str:
+        """The hash of everything taken in."""
+
+
+def hasher(name: str, size: int) -> Hasher:
+    """The hash whose digest must be `name` after `size` bytes."""
+    if len(name) == 64:
+        return hashlib.sha256()
+    digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    return digest
+
+
+def read(path: Path, digest: Hasher) -> int:
+    """Take a whole file into `digest`; how many bytes it has."""
+    size = 0
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+        forget(file.fileno())
+    return size
+
+
+def matches(path: Path, name: str) -> bool:
+    """Whether the file's content is what `name` says."""
+    digest = hasher(name, path.stat().st_size)
+    read(path, digest)
+    return digest.hexdigest() == name
+
+
+def forget(fileno: int) -> None:
+    """Leave no page cache behind: an engine needs the memory, and copies are read once."""
+    os.posix_fadvise(fileno, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,0 +1,210 @@
+#!/usr/bin/python3
+"""Give what this Spark has to the other Sparks of a deploy: read-only, by hash, for a while.
+
+usage: peer_server.py --address A --port N --hub FOLDER --folder RUN [--flat FOLDER]... [--idle S]
+
+Started by `sharing.py open` as a transient unit. Ends by itself when every deploy said that it is
+over, or when nobody asked for anything for --idle seconds and this host fetches nothing itself.
+
+    HEAD, GET /content/HASH    200 or 206 (Range: bytes=N-), 404, or 202 where this host is
+                               fetching it (X-Lockstep-State: fetching) or about to (expected)
+    POST /end                  the deploy with this token is over
+
+Every request needs `Authorization: Bearer TOKEN` of a deploy of now.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import socket
+import socketserver
+import sys
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstep.onhost import common, content, peer_store
+else:
+    import common
+    import content
+    import peer_store
+
+#: A client that takes no byte for so long is gone.
+_SILENCE_S = 60.0
+_RANGE = re.compile(r"bytes=(\d+)-")
+
+
+class Listener(ThreadingHTTPServer):
+    """An HTTP server that needs no name service, and is silent about clients that hang up."""
+
+    daemon_threads = True
+    # Eight hosts with a few copies each at once.
+    request_queue_size = 128
+
+    def __init__(
+        self, address: tuple[str, int], handler: Callable[..., BaseHTTPRequestHandler]
+    ) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """Listen; HTTPServer's own way asks the name service for its name and may wait for it."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A peer that hangs up is nothing to report."""
+
+
+class Server(Listener):
+    """Serves one store; `idle_s` seconds without a request end it."""
+
+    def __init__(self, address: tuple[str, int], store: peer_store.Store, idle_s: float) -> None:
+        super().__init__(address, Handler)
+        self.store = store
+        self.asked = time.monotonic()
+        self.over: set[str] = set()
+        self._idle_s = idle_s
+
+    def end(self, accepted: str) -> None:
+        """One deploy is over; with the last one this server is."""
+        self.over.add(accepted)
+        if all(offer.accepts in self.over for offer in self.store.offers()):
+            threading.Thread(target=self.shutdown, daemon=True).start()
+
+    def service_actions(self) -> None:
+        """Called between requests: whether anybody still needs this server."""
+        if time.monotonic() - self.asked < self._idle_s:
+            return
+        if self.store.busy():
+            self.asked = time.monotonic()
+            return
+        threading.Thread(target=self.shutdown, daemon=True).start()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = _SILENCE_S
+    server: Server
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: a journal of every request of every copy helps nobody."""
+
+    def do_HEAD(self) -> None:
+        """Whether the content is here, and how long."""
+        self._content(with_body=False)
+
+    def do_GET(self) -> None:
+        """The content."""
+        self._content(with_body=True)
+
+    def do_POST(self) -> None:
+        """The end of a deploy."""
+        accepted = self._accepted()
+        if accepted is None or self.path != "/end":
+            empty(self, 401 if accepted is None else 404)
+            return
+        empty(self, 200)
+        self.server.end(accepted)
+
+    def _accepted(self) -> str | None:
+        self.server.asked = time.monotonic()
+        scheme, _, token = self.headers.get("Authorization", "").partition(" ")
+        accepted = self.server.store.accepts(token) if scheme == "Bearer" else None
+        return None if accepted in self.server.over else accepted
+
+    def _content(self, with_body: bool) -> None:
+        if self._accepted() is None:
+            empty(self, 401)
+            return
+        place, _, name = self.path.lstrip("/").partition("/")
+        if place != "content" or not content.NAME.fullmatch(name):
+            empty(self, 404)
+            return
+        path = self.server.store.path(name)
+        if path is None:
+            coming = self.server.store.coming(name)
+            if coming is None:
+                empty(self, 404)
+            else:
+                state, progress = coming
+                headers = {"X-Lockstep-State": state, "X-Lockstep-Progress": progress}
+                empty(self, 202, headers)
+            return
+        try:
+            send(self, path, with_body)
+        except FileNotFoundError:
+            empty(self, 404)
+
+
+def send(
+    handler: BaseHTTPRequestHandler,
+    path: Path,
+    with_body: bool,
+    headers: dict[str, str] | None = None,
+) -> None:
+    """Answer with a file, from the byte that `Range: bytes=N-` names."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        match = _RANGE.fullmatch(handler.headers.get("Range", ""))
+        start = int(match[1]) if match else 0
+        if match and start >= size:
+            empty(handler, 416, {"Content-Range": f"bytes */{size}"})
+            return
+        handler.send_response(206 if match else 200)
+        for name, value in (headers or {}).items():
+            handler.send_header(name, value)
+        if match:
+            handler.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
+        handler.send_header("Content-Length", str(size - start))
+        handler.end_headers()
+        if with_body and start < size:
+            handler.connection.sendfile(file, start, size - start)
+            content.forget(file.fileno())
+
+
+def empty(
+    handler: BaseHTTPRequestHandler, status: int, headers: dict[str, str] | None = None
+) -> None:
+    """Answer without a body."""
+    handler.send_response(status)
+    for name, value in (headers or {}).items():
+        handler.send_header(name, value)
+    handler.send_header("Content-Length", "0")
+    handler.end_headers()
+
+
+def main(argv: list[str]) -> int:
+    """Command line; see the module's docstring."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--address", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--hub", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--flat", type=Path, action="append", default=[])
+    parser.add_argument("--idle", type=float, default=1800.0, metavar="SECONDS")
+    options = parser.parse_args(argv)
+    store = peer_store.Store(options.hub, tuple(options.flat), options.folder)
+    try:
+        server = Server((options.address, options.port), store, options.idle)
+    except OSError as error:
+        where = f"{options.address}:{options.port}"
+        raise common.Problem(f"cannot listen at {where}: {error.strerror}") from error
+    with contextlib.closing(server.socket):
+        server.serve_forever()
+    return common.EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("peer_server", lambda: main(sys.argv[1:])))

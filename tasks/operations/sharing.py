@@ -1,0 +1,42 @@
+"""Copying between the Sparks of one deploy: begun before anything is fetched, ended at its end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Mapping
+from typing import Any
+
+from pyinfra import host
+from pyinfra.api import StringCommand, operation
+
+from tasks import remote
+
+SHARING = f"{remote.PROGRAMS}/sharing.py"
+
+
+@operation()
+def opened(lease: Mapping[str, Any] | None) -> Generator[StringCommand, None, None]:
+    """Start what gives this host's content to its peers, for as long as this deploy lasts.
+
+    Args:
+        lease: As `lockstep.sharing.leases` gives it; None: nothing is to be copied.
+    """
+    if lease is None:
+        host.noop("nothing is to be copied")
+        return
+    # The token goes through standard input, never through argv.
+    document = json.dumps(lease)
+    yield remote.words([remote.PYTHON, SHARING, "open"], _stdin=[document])
+
+
+@operation()
+def closed(lease: Mapping[str, Any] | None) -> Generator[StringCommand, None, None]:
+    """Stop it, on this host and on those that this deploy has lost.
+
+    Args:
+        lease: As above.
+    """
+    if lease is None:
+        host.noop("nothing was copied")
+        return
+    yield remote.words([remote.PYTHON, SHARING, "close", lease["id"]])
