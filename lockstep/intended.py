@@ -148,7 +148,7 @@ class Intended:
 
     def all_files(self, versions: dict[str, str | None]) -> list[ManagedFile]:
         """The managed files of all stages."""
-        return [*self._every(versions), *self._specs()]
+        return [*self._every(versions), *self._specs(), self._served_weights()]
 
     @cached_property
     def paths(self) -> set[str]:

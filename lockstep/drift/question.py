@@ -7,6 +7,7 @@ from typing import Any
 
 from lockstep.artefacts import absent_files
 from lockstep.bound import LOOPBACK
+from lockstep.firewall import KEPT
 from lockstep.intended import Intended
 from lockstep.layout import HUB_TOKEN, folders
 from lockstep.managed import (
@@ -60,6 +61,7 @@ def question(this: Intended, *, key: bytes, deep: bool) -> dict[str, Any]:
         "absent": list(absent_files(settings)),
         "marked": [SYSTEMD, settings.paths.scripts],
         "own": [PROGRAMS, CONFIGURATION],
+        "made": [KEPT] if settings.firewall.enabled else [],
         "secrets": [*secrets, *keys],
         "token": HUB_TOKEN,
         "venvs": venvs,

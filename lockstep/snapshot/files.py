@@ -56,7 +56,7 @@ def leftovers(found: Collected) -> None:
                 found.put("leftover", path, "present")
             elif path not in known and folder + "/" != _SYSTEMD:
                 found.put("script", path, _content(found, path))
-    allowed = known | set(found.asked["secrets"]) | {found.asked["token"]}
+    allowed = known | {*found.asked["secrets"], *found.asked["made"], found.asked["token"]}
     # A folder of the deploy's own may be empty.
     allowed |= {f"{folder}/" for folder in found.asked["folders"]}
     inside = tuple(found.asked["venvs"].values())
