@@ -37,7 +37,10 @@ def rules(settings: Settings) -> list[str]:
 def test_by_default_only_ssh_and_the_copies_between_sparks_get_in() -> None:
     assert opened(SPARK, targets(SPARK)) == {"tcp": [7077], "udp": []}
     accepted = [line for line in rules(SPARK) if "tcp dport" in line]
-    assert accepted == ['tcp dport { 22 } accept comment "SSH"']
+    assert [line.strip() for line in accepted] == [
+        'tcp dport { 22 } accept comment "SSH"',
+        "tcp dport { 7077 } accept",
+    ]
     assert "type filter hook input priority filter; policy drop;" in rules(SPARK)
 
 
@@ -53,7 +56,7 @@ def test_what_the_inventory_opens_is_open_for_the_host_and_for_containers() -> N
     assert "tcp dport { 3389, 7077, 8000, 8080 } accept" in lines
     assert "udp dport { 51820 } accept" in lines
     assert 'tcp dport { 22, 2222 } accept comment "SSH"' in lines
-    assert "meta l4proto tcp ct original proto-dst { 3389, 8000, 8080 } return" in lines
+    assert "meta l4proto tcp ct original proto-dst { 3389, 7077, 8000, 8080 } return" in lines
 
 
 def test_peers_are_let_in_whatever_they_ask_and_overlaps_are_joined() -> None:
