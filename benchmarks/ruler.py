@@ -134,8 +134,8 @@ def _ours(place: reach.Place, hot: reach.Hot) -> list[dict[str, Any]]:
 
 def _theirs(place: reach.Place, hot: reach.Hot) -> list[tuple[int, float, float]]:
     recipe = next(t.recipe for t in place.plan.targets if t.name == hot.name)
-    commit = place.record.models[recipe.model].commit
     hub = f"{place.plan.settings.paths.hub_cache}/hub/models--{recipe.model.replace('/', '--')}"
+    commit = _on_host(place, f"ls {hub}/snapshots", b"").split()[0]
     lines = "\n".join(json.dumps({"prompt": text}) for text in _prompts())
     program = [f"{VENV}/vllm", "bench", "serve", "--backend", "openai-chat"]
     program += ["--base-url", hot.engine_url, "--endpoint", "/v1/chat/completions"]
