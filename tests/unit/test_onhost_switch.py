@@ -22,6 +22,7 @@ from onhost_fakes import (
     status,
     switch,
     switching,
+    timeless,
     unfinished,
     write_meminfo,
 )
@@ -87,9 +88,14 @@ def spark(tmp_path, monkeypatch):
             write_meminfo(self.paths, available)
             self.need("qwen", memory_gib=need)
 
+        def hear(self, line: str) -> None:
+            self.lines.append(timeless(line))
+
         def to(self, name: str) -> int:
             host = common.load_host(self.paths.targets)
-            work = switching.Switch(host, self.paths, self.lines.append)
+            work = switching.Switch(
+                host, self.paths, lambda line: self.lines.append(timeless(line))
+            )
             return work.none() if name == "none" else work.to(name)
 
         @property
@@ -420,7 +426,7 @@ def test_the_command_does_the_switch_in_a_unit_of_its_own_and_shows_it(spark, mo
     assert front(spark, monkeypatch, "qwen") == 0
 
     assert spark.hot == ["qwen"]
-    assert capsys.readouterr().out.splitlines()[-1] == "qwen is hot, started in 0 s"
+    assert timeless(capsys.readouterr().out.splitlines()[-1]) == "qwen is hot, started in 0 s"
     call = spark.systemd.calls[0]
     assert call.startswith("systemd-run ")
     assert "--unit=lockstep-switch.service" in call
@@ -442,7 +448,7 @@ def test_the_second_operator_is_told_who_holds_the_lock(spark, monkeypatch):
         front(spark, monkeypatch, "qwen")
 
     assert problem.value.code == 75
-    assert str(problem.value) == (
+    assert timeless(str(problem.value)) == (
         f"anna is switching to mistral since 0 s (process {os.getpid()}). Remedy: wait for it "
         "with --wait, watch it with switch.sh status"
     )
