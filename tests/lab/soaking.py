@@ -167,13 +167,16 @@ class Soak:
     def _judge(self, said: str, wanted: set[str], fault: faults.Fault | None, output: str) -> None:
         """When all is quiet: status against systemd and processes, and what may be hot."""
         code, found, active, alive = self._look()
+        for _ in range(2):
+            if not disagreement(found["hot"], active, alive):
+                break
+            # A crash of its own accord may come between the answers; a lie stays one.
+            code, found, active, alive = self._look()
         if code == 124:
             self._violated(said, f"not settled in {_SETTLE_S:.0f} s: {found}")
         hot = found["hot"]
-        if active != ({UNITS[hot]} if hot else set()):
-            self._violated(said, f"status says {hot} is hot, systemd {sorted(active)}")
-        if len(alive) != (1 if hot else 0):
-            self._violated(said, f"{hot} is hot, engine processes: {alive}")
+        if what := disagreement(hot, active, alive):
+            self._violated(said, what)
         if found["problems"] or found["switching"]:
             self._violated(said, f"{found['problems']}, {found['switching']}")
         allowed = {None if name == "none" else name for name in wanted}
@@ -204,6 +207,15 @@ class Soak:
 
     def _violated(self, said: str, what: str) -> None:
         self._counts.violations.append(f"{self._host.name}: {said}: {what}")
+
+
+def disagreement(hot: str | None, active: set[str], alive: list[str]) -> str:
+    """What status, systemd and the process table do not agree about; empty when they do."""
+    if active != ({UNITS[hot]} if hot else set()):
+        return f"status says {hot} is hot, systemd {sorted(active)}"
+    if len(alive) != (1 if hot else 0):
+        return f"{hot} is hot, engine processes: {alive}"
+    return ""
 
 
 def client(host: Host, command: str) -> subprocess.Popen[str]:
