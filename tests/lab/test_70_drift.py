@@ -40,6 +40,12 @@ DRIFT = {
     "Open WebUI | Make Open WebUI's keys once": f"chmod 644 {SECRETS}",
 }
 
+# Weights and images that are lacking are taken from the other host.
+SHARING = {
+    "Sharing | Let the Sparks copy from each other",
+    "Sharing | End the copying between Sparks",
+}
+
 
 def test_the_next_run_repairs_exactly_what_has_drifted(deployed: Stack, one: Host) -> None:
     secrets = one.root(f"cat {SECRETS}")
@@ -49,8 +55,11 @@ def test_the_next_run_repairs_exactly_what_has_drifted(deployed: Stack, one: Hos
     assert sums(one) != good
     done = deployed.good_deploy()
     # systemd may have read the edited unit, and is then told to read the one that replaces it.
-    assert done.changed - {"Services | Reload systemd, restart what is outdated"} == set(DRIFT)
-    assert "[spark2] Success" not in done.output
+    assert done.changed - SHARING - {"Services | Reload systemd, restart what is outdated"} == set(
+        DRIFT
+    )
+    # The other one lends what it has, and nothing more.
+    assert done.output.count("[spark2] Success") <= len(SHARING)
     assert sums(one) == good
     assert one.root(f"cat {SECRETS}; stat -c %a {SECRETS}") == f"{secrets}600\n"
     assert one.root("sysctl -n vm.swappiness").strip() == "10"
