@@ -10,7 +10,7 @@ import pytest
 from stack import Host, Stack, until
 
 pytestmark = pytest.mark.skip(
-    reason="passed with weights alone; red on the merged tree of 2026-11-21, where images are copied"
+    reason="passed with weights alone; red on the merged tree of 2026-11-21 with images"
 )
 
 MODELS = "/data/models/huggingface"
