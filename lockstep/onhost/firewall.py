@@ -13,10 +13,13 @@ exit codes: 0 done, 1 nftables refused or the rules were taken back meanwhile, 2
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import json
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,21 +45,20 @@ class Firewall:
 
     def attempt(self, seconds: int) -> None:
         """Load the new rules, with a timer that takes them back unless somebody keeps them."""
-        self._before.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         _disarm()
-        self._before.write_text(_EMPTY + _listing(), encoding="utf-8")
-        self._record_before.unlink(missing_ok=True)
-        # With them comes back what is known of them: what somebody changed stays known as that.
-        if self._record.exists():
-            shutil.copyfile(self._record, self._record_before)
+        # A second deploy may try while a first one still does: what nobody has confirmed is not
+        # what either may go back to.
+        if not self._before.exists():
+            self._remember()
         # Before the rules: this connection may not live to see the next command.
         argv = ["systemd-run", "--quiet", "--collect", f"--unit={_BACK}"]
         argv += [f"--on-active={seconds}", "--timer-property=AccuracySec=1"]
-        _must([*argv, "/usr/bin/python3", str(Path(__file__).resolve()), "back"])
         try:
+            _must([*argv, "/usr/bin/python3", str(Path(__file__).resolve()), "back"])
             self._load(self._rules)
         except common.Problem:
             _disarm()
+            self._restore()
             raise
 
     def keep(self) -> None:
@@ -69,24 +71,18 @@ class Firewall:
         new = self._kept.with_suffix(".new")
         shutil.copyfile(self._rules, new)
         new.replace(self._kept)
-        self._before.unlink(missing_ok=True)
-        self._record_before.unlink(missing_ok=True)
+        self._forget()
 
     def back(self) -> None:
         """The rules of before `attempt`; nothing where there was none."""
         if self._before.exists():
-            _must(["nft", "-f", str(self._before)])
-            self._before.unlink()
-            self._record.unlink(missing_ok=True)
-            if self._record_before.exists():
-                self._record_before.replace(self._record)
+            self._restore()
             common.say("the firewall's new rules were taken back: nobody confirmed them")
         # Last: this may be the timer's own service.
         _disarm()
 
     def load(self) -> None:
         """The rules that were kept."""
-        self._record.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         self._load(self._kept)
 
     def clear(self) -> None:
@@ -101,6 +97,32 @@ class Firewall:
         except (OSError, ValueError):
             return False
         return bool(record["listing"] == _digest(_listing()))
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One program at a time: two deploys and the timer may come together."""
+        self._record.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with self._record.with_suffix(".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _remember(self) -> None:
+        """The rules in force, and what is known of them: hand-made changes stay known as that."""
+        self._record_before.unlink(missing_ok=True)
+        if self._record.exists():
+            shutil.copyfile(self._record, self._record_before)
+        self._before.write_text(_EMPTY + _listing(), encoding="utf-8")
+
+    def _restore(self) -> None:
+        _must(["nft", "-f", str(self._before)])
+        self._before.unlink()
+        self._record.unlink(missing_ok=True)
+        if self._record_before.exists():
+            self._record_before.replace(self._record)
+
+    def _forget(self) -> None:
+        self._before.unlink(missing_ok=True)
+        self._record_before.unlink(missing_ok=True)
 
     def _load(self, file: Path) -> None:
         _must(["nft", "-f", str(file)])
@@ -145,10 +167,11 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
         actions.add_parser(name, help=text)
     options = parser.parse_args(argv)
     firewall = Firewall(paths or common.Paths())
-    if options.action == "try":
-        firewall.attempt(options.seconds)
-    else:
-        getattr(firewall, options.action)()
+    with firewall.alone():
+        if options.action == "try":
+            firewall.attempt(options.seconds)
+        else:
+            getattr(firewall, options.action)()
     return common.EXIT_DONE
 
 

@@ -42,10 +42,10 @@ def first(stack: Stack) -> Deployed:
 
 @pytest.fixture(autouse=True)
 def no_deploy_runs_on(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test that failed leaves no deploy running into the next one."""
+    """A test that failed leaves no deploy running into the next one, and no broken server."""
     yield
     if "stack" in request.fixturenames:
-        request.getfixturevalue("stack").reap()
+        request.getfixturevalue("stack").mend()
 
 
 @pytest.fixture

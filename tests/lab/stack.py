@@ -230,6 +230,7 @@ class Stack:
         self.one, self.two = Host(name, "spark1"), Host(name, "spark2")
         self.hosts = (self.one, self.two)
         self._deploys: list[Deploy] = []
+        self._faulty: set[str] = set()
 
     def lab(self, *words: str) -> str:
         """`lockstep lab WORDS`, which must succeed."""
@@ -256,6 +257,7 @@ class Stack:
 
         Asked for from within the lab's network, by a host.
         """
+        self._faulty = {*self._faulty, service} if faults else self._faulty - {service}
         base = {"web": 3141, "hub": 8090}[service]
         data = shlex.quote(json.dumps(faults))
         self.one.root(f"curl -fsS -d {data} http://10.77.0.1:{base}/-/faults")
@@ -271,6 +273,12 @@ class Stack:
         """End what a test that failed, or was interrupted, left running."""
         while self._deploys:
             self._deploys.pop().kill()
+
+    def mend(self) -> None:
+        """`reap`, and the servers of the lab answer as they should."""
+        self.reap()
+        for service in sorted(self._faulty):
+            self.plant(service)
 
     def deploy(self, *options: str, inventory: Path = INVENTORY, **environment: str) -> Deployed:
         """A whole deploy, whatever its end."""

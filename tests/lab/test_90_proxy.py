@@ -31,7 +31,8 @@ def behind(stack: Stack, first: object) -> Iterator[list[str]]:
     program = Path(__file__).with_name("forward_proxy.py")
     space = network.NAMESPACES / connection.load(stack.name).namespace
     argv = ["nsenter", f"--net={space}", sys.executable, str(program), str(PORT), str(log)]
-    inventory = stack.inventory("proxy", proxy={"http": PROXY, "https": PROXY})
+    # What spark2 has would come from there, and no proxy would be asked for it.
+    inventory = stack.inventory("proxy", proxy={"http": PROXY, "https": PROXY}, copying=False)
     with subprocess.Popen(argv) as proxy:
         try:
             until(log.exists, "the proxy listens", 20)

@@ -114,6 +114,31 @@ def test_rules_that_nftables_refuses_change_nothing_and_leave_no_timer(kernel: K
     assert kernel.asked[-1] == "systemctl stop lockstep-firewall-back.timer"
 
 
+def test_two_deploys_at_once_both_keep_the_rules(kernel: Kernel) -> None:
+    for action in (("try", "--seconds", "90"), ("try", "--seconds", "90"), ("keep",), ("keep",)):
+        assert kernel.run(*action) == 0
+    assert (kernel.now, kernel.kept.read_text()) == (NEW, NEW)
+
+
+def test_two_deploys_at_once_go_back_to_rules_that_somebody_confirmed(kernel: Kernel) -> None:
+    kernel.table.write_text(OLD)
+    for action in (("try", "--seconds", "90"), ("try", "--seconds", "90"), ("back",)):
+        assert kernel.run(*action) == 0
+    assert kernel.now == OLD
+    # So it is when the second one's rules are refused.
+    kernel.run("try", "--seconds", "90")
+    kernel.rules.write_text("bad")
+    with pytest.raises(common.Problem):
+        kernel.run("try", "--seconds", "90")
+    assert kernel.now == OLD
+    # The next try starts afresh.
+    kernel.rules.write_text(NEW)
+    kernel.table.write_text("")
+    kernel.run("try", "--seconds", "90")
+    kernel.run("back")
+    assert kernel.now == ""
+
+
 def test_cleared_the_host_is_open(kernel: Kernel) -> None:
     kernel.run("try", "--seconds", "90")
     kernel.run("keep")
