@@ -14,9 +14,16 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstep.onhost import clusters
+else:
+    import clusters
 
 GIB = 1024**3
+
+Cluster = clusters.Cluster
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -131,6 +138,7 @@ class Target:
     proxy that merges roles or asks for the API key, stands between them.
     `weights` are ids of models on the hub, or full paths, that must be here before a start.
     `floor_tok_s` and `floor_share` are what a deploy must not fall below (`floor.py`).
+    `cluster` names the Sparks that run it together; the others than rank 0 may have no `url`.
     """
 
     name: str
@@ -151,15 +159,17 @@ class Target:
     weights: tuple[str, ...] = ()
     floor_tok_s: float | None = None
     floor_share: float | None = None
+    cluster: str | None = None
 
 
 @dataclass(frozen=True)
 class Host:
-    """All targets of this host, by name."""
+    """All targets of this host, and the clusters that it is a member of, by name."""
 
     name: str
     targets: dict[str, Target] = field(default_factory=dict)
     webui_unit: str = "open-webui.service"
+    clusters: dict[str, Cluster] = field(default_factory=dict)
 
     def target(self, name: str) -> Target:
         """The target called `name`; Problem (wrong use) names the known ones."""
@@ -173,11 +183,16 @@ class Host:
         unit = self.target(name).unit
         return [target for target in self.targets.values() if target.unit != unit]
 
+    def cluster(self, name: str) -> Cluster | None:
+        """The cluster that runs the target called `name`; None for one of this host alone."""
+        cluster = self.target(name).cluster
+        return self.clusters[cluster] if cluster else None
+
 
 # Keys of one target in targets.json with the types they may have; the first five are required.
 _REQUIRED: dict[str, tuple[type, ...]] = {
     "unit": (str,),
-    "url": (str,),
+    "url": (str, type(None)),
     "model": (str,),
     "memory_gib": (int, float),
     "start_timeout_s": (int, float),
@@ -195,6 +210,7 @@ _OPTIONAL: dict[str, tuple[type, ...]] = {
     "weights": (list,),
     "floor_tok_s": (int, float),
     "floor_share": (int, float),
+    "cluster": (str, type(None)),
 }
 
 
@@ -211,12 +227,20 @@ def load_host(path: Path) -> Host:
         raise Problem(f'{path}: expected an object with a key "targets". {remedy}', EXIT_USAGE)
     try:
         targets = {name: _target(name, entry) for name, entry in data["targets"].items()}
+        known = clusters.parse(data.get("clusters", {}))
+        for target in targets.values():
+            if target.cluster and target.cluster not in known:
+                raise ValueError(
+                    f'target {target.name}, key "cluster": found {target.cluster!r}, '
+                    f"known: {', '.join(known) or 'none'}"
+                )
     except ValueError as error:
         raise Problem(f"{path}: {error}. {remedy}", EXIT_USAGE) from error
     return Host(
         name=str(data.get("host") or os.uname().nodename),
         targets=targets,
         webui_unit=str(data.get("webui_unit") or Host.webui_unit),
+        clusters=known,
     )
 
 
@@ -232,7 +256,7 @@ def _target(name: str, entry: Any) -> Target:
         if not isinstance(entry[key], types) or isinstance(entry[key], bool):
             raise ValueError(f'target {name}, key "{key}": found {entry[key]!r}')
         values[key] = tuple(entry[key]) if isinstance(entry[key], list) else entry[key]
-    return Target(name=name, **values)
+    return Target(name=name, **{**values, "url": values["url"] or ""})
 
 
 @dataclass(frozen=True)

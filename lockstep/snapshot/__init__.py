@@ -12,8 +12,10 @@ from typing import Any
 
 # Module name on the host → where its text is here, in the order in which one needs the other.
 _MODULES = {
-    **{name: ("lockstep.onhost", name) for name in ("common", "docker_api", "weights_spec")},
-    "weights_state": ("lockstep.onhost", "weights_state"),
+    **{
+        name: ("lockstep.onhost", name)
+        for name in ("clusters", "common", "docker_api", "weights_spec", "weights_state")
+    },
     "lockstep": None,
     "lockstep.probes": None,
     "lockstep.probes.engines": ("lockstep.probes", "engines"),
