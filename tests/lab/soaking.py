@@ -137,9 +137,9 @@ class Soak:
             self._counts.faults[fault.name] += 1
             codes += self._throw(fault, delay, rival, operator)
             wanted |= {rival} if fault.rival or "{unit}" in fault.command else set()
-        out, _ = operator.communicate(timeout=_SETTLE_S)
-        codes.append(operator.returncode)
         said = f"{target} with {fault.name if fault else 'no fault'} at {delay} s"
+        out = self._end_of(operator, said)
+        codes.append(operator.returncode)
         self._judge(said, wanted, fault, out)
         self._counts.rounds += 1
         self._counts.switches += len(codes)
@@ -158,11 +158,24 @@ class Soak:
         elif fault.client:
             operator.kill()
         elif fault.rival:
-            return [self._host.run(f"{SWITCH} {rival} --wait", _SETTLE_S).code]
+            other = client(self._host, f"{SWITCH} {rival} --wait")
+            self._end_of(other, f"{rival}, asked for by a second client at {delay} s")
+            return [other.returncode]
         elif fault.command:
             command = fault.command.replace("{unit}", UNITS[rival])
             self._host.run(f"sudo -n sh -c {_quoted(f'sleep {delay}; {command}')}", _SETTLE_S)
         return []
+
+    def _end_of(self, operator: subprocess.Popen[str], said: str) -> str:
+        """What a client printed; one that does not come to an end is a violation."""
+        try:
+            return operator.communicate(timeout=_SETTLE_S)[0]
+        except subprocess.TimeoutExpired:
+            look = f"{SWITCH} status; systemctl list-jobs; ps -eo pid,etimes,args | tail -60"
+            found = self._host.root(look)
+            self._violated(said, f"no end within {_SETTLE_S:.0f} s:\n{found}")
+            operator.kill()
+            return operator.communicate()[0]
 
     def _judge(self, said: str, wanted: set[str], fault: faults.Fault | None, output: str) -> None:
         """When all is quiet: status against systemd and processes, and what may be hot."""
