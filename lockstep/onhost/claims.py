@@ -50,11 +50,13 @@ def held(paths: common.Paths, name: str, names: Iterable[str] = ()) -> Iterator[
     if not path.parent.is_dir():
         yield Claim(None)
         return
-    with path.open("w", encoding="ascii") as file:
+    new = path.with_name(f".{name}.{os.getpid()}")
+    with new.open("w", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        claim = Claim(path)
-        claim.add(names)
-        yield claim
+        Claim(new).add(names)
+        # Whoever sees it begun sees it held, with everything in it.
+        new.replace(path)
+        yield Claim(path)
 
 
 def alive(path: Path) -> bool:

@@ -130,15 +130,17 @@ class Handler(BaseHTTPRequestHandler):
         if place != "content" or not content.NAME.fullmatch(name):
             empty(self, 404)
             return
-        path = self.server.store.path(name)
+        store = self.server.store
+        path = store.path(name)
+        coming = store.coming(name) if path is None else None
+        if coming is not None:
+            state, progress = coming
+            empty(self, 202, {"X-Lockstep-State": state, "X-Lockstep-Progress": progress})
+            return
+        # A fetch that ended between the two questions has left it here.
+        path = path or store.path(name)
         if path is None:
-            coming = self.server.store.coming(name)
-            if coming is None:
-                empty(self, 404)
-            else:
-                state, progress = coming
-                headers = {"X-Lockstep-State": state, "X-Lockstep-Progress": progress}
-                empty(self, 202, headers)
+            empty(self, 404)
             return
         try:
             send(self, path, with_body)

@@ -19,7 +19,7 @@ else:
     import claims
     import content
 
-#: What is new in a folder is seen after this; a miss costs no walk in between.
+#: How far a fetch is, is counted anew after this: a walk of folders for each question costs much.
 _FRESH_S = 0.5
 
 
@@ -39,7 +39,7 @@ class Offer:
 
 
 class Store:
-    """The folders, read again when something is asked for that was not there before.
+    """The folders, and what the programs that fill them say about what is to come.
 
     Args:
         hub: The hub's cache, whose blobs are named by hash.
@@ -53,27 +53,30 @@ class Store:
         self._folder = folder
         self._lock = threading.Lock()
         self._read = 0.0
-        self._whole: dict[str, str] = {}
+        self._whole: set[str] = set()
         self._partial: dict[str, int] = {}
 
     def path(self, name: str) -> Path | None:
         """The file with that content; None where it is not (yet) here."""
-        with self._lock:
-            if name not in self._whole or not os.path.exists(self._whole[name]):  # noqa: PTH110
-                self._refresh()
-            found = self._whole.get(name)
-        return Path(found) if found else None
+        # Always asked of the file system. An older listing lacks the last files of a fetch that
+        # has just ended, and nothing would say any more that they were coming.
+        return next((path for path in self._places(name) if path.is_file()), None)
 
     def coming(self, name: str) -> Coming | None:
-        """Whether content that is not here is on its way to this host."""
-        for claim in self._claims():
-            if claims.alive(claim) and name in _names(claim):
-                return Coming("fetching", self._progress(claim))
+        """Whether content that is not here is on its way to this host.
+
+        None is also the answer where it has arrived meanwhile: ask `path` once more.
+        """
+        held = [claim for claim in self._claims() if claims.alive(claim)]
+        for claim in held:
+            if name in _names(claim):
+                return Coming("fetching", self._progress([claim]))
         begun = {claim.name for claim in self._claims()}
         for offer in self.offers():
             for claim_name, names in offer.expects.items():
                 if name in names and claim_name not in begun:
-                    return Coming("expected", "")
+                    # What is fetched before it shows that this host gets on.
+                    return Coming("expected", self._progress(held))
         return None
 
     def busy(self) -> bool:
@@ -99,21 +102,29 @@ class Store:
     def _claims(self) -> list[Path]:
         return sorted((self._folder / "claims").glob("*"))
 
-    def _progress(self, claim: Path) -> str:
-        """Changes whenever the program that holds the claim gets on: bytes, or a sign of life."""
+    def _folders(self) -> list[Path]:
+        return [*self._hub.glob("models--*/blobs"), *self._flat]
+
+    def _places(self, name: str) -> list[Path]:
+        return [folder / name for folder in self._folders()]
+
+    def _progress(self, held: list[Path]) -> str:
+        """Changes whenever a program that holds a claim gets on: bytes, or a sign of life."""
         with self._lock:
             self._refresh()
-            sizes = [self._partial.get(name, int(name in self._whole)) for name in _names(claim)]
-        with contextlib.suppress(OSError):
-            return f"{sum(sizes)}-{claim.stat().st_mtime_ns}"
-        return ""
+            names = [name for claim in held for name in _names(claim)]
+            sizes = [self._partial.get(name, int(name in self._whole)) for name in names]
+        beats = []
+        for claim in held:
+            with contextlib.suppress(OSError):
+                beats.append(claim.stat().st_mtime_ns)
+        return f"{sum(sizes)}-{max(beats)}" if beats else ""
 
     def _refresh(self) -> None:
         if time.monotonic() - self._read < _FRESH_S:
             return
-        self._whole, self._partial = {}, {}
-        folders = [*self._hub.glob("models--*/blobs"), *self._flat]
-        for folder in folders:
+        self._whole, self._partial = set(), {}
+        for folder in self._folders():
             with contextlib.suppress(OSError), os.scandir(folder) as entries:
                 for entry in entries:
                     self._take(entry)
@@ -121,7 +132,7 @@ class Store:
 
     def _take(self, entry: os.DirEntry[str]) -> None:
         if content.NAME.fullmatch(entry.name):
-            self._whole[entry.name] = entry.path
+            self._whole.add(entry.name)
         elif entry.name.endswith(content.PARTIAL):
             with contextlib.suppress(OSError):
                 size = entry.stat(follow_symlinks=False).st_size

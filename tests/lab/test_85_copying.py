@@ -6,12 +6,7 @@ import hashlib
 import re
 from collections import Counter
 
-import pytest
 from stack import Host, Stack, until
-
-pytestmark = pytest.mark.skip(
-    reason="2026-11-21: the second host took 0.9 MB from the hub itself, cause not found yet"
-)
 
 MODELS = "/data/models/huggingface"
 QWEN = f"{MODELS}/hub/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"

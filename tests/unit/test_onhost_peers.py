@@ -26,7 +26,6 @@ def sparks(tmp_path):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(peers, "POLL_S", 0.01)
-    monkeypatch.setattr("peer_store._FRESH_S", 0.0)
 
 
 def copier(*of, token: str = TOKEN, said: list[str] | None = None) -> peers.Copier:
@@ -168,8 +167,11 @@ def test_a_later_peer_is_not_waited_for(sparks, tmp_path):
         assert not copier(one.as_peer(earlier=False)).bring(NAME, 1, tmp_path / "blob")
 
 
-def test_a_fetch_that_has_not_begun_is_expected_and_one_that_ended_without_it_is_not(sparks):
+def test_a_fetch_that_has_not_begun_is_expected_and_one_that_ended_without_it_is_not(
+    sparks, monkeypatch
+):
     one, _ = sparks
+    monkeypatch.setattr("peer_store._FRESH_S", 0.0)
     one.offer(weights=[NAME])
     assert one.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-State"] == "expected"
     with claims.held(one.paths, "weights", ["0" * 64]) as claim:
@@ -263,3 +265,54 @@ def test_content_is_checked_against_either_kind_of_name(tmp_path):
     assert content.matches(path, hashlib.sha256(b"{}").hexdigest())
     assert content.matches(path, hashlib.sha1(b"blob 2\0{}").hexdigest())
     assert not content.matches(path, "0" * 64)
+
+
+def test_the_last_file_of_a_fetch_is_there_for_who_asks_at_once(sparks):
+    """Seen in the lab: a listing half a second old lacked it, and nobody was fetching any more."""
+    one, _ = sparks
+    with claims.held(one.paths, "weights", [NAME]):
+        assert one.ask("HEAD", f"/content/{NAME}")[0] == 202
+        one.has(BODY)
+    assert one.ask("HEAD", f"/content/{NAME}")[0] == 200
+
+
+def test_what_arrives_between_two_looks_is_found(sparks, monkeypatch):
+    one, _ = sparks
+    store = one.server.store
+    looked = store.coming
+
+    def late(name):
+        one.has(BODY)
+        return looked(name)
+
+    monkeypatch.setattr(store, "coming", late)
+    assert one.ask("HEAD", f"/content/{NAME}")[0] == 200
+
+
+def test_a_claim_is_never_seen_without_its_holder_or_its_names(sparks, monkeypatch):
+    one, _ = sparks
+    one.offer(weights=[NAME])
+    states = []
+    add = claims.Claim.add
+
+    def asked_meanwhile(self, names):
+        states.append(one.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-State"])
+        add(self, names)
+        states.append(one.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-State"])
+
+    monkeypatch.setattr(claims.Claim, "add", asked_meanwhile)
+    with claims.held(one.paths, "weights", [NAME]):
+        states.append(one.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-State"])
+    assert states == ["expected", "fetching", "fetching"]
+
+
+def test_a_host_busy_with_something_else_is_seen_to_get_on_towards_what_is_expected(sparks):
+    one, _ = sparks
+    one.offer(other=[NAME])
+    assert one.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-Progress"] == ""
+    with claims.held(one.paths, "first", ["0" * 64]) as claim:
+        before = one.ask("HEAD", f"/content/{NAME}")[1]
+        assert before["X-Lockstep-State"] == "expected"
+        claim.beat()
+        after = one.ask("HEAD", f"/content/{NAME}")[1]
+        assert after["X-Lockstep-Progress"] != before["X-Lockstep-Progress"]
