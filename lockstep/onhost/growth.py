@@ -24,10 +24,20 @@ _SHARE = 0.1
 
 
 @contextlib.contextmanager
-def told(folder: Path, say: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Say every 10 s, while the block runs, how long it has taken and what `folder` has gained."""
+def told(
+    folder: Path,
+    say: Callable[[str], None] | None = None,
+    grown: Callable[[], None] = lambda: None,
+) -> Iterator[None]:
+    """Say every 10 s, while the block runs, how long it has taken and what `folder` has gained.
+
+    Args:
+        folder: What is filled.
+        say: Prints a line; None as all programs here do.
+        grown: Called where the folder's size has changed since the last line.
+    """
     over = threading.Event()
-    arguments = (folder, over, say or common.say)
+    arguments = (folder, over, say or common.say, grown)
     watcher = threading.Thread(target=_watch, args=arguments, name="growth", daemon=True)
     watcher.start()
     try:
@@ -35,6 +45,25 @@ def told(folder: Path, say: Callable[[str], None] | None = None) -> Iterator[Non
     finally:
         over.set()
         watcher.join()
+
+
+@contextlib.contextmanager
+def repeated(tell: Callable[[], None], period_s: float = PERIOD_S) -> Iterator[None]:
+    """Call `tell` every `period_s` seconds while the block runs, and once at its good end."""
+    over = threading.Event()
+
+    def telling() -> None:
+        while not over.wait(period_s):
+            tell()
+
+    teller = threading.Thread(target=telling, name="progress", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
+    tell()
 
 
 def size(folder: Path) -> int:
@@ -52,15 +81,21 @@ def size(folder: Path) -> int:
     return total
 
 
-def _watch(folder: Path, over: threading.Event, say: Callable[[str], None]) -> None:
+def _watch(
+    folder: Path, over: threading.Event, say: Callable[[str], None], grown: Callable[[], None]
+) -> None:
     began = time.monotonic()
-    before = size(folder)
+    before = last = size(folder)
     walk = time.monotonic() - began
     while not over.wait(max(PERIOD_S, walk / _SHARE)):
         started = time.monotonic()
-        gained = size(folder) - before
+        now = size(folder)
+        gained = now - before
+        if now != last:
+            grown()
+        last = now
         walk = time.monotonic() - started
         passed = common.duration(time.monotonic() - began)
         # Pruning can make the folder smaller than it was.
-        grown = f"{folder.name} +{gained / 1e6:.0f} MB" if gained > 0 else "still at it"
-        say(f"  {passed}: {grown}")
+        more = f"{folder.name} +{gained / 1e6:.0f} MB" if gained > 0 else "still at it"
+        say(f"  {passed}: {more}")

@@ -23,11 +23,9 @@ import fcntl
 import json
 import re
 import sys
-import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
         claims,
         common,
         docker_api,
+        growth,
         image_face,
         image_store,
         peers,
@@ -46,6 +45,7 @@ else:
     import claims
     import common
     import docker_api
+    import growth
     import image_face
     import image_store
     import peers
@@ -100,6 +100,11 @@ class Pin:
     def reference(self) -> str:
         """`repository@sha256:…` as Docker takes it."""
         return f"{self.repository}@{self.digest}"
+
+    @property
+    def name(self) -> str:
+        """The manifest's hash alone."""
+        return self.digest.removeprefix("sha256:")
 
     @property
     def short_digest(self) -> str:
@@ -177,27 +182,26 @@ def fetch(
     pin: Pin,
     store: Path,
     login: tuple[str, str] | None,
-    paths: common.Paths,
+    copier: peers.Copier,
+    claim: claims.Claim,
     say: Callable[[str], None] = common.say,
 ) -> None:
     """Bring manifest, configuration and layers into the store. Problem with cause and remedy."""
-    name = pin.digest.removeprefix("sha256:")
-    copier = peers.Copier(peers.lease(paths), say)
-    with claims.held(paths, f"image-{name[:12]}", [name]) as claim:
-        origin = registry.Registry(pin.origin, login)
-        found = image_store.Store(store, origin, copier, claim)
-        try:
-            manifest = found.manifest(name)
-            _check_platform(pin, found.platform(manifest))
-            with _told(lambda: say(f"image {pin.source_name}: {found.progress(manifest)}")):
-                found.fill(manifest)
-        except registry.Refused as error:
-            raise failure(pin, str(error)) from error
-        except ValueError as error:
-            raise failure(pin, f"no manifest of one image: {error}") from error
-        except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            raise failure(pin, "no space left on device" if full else str(error)) from error
+    origin = registry.Registry(pin.origin, login)
+    found = image_store.Store(store, origin, copier, claim)
+    try:
+        manifest = found.manifest(pin.name)
+        _check_platform(pin, found.platform(manifest))
+        told = f"image {pin.source_name}"
+        with growth.repeated(lambda: say(f"{told}: {found.progress(manifest)}"), PROGRESS_S):
+            found.fill(manifest)
+    except registry.Refused as error:
+        raise failure(pin, str(error)) from error
+    except ValueError as error:
+        raise failure(pin, f"no manifest of one image: {error}") from error
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise failure(pin, "no space left on device" if full else str(error)) from error
     copier.told(f"image {pin.source_name}")
 
 
@@ -210,30 +214,12 @@ def _check_platform(pin: Pin, found: str) -> None:
         )
 
 
-@contextmanager
-def _told(say: Callable[[], None]) -> Iterator[None]:
-    """Say something every few seconds while the block runs, and once at its end."""
-    over = threading.Event()
-
-    def tell() -> None:
-        while not over.wait(PROGRESS_S):
-            say()
-
-    thread = threading.Thread(target=tell, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-    say()
-
-
 def load(
     docker: docker_api.Docker,
     pin: Pin,
     store: Path,
     paths: common.Paths,
+    claim: claims.Claim,
     say: Callable[[str], None] = common.say,
 ) -> None:
     """Let Docker take the image from the store. Problem with the cause and its remedy."""
@@ -244,9 +230,17 @@ def load(
         fcntl.flock(lock, fcntl.LOCK_EX)
         with image_face.serving(pin.local, store):
             try:
-                _follow(docker.stream("POST", "/images/create", query), pin, say)
+                events = docker.stream("POST", "/images/create", query)
+                _follow(_alive(events, claim), pin, say)
             except docker_api.DockerError as error:
                 raise failure(pin, str(error)) from error
+
+
+def _alive(events: Iterable[dict[str, Any]], claim: claims.Claim) -> Iterator[dict[str, Any]]:
+    """Show with every event that the work goes on: peers may wait for the image after this one."""
+    for event in events:
+        claim.beat()
+        yield event
 
 
 def _follow(events: Iterable[dict[str, Any]], pin: Pin, say: Callable[[str], None]) -> None:
@@ -318,8 +312,11 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
             common.say(f"image {pin}: here already")
             return common.EXIT_DONE
         store = options.store or paths.layers
-        fetch(pin, store, registry_login(options.auth_file, pin), paths)
-        load(docker, pin, store, paths)
+        login = registry_login(options.auth_file, pin)
+        copier = peers.Copier(peers.lease(paths))
+        with claims.held(paths, f"image-{pin.name[:12]}", [pin.name]) as claim:
+            fetch(pin, store, login, copier, claim)
+            load(docker, pin, store, paths, claim)
         if not check(docker, pin):
             raise common.Problem(f"{pin}: pulled, but Docker does not list it")
         note(paths, pin)

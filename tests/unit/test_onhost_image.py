@@ -265,7 +265,7 @@ def test_an_index_of_several_platforms_is_no_pin(docker, pull, origin, monkeypat
         f"127.0.0.1:1/{NAME}@{digest}", "linux/arm64", f"{origin.url}/v2/org/engine"
     )
     with pytest.raises(common.Problem, match="pin the digest of a manifest for this platform"):
-        pull_image.fetch(pin, pin_store(docker), None, common.Paths(pin_store(docker)))
+        pull_image.fetch(pin, pin_store(docker), None, peers.Copier(None), claims.Claim(None))
 
 
 def pin_store(docker) -> Path:
