@@ -152,14 +152,18 @@ class Store:
 
 def forget(folder: Path, name: str) -> None:
     """Remove a manifest from the store, and what no other manifest there needs."""
-    (folder / name).unlink(missing_ok=True)
+    for path in alone(folder, name):
+        path.unlink(missing_ok=True)
+
+
+def alone(folder: Path, name: str) -> list[Path]:
+    """A manifest of the store and what no other manifest there needs."""
     kept: set[str] = set()
     for path in _files(folder):
-        with contextlib.suppress(ValueError, OSError):
-            kept |= {path.name, *(blob.name for blob in parse(read_json(path)).blobs)}
-    for path in _files(folder):
-        if path.name.removesuffix(content.PARTIAL) not in kept:
-            path.unlink(missing_ok=True)
+        if path.name != name:
+            with contextlib.suppress(ValueError, OSError):
+                kept |= {path.name, *(blob.name for blob in parse(read_json(path)).blobs)}
+    return [path for path in _files(folder) if path.name.removesuffix(content.PARTIAL) not in kept]
 
 
 def _files(folder: Path) -> list[Path]:

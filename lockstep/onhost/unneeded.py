@@ -16,13 +16,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, disk_use, docker_api, generations, hub_cache
+    from lockstep.onhost import (
+        common,
+        disk_use,
+        docker_api,
+        generations,
+        hub_cache,
+        image_store,
+    )
 else:
     import common
     import disk_use
     import docker_api
     import generations
     import hub_cache
+    import image_store
 
 _ENGINE = re.compile(r"[0-9a-f]{12}")
 _CONFIGURED = ("etc/lockstep/*.json", "etc/systemd/system/*.service")
@@ -158,4 +166,6 @@ def _images(
             size = int(docker.json("GET", f"/images/{reference}/json").get("Size", 0))
         except docker_api.DockerError:
             size = 0
+        kept = image_store.alone(paths.layers, reference.rpartition(":")[2])
+        size += sum(file.stat().st_size for file in kept)
         yield Item("image", reference, size, (note,))

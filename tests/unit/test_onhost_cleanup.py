@@ -220,6 +220,30 @@ def test_the_last_revision_takes_the_repository_with_it(spark):
     assert not (spark.cache / "models--org--other").exists()
 
 
+def test_compressed_layers_go_and_count_with_the_last_image_that_has_them(spark):
+    spark.paths.layers.mkdir(parents=True)
+    shared = "f" * 64
+    own = ("1" * 64, "2" * 64, "3" * 64)
+    for reference, layer in zip(IMAGES, own, strict=True):
+        digests = [{"digest": f"sha256:{name}", "size": 1} for name in (layer, shared)]
+        manifest = json.dumps({"config": digests[0], "layers": digests})
+        (spark.paths.layers / reference.rpartition(":")[2]).write_text(manifest)
+        (spark.paths.layers / layer).write_bytes(b"\0" * 500)
+    (spark.paths.layers / shared).write_bytes(b"\0" * 700)
+    [image] = [item for item in spark.asked("plan")["items"] if item["kind"] == "image"]
+    assert image["bytes"] == 1000 + 500 + len(manifest)
+    names = {path.name for path in spark.paths.layers.iterdir()}
+    spark.remove()
+    gone = names - {path.name for path in spark.paths.layers.iterdir()}
+    assert gone == {IMAGES[0].rpartition(":")[2], own[0]}
+    spark.remove(keep=1)
+    assert {path.name for path in spark.paths.layers.iterdir()} == {
+        IMAGES[2].rpartition(":")[2],
+        own[2],
+        shared,
+    }
+
+
 def test_wheels_that_an_environment_shares_stay(spark):
     archive = spark.engines / "uv-cache/archive-v0"
     for number, letter in enumerate("abc"):
