@@ -4,6 +4,7 @@ from pyinfra import config
 
 from tasks import (
     base,
+    cluster,
     connection,
     engine_check,
     firewall,
@@ -35,6 +36,7 @@ flashinfer.flashinfer()
 engine_check.engine_check()
 images.images()
 weights.weights()
+cluster.cluster()
 services.services()
 switch.switch()
 webui.webui()

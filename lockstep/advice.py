@@ -25,7 +25,11 @@ def what_holds(
     for hosts in (2, 4, 8):
         for tensor, pipeline, how in ((hosts, 1, "tensor"), (1, hosts, "pipeline")):
             spread = replace(
-                asked, tensor_parallel=tensor, pipeline_parallel=pipeline, utilization=share
+                asked,
+                tensor_parallel=tensor,
+                pipeline_parallel=pipeline,
+                data_parallel=1,
+                utilization=share,
             )
             answer = fit(recipe, knowledge, machine=machine, asked=spread)
             if answer.verdict in ("fits", "tight"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from lockstep.agent_unit import agent_units
 from lockstep.bound import BoundTarget
 from lockstep.errors import InventoryError
 from lockstep.firewall import firewall_files
@@ -77,6 +78,7 @@ def service_files(
         *proxy_units(settings, found, pins),
         *webui,
         *wedge_units(found),
+        *agent_units(variant.group for variant in found if variant.group),
         sudoers(found),
     )
 

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from lockstep import flags
+from lockstep.cluster import Group
 from lockstep.command import serve_command
 from lockstep.errors import InventoryError
 from lockstep.recipes import Recipe
+from lockstep.serving import serving
 from lockstep.settings import Settings, TargetData
 from lockstep.settings_check import check_image
 
@@ -32,6 +34,7 @@ class BoundTarget:
         port: TCP port of the API.
         model_name: The model's name in that API.
         image: Image reference as asked for (tag or digest), or None: the venv engine.
+        group: This host's part of the cluster that serves it, or None: this host alone.
     """
 
     name: str
@@ -41,6 +44,12 @@ class BoundTarget:
     port: int
     model_name: str
     image: str | None
+    group: Group | None = None
+
+    @property
+    def answers(self) -> bool:
+        """Whether the API is at this host: of a cluster, at rank 0 only."""
+        return self.group is None or self.group.rank == 0
 
     @property
     def unit(self) -> str:
@@ -49,8 +58,8 @@ class BoundTarget:
 
     @property
     def open(self) -> bool:
-        """Whether other machines can reach the API, so that it asks for a key."""
-        return not is_loopback(self.data.bind)
+        """Whether other machines can reach the API here, so that it asks for a key."""
+        return self.answers and not is_loopback(self.data.bind)
 
     @property
     def recipes(self) -> tuple[Recipe, ...]:
@@ -66,13 +75,15 @@ class BoundTarget:
 
         A proxy merges roles, asks for the API key of an open port, or both.
         """
-        if not recipe.needs_roles_proxy and not self.open:
+        if not self.answers or (not recipe.needs_roles_proxy and not self.open):
             return None
         return self.data.engine_port or self.port + ENGINE_PORT_OFFSET
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Every port that something of this target listens on, that of the API first."""
+        """Every port that clients reach this target at, that of the API first."""
+        if not self.answers:
+            return ()
         behind = (self.engine_port(recipe) for recipe in self.recipes)
         return (self.port, *dict.fromkeys(port for port in behind if port is not None))
 
@@ -80,7 +91,13 @@ class BoundTarget:
         """Recipe keys that the inventory sets for this target, for one of its recipes."""
         behind = self.engine_port(recipe)
         host, port = (self.data.bind, self.port) if behind is None else (LOOPBACK, behind)
-        return {**self.data.overrides, "host": host, "port": port}
+        # SGLang opens a port for its health on every rank.
+        host = host if self.answers else LOOPBACK
+        asked = {**self.data.overrides, "host": host, "port": port}
+        if self.group is None or recipe.engine is None:
+            return asked
+        copies = serving(recipe, asked).data_parallel
+        return {**asked, **self.group.arguments(recipe.engine, data_parallel=copies)}
 
 
 def is_loopback(address: str) -> bool:
@@ -136,6 +153,12 @@ def bind(
     users: dict[int, str] = {}
     if settings.webui.enabled:
         users[settings.webui.port] = "webui"
+    for name, cluster in settings.clusters.items():
+        if settings.name in cluster.hosts:
+            users |= {
+                cluster.port: f"clusters.{name}.port",
+                cluster.master_port: f"clusters.{name}.master_port",
+            }
     for target in bound:
         for index, port in enumerate(target.ports):
             key = "engine_port" if index else "port"

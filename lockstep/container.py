@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lockstep.cluster import Group
 from lockstep.errors import RecipeError
 from lockstep.recipes import Recipe
 
@@ -17,27 +18,38 @@ _DEFAULTS: dict[str, Any] = {
     "entrypoint": None,
     "user": None,
 }
+# Ranks meet on the host's own addresses, and NCCL shares memory among processes.
+_OF_A_RANK = {"network": "host", "ipc": "host"}
+# RDMA locks what it sends from and receives into.
+_RDMA = ("--device", "/dev/infiniband")
 
 
-def run_options(recipe: Recipe) -> tuple[str, ...]:
+def run_options(recipe: Recipe, group: Group | None = None) -> tuple[str, ...]:
     """Options for ``docker run``: GPU, network, shared memory, limits, entry point.
 
     Name, volumes, environment, labels and ``--rm`` belong to the unit. `restart_policy` and
     `auto_remove` of the recipe are not honoured: systemd restarts engines here, never Docker. Nor
     is `privileged`: a recipe is a stranger's file, and such a container is root on the host.
 
+    Args:
+        recipe: What it serves.
+        group: The cluster that it is a rank of; RDMA where this host has it.
+
     Raises:
         RecipeError: an option that is not one plain word.
     """
-    settings = {**_DEFAULTS, **recipe.executor_config}
+    settings = {**_DEFAULTS, **recipe.executor_config, **(_OF_A_RANK if group else {})}
     options: list[str] = []
     for key in ("gpus", "network", "ipc", "shm_size", "user", "entrypoint"):
         value = settings[key]
         if value is None or (value == "" and key != "entrypoint"):
             continue
         options += ["--" + key.replace("_", "-"), _word(recipe, key, value)]
-    for name, limit in sorted(recipe.lockstep.ulimits.items()):
+    limits = {**recipe.lockstep.ulimits, **({"memlock": -1} if group else {})}
+    for name, limit in sorted(limits.items()):
         options += ["--ulimit", f"{name}={limit}"]
+    if group and group.devices:
+        options += _RDMA
     return tuple(options)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lockstep.cluster import Group
 from lockstep.container import run_options
 from lockstep.recipes import Recipe
 from lockstep.settings import Settings
@@ -42,6 +43,8 @@ def docker_run(
     image: str,
     argv: tuple[str, ...],
     environment: Mapping[str, str],
+    *,
+    group: Group | None = None,
 ) -> tuple[str, ...]:
     """The command line of one engine's container.
 
@@ -52,12 +55,13 @@ def docker_run(
         image: REPOSITORY@sha256:… as Docker has it.
         argv: The engine's own command line.
         environment: The engine's variables; no secrets, `docker inspect` shows them.
+        group: This host's part of the cluster that serves it, or None: this host alone.
     """
     hub = settings.paths.hub_cache
     return (
         *foreground(name),
         *("--oom-score-adj", OOM_SCORE),
-        *run_options(recipe),
+        *run_options(recipe, group),
         *("--mount", f"type=bind,source={hub},target={hub},readonly"),
         *("--mount", f"type=volume,source={name}-cache,target=/cache"),
         *(word for pair in environment.items() for word in ("--env", "=".join(pair))),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from lockstep.bound import BoundTarget, is_loopback
 from lockstep.managed import CONFIGURATION, PROGRAMS, SYSTEMD, ManagedFile
@@ -25,7 +25,7 @@ QUESTION = {
 }
 
 
-def firewall_files(settings: Settings, targets: Iterable[BoundTarget]) -> tuple[ManagedFile, ...]:
+def firewall_files(settings: Settings, targets: Sequence[BoundTarget]) -> tuple[ManagedFile, ...]:
     """The rules and the unit that loads them at boot; () where the inventory wants none."""
     firewall = settings.firewall
     if not firewall.enabled:
@@ -35,7 +35,7 @@ def firewall_files(settings: Settings, targets: Iterable[BoundTarget]) -> tuple[
         table=TABLE,
         ssh=sorted(set(firewall.ssh_ports)),
         open=opened(settings, targets),
-        peers=_by_family(firewall.peers),
+        peers=_by_family((*firewall.peers, *_members(targets))),
     )
     unit = render("systemd/firewall.service.j2", program=("/usr/bin/python3", PROGRAM), kept=KEPT)
     return (
@@ -57,6 +57,12 @@ def opened(settings: Settings, targets: Iterable[BoundTarget]) -> dict[str, list
         protocol, _, port = entry.partition("/")
         ports[protocol].add(int(port))
     return {protocol: sorted(found) for protocol, found in ports.items()}
+
+
+def _members(targets: Iterable[BoundTarget]) -> list[str]:
+    """The other members of this host's clusters: an engine's ranks talk at ports of any number."""
+    groups = (target.group for target in targets if target.group)
+    return list(dict.fromkeys(address for group in groups for address in group.others))
 
 
 def _by_family(peers: Iterable[str]) -> dict[str, list[str]]:

@@ -175,7 +175,9 @@ class _Case:
         terms = []
         for name, model in (("weights", self.model), ("draft", self.draft)):
             if model and model.weights and model.weights_gib:
-                terms.append(Term(name, model.weights_gib / self.asked.hosts, model.weights.source))
+                terms.append(
+                    Term(name, model.weights_gib / self.asked.shares, model.weights.source)
+                )
         return terms
 
     def room(self, overhead: float) -> float:

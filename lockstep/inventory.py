@@ -16,6 +16,8 @@ from typing import Any, NoReturn
 
 from lockstep import schema
 from lockstep.bound import BoundTarget, bind, check_tools
+from lockstep.cluster import Group
+from lockstep.cluster_join import joined
 from lockstep.errors import InventoryError, LockstepError, paragraph
 from lockstep.lockfile import SUFFIX
 from lockstep.recipes import Recipe, load_catalogue
@@ -43,6 +45,12 @@ class HostPlan:
     name: str
     settings: Settings
     targets: tuple[BoundTarget, ...]
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Its part of each cluster that serves one of its targets."""
+        found = (target.group for target in self.targets if target.group)
+        return tuple({group.name: group for group in found}.values())
 
 
 def checked(inventory_file: str, hosts: Sequence[Host | str]) -> list[Host]:
@@ -124,10 +132,11 @@ def read(path: Path, hosts: Sequence[Host]) -> tuple[HostPlan, ...]:
         raise InventoryError("a host is listed twice", where=str(path), found=", ".join(twice))
     _refuse_double_keys(path)
     shared, origin = _shared(path)
-    return tuple(
+    plans = [
         plan(name, {**shared, **data}, {**origin, **dict.fromkeys(data, path.name)})
         for name, data in hosts
-    )
+    ]
+    return joined(plans, path.name)
 
 
 def _shared(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -170,7 +179,7 @@ _catalogues: dict[tuple[str, ...], dict[str, Recipe]] = {}
 
 
 def plan(name: str, data: Mapping[str, Any], origin: Mapping[str, str] | None = None) -> HostPlan:
-    """One host's merged data, checked.
+    """One host's merged data, checked; its clusters are not joined yet (`cluster_join`).
 
     Args:
         name: The host.

@@ -31,6 +31,8 @@ SERVED_WEIGHTS = f"{CONFIGURATION}/served-weights.json"
 WEBUI_SECRETS = f"{CONFIGURATION}/secrets/open-webui.env"
 # Made once on the host; asked for at every port of an engine that other machines can reach.
 API_KEY = f"{CONFIGURATION}/secrets/api-key"
+# Starts, watches and stops the ranks of a cluster together.
+AGENT_UNIT = "lockstep-cluster.service"
 PROXY_ENVIRONMENT = f"{CONFIGURATION}/proxy.env"
 OPERATORS_GROUP = "lockstep-operators"
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from importlib.resources import files
+from typing import Any
 
+from lockstep.cluster import Group
 from lockstep.managed import API_KEY, CONFIGURATION, OPERATORS_GROUP, PROGRAMS, ManagedFile, Stage
 from lockstep.settings import Floor, Settings
 from lockstep.templating import render
@@ -53,11 +55,15 @@ def targets_file(settings: Settings, variants: Sequence[Variant]) -> ManagedFile
     data = {
         "host": settings.name,
         "webui_unit": f"{settings.webui.unit}.service",
+        "clusters": {
+            variant.group.name: _cluster(variant.group) for variant in variants if variant.group
+        },
         "targets": {
             variant.name: {
                 "unit": f"{variant.unit}.service",
-                "url": variant.url,
-                "engine_url": variant.engine_url,
+                "cluster": variant.group.name if variant.group else None,
+                "url": variant.url if variant.reachable else None,
+                "engine_url": variant.engine_url if variant.answers else None,
                 "proxy_unit": f"{variant.proxy_unit}.service" if variant.proxy_unit else None,
                 "api_key_file": API_KEY if variant.open else None,
                 "model": variant.model_name,
@@ -76,6 +82,14 @@ def targets_file(settings: Settings, variants: Sequence[Variant]) -> ManagedFile
     }
     text = json.dumps(data, indent=2) + "\n"
     return ManagedFile(TARGETS, text, check="json", stage="services")
+
+
+def _cluster(group: Group) -> dict[str, Any]:
+    return {
+        "rank": group.rank,
+        "port": group.data.port,
+        "members": [{"name": member.name, "address": member.address} for member in group.members],
+    }
 
 
 def _floor(floor: Floor | None) -> dict[str, float]:

@@ -24,6 +24,7 @@ class Serving:
         kv_gib: KV cache given as a size (GiB), which overrides the share.
         tensor_parallel: Hosts that split each layer.
         pipeline_parallel: Hosts that split the layers among them.
+        data_parallel: Copies of the model, each on hosts of its own.
         speculative: Speculative method in lower case ("dflash", "mtp", "eagle"), or None.
         draft_tokens: Tokens drafted per step, or None.
         draft_context: Longest sequence the draft sees, tokens, or None.
@@ -38,6 +39,7 @@ class Serving:
     kv_gib: float | None = None
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    data_parallel: int = 1
     speculative: str | None = None
     draft_tokens: int | None = None
     draft_context: int | None = None
@@ -47,6 +49,11 @@ class Serving:
     @property
     def hosts(self) -> int:
         """Sparks needed: one GPU each."""
+        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
+
+    @property
+    def shares(self) -> int:
+        """Sparks that split one copy of the weights."""
         return self.tensor_parallel * self.pipeline_parallel
 
 
@@ -80,12 +87,19 @@ def read_back(recipe: Recipe, argv: Sequence[str], engine: Engine) -> Serving:
         kv_gib=kv_bytes / 2**30 if kv_bytes else None,
         tensor_parallel=_whole(number("tensor_parallel")) or 1,
         pipeline_parallel=_whole(number("pipeline_parallel")) or 1,
+        data_parallel=_copies(argv, engine, _whole(number("data_parallel")) or 1),
         speculative=draft[0],
         draft_tokens=draft[1],
         draft_context=draft[2],
         host=value("host"),
         port=_whole(number("port")),
     )
+
+
+def _copies(argv: Sequence[str], engine: Engine, degree: int) -> int:
+    """SGLang's attention by data parallelism splits the hosts of one copy and adds none."""
+    shared = engine == "sglang" and flags.find(argv, ("--enable-dp-attention",))
+    return 1 if shared else degree
 
 
 def _draft(

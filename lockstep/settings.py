@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lockstep.cluster import ClusterData, Fabric
+
 
 @dataclass(frozen=True)
 class Expected:
@@ -178,6 +180,8 @@ class TargetData:
         start_timeout_s: Seconds from start to the first generated token before giving up.
         floor: What a deploy that restarts it measures, and must not fall below; of the recipe,
             not of the fallback.
+        cluster: Name of the cluster whose members serve it together, or None: this host alone.
+            Bound on every member alike; it answers at rank 0.
     """
 
     recipe: str
@@ -192,6 +196,7 @@ class TargetData:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     start_timeout_s: int = 1800
     floor: Floor | None = None
+    cluster: str | None = None
 
 
 @dataclass(frozen=True)
@@ -246,7 +251,10 @@ class Settings:
             INVENTORY.lock.yaml.
         login: How an operator reaches the host, as shown after a deploy; None: `ssh USER@HOST`.
         fabric_address: Address of the host on the fast link between Sparks, from which the others
-            copy weights, images and wheels; None: the address that it is deployed to.
+            copy weights, images and wheels, and at which a cluster's members meet; None: the
+            address that it is deployed to, and no member of a cluster.
+        fabric: Interfaces of that link; what a cluster needs of them.
+        clusters: Name → hosts that serve one model together.
         copying: Whether it takes from and gives to the others; False: it downloads for itself.
         copy_port: Port for it at `fabric_address`, open while a deploy has something to copy.
         others: see the classes above.
@@ -272,6 +280,8 @@ class Settings:
     lock: str | None = None
     login: str | None = None
     fabric_address: str | None = None
+    fabric: Fabric = field(default_factory=Fabric)
+    clusters: Mapping[str, ClusterData] = field(default_factory=dict)
     copying: bool = True
     copy_port: int = 7077
     accept_licences: tuple[str, ...] = ()

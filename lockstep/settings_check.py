@@ -6,6 +6,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 
+from lockstep.cluster_check import check_clusters
 from lockstep.drift.kinds import KINDS
 from lockstep.errors import InventoryError
 from lockstep.settings import Firewall, Floor, Settings, TargetData
@@ -71,6 +72,7 @@ def check_values(settings: Settings, where: Mapping[str, str]) -> None:
             )
     _check_firewall(settings.firewall, where.get("firewall", file))
     _check_copying(settings, where)
+    check_clusters(settings, where)
     if settings.webui.unit in units:
         raise InventoryError(
             "webui.unit is also the unit of a target", where=file, found=repr(settings.webui.unit)

@@ -9,6 +9,7 @@ from lockstep.docker_run import OOM_SCORE, foreground
 from lockstep.engine_id import digest
 from lockstep.images import pinned_reference
 from lockstep.managed import (
+    AGENT_UNIT,
     API_KEY,
     DOCKER_CONFIG,
     HOME,
@@ -79,6 +80,8 @@ def _model_unit(
         gate=(PYTHON, f"{PROGRAMS}/gate.py", variant.name),
         start=(variant.launcher,) if variant.launcher else variant.argv,
         ready=(PYTHON, f"{PROGRAMS}/ready.py", variant.name, "--main-pid"),
+        admit=(PYTHON, f"{PROGRAMS}/cluster.py", "admit", variant.name),
+        agent=AGENT_UNIT,
         stop_container=_stop_container(variant.unit),
         start_s=start_s,
         stop_s=STOP_S,
@@ -97,9 +100,10 @@ def _stop_container(name: str) -> tuple[str, ...]:
 
 
 def _limits(variant: Variant) -> dict[str, str]:
+    asked = {**variant.recipe.lockstep.ulimits, **({"memlock": -1} if variant.group else {})}
     return {
         _LIMITS[name]: "infinity" if limit == -1 else str(limit)
-        for name, limit in sorted(variant.recipe.lockstep.ulimits.items())
+        for name, limit in sorted(asked.items())
         if name in _LIMITS
     }
 
@@ -130,7 +134,7 @@ def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> M
 def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -> tuple[str, ...]:
     """The `docker run` of Open WebUI; its secrets come from a file on the host."""
     webui = settings.webui
-    urls = {f"{variant.url}/v1": variant.open for variant in variants}
+    urls = {f"{variant.url}/v1": variant.open for variant in variants if variant.answers}
     # Names as on docs.openwebui.com, reference/env-configuration (v0.9.6, read 2026-11).
     environment = {
         "HOST": webui.bind,
@@ -161,7 +165,7 @@ def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -
 
 def _webui_keys(unit: str, variants: Sequence[Variant]) -> tuple[str, ...]:
     """The program that writes the engines' keys; () where no engine asks for one."""
-    urls = {variant.url: variant.open for variant in variants}
+    urls = {variant.url: variant.open for variant in variants if variant.answers}
     if not any(urls.values()):
         return ()
     words = ("key" if asks else "none" for asks in urls.values())

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from lockstep import flags
 from lockstep.bound import LOOPBACK, BoundTarget, is_loopback
+from lockstep.cluster import Group
 from lockstep.command import environment, serve_command
 from lockstep.docker_run import CACHE, docker_run
 from lockstep.engine_id import digest
@@ -56,6 +57,7 @@ class Variant:
         fallback: Name of the variant to try where this one fails, or None.
         floor: How fast it must stay, or None.
         generation: 16 hexadecimal digits that change with anything that demands a restart.
+        group: This host's part of the cluster that serves it, or None: this host alone.
     """
 
     name: str
@@ -74,6 +76,12 @@ class Variant:
     fallback: str | None = None
     floor: Floor | None = None
     generation: str = ""
+    group: Group | None = None
+
+    @property
+    def answers(self) -> bool:
+        """Whether the API is at this host: of a cluster, at rank 0 only."""
+        return self.group is None or self.group.rank == 0
 
     @property
     def engine_argv(self) -> tuple[str, ...]:
@@ -82,11 +90,19 @@ class Variant:
 
     @property
     def url(self) -> str:
-        """Where this host itself reaches the API, without a path."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(self.bind, self.bind)
+        """Where this host itself reaches the API, without a path; see `reachable`."""
+        every = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}
+        if self.group is not None and not self.answers:
+            every = dict.fromkeys(every, self.group.master)
+        host = every.get(self.bind, self.bind)
         if ":" in host and not host.startswith("["):
             host = f"[{host}]"
         return f"http://{host}:{self.port}"
+
+    @property
+    def reachable(self) -> bool:
+        """Whether this host reaches the API at all: rank 0 may have it at loopback only."""
+        return self.answers or not is_loopback(self.bind)
 
     @property
     def engine_url(self) -> str:
@@ -95,8 +111,8 @@ class Variant:
 
     @property
     def open(self) -> bool:
-        """Whether other machines can reach the API, so that its proxy asks for a key."""
-        return not is_loopback(self.bind)
+        """Whether other machines can reach the API here, so that its proxy asks for a key."""
+        return self.answers and not is_loopback(self.bind)
 
     @property
     def proxy_unit(self) -> str | None:
@@ -177,9 +193,12 @@ def _variant(
     overrides = {**target.overrides(recipe), **weight_overrides(settings, recipe, pins)}
     engine_argv = serve_command(recipe, overrides=overrides, engine_version=version)
     variables = _environment(settings, recipe, version, in_container=image is not None)
+    if target.group is not None and recipe.engine is not None:
+        # A recipe cannot know a host's interfaces.
+        variables |= target.group.environment(recipe.engine)
     _refuse_secrets(recipe, engine_argv, variables)
     if image is not None:
-        argv = docker_run(settings, recipe, unit, image, engine_argv, variables)
+        argv = docker_run(settings, recipe, unit, image, engine_argv, variables, group=target.group)
     else:
         argv = (f"{venv(settings)}/bin/{engine_argv[0]}", *engine_argv[1:])
     names = flags.value_of(engine_argv, ("--served-model-name",))
@@ -198,6 +217,7 @@ def _variant(
         memory_gib=_memory(settings, target, recipe, engine_argv),
         start_timeout_s=target.data.start_timeout_s,
         floor=None if suffix else target.data.floor,
+        group=target.group,
     )
 
 

@@ -12,7 +12,7 @@ from pyinfra import host, logger, state
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_host
 
-from lockstep import catalogue, inventory, lockfile, pins, preflight, sharing
+from lockstep import catalogue, cluster_join, inventory, lockfile, pins, preflight, sharing
 from lockstep.closing import findings_table
 from lockstep.errors import LockstepError, paragraph
 from lockstep.findings import Finding
@@ -76,7 +76,7 @@ def _begin() -> None:
                 f"{option} cannot be used: the deploy itself says which host goes when; hosts "
                 "whose model is hot go one by one.\nNothing was touched on any host."
             )
-        plans = {each: _plan(each) for each in hosts}
+        plans = _plans(hosts)
         _refuse(_planned(list(plans.values())), "the plan")
         resolved = _resolved(list(plans.values()))
     except LockstepError as fault:
@@ -89,8 +89,11 @@ def _begin() -> None:
         _runs[each.name] = Intended(plan, resolved)
 
 
-def _plan(each: Any) -> inventory.HostPlan:
-    return inventory.plan(each.name, each.data.dict())
+def _plans(hosts: list[Any]) -> dict[Any, inventory.HostPlan]:
+    """The plan of each host; of a cluster all members are read, also those left out now."""
+    every = [inventory.plan(each.name, each.data.dict()) for each in state.inventory]
+    found = {plan.name: plan for plan in cluster_join.joined(every, "the inventory")}
+    return {each: found[each.name] for each in hosts}
 
 
 def lock_path(plans: Sequence[inventory.HostPlan]) -> Path:

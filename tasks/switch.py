@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
+from lockstep.managed import AGENT_UNIT
 from lockstep.wedgewatch import TIMER
+from tasks import run
 from tasks.operations import services as operations
 
 
 @deploy("Switch")
 def switch() -> None:
-    """The switch script, its aliases, who may run it, and the watch over the hot model."""
+    """The switch script, its aliases, who may run it, and what watches over the hot model."""
+    # A member of a cluster has the agent besides.
+    watching = [TIMER, *([AGENT_UNIT] if run.current().plan.groups else [])]
     operations.written(name="Write switch.sh and the wedge watch", stage="switch")
     operations.in_force(
-        name="Start the wedge watch", units=[TIMER], stage="switch", enabled=[TIMER]
+        name="Start the wedge watch", units=watching, stage="switch", enabled=watching
     )

@@ -1,0 +1,48 @@
+"""The unit of the agent that starts, watches and stops this host's rank of its clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lockstep.cluster import Group
+from lockstep.engine_id import digest
+from lockstep.managed import AGENT_UNIT, CONFIGURATION, PROGRAMS, SYSTEMD, ManagedFile
+from lockstep.scripts import programs
+from lockstep.templating import render
+
+
+def key_path(cluster: str) -> str:
+    """Where a member has the key by which it knows the others; mode 0600."""
+    return f"{CONFIGURATION}/secrets/cluster-{cluster}.key"
+
+
+def agent_units(groups: Iterable[Group]) -> tuple[ManagedFile, ...]:
+    """The agent's unit, enabled at boot; () on a host that is a member of no cluster.
+
+    It finds the key of cluster NAME as credential `cluster-NAME`.
+    """
+    found = {group.name: group for group in groups}
+    if not found:
+        return ()
+    start = ("/usr/bin/python3", f"{PROGRAMS}/cluster_agent.py")
+    members = {name: (group.rank, group.data.port, group.members) for name, group in found.items()}
+    contents = {
+        "argv": start,
+        "clusters": repr(members),
+        "programs": {file.path: file.text for file in programs()},
+    }
+    every = (
+        address
+        for group in found.values()
+        for member in group.members
+        for address in member.addresses
+    )
+    text = render(
+        "systemd/cluster.service.j2",
+        names=list(found),
+        start=start,
+        keys={f"cluster-{name}": key_path(name) for name in found},
+        addresses=list(dict.fromkeys(every)),
+        generation=digest(contents, 16),
+    )
+    return (ManagedFile(f"{SYSTEMD}/{AGENT_UNIT}", text, check="unit", stage="switch"),)

@@ -1,0 +1,18 @@
+"""The members of a cluster know each other, before anything of it starts."""
+
+from __future__ import annotations
+
+from pyinfra.api import deploy
+
+from tasks import run
+from tasks.operations import cluster as operations
+
+
+@deploy("Cluster")
+def cluster() -> None:
+    """One key per cluster, made on its first member."""
+    groups = run.current().plan.groups
+    if not groups:
+        return
+    operations.keys_made(name="Make the cluster's key once", groups=groups)
+    operations.keys_carried(name="Give the key to the other members", groups=groups)

@@ -1,0 +1,110 @@
+"""The key by which the members of a cluster know each other: made on rank 0, carried to the rest.
+
+It goes from host to host through this process' memory only: no command line, no log and no file
+here ever holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from pyinfra import host, state
+from pyinfra.api import FunctionCommand, QuoteString, StringCommand, operation
+from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
+from pyinfra.connectors.util import CommandOutput
+from pyinfra.context import ctx_host
+
+from lockstep.agent_unit import key_path
+from lockstep.cluster import Group
+from lockstep.managed import AGENT_UNIT
+from tasks import remote
+from tasks.facts.host import Files
+
+_PROGRAM = (remote.PYTHON, f"{remote.PROGRAMS}/make_secrets.py")
+Commands = Generator[StringCommand | FunctionCommand, None, None]
+
+
+@operation()
+def keys_made(groups: Sequence[Group]) -> Commands:
+    """Make the key of each cluster whose rank 0 this host is, once, in a file of mode 0600.
+
+    Args:
+        groups: This host's part of its clusters.
+    """
+    missing = [group for group in groups if group.rank == 0 and not _hash(host, groups, group)]
+    for group in missing:
+        yield remote.words([*_PROGRAM, key_path(group.name)])
+    if missing:
+        # An agent that runs with a key that somebody removed must not go on with it.
+        yield remote.words(["systemctl", "try-restart", AGENT_UNIT])
+    else:
+        host.noop("no key is to be made here")
+
+
+@operation()
+def keys_carried(groups: Sequence[Group]) -> Commands:
+    """Give this host the key of rank 0, where it is a member of a higher rank.
+
+    Args:
+        groups: This host's part of its clusters.
+    """
+    changed = False
+    for group in groups:
+        if group.rank == 0:
+            continue
+        mine = _hash(host, groups, group)
+        first = state.inventory.get_host(group.members[0].name)
+        if first not in state.active_hosts:
+            if mine is None:
+                yield from remote.refuse(
+                    f"the key of cluster {group.name} is to come from {first.name}, which is not "
+                    "part of this run. Remedy: deploy to all members of the cluster."
+                )
+            continue
+        if mine is None or mine != _hash(first, groups, group):
+            changed = True
+            carried = Carried(*(QuoteString(word) for word in (*_PROGRAM, "--take", _path(group))))
+            carried.first, carried.path = first, _path(group)
+            yield carried
+    if changed:
+        yield remote.words(["systemctl", "try-restart", AGENT_UNIT])
+    else:
+        host.noop("the keys are those of rank 0")
+
+
+class Carried(StringCommand):
+    """Writes what another host's file holds; nothing of it is shown."""
+
+    first: Any = None
+    path: str = ""
+
+    def execute(self, state: Any, host: Any, connector_arguments: Any) -> Any:
+        """Read it there, write it here."""
+        with ctx_host.use(self.first):
+            every, _ = pop_global_arguments(state, self.first, {})
+            mine: Any = {key: every[key] for key in CONNECTOR_ARGUMENT_KEYS if key in every}
+            done, output = self.first.run_shell_command(
+                remote.words(["cat", self.path]), print_output=False, print_input=False, **mine
+            )
+        if not done:
+            return remote.failed(
+                host, f"{self.first.name} has no {self.path} to give"
+            ), CommandOutput([])
+        connector_arguments["_stdin"] = [output.stdout + "\n"]
+        return super().execute(state, host, connector_arguments)
+
+
+def _path(group: Group) -> str:
+    return key_path(group.name)
+
+
+def _hash(of: Any, groups: Sequence[Group], group: Group) -> str | None:
+    """SHA-256 of the key on a host; None where it has none that only root can read."""
+    paths = [key_path(each.name) for each in groups]
+    with ctx_host.use(of):
+        found = of.get_fact(Files, asked={"paths": paths, "private": paths})
+    have = found[_path(group)] if found else None
+    if have is None or (have["mode"], have["owner"]) != ("0600", "root"):
+        return None
+    return str(have["sha256"])

@@ -1,0 +1,132 @@
+"""What each rank of a cluster is given: whole files beside the copies in `golden_pair/`.
+
+After a change that is meant: UPDATE_GOLDEN=1 .venv/bin/pytest tests/render/test_cluster_ranks.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from example import GOLDEN
+from pair import rendered
+from test_units_by_systemd import complaints, directives
+from tools import run
+
+UNITS = "/etc/systemd/system"
+# What differs between a member of a cluster and a host alone.
+SHOWN = (
+    f"{UNITS}/vllm-deepseek.service",
+    f"{UNITS}/sglang-mistral4.service",
+    f"{UNITS}/vllm.service",
+    f"{UNITS}/lockstep-cluster.service",
+    f"{UNITS}/open-webui.service",
+    "/data/scripts/llm/vllm-deepseek-launch.sh",
+    "/data/scripts/llm/sglang-mistral4-launch.sh",
+    "/etc/lockstep/targets.json",
+    "/etc/lockstep/firewall.nft",
+)
+RANKS = (0, 1)
+
+
+def steady(text: str) -> str:
+    """Without what changes with every change of a program."""
+    if "lockstep_cluster" in text or "cluster_agent.py" in text:
+        return re.sub(r"(LOCKSTEP_GENERATION)=\w+", r"\1=PROGRAMS", text)
+    return text
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_a_rank_gets_exactly_the_golden_files(rank: int) -> None:
+    folder = GOLDEN.parent / "golden_pair" / str(rank)
+    found = {path: steady(rendered(rank)[path].text) for path in SHOWN}
+    if os.environ.get("UPDATE_GOLDEN"):
+        shutil.rmtree(folder, ignore_errors=True)
+        for path, text in found.items():
+            (folder / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path.lstrip("/")).write_text(text, encoding="utf-8")
+    for path, text in found.items():
+        assert text == (folder / path.lstrip("/")).read_text(encoding="utf-8"), path
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_systemd_accepts_the_units_of_a_rank(rank: int, tmp_path: Path) -> None:
+    wanted = {"unit", "shell", None}
+    files = {path: file.text for path, file in rendered(rank).items() if file.check in wanted}
+    assert complaints(tmp_path, files) == ""
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_nftables_accepts_the_rules_of_a_rank(rank: int, tmp_path: Path) -> None:
+    rules = tmp_path / "firewall.nft"
+    rules.write_text(rendered(rank)["/etc/lockstep/firewall.nft"].text)
+    done = run(["unshare", "--net", "nft", "-f", str(rules)])
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("unit", ["vllm-deepseek", "sglang-mistral4", "vllm"])
+def test_no_rank_is_restarted_alone_and_each_is_admitted_first(unit: str) -> None:
+    for rank in RANKS:
+        text = rendered(rank)[f"{UNITS}/{unit}.service"].text
+        assert directives(text, "Restart") == ["no"]
+        admit, gate = re.findall(r"ExecStartPre=\+/usr/bin/python3 (\S+)", text)
+        assert (Path(admit).name, Path(gate).name) == ("cluster.py", "gate.py")
+        # Only rank 0 can say that a token was generated.
+        assert bool(directives(text, "ExecStartPost")) == (rank == 0)
+        assert "[Install]" not in text.replace("# No [Install] section", "")
+
+
+def test_the_ranks_differ_in_nothing_but_rank_address_and_what_answers() -> None:
+    lines = [
+        set(rendered(rank)["/data/scripts/llm/vllm-deepseek-launch.sh"].text.splitlines())
+        for rank in RANKS
+    ]
+    first, second = (sorted(mine - theirs) for mine, theirs in (lines, lines[::-1]))
+    # Rank 0's engine is behind the proxy that asks for the key.
+    assert first == [
+        "  --env VLLM_HOST_IP=10.77.0.11 \\",
+        "  --node-rank 0 \\",
+        "  --port 31002 \\",
+    ]
+    assert second == [
+        "  --env VLLM_HOST_IP=10.77.0.12 \\",
+        "  --headless \\",
+        "  --node-rank 1 \\",
+        "  --port 30002 \\",
+    ]
+
+
+def test_only_the_members_reach_the_ports_of_the_group() -> None:
+    for rank in RANKS:
+        rules = rendered(rank)["/etc/lockstep/firewall.nft"].text
+        other = 12 - rank
+        assert f"ip saddr {{ 10.77.0.{other}/32, 10.77.1.{other}/32 }} accept" in rules
+        assert "7079" not in rules and "29501" not in rules
+        # Rank 1 has no API to open.
+        assert ("30002" in rules) == (rank == 0)
+
+
+def test_what_a_rank_is_told_of_its_cluster() -> None:
+    zero, one = (json.loads(rendered(rank)["/etc/lockstep/targets.json"].text) for rank in RANKS)
+    members = [
+        {"name": "spark-1", "address": "10.77.0.11"},
+        {"name": "spark-2", "address": "10.77.0.12"},
+    ]
+    assert zero["clusters"] == {"pair": {"rank": 0, "port": 7079, "members": members}}
+    assert one["clusters"] == {"pair": {"rank": 1, "port": 7079, "members": members}}
+    assert {name: each["cluster"] for name, each in one["targets"].items()} == {
+        **{"qwen": None},
+        **dict.fromkeys(("deepseek", "mistral", "fork"), "pair"),
+    }
+    assert {name: each["url"] for name, each in one["targets"].items()} == {
+        "qwen": "http://127.0.0.1:30001",
+        "deepseek": "http://10.77.0.11:30002",
+        # At rank 0's loopback: nobody else reaches it.
+        "mistral": None,
+        "fork": None,
+    }
+    assert one["targets"]["deepseek"]["api_key_file"] is None
