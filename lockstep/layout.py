@@ -24,6 +24,11 @@ HUB_TOKEN = f"{CONFIGURATION}/hub-token"
 IMAGE_STORE = "/var/cache/lockstep/layers"
 
 
+def engine_store(settings: Settings) -> str:
+    """Wheels by hash and git histories by commit, for builds here and the Sparks that lack them."""
+    return f"{settings.paths.engines}/store"
+
+
 def folders(settings: Settings) -> list[Folder]:
     """Folders with mode and owner, parents first."""
     user = settings.service_user

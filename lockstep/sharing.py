@@ -10,9 +10,10 @@ from typing import Any
 from lockstep.hubcache import absent
 from lockstep.images import pull_reference
 from lockstep.inventory import HostPlan
-from lockstep.layout import IMAGE_STORE
+from lockstep.layout import IMAGE_STORE, engine_store
 from lockstep.pins import Pins
-from lockstep.preflight import images_of, models_of
+from lockstep.preflight import ENGINE, images_of, models_of
+from lockstep.specs import engine_content
 
 #: The claim under which `fetch_weights.py` fetches.
 WEIGHTS = "weights"
@@ -57,7 +58,7 @@ def leases(members: Sequence[Member], pins: Pins) -> dict[str, dict[str, Any]]:
             "port": member.plan.settings.copy_port,
             "user": member.plan.settings.service_user,
             "hub": f"{member.plan.settings.paths.hub_cache}/hub",
-            "flat": [IMAGE_STORE],
+            "flat": [IMAGE_STORE, engine_store(member.plan.settings)],
             "expects": expected[rank],
             "peers": [
                 {
@@ -84,6 +85,10 @@ def expects(
         pins: What it is to have.
         facts: What the probe `preflight` answered there.
     """
+    if ENGINE in facts["lacking"]:
+        # As `engine_content.py` on the host calls them.
+        for stage, contents in engine_content(plan, pins).items():
+            yield f"engine-{stage}", contents
     names = [
         name
         for model in models_of(plan)

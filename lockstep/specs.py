@@ -51,6 +51,19 @@ def engine_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
     }
 
 
+def engine_content(plan: HostPlan, pins: Pins) -> dict[str, list[str]]:
+    """Stage → hashes of its wheels and commits of its source trees; stages without any left out."""
+    spec = engine_spec(plan, pins)
+    found: dict[str, list[str]] = {}
+    for wheel in spec["packages"]:
+        found.setdefault(wheel["stage"], []).append(wheel["sha256"])
+    trees = [spec[name]["commit"] for name in TREES if spec[name]]
+    if trees:
+        built_with = [wheel["sha256"] for wheel in spec["built_with"]]
+        found.setdefault("vllm", []).extend([*built_with, *trees])
+    return found
+
+
 # What each stage installs; the rest comes with vLLM.
 _STAGES = {"torch": "pytorch", "torchvision": "pytorch"} | dict.fromkeys(FLASHINFER, "flashinfer")
 

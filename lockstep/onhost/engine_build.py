@@ -5,7 +5,8 @@ usage: engine_build.py pytorch|vllm|flashinfer|check|activate [SPEC.json]
 
 SPEC.json (default /etc/lockstep/engine.json) names every wheel by its hash, every source tree by
 its commit, and the folder of this generation. Nothing uses that folder before `activate` moves the
-link `current` to it, and `activate` demands a check that passed.
+link `current` to it, and `activate` demands a check that passed. What is installed comes from the
+folder `store` beside it alone, which is filled first (`engine_content.py`).
 
 exit codes: 0 done, 1 failed, 2 wrong use
 """
@@ -23,43 +24,46 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, growth
+    from lockstep.onhost import common, engine_content, growth
 else:
     import common
+    import engine_content
     import growth
 
 SPEC = Path("/etc/lockstep/engine.json")
-STAGES = ("pytorch", "vllm", "flashinfer", "check", "activate")
-# What is built from a source tree, in this order; an editable one stays where it is.
-TREES = ("vllm", "transformers")
+FETCHING = ("pytorch", "vllm", "flashinfer")
+STAGES = (*FETCHING, "check", "activate")
+# A source tree that stays where it is.
 EDITABLE = ("vllm",)
 
 
 class Build:
     """One generation of the engine's environment."""
 
-    def __init__(self, spec: dict[str, Any]) -> None:
+    def __init__(self, spec: dict[str, Any], stage: str) -> None:
         self.spec = spec
         self.home = Path(spec["home"])
         self.venv = self.home / "venv"
         self.python = self.venv / "bin/python"
         self.record = self.home / "check.json"
         self.mark = self.home / "unfinished"
+        self.content = engine_content.Content(spec, stage, self.home.parent / "store")
         self.environment = {
             **os.environ,
             **spec["proxy"],
-            **self._indexes(),
             "UV_PYTHON_DOWNLOADS": "never",
             "UV_CACHE_DIR": str(self.home.parent / "uv-cache"),
             "UV_NO_PROGRESS": "1",
-            "UV_HTTP_TIMEOUT": "120",
+            # A git server that fell silent is an error after two minutes, not a hang.
+            "GIT_HTTP_LOW_SPEED_LIMIT": "1000",
+            "GIT_HTTP_LOW_SPEED_TIME": "120",
         }
 
     def run(self, *argv: str, **environment: str) -> None:
         """Run one command, its output going straight to ours."""
         common.say("+ " + " ".join(argv[:12]) + (" …" if len(argv) > 12 else ""))
         try:
-            with growth.told(self._fills(argv)):
+            with growth.told(self._fills(argv), grown=self.content.beat):
                 done = subprocess.run(argv, env={**self.environment, **environment}, check=False)
         except OSError as error:
             raise common.Problem(f"{argv[0]}: {error.strerror}") from error
@@ -70,20 +74,6 @@ class Build:
         """The folder whose growth shows how far a command is."""
         checkout = argv[0] == "git" and argv[1] == "-C"
         return Path(argv[2]) if checkout else Path(self.environment["UV_CACHE_DIR"])
-
-    def _indexes(self) -> dict[str, str]:
-        """Where packages come from, as uv reads it; a URL with a password is no argument."""
-        extra = [self.spec[key] for key in ("torch_index", "flashinfer_index") if self.spec[key]]
-        # A site's own index may speak plain HTTP; uv wants to be told.
-        every = [self.spec["index"] or "", *extra]
-        plain = [url.split("/")[2].rpartition("@")[2] for url in every if url.startswith("http://")]
-        given = {
-            "UV_DEFAULT_INDEX": self.spec["index"] or "",
-            "UV_INDEX": " ".join(extra),
-            "UV_INSECURE_HOST": " ".join(dict.fromkeys(plain)),
-            "UV_INDEX_STRATEGY": "unsafe-best-match",
-        }
-        return {name: value for name, value in given.items() if value}
 
     @contextlib.contextmanager
     def installing(self) -> Iterator[bool]:
@@ -107,7 +97,17 @@ class Build:
         wheels = [each for each in self.spec["packages"] if each["stage"] == stage]
         if wheels:
             listed = self._listed(stage, wheels)
-            self._pip("install", "--no-deps", "--require-hashes", "--requirement", str(listed))
+            self._install("--require-hashes", "--requirement", str(listed))
+
+    def _install(self, *what: str, **environment: str) -> None:
+        """Install from the store alone; what was spoiled there is fetched again, once."""
+        argv = ("--no-deps", "--no-index", "--find-links", str(self.content.links), *what)
+        try:
+            self._pip("install", *argv, **environment)
+        except common.Problem:
+            if not self.content.mended():
+                raise
+            self._pip("install", *argv, **environment)
 
     def _listed(self, name: str, wheels: list[dict[str, Any]]) -> Path:
         """A requirements file that accepts these wheels and no other file."""
@@ -122,6 +122,7 @@ class Build:
 
     def pytorch(self) -> None:
         """The venv, and PyTorch's CUDA build from its own index."""
+        self.content.bring_wheels()
         with self.installing() as cut_off:
             if cut_off or not (self.venv / f"lib/python{self.spec['python']}").is_dir():
                 uv = (self.spec["uv"], "venv", "--clear", "--python", self.spec["python"])
@@ -130,52 +131,32 @@ class Build:
 
     def vllm(self) -> None:
         """The engine and everything that it needs; the source trees at their commits."""
-        trees = {name: self.spec[name] for name in TREES if self.spec[name]}
-        folders = {name: self._checkout(name, source) for name, source in trees.items()}
+        self.content.bring_wheels()
+        self.content.bring_trees(self.home, self.run)
         with self.installing():
             self._remove_foreign()
             self.install("vllm")
             tools = self._listed("built_with", self.spec["built_with"])
-            for name, folder in folders.items():
+            for name, source in self.content.trees.items():
+                folder = str(self.home / name)
                 how = ("--editable", folder) if name in EDITABLE else (folder,)
                 # What a tree needs stands in the lock already, and so does what builds it.
-                self._pip(
-                    *("install", "--no-deps", "--build-constraints", str(tools), *how),
-                    **trees[name].get("environment", {}),
-                )
+                built = ("--build-constraints", str(tools), *how)
+                self._install(*built, **source.get("environment", {}))
 
     def _remove_foreign(self) -> None:
         """Take out what somebody else has installed here."""
-        known = {*self.spec["expected"], *TREES}
+        known = {*self.spec["expected"], *engine_content.TREES}
         folders = (self.venv / "lib").glob("python*/site-packages/*.dist-info")
         names = {folder.name.partition("-")[0].lower() for folder in folders}
         foreign = {name.replace("_", "-").replace(".", "-") for name in names} - known
         if foreign:
             self._pip("uninstall", *sorted(foreign))
 
-    def _checkout(self, name: str, source: dict[str, Any]) -> str:
-        """A repository at one commit, by git itself: uv knows fewer kinds of URL than git."""
-        folder = self.home / name
-        git = ("git", "-C", str(folder))
-        # A git that was cut off leaves its locks behind, and no other git works here.
-        for lock in (folder / ".git").glob("*.lock"):
-            lock.unlink()
-        self.run("git", "init", "--quiet", str(folder))
-        if not self._has(git, source["commit"]):
-            # The whole history: the fork's build looks for the commit it left upstream at.
-            self.run(*git, "fetch", "--force", "--tags", source["git"], source["branch"])
-        if not self._has(git, source["commit"]):
-            self.run(*git, "fetch", source["git"], source["commit"])
-        self.run(*git, "checkout", "--force", "--quiet", "--detach", source["commit"])
-        return str(folder)
-
-    def _has(self, git: tuple[str, ...], commit: str) -> bool:
-        asked = (*git, "cat-file", "-e", f"{commit}^{{commit}}")
-        return subprocess.run(asked, capture_output=True, check=False).returncode == 0
-
     def flashinfer(self) -> None:
         """FlashInfer's three packages, in versions that agree."""
         if any(each["stage"] == "flashinfer" for each in self.spec["packages"]):
+            self.content.bring_wheels()
             with self.installing():
                 self.install("flashinfer")
 
@@ -204,7 +185,7 @@ class Build:
         common.say(f"{current} -> {self.home.name}")
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str], paths: common.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     if not argv or argv[0] not in STAGES or len(argv) > 2:
         print((__doc__ or "").strip(), file=sys.stderr)
@@ -214,9 +195,15 @@ def main(argv: list[str]) -> int:
         spec = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise common.Problem(f"{path}: {error}", common.EXIT_USAGE) from error
-    build = Build(spec)
+    # For what this process fetches; git and uv are given it with the rest.
+    os.environ.update(spec["proxy"])
+    build = Build(spec, argv[0])
     build.home.mkdir(parents=True, exist_ok=True)
-    getattr(build, argv[0])()
+    if argv[0] in FETCHING:
+        with build.content.shared(paths or common.Paths()):
+            getattr(build, argv[0])()
+    else:
+        getattr(build, argv[0])()
     return common.EXIT_DONE
 
 

@@ -101,13 +101,20 @@ class Copier:
         self._waiting: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
 
-    def bring(self, name: str, size: int | None, target: Path) -> bool:
+    def bring(
+        self,
+        name: str,
+        size: int | None,
+        target: Path,
+        proves: Callable[[Path], bool] | None = None,
+    ) -> bool:
         """Put content into `target`, checked against its name. False: the caller must fetch it.
 
         Args:
             name: Hash of the content.
             size: Bytes, None where nobody knows.
             target: Full path; what is there of it is in `target`.incomplete.
+            proves: Whether a file is what `name` says, where that is not the hash of its bytes.
         """
         while self._lease is not None:
             answers = {peer: self._ask(peer, name) for peer in self._candidates(name)}
@@ -115,7 +122,7 @@ class Copier:
             if here:
                 # Different files from different peers, where several have them.
                 peer = here[int(name[:8], 16) % len(here)]
-                if self._copy(peer, name, size or answers[peer].size, target):
+                if self._copy(peer, name, size or answers[peer].size, target, proves):
                     return True
                 continue
             coming = [
@@ -195,16 +202,23 @@ class Copier:
             return Answer(state, response.headers.get("X-Lockstep-Progress", ""))
         return Answer("no")
 
-    def _copy(self, peer: Peer, name: str, size: int, target: Path) -> bool:
+    def _copy(
+        self,
+        peer: Peer,
+        name: str,
+        size: int,
+        target: Path,
+        proves: Callable[[Path], bool] | None,
+    ) -> bool:
         partial = target.with_name(target.name + content.PARTIAL)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            whole = self._transfer(peer, name, size, partial)
+            same = self._transfer(peer, name, size, partial)
         except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
             self._strike(peer)
             self._say(f"copy from {peer.name} broke off ({error or type(error).__name__})")
             return False
-        if not whole:
+        if not (proves(partial) if proves else same):
             partial.unlink(missing_ok=True)
             with self._lock:
                 self._refused.add((peer.name, name))
@@ -214,7 +228,7 @@ class Copier:
         return True
 
     def _transfer(self, peer: Peer, name: str, size: int, partial: Path) -> bool:
-        """Append what is missing; whether the whole is what `name` says."""
+        """Append what is missing; whether the whole has the hash `name`."""
         digest = content.hasher(name, size)
         have = content.read(partial, digest) if partial.exists() else 0
         if have == size and digest.hexdigest() == name:

@@ -109,13 +109,16 @@ def _attempt(source: Source, partial: Path) -> None:
             if have and response.status != 206:
                 # The server gives the whole file: what we have is the same bytes once more.
                 file.truncate(0)
+                have = 0
+            length = response.headers.get("Content-Length")
+            size = have + int(length) if source.size is None and length else source.size
             while chunk := response.read(_CHUNK):
                 file.write(chunk)
         file.flush()
         os.fsync(file.fileno())
         found = partial.stat().st_size
-        if source.size is not None and found != source.size:
-            raise Incomplete(f"connection closed at {found} of {source.size} bytes")
+        if size is not None and found != size:
+            raise Incomplete(f"connection closed at {found} of {size} bytes")
 
 
 class _SameHostHeaders(urllib.request.HTTPRedirectHandler):

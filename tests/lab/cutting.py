@@ -73,7 +73,7 @@ class Cutter:
             # Generations that no deploy has finished.
             host.root(
                 f"cd {ENGINES} && find . -mindepth 1 -maxdepth 1 -type d ! -name uv-cache "
-                f'! -name "$(readlink current)" -exec rm -rf {{}} +'
+                f'! -name store ! -name "$(readlink current)" -exec rm -rf {{}} +'
             )
         return self.counts
 

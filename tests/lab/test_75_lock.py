@@ -70,7 +70,7 @@ def newer_flashinfer(deployed: Stack, tmp_path: Path) -> Iterator[None]:
     deployed.lock.write_bytes(before)
     deployed.good_deploy()
     for host in deployed.hosts:
-        kept = f"! -name {generation} ! -name uv-cache"
+        kept = f"! -name {generation} ! -name uv-cache ! -name store"
         host.root(f"find {ENGINES} -mindepth 1 -maxdepth 1 -type d {kept} -exec rm -rf {{}} +")
 
 

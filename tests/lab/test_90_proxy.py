@@ -13,11 +13,12 @@ from stack import Host, Stack, until
 from lab import connection, network
 
 PORT = 8118
+STORE = "/opt/lockstep/engines/store"
 PROXY = f"http://10.77.0.1:{PORT}"
 #: What each client asks for when it fetches.
 SIGNS = {
     "apt": ":3141/apt/",
-    "uv": ":3141/simple/mistral-common/",
+    "wheels": ":3141/simple/mistral-common/",
     "hub": ":8090/",
     "images": ":5000/v2/",
 }
@@ -42,6 +43,7 @@ def behind(stack: Stack, first: object) -> Iterator[list[str]]:
                 " --python /opt/lockstep/engines/current/venv/bin/python",
                 "/usr/local/bin/uv cache clean -q --cache-dir /opt/lockstep/engines/uv-cache"
                 " mistral-common",
+                f"cd {STORE}/wheels && rm $(readlink -f mistral_common-*) mistral_common-*",
                 "rm -rf /data/models/huggingface/hub/models--lab--tiny-qwen3",
                 "docker rmi -f $(docker images -q --no-trunc '*/*/lmsysorg/sglang')"
                 " && rm -rf /var/cache/lockstep/layers",

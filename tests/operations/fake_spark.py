@@ -22,6 +22,7 @@ from pyinfra.connectors.fake import FakeConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from lockstep import probes
+from lockstep.preflight import ENGINE
 from lockstep.specs import check_wanted
 
 HOSTS = ("@fake/spark1", "@fake/spark2")
@@ -254,6 +255,8 @@ class Spark:
         facts["docker"]["images"] = [
             each for each in asked["images"].values() if each in self.state["images"]
         ]
+        if self.state["check"]:
+            facts["lacking"] = [what for what in facts["lacking"] if what != ENGINE]
         return facts | self.fails.get("facts", {})
 
     def _probe_system(self, asked: dict[str, Any]) -> Any:

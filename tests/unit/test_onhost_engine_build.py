@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from a_probe import ask
+from local_server import LocalServer, Reply, serving
 from onhost_fakes import ONHOST, common
 
 from lockstep.specs import check_wanted, engine_missing
@@ -19,7 +23,7 @@ from lockstep.specs import check_wanted, engine_missing
 # Does to a folder what uv does, as far as the probe looks, and writes down how it was called.
 UV = """\
 #!/usr/bin/env python3
-import json, os, pathlib, sys
+import hashlib, json, os, pathlib, sys
 log = pathlib.Path(__file__).with_name("log")
 names = [name for name in sorted(os.environ) if name.startswith(("UV_", "VLLM_", "http"))]
 said = {name: os.environ[name] for name in names}
@@ -40,11 +44,20 @@ if sys.argv[2] == "uninstall":
         [folder] = site.glob(word.replace("-", "_") + "-*.dist-info")
         os.system(f"rm -rf {folder}")
     sys.exit()
+links = pathlib.Path(sys.argv[sys.argv.index("--find-links") + 1])
+assert "--no-index" in sys.argv
+def offered(name, sha256):
+    found = [path for path in links.glob(name.replace("-", "_") + "-*.whl")
+             if path.resolve().name == sha256]
+    if [hashlib.sha256(path.read_bytes()).hexdigest() for path in found] != [sha256]:
+        sys.exit(1)
 if "--requirement" in sys.argv:
     assert "--require-hashes" in sys.argv and "--no-deps" in sys.argv
     lines = pathlib.Path(sys.argv[-1]).read_text().splitlines()
     assert all(" --hash=sha256:" in line for line in lines)
     words = [line.partition(" ")[0] for line in lines]
+    for line in lines:
+        offered(line.partition("==")[0], line.rpartition(":")[2])
 else:
     assert "--no-deps" in sys.argv
     words = sys.argv[-1:]
@@ -72,8 +85,11 @@ def git(folder: Path, *argv: str) -> str:
 
 
 def wheel(name: str, version: str, stage: str) -> dict[str, Any]:
+    """A wheel whose content is its name."""
     sha256 = hashlib.sha256(name.encode()).hexdigest()
-    return {"name": name, "version": version, "sha256": sha256, "stage": stage}
+    file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+    whole = {"name": name, "version": version, "file": file, "sha256": sha256, "stage": stage}
+    return {**whole, "size": len(name)}
 
 
 PACKAGES = [
@@ -83,13 +99,16 @@ PACKAGES = [
     wheel("flashinfer-python", "0.6", "flashinfer"),
     wheel("flashinfer-cubin", "0.6", "flashinfer"),
 ]
+BUILT_WITH = wheel("setuptools", "80.0", "vllm")
+RELEASED = wheel("vllm", "0.20.2", "vllm")
 
 
 class Site:
     """A fork and a transformers repository, a stand-in for uv, and the specification of both."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, index: LocalServer) -> None:
         self.folder = folder
+        self.index = index
         (folder / "bin").mkdir()
         uv = folder / "bin/uv"
         uv.write_text(UV)
@@ -102,18 +121,18 @@ class Site:
             "current": str(folder / "engines/current"),
             "python": "3.12",
             "uv": str(uv),
-            "index": None,
-            "torch_index": "http://user:secret@10.0.0.5:8002/cu130",
-            "flashinfer_index": "https://flashinfer.example/whl",
+            "index": f"{index.url}/simple",
+            "torch_index": f"http://user:secret@{index.host}/cu130",
+            "flashinfer_index": f"{index.url}/whl",
             "packages": PACKAGES,
-            "built_with": [wheel("setuptools", "80.0", "vllm")],
+            "built_with": [BUILT_WITH],
             "vllm": {
                 **self._repository("fork", "fix_mistral_parsing"),
                 "environment": {"VLLM_USE_PRECOMPILED": "1"},
             },
             "transformers": self._repository("transformers", "main"),
             "expected": {each["name"]: each["version"] for each in PACKAGES},
-            "proxy": {"http_proxy": "http://proxy:3128"},
+            "proxy": {"http_proxy": "http://proxy:3128", "no_proxy": "127.0.0.1"},
             "engine_cuda": "13",
             "recipes": [],
         }
@@ -161,8 +180,22 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path)
+def index() -> Iterator[LocalServer]:
+    """Indexes that have each wheel where it belongs."""
+    place = {"pytorch": "cu130", "vllm": "simple", "flashinfer": "whl"}
+    answers = {}
+    for each in (*PACKAGES, BUILT_WITH, RELEASED):
+        page = f"/{place[each['stage']]}/{each['name']}/"
+        link = f'<a href="{quote(each["file"])}#sha256={each["sha256"]}">it</a>'
+        answers[page] = Reply(link.encode())
+        answers[page + quote(each["file"])] = Reply(each["name"].encode())
+    with serving(answers) as server:
+        yield server
+
+
+@pytest.fixture
+def site(tmp_path: Path, index: LocalServer) -> Site:
+    return Site(tmp_path, index)
 
 
 def test_the_stages_bring_about_what_the_specification_asks_for(site: Site) -> None:
@@ -177,7 +210,9 @@ def test_the_stages_bring_about_what_the_specification_asks_for(site: Site) -> N
 def test_uv_is_told_every_wheel_by_its_hash_and_nothing_besides(site: Site) -> None:
     site.build()
     venv = f"{site.home}/venv"
-    into = ["pip", "install", "--python", f"{venv}/bin/python", "--no-deps"]
+    store = f"{site.home.parent}/store/wheels"
+    into = ["pip", "install", "--python", f"{venv}/bin/python", "--no-deps", "--no-index"]
+    into += ["--find-links", store]
     listed = [*into, "--require-hashes", "--requirement"]
     tree = [*into, "--build-constraints", f"{site.home}/built_with.txt"]
     assert [argv for argv, _ in site.calls()] == [
@@ -203,20 +238,77 @@ def test_what_somebody_else_installed_is_taken_out(site: Site) -> None:
     assert site.missing() == {}
 
 
-def test_indexes_and_proxy_reach_uv_but_no_command_line_and_no_output(site: Site) -> None:
+def test_uv_is_told_no_index_and_a_password_is_for_its_index_alone(site: Site) -> None:
     done = site.run("pytorch")
     argv, environment = site.calls()[-1]
     assert environment == {
         "UV_CACHE_DIR": f"{site.home.parent}/uv-cache",
-        "UV_HTTP_TIMEOUT": "120",
-        "UV_INDEX": "http://user:secret@10.0.0.5:8002/cu130 https://flashinfer.example/whl",
-        "UV_INDEX_STRATEGY": "unsafe-best-match",
-        "UV_INSECURE_HOST": "10.0.0.5:8002",
         "UV_NO_PROGRESS": "1",
         "UV_PYTHON_DOWNLOADS": "never",
         "http_proxy": "http://proxy:3128",
     }
     assert "secret" not in " ".join(argv) + done.stdout + done.stderr
+    assert {seen.headers.get("Authorization") for seen in site.index.seen} == {
+        "Basic " + base64.b64encode(b"user:secret").decode()
+    }
+
+
+def test_without_an_index_the_one_that_uv_takes_is_asked(site: Site) -> None:
+    uv = site.folder / "bin/uv"
+    said = (
+        f"if sys.argv[2:3] == ['compile']: sys.exit(print('--index-url {site.index.url}/simple'))"
+    )
+    uv.write_text(UV.replace("log = ", f"{said}\nlog = "))
+    site.spec["index"] = None
+    site.build()
+    assert site.missing() == {}
+
+
+def test_a_wheel_that_is_spoiled_in_the_store_is_fetched_again(site: Site) -> None:
+    assert site.run("pytorch").returncode == 0
+    torch = site.home.parent / "store" / PACKAGES[0]["sha256"]
+    torch.write_bytes(b"tarch")
+    (site.home / "venv/lib/python3.12/site-packages/torch-2.10.0+cu130.dist-info/RECORD").unlink()
+    done = site.run("pytorch")
+    assert done.returncode == 0, done.stderr
+    assert f"spoiled on disk, fetched again: {PACKAGES[0]['file']}" in done.stdout
+    assert torch.read_bytes() == b"torch"
+
+
+def test_a_wheel_that_no_index_has_is_named_with_what_each_said(site: Site) -> None:
+    del site.index.answers["/cu130/torch/"]
+    done = site.run("pytorch")
+    assert done.returncode == 1
+    url = site.index.url
+    assert done.stderr == (
+        f"engine_build: torch-2.10.0+cu130-py3-none-any.whl is on no index: {url}/cu130: no such "
+        f"project; {url}/whl: no such project; {url}/simple: no such project. Remedy: `lockstep "
+        "lock --only torch`, or name an index that has it in `sources`\n"
+    )
+
+
+def test_what_the_store_has_needs_no_server_for_the_next_generation(site: Site) -> None:
+    site.build()
+    asked = len(site.index.seen)
+    site.spec["home"] = str(site.home.parent / "ba9876543210")
+    for name in ("fork", "transformers"):
+        (site.folder / name).rename(site.folder / f"{name}-is-gone")
+    site.build()
+    assert site.missing() == {}
+    assert len(site.index.seen) == asked
+    assert git(site.home / "vllm", "tag") == "v1"
+
+
+def test_a_bundle_that_is_spoiled_is_not_used(site: Site) -> None:
+    site.build()
+    bundle = site.home.parent / "store" / site.spec["vllm"]["commit"]
+    bundle.write_bytes(bundle.read_bytes()[:-20] + b"x" * 20)
+    site.spec["home"] = str(site.home.parent / "ba9876543210")
+    site.build()
+    assert site.missing() == {}
+    assert git(site.home / "vllm", "bundle", "list-heads", str(bundle)).startswith(
+        site.spec["vllm"]["commit"]
+    )
 
 
 def test_only_the_fork_gets_the_variables_of_its_build(site: Site) -> None:
@@ -235,7 +327,7 @@ def test_a_second_run_of_a_stage_makes_nothing_anew(site: Site) -> None:
 
 
 def test_a_released_vllm_needs_no_git(site: Site) -> None:
-    released = [*PACKAGES, wheel("vllm", "0.20.2", "vllm")]
+    released = [*PACKAGES, RELEASED]
     site.spec |= {"vllm": None, "transformers": None, "packages": released, "built_with": []}
     site.build()
     assert len(site.calls()) == 4

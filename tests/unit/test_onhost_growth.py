@@ -64,14 +64,14 @@ def test_an_installation_says_what_the_package_cache_has_gained(
 
     monkeypatch.setattr(common, "say", say)
     spec = {"home": str(tmp_path / "0123"), "proxy": {}, "index": None}
-    build = engine_build.Build({**spec, "torch_index": None, "flashinfer_index": None})
+    build = engine_build.Build({**spec, "packages": []}, "pytorch")
     build.run("python3", "-c", FETCHES)
     assert (tmp_path / "said").exists()
 
 
 def test_a_checkout_is_measured_by_its_own_folder(tmp_path: Path) -> None:
     spec = {"home": str(tmp_path), "proxy": {}, "index": None}
-    build = engine_build.Build({**spec, "torch_index": None, "flashinfer_index": None})
+    build = engine_build.Build({**spec, "packages": []}, "pytorch")
     assert build._fills(("git", "-C", "/e/vllm", "fetch")) == Path("/e/vllm")
     assert build._fills(("git", "init", "--quiet", "/e/vllm")).name == "uv-cache"
     assert build._fills(("/usr/bin/uv", "pip", "install")).name == "uv-cache"

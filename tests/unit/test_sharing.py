@@ -6,8 +6,10 @@ from typing import Any
 
 from a_spark import GIB, healthy, pins_for, spark
 
-from lockstep.preflight import questions
+from lockstep.layout import IMAGE_STORE
+from lockstep.preflight import ENGINE, questions
 from lockstep.sharing import Member, leases
+from lockstep.specs import engine_spec
 
 PLANS = [spark(f"spark{number}") for number in (1, 2, 3)]
 PINS = pins_for(PLANS[0])
@@ -21,6 +23,7 @@ def members(*models: dict[str, Any] | None) -> list[Member]:
         facts = healthy(plan, 0)
         facts["docker"]["images"] = _every_image()
         facts["models"] = held or facts["models"]
+        facts["lacking"] = []
         found.append(Member(plan, facts, f"10.0.0.{number}"))
     return found
 
@@ -71,6 +74,21 @@ def test_an_unfinished_or_shorter_file_is_still_to_come() -> None:
     for held in ({f"{sha}.incomplete": 20 * GIB}, {sha: 1}):
         found = leases(members({**HELD, name: held}, HELD), PINS)
         assert found["spark1"]["expects"] == {"weights": [sha]}
+
+
+def test_what_an_engine_is_built_of_is_expected_by_the_stage_that_fetches_it() -> None:
+    first, second = members(HELD, HELD)
+    lacking = Member(first.plan, {**first.facts, "lacking": [ENGINE]}, first.address)
+    found = leases([lacking, second], PINS)
+    assert found["spark2"]["expects"] == {}
+    expected = found["spark1"]["expects"]
+    assert sorted(expected) == ["engine-flashinfer", "engine-pytorch", "engine-vllm"]
+    engine = engine_spec(first.plan, PINS)
+    wheels = {wheel["sha256"] for wheel in (*engine["packages"], *engine["built_with"])}
+    commits = {engine["vllm"]["commit"], engine["transformers"]["commit"]}
+    assert {name for names in expected.values() for name in names} == wheels | commits
+    assert commits <= set(expected["engine-vllm"])
+    assert found["spark1"]["flat"] == [IMAGE_STORE, "/opt/lockstep/engines/store"]
 
 
 def test_an_image_is_expected_under_the_name_of_the_job_that_brings_it() -> None:
