@@ -63,7 +63,10 @@ def remove(paths: common.Paths, docker: docker_api.Docker, item: unneeded.Item) 
     else:
         for place in item.places:
             with owner_of(place.parent):
-                shutil.rmtree(place)
+                if place.is_dir() and not place.is_symlink():
+                    shutil.rmtree(place)
+                else:
+                    place.unlink(missing_ok=True)
 
 
 def _remove_image(paths: common.Paths, docker: docker_api.Docker, item: unneeded.Item) -> None:

@@ -73,9 +73,11 @@ def plan(paths: common.Paths, docker: docker_api.Docker, keep: int) -> Plan:
     digests = {record["digest"] for record in stay}
     text = "\n".join([json.dumps(stay), *_mentions(paths, docker, every)])
     engines = list(_engines(paths, every, text))
+    folders = _engine_folders(paths, every)
     items = [
         *engines,
-        *_wheels(engines, _engine_folders(paths, every)),
+        *_wheels(engines, folders),
+        *_kept(engines, folders, text),
         *_images(paths, docker, every, text),
         *(
             Item("weights", found.name, found.bytes, (found.note, folder))
@@ -144,6 +146,27 @@ def _wheels(engines: list[Item], folders: list[Path]) -> Iterator[Item]:
         # Where nothing is shared, the disk cannot share, and nothing can be told.
         if old and len(old) < len(every):
             yield Item("wheels", str(folder / "uv-cache"), disk_use.freed(old, gone), tuple(old))
+
+
+def _kept(engines: list[Item], folders: list[Path], text: str) -> Iterator[Item]:
+    """Wheels and histories that neither the configuration nor an engine that stays is made of."""
+    gone = {place for item in engines for place in item.places}
+    for folder in folders:
+        homes = [home for home in folder.glob("*") if _ENGINE.fullmatch(home.name)]
+        made_of = "\n".join([text, *(_made_of(home) for home in homes if home not in gone)])
+        store = folder / "store"
+        files = [path for path in store.glob("*") if path.is_file()]
+        # Unfinished ones have more around the hash.
+        old = [path for path in files if path.name.strip(".").partition(".")[0] not in made_of]
+        links = [path for path in (store / "wheels").glob("*") if path.resolve() in old]
+        if old:
+            size = sum(path.stat().st_size for path in old)
+            yield Item("wheels", str(store), size, (*old, *links))
+
+
+def _made_of(home: Path) -> str:
+    """Hashes of the wheels and commits of the trees that an engine was built of."""
+    return "\n".join(map(_text, [*home.glob("*.txt"), *home.glob("*/.git/HEAD")]))
 
 
 def _images(

@@ -244,6 +244,32 @@ def test_compressed_layers_go_and_count_with_the_last_image_that_has_them(spark)
     }
 
 
+def test_wheels_and_histories_that_no_kept_engine_is_made_of_go(spark):
+    store = spark.engines / "store"
+    (store / "wheels").mkdir(parents=True)
+    commits = ("d" * 40, "e" * 40, "f" * 40)
+    for number, engine in enumerate(ENGINES):
+        name = f"{number}" * 64
+        (spark.engines / engine / "vllm.txt").write_text(f"a==1 --hash=sha256:{name}\n")
+        (spark.engines / engine / "vllm/.git").mkdir(parents=True)
+        (spark.engines / engine / "vllm/.git/HEAD").write_text(f"{commits[number]}\n")
+        (store / name).write_bytes(b"w" * 300)
+        (store / commits[number]).write_bytes(b"b" * 200)
+        (store / f"wheels/a-{number}.whl").symlink_to(f"../{name}")
+    asked_for = "9" * 64
+    (spark.root / "etc/lockstep").mkdir(parents=True, exist_ok=True)
+    (spark.root / "etc/lockstep/engine.json").write_text(json.dumps({"sha256": asked_for}))
+    (store / f"{asked_for}.incomplete").write_bytes(b"begun")
+    (store / f".{commits[0]}.new").write_bytes(b"cut off")
+    [found] = [item for item in spark.asked("plan")["items"] if item["kind"] == "wheels"]
+    assert found == {"id": f"wheels {store}", "kind": "wheels", "name": str(store), "bytes": 507}
+    spark.remove()
+    assert sorted(path.name for path in store.iterdir()) == sorted(
+        ["1" * 64, "2" * 64, f"{asked_for}.incomplete", *commits[1:], "wheels"]
+    )
+    assert sorted(path.name for path in (store / "wheels").iterdir()) == ["a-1.whl", "a-2.whl"]
+
+
 def test_wheels_that_an_environment_shares_stay(spark):
     archive = spark.engines / "uv-cache/archive-v0"
     for number, letter in enumerate("abc"):
