@@ -86,11 +86,13 @@ class Architecture:
         layers: Its layers, grouped by kind.
         context: Longest context the model was made for, tokens; None: not stated.
         source: Where the shapes were read.
+        heads: Attention heads of a layer; None: not stated.
     """
 
     layers: tuple[Layers, ...]
     context: int | None
     source: str
+    heads: int | None = None
 
     def kv_bytes_per_token(self, kv_dtype: str = "auto", tensor_parallel: int = 1) -> float:
         """Bytes added per token once every sliding window is full, on one host."""
@@ -128,7 +130,9 @@ def from_catalogue(raw: Mapping[str, Any], where: str, source: str) -> Architect
         groups = tuple(Layers(**group) for group in raw["layers"])
         if not groups or not all(_is_sound(group) for group in groups):
             raise ValueError("a layer group without its sizes")
-        return Architecture(groups, raw.get("context"), source)
+        if not isinstance(raw.get("heads", 1), int):
+            raise ValueError("heads is no whole number")
+        return Architecture(groups, raw.get("context"), source, raw.get("heads"))
     except (KeyError, TypeError, ValueError) as fault:
         raise ArchitectureUnknown(
             "an architecture needs `layers`, each with kind, count and its sizes",
@@ -162,7 +166,7 @@ def from_config(config: Mapping[str, Any], source: str) -> Architecture:
     if not isinstance(text, Mapping):
         raise ArchitectureUnknown("text_config is not a mapping", where=source)
     reader = _Config(text, source)
-    context = text.get("max_position_embeddings")
+    context, heads = text.get("max_position_embeddings"), text.get("num_attention_heads")
     groups = [reader.group(kind, count) for kind, count in Counter(reader.kinds()).items()]
     kept = tuple(group for group in groups if group is not None)
     if not kept or not all(_is_sound(group) for group in kept):
@@ -171,6 +175,7 @@ def from_config(config: Mapping[str, Any], source: str) -> Architecture:
         kept,
         context if isinstance(context, int) else None,
         source,
+        heads if isinstance(heads, int) else None,
     )
 
 

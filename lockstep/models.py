@@ -104,7 +104,7 @@ def _models(path: Path) -> dict[str, Model]:
 
 def _architecture(raw: Any, path: Path) -> Architecture:
     raw = _mapping(raw, path)
-    allowed = ("source", "date", "context", "layers")
+    allowed = ("source", "date", "context", "heads", "layers")
     refuse_unknown_keys(raw, allowed, str(path), "an architecture", CatalogueError)
     return from_catalogue(raw, str(path), f"{raw.get('source')} ({raw.get('date')})")
 

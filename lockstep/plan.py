@@ -11,6 +11,7 @@ from lockstep import inventory, lockfile
 from lockstep.bound import BoundTarget
 from lockstep.catalogue import Catalogue
 from lockstep.checks import check
+from lockstep.cluster_findings import cluster_findings
 from lockstep.errors import RecipeError
 from lockstep.findings import Finding, split_waived
 from lockstep.fit import Fit, fit
@@ -29,8 +30,10 @@ class PlannedTarget:
         name: What `switch.sh` accepts.
         recipe: The recipe's name, and its fallback's.
         unit: The systemd unit.
-        address: Where the API listens, "127.0.0.1:30001".
+        address: Where the API listens, "127.0.0.1:30001"; "at rank 0" on the others of a cluster.
         runs_in: Image reference, or "venv".
+        cluster: Name of the cluster that serves it together, None: this host alone.
+        rank: This host's place in it.
         fit: Whether it fits, None where its command line cannot be built.
     """
 
@@ -41,6 +44,8 @@ class PlannedTarget:
     address: str
     runs_in: str
     fit: Fit | None
+    cluster: str | None = None
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +150,15 @@ def _findings(
     for recipe in target.recipes:
         version = None if recipe.in_container else _venv_version(host, record)
         pinned = _pinned(recipe, target, record)
-        found = check(pinned, known, overrides=target.overrides(recipe), engine_version=version)
+        overrides = target.overrides(recipe)
+        found = check(pinned, known, overrides=overrides, engine_version=version)
+        found += cluster_findings(
+            pinned,
+            known.knowledge,
+            hosts=len(target.group.members) if target.group else 1,
+            overrides=overrides,
+            engine_version=version,
+        )
         for item in found:
             yield replace(item, subject=f"{host.name} {target.name} ({item.subject})")
 
@@ -186,9 +199,11 @@ def _target(target: BoundTarget, record: Pins, known: Catalogue) -> PlannedTarge
         recipe=recipe.name,
         fallback=target.fallback.name if target.fallback else None,
         unit=target.unit,
-        address=f"{target.data.bind}:{target.port}",
+        address=f"{target.data.bind}:{target.port}" if target.answers else "at rank 0",
         runs_in=recipe.container or "venv",
         fit=answer,
+        cluster=target.group.name if target.group else None,
+        rank=target.group.rank if target.group else None,
     )
 
 

@@ -83,7 +83,8 @@ def _print_host(host: PlannedHost, same_as: PlannedHost | None) -> None:
         console().print(table)
         for target in host.targets:
             also = f", else {target.fallback}" if target.fallback else ""
-            indented(f"{target.name}: {target.recipe}{also}")
+            where = f", rank {target.rank} of cluster {target.cluster}" if target.cluster else ""
+            indented(f"{target.name}: {target.recipe}{also}{where}")
         indented("One is hot at a time.")
     indented(f"To fetch: {_bytes(host.downloads)}.")
     if host.from_peers:

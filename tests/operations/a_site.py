@@ -19,14 +19,17 @@ PYINFRA = Path(sys.executable).with_name("pyinfra")
 class Site:
     """Two Sparks; `document` is everything on them and what was run there."""
 
-    def __init__(self, repository: Path, hosts: dict[str, Any]) -> None:
+    def __init__(
+        self, repository: Path, hosts: dict[str, Any], inventory: str = "inventories/site.py"
+    ) -> None:
         self.repository = repository
+        self.inventory = inventory
         self.document: dict[str, Any] = {"hosts": copy.deepcopy(hosts)}
 
     def deploy(
         self, *options: str, task: str = "deploy.py", **changes: Any
     ) -> subprocess.CompletedProcess[str]:
-        """`pyinfra -y inventories/site.py TASK`; ``changes`` are faults of the hosts.
+        """`pyinfra -y INVENTORY TASK`; ``changes`` are faults of the hosts.
 
         With `--dry` and without `-y`, which would leave out what pyinfra finds to change.
         """
@@ -35,7 +38,7 @@ class Site:
         state.write_text(json.dumps({"hosts": self.document["hosts"], **changes}))
         folders = (self.repository, Path(__file__).parent, REPOSITORY / "tests/unit")
         done = subprocess.run(
-            [PYINFRA, *options, "inventories/site.py", task],
+            [PYINFRA, *options, self.inventory, task],
             cwd=self.repository,
             env={
                 **os.environ,

@@ -91,6 +91,13 @@ class Spark:
             self._changes("record")
             self.state["generations"].append(json.loads(stdin))
             return ""
+        if words[0] == "cat":
+            self.ran.append(f"? {command}")
+            return str(self.state["files"][words[1]]["text"])
+        if words[1:3] == ["/usr/local/lib/lockstep/make_secrets.py", "--take"]:
+            self._changes(command)
+            self._secret(words[3], stdin.strip())
+            return ""
         if words[1:2] == ["/usr/local/lib/lockstep/job.py"]:
             at = words.index("--")
             self._changes(f"job {words[3]}: {' '.join(words[at + 1 :])}")
@@ -172,8 +179,13 @@ class Spark:
             self.state["firewall"] = sha256(text.encode()).hexdigest()
 
     def _run_make_secrets_py(self, words: list[str]) -> None:
-        secret = {"kind": "file", "mode": "0600", "owner": "root", "group": "root", "text": None}
-        self.state["files"][words[2]] = secret
+        # Another one on each host, and after each time.
+        drawn = sha256(f"{self.name} {words[2]} {time.time()}".encode()).hexdigest()
+        self._secret(words[2], f"sk-{drawn[:43]}")
+
+    def _secret(self, path: str, text: str) -> None:
+        kept = {"kind": "file", "mode": "0600", "owner": "root", "group": "root", "text": text}
+        self.state["files"][path] = kept
 
     def _spec(self) -> dict[str, Any]:
         spec: dict[str, Any] = json.loads(self.state["files"]["/etc/lockstep/engine.json"]["text"])
@@ -249,9 +261,9 @@ class Spark:
 
     def _probe_preflight(self, asked: dict[str, Any]) -> Any:
         facts = healthy(spark(), time.time())
-        if self.state["weights"] == "complete":
-            # The one file of every model of `pins_for`.
-            facts["models"] = {name: {64 * "e": 20 * GIB} for name in facts["models"]}
+        # The one file of every model of `pins_for`.
+        has = {64 * "e": 20 * GIB} if self.state["weights"] == "complete" else {}
+        facts["models"] = dict.fromkeys(asked["models"], has)
         facts["docker"]["images"] = [
             each for each in asked["images"].values() if each in self.state["images"]
         ]

@@ -1,0 +1,168 @@
+"""What is known to be wrong with a recipe on the number of Sparks that it is bound to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from packaging.version import Version
+
+from lockstep import flags, guards
+from lockstep.architecture import Architecture
+from lockstep.cluster import EXECUTOR
+from lockstep.command import serve_command
+from lockstep.errors import RecipeError
+from lockstep.findings import Finding
+from lockstep.metadata import stated_architecture
+from lockstep.models import Knowledge
+from lockstep.recipes import Recipe
+from lockstep.serving import Serving, serving
+
+# vLLM's executor without Ray spans hosts (`--nnodes`) since then: vllm-project/vllm#23691 was
+# merged in November 2025; the flag stands in 0.32.0's own parser. SGLang had it from the start.
+VLLM_SINCE = Version("0.12")
+_DOCS = "docs/cluster.md tells how."
+
+
+def cluster_findings(
+    recipe: Recipe,
+    knowledge: Knowledge,
+    *,
+    hosts: int,
+    overrides: dict[str, object],
+    engine_version: str | None = None,
+) -> list[Finding]:
+    """Every finding about the hosts that a recipe is to run on.
+
+    Args:
+        recipe: The recipe.
+        knowledge: Models of the catalogue.
+        hosts: Sparks of its cluster; 1 without one.
+        overrides: What the inventory sets.
+        engine_version: The engine that will run it, None where it is not known.
+    """
+    if recipe.engine is None:
+        return []
+    # As the recipe asks for it: a cluster replaces the executor.
+    asked = {
+        key: value for key, value in overrides.items() if key != "distributed_executor_backend"
+    }
+    try:
+        argv = serve_command(recipe, overrides=asked)
+        case = _Case(recipe, knowledge, hosts, serving(recipe, asked), argv, engine_version)
+    except RecipeError:
+        return []  # `check` says it
+    return list(case.findings())
+
+
+@dataclass(frozen=True)
+class _Case:
+    """One recipe with what the inventory sets, on a number of hosts."""
+
+    recipe: Recipe
+    knowledge: Knowledge
+    hosts: int
+    asked: Serving
+    argv: tuple[str, ...]
+    version: str | None
+
+    def findings(self) -> Iterator[Finding]:
+        needed = max(self.asked.hosts, self.recipe.min_nodes)
+        if self.hosts == 1 and needed > 1:
+            yield self.error(
+                "needs-cluster",
+                f"it runs on {needed} Sparks together, and its target is bound to this one alone",
+                f"Name {needed} hosts in `clusters`, and the cluster in the target. {_DOCS}",
+            )
+        if self.hosts == 1:
+            return
+        yield from self.size()
+        yield from self.engine()
+        yield from self.shares()
+
+    def error(self, code: str, message: str, remedy: str) -> Finding:
+        return Finding(code, "error", self.recipe.name, message, remedy)
+
+    def size(self) -> Iterator[Finding]:
+        least, most = self.recipe.min_nodes, self.recipe.max_nodes
+        if self.hosts < least or (most is not None and self.hosts > most):
+            span = f"{least}" if most == least else f"{least} to {most or 'any number of'}"
+            yield self.error(
+                "cluster-size",
+                f"it is made for {span} Spark(s), and its cluster has {self.hosts}",
+                "Choose a recipe for that number, or another cluster.",
+            )
+        if self.asked.hosts != self.hosts:
+            tensor, pipeline, data = (
+                self.asked.tensor_parallel,
+                self.asked.pipeline_parallel,
+                self.asked.data_parallel,
+            )
+            yield self.error(
+                "cluster-degree",
+                f"tensor {tensor} x pipeline {pipeline} x data {data} parallel is "
+                f"{self.asked.hosts} Sparks, and its cluster has {self.hosts}",
+                f"Set overrides of the target (tensor_parallel: {self.hosts}), or change the "
+                "hosts of the cluster.",
+            )
+
+    def engine(self) -> Iterator[Finding]:
+        release = guards.release(self.version)
+        if self.recipe.engine == "vllm" and release is not None and release < VLLM_SINCE:
+            yield self.error(
+                "cluster-engine",
+                f"vLLM {self.version} runs over several hosts with Ray only",
+                f"Pin vLLM {VLLM_SINCE} or later.",
+            )
+        backend = flags.value_of(self.argv, ("--distributed-executor-backend",))
+        if self.recipe.runtime == "vllm-ray" or backend not in (None, EXECUTOR):
+            yield self.error(
+                "cluster-ray",
+                f"it asks for {'Ray' if backend in (None, 'ray') else backend}, which Lockstep "
+                "does not run",
+                "Remove `--distributed-executor-backend` and the runtime vllm-ray: vLLM's own "
+                "multi-node mode needs neither.",
+            )
+        copies = self.asked.data_parallel
+        if copies > 1 and (self.recipe.engine == "sglang" or self.asked.shares > 1):
+            yield self.error(
+                "cluster-copies",
+                f"{copies} copies of the model, each "
+                + ("on SGLang" if self.recipe.engine == "sglang" else "over several Sparks")
+                + ", cannot be served as one",
+                "Use tensor or pipeline parallelism alone, or data parallelism alone with vLLM.",
+            )
+
+    def shares(self) -> Iterator[Finding]:
+        shapes = self.knowledge.model(self.recipe.model).architecture
+        shapes = shapes or stated_architecture(self.recipe)
+        if shapes is None:
+            return
+        yield from self.heads(shapes)
+        layers = sum(group.count for group in shapes.layers)
+        if self.asked.pipeline_parallel > layers:
+            yield self.error(
+                "cluster-layers",
+                f"{layers} layers cannot be split over {self.asked.pipeline_parallel} Sparks",
+                "Lower pipeline_parallel.",
+            )
+
+    def heads(self, shapes: Architecture) -> Iterator[Finding]:
+        """Both engines: attention heads are split evenly; KV heads too, or each is on several."""
+        degree = self.asked.tensor_parallel
+        remedy = "Set tensor_parallel to a divisor of both, or split the layers: pipeline_parallel."
+        if shapes.heads is not None and shapes.heads % degree:
+            yield self.error(
+                "cluster-heads",
+                f"{shapes.heads} attention heads cannot be split evenly over {degree} Sparks",
+                remedy,
+            )
+        kept = sorted({group.kv_heads for group in shapes.layers if group.kv_heads})
+        odd = [heads for heads in kept if heads % degree and degree % heads]
+        if odd:
+            yield self.error(
+                "cluster-heads",
+                f"{odd[0]} KV heads cannot be split evenly over {degree} Sparks, nor each be kept "
+                "on several of them",
+                remedy,
+            )

@@ -1,0 +1,117 @@
+"""Two Sparks that serve one model together, deployed by the real pyinfra command, in memory."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+from a_site import Site
+from a_spark import pins_for, spark
+from fake_spark import HOSTS
+
+from lockstep import lockfile
+
+KEY = "/etc/lockstep/secrets/cluster-pair.key"
+AGENT = "lockstep-cluster.service"
+TAKEN = f"/usr/bin/python3 /usr/local/lib/lockstep/make_secrets.py --take {KEY}"
+DATA = """\
+{
+    "operators": ("spark",),
+    "targets": {
+        **targets,
+        "both": {
+            "recipe": "deepseek-v4-flash-2x",
+            "unit": "vllm-both",
+            "port": 30009,
+            "cluster": "pair",
+        },
+    },
+    "clusters": {"pair": {"hosts": fake_spark.HOSTS}},
+    "fabric_address": f"10.0.0.{number}",
+    "fabric": {"interfaces": {"enp1s0f0np0": f"10.0.0.{number}/24"}},
+}"""
+INVENTORY = f"""\
+import fake_spark
+from group_data.all import targets
+from lockstep.inventory import checked
+fake_spark.install()
+duo = checked(
+    __file__, [(name, {DATA}) for number, name in enumerate(fake_spark.HOSTS, 1)]
+)
+"""
+
+
+@pytest.fixture(scope="session")
+def duo(repository: Path) -> Site:
+    """A pair after its first deploy."""
+    path = repository / "inventories/duo.py"
+    path.write_text(INVENTORY)
+    both = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-both", "port": 30009}
+    targets = runpy.run_path(str(repository / "group_data/all.py"))["targets"]
+    lockfile.save(
+        path.parents[1] / "duo.lock.yaml", pins_for(spark(targets={**targets, "both": both}))
+    )
+    site = Site(repository, {}, "inventories/duo.py")
+    done = site.deploy()
+    assert done.returncode == 0, done.stdout + done.stderr
+    site.first_output = done.stdout + done.stderr  # type: ignore[attr-defined]
+    return site
+
+
+@pytest.fixture
+def again(duo: Site) -> Site:
+    """The same pair, to be changed."""
+    return Site(duo.repository, duo.document["hosts"], "inventories/duo.py")
+
+
+def key(site: Site, host: str) -> str:
+    text: str = site.document["hosts"][host]["files"][KEY]["text"]
+    return text
+
+
+def test_the_key_is_made_on_rank_0_and_carried_without_being_shown(duo: Site) -> None:
+    first, second = HOSTS
+    assert key(duo, first) == key(duo, second)
+    made = [line for line in duo.changes(first) if KEY in line]
+    assert made == [f"/usr/bin/python3 /usr/local/lib/lockstep/make_secrets.py {KEY}"]
+    assert [line for line in duo.changes(second) if KEY in line] == [TAKEN]
+    assert key(duo, first) not in duo.first_output  # type: ignore[attr-defined]
+    assert not any(key(duo, first) in line for host in HOSTS for line in duo.ran(host))
+
+
+def test_the_agent_runs_on_every_member_and_no_rank_starts_at_boot(duo: Site) -> None:
+    for host in HOSTS:
+        units = duo.document["hosts"][host]["units"]
+        assert (units[AGENT]["UnitFileState"], units[AGENT]["ActiveState"]) == ("enabled", "active")
+        assert units["vllm-both.service"]["UnitFileState"] == "disabled"
+
+
+def test_the_second_deploy_of_a_cluster_changes_nothing_and_asks_little(again: Site) -> None:
+    before = again.document["hosts"]
+    done = again.deploy()
+    assert done.returncode == 0, done.stdout + done.stderr
+    for host in HOSTS:
+        assert again.changes(host) == []
+        assert len(again.ran(host)) <= 40
+    assert again.document["hosts"] == before
+
+
+def test_a_key_that_differs_is_replaced_by_that_of_rank_0(again: Site) -> None:
+    first, second = HOSTS
+    again.document["hosts"][second]["files"][KEY]["text"] = "sk-another"
+    assert again.deploy().returncode == 0
+    assert again.changes(first) == []
+    assert again.changes(second) == [TAKEN, f"systemctl restart {AGENT}"]
+    assert key(again, second) == key(again, first)
+
+
+def test_a_member_alone_keeps_its_key_and_is_refused_without_one(again: Site) -> None:
+    first, second = HOSTS
+    assert again.deploy("--limit", second).returncode == 0
+    assert again.changes(second) == []
+    del again.document["hosts"][second]["files"][KEY]
+    done = again.deploy("--limit", second)
+    assert done.returncode == 1
+    said = " ".join((done.stdout + done.stderr).split())
+    assert f"the key of cluster pair is to come from {first}, which is not part of this run" in said
