@@ -1,0 +1,57 @@
+"""The lab's hosts as one cluster, besides what each serves alone.
+
+`LOCKSTEP_LAB=NAME` chooses the lab; with three or four hosts (`lockstep lab up --hosts 4`) the
+stand-in for SGLang is split over all of them, and the real vLLM runs on the first two.
+"""
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+from lockstep.inventory import checked
+
+_hosts = runpy.run_path(str(Path(__file__).with_name("lab.py")))["lab"]
+_names = tuple(name for name, _ in _hosts)
+_pair = _names[:2]
+_clusters = {"pair": {"hosts": _pair}}
+_together = {
+    # The real vLLM, CPU build: each host has half of the tiny model.
+    "pair": {"recipe": "tiny-qwen3-2x", "unit": "vllm-pair", "cluster": "pair"},
+}
+_all = {
+    "recipe": "mistral-sglang-nx",
+    "unit": "sglang-all",
+    "cluster": "pair" if len(_names) == 2 else "all",
+    "overrides": {"tensor_parallel": len(_names)},
+}
+if len(_names) > 2:
+    _clusters["all"] = {
+        "hosts": _names,
+        "topology": "switch",
+        "port": 7080,
+        "master_port": 29502,
+    }
+
+
+def _targets(name: str) -> dict[str, Any]:
+    """A host's own targets, and those of its clusters."""
+    return {"all": _all} | (_together if name in _pair else {})
+
+
+lab_cluster = checked(
+    __file__,
+    [
+        (
+            name,
+            {
+                **data,
+                "targets": {**data["targets"], **_targets(name)},
+                "clusters": _clusters,
+                "fabric_address": data["ssh_hostname"],
+                # One cable for everything, and no RDMA.
+                "fabric": {"socket": "enP7s7", "mtu": 1500},
+            },
+        )
+        for name, data in _hosts
+    ],
+)
