@@ -19,7 +19,7 @@ from lockstep.agent_unit import key_path
 from lockstep.cluster import Group
 from lockstep.managed import AGENT_UNIT
 from tasks import remote
-from tasks.facts.host import Files
+from tasks.facts.host import Files, Units
 
 _PROGRAM = (remote.PYTHON, f"{remote.PROGRAMS}/make_secrets.py")
 Commands = Generator[StringCommand | FunctionCommand, None, None]
@@ -32,12 +32,11 @@ def keys_made(groups: Sequence[Group]) -> Commands:
     Args:
         groups: This host's part of its clusters.
     """
-    missing = [group for group in groups if group.rank == 0 and not _hash(host, groups, group)]
+    missing = [group for group in groups if group.rank == 0 and not _hash(host.name, groups, group)]
     for group in missing:
         yield remote.words([*_PROGRAM, key_path(group.name)])
     if missing:
-        # An agent that runs with a key that somebody removed must not go on with it.
-        yield remote.words(["systemctl", "try-restart", AGENT_UNIT])
+        yield from _agent_restarted()
     else:
         host.noop("no key is to be made here")
 
@@ -53,7 +52,7 @@ def keys_carried(groups: Sequence[Group]) -> Commands:
     for group in groups:
         if group.rank == 0:
             continue
-        mine = _hash(host, groups, group)
+        mine = _hash(host.name, groups, group)
         first = state.inventory.get_host(group.members[0].name)
         if first not in state.active_hosts:
             if mine is None:
@@ -62,15 +61,22 @@ def keys_carried(groups: Sequence[Group]) -> Commands:
                     "part of this run. Remedy: deploy to all members of the cluster."
                 )
             continue
-        if mine is None or mine != _hash(first, groups, group):
+        if mine is None or mine != _hash(first.name, groups, group):
             changed = True
             carried = Carried(*(QuoteString(word) for word in (*_PROGRAM, "--take", _path(group))))
             carried.first, carried.path = first, _path(group)
             yield carried
     if changed:
-        yield remote.words(["systemctl", "try-restart", AGENT_UNIT])
+        yield from _agent_restarted()
     else:
         host.noop("the keys are those of rank 0")
+
+
+def _agent_restarted() -> Commands:
+    """An agent that runs must not go on with the key of before."""
+    states = host.get_fact(Units, asked={"units": [AGENT_UNIT]}) or {}
+    if states.get(AGENT_UNIT, {}).get("ActiveState") == "active":
+        yield remote.words(["systemctl", "restart", AGENT_UNIT])
 
 
 class Carried(StringCommand):
@@ -99,9 +105,10 @@ def _path(group: Group) -> str:
     return key_path(group.name)
 
 
-def _hash(of: Any, groups: Sequence[Group], group: Group) -> str | None:
+def _hash(name: str, groups: Sequence[Group], group: Group) -> str | None:
     """SHA-256 of the key on a host; None where it has none that only root can read."""
     paths = [key_path(each.name) for each in groups]
+    of = state.inventory.get_host(name)
     with ctx_host.use(of):
         found = of.get_fact(Files, asked={"paths": paths, "private": paths})
     have = found[_path(group)] if found else None

@@ -179,8 +179,8 @@ class Spark:
             self.state["firewall"] = sha256(text.encode()).hexdigest()
 
     def _run_make_secrets_py(self, words: list[str]) -> None:
-        # Another one on each host, and after each time.
-        drawn = sha256(f"{self.name} {words[2]} {time.time()}".encode()).hexdigest()
+        # Another one on each host.
+        drawn = sha256(f"{self.name} {words[2]}".encode()).hexdigest()
         self._secret(words[2], f"sk-{drawn[:43]}")
 
     def _secret(self, path: str, text: str) -> None:
