@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 APT := bubblewrap python3-venv git logrotate nftables openssh-client shellcheck sudo systemd
 
-.PHONY: deploy test check guards lab-tests soak bench lab-down help
+.PHONY: deploy test check guards lab-tests soak cuts bench lab-down help
 
 help:
 	@echo "make deploy                                   lab up, then deploy to it"
@@ -15,7 +15,8 @@ help:
 	@echo "make test                                     everything that CI runs"
 	@echo "make guards                                   remove each guard, see its test fail"
 	@echo "make soak                                     300 switches with faults, about 40 minutes"
-	@echo "make bench                                    what a no-op deploy costs"
+	@echo "make cuts [POINTS=10] [SEED=N]                kill deploys at random points, about 12 minutes"
+	@echo "make bench                                    what a no-op deploy costs, and copies"
 	@echo "make lab-down                                 stop the lab"
 
 # pip checks every hash; the project itself is installed from this folder.
@@ -49,10 +50,15 @@ guards: $(STAMP)
 soak: $(STAMP)
 	$(BIN)/python tests/lab/soaking.py
 
+POINTS ?= 10
+cuts: $(STAMP)
+	$(BIN)/python tests/lab/cutting.py --points $(POINTS) $(if $(SEED),--seed $(SEED))
+
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.noop
 	$(BIN)/python -m benchmarks.switch
 	$(BIN)/python -m benchmarks.diff
+	$(BIN)/python -m benchmarks.copy
 
 lab-down: $(STAMP)
 	$(BIN)/lockstep lab down

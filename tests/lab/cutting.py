@@ -1,9 +1,11 @@
 """Deploys cut off at random points, seeded: whatever is killed, `current` is an engine that works.
 
-Each point asks for a new generation of the engine and takes Qwen's weights from one host, so that
-there is something to build and something to copy. Then one of three things is killed at a random
-moment: a copy between the hosts (at either end), a stage of the build, or the deploy itself.
+Each point asks for a new generation of the engine and takes Qwen's weights and the kept wheels from
+one host, so that there is something to build and something to copy. Then one of three things is
+killed at a random moment: a copy between the hosts (at either end), a stage of the build, or the
+deploy itself. The exit code is 1 where a `current` engine was broken afterwards.
 
+    make cuts [POINTS=10] [SEED=N]
     python tests/lab/cutting.py [--points 10] [--seed N] [--lab NAME]
 """
 
@@ -17,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +29,10 @@ ENGINES = "/opt/lockstep/engines"
 QWEN = "/data/models/huggingface/hub/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
 KINDS = ("build", "copy", "deploy")
 STAGES = ("pytorch", "vllm", "flashinfer", "check")
+COPIES = (
+    ("weights", "lockstep-job-weights.service"),
+    ("wheels", "lockstep-job-engine-vllm.service"),
+)
 #: A whole deploy with a build takes about so long here; a deploy is killed somewhere in it.
 _DEPLOY_S = 60.0
 _LIMIT_S = 600.0
@@ -62,10 +69,10 @@ class Cutter:
         self._seed = seed
         self.counts = Counts()
 
-    def run(self, points: int) -> Counts:
+    def run(self, points: int, kinds: Sequence[str] = KINDS) -> Counts:
         """Cut so many deploys, then let one finish and the hosts be as they were."""
         for number in range(points):
-            self.point(number, KINDS[number % len(KINDS)])
+            self.point(number, kinds[number % len(kinds)])
             print(f"point {number + 1}: {self.counts.report()}", flush=True)
         self._stack.good_deploy()
         self._check("after the last deploy")
@@ -83,7 +90,7 @@ class Cutter:
         for host in stack.hosts:
             # A job that an earlier point left running would be attached to.
             host.root("systemctl stop 'lockstep-job-*' 2>/dev/null; true")
-        stack.hosts[number % 2].root(f"rm -rf {QWEN}")
+        stack.hosts[number % 2].root(f"rm -rf {QWEN} {ENGINES}/store")
         name = f"point-{self._seed}-{number}"
         environment = {"build_environment": {"LOCKSTEP_POINT": name}}
         run = stack.start(inventory=stack.inventory(name, engine=environment))
@@ -102,14 +109,15 @@ class Cutter:
 
     def _copy(self, run: Deploy, host: Host) -> str:
         giver = self._random.random() < 0.5
+        what, job = self._random.choice(COPIES)
         moment = self._random.uniform(0, 0.5)
         other = next(each for each in self._stack.hosts if each.name != host.name)
         if not giver:
-            _killed(run, host, "lockstep-job-weights.service", moment)
-            return "a copy, where it arrives"
-        _await(run, host, "lockstep-job-weights.service")
+            _killed(run, host, job, moment)
+            return f"a copy of {what}, where it arrives"
+        _await(run, host, job)
         _killed(run, other, "lockstep-peer.service", moment)
-        return "a copy, where it comes from"
+        return f"a copy of {what}, where it comes from"
 
     def _deploy(self, run: Deploy, host: Host) -> str:
         moment = self._random.uniform(0, _DEPLOY_S)
@@ -154,7 +162,7 @@ def _killed(run: Deploy, host: Host, unit: str, moment: float) -> None:
 def main() -> int:
     """Command line; the exit code is 1 when an engine was broken."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n    python")[0])
-    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="by default the time")
     parser.add_argument("--points", type=int, default=10)
     parser.add_argument("--lab", help="a lab that is up and deployed")
     options = parser.parse_args()

@@ -1,4 +1,7 @@
-"""Downloaded once: what one host has, the other takes from it, and nothing is left behind."""
+"""Downloaded once: what one host has, the other takes from it, and nothing is left behind.
+
+Both hosts wiped whole: `python tests/lab/rebuilding.py`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,9 @@ from stack import Host, Stack, until
 MODELS = "/data/models/huggingface"
 QWEN = f"{MODELS}/hub/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
 IMAGES = "/var/cache/lockstep/layers"
+ENGINES = "/opt/lockstep/engines"
+#: All that a deploy downloads from, but for apt, uv and the hub client.
+SERVERS = ("hub", "registry", "web", "git")
 #: Slow enough that a transfer of 24 MB is caught in the middle, on a busy machine too.
 SLOW = {"match": r"PrismaQuant.*\.safetensors", "rate": 500_000}
 
@@ -20,19 +26,25 @@ def test_what_no_host_has_is_downloaded_once_and_copied(deployed: Stack) -> None
     for host in deployed.hosts:
         host.root(f"rm -rf {MODELS}/hub {MODELS}/lockstep-verified {MODELS}/lockstep-merged")
         host.root("systemctl stop open-webui && docker rmi -f $(docker images -aq --no-trunc)")
-        host.root(f"rm -rf {IMAGES}")
-    before = {service: sent(deployed, service) for service in ("hub", "registry")}
+        host.root(f"rm -rf {IMAGES} {ENGINES}/*")
+        # Caches of engines that only one of them has had hot.
+        host.root("docker volume ls -q | grep cache | xargs -r docker volume rm")
+    before = {service: sent(deployed, service) for service in SERVERS}
     done = deployed.good_deploy()
-    fetched = {service: sent(deployed, service) - before[service] for service in before}
-    assert {service: found[address(two)] for service, found in fetched.items()} == {
-        "hub": 0,
-        "registry": 0,
-    }
+    fetched = {service: sent(deployed, service) - before[service] for service in SERVERS}
+    assert {name: found[address(two)] for name, found in fetched.items()} == dict.fromkeys(
+        SERVERS, 0
+    )
     assert fetched["hub"][address(one)] > 50_000_000
     assert fetched["registry"][address(one)] > 20_000_000
+    assert fetched["web"][address(one)] > 500_000_000
+    assert fetched["git"][address(one)] > 9_000_000
+    assert re.search(r"\[spark2\] engine, vllm: 4\d\d\.\d MB copied from spark1", done.output)
     assert re.search(r"\[spark2\] weights: [5-9]\d\.\d MB copied from spark1", done.output)
     assert re.search(r"\[spark2\] image \S+: 20\.\d MB copied from spark1", done.output)
     assert hashes(one) == hashes(two)
+    compared = deployed.diff()
+    assert compared.returncode == 0, compared.stdout
     listed = "docker images --digests --format '{{.Repository}}@{{.Digest}} {{.ID}}' | sort"
     assert one.root(listed) == two.root(listed) != ""
     nothing_is_left(deployed)
@@ -93,7 +105,7 @@ def sent(deployed: Stack, service: str) -> Counter[str]:
     """Bytes that a server of the lab has sent so far, by address of the client."""
     found: Counter[str] = Counter()
     for request in deployed.requests(service):
-        if request.method == "GET":
+        if request.method != "HEAD":
             found[request.client] += request.sent
     return found
 
