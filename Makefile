@@ -16,7 +16,7 @@ help:
 	@echo "make guards                                   remove each guard, see its test fail"
 	@echo "make soak                                     300 switches with faults, about 40 minutes"
 	@echo "make cuts [POINTS=10] [SEED=N]                kill deploys at random points, about 12 minutes"
-	@echo "make bench                                    what a no-op deploy costs, and copies"
+	@echo "make bench                                    what a no-op deploy, a switch, a diff, a copy cost"
 	@echo "make lab-down                                 stop the lab"
 
 # pip checks every hash; the project itself is installed from this folder.
@@ -55,10 +55,8 @@ cuts: $(STAMP)
 	$(BIN)/python tests/lab/cutting.py --points $(POINTS) $(if $(SEED),--seed $(SEED))
 
 bench: $(STAMP)
-	$(BIN)/python -m benchmarks.noop
-	$(BIN)/python -m benchmarks.switch
-	$(BIN)/python -m benchmarks.diff
-	$(BIN)/python -m benchmarks.copy
+	@code=0; for name in noop switch diff copy; do \
+	echo "== $$name"; $(BIN)/python -m benchmarks.$$name || code=1; done; exit $$code
 
 lab-down: $(STAMP)
 	$(BIN)/lockstep lab down

@@ -174,6 +174,9 @@ def _free(intended: Sequence[Intended], compared: Sequence[Host]) -> Iterator[tu
     odd = {name for names in named for name in names if any(name not in each for each in named)}
     for kind in ("account", "account home", "account shell", "password", "group"):
         yield from ((kind, name) for name in odd)
+    # Made by the first start of an engine, on whichever host it is started.
+    units = {unit.removesuffix(".service") for this in intended for unit in this.model_units}
+    yield from (("volume", f"{unit}-cache") for unit in units)
     for host in compared:
         for kind in ("member", "login key"):
             for item in host.facts.get(kind, {}):

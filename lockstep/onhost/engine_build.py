@@ -17,6 +17,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -96,6 +97,7 @@ class Build:
         """The wheels of one stage, each by its hash and nothing besides."""
         wheels = [each for each in self.spec["packages"] if each["stage"] == stage]
         if wheels:
+            self._remove_doubles(wheels)
             listed = self._listed(stage, wheels)
             self._install("--require-hashes", "--requirement", str(listed))
 
@@ -146,12 +148,25 @@ class Build:
 
     def _remove_foreign(self) -> None:
         """Take out what somebody else has installed here."""
-        known = {*self.spec["expected"], *engine_content.TREES}
-        folders = (self.venv / "lib").glob("python*/site-packages/*.dist-info")
-        names = {folder.name.partition("-")[0].lower() for folder in folders}
-        foreign = {name.replace("_", "-").replace(".", "-") for name in names} - known
+        foreign = set(self._installed()) - {*self.spec["expected"], *engine_content.TREES}
         if foreign:
             self._pip("uninstall", *sorted(foreign))
+
+    def _remove_doubles(self, wheels: list[dict[str, Any]]) -> None:
+        """Forget packages that are there twice; they are installed anew over their files."""
+        installed = self._installed()
+        for wheel in wheels:
+            folders = installed.get(wheel["name"], [])
+            for folder in folders if len(folders) > 1 else ():
+                shutil.rmtree(folder)
+
+    def _installed(self) -> dict[str, list[Path]]:
+        """Name → the metadata folders of what is installed."""
+        found: dict[str, list[Path]] = {}
+        for folder in (self.venv / "lib").glob("python*/site-packages/*.dist-info"):
+            name = folder.name.partition("-")[0].lower().replace("_", "-").replace(".", "-")
+            found.setdefault(name, []).append(folder)
+        return found
 
     def flashinfer(self) -> None:
         """FlashInfer's three packages, in versions that agree."""

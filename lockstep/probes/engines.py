@@ -46,7 +46,8 @@ def environment(venv: str) -> dict[str, Any]:
             continue
         name, _, version = entry[: -len(".dist-info")].partition("-")
         name = name.lower().replace("_", "-").replace(".", "-")
-        found[name] = version
+        # What stands there twice has no version that anybody could rely on.
+        found[name] = f"{found[name]} and {version}" if name in found else version
         origin = read(os.path.join(folder, entry, "direct_url.json"))
         if origin:
             origins[name] = {

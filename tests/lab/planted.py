@@ -206,7 +206,9 @@ PLANTS: dict[str, Plant] = {
     ),
     "a package of another version": Plant(
         f"cd {SITE}; mv numpy-*.dist-info /run/drift-numpy; cp -a /run/drift-numpy"
-        " numpy-0.1.dist-info",
+        " numpy-0.1.dist-info; sed -i 's/^numpy-[^/]*[.]dist/numpy-0.1.dist/'"
+        " numpy-0.1.dist-info/RECORD; sed -i 's/^Version: .*/Version: 0.1/'"
+        " numpy-0.1.dist-info/METADATA",
         "engine package",
         "numpy",
         f"cd {SITE}; rm -r numpy-0.1.dist-info; mv /run/drift-numpy"
@@ -215,7 +217,7 @@ PLANTS: dict[str, Plant] = {
     ),
     "a package that is not in the lock": Plant(
         f"cd {SITE}; runuser -u lockstep -- cp -a filelock-*.dist-info left_pad-1.0.dist-info;"
-        " sed -i 's/^filelock/left_pad/; /[.]py/d; s/filelock-[^/]*[.]dist/left_pad-1.0.dist/'"
+        " sed -i '/^filelock[/]/d; s/^filelock-[^/]*[.]dist/left_pad-1.0.dist/'"
         " left_pad-1.0.dist-info/RECORD; sed -i 's/^Name: .*/Name: left-pad/'"
         " left_pad-1.0.dist-info/METADATA",
         "engine package",

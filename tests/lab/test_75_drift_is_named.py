@@ -12,7 +12,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from planted import ENGINE, PLANTS
 from stack import INVENTORY, REPOSITORY, Stack
 
@@ -47,9 +46,6 @@ def test_every_kind_of_drift_is_named_with_who_puts_it_right(deployed: Stack) ->
     assert answer["after"] == answer["before"]
 
 
-@pytest.mark.skip(
-    reason="2026-11-21: two of the planted things, left-pad one of them, outlived the deploy"
-)
 def test_after_a_deploy_what_it_can_put_right_is_gone(deployed: Stack) -> None:
     before = json.loads(deployed.diff("--json").stdout)["differences"]
     assert [item for item in before if item["how"] == "deploy"] == []

@@ -68,6 +68,12 @@ def test_a_fact_that_one_host_alone_has_is_named_on_the_host_that_differs(kind: 
     assert named(judged((ONE, one), (TWO, bent))) == []
 
 
+def test_the_cache_of_an_engine_that_ran_on_one_host_alone_is_no_drift() -> None:
+    two = copied(GOOD_TOO)
+    two["facts"].setdefault("volume", {}).update({"vllm-qwen36-cache": "local", "mine": "local"})
+    assert named(judged((ONE, GOOD), (TWO, two))) == [("spark2", "volume", "mine")]
+
+
 @pytest.mark.parametrize("kind", [kind for kind, about in KINDS.items() if about.part])
 def test_a_part_of_a_thing_is_named_where_both_hosts_have_the_thing(kind: str) -> None:
     one, two = copied(GOOD), copied(GOOD_TOO)

@@ -238,6 +238,18 @@ def test_what_somebody_else_installed_is_taken_out(site: Site) -> None:
     assert site.missing() == {}
 
 
+def test_what_is_there_twice_is_installed_anew(site: Site) -> None:
+    site.build()
+    [packages] = (site.home / "venv/lib").glob("python*/site-packages")
+    [torch] = packages.glob("torch-*.dist-info")
+    (packages / "torch-0.1.dist-info").mkdir()
+    (packages / "torch-0.1.dist-info/RECORD").touch()
+    assert site.missing() == {"pytorch": ["torch 2.10.0+cu130"]}
+    assert site.run("pytorch").returncode == 0
+    assert site.missing() == {}
+    assert list(packages.glob("torch-*.dist-info")) == [torch]
+
+
 def test_uv_is_told_no_index_and_a_password_is_for_its_index_alone(site: Site) -> None:
     done = site.run("pytorch")
     argv, environment = site.calls()[-1]
