@@ -95,6 +95,26 @@ class Paths:
         return self.run / "wedge.json"
 
     @property
+    def secrets(self) -> Path:
+        """Keys; only root can read them."""
+        return self.root / "etc/lockstep/secrets"
+
+    @property
+    def groups(self) -> Path:
+        """Which clusters run here, and how the last run of each ended."""
+        return self.run / "clusters.json"
+
+    @property
+    def joined(self) -> Path:
+        """The switch of a cluster that this host takes part in now."""
+        return self.run / "cluster-switch.json"
+
+    @property
+    def admitted(self) -> Path:
+        """The target of a cluster that may be started now."""
+        return self.run / "cluster-admitted.json"
+
+    @property
     def state(self) -> Path:
         """What the deploy keeps about itself; only root can read it."""
         return self.root / "var/lib/lockstep-deploy"

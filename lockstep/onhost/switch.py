@@ -30,18 +30,19 @@ from __future__ import annotations
 import getpass
 import json
 import os
-import shlex
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lockstep.onhost import (
+        cluster_call,
+        cluster_switch,
         common,
         following,
         lock,
         status,
+        switch_job,
         switching,
         terminal,
         transient,
@@ -49,17 +50,19 @@ if TYPE_CHECKING:
         units,
     )
 else:
+    import cluster_call
+    import cluster_switch
     import common
     import following
     import lock
     import status
+    import switch_job
     import switching
     import terminal
     import transient
     import unfinished
     import units
 
-_WORKER, _FINISH = "--worker", "--finish"
 _FLAGS = {
     "status": ("--json",),
     "log": ("-f",),
@@ -73,9 +76,9 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
     if not argv or {"-h", "--help"} & set(argv):
         print((__doc__ or "").strip())
         return common.EXIT_DONE if argv else common.EXIT_USAGE
-    if argv[0] == _WORKER:
+    if argv[0] == switch_job.WORKER:
         return _worker(argv[1:], paths)
-    if argv[0] == _FINISH:
+    if argv[0] == switch_job.FINISH:
         return _finish(paths)
     name, *rest = argv
     host = common.load_host(paths.targets)
@@ -92,7 +95,7 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
         return _status(host, paths, as_json="--json" in rest)
     _be_root([name, *rest])
     if "--dry" in rest:
-        return switching.Switch(host, paths, terminal.say).rehearse(name)
+        return _rehearse(name, host, paths)
     return _watch(name, paths, wait="--wait" in rest)
 
 
@@ -136,50 +139,25 @@ def _be_root(argv: list[str]) -> None:
 
 def _become_root(argv: list[str]) -> None:
     """Replace this process by sudo with exactly the arguments that the sudoers rule names."""
-    command = ["sudo", "-n", "--", *_program(), *argv]
+    command = ["sudo", "-n", "--", *switch_job.program(), *argv]
     sys.stdout.flush()
     os.execvp(command[0], command)
 
 
 def _may_become_root(argv: list[str]) -> bool:
     try:
-        asked = common.run(["sudo", "-n", "-l", "--", *_program(), *argv], timeout=20)
+        asked = common.run(["sudo", "-n", "-l", "--", *switch_job.program(), *argv], timeout=20)
     except common.Problem:
         return False
     return asked.returncode == 0
 
 
-def _program() -> list[str]:
-    return ["/usr/bin/python3", str(Path(__file__).resolve())]
-
-
 def _watch(name: str, paths: common.Paths, wait: bool) -> int:
     """Have systemd do the switch and show its output until it ends."""
     user = os.environ.get("SUDO_USER") or getpass.getuser()
-    job = transient.Job(
-        name="switch",
-        unit_prefix="lockstep-",  # status.SWITCH_UNIT
-        argv=(*_program(), _WORKER, name, user),
-        log=status.switch_log(paths),
-        # status shows its last line to everybody.
-        log_mode=0o644,
-        properties=(
-            # A switch must survive the memory pressure that it may be the remedy for.
-            "OOMScoreAdjust=-900",
-            f"ExecStopPost={_finisher(paths)}",
-            # Finishing a switch includes a start, which its own unit bounds.
-            "TimeoutStopSec=7200",
-        ),
-    )
+    job = switch_job.job(name, user, paths)
     _start(job, paths, wait)
     return following.follow(job, from_end=False)
-
-
-def _finisher(paths: common.Paths) -> str:
-    """The command that finishes a switch which was cut off, and costs nothing otherwise."""
-    words = [str(paths.unfinished), *_program(), _FINISH]
-    # systemd puts one `$` in the place of two.
-    return shlex.join(["/bin/sh", "-c", 'test ! -e "$0" || exec "$@"', *words]).replace("$", "$$")
 
 
 def _start(job: transient.Job, paths: common.Paths, wait: bool) -> None:
@@ -201,10 +179,26 @@ def _start(job: transient.Job, paths: common.Paths, wait: bool) -> None:
         time.sleep(0.5)
 
 
+def _rehearse(name: str, host: common.Host, paths: common.Paths) -> int:
+    if cluster_switch.concerns(host, name):
+        user = os.environ.get("SUDO_USER") or getpass.getuser()
+        return cluster_switch.GroupSwitch(host, paths, terminal.say, user).rehearse(name)
+    return switching.Switch(host, paths, terminal.say).rehearse(name)
+
+
 def _worker(argv: list[str], paths: common.Paths) -> int:
     """The switch itself, as root, inside lockstep-switch.service."""
     name, user = argv
     host = common.load_host(paths.targets)
+    if cluster_switch.concerns(host, name):
+        # Every member takes its lock itself, this host as well.
+        group = cluster_switch.GroupSwitch(host, paths, user=user)
+        if name != "none":
+            return group.to(name)
+        try:
+            return group.none()
+        except cluster_call.Unreachable as problem:
+            common.say(f"{problem}; stopping what is up here only")
     switch = switching.Switch(host, paths, user=user)
     with lock.held(paths.run / "switch.lock", user, name):
         return switch.none() if name == "none" else switch.to(name)
@@ -216,11 +210,14 @@ def _finish(paths: common.Paths) -> int:
     if work is None:
         return common.EXIT_DONE
     host = common.load_host(paths.targets)
+    if work.switch:
+        cluster_switch.GroupSwitch(host, paths, user=work.user, switch=work.switch).undo()
+        return common.EXIT_DONE
     with lock.held(paths.run / "switch.lock", work.user, work.target):
         return switching.Switch(host, paths, user=work.user).finish(work)
 
 
 if __name__ == "__main__":
     # The worker's lines are folded by those who watch it.
-    shape = str if {_WORKER, _FINISH} & set(sys.argv) else terminal.folded
+    shape = str if {switch_job.WORKER, switch_job.FINISH} & set(sys.argv) else terminal.folded
     sys.exit(common.ended("switch.sh", lambda: main(sys.argv[1:]), shape))

@@ -87,6 +87,14 @@ class Switch:
         self._say("no model is hot" if stopped else "no model was hot")
         return common.EXIT_DONE
 
+    def start(self, name: str) -> bool:
+        """Start a target where nothing else is up; whether it is hot."""
+        return self._attempt(self._host.target(name), lambda: None)
+
+    def drop(self) -> None:
+        """Stop what is up, where anything is; says nothing where nothing is."""
+        self._stop_all(self._state())
+
     def again(self, name: str) -> bool:
         """Stop and start a target, whose files may be new; whether it is hot."""
         target = self._host.target(name)

@@ -20,11 +20,12 @@ else:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """The wanted target, the one to bring back (or None), and who asked."""
+    """The wanted target, the one to bring back (or None), who asked, the cluster's switch."""
 
     target: str
     previous: str | None
     user: str
+    switch: str | None = None
 
 
 @contextmanager
@@ -45,7 +46,9 @@ def take(paths: common.Paths) -> Unfinished | None:
     """The work on record, which is then gone: a second interruption is not mended again."""
     try:
         data = json.loads(paths.unfinished.read_text(encoding="utf-8"))
-        found = Unfinished(str(data["target"]), data["previous"], str(data["user"]))
+        found = Unfinished(
+            str(data["target"]), data["previous"], str(data["user"]), data.get("switch")
+        )
     except (OSError, ValueError, LookupError, TypeError):
         found = None
     paths.unfinished.unlink(missing_ok=True)

@@ -49,13 +49,16 @@ class Watch:
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     record: watchrecord.Record = field(default_factory=watchrecord.Record)
+    idle_s: float = IDLE_S
 
     def look(self) -> None:
         """Look at the hot target and act. Problem when the act failed."""
         if lock.holder(self.paths.run / "switch.lock") is not None:
             return
         state = units.show(target.unit for target in self.host.targets.values())
-        hot = [t for t in self.host.targets.values() if state[t.unit].state == "hot"]
+        # A group is its own agents' to end, as a whole: a rank is never restarted alone.
+        own = [target for target in self.host.targets.values() if target.cluster is None]
+        hot = [target for target in own if state[target.unit].state == "hot"]
         self.record = watchrecord.load(self.paths)
         for target in hot:
             unit = state[target.unit]
@@ -80,7 +83,7 @@ class Watch:
             self.record.counters = found.counters
         if moved:
             self.record.alive_at = self.now()
-        if moved or (not outstanding and self.now() - self.record.alive_at < IDLE_S):
+        if moved or (not outstanding and self.now() - self.record.alive_at < self.idle_s):
             return None
         return self._no_token(target, key, f"requests outstanding: {outstanding}")
 

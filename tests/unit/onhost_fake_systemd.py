@@ -36,8 +36,9 @@ def start(name):
     if state["LoadState"] != "loaded":
         sys.exit(f"Unit {name} not found.")
     set_state(name, "activating", "start")
-    if "on_start" in state:
-        subprocess.run(state["on_start"], check=False)
+    if "on_start" in state and stopped_meanwhile(name, state["on_start"]):
+        print(f"Job for {name} canceled.", file=sys.stderr)
+        return 1
     if "starts_with" in state:
         path, text = state["starts_with"]
         state["start_ok"] = text in Path(path).read_text()
@@ -50,6 +51,17 @@ def start(name):
     set_state(name, *failed, Result="exit-code", ExecMainCode="1", ExecMainStatus="3")
     print(f"Job for {name} failed.", file=sys.stderr)
     return 1
+
+
+def stopped_meanwhile(name, argv):
+    """Run a part of the start; a stop ends it, as systemd does."""
+    with subprocess.Popen(argv) as part:
+        while part.poll() is None:
+            if load(name)["ActiveState"] == "inactive":
+                part.kill()
+                return True
+            time.sleep(0.02)
+    return False
 
 
 def stop(name):

@@ -27,6 +27,14 @@ import api_key  # noqa: E402
 import before  # noqa: E402
 import claims  # noqa: E402
 import cleanup  # noqa: E402
+import cluster  # noqa: E402
+import cluster_call  # noqa: E402
+import cluster_facts  # noqa: E402
+import cluster_groups  # noqa: E402
+import cluster_member  # noqa: E402
+import cluster_seal  # noqa: E402
+import cluster_server  # noqa: E402
+import clusters  # noqa: E402
 import common  # noqa: E402
 import content  # noqa: E402
 import docker_api  # noqa: E402
@@ -75,6 +83,14 @@ __all__ = [
     "before",
     "claims",
     "cleanup",
+    "cluster",
+    "cluster_call",
+    "cluster_facts",
+    "cluster_groups",
+    "cluster_member",
+    "cluster_seal",
+    "cluster_server",
+    "clusters",
     "common",
     "content",
     "docker_api",

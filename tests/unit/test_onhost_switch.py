@@ -404,7 +404,7 @@ def test_a_container_outside_its_unit_is_removed(spark):
 
 def front(spark, monkeypatch, *argv: str) -> int:
     monkeypatch.setattr("units.is_root", lambda: True)
-    monkeypatch.setattr("switch._program", lambda: _worker_program(spark))
+    monkeypatch.setattr("switch_job.program", lambda: _worker_program(spark))
     return switch.main(list(argv), spark.paths)
 
 

@@ -1,0 +1,101 @@
+"""How the last run of each cluster stands, as this member knows it: for the watch and `status`.
+
+In /run: a reboot forgets it, and no model is hot after a boot. Whether a rank is up is always
+asked of systemd. Only the agent writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstep.onhost import common
+else:
+    import common
+
+HOT, ENDED, RECOVERING, DOWN, STOPPED = "hot", "ended", "recovering", "down", "stopped"
+WORDS = {
+    HOT: "hot",
+    ENDED: "ended, rank 0 decides what follows",
+    RECOVERING: "ended, to be started again",
+    DOWN: "left down",
+    STOPPED: "switched off",
+}
+_writing = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Group:
+    """One run of a cluster's target.
+
+    Attributes:
+        cluster: Name of the cluster.
+        target: What it runs.
+        run: Tells this run apart from others.
+        state: `hot`; `ended` by a fault; `recovering` (rank 0 starts it again); `down`, given up;
+            `stopped` by somebody.
+        since: When it became hot, Unix time.
+        reason: Why it ended, or ended last.
+        ended: When that was, Unix time.
+        ended_at: The same in seconds since boot.
+        starts: When it was started again after a fault, seconds since boot.
+        heard: When rank 0 was last heard, Unix time; on rank 0 its last token.
+        members: Member → what it said last; on rank 0.
+    """
+
+    cluster: str
+    target: str
+    run: str
+    state: str = HOT
+    since: float = field(default_factory=time.time)
+    reason: str = ""
+    ended: float | None = None
+    ended_at: float = 0.0
+    starts: tuple[float, ...] = ()
+    heard: float | None = None
+    members: dict[str, str] = field(default_factory=dict)
+
+    def over(self, state: str, reason: str) -> Group:
+        """The same run, which is over now."""
+        return replace(
+            self, state=state, reason=reason, ended=time.time(), ended_at=time.monotonic()
+        )
+
+
+def load(paths: common.Paths) -> dict[str, Group]:
+    """Cluster → group; {} where nothing is known."""
+    try:
+        data: Any = json.loads(paths.groups.read_text(encoding="utf-8"))
+        return {
+            name: Group(**{**group, "starts": tuple(group["starts"])})
+            for name, group in data.items()
+        }
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+        return {}
+
+
+def save(paths: common.Paths, group: Group) -> None:
+    """Keep one group's state, in one step; everybody may read it."""
+    with _writing:
+        _write(paths, group)
+
+
+def note(paths: common.Paths, group: Group, **values: Any) -> None:
+    """Change fields of a run that is still hot; one that is over stays as it is."""
+    with _writing:
+        current = load(paths).get(group.cluster)
+        if current is not None and (current.run, current.state) == (group.run, HOT):
+            _write(paths, replace(current, **values))
+
+
+def _write(paths: common.Paths, group: Group) -> None:
+    groups = {**load(paths), group.cluster: group}
+    paths.groups.parent.mkdir(parents=True, exist_ok=True)
+    new = paths.groups.with_suffix(".new")
+    new.write_text(json.dumps({name: asdict(each) for name, each in groups.items()}))
+    new.chmod(0o644)
+    new.replace(paths.groups)

@@ -1,0 +1,362 @@
+"""A switch in which several Sparks change at once: all of them, or none.
+
+Everybody joins (lock, checks, the launch gate) before anything is stopped anywhere; then all drop
+what they have, the wanted ranks start, and when rank 0 has generated a token everybody keeps it.
+Otherwise everybody gets back what was hot there. Who is not heard from undoes its part by itself.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstep.onhost import (
+        cluster_call,
+        cluster_crew,
+        cluster_facts,
+        common,
+        steps,
+        unfinished,
+        units,
+    )
+else:
+    import cluster_call
+    import cluster_crew
+    import cluster_facts
+    import common
+    import steps
+    import unfinished
+    import units
+
+Answer = dict[str, Any]
+#: Member → target that is to be hot there, None for no model.
+Plan = dict[str, str | None]
+
+
+def concerns(host: common.Host, name: str) -> bool:
+    """Whether other members have a part in a switch to `name` on this host."""
+    if not host.clusters:
+        return False
+    if name == "none" or host.target(name).cluster:
+        return True
+    ranks = [target for target in host.targets.values() if target.cluster]
+    state = units.show(target.unit for target in ranks)
+    return any(state[target.unit].up for target in ranks)
+
+
+class GroupSwitch:
+    """One switch, asked for on this host; `say` gets the lines for the operator."""
+
+    def __init__(
+        self,
+        host: common.Host,
+        paths: common.Paths,
+        say: Callable[[str], None] = common.say,
+        user: str = "",
+        switch: str | None = None,
+    ) -> None:
+        self._host = host
+        self._paths = paths
+        self._say = say
+        self._user = user
+        self._switch = switch or secrets.token_hex(8)
+        self._steps = steps.Steps()
+        self._here = next(iter(host.clusters.values())).me.name
+        self._crew = cluster_crew.Crew(host, paths, host.clusters, self._switch)
+        self._previous: Plan = {}
+
+    def to(self, name: str) -> int:
+        """Make `name` hot: on all members of its cluster, or here and no group elsewhere."""
+        target = self._host.target(name)
+        with self._steps.timed("check"):
+            plan = self._concerned(target)
+            if self._hot_already(target, plan):
+                return common.EXIT_DONE
+            self._gate(target)
+            self._join(name, plan)
+        with self._on_record(name):
+            return self._replace(target, plan)
+
+    def none(self) -> int:
+        """Stop every group of this host's clusters, and what is up here."""
+        states = self._crew.states()
+        plan: Plan = dict.fromkeys(self._group_members(cluster_crew.running(states, self._host)))
+        plan.setdefault(self._here)
+        self._narrow(plan)
+        up = sorted({name for state in states.values() for name in _up(state)})
+        self._join("none", plan)
+        with self._on_record("none"):
+            failed = self._drop()
+            self._commit({})
+        if failed:
+            raise common.Problem("; ".join(failed.values()))
+        if not up:
+            self._say("no model was hot")
+        elif plan.keys() - {self._here}:
+            self._say(f"no model is hot on {', '.join(self._crew.names)}")
+        else:
+            self._say("no model is hot")
+        return common.EXIT_DONE
+
+    def rehearse(self, name: str) -> int:
+        """Say what a switch would do. Problem when it would be refused; touches nothing."""
+        if name == "none":
+            found = cluster_crew.running(self._crew.states(), self._host)
+            members = ", ".join(self._group_members(found)) or "this host"
+            self._say(f"would stop what is up on {members}")
+            return common.EXIT_DONE
+        target = self._host.target(name)
+        plan = self._concerned(target)
+        self._gate(target)
+        self._join(name, plan)
+        self._abort("only looked")
+        self._say(f"{', '.join(plan)} can join, and have the same of all that must be the same")
+        for member, previous in self._previous.items():
+            self._say(f"{member}: would stop {previous}" if previous else f"{member}: no model up")
+        return common.EXIT_DONE
+
+    def undo(self) -> None:
+        """Have everybody undo a switch that was cut off here."""
+        self._say("the switch was cut off: every member gets back what it had")
+        self._abort("the switch itself was killed or stopped")
+
+    @contextmanager
+    def _on_record(self, name: str) -> Iterator[None]:
+        work = unfinished.Unfinished(name, None, self._user, self._switch)
+        with unfinished.recorded(self._paths, work):
+            try:
+                yield
+            except common.Problem as problem:
+                self._abort(str(problem))
+                raise
+
+    def _concerned(self, target: common.Target) -> Plan:
+        """What each member that has a part in it is to have; Problem where one does not answer."""
+        wanted = {target.cluster: None} if target.cluster else {}
+        states = self._crew.states()
+        asked = self._group_members(wanted) or [self._here]
+        known = {name: state for name, state in states.items() if name in asked}
+        running = cluster_crew.running(known, self._host)
+        plan: Plan = dict.fromkeys(self._group_members({**wanted, **dict.fromkeys(running)}))
+        plan.setdefault(self._here)
+        for name in asked:
+            if name not in states:
+                raise common.Problem(f"{self._crew.silent[name]}; nothing was stopped")
+            plan[name] = target.name
+        self._narrow(plan)
+        self._no_strangers(plan, states)
+        return plan
+
+    def _no_strangers(self, plan: Plan, states: Mapping[str, Answer]) -> None:
+        """Problem where a member is part of a group that this host cannot end as a whole."""
+        for name in plan:
+            for cluster, group in states.get(name, {"groups": {}})["groups"].items():
+                if group["state"] == "hot" and cluster not in self._host.clusters:
+                    raise common.Problem(
+                        f"{name} runs {group['target']} of cluster {cluster}, to which this host "
+                        f"does not belong; nothing was stopped. Remedy: on {name}: switch.sh none"
+                    )
+
+    def _narrow(self, plan: Plan) -> None:
+        for name in [name for name in self._crew.names if name not in plan]:
+            self._crew.leave_out(name)
+
+    def _group_members(self, involved: Mapping[str, object] | set[str]) -> list[str]:
+        return list(
+            dict.fromkeys(
+                member.name for name in involved for member in self._host.clusters[name].members
+            )
+        )
+
+    def _hot_already(self, target: common.Target, plan: Plan) -> bool:
+        """Whether it is hot on all that it needs, and generates."""
+        cluster = self._host.cluster(target.name)
+        if cluster is None:
+            return False
+        states = self._crew.states()
+        runs = {
+            state["groups"].get(cluster.name, {}).get("run")
+            for state in states.values()
+            if state["states"].get(target.name) == "hot"
+            and state["groups"].get(cluster.name, {}).get("state") == "hot"
+        }
+        if len(states) != len(plan) or len(runs) != 1:
+            return False
+        up = [name for name, state in states.items() if state["states"][target.name] == "hot"]
+        if len(up) != len(plan):
+            return False
+        try:
+            said = self._crew.ask(cluster.first.name, "token", {"target": target.name}, 45)
+        except common.Problem as problem:
+            self._say(f"{target.name} is up but does not serve ({problem}): restarting it")
+            return False
+        self._say(f"{target.name} is hot already ({said['said']})")
+        return True
+
+    def _gate(self, target: common.Target) -> None:
+        """The launch gate: Problem names everything in which the members differ."""
+        cluster = self._host.cluster(target.name)
+        if cluster is None:
+            return
+        bodies = {member.name: {"target": target.name} for member in cluster.members}
+        found = {}
+        for name, answer in self._crew.ask_all("facts", bodies, timeout=60).items():
+            if isinstance(answer, common.Problem):
+                raise answer
+            found[name] = answer["facts"]
+        said = cluster_facts.differences(found)
+        if said:
+            raise common.Problem(
+                f"the members of {cluster.name} differ; nothing was stopped. "
+                f"{'; '.join(said)}. Remedy: deploy to all of them, then lockstep diff"
+            )
+
+    def _join(self, wanted: str, plan: Plan) -> None:
+        """Everybody takes its lock and looks whether it can; else nobody holds anything."""
+        body = {"user": self._user, "asked_on": self._here, "wanted": wanted}
+        try:
+            for name in self._crew.names:
+                answer = self._joined(name, {**body, "target": plan[name]})
+                if answer is not None:
+                    self._previous[name] = answer["previous"]
+        except common.Problem:
+            self._abort("a member could not join")
+            raise
+
+    def _joined(self, name: str, body: Answer) -> Answer | None:
+        """A member's answer; None where one is silent that is to stop only, which it does alone."""
+        needed = body["target"] is not None or name == self._here
+        try:
+            if not needed and name in self._crew.silent:
+                raise cluster_call.Unreachable(self._crew.silent[name])
+            # Its image and every file of its weights are looked at.
+            return self._crew.ask(name, "prepare", body, timeout=60)
+        except cluster_call.Unreachable as problem:
+            if needed:
+                raise
+            self._say(f"{problem}; it stops its rank by itself")
+            self._crew.leave_out(name)
+            return None
+
+    def _replace(self, target: common.Target, plan: Plan) -> int:
+        fallback = self._host.targets.get(target.fallback) if target.fallback else None
+        attempts = [target, *([fallback] if fallback else [])]
+        if not self._drop():
+            for each in attempts:
+                wanted = {name: each.name for name in plan if plan[name]}
+                if self._whole(each.name, wanted) and self._start(wanted, each):
+                    self._commit(wanted)
+                    return self._ended(target, each, wanted)
+                self._drop()
+        return self._bring_back(target)
+
+    def _ended(self, target: common.Target, hot: common.Target, wanted: Mapping[str, str]) -> int:
+        if target.cluster:
+            self._say(f"{hot.name} is hot on {', '.join(wanted)}")
+        if hot.name == target.name:
+            return common.EXIT_DONE
+        self._say(f"{target.name} FAILED; its fallback {hot.name} is hot")
+        return common.EXIT_FALLBACK
+
+    def _drop(self) -> dict[str, str]:
+        with self._steps.timed("stop"):
+            failed = self._crew.do("drop", {name: {} for name in self._crew.names}, self._hear_all)
+        for name, why in failed.items():
+            self._say(f"{name}: {why}")
+        return failed
+
+    def _start(self, wanted: Mapping[str, str], target: common.Target) -> bool:
+        """Start a target's ranks together; whether rank 0 has generated a token and all are up."""
+        cluster = self._host.cluster(target.name)
+        answering = cluster.first.name if cluster else self._here
+
+        def hear(name: str, lines: list[str]) -> None:
+            for line in lines if name == answering else _failures(lines):
+                own = name == answering
+                before = f"took: {self._steps}, " if own else f"{name}: "
+                took = own and line.startswith("took: ")
+                self._say(before + line.removeprefix("took: ") if took or not own else line)
+
+        def over(name: str, state: Answer) -> str | None:
+            lines = state["why"]
+            return "; ".join(lines) if lines else None
+
+        bodies = {name: {"target": each} for name, each in wanted.items()}
+        failed = self._crew.do("start", bodies, hear, over, together=True)
+        for name, why in failed.items():
+            self._say(f"{target.name} FAILED on {name}: {why}")
+        return not failed
+
+    def _bring_back(self, target: common.Target) -> int:
+        """Everybody gets what was hot there before, as far as it can be had."""
+        kept: dict[str, str] = {}
+        owed = {name: was for name, was in self._previous.items() if was}
+        alone = {name: was for name, was in owed.items() if not self._is_group(was)}
+        for was in dict.fromkeys(owed[name] for name in owed.keys() - alone.keys()):
+            members = {name: was for name in owed if owed[name] == was}
+            if self._whole(was, members) and self._start(members, self._host.target(was)):
+                kept.update(members)
+        kept.update(self._start_alone(alone))
+        self._commit(kept)
+        said = ", ".join(f"{was} on {name}" for name, was in kept.items())
+        if owed.keys() - kept.keys() or not owed:
+            missing = "none was before" if not owed else f"hot again: {said or 'nothing'}"
+            self._say(f"NO MODEL IS HOT: {target.name} failed; {missing}")
+            return common.EXIT_NOTHING_HOT
+        self._say(f"the switch to {target.name} FAILED; hot again: {said}")
+        return common.EXIT_FAILED
+
+    def _start_alone(self, wanted: Mapping[str, str]) -> dict[str, str]:
+        """Start each member's own target; those that are hot."""
+        bodies = {name: {"target": was} for name, was in wanted.items() if name in self._crew.names}
+        failed = self._crew.do("start", bodies, self._hear_all) if bodies else {}
+        return {name: wanted[name] for name in bodies if name not in failed}
+
+    def _is_group(self, name: str) -> bool:
+        return name in self._host.targets and self._host.cluster(name) is not None
+
+    def _whole(self, name: str, members: Mapping[str, str]) -> bool:
+        cluster = self._host.cluster(name) if name in self._host.targets else None
+        needed = {member.name for member in cluster.members} if cluster else set()
+        return name in self._host.targets and needed <= members.keys() & set(self._crew.names)
+
+    def _commit(self, hot: Mapping[str, str]) -> None:
+        """Everybody keeps what is hot there; rank 0 last, which then watches over the others."""
+        ranks = {cluster.first.name for cluster in map(self._host.cluster, hot.values()) if cluster}
+        for name in sorted(self._crew.names, key=lambda name: name in ranks):
+            try:
+                self._crew.ask(name, "commit", {"hot": hot.get(name)})
+            except common.Problem as problem:
+                self._say(str(problem))
+
+    def _abort(self, reason: str) -> None:
+        """Have everybody undo its part, and wait until they have."""
+        pending = self._crew.names
+        while pending:
+            self._crew.ask_all("abort", {name: {"reason": reason} for name in pending})
+            found = self._crew.states()
+            pending = [
+                name
+                for name in self._crew.names
+                if name not in found or found[name]["switch"] == self._switch
+            ]
+            if pending:
+                time.sleep(0.5)
+
+    def _hear_all(self, name: str, lines: list[str]) -> None:
+        for line in lines:
+            if not line.startswith("no model"):
+                self._say(f"{name}: {line}")
+
+
+def _failures(lines: list[str]) -> list[str]:
+    """Of what a rank says that answers nobody: that it failed, and why."""
+    return [line for line in lines if "FAILED" in line or line.startswith("  ")]
+
+
+def _up(state: Answer) -> list[str]:
+    return [name for name, word in state["states"].items() if word not in ("off", "failed")]

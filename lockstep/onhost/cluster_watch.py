@@ -1,0 +1,318 @@
+"""Watches over the groups of this host: no half of one stays up.
+
+Rank 0 asks every member every few seconds, and the engine for a token. When one is not what it
+should be it ends the whole group, and starts it again as a whole, `STARTS` times in `WINDOW_S`.
+Every other rank stops by itself when rank 0 is not heard for the lease.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstep.onhost import (
+        cluster_call,
+        cluster_groups,
+        cluster_member,
+        clusters,
+        common,
+        lock,
+        switch_job,
+        switching,
+        transient,
+        units,
+        watchrecord,
+        wedge,
+    )
+else:
+    import cluster_call
+    import cluster_groups
+    import cluster_member
+    import clusters
+    import common
+    import lock
+    import switch_job
+    import switching
+    import transient
+    import units
+    import watchrecord
+    import wedge
+
+BEAT_S = 3.0
+LOOK_S = 15.0
+TOKEN_WAIT_S = 60.0
+STARTS, WINDOW_S = 3, 1800.0
+# A Spark that was rebooted is back in two minutes; who pulled its plug may need a while.
+RETURN_S = 600.0
+
+_NO_HELP = f"{STARTS} starts in {WINDOW_S / 60:.0f} min did not help"
+
+Answer = dict[str, Any]
+
+
+class Watch:
+    """The watch over one cluster. `step` is called about once a second."""
+
+    def __init__(
+        self,
+        member: cluster_member.Member,
+        cluster: clusters.Cluster,
+        caller: cluster_call.Caller,
+        beat_s: float = BEAT_S,
+        look_s: float = LOOK_S,
+        token_wait_s: float = TOKEN_WAIT_S,
+    ) -> None:
+        self._member = member
+        self._cluster = cluster
+        self._caller = caller
+        self._beat_s, self._look_s, self._token_wait_s = beat_s, look_s, token_wait_s
+        self._heard: dict[str, float] = {}
+        self._run = ""
+        self._stepped = self._looked = 0.0
+        self._counters = watchrecord.Record()
+        self._looking: threading.Thread | None = None
+        self._no_token: tuple[str, str] | None = None
+
+    @property
+    def _paths(self) -> common.Paths:
+        return self._member.paths
+
+    def step(self) -> None:
+        """Look once in `beat_s` seconds, and act."""
+        if time.monotonic() - self._stepped < self._beat_s:
+            return
+        self._stepped = time.monotonic()
+        group = cluster_groups.load(self._paths).get(self._cluster.name)
+        if self._member.part is not None:
+            # The switch under way looks after its ranks; whoever asked for it is waited for.
+            self._run = ""
+            return
+        self._stop_orphans(group)
+        if group is None:
+            return
+        if group.state == cluster_groups.HOT:
+            self._begin(group)
+            self._hot(group)
+        elif group.state == cluster_groups.RECOVERING and self._cluster.rank == 0:
+            self._recover(group)
+
+    def heard(self, body: Answer) -> Answer:
+        """Rank 0 asks: what this rank is, for as long as both are of the same run."""
+        group = cluster_groups.load(self._paths).get(self._cluster.name)
+        if self._member.part is not None:
+            return {"switching": True}
+        if group is None or group.run != body["run"] or group.state != cluster_groups.HOT:
+            why = group.reason if group and group.reason else "it was started anew"
+            return {"over": why}
+        self._heard["rank 0"] = time.monotonic()
+        cluster_groups.note(self._paths, group, heard=time.time(), members=body["members"])
+        return {"state": self._state(group.target), "why": self._failure(group.target)}
+
+    def end(self, body: Answer) -> Answer:
+        """Rank 0 ends the group."""
+        group = cluster_groups.load(self._paths).get(self._cluster.name)
+        if group is not None and group.run == body["run"] and group.state == cluster_groups.HOT:
+            threading.Thread(target=self._end_here, args=(group, body["reason"])).start()
+        return {}
+
+    def _begin(self, group: cluster_groups.Group) -> None:
+        """A run that this watch has not seen before: nobody is late yet."""
+        if group.run == self._run:
+            return
+        self._run = group.run
+        self._heard = {}
+        now = time.monotonic()
+        for name in ("rank 0", *(member.name for member in self._cluster.others)):
+            self._heard[name] = now
+        self._counters, self._looked, self._no_token = watchrecord.Record(), now, None
+
+    def _hot(self, group: cluster_groups.Group) -> None:
+        if self._cluster.rank == 0:
+            reason = self._fault(group)
+            if reason:
+                self._end_all(group, reason)
+            return
+        silent = time.monotonic() - self._heard["rank 0"]
+        if self._state(group.target) != "hot":
+            self._end_here(group, f"rank {self._cluster.rank} {self._failure(group.target)}")
+        elif silent > self._member.lease_s:
+            self._end_here(
+                group,
+                f"{self._cluster.first.name}, rank 0, was not heard for {silent:.0f} s",
+            )
+
+    def _fault(self, group: cluster_groups.Group) -> str:
+        """Why the group may not stay; "" when all is well."""
+        me = self._cluster.me.name
+        if self._state(group.target) != "hot":
+            return f"rank 0 on {me} {self._failure(group.target)}"
+        reason = self._beat(group)
+        if reason:
+            return reason
+        if self._no_token and self._no_token[0] == group.run:
+            return f"rank 0 on {me} generates nothing: {self._no_token[1]}"
+        now = time.monotonic()
+        idle = self._looking is None or not self._looking.is_alive()
+        if idle and now - self._looked >= self._look_s:
+            self._looked = now
+            self._looking = threading.Thread(target=self._look, args=(group,), daemon=True)
+            self._looking.start()
+        return ""
+
+    def _beat(self, group: cluster_groups.Group) -> str:
+        members = {member.name: member for member in self._cluster.others}
+        body = {"run": group.run, "members": group.members}
+        answers = cluster_call.at_once(
+            lambda name: self._caller.ask(members[name], "beat", body, timeout=3.0), members
+        )
+        said, now = {self._cluster.me.name: "hot"}, time.monotonic()
+        for name, answer in answers.items():
+            if isinstance(answer, common.Problem):
+                silent = now - self._heard[name]
+                said[name] = f"silent for {silent:.0f} s"
+                if silent > self._member.lease_s:
+                    return f"{name} was not heard for {silent:.0f} s ({answer})"
+                continue
+            self._heard[name] = now
+            if "over" in answer:
+                return f"{name} is not in it any more: {answer['over']}"
+            if answer.get("state", "hot") != "hot":
+                return f"a rank on {name} {answer['why']}"
+            said[name] = "hot" if "state" in answer else "switching"
+        cluster_groups.note(self._paths, group, members=said)
+        return ""
+
+    def _look(self, group: cluster_groups.Group) -> None:
+        """Ask for a token unless the engine's counters move."""
+        host = self._member.host
+        looker = wedge.Watch(
+            host, self._paths, self._token_wait_s, idle_s=0.0, record=self._counters
+        )
+        try:
+            reason = looker.verdict(host.target(group.target))
+        except common.Problem as problem:
+            cluster_member.tell(
+                f"{group.target}: whether it generates could not be told: {problem}"
+            )
+            return
+        if reason:
+            self._no_token = (group.run, reason)
+            return
+        cluster_groups.note(self._paths, group, heard=time.time())
+
+    def _end_all(self, group: cluster_groups.Group, reason: str) -> None:
+        """End the group on every member, and decide whether it is started again."""
+        members = {member.name: member for member in self._cluster.others}
+        body = {"run": group.run, "reason": reason}
+        cluster_call.at_once(
+            lambda name: self._caller.ask(members[name], "end", body, timeout=3.0), members
+        )
+        now = time.monotonic()
+        lately = tuple(at for at in group.starts if now - at < WINDOW_S)
+        state = cluster_groups.RECOVERING
+        if len(lately) >= STARTS:
+            reason = f"{reason}; {_NO_HELP}"
+            state = cluster_groups.DOWN
+        self._end_here(replace(group, starts=lately), reason, state)
+
+    def _end_here(
+        self, group: cluster_groups.Group, reason: str, state: str = cluster_groups.ENDED
+    ) -> None:
+        """Stop this host's rank, unless somebody is switching here, who sees to it."""
+        try:
+            with lock.held(self._paths.run / "switch.lock", cluster_member.WATCH, "none"):
+                current = cluster_groups.load(self._paths)[self._cluster.name]
+                if current.run != group.run or current.state != cluster_groups.HOT:
+                    return
+                words = cluster_groups.WORDS[state]
+                cluster_member.tell(f"{group.target} ends here ({words}): {reason}")
+                cluster_groups.save(self._paths, group.over(state, reason))
+                self._stop(group.target)
+        except lock.Locked as problem:
+            cluster_member.tell(f"{group.target}: {reason}; left to who is switching: {problem}")
+
+    def _stop(self, target: str) -> None:
+        switching.Switch(self._member.host, self._paths, cluster_member.tell).stop(target)
+
+    def _recover(self, group: cluster_groups.Group) -> None:
+        """Start the group again once every member can; give up with the reason otherwise."""
+        now = time.monotonic()
+        shown = units.show(["lockstep-switch.service"])["lockstep-switch.service"]
+        if transient.running(shown) or lock.holder(self._paths.run / "switch.lock"):
+            return
+        lately = [at for at in group.starts if now - at < WINDOW_S]
+        if len(lately) >= STARTS:
+            self._give_up(group, _NO_HELP)
+            return
+        waits = self._not_ready(group)
+        if waits and now - max([group.ended_at, *group.starts]) > RETURN_S:
+            self._give_up(group, f"after {common.duration(RETURN_S)}: {waits}")
+        if waits or self._switched_away(group):
+            return
+        cluster_member.tell(f"{group.target}: starting it again on all members")
+        cluster_groups.save(self._paths, replace(group, starts=(*group.starts, now)))
+        job = switch_job.job(group.target, cluster_member.WATCH, self._paths)
+        try:
+            transient.start(job, self._paths, cluster_member.tell, wait=False)
+        except transient.Busy:
+            return
+
+    def _not_ready(self, group: cluster_groups.Group) -> str:
+        """Which member cannot take part now, and why; "" when all can."""
+        self._states: dict[str, Answer] = {}
+        for member in self._cluster.members:
+            try:
+                state = self._caller.ask(member, "state", timeout=3.0)
+            except common.Problem as problem:
+                return str(problem)
+            if state["locked"] or state["busy"]:
+                return f"{member.name}: {state['locked'] or 'busy'}"
+            self._states[member.name] = state
+        return ""
+
+    def _switched_away(self, group: cluster_groups.Group) -> bool:
+        """Whether somebody has decided otherwise on a member; the group is left down then."""
+        for name, state in self._states.items():
+            up = [each for each, word in state["states"].items() if word in ("hot", "loading")]
+            there = state["groups"].get(self._cluster.name, {})
+            if up and up != [group.target]:
+                self._give_up(group, f"{name} has {up[0]} hot now")
+                return True
+            if there.get("state") == cluster_groups.STOPPED and there.get("run") == group.run:
+                self._give_up(group, f"{name}: {there['reason']}")
+                return True
+        return False
+
+    def _give_up(self, group: cluster_groups.Group, why: str) -> None:
+        reason = f"{group.reason}; {why}" if group.reason else why
+        cluster_groups.save(self._paths, replace(group, state=cluster_groups.DOWN, reason=reason))
+        cluster_member.tell(f"{group.target} is left down: {reason}")
+
+    def _stop_orphans(self, group: cluster_groups.Group | None) -> None:
+        """Stop a rank that is up although its group is not."""
+        for target in self._member.host.targets.values():
+            if target.cluster != self._cluster.name:
+                continue
+            hot = group is not None and group.state == cluster_groups.HOT
+            if hot and group is not None and group.target == target.name:
+                continue
+            if self._state(target.name) not in ("hot", "loading"):
+                continue
+            try:
+                with lock.held(self._paths.run / "switch.lock", cluster_member.WATCH, "none"):
+                    cluster_member.tell(f"{target.unit} is up without its group: stopping it")
+                    self._stop(target.name)
+            except lock.Locked:
+                return
+
+    def _state(self, target: str) -> str:
+        unit = self._member.host.target(target).unit
+        return units.show([unit])[unit].state
+
+    def _failure(self, target: str) -> str:
+        name = self._member.host.target(target).unit
+        unit = units.show([name])[name]
+        return "ended by itself" if unit.state == "off" else f"is {unit.state}: {unit.failure}"

@@ -1,0 +1,230 @@
+"""A switch of several Sparks: all of them or none, whatever ends in the middle."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from a_cluster import GLM, OWN, SPARE, cluster_of, until
+from onhost_fakes import lock
+
+
+@pytest.fixture
+def pair(tmp_path, monkeypatch):
+    """Two members; `own` is hot on the second."""
+    sparks = cluster_of(tmp_path, monkeypatch, 2)
+    sparks[1].systemd.unit(OWN, ActiveState="active", SubState="running")
+    yield sparks
+    for spark in sparks:
+        spark.end()
+
+
+def calls(spark) -> list[str]:
+    return [call for call in spark.systemd.calls if not call.startswith("systemd-run")]
+
+
+@pytest.mark.parametrize("asked_on", [0, 1])
+def test_every_member_drops_its_model_and_starts_its_rank(pair, asked_on):
+    code, lines = pair[asked_on].switch("glm")
+
+    assert code == 0, lines
+    assert [spark.hot() for spark in pair] == [["glm"], ["glm"]]
+    assert calls(pair[1]) == [
+        f"systemctl stop -- {OWN}",
+        f"systemctl reset-failed -- {GLM}",
+        f"systemctl start -- {GLM}",
+    ]
+    assert lines[-1] == "glm is hot on spark1, spark2"
+    assert "spark2: stopping own" in lines
+    assert pair[0].group.run == pair[1].group.run
+    assert [lock.holder(spark.paths.run / "switch.lock") for spark in pair] == [None, None]
+
+
+def test_what_is_hot_already_is_asked_for_a_token_and_left_alone(pair):
+    pair[0].switch("glm")
+    code, lines = pair[1].switch("glm")
+
+    assert code == 0
+    assert lines[0].startswith("glm is hot already (")
+    assert calls(pair[1])[-1] == f"systemctl start -- {GLM}"
+
+
+@pytest.mark.parametrize("asked_on", [0, 1])
+def test_none_on_any_member_ends_the_whole_group(pair, asked_on):
+    pair[0].switch("glm")
+    code, lines = pair[asked_on].switch("none")
+
+    assert code == 0
+    assert [spark.hot() for spark in pair] == [[], []]
+    assert lines[-1] == "no model is hot on " + (
+        "spark1, spark2" if not asked_on else "spark2, spark1"
+    )
+    assert [spark.group.state for spark in pair] == ["stopped", "stopped"]
+
+
+def test_a_target_of_one_member_ends_the_group_on_all(pair):
+    pair[0].switch("glm")
+    code, lines = pair[1].switch("own")
+
+    assert code == 0, lines
+    assert [spark.hot() for spark in pair] == [[], ["own"]]
+
+
+def test_a_target_of_one_member_that_fails_brings_the_group_back(pair):
+    pair[0].switch("glm")
+    pair[1].systemd.unit(OWN, start_ok=False)
+    code, lines = pair[1].switch("own")
+
+    assert code == 1
+    assert [spark.hot() for spark in pair] == [["glm"], ["glm"]]
+    assert lines[-1] == "the switch to own FAILED; hot again: glm on spark2, glm on spark1"
+
+
+def test_a_switch_of_one_host_asks_nobody_while_no_group_is_up(pair):
+    pair[1].power_off()
+    code, lines = pair[0].switch("own")
+
+    assert code == 0, lines
+    assert pair[0].hot() == ["own"]
+
+
+def test_a_member_that_cannot_join_stops_the_switch_before_anything_is_stopped(pair):
+    pair[1].change("glm", memory_gib=500.0)
+    code, lines = pair[0].switch("glm")
+
+    assert code == 1
+    assert "spark2: glm needs 500.0 GiB" in lines[-1] and "nothing was stopped" in lines[-1]
+    assert pair[1].hot() == ["own"]
+    assert [calls(spark) for spark in pair] == [[], []]
+    assert not any(spark.paths.joined.exists() for spark in pair)
+
+
+def test_a_member_that_is_silent_stops_the_switch_before_anything_is_stopped(pair):
+    pair[1].power_off()
+    code, lines = pair[0].switch("glm")
+
+    assert code == 1
+    assert f"spark2 (127.0.1.2:{pair[0].port}) does not answer" in lines[-1]
+    assert "nothing was stopped. " in lines[-1] or lines[-1].endswith("nothing was stopped")
+    assert calls(pair[0]) == []
+
+
+def test_a_member_that_is_switching_is_named_and_left_alone(pair):
+    with lock.held(pair[1].paths.run / "switch.lock", "ben", "own"):
+        code, lines = pair[0].switch("glm")
+    assert code == 75
+    assert "spark2: ben is switching to own" in lines[-1]
+    assert calls(pair[0]) == []
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_rank_that_does_not_start_gives_everybody_back_what_was_hot(pair, failing):
+    for unit in (GLM, SPARE):
+        pair[failing].systemd.unit(unit, start_ok=False, journal=["ERROR no such device"])
+    code, lines = pair[0].switch("glm")
+
+    assert code == 1, lines
+    assert [spark.hot() for spark in pair] == [[], ["own"]]
+    assert lines[-1] == "the switch to glm FAILED; hot again: own on spark2"
+    assert any("ERROR no such device" in line for line in lines)
+
+
+def test_the_fallback_is_started_on_all_when_a_rank_does_not_start(pair):
+    pair[1].systemd.unit(GLM, start_ok=False)
+    code, lines = pair[0].switch("glm")
+
+    assert code == 3
+    assert [spark.hot() for spark in pair] == [["glm-fallback"], ["glm-fallback"]]
+    assert lines[-1] == "glm FAILED; its fallback glm-fallback is hot"
+
+
+def test_a_rank_that_ends_well_while_another_one_loads_is_a_failure(pair):
+    """vLLM ends with success when its engine was killed."""
+    pair[0].systemd.unit(GLM, on_start=["sleep", "4"])
+    over = json.dumps({"LoadState": "loaded", "ActiveState": "inactive", "SubState": "dead"})
+    for unit in (GLM, SPARE):
+        program = f"sleep 0.3; echo '{over}' > {pair[1].systemd.folder}/{unit}.json"
+        pair[1].systemd.unit(unit, on_start=["sh", "-c", f"({program}) > /dev/null 2>&1 &"])
+    pair[0].systemd.unit(SPARE, start_ok=False)
+    code, lines = pair[0].switch("glm")
+
+    assert code == 1
+    assert any("it ended by itself" in line for line in lines)
+    assert [spark.hot() for spark in pair] == [[], ["own"]]
+
+
+def test_a_killed_switch_is_undone_on_every_member_by_the_lease(pair):
+    pair[0].systemd.unit(GLM, on_start=["sleep", "30"])
+    work = pair[0].switch_begun("glm")
+    until(lambda: pair[1].hot() == ["glm"], "rank 1 is up")
+    work.kill()
+    until(lambda: pair[1].hot() == ["own"], "the second member has its model again")
+    until(lambda: not any(spark.paths.joined.exists() for spark in pair), "both let go")
+    assert pair[0].hot() == []
+    work.wait()
+
+
+def test_systemd_has_a_killed_switch_undone_at_once(pair):
+    pair[0].systemd.unit(GLM, on_start=["sleep", "30"])
+    work = pair[0].switch_begun("glm")
+    until(lambda: pair[1].hot() == ["glm"], "rank 1 is up")
+    work.kill()
+    work.wait()
+    code, lines = pair[0].switch("--finish", "")[0], []
+    assert (code, lines) == (0, [])
+    assert pair[1].hot() == ["own"]
+    assert not any(spark.paths.joined.exists() for spark in pair)
+
+
+def test_a_killed_switch_owes_the_group_that_was_hot_and_rank_0_starts_it_again(pair):
+    pair[0].switch("glm")
+    pair[1].systemd.unit(OWN, on_start=["sleep", "30"])
+    work = pair[1].switch_begun("own")
+    until(lambda: pair[1].state(OWN) == "activating", "own is starting")
+    work.kill()
+    work.wait()
+    until(lambda: [spark.hot() for spark in pair] == [["glm"], ["glm"]], "the group is back")
+
+
+def test_a_member_that_is_lost_while_starting_gives_the_other_back_what_it_had(pair):
+    pair[0].systemd.unit(OWN, ActiveState="active", SubState="running")
+    pair[0].systemd.unit(GLM, on_start=["sleep", "60"])
+    work = pair[0].switch_begun("glm")
+    until(lambda: pair[1].hot() == ["glm"], "rank 1 is up")
+    pair[1].power_off()
+    out, _ = work.communicate(timeout=60)
+    assert work.returncode == 4, out
+    assert pair[0].hot() == ["own"]
+    assert pair[1].hot() == []
+
+
+def test_an_agent_that_is_restarted_in_a_switch_undoes_its_part(pair):
+    pair[0].systemd.unit(GLM, on_start=["sleep", "30"])
+    work = pair[0].switch_begun("glm")
+    until(lambda: pair[1].hot() == ["glm"], "rank 1 is up")
+    pair[1].kill_agent()
+    pair[1].power_on()
+    until(lambda: pair[1].hot() == ["own"], "its model is back")
+    work.communicate(timeout=60)
+    assert pair[0].hot() == []
+    assert not any(spark.paths.joined.exists() for spark in pair)
+
+
+def test_dry_tells_what_would_be_stopped_and_touches_nothing(pair):
+    code, lines = pair[0].switch("glm", "--dry")
+
+    assert code == 0, lines
+    assert lines[-2:] == ["spark1: no model up", "spark2: would stop own"]
+    assert [calls(spark) for spark in pair] == [[], []]
+    assert not any(spark.paths.joined.exists() for spark in pair)
+
+
+def test_the_launch_gate_names_both_values_and_stops_nothing(pair):
+    pair[1].systemd.unit(GLM, Environment="NCCL_DEBUG=INFO NCCL_SOCKET_IFNAME=eth7")
+    pair[0].systemd.unit(GLM, Environment="NCCL_DEBUG=WARN NCCL_SOCKET_IFNAME=eth0")
+    code, lines = pair[0].switch("glm")
+
+    assert code == 1
+    assert "setting NCCL_DEBUG: spark1 WARN, spark2 INFO." in lines[-1]
+    assert "IFNAME" not in lines[-1]
+    assert calls(pair[1]) == []
