@@ -12,6 +12,7 @@ from lockstep.errors import LockstepError, paragraph
 # Command → module that defines it and its name there; imported only when it is used.
 _COMMANDS = {
     "bench": ("lockstep.commands.bench", "bench"),
+    "cluster": ("lockstep.commands.cluster", "cluster"),
     "diff": ("lockstep.commands.diff", "diff"),
     "engine": ("lockstep.commands.engine", "engine"),
     "gc": ("lockstep.commands.gc", "gc"),

@@ -5,11 +5,14 @@ Two Sparks that differ load the same model and answer nonsense, or hang in their
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import re
 import shlex
+import socket
+import struct
 from collections.abc import Mapping
 from itertools import takewhile
 from pathlib import Path
@@ -33,6 +36,7 @@ else:
     import weights_state
 
 Facts = dict[str, str]
+_SIOCGIFADDR = 0x8915  # linux/sockios.h
 
 # Settings of the collectives and of the engines, wherever they are given.
 _SETTING = re.compile(
@@ -45,14 +49,17 @@ _OWN = {
 }
 # How much of a value is shown where it differs.
 _SHOWN = 80
-_RANK_FLAGS = {"--node-rank", "--headless", "--master-addr", "--dist-init-addr", "--host"}
+_RANK_FLAGS = {
+    *("--node-rank", "--headless", "--master-addr", "--dist-init-addr", "--host"),
+    *("--data-parallel-start-rank", "--data-parallel-address"),
+}
 
 
 def gather(
     target: common.Target, cluster: clusters.Cluster, host: common.Host, paths: common.Paths
 ) -> Facts:
     """The facts of one target on this member; what cannot be read says so in its value."""
-    facts = {"kernel": os.uname().release, "driver": _driver(), "MTU of the fabric": "unknown"}
+    facts = {"kernel": os.uname().release, "driver": _driver(paths)}
     facts["MTU of the fabric"] = mtu(cluster.me.address, paths)
     record = next(iter(generations.records(paths)), None)
     facts["lock"] = str(record["lock"]) if record else "no deploy on record"
@@ -86,26 +93,49 @@ def _apart(values: list[str]) -> list[str]:
     return [" ".join(["…", *each[same:]])[:_SHOWN].strip() for each in words]
 
 
-def _driver() -> str:
+def _driver(paths: common.Paths) -> str:
     try:
-        asked = common.run(
-            ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], timeout=30
-        )
+        loaded = (paths.proc / "driver/nvidia/version").read_text(encoding="utf-8")
+        if found := re.search(r"Module +(?:for \S+ +)?(\d[\d.]+)", loaded):
+            return found[1]
+    except OSError:
+        pass
+    asking = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        asked = common.run(asking, timeout=30)
     except common.Problem as problem:
         return str(problem)
-    return " ".join((asked.stdout or asked.stderr).split())[:80]
+    return " ".join((asked.stdout or asked.stderr).split())[:_SHOWN]
 
 
 def mtu(address: str, paths: common.Paths) -> str:
-    """MTU of the interface that has this address."""
-    try:
-        asked = common.run(["ip", "-json", "address", "show"], timeout=10)
-        for link in json.loads(asked.stdout):
-            if address in [each.get("local") for each in link.get("addr_info", [])]:
-                return str(link["mtu"])
-    except (common.Problem, ValueError, LookupError, TypeError):
-        return "unknown"
+    """MTU of the interface that has this address; asked without netlink, which agents lack."""
+    for interface in sorted((paths.root / "sys/class/net").glob("*")):
+        if address in (_ipv4(interface.name), *_ipv6(interface.name, paths)):
+            return (interface / "mtu").read_text(encoding="ascii").strip()
     return "no interface has its address"
+
+
+def _ipv4(interface: str) -> str:
+    request = struct.pack("256s", interface.encode()[:15])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        try:
+            return socket.inet_ntoa(fcntl.ioctl(asking, _SIOCGIFADDR, request)[20:24])
+        except OSError:
+            return ""
+
+
+def _ipv6(interface: str, paths: common.Paths) -> list[str]:
+    try:
+        lines = (paths.proc / "net/if_inet6").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return []
+    found = [line.split() for line in lines]
+    return [
+        socket.inet_ntop(socket.AF_INET6, bytes.fromhex(words[0]))
+        for words in found
+        if words[-1] == interface
+    ]
 
 
 def _image(target: common.Target, paths: common.Paths) -> Facts:

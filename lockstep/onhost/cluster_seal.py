@@ -39,9 +39,9 @@ class Refused(Exception):
 
 def key(paths: common.Paths, cluster: str) -> bytes:
     """The cluster's key: given by systemd to the agent, else from its file; Problem without."""
-    name = f"cluster-{cluster}.key"
     given = os.environ.get("CREDENTIALS_DIRECTORY")
-    path = Path(given) / name if given else paths.secrets / name
+    name = f"cluster-{cluster}"
+    path = Path(given) / name if given else paths.secrets / f"{name}.key"
     try:
         found = path.read_bytes().strip()
     except OSError as error:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lockstep.onhost import (
+        cluster_groups,
+        cluster_status,
         common,
         docker_api,
         lock,
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
         watchrecord,
     )
 else:
+    import cluster_groups
+    import cluster_status
     import common
     import docker_api
     import lock
@@ -61,7 +65,10 @@ class TargetStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """One host; `problems` are broken rules with their remedies, `unknown` what cannot be told."""
+    """One host; `problems` are broken rules with their remedies, `unknown` what cannot be told.
+
+    `clusters` are those that it is a member of, as its agent knows them.
+    """
 
     host: str
     targets: list[TargetStatus]
@@ -71,6 +78,7 @@ class Status:
     last_switch: str | None = None
     problems: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    clusters: dict[str, Any] = field(default_factory=dict)
 
     @property
     def hot(self) -> str | None:
@@ -86,7 +94,7 @@ def gather(host: common.Host, paths: common.Paths) -> Status:
     main = {target.fallback: target.name for target in host.targets.values() if target.fallback}
     targets = [
         replace(
-            _target(target, state[target.unit]),
+            _target(target, state[target.unit], cluster_status.of_target(host, target)),
             fallback_of=main.get(target.name),
             wedge=_wedge(watchrecord.last_deed(watched, target.unit), state[target.unit]),
         )
@@ -103,15 +111,17 @@ def gather(host: common.Host, paths: common.Paths) -> Status:
         last_switch=_last_switch(state[SWITCH_UNIT], paths),
         problems=[*_unit_problems(targets), *strays],
         unknown=unknown,
+        clusters=cluster_status.as_json(host, cluster_groups.load(paths)),
     )
 
 
-def _target(target: common.Target, unit: units.Unit) -> TargetStatus:
+def _target(target: common.Target, unit: units.Unit, rank: str | None) -> TargetStatus:
+    """`rank` says who answers, where this host's unit answers nobody."""
     ready, detail = None, ""
     if not unit.installed:
         detail = f"unit {unit.load}: run the deploy"
     elif unit.state == "hot":
-        ready, detail = serving.asked(target)
+        ready, detail = (None, rank) if rank else serving.asked(target)
     elif unit.state in ("failed", "restarting"):
         detail = _failure(unit)
     elif unit.state == "loading":
@@ -218,6 +228,7 @@ def as_json(status: Status) -> dict[str, Any]:
         "last_switch": status.last_switch,
         "problems": status.problems,
         "unknown": status.unknown,
+        "clusters": status.clusters,
     }
 
 
@@ -248,6 +259,9 @@ def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
             out += terminal.wrapped(target.wedge, columns, "  ")
         if target.restarts and target.state != "off":
             out += terminal.wrapped(f"restarted {target.restarts} times", columns, "  ")
+    for line in cluster_status.lines(status.clusters, now):
+        text = line.strip()
+        out += terminal.wrapped(text, columns, line[: len(line) - len(text)])
     out += terminal.wrapped(
         f"memory {memory.available:.1f} of {memory.total:.1f} GiB available", columns
     )

@@ -34,6 +34,7 @@ import cluster_groups  # noqa: E402
 import cluster_member  # noqa: E402
 import cluster_seal  # noqa: E402
 import cluster_server  # noqa: E402
+import cluster_status  # noqa: E402
 import clusters  # noqa: E402
 import common  # noqa: E402
 import content  # noqa: E402
@@ -90,6 +91,7 @@ __all__ = [
     "cluster_member",
     "cluster_seal",
     "cluster_server",
+    "cluster_status",
     "clusters",
     "common",
     "content",

@@ -1,0 +1,15 @@
+"""`lockstep cluster`: Sparks that serve one model together."""
+
+from __future__ import annotations
+
+import click
+
+from lockstep.commands.cluster_status import status
+
+
+@click.group()
+def cluster() -> None:
+    """Sparks that serve one model together."""
+
+
+cluster.add_command(status)
