@@ -38,7 +38,10 @@ def base() -> None:
     services.reread(
         name="Restart system services that our settings concern",
         units=SYSTEM_UNITS,
-        engines=unit_names([target for target in this.plan.targets if target.image]),
+        # Of a cluster its agent takes all ranks down and up again.
+        engines=unit_names(
+            [target for target in this.plan.targets if target.image and not target.group]
+        ),
         generations={"docker.service": docker_generation(settings)},
     )
     system.packages(name="Install packages", versions=this.packages)

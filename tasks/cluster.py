@@ -14,5 +14,7 @@ def cluster() -> None:
     groups = run.current().plan.groups
     if not groups:
         return
-    operations.keys_made(name="Make the cluster's key once", groups=groups)
-    operations.keys_carried(name="Give the key to the other members", groups=groups)
+    if any(group.rank == 0 for group in groups):
+        operations.keys_made(name="Make the cluster's key once", groups=groups)
+    if any(group.rank != 0 for group in groups):
+        operations.keys_carried(name="Take the key over from the first member", groups=groups)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.managed import SYSTEMD
+from lockstep.variants import unit_names
 from tasks import run
 from tasks.operations import engine, generations, rollout, secrets
 from tasks.operations import services as operations
@@ -18,8 +19,12 @@ def services() -> None:
     folders = [SYSTEMD, this.plan.settings.paths.scripts]
     if this.key_users:
         secrets.api_key(name="Make the API key of open engines once", units=this.key_users)
+    ranks = unit_names([target for target in this.plan.targets if target.group])
     rollout.host_by_host(
-        name="Restart hot models, one host at a time", units=units, folders=folders
+        name="Restart hot models, one host at a time",
+        units=units,
+        folders=folders,
+        together=ranks,
     )
     todo = rollout.pending
     operations.forgotten(name="Remove what no target asks for any more", folders=folders, _if=todo)
@@ -34,6 +39,9 @@ def services() -> None:
     operations.written(name="Write launchers and units", stage="services", _if=todo)
     operations.off_at_boot(name="Keep model units off at boot", units=units)
     operations.in_force(
-        name="Reload systemd, restart what is outdated", units=units, stage="services"
+        name="Reload systemd, restart what is outdated",
+        units=units,
+        stage="services",
+        together=ranks,
     )
     generations.recorded(name="Record this generation")

@@ -7,6 +7,7 @@ from pyinfra.api import deploy
 from lockstep.managed import AGENT_UNIT
 from lockstep.wedgewatch import TIMER
 from tasks import run
+from tasks.operations import cluster
 from tasks.operations import services as operations
 
 
@@ -14,8 +15,11 @@ from tasks.operations import services as operations
 def switch() -> None:
     """The switch script, its aliases, who may run it, and what watches over the hot model."""
     # A member of a cluster has the agent besides.
-    watching = [TIMER, *([AGENT_UNIT] if run.current().plan.groups else [])]
+    groups = run.current().plan.groups
+    watching = [TIMER, *([AGENT_UNIT] if groups else [])]
     operations.written(name="Write switch.sh and the wedge watch", stage="switch")
     operations.in_force(
         name="Start the wedge watch", units=watching, stage="switch", enabled=watching
     )
+    if groups:
+        cluster.brought_back(name="Start the cluster's model again", groups=groups)

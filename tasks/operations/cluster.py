@@ -1,7 +1,7 @@
-"""The key by which the members of a cluster know each other: made on rank 0, carried to the rest.
+"""What the members of a cluster have in common: their key, and models that run on all of them.
 
-It goes from host to host through this process' memory only: no command line, no log and no file
-here ever holds it.
+The key is made on rank 0 and goes from host to host through this process' memory only: no command
+line, no log and no file here ever holds it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from pyinfra.context import ctx_host
 from lockstep.agent_unit import key_path
 from lockstep.cluster import Group
 from lockstep.managed import AGENT_UNIT
-from tasks import remote
+from lockstep.scripts import SWITCH_PROGRAM
+from tasks import remote, run
 from tasks.facts.host import Files, Units
 
 _PROGRAM = (remote.PYTHON, f"{remote.PROGRAMS}/make_secrets.py")
+_SWITCH = (remote.PYTHON, SWITCH_PROGRAM)
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 
 
@@ -77,6 +79,40 @@ def _agent_restarted() -> Commands:
     states = host.get_fact(Units, asked={"units": [AGENT_UNIT]}) or {}
     if states.get(AGENT_UNIT, {}).get("ActiveState") == "active":
         yield remote.words(["systemctl", "restart", AGENT_UNIT])
+
+
+def taken_down(units: Sequence[str]) -> Commands:
+    """Take what runs as one of these units down on all members of its cluster.
+
+    `brought_back` starts it when every member is done.
+
+    Args:
+        units: Ranks that run here with an older generation.
+    """
+    for target in run.current().plan.targets:
+        if target.group is not None and target.unit in units:
+            _owed[target.group.name] = target.name
+            host.log(f"{target.name} is taken down on all members of {target.group.name}")
+    # Another member may be doing the same: then nothing is hot when its turn comes.
+    yield remote.job("cluster-down", [*_SWITCH, "none", "--wait"])
+
+
+@operation()
+def brought_back(groups: Sequence[Group]) -> Commands:
+    """Start what `taken_down` stopped, now that every member is done; rank 0 does it for all.
+
+    Args:
+        groups: This host's part of its clusters.
+    """
+    owed = [_owed[group.name] for group in groups if group.rank == 0 and group.name in _owed]
+    if not owed:
+        host.noop("no model of the cluster was taken down")
+    for name in owed:
+        yield remote.job("cluster-up", [*_SWITCH, name, "--wait"])
+
+
+# Cluster → target that was hot before this run changed it.
+_owed: dict[str, str] = {}
 
 
 class Carried(StringCommand):

@@ -15,7 +15,7 @@ from lockstep.managed import ManagedFile
 from lockstep.tree import changes
 from tasks import remote, report, run, turns
 from tasks.facts.host import Engines, Files, Units
-from tasks.operations import services
+from tasks.operations import cluster, services
 from tasks.operations.files import write_tree
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
@@ -39,6 +39,7 @@ class Change:
         files: Units, launchers and what they read, as they are to be.
         left: Paths of an earlier deploy that nothing asks for any more.
         stale: Units that run with an older generation, to be restarted.
+        ranks: Those that run so on several hosts at once, to be restarted on all of them.
         ending: Units that run and are among `left`.
         differs: Whether any file is another one.
         activate: Whether another engine environment is to become the current one.
@@ -49,6 +50,7 @@ class Change:
     files: Sequence[ManagedFile]
     left: Sequence[str]
     stale: Sequence[str]
+    ranks: Sequence[str]
     ending: Sequence[str]
     differs: bool
     activate: bool
@@ -64,7 +66,9 @@ class Change:
 
 
 @operation()
-def host_by_host(units: Sequence[str], folders: Sequence[str]) -> Commands:
+def host_by_host(
+    units: Sequence[str], folders: Sequence[str], together: Sequence[str] = ()
+) -> Commands:
     """Change what a hot model runs on: in inventory order, each host after its forerunner serves.
 
     A host that nothing hot would notice is left to the operations that follow, on all hosts at
@@ -73,9 +77,12 @@ def host_by_host(units: Sequence[str], folders: Sequence[str]) -> Commands:
     Args:
         units: Model units of this host.
         folders: Where units and scripts are.
+        together: Those of the units that run on several hosts at once: no host's turn is theirs.
     """
     if not state.is_executing:
-        change = _change(units, folders)
+        change = _change(units, folders, together)
+        if change and change.ranks:
+            yield from cluster.taken_down(change.ranks)
         if change and change.part == "restart":
             report.to_restart(host.name, [*change.stale, *change.ending])
             yield from _commands(change)
@@ -83,7 +90,7 @@ def host_by_host(units: Sequence[str], folders: Sequence[str]) -> Commands:
             host.noop("no hot model is restarted")
         return
     with turns.of_operation().of(host.name) as turn:
-        change = _change(units, folders)
+        change = _change(units, folders, together)
         if change is None:
             return
         blocked = turn.take(change.part)
@@ -91,6 +98,8 @@ def host_by_host(units: Sequence[str], folders: Sequence[str]) -> Commands:
             hot = ", ".join(PurePosixPath(unit).stem for unit in change.hot)
             report.held(host.name, f"{hot} runs on" if hot else "no model runs, as before")
             yield from remote.refuse(f"held back, because {blocked} failed; nothing was changed")
+        if change.ranks:
+            yield from cluster.taken_down(change.ranks)
         if change.part == "restart":
             yield from _commands(change)
             return
@@ -104,7 +113,7 @@ def pending() -> bool:
     return host.name not in _settled
 
 
-def _change(units: Sequence[str], folders: Sequence[str]) -> Change | None:
+def _change(units: Sequence[str], folders: Sequence[str], together: Sequence[str]) -> Change | None:
     this = run.current()
     engines = host.get_fact(Engines, asked=this.engine_question)
     left = services.left_over(folders)
@@ -119,14 +128,16 @@ def _change(units: Sequence[str], folders: Sequence[str]) -> Change | None:
     if states is None or found is None:
         return None
     spec = this.engine_spec
+    stale = [
+        unit
+        for unit in units
+        if services.due(states.get(unit, {}), generation(files, unit)) == "restart"
+    ]
     return Change(
         files=files,
         left=left,
-        stale=[
-            unit
-            for unit in units
-            if services.due(states.get(unit, {}), generation(files, unit)) == "restart"
-        ],
+        stale=[unit for unit in stale if unit not in together],
+        ranks=[unit for unit in stale if unit in together],
         ending=[unit for unit in gone if services.runs(states.get(unit, {}))],
         differs=bool(changes(files, (), (), found)),
         activate=spec is not None and engines["current"] != spec["id"],

@@ -143,7 +143,12 @@ def unit_names(paths: Sequence[str]) -> list[str]:
 
 
 @operation()
-def in_force(units: Sequence[str], stage: Stage, enabled: Sequence[str] = ()) -> Commands:
+def in_force(
+    units: Sequence[str],
+    stage: Stage,
+    enabled: Sequence[str] = (),
+    together: Sequence[str] = (),
+) -> Commands:
     """Reload systemd where it holds older files, and restart what runs with an older generation.
 
     Both are read from the units themselves, so a restart that an earlier, cut-off run owed is not
@@ -153,6 +158,7 @@ def in_force(units: Sequence[str], stage: Stage, enabled: Sequence[str] = ()) ->
         units: Units to look at.
         stage: Stage of the managed files that define them.
         enabled: Those that start at boot and run now.
+        together: Those that run on several hosts at once: never restarted on one of them.
     """
     files = files_of(stage)
     states = host.get_fact(Units, asked={"units": list(units)})
@@ -170,7 +176,7 @@ def in_force(units: Sequence[str], stage: Stage, enabled: Sequence[str] = ()) ->
             yield remote.words(["systemctl", "enable", "--quiet", unit])
             changed = True
         verb = due(state, generation(files, unit), unit in enabled)
-        if verb:
+        if verb and unit not in together:
             host.log(f"{verb} {unit}")
             yield remote.job(f"{verb}-{PurePosixPath(unit).stem}", ["systemctl", verb, unit])
             changed = True

@@ -115,3 +115,17 @@ def test_a_member_alone_keeps_its_key_and_is_refused_without_one(again: Site) ->
     assert done.returncode == 1
     said = " ".join((done.stdout + done.stderr).split())
     assert f"the key of cluster pair is to come from {first}, which is not part of this run" in said
+
+
+def test_a_hot_model_that_changes_goes_down_on_all_members_and_up_again(again: Site) -> None:
+    first, second = HOSTS
+    for host in HOSTS:
+        unit = again.document["hosts"][host]["units"]["vllm-both.service"]
+        unit |= {"ActiveState": "active", "SubState": "running", "generation": "0" * 16}
+    done = again.deploy()
+    assert done.returncode == 0, done.stdout + done.stderr
+    switch = "/usr/bin/python3 /usr/local/lib/lockstep/switch.py"
+    down = f"job cluster-down: {switch} none --wait"
+    # No rank is restarted alone, and rank 0 alone starts the group.
+    assert again.changes(first) == [down, f"job cluster-up: {switch} both --wait"]
+    assert again.changes(second) == [down]
