@@ -4,7 +4,7 @@ INVENTORY ?= inventories/lab.py
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-APT := bubblewrap python3-venv git logrotate nftables openssh-client shellcheck sudo systemd
+APT := bubblewrap python3-venv git logrotate netplan.io nftables openssh-client shellcheck sudo systemd
 
 .PHONY: deploy test check guards lab-tests soak cuts bench lab-down help
 

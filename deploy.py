@@ -7,6 +7,7 @@ from tasks import (
     cluster,
     connection,
     engine_check,
+    fabric,
     firewall,
     flashinfer,
     images,
@@ -29,6 +30,7 @@ connection.tune()
 preflight.preflight()
 base.base()
 firewall.firewall()
+fabric.fabric()
 sharing.opened()
 pytorch.pytorch()
 vllm.vllm()

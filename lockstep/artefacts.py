@@ -11,6 +11,7 @@ from lockstep.errors import InventoryError
 from lockstep.firewall import firewall_files
 from lockstep.hostfiles import absent_files, host_files
 from lockstep.managed import ManagedFile
+from lockstep.netplan import netplan_files
 from lockstep.pins import Pins
 from lockstep.proxy_unit import proxy_units
 from lockstep.scripts import programs, scripts, sudoers, targets_file
@@ -44,6 +45,7 @@ def artefacts(
     found = (
         *host_files(settings),
         *firewall_files(settings, targets),
+        *netplan_files(settings),
         *programs(),
         *service_files(
             settings, targets, pins, engine_id=engine_id, engine_versions=engine_versions

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Any
 
+from lockstep.agent_unit import key_path
 from lockstep.artefacts import absent_files
 from lockstep.bound import LOOPBACK
 from lockstep.firewall import KEPT
@@ -49,6 +50,7 @@ def question(this: Intended, *, key: bytes, deep: bool) -> dict[str, Any]:
     files = this.all_files(unknown)
     secrets = [WEBUI_SECRETS] if settings.webui.enabled else []
     keys = [API_KEY] if this.key_users else []
+    clusters = [key_path(group.name) for group in this.plan.groups]
     venvs = {"tools": TOOLS_VENV, "uv": UV_VENV}
     if this.engine_spec:
         venvs["engine"] = f"{this.engine_spec['home']}/venv"
@@ -62,7 +64,7 @@ def question(this: Intended, *, key: bytes, deep: bool) -> dict[str, Any]:
         "marked": [SYSTEMD, settings.paths.scripts],
         "own": [PROGRAMS, CONFIGURATION],
         "made": [KEPT] if settings.firewall.enabled else [],
-        "secrets": [*secrets, *keys],
+        "secrets": [*secrets, *keys, *clusters],
         "token": HUB_TOKEN,
         "venvs": venvs,
         "units": [PurePosixPath(file.path).name for file in files if file.check == "unit"],

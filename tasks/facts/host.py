@@ -65,6 +65,12 @@ class Firewall(Probe):
     probe = "firewall"
 
 
+class Fabric(Probe):
+    """Addresses and MTU of the fast link, and the file that sets them."""
+
+    probe = "fabric"
+
+
 class Engines(Probe):
     """The venv engine's environment and what each engine said about itself."""
 

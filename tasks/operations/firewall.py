@@ -54,23 +54,24 @@ def in_force(rules: str, ssh_ports: Collection[int]) -> Generator[StringCommand,
 
 
 class KeptAfterLogin(StringCommand):
-    """Keeps the new rules when a login over a new connection comes through them."""
+    """Keeps what is on trial when a login over a new connection comes through them."""
 
     ssh_ports: Collection[int] = ()
+    back: tuple[str, ...] = (*_PROGRAM, "back")
+    lost = (
+        "the firewall would lock you out: {fault}.\n"
+        "The rules of before are in force again. Remedy: name the port of sshd in "
+        "firewall.ssh_ports, or set firewall.enabled to False."
+    )
 
     def execute(self, state: Any, host: Any, connector_arguments: Any) -> Any:
-        """Log in anew; then this command, or the rules of before."""
+        """Log in anew; then this command, or what there was before."""
         fault = _fault(state, host, self.ssh_ports)
         if fault is None:
             return super().execute(state, host, connector_arguments)
         # The connection that is there passes whatever the rules say of new ones.
-        remote.words([*_PROGRAM, "back"]).execute(state, host, connector_arguments)
-        remote.failed(
-            host,
-            f"the firewall would lock you out: {fault}.\n"
-            "The rules of before are in force again. Remedy: name the port of sshd in "
-            "firewall.ssh_ports, or set firewall.enabled to False.",
-        )
+        remote.words(self.back).execute(state, host, connector_arguments)
+        remote.failed(host, self.lost.format(fault=fault))
         return False, CommandOutput([])
 
 

@@ -1,0 +1,66 @@
+"""The fast link gets its addresses only when a fresh login has come through them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator
+from hashlib import sha256
+
+from pyinfra import host
+from pyinfra.api import FunctionCommand, QuoteString, StringCommand, operation
+
+from lockstep import netplan
+from lockstep.settings import Settings
+from tasks import remote
+from tasks.facts.host import Fabric
+from tasks.operations.firewall import KeptAfterLogin
+
+# Less than connection.DEAD_PEER_S, so that a connection which the new addresses cut is there again
+# before it is given up.
+UNDO_AFTER_S = 40
+_PROGRAM = (remote.PYTHON, netplan.PROGRAM)
+
+
+@operation()
+def addressed(
+    text: str, settings: Settings, ssh_ports: Collection[int]
+) -> Generator[StringCommand | FunctionCommand, None, None]:
+    """Apply the netplan file, log in anew, and only then keep it.
+
+    Where the login fails, or this process dies, the host has its old addresses again.
+
+    Args:
+        text: The file, as it is to be.
+        settings: The host's data.
+        ssh_ports: Ports that SSH listens on.
+    """
+    found = host.get_fact(Fabric, asked=netplan.question(settings))
+    if not found:
+        return
+    if absent := netplan.absent(settings, found):
+        yield from remote.refuse(
+            f"fabric.interfaces names {', '.join(absent)}, and the host has "
+            f"{', '.join(found['known'])}. Remedy: `ip link` on the host shows its interfaces; "
+            "nothing was changed."
+        )
+        return
+    wrong = netplan.amiss(settings, found)
+    if found["sha256"] == sha256(text.encode()).hexdigest() and not wrong:
+        host.noop("the fast link has its addresses")
+        return
+    for line in wrong:
+        host.log(line)
+    yield remote.words([*_PROGRAM, "try", "--seconds", str(UNDO_AFTER_S)], _stdin=[text])
+    keep = Kept(*(QuoteString(word) for word in (*_PROGRAM, "keep")))
+    keep.ssh_ports = ssh_ports
+    yield keep
+
+
+class Kept(KeptAfterLogin):
+    """Keeps the new addresses when a login over a new connection comes through."""
+
+    back = (*_PROGRAM, "back")
+    lost = (
+        "the new addresses of the fast link would lock you out: {fault}.\n"
+        "Those of before are in force again. Remedy: correct fabric.interfaces, or set "
+        "fabric.netplan to False."
+    )

@@ -1,0 +1,76 @@
+"""The fast link: tried, logged in to, and only then kept."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from a_spark import spark
+from pyinfra.context import ctx_host, ctx_state
+from test_firewall_operation import Host as Reached
+
+from tasks.operations import fabric
+
+TEXT = "network: {}\n"
+PROGRAM = "/usr/bin/python3 /usr/local/lib/lockstep/fabric.py"
+SETTINGS = spark(
+    fabric={"interfaces": {"enp1s0f0np0": "10.77.0.11/24"}, "netplan": True},
+    fabric_address="10.77.0.11",
+).settings
+GOOD = {
+    "sha256": sha256(TEXT.encode()).hexdigest(),
+    "interfaces": {"enp1s0f0np0": {"mtu": 9000, "carrier": True, "addresses": ["10.77.0.11/24"]}},
+    "known": ["enP7s7", "enp1s0f0np0"],
+}
+
+
+class Host(Reached):
+    """A host with a link."""
+
+    def log(self, message: str) -> None:
+        self.nooped.append(f"log: {message}")
+
+
+def commands(host: Host) -> list[Any]:
+    with ctx_state.use(SimpleNamespace()), ctx_host.use(host):
+        return list(fabric.addressed._inner(text=TEXT, settings=SETTINGS, ssh_ports=(22,)))
+
+
+def link(**changes: Any) -> dict[str, Any]:
+    return {**GOOD, "interfaces": {"enp1s0f0np0": {**GOOD["interfaces"]["enp1s0f0np0"], **changes}}}
+
+
+def test_a_link_that_is_as_it_should_be_is_left_alone() -> None:
+    host = Host(GOOD)
+    assert commands(host) == []
+    assert host.nooped == ["the fast link has its addresses"]
+    # Without a cable no address is in force, and none is missed.
+    assert commands(Host(link(carrier=False, addresses=[], mtu=1500))) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({**GOOD, "sha256": None}, []),
+        # A reboot may reset one twin.
+        (link(mtu=1500), ["log: enp1s0f0np0 has MTU 1500 instead of 9000"]),
+        (link(addresses=[]), ["log: enp1s0f0np0 has no address 10.77.0.11/24"]),
+    ],
+)
+def test_what_differs_is_tried_and_kept_after_a_login(found: Any, said: list[str]) -> None:
+    host = Host(found)
+    attempt, keep = commands(host)
+    assert attempt.get_raw_value() == f"{PROGRAM} try --seconds 40"
+    # The file goes through standard input: it replaces nothing before it is on trial.
+    assert attempt.connector_arguments["_stdin"] == [TEXT]
+    assert isinstance(keep, fabric.Kept)
+    assert keep.get_raw_value() == f"{PROGRAM} keep"
+    assert keep.back == tuple(f"{PROGRAM} back".split())
+    assert host.nooped == said
+
+
+def test_an_interface_that_is_not_there_is_refused_before_anything_is_changed() -> None:
+    (refusal,) = commands(Host({**GOOD, "interfaces": {"enp1s0f0np0": None}}))
+    assert "names enp1s0f0np0, and the host has enP7s7, enp1s0f0np0" in refusal.args[0]
