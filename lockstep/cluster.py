@@ -167,7 +167,13 @@ class Group:
         The GID index is left to the driver: a pinned one breaks when addresses change (facts of
         the field, 2026-11).
         """
-        found = {"GLOO_SOCKET_IFNAME": self.interface, "NCCL_SOCKET_IFNAME": self.interface}
+        found = {
+            "GLOO_SOCKET_IFNAME": self.interface,
+            "NCCL_SOCKET_IFNAME": self.interface,
+            # What it chose stands in the log then: `lockstep cluster check` reads it.
+            "NCCL_DEBUG": "INFO",
+            "NCCL_DEBUG_SUBSYS": "INIT,NET",
+        }
         if engine == "vllm":
             found["VLLM_HOST_IP"] = self.address
         if self.devices:

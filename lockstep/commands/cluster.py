@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from lockstep.commands.cluster_check import check
 from lockstep.commands.cluster_status import status
 
 
@@ -12,4 +13,5 @@ def cluster() -> None:
     """Sparks that serve one model together."""
 
 
+cluster.add_command(check)
 cluster.add_command(status)

@@ -13,6 +13,8 @@ from lockstep.errors import InventoryError
 from lockstep.inventory import HostPlan
 
 GLM = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", "cluster": "pair"}
+# What NCCL is to write into the log.
+SAID = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
 PAIR = {"pair": {"hosts": ("spark-1", "spark-2")}}
 
 
@@ -190,6 +192,7 @@ def test_a_ring_of_four_meets_over_the_management_network_and_talks_over_its_cab
     assert group.environment("vllm") == {
         "GLOO_SOCKET_IFNAME": "enP7s7",
         "NCCL_SOCKET_IFNAME": "enP7s7",
+        **SAID,
         "VLLM_HOST_IP": "192.168.1.12",
         "NCCL_NET": "IB",
         "NCCL_IB_HCA": "rocep1s0f0,rocep1s0f1",
@@ -248,6 +251,7 @@ def test_a_host_without_rdma_is_told_nothing_of_it() -> None:
     assert group(0).environment("sglang") == {
         "GLOO_SOCKET_IFNAME": "host0",
         "NCCL_SOCKET_IFNAME": "host0",
+        **SAID,
     }
 
 
