@@ -7,9 +7,11 @@ a first deploy each time. Without it each run has a lab of its own, gone afterwa
 from __future__ import annotations
 
 import os
-import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from stack import Deployed, Host, Stack
@@ -20,15 +22,18 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """The lab with its two hosts; taken down at the end, also after a failure or Ctrl-C."""
     kept = os.environ.get("LOCKSTEP_TEST_LAB")
     stack = Stack(kept or f"test-{os.getpid()}", tmp_path_factory.mktemp("stack"))
-    # A terminated run leaves no lab behind either.
-    signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated", 143))
-    try:
+    if kept:
         stack.lab("up")
         yield stack
-    finally:
         stack.reap()
-        if not kept:
-            stack.lab("down", "--delete")
+        return
+    # Outlives this process, so that a killed run leaves no lab behind either.
+    program = Path(__file__).with_name("take_down.py")
+    argv = [sys.executable, str(program), stack.name]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True):
+        stack.lab("up")
+        yield stack
+        stack.reap()
 
 
 @pytest.fixture(scope="session")
