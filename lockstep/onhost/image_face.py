@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -21,6 +22,7 @@ else:
     import image_store
     import peer_server
 
+_TLS_HANDSHAKE = b"\x16"
 _PATH = re.compile(r"/v2/.+/(?P<kind>manifests|blobs)/sha256:(?P<name>[0-9a-f]{64})")
 
 
@@ -28,6 +30,20 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 60.0
     server: _Face
+
+    def handle(self) -> None:
+        """Serve one connection.
+
+        With containerd's image store Docker speaks TLS first, also to loopback, and goes on without
+        only where the answer is one of HTTP (Docker 26, tried 2026-11-21; 29 has that store where
+        it is installed anew).
+        """
+        if self.connection.recv(1, socket.MSG_PEEK) == _TLS_HANDSHAKE:
+            # Unread, it would make the kernel throw the answer away.
+            self.connection.recv(65536)
+            self.wfile.write(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+            return
+        super().handle()
 
     def log_message(self, format: str, *args: object) -> None:
         """Docker says itself what it does."""

@@ -374,3 +374,15 @@ def test_a_container_that_stays_is_an_error(docker, paths):
 
     with pytest.raises(common.Problem, match=r"still there .* after it was killed. Remedy"):
         stop_container.stop(docker_api.Docker(paths.docker_socket), "vllm-qwen36", 0.3)
+
+
+def test_docker_that_speaks_tls_first_is_told_in_http_that_there_is_none(tmp_path):
+    """Without a status line it gives up; there need not be a line end in what it sends."""
+    import image_face
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = probe.getsockname()
+    with image_face.serving(address, tmp_path), socket.create_connection(address, 20) as client:
+        client.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"r" * 500)
+        assert client.makefile("rb").readline() == b"HTTP/1.0 400 Bad Request\r\n"
