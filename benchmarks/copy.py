@@ -21,9 +21,11 @@ RUNS = 5
 FILES, FILE_MIB = 4, 128
 WORKERS = 4
 FOLDER = "/dev/shm/lockstep-bench"
-PORTS = {"link": 8731, "rsync": 8732, "copy": 8733}
+#: `copy_port`, which the firewall lets in from the other hosts; one way at a time has it.
+PORT = 7077
+WAYS = ("link", "rsync", "copy")
 TOKEN = "benchmark" * 5
-UNITS = [f"lockstep-bench-{name}" for name in PORTS]
+UNIT = "lockstep-bench"
 
 _PREPARE = """
 import hashlib, json, os, pathlib, sys
@@ -58,31 +60,26 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 sys.path.insert(0, "/usr/local/lib/lockstep")
 import peers
-folder, ports, address, names, size, token, workers, runs = json.loads(sys.argv[1])
+way, folder, port, address, names, size, token, workers = json.loads(sys.argv[1])
 target = Path(folder)
 def link():
     buffer = memoryview(bytearray(4 << 20))
-    with socket.create_connection((address, ports["link"])) as peer:
+    with socket.create_connection((address, port)) as peer:
         while peer.recv_into(buffer):
             pass
 def rsync():
-    source = f"rsync://{address}:{ports['rsync']}/data/"
+    source = f"rsync://{address}:{port}/data/"
     subprocess.run(["rsync", "--recursive", "--whole-file", source, str(target)], check=True)
 def copy():
-    lease = peers.Lease(token, (peers.Peer("first", address, ports["copy"], False),))
+    lease = peers.Lease(token, (peers.Peer("first", address, port, False),))
     copier = peers.Copier(lease)
     with ThreadPoolExecutor(workers) as pool:
         assert all(pool.map(lambda name: copier.bring(name, size, target / name), names))
-found = {"link": [], "rsync": [], "copy": []}
-for _ in range(runs):
-    for way in (link, rsync, copy):
-        shutil.rmtree(target, ignore_errors=True)
-        target.mkdir()
-        began = time.perf_counter()
-        way()
-        found[way.__name__].append(time.perf_counter() - began)
+target.mkdir()
+began = time.perf_counter()
+{"link": link, "rsync": rsync, "copy": copy}[way]()
+print(time.perf_counter() - began)
 shutil.rmtree(target)
-print(json.dumps(found))
 """
 
 
@@ -100,12 +97,16 @@ def main() -> int:
     prepare = json.dumps([FOLDER, FILES, FILE_MIB, TOKEN])
     try:
         names = json.loads(root(first.name, "python3", "-c", _PREPARE, prepare))
-        _serve(root, first.name, first.address)
-        size = FILE_MIB << 20
-        asked = [FOLDER, PORTS, first.address, names, size, TOKEN, WORKERS, RUNS]
-        found = json.loads(root(second.name, "python3", "-c", _RECEIVE, json.dumps(asked)))
+        common = [FOLDER, PORT, first.address, names, FILE_MIB << 20, TOKEN, WORKERS]
+        found: dict[str, list[float]] = {way: [] for way in WAYS}
+        for _ in range(RUNS):
+            for way in WAYS:
+                _serve(root, first.name, first.address, way)
+                asked = json.dumps([way, *common])
+                found[way].append(float(root(second.name, "python3", "-c", _RECEIVE, asked)))
+                root(first.name, "systemctl", "stop", UNIT)
     finally:
-        root(first.name, "systemctl", "stop", *UNITS, check=False)
+        root(first.name, "systemctl", "stop", UNIT, check=False)
         for host in (first, second):
             root(host.name, "rm", "-rf", FOLDER)
     total = FILES * FILE_MIB * 1.048576
@@ -121,26 +122,23 @@ def main() -> int:
     return 0
 
 
-def _serve(root: Callable[..., str], host: str, address: str) -> None:
-    """Start the three servers on the first host as transient units."""
+def _serve(root: Callable[..., str], host: str, address: str, way: str) -> None:
+    """Start the server of one way on the first host as a transient unit."""
     programs = {
-        "link": ["/usr/bin/python3", "-c", _SENDER, f"{FOLDER}/data", str(PORTS["link"])],
+        "link": ["/usr/bin/python3", "-c", _SENDER, f"{FOLDER}/data", str(PORT)],
         "rsync": [
             *("/usr/bin/rsync", "--daemon", "--no-detach", f"--config={FOLDER}/rsyncd.conf"),
-            f"--port={PORTS['rsync']}",
+            f"--port={PORT}",
         ],
         "copy": [
             *("/usr/bin/python3", "/usr/local/lib/lockstep/peer_server.py"),
-            *("--address", address, "--port", str(PORTS["copy"]), "--hub", "/nonexistent"),
+            *("--address", address, "--port", str(PORT), "--hub", "/nonexistent"),
             *("--folder", f"{FOLDER}/run", "--flat", f"{FOLDER}/data"),
         ],
     }
-    for name, argv in programs.items():
-        run = ("systemd-run", "--quiet", "--collect", f"--unit=lockstep-bench-{name}", "--", *argv)
-        root(host, *run)
-        port = str(PORTS[name])
-        ready = f"until ss -Hltn 'sport = :{port}' | grep -q .; do sleep 0.1; done"
-        root(host, "timeout", "20", "sh", "-c", ready)
+    root(host, "systemd-run", "--quiet", "--collect", f"--unit={UNIT}", "--", *programs[way])
+    ready = f"until ss -Hltn 'sport = :{PORT}' | grep -q .; do sleep 0.1; done"
+    root(host, "timeout", "20", "sh", "-c", ready)
 
 
 if __name__ == "__main__":

@@ -125,6 +125,22 @@ def test_a_download_from_an_index_that_gives_no_sizes_goes_on_where_it_ended(tmp
     assert ranges == ["bytes=1000-"]
 
 
+def test_a_transfer_that_was_cut_is_known_by_its_announced_length(tmp_path, index):
+    host = Host(tmp_path, index)
+    ranges = []
+
+    def answer(seen):
+        ranges.append(seen.headers.get("Range"))
+        if len(ranges) > 1:
+            return Reply(BODY[1000:], 206)
+        return Reply(BODY[:1000], headers={"Content-Length": str(len(BODY))})
+
+    index.answers["/whl/files/torch-2.10.0%2Bcu130-cp312-cp312-linux_aarch64.whl"] = answer
+    host.bring()
+    assert (host.folder / NAME).read_bytes() == BODY
+    assert ranges == [None, "bytes=1000-"]
+
+
 def test_a_file_of_the_right_name_and_another_hash_is_passed_over(tmp_path, index):
     page = f'<a href="{FILE.replace("+", "%2B")}#sha256={"0" * 64}">torch</a>'.encode()
     with serving({"/cu130/torch/": Reply(page)}) as other:
