@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from example import HOSTS, VERSIONS, bound, pins, rendered
+from onhost_fakes import common
 from tools import run, written
 
 from lockstep.command import serve_command
 from lockstep.managed import ManagedFile
-from lockstep.onhost import common
 from lockstep.units import webui_command
 from lockstep.variants import variants
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from a_probe import ask, program
-
-from lockstep.onhost import common
+from onhost_fakes import common
 
 ASKED: dict[str, Any] = {
     "paths": [],
