@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 APT := bubblewrap python3-venv git logrotate netplan.io nftables openssh-client shellcheck sudo systemd
 
-.PHONY: deploy test check guards lab-tests soak cuts bench lab-down help
+.PHONY: deploy test check guards lab-tests soak cuts cluster-faults bench lab-down help
 
 help:
 	@echo "make deploy                                   lab up, then deploy to it"
@@ -16,6 +16,7 @@ help:
 	@echo "make guards                                   remove each guard, see its test fail"
 	@echo "make soak                                     300 switches with faults, about 40 minutes"
 	@echo "make cuts [POINTS=10] [SEED=N]                kill deploys at random points, about 12 minutes"
+	@echo "make cluster-faults                           every fault on each rank of a cluster"
 	@echo "make bench                                    what a no-op deploy, a switch, a diff, a copy cost"
 	@echo "make lab-down                                 stop the lab"
 
@@ -53,6 +54,9 @@ soak: $(STAMP)
 POINTS ?= 10
 cuts: $(STAMP)
 	$(BIN)/python tests/lab/cutting.py --points $(POINTS) $(if $(SEED),--seed $(SEED))
+
+cluster-faults: $(STAMP)
+	$(BIN)/python tests/lab/cluster_faults.py
 
 bench: $(STAMP)
 	@code=0; for name in noop switch diff copy; do \

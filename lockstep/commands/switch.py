@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ import click
 from lockstep import inventory as inventories
 from lockstep.commands.shared import UNUSABLE, errors_as_sentences
 from lockstep.errors import InventoryError
+from lockstep.inventory import HostPlan
 from lockstep.login import NO_CONNECTION, Login, login
 from lockstep.scripts import switch_path
 from lockstep.variants import FALLBACK
@@ -60,7 +61,9 @@ def switch(
         raise click.UsageError("--wait and --dry exclude each other")
     flags = ["--wait"] if wait else ["--dry"] if dry else []
     work = [
-        (where, [program, target, *flags]) for where, program in _hosts(inventory, target, limit)
+        # What ends a group is asked for on each member, and the first one does it for all.
+        (where, [program, target, *(flags or (["--wait"] if member and target == "none" else []))])
+        for where, program, member in _hosts(inventory, target, limit)
     ]
     codes = []
     with ThreadPoolExecutor(len(work)) as pool:
@@ -81,8 +84,11 @@ def worst(codes: Sequence[int]) -> int:
     return max(known, key=_BEST_TO_WORST.index)
 
 
-def _hosts(inventory: Path, target: str, limit: tuple[str, ...]) -> list[tuple[Login, str]]:
-    """Login and switch.sh of each chosen host. InventoryError for unknown hosts and targets."""
+def _hosts(inventory: Path, target: str, limit: tuple[str, ...]) -> list[tuple[Login, str, bool]]:
+    """Login and switch.sh of each chosen host, and whether it is a member of a cluster.
+
+    InventoryError for unknown hosts and targets.
+    """
     plans = {plan.name: plan for plan in inventories.load(inventory)}
     data = inventories.merged(inventory)
     if unknown := [name for name in limit if name not in plans]:
@@ -105,8 +111,16 @@ def _hosts(inventory: Path, target: str, limit: tuple[str, ...]) -> list[tuple[L
                 allowed=", ".join([*names, "none"]),
                 remedy="Nothing was switched on any host.",
             )
-        found.append((login(name, data[name]), switch_path(plan.settings)))
-    return found
+        found.append((login(name, data[name]), switch_path(plan.settings), bool(plan.groups)))
+    asked = {each[0].name for each in found}
+    return [each for each in found if not _follows(plans[each[0].name], target, asked)]
+
+
+def _follows(plan: HostPlan, target: str, asked: Collection[str]) -> bool:
+    """Whether another host that is asked switches this one along: the first of its cluster does."""
+    names = {each.name + suffix: each.group for each in plan.targets for suffix in ("", FALLBACK)}
+    group = names.get(target)
+    return group is not None and group.rank > 0 and group.members[0].name in asked
 
 
 def _teller(where: Login, verbose: bool) -> Callable[[str], None]:

@@ -67,7 +67,7 @@ def gather(
     if target.image is None:
         facts.update(_venv(record, paths))
     facts.update(_weights(target, paths))
-    facts.update(_unit(target))
+    facts.update(_unit(target, paths))
     return facts
 
 
@@ -197,14 +197,14 @@ def _folder(folder: Path) -> str:
     return f"{len(files)} files with names and sizes {digest}"
 
 
-def _unit(target: common.Target) -> Facts:
+def _unit(target: common.Target, paths: common.Paths) -> Facts:
     """The unit's settings and command line as systemd has them, with any drop-in."""
     names = "--property=Environment,ExecStart"
     asked = common.run(["systemctl", "show", names, "--", target.unit], timeout=30)
     fields = dict(line.partition("=")[::2] for line in asked.stdout.splitlines())
     argv = re.search(r"argv\[\]=(.*?) ; ignore_errors=", fields.get("ExecStart", ""))
     given = _words(fields.get("Environment", ""))
-    words = _words(argv[1]) if argv else []
+    words = _started(_words(argv[1]) if argv else [], paths)
     facts = {}
     for word in [*given, *words]:
         setting = _SETTING.fullmatch(word.removeprefix("--env="))
@@ -212,6 +212,20 @@ def _unit(target: common.Target) -> Facts:
             facts[f"setting {setting[1]}"] = setting[2]
     facts["command line"] = " ".join(_common(words))
     return facts
+
+
+def _started(argv: list[str], paths: common.Paths) -> list[str]:
+    """The engine's command line: what a launcher ends with, where the unit starts one."""
+    if not argv:
+        return argv
+    try:
+        text = (paths.root / argv[0].lstrip("/")).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        # No text: the engine itself, or its interpreter.
+        return argv
+    lines = text.replace("\\\n", " ").splitlines()
+    last = next((line for line in reversed(lines) if line.startswith("exec ")), None)
+    return [*_words(last.removeprefix("exec ")), *argv[1:]] if last else argv
 
 
 def _words(text: str) -> list[str]:

@@ -36,6 +36,9 @@ Answer = dict[str, Any]
 #: Member → target that is to be hot there, None for no model.
 Plan = dict[str, str | None]
 
+# How often it is tried to join all members while one of them is switching.
+_JOINS = 3
+
 
 def concerns(host: common.Host, name: str) -> bool:
     """Whether other members have a part in a switch to `name` on this host."""
@@ -65,7 +68,8 @@ class GroupSwitch:
         self._user = user
         self._switch = switch or secrets.token_hex(8)
         self._steps = steps.Steps()
-        self._here = next(iter(host.clusters.values())).me.name
+        cluster = next(iter(host.clusters.values()))
+        self._here, self._rank = cluster.me.name, cluster.rank
         self._crew = cluster_crew.Crew(host, paths, host.clusters, self._switch)
         self._previous: Plan = {}
 
@@ -217,15 +221,24 @@ class GroupSwitch:
 
     def _join(self, wanted: str, plan: Plan) -> None:
         """Everybody takes its lock and looks whether it can; else nobody holds anything."""
+        for left in reversed(range(_JOINS)):
+            try:
+                self._all_join(wanted, plan)
+                return
+            except common.Problem as problem:
+                self._abort("a member could not join")
+                # Two that ask on two members at once hold what the other one needs; both let go,
+                # and the one of the lower rank comes first.
+                if problem.code != common.EXIT_LOCKED or not left:
+                    raise
+            time.sleep(0.3 + self._rank)
+
+    def _all_join(self, wanted: str, plan: Plan) -> None:
         body = {"user": self._user, "asked_on": self._here, "wanted": wanted}
-        try:
-            for name in self._crew.names:
-                answer = self._joined(name, {**body, "target": plan[name]})
-                if answer is not None:
-                    self._previous[name] = answer["previous"]
-        except common.Problem:
-            self._abort("a member could not join")
-            raise
+        for name in self._crew.names:
+            answer = self._joined(name, {**body, "target": plan[name]})
+            if answer is not None:
+                self._previous[name] = answer["previous"]
 
     def _joined(self, name: str, body: Answer) -> Answer | None:
         """A member's answer; None where one is silent that is to stop only, which it does alone."""

@@ -117,6 +117,19 @@ def test_a_member_that_is_switching_is_named_and_left_alone(pair):
     assert calls(pair[0]) == []
 
 
+def test_two_that_ask_on_two_members_at_once_are_both_served(pair):
+    begun = [pair[0].switch_begun("glm"), pair[1].switch_begun("none")]
+    outs = [work.communicate(timeout=60)[0] for work in begun]
+
+    # The second one may still find the first at work after its last attempt.
+    assert sorted(work.returncode for work in begun) in ([0, 0], [0, 75]), outs
+    assert hot_everywhere(pair) in ([["glm"], ["glm"]], [[], []])
+
+
+def hot_everywhere(pair) -> list[list[str]]:
+    return [spark.hot() for spark in pair]
+
+
 @pytest.mark.parametrize("failing", [0, 1])
 def test_a_rank_that_does_not_start_gives_everybody_back_what_was_hot(pair, failing):
     for unit in (GLM, SPARE):

@@ -104,3 +104,43 @@ def test_local_runs_here_and_other_connectors_are_refused() -> None:
     assert login("@ssh/x", {"ssh_key": "k"}).command(["s", "a b"])[-2:] == ["x", "s 'a b'"]
     with pytest.raises(InventoryError, match="only hosts over ssh and @local"):
         login("@docker/x", {})
+
+
+CLUSTER = """\
+from lockstep.inventory import checked
+
+sparks = checked(
+    __file__,
+    [
+        (
+            name,
+            {
+                "ssh_user": "anna",
+                "ssh_hostname": address,
+                "operators": ("anna",),
+                "fabric_address": address,
+                "fabric": {"socket": "eth0"},
+                "clusters": {"pair": {"hosts": ("spark-1.local", "spark-2.local")}},
+                "recipe_folders": ("catalogue/recipes", "lab/recipes"),
+                "targets": {"all": {**ALL, "cluster": "pair"}},
+            },
+        )
+        for name, address in (("spark-1.local", "10.0.0.1"), ("spark-2.local", "10.0.0.2"))
+    ],
+)
+"""
+
+
+def test_of_a_cluster_the_first_member_is_asked_for_its_target_and_each_for_none(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "sparks.py"
+    path.write_text(
+        "ALL = {'recipe': 'mistral-sglang-nx', 'unit': 'sglang-all', "
+        "'overrides': {'tensor_parallel': 2}}\n" + CLUSTER
+    )
+    done = run(path, "all", code=0)
+    assert [line.split()[0] for line in done.output.splitlines()] == ["spark-1.local"], done.output
+    run(path, "none", code=0)
+    for host in ("10.0.0.1", "10.0.0.2"):
+        assert (tmp_path / "bin" / host).read_text().endswith("switch.sh none --wait\n")
