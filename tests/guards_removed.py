@@ -17,6 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parents[1]
 ONHOST = "lockstep/onhost"
 MODEL_UNIT = "templates/systemd/model.service.j2"
+RANKS = "tests/render/test_cluster_ranks.py"
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,83 @@ GUARDS = (
         "NOPASSWD: {{ command }}",
         "NOPASSWD: ALL",
         "tests/unit/test_artefacts_files.py tests/render/test_scripts_by_tools.py",
+    ),
+    Guard(
+        "no rank is restarted alone",
+        MODEL_UNIT,
+        "Restart=no\n",
+        "Restart=always\n",
+        RANKS,
+    ),
+    Guard(
+        "a rank is admitted before it starts",
+        MODEL_UNIT,
+        "ExecStartPre=+{{ admit | unit_words }}",
+        "",
+        RANKS,
+    ),
+    Guard(
+        "the ranks' ports are the members'",
+        "lockstep/firewall.py",
+        "*_members(targets)",
+        "",
+        RANKS,
+    ),
+    Guard(
+        "an open engine is open at rank 0 only",
+        "lockstep/bound.py",
+        "return self.answers and not is_loopback",
+        "return not is_loopback",
+        RANKS,
+    ),
+    Guard(
+        "a recipe for several Sparks is not put on one",
+        "lockstep/cluster_findings.py",
+        "if self.hosts == 1 and needed > 1:",
+        "if False:",
+        "tests/unit/test_cluster_findings.py",
+    ),
+    Guard(
+        "heads are shared evenly",
+        "lockstep/cluster_findings.py",
+        "        yield from self.heads(shapes)\n",
+        "",
+        "tests/unit/test_cluster_findings.py",
+    ),
+    Guard(
+        "netplan takes the file before it is there",
+        f"{ONHOST}/fabric.py",
+        "        _check(text)\n",
+        "",
+        "tests/unit/test_onhost_fabric.py",
+    ),
+    Guard(
+        "addresses on trial come back by themselves",
+        f"{ONHOST}/fabric.py",
+        '_must([*argv, "/usr/bin/python3"',
+        'list([*argv, "/usr/bin/python3"',
+        "tests/unit/test_onhost_fabric.py",
+    ),
+    Guard(
+        "the addresses of before are put back",
+        f"{ONHOST}/fabric.py",
+        'common.run(["ip", "address", "replace", address, "dev", name])',
+        "pass",
+        "tests/unit/test_onhost_fabric.py",
+    ),
+    Guard(
+        "a cluster's key is that of rank 0",
+        "tasks/operations/cluster.py",
+        "if mine is None or mine != _hash(first.name, groups, group):",
+        "if mine is None:",
+        "tests/operations/test_cluster_deploy.py",
+    ),
+    Guard(
+        "a deploy restarts no rank alone",
+        "tasks/operations/services.py",
+        "if verb and unit not in together:",
+        "if verb:",
+        "tests/operations/test_cluster_deploy.py",
     ),
 )
 

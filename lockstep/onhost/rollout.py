@@ -42,12 +42,16 @@ _GENERATION = re.compile(r"LOCKSTEP_GENERATION=([0-9a-f]+)")
 
 
 def outdated(host: common.Host, paths: common.Paths) -> list[common.Target]:
-    """Targets that run with another generation than their unit files say now."""
+    """Targets that run with another generation than their unit files say now.
+
+    Not those of a cluster: the deploy takes them down on all members before it comes here.
+    """
     state = units.show([unit for target in host.targets.values() for unit in _units(target)])
     return [
         target
         for target in host.targets.values()
-        if state[target.unit].state in ("hot", "loading")
+        if not target.cluster
+        and state[target.unit].state in ("hot", "loading")
         and any(state[name].up and _old(state[name], name, paths) for name in _units(target))
     ]
 
@@ -108,6 +112,12 @@ def back(paths: common.Paths, why: str) -> int:
         host = common.load_host(paths.targets)
         state = units.show(target.unit for target in host.targets.values())
         hot = [target for target in host.targets.values() if state[target.unit].up]
+        for target in hot:
+            if target.cluster:
+                raise common.Problem(
+                    f"{target.name} runs on all members of cluster {target.cluster}. Remedy: "
+                    "switch.sh none, return on each of them, and switch to it again"
+                )
         for target in hot:
             switching.Switch(host, paths, user=USER).stop(target.name)
         before.restore(paths, before.of_records(previous, now))

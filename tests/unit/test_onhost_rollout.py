@@ -290,3 +290,18 @@ def test_the_program_keeps_what_it_is_told_to(spark, monkeypatch):
     kept = before.there(spark.paths)
     assert [file["path"] for file in kept["files"]] == [f"/etc/systemd/system/{QWEN}"]
     assert (kept["absent"], kept["points"], kept["since"]) == (["/etc/absent"], None, 0)
+
+
+def test_a_model_that_runs_on_other_hosts_too_is_neither_restarted_nor_taken_back_here(spark):
+    members = [{"name": f"spark{rank}", "address": f"10.77.0.{rank}"} for rank in (1, 2)]
+    data = json.loads(spark.paths.targets.read_text())
+    data["clusters"] = {"pair": {"rank": 1, "port": 7079, "members": members}}
+    data["targets"]["qwen"]["cluster"] = "pair"
+    spark.paths.targets.write_text(json.dumps(data))
+    generations.record(spark.paths, a_generation(spark, "one", OLD))
+    spark.deploy()
+    generations.record(spark.paths, a_generation(spark, "two", NEW))
+    assert rollout.outdated(common.load_host(spark.paths.targets), spark.paths) == []
+    with pytest.raises(common.Problem, match=r"all members of cluster pair\. Remedy: switch\.sh"):
+        rollout.main(["back"], spark.paths)
+    assert spark.active == [QWEN]
