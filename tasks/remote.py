@@ -56,8 +56,12 @@ def job(name: str, argv: Sequence[str], *options: str) -> Streamed:
         argv: What it runs.
         options: Options of `job.py run` ("--uid", "lockstep").
     """
-    start = [PYTHON, f"{PROGRAMS}/job.py", "run", name, *options, "--", *argv]
-    return Streamed(*(QuoteString(word) for word in start))
+    return Streamed(*(QuoteString(word) for word in job_words(name, argv, *options)))
+
+
+def job_words(name: str, argv: Sequence[str], *options: str) -> list[str]:
+    """The argument list of `job`."""
+    return [PYTHON, f"{PROGRAMS}/job.py", "run", name, *options, "--", *argv]
 
 
 def refuse(message: str) -> Iterator[FunctionCommand]:

@@ -135,11 +135,12 @@ def hot(place: Place) -> Hot:
     """What is hot on a host.
 
     Raises:
-        ResultError: nothing is, or the host does not answer.
+        ResultError: nothing is, another host answers for it, or the host does not answer.
     """
     found = place.probe(index="/nonexistent", vision="$^")
     for name, target in found["targets"].items():
         if target["unit"] == found.get("hot"):
+            _refuse_rank(place, name)
             return Hot(
                 name=name,
                 unit=target["unit"],
@@ -156,6 +157,17 @@ def hot(place: Place) -> Hot:
         where=place.where.name,
         remedy="Make one hot first: `switch.sh TARGET` on the host, or `lockstep switch`.",
     )
+
+
+def _refuse_rank(place: Place, name: str) -> None:
+    """The first member of a cluster answers; the others have no API."""
+    bound = {target.name: target for target in place.plan.targets}.get(name)
+    if bound is not None and bound.group is not None and not bound.answers:
+        raise ResultError(
+            f"{name} answers on another host of cluster {bound.group.name}",
+            where=place.where.name,
+            remedy=f"Measure it on {bound.group.members[0].name}.",
+        )
 
 
 @contextlib.contextmanager

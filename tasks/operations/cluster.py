@@ -7,8 +7,9 @@ line, no log and no file here ever holds it.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
+from gevent.lock import BoundedSemaphore
 from pyinfra import host, state
 from pyinfra.api import FunctionCommand, QuoteString, StringCommand, operation
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
@@ -93,8 +94,10 @@ def taken_down(units: Sequence[str]) -> Commands:
         if target.group is not None and target.unit in units:
             _owed[target.group.name] = target.name
             host.log(f"{target.name} is taken down on all members of {target.group.name}")
-    # Another member may be doing the same: then nothing is hot when its turn comes.
-    yield remote.job("cluster-down", [*_SWITCH, "none", "--wait"])
+            words = remote.job_words("cluster-down", [*_SWITCH, "none", "--wait"])
+            down = Down(*(QuoteString(word) for word in words))
+            down.cluster = target.group.name
+            yield down
 
 
 @operation()
@@ -113,6 +116,24 @@ def brought_back(groups: Sequence[Group]) -> Commands:
 
 # Cluster → target that was hot before this run changed it.
 _owed: dict[str, str] = {}
+
+
+class Down(remote.Streamed):
+    """Takes a group down on behalf of all its members: whoever comes first does it."""
+
+    cluster: str = ""
+    _alone = BoundedSemaphore()
+    _done: ClassVar[set[str]] = set()
+
+    def execute(self, state: Any, host: Any, connector_arguments: Any) -> Any:
+        """Do it, or wait for the member that does."""
+        with self._alone:
+            if self.cluster in self._done:
+                return True, CommandOutput([])
+            answer = super().execute(state, host, connector_arguments)
+            if answer[0]:
+                self._done.add(self.cluster)
+            return answer
 
 
 class Carried(StringCommand):
