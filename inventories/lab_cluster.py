@@ -23,6 +23,8 @@ _all = {
     "unit": "sglang-all",
     "cluster": "pair" if len(_names) == 2 else "all",
     "overrides": {"tensor_parallel": len(_names)},
+    # A stand-in loads in seconds: who waits for a frozen one need not wait for half an hour.
+    "start_timeout_s": 90,
 }
 if len(_names) > 2:
     _clusters["all"] = {

@@ -50,7 +50,7 @@ _OWN = {
 # How much of a value is shown where it differs.
 _SHOWN = 80
 _RANK_FLAGS = {
-    *("--node-rank", "--headless", "--master-addr", "--dist-init-addr", "--host"),
+    *("--node-rank", "--headless", "--master-addr", "--dist-init-addr", "--host", "--port"),
     *("--data-parallel-start-rank", "--data-parallel-address"),
 }
 

@@ -77,7 +77,7 @@ def test_long_values_are_shown_from_where_they_part():
 def test_what_is_each_ranks_own_is_left_out(spark):
     own = "VLLM_HOST_IP=10.0.0.1 NCCL_SOCKET_IFNAME=eth7 NCCL_IB_HCA=roce0 NCCL_DEBUG=WARN"
     start = ("/venv/bin/vllm", "serve", "m")
-    ranks = ("--node-rank", "0", "--master-addr", "10.0.0.1")
+    ranks = ("--node-rank", "0", "--master-addr", "10.0.0.1", "--port", "31000")
     spark.argv(*start, *ranks, environment=own)
     first = spark.facts()
     assert {key: value for key, value in first.items() if key.startswith("setting")} == {
