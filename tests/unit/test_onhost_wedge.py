@@ -206,3 +206,14 @@ def test_a_record_that_cannot_be_read_is_an_empty_one(spark, text):
     spark.paths.wedge_record.write_text(text)
     assert spark.look() == []
     assert json.loads(spark.paths.wedge_record.read_text())["pid"] == 7
+
+
+def test_a_rank_of_a_cluster_is_left_to_the_agent_that_ends_all_of_them(spark):
+    data = json.loads(spark.paths.targets.read_text())
+    data["targets"]["qwen"]["cluster"] = "pair"
+    members = [{"name": "spark1", "address": "10.0.0.1"}, {"name": "spark2", "address": "10.0.0.2"}]
+    data["clusters"] = {"pair": {"rank": 0, "port": 7079, "members": members}}
+    spark.paths.targets.write_text(json.dumps(data))
+    spark.look()
+    assert spark.look() == []
+    assert spark.engine.requests == []
