@@ -40,6 +40,7 @@ else:
 LEASE_S = 20.0
 # A unit's start gate asks within this time whether its rank may start.
 _ADMITTED_S = 60.0
+_JOINING = 6
 _FOR_EVER = float("inf")
 #: Who starts a group again after a fault.
 WATCH = "the cluster watch"
@@ -168,7 +169,8 @@ class Member:
                 )
                 self._held = stack.pop_all()
             self._work, self._started = None, None
-            self._until = time.monotonic() + self.lease_s
+            # Nothing is asked until all have joined, and each looks at all of its weights.
+            self._until = time.monotonic() + _JOINING * self.lease_s
             return {"previous": previous}
 
     def drop(self, body: Answer) -> Answer:

@@ -126,6 +126,8 @@ class Handler(BaseHTTPRequestHandler):
             return 200, self.server.act(cluster, verb, json.loads(body))
         except common.Problem as problem:
             return 409, {"problem": str(problem), "code": problem.code}
+        except OSError as error:
+            return 409, {"problem": f"{verb}: {error}", "code": common.EXIT_FAILED}
         except (ValueError, LookupError, TypeError) as error:
             why = f"{verb}: not understood ({type(error).__name__}: {error})"
             return 400, {"problem": f"{why}: deploy to every member", "code": common.EXIT_USAGE}

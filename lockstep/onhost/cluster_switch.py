@@ -81,19 +81,25 @@ class GroupSwitch:
             if self._hot_already(target, plan):
                 return common.EXIT_DONE
             self._gate(target)
-            self._join(name, plan)
         with self._on_record(name):
+            with self._steps.timed("check"):
+                self._join(name, plan)
             return self._replace(target, plan)
 
     def none(self) -> int:
-        """Stop every group of this host's clusters, and what is up here."""
+        """Stop every group of this host's clusters, and what is up here.
+
+        Unreachable when this host's own agent does not answer.
+        """
         states = self._crew.states()
+        if self._here not in states:
+            raise cluster_call.Unreachable(self._crew.silent[self._here])
         plan: Plan = dict.fromkeys(self._group_members(cluster_crew.running(states, self._host)))
         plan.setdefault(self._here)
         self._narrow(plan)
         up = sorted({name for state in states.values() for name in _up(state)})
-        self._join("none", plan)
         with self._on_record("none"):
+            self._join("none", plan)
             failed = self._drop()
             self._commit({})
         if failed:

@@ -34,6 +34,8 @@ class Agent:
             time.sleep(1.2)
         if verb == "locked":
             raise common.Problem("ben is switching", 75)
+        if verb == "full":
+            raise OSError(28, "No space left on device")
         return {"found": body["key"]}
 
     def ask(self, verb: str = "state", **how: object) -> dict:
@@ -71,6 +73,11 @@ def test_what_a_member_refuses_comes_with_its_reason_and_code(agent):
     with pytest.raises(cluster_call.Refusal, match="spark2: ben is switching") as problem:
         agent.ask("locked")
     assert problem.value.code == 75
+
+
+def test_a_member_that_cannot_write_says_so(agent):
+    with pytest.raises(cluster_call.Refusal, match=r"full: .*No space left on device"):
+        agent.ask("full")
 
 
 def test_a_message_is_taken_once(agent):

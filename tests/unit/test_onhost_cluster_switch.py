@@ -62,6 +62,15 @@ def test_none_on_any_member_ends_the_whole_group(pair, asked_on):
     assert [spark.group.state for spark in pair] == ["stopped", "stopped"]
 
 
+def test_none_stops_what_is_up_here_also_without_an_agent(pair):
+    pair[1].kill_agent()
+    code, lines = pair[1].switch("none")
+
+    assert code == 0, lines
+    assert lines[0].endswith("; stopping what is up here only")
+    assert pair[1].hot() == []
+
+
 def test_a_target_of_one_member_ends_the_group_on_all(pair):
     pair[0].switch("glm")
     code, lines = pair[1].switch("own")
