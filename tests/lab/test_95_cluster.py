@@ -1,0 +1,95 @@
+"""Two hosts that serve one model, and a wrong address of their link that costs nobody a host."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from stack import BIN, REPOSITORY, Host, Stack, until
+
+NETPLAN = "/etc/netplan/40-cx7.yaml"
+#: The port of Ethernet that the deploy itself comes through.
+OURS = "enP7s7"
+# netplan asks udev, which a container does not have.
+UDEV = "printf '#!/bin/sh\\nexit 0\\n' > /usr/local/sbin/udevadm; chmod +x /usr/local/sbin/udevadm"
+
+
+@pytest.fixture
+def linked(deployed: Stack) -> Iterator[Host]:
+    """spark1 with netplan, as DGX OS has it, and one more port; as before afterwards."""
+    host = deployed.one
+    before = installed(host)
+    host.root(
+        "apt-get -qq install -y --no-install-recommends netplan.io >/dev/null;"
+        f"{UDEV}; ip link add enp1s0f0np0 type veth peer name far0; ip link set far0 up"
+    )
+    yield host
+    added = " ".join(sorted(installed(host) - before))
+    host.root(
+        f"rm -f {NETPLAN}; netplan apply; ip link delete far0; rm -f /usr/local/sbin/udevadm;"
+        "systemctl disable --now --quiet systemd-networkd.socket systemd-networkd || true;"
+        f"apt-get -qq purge -y {added} >/dev/null"
+    )
+
+
+def installed(host: Host) -> set[str]:
+    """Names of the Debian packages on a host."""
+    return set(host.root("dpkg-query -W -f '${Package}\\n'").split())
+
+
+def addresses(host: Host) -> dict[str, tuple[int, list[str]]]:
+    """Interface → MTU and IPv4 addresses."""
+    listed = json.loads(host.root("ip -json -4 address show"))
+    return {
+        each["ifname"]: (
+            each["mtu"],
+            [f"{one['local']}/{one['prefixlen']}" for one in each["addr_info"]],
+        )
+        for each in listed
+    }
+
+
+def inventory(stack: Stack, name: str, interfaces: dict[str, str]) -> Path:
+    return stack.inventory(
+        name, spark1__fabric={"interfaces": interfaces, "netplan": True, "mtu": 9000}
+    )
+
+
+def test_the_link_gets_its_addresses_and_a_wrong_file_loses_nobody(
+    deployed: Stack, linked: Host
+) -> None:
+    right = inventory(deployed, "right", {"enp1s0f0np0": "10.88.0.11/24"})
+    done = deployed.good_deploy("-y", "--limit", "spark1", inventory=right)
+    assert addresses(linked)["enp1s0f0np0"] == (9000, ["10.88.0.11/24"])
+    assert linked.root(f"stat -c %a {NETPLAN}").strip() == "600"
+    assert "Fabric | Give the fast link its addresses" in done.output
+    before, text = addresses(linked), linked.root(f"cat {NETPLAN}")
+    # An address of another network for the port that the deploy comes through.
+    wrong = inventory(deployed, "wrong", {OURS: "10.99.0.11/24"})
+    failed = deployed.deploy("-y", "--limit", "spark1", inventory=wrong)
+    assert failed.code == 1
+    assert "Fabric | Give the fast link its addresses" in failed.output
+    # The host is back by itself, with what it had.
+    until(lambda: linked.run("true").code == 0, "spark1 lets its operator in again")
+    until(lambda: addresses(linked) == before, "spark1 has its addresses again")
+    assert linked.root(f"cat {NETPLAN}") == text
+    assert linked.root("systemctl is-active lockstep-fabric-back.timer || true").strip() != "active"
+
+
+def test_the_lab_proves_tcp_and_says_so(deployed: Stack) -> None:
+    clustered = REPOSITORY / "inventories/lab_cluster.py"
+    done = subprocess.run(
+        [str(BIN / "lockstep"), "cluster", "check", str(clustered)],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env={**os.environ, **deployed.environment},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "whole frames reach spark2 at 10.77.0.12" in done.stdout
+    assert "This proved TCP only: no member that answered has an RDMA device." in done.stdout
