@@ -22,23 +22,33 @@ UDEV = "printf '#!/bin/sh\\nexit 0\\n' > /usr/local/sbin/udevadm; chmod +x /usr/
 def linked(deployed: Stack) -> Iterator[Host]:
     """spark1 with netplan, as DGX OS has it, and one more port; as before afterwards."""
     host = deployed.one
-    before = installed(host)
+    before, groups = installed(host), made(host)
     host.root(
         "apt-get -qq install -y --no-install-recommends netplan.io >/dev/null;"
         f"{UDEV}; ip link add enp1s0f0np0 type veth peer name far0; ip link set far0 up"
     )
     yield host
-    added = " ".join(sorted(installed(host) - before))
     host.root(
         f"rm -f {NETPLAN}; netplan apply; ip link delete far0; rm -f /usr/local/sbin/udevadm;"
-        "systemctl disable --now --quiet systemd-networkd.socket systemd-networkd || true;"
-        f"apt-get -qq purge -y {added} >/dev/null"
+        "systemctl disable --now --quiet systemd-networkd.socket systemd-networkd || true"
+    )
+    host.root(f"apt-get -qq purge -y {' '.join(sorted(installed(host) - before))} >/dev/null")
+    for group in sorted(made(host) - groups):
+        host.root(f"groupdel {group}")
+    host.root(
+        "rm -f /etc/systemd/system/*.wants/netplan-*; systemctl daemon-reload;"
+        "systemctl reset-failed"
     )
 
 
 def installed(host: Host) -> set[str]:
     """Names of the Debian packages on a host."""
     return set(host.root("dpkg-query -W -f '${Package}\\n'").split())
+
+
+def made(host: Host) -> set[str]:
+    """Names of the groups on a host."""
+    return set(host.root("getent group | cut -d: -f1").split())
 
 
 def addresses(host: Host) -> dict[str, tuple[int, list[str]]]:
