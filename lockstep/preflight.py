@@ -73,8 +73,16 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         "ports": ports,
         "models": models_of(plan),
         "accounts": [account.name for account in people(settings)],
+        "fabric": _fabric_asked(plan),
         "images": {name: pull_reference(name, pins.images[name]) for name in images_of(plan)},
     }
+
+
+def _fabric_asked(plan: HostPlan) -> list[str]:
+    """Network interfaces that the inventory says the host has."""
+    fabric = plan.settings.fabric
+    used = (group.interface for group in plan.groups)
+    return list(dict.fromkeys((*fabric.interfaces, *used)))
 
 
 def _needs(plan: HostPlan, pins: Pins) -> dict[str, dict[str, list[str]]]:
@@ -150,6 +158,7 @@ def findings(
         *_docker(plan, facts["docker"]),
         *_ports(plan, facts),
         *_disks(plan, pins, facts),
+        *_fabric(plan, facts["fabric"]),
     ]
     for name in facts["unknown_accounts"]:
         found.append(
@@ -184,6 +193,25 @@ def findings(
             )
         )
     return found
+
+
+def _fabric(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
+    for name in facts["absent"]:
+        yield Finding(
+            "no-interface",
+            "error",
+            plan.name,
+            f"there is no network interface {name}, which `fabric` names",
+            "It has " + ", ".join(facts["known"]) + ": correct the inventory, or look at the card.",
+        )
+    if plan.settings.fabric.netplan and not facts["netplan"]:
+        yield Finding(
+            "no-netplan",
+            "error",
+            plan.name,
+            "netplan is not installed, and `fabric.netplan` is on",
+            "`apt-get install netplan.io` there, or set the addresses otherwise.",
+        )
 
 
 def _hardware(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:

@@ -1,5 +1,5 @@
 """What preflight must know of a host. Argument: {"paths", "needs", "reach", "ports", "models",
-"images", "cache", "accounts"}.
+"images", "cache", "accounts", "fabric"}.
 
 "needs" names the files that show that something is here, "reach" what would be fetched from each
 address: one from which nothing is needed any more is not tried."""
@@ -11,6 +11,7 @@ import os
 import platform
 import pwd
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -167,6 +168,12 @@ def known(account: str) -> bool:
     return True
 
 
+def fabric(asked: list[str]) -> dict[str, Any]:
+    names = sorted(os.listdir("/sys/class/net"))
+    absent = [name for name in asked if name not in names]
+    return {"absent": absent, "known": names, "netplan": shutil.which("netplan") is not None}
+
+
 def main(asked: dict[str, Any]) -> dict[str, Any]:
     engine = docker(list(asked["images"].values()))
     held = engine.get("images", [])
@@ -189,6 +196,7 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         "listeners": listeners(set(asked["ports"])),
         "reach": reached,
         "unknown_accounts": [name for name in asked["accounts"] if not known(name)],
+        "fabric": fabric(asked["fabric"]),
         "models": present(asked["cache"], asked["models"]),
         "lacking": lacking,
         "units_held": os.path.exists("/etc/lockstep/targets.json"),

@@ -64,6 +64,10 @@ FAULTS = {
         change("dgx", to={"DGX_NAME": "DGX Spark"}),
         "DGX OS unknown, expected >=7",
     ),
+    "no-interface": (
+        change("fabric", "absent", to=["enp1s0f0np0"]),
+        "there is no network interface enp1s0f0np0, which `fabric` names",
+    ),
     "cuda": (
         change("cuda", to={"release": None, "ptxas": False}),
         "/usr/local/cuda is no toolkit, ptxas does not run, expected 13.0 with ptxas",
@@ -296,3 +300,12 @@ def test_the_table_of_two_broken_hosts_fits_80_columns() -> None:
     text = findings_table([*found(facts), *found(facts2, other)])
     assert text == GOLDEN
     assert max(len(line) for line in text.splitlines()) <= 80
+
+
+def test_netplan_is_missed_only_where_the_deploy_writes_the_addresses() -> None:
+    facts = {**HEALTHY, "fabric": {**HEALTHY["fabric"], "netplan": False}}
+    assert found(facts) == []
+    fabric = {"interfaces": {"enp1s0f0np0": "10.77.0.11/24"}, "netplan": True}
+    plan = spark(fabric=fabric, fabric_address="10.77.0.11")
+    assert preflight.questions(plan, PINS)["fabric"] == ["enp1s0f0np0"]
+    assert [item.code for item in found(facts, plan)] == ["no-netplan"]

@@ -22,6 +22,7 @@ ASKED: dict[str, Any] = {
     "models": [],
     "images": {},
     "accounts": [],
+    "fabric": ["lo", "enp9s9"],
 }
 INFO = {
     "ServerVersion": "28.3.3",
@@ -169,3 +170,8 @@ def test_preflight_tries_no_address_from_which_nothing_is_needed(spark: Path) ->
     answer = preflight(spark, reach=reach, needs={**needs, "engine": {}}, images=images)
     assert answer["lacking"] == ["tools", "gone"]
     assert list(answer["reach"]) == ["http://index.invalid", "http://other.invalid"]
+
+
+def test_interfaces_that_are_not_there_are_named_among_those_that_are(tmp_path: Path) -> None:
+    found = ask("preflight", ASKED, tmp_path)["fabric"]
+    assert found["absent"] == ["enp9s9"] and "lo" in found["known"]
