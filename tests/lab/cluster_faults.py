@@ -186,6 +186,7 @@ def main() -> int:
     """Command line; the exit code is 1 when half of a group stayed up."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", choices=(STANDIN, REAL), action="append")
+    parser.add_argument("--fault", choices=FAULTS, action="append")
     parser.add_argument("--lab", help="a lab that is up and deployed with lab_cluster.py")
     options = parser.parse_args()
     counts = Counts()
@@ -197,7 +198,8 @@ def main() -> int:
         try:
             for target in options.target or (STANDIN, REAL):
                 for case in cases(target):
-                    run(stack, case, counts)
+                    if case.fault in (options.fault or FAULTS):
+                        run(stack, case, counts)
             print(counts.report())
         finally:
             if not options.lab:
