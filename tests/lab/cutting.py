@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stack import Deploy, Host, Stack, until
+from stack import Deploy, Host, Stack, forget_leases, until
 
 ENGINES = "/opt/lockstep/engines"
 QWEN = "/data/models/huggingface/hub/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
@@ -77,12 +77,16 @@ class Cutter:
         self._stack.good_deploy()
         self._check("after the last deploy")
         for host in self._stack.hosts:
-            # Generations that no deploy has finished.
-            host.root(
-                f"cd {ENGINES} && find . -mindepth 1 -maxdepth 1 -type d ! -name uv-cache "
-                f'! -name store ! -name "$(readlink current)" -exec rm -rf {{}} +'
-            )
+            self._tidy(host)
         return self.counts
+
+    def _tidy(self, host: Host) -> None:
+        """Take away generations that no deploy has finished, and leases of killed deploys."""
+        host.root(
+            f"cd {ENGINES} && find . -mindepth 1 -maxdepth 1 -type d ! -name uv-cache "
+            f'! -name store ! -name "$(readlink current)" -exec rm -rf {{}} +'
+        )
+        forget_leases(host)
 
     def point(self, number: int, kind: str) -> None:
         """One deploy that is cut off, and what is `current` then."""

@@ -9,7 +9,8 @@ import hashlib
 import re
 from collections import Counter
 
-from stack import Host, Stack, until
+import pytest
+from stack import Host, Stack, forget_leases, until
 
 MODELS = "/data/models/huggingface"
 QWEN = f"{MODELS}/hub/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
@@ -19,6 +20,13 @@ ENGINES = "/opt/lockstep/engines"
 SERVERS = ("hub", "registry", "web", "git")
 #: Slow enough that a transfer of 24 MB is caught in the middle, on a busy machine too.
 SLOW = {"match": r"PrismaQuant.*\.safetensors", "rate": 500_000}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_leases(stack: Stack, first: object) -> None:
+    """Tests before these may have killed deploys."""
+    for host in stack.hosts:
+        forget_leases(host)
 
 
 def test_what_no_host_has_is_downloaded_once_and_copied(deployed: Stack) -> None:
