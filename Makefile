@@ -41,7 +41,7 @@ check: $(STAMP)
 	$(BIN)/pytest -q -n 2 tests/unit tests/operations tests/render
 
 lab-tests: $(STAMP)
-	$(BIN)/pytest -q -n 2 --dist loadfile tests/lab
+	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests/lab
 
 test: check lab-tests
 
