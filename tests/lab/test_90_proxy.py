@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stack import Host, Stack, until
+from stack import Host, Stack, forget_leases, until
 
 from lab import connection, network
 
@@ -37,6 +37,9 @@ def behind(stack: Stack, first: object) -> Iterator[list[str]]:
     with subprocess.Popen(argv) as proxy:
         try:
             until(log.exists, "the proxy listens", 20)
+            # A deploy that was killed leaves its copies open for a while.
+            for host in stack.hosts:
+                forget_leases(host)
             for command in (
                 "apt-get -qq -y remove jq",
                 "/usr/local/bin/uv pip uninstall mistral-common"
