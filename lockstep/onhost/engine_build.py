@@ -102,12 +102,18 @@ class Build:
             self._install("--require-hashes", "--requirement", str(listed))
 
     def _install(self, *what: str, **environment: str) -> None:
-        """Install from the store alone; what was spoiled there is fetched again, once."""
+        """Install from the store alone; what was spoiled there or in uv's cache is redone, once."""
         argv = ("--no-deps", "--no-index", "--find-links", str(self.content.links), *what)
         try:
             self._pip("install", *argv, **environment)
         except common.Problem:
-            if not self.content.mended():
+            # A cache that lost a part (seen 2026-11-21 on a lab host) fails at every attempt.
+            cache = Path(self.environment["UV_CACHE_DIR"])
+            stale = cache.exists()
+            if stale:
+                common.say("once more, without what uv had cached")
+                shutil.rmtree(cache, ignore_errors=True)
+            if not self.content.mended() and not stale:
                 raise
             self._pip("install", *argv, **environment)
 
