@@ -107,7 +107,7 @@ class Build:
         try:
             self._pip("install", *argv, **environment)
         except common.Problem:
-            # A cache that lost a part (seen 2026-11-21 on a lab host) fails at every attempt.
+            # A cache that lost a part fails at every attempt: `gc` once left such ones behind.
             cache = Path(self.environment["UV_CACHE_DIR"])
             stale = cache.exists()
             if stale:

@@ -145,7 +145,10 @@ def _wheels(engines: list[Item], folders: list[Path]) -> Iterator[Item]:
         old = disk_use.unshared(every, gone)
         # Where nothing is shared, the disk cannot share, and nothing can be told.
         if old and len(old) < len(every):
-            yield Item("wheels", str(folder / "uv-cache"), disk_use.freed(old, gone), tuple(old))
+            # uv's entries for them as well: uv fails at one whose wheel is gone (seen 2026-11-21).
+            cache = folder / "uv-cache"
+            entries = [place for place in cache.glob("*-v*") if place.name != "archive-v0"]
+            yield Item("wheels", str(cache), disk_use.freed(old, gone), (*old, *entries))
 
 
 def _kept(engines: list[Item], folders: list[Path], text: str) -> Iterator[Item]:

@@ -276,6 +276,9 @@ def test_wheels_that_an_environment_shares_stay(spark):
         (archive / letter).mkdir(parents=True)
         (archive / letter / "wheel").write_bytes(b"z" * 4096)
         os.link(archive / letter / "wheel", spark.engines / ENGINES[number] / "venv/wheel")
+    entry = spark.engines / "uv-cache/wheels-v5/path/abc/a.rev"
+    entry.parent.mkdir(parents=True)
+    entry.write_text("archive-v0/a")
     wheels = f"wheels {spark.engines}/uv-cache"
     assert spark.plan() == [OLDEST[0], wheels, *OLDEST[1:]]
     answer = spark.remove()
@@ -283,6 +286,8 @@ def test_wheels_that_an_environment_shares_stay(spark):
     # The same bytes have two names, and come free once.
     assert (sizes[OLDEST[0]], sizes[wheels]) == (8192, 4096)
     assert sorted(path.name for path in archive.glob("*")) == ["b", "c"]
+    # uv unpacks again what it has no entry for; an entry without its wheel is an error to it.
+    assert not entry.exists()
 
 
 def test_where_files_cannot_be_shared_all_wheels_stay(spark):
