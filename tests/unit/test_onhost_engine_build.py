@@ -44,6 +44,8 @@ if sys.argv[2] == "uninstall":
         [folder] = site.glob(word.replace("-", "_") + "-*.dist-info")
         os.system(f"rm -rf {folder}")
     sys.exit()
+if (pathlib.Path(os.environ["UV_CACHE_DIR"]) / "broken").exists():
+    sys.exit(2)
 links = pathlib.Path(sys.argv[sys.argv.index("--find-links") + 1])
 assert "--no-index" in sys.argv
 def offered(name, sha256):
@@ -248,6 +250,15 @@ def test_what_is_there_twice_is_installed_anew(site: Site) -> None:
     assert site.run("pytorch").returncode == 0
     assert site.missing() == {}
     assert list(packages.glob("torch-*.dist-info")) == [torch]
+
+
+def test_a_cache_that_lost_a_part_is_given_up(site: Site) -> None:
+    cache = site.home.parent / "uv-cache"
+    cache.mkdir(parents=True)
+    (cache / "broken").touch()
+    done = site.run("pytorch")
+    assert (done.returncode, site.missing().get("pytorch")) == (0, None)
+    assert "once more, without what uv had cached" in done.stdout
 
 
 def test_uv_is_told_no_index_and_a_password_is_for_its_index_alone(site: Site) -> None:
