@@ -309,11 +309,14 @@ def test_an_account_without_the_rule_may_look_and_not_switch(one: Host) -> None:
     one.root("id guest >/dev/null 2>&1 || useradd --create-home guest")
     switch = "/data/scripts/llm/switch.sh"
     before = one.active()
-    refused = one.run(f"sudo -n -u guest {switch} none")
-    assert refused.code == 77
-    assert "no sudo rule" in " ".join(refused.err.split())
-    assert one.run(f"sudo -n -u guest {switch} status").code == 0
-    assert one.active() == before
+    try:
+        refused = one.run(f"sudo -n -u guest {switch} none")
+        assert refused.code == 77
+        assert "no sudo rule" in " ".join(refused.err.split())
+        assert one.run(f"sudo -n -u guest {switch} status").code == 0
+        assert one.active() == before
+    finally:
+        one.root("userdel --remove guest 2>&1")
 
 
 def on_a_phone(host: Host, *words: str) -> list[str]:

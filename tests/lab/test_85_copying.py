@@ -24,10 +24,10 @@ SLOW = {"match": r"PrismaQuant.*\.safetensors", "rate": 500_000}
 
 @pytest.fixture(scope="module", autouse=True)
 def no_leases(stack: Stack, first: object) -> None:
-    """Tests before these may have killed deploys, or had some that were to fail."""
+    """Tests before these may have killed deploys, or had deploys and engines that were to fail."""
     for host in stack.hosts:
         forget_leases(host)
-        host.root("systemctl reset-failed 'lockstep-job-*'")
+        host.root("systemctl reset-failed")
 
 
 def test_what_no_host_has_is_downloaded_once_and_copied(deployed: Stack) -> None:
