@@ -608,7 +608,8 @@ def test_wait_ends_with_the_switchs_own_code(spark, monkeypatch, capsys):
     until(lambda: lock.holder(spark.paths.run / "switch.lock"))
     assert switch.main(["wait"], spark.paths) == 1
     switching_now.join(30)
-    assert capsys.readouterr().out.splitlines()[-1] == "mistral hot"
+    # Both clients print here, in either order.
+    assert "mistral hot" in capsys.readouterr().out.splitlines()
 
 
 def test_wait_sees_a_start_that_no_switch_made(spark, monkeypatch, capsys):
