@@ -1,7 +1,8 @@
 """What model units were before a rollout began, kept until it has ended well: the way back.
 
 A document of it is {"current": path of the link or None, "points": where it leads or None,
-"files": [{"path", "text", "mode", "owner", "group"}], "absent": [paths that did not exist]}.
+"files": [{"path", "text", "mode", "owner", "group"}], "absent": [paths that did not exist],
+"since": number of the newest record then, "rollout": id of one of a whole cluster, or ""}.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ else:
 Document = dict[str, Any]
 
 
-def keep(paths: common.Paths, current: str | None, watched: Iterable[str]) -> None:
-    """Keep the state of `watched` paths and of the link `current`.
+def keep(
+    paths: common.Paths, current: str | None, watched: Iterable[str], rollout: str = ""
+) -> None:
+    """Keep the state of `watched` paths and of the link `current`, under the id `rollout`.
 
     What an earlier rollout from the same generation kept, and did not bring to an end, stays: the
     files now may be half its own.
@@ -46,7 +49,7 @@ def keep(paths: common.Paths, current: str | None, watched: Iterable[str]) -> No
             kept["absent"].append(path)
         else:
             kept["files"].append({"path": path, **found})
-    generations.write(paths.before, kept)
+    generations.write(paths.before, {**kept, "rollout": rollout})
 
 
 def there(paths: common.Paths) -> Document | None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         cluster_call,
         cluster_facts,
         cluster_member,
+        cluster_rollout,
         cluster_server,
         cluster_watch,
         clusters,
@@ -32,6 +33,7 @@ else:
     import cluster_call
     import cluster_facts
     import cluster_member
+    import cluster_rollout
     import cluster_server
     import cluster_watch
     import clusters
@@ -105,6 +107,7 @@ class Agent:
             "end": watch.end,
             "facts": self._facts,
             "token": self._token,
+            "rollout": self._rollout,
         }
         if verb not in verbs:
             known = ", ".join(verbs)
@@ -121,6 +124,9 @@ class Agent:
         if cluster is None:
             raise common.Problem(f"{target.name} is no target of a cluster here: run the deploy")
         return {"facts": cluster_facts.gather(target, cluster, host, self.member.paths)}
+
+    def _rollout(self, body: Answer) -> Answer:
+        return {"said": cluster_rollout.here(body["words"])}
 
     def _token(self, body: Answer) -> Answer:
         target = self.member.host.target(body["target"])

@@ -5,10 +5,16 @@ usage: rollout.py begin                    keep what there is: {"current": LINK,
                                            on standard input
        rollout.py go [--gate -- ARGV...]   restart what runs an older generation; it must generate
                                            a token, and the gate end with 0
-       rollout.py back [WHY]               return to the previous generation on record
+       rollout.py together TARGET ID [--gate -- ARGV...]
+                                           start a cluster's model; where it does not serve, all
+                                           members return to what they kept under that ID
+       rollout.py ended ID [WHY]           this member's part: forget what it kept, or with WHY
+                                           return to it
+       rollout.py back [WHY]               return to the previous generation on record; where a
+                                           cluster's model is hot, on all members
        rollout.py mend                     return where `go` was cut off; for systemd
 
-exit codes: 0 done, 1 `go` failed: what was hot is hot again, as it was; 2 wrong use;
+exit codes: 0 done, 1 `go` or `together` failed: what was hot is hot again, as it was; 2 wrong use;
             3 a fallback is hot instead, 4 no model is hot, 75 somebody else is switching
 """
 
@@ -18,25 +24,30 @@ import json
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lockstep.onhost import before, common, engine, generations, lock, switching, units
+    from lockstep.onhost import (
+        before,
+        cluster_rollout,
+        common,
+        engine,
+        generations,
+        rolling,
+        switching,
+        units,
+    )
 else:
     import before
+    import cluster_rollout
     import common
     import engine
     import generations
-    import lock
+    import rolling
     import switching
     import units
 
-USER = "the deploy"
-# A switch of an operator is waited for: it takes as long as two starts and a stop at most.
-SWITCH_LIMIT_S = 7200.0
 _CANARY_S = 60.0
 _GENERATION = re.compile(r"LOCKSTEP_GENERATION=([0-9a-f]+)")
 
@@ -74,9 +85,9 @@ def _old(unit: units.Unit, name: str, paths: common.Paths) -> bool:
 def go(paths: common.Paths, gate: Sequence[str] = ()) -> int:
     """Restart what is outdated; where that fails, return. Exit code as in the docstring."""
     host = common.load_host(paths.targets)
-    with alone(paths):
+    with rolling.alone(paths):
         for target in outdated(host, paths):
-            with marked(paths, target.name):
+            with rolling.marked(paths, target.name):
                 why = _refusal(host, target, paths, gate)
                 if why:
                     common.say(f"{target.name}: {why}; returning to what there was")
@@ -90,7 +101,7 @@ def _refusal(
     host: common.Host, target: common.Target, paths: common.Paths, gate: Sequence[str]
 ) -> str:
     """Why a target may not stay as it was deployed; "" when it may."""
-    if not switching.Switch(host, paths, user=USER).again(target.name):
+    if not switching.Switch(host, paths, user=rolling.USER).again(target.name):
         return "it does not start"
     try:
         # Once more, for the unit asks the engine itself and clients may ask through a proxy.
@@ -108,18 +119,13 @@ def back(paths: common.Paths, why: str) -> int:
     previous = generations.previous(paths)
     if now is None or previous is None:
         raise common.Problem("there is no record of a previous generation to return to")
-    with alone(paths):
-        host = common.load_host(paths.targets)
-        state = units.show(target.unit for target in host.targets.values())
-        hot = [target for target in host.targets.values() if state[target.unit].up]
+    group = next((target for target in _up(paths) if target.cluster), None)
+    if group is not None:
+        return cluster_rollout.back(paths, group.name, why)
+    with rolling.alone(paths):
+        host, hot = common.load_host(paths.targets), _up(paths)
         for target in hot:
-            if target.cluster:
-                raise common.Problem(
-                    f"{target.name} runs on all members of cluster {target.cluster}. Remedy: "
-                    "switch.sh none, return on each of them, and switch to it again"
-                )
-        for target in hot:
-            switching.Switch(host, paths, user=USER).stop(target.name)
+            switching.Switch(host, paths, user=rolling.USER).stop(target.name)
         before.restore(paths, before.of_records(previous, now))
         note = f"returned from generation {now['number']}" + (f": {why}" if why else "")
         written = generations.record(paths, previous, note)
@@ -127,11 +133,17 @@ def back(paths: common.Paths, why: str) -> int:
         return _revived(paths, hot[0].name) if hot else common.EXIT_DONE
 
 
+def _up(paths: common.Paths) -> list[common.Target]:
+    host = common.load_host(paths.targets)
+    state = units.show(target.unit for target in host.targets.values())
+    return [target for target in host.targets.values() if state[target.unit].up]
+
+
 def switched_back(paths: common.Paths, name: str, done: int) -> int:
     """Return to what was kept, and start `name` again; `done` when it is hot again."""
     host = common.load_host(paths.targets)
     if name in host.targets:
-        switching.Switch(host, paths, user=USER).stop(name)
+        switching.Switch(host, paths, user=rolling.USER).stop(name)
     kept = before.there(paths)
     if kept is None:
         common.say("what there was before is not on record: nothing to return to")
@@ -147,73 +159,47 @@ def _revived(paths: common.Paths, name: str) -> int:
     if name not in host.targets:
         common.say(f"NO MODEL IS HOT: there was no {name} before")
         return common.EXIT_NOTHING_HOT
-    code = switching.Switch(host, paths, user=USER).revive(name)
+    code = switching.Switch(host, paths, user=rolling.USER).revive(name)
     if code == common.EXIT_DONE:
         common.say(f"{name} is hot again, as it was before this deploy")
     return code
 
 
 def mend(paths: common.Paths) -> int:
-    """ExecStopPost= of the job: `go` did not come to its own end."""
-    try:
-        name = str(json.loads(paths.rollout.read_text(encoding="utf-8"))["target"])
-    except (OSError, ValueError, LookupError, TypeError):
+    """ExecStopPost= of the job: `go` or `together` did not come to its own end."""
+    cut_off = rolling.take_mark(paths)
+    if cut_off is None:
         return common.EXIT_DONE
-    paths.rollout.unlink(missing_ok=True)
-    with alone(paths):
+    name, rollout = cut_off
+    if rollout:
+        return cluster_rollout.mend(paths, name, rollout)
+    with rolling.alone(paths):
         common.say(f"the rollout of {name} was cut off; returning to what there was")
         return switched_back(paths, name, common.EXIT_DONE)
 
 
-@contextmanager
-def marked(paths: common.Paths, name: str) -> Iterator[None]:
-    """Say which target is being restarted until that has ended by itself.
-
-    In /run: a power cut leaves nothing that could start a model at boot.
-    """
-    paths.rollout.parent.mkdir(parents=True, exist_ok=True)
-    paths.rollout.write_text(json.dumps({"target": name}), encoding="utf-8")
-    try:
-        yield
-    except common.Problem:
-        paths.rollout.unlink(missing_ok=True)
-        raise
-    paths.rollout.unlink(missing_ok=True)
-
-
-@contextmanager
-def alone(paths: common.Paths) -> Iterator[None]:
-    """Hold the switch lock; somebody else's switch is waited for."""
-    began, told = time.monotonic(), -30.0
-    with ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(lock.held(paths.run / "switch.lock", USER, "a new generation"))
-                break
-            except lock.Locked as problem:
-                waited = time.monotonic() - began
-                if waited > SWITCH_LIMIT_S:
-                    raise
-                if waited - told >= 30:
-                    told = waited
-                    common.say(f"waiting: {problem}")
-            time.sleep(0.5)
-        yield
+def _gated(words: Sequence[str]) -> bool:
+    """Whether these are no words, or those of a gate."""
+    return not words or (list(words[:2]) == ["--gate", "--"] and len(words) > 2)
 
 
 def main(argv: list[str], paths: common.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     paths = paths or common.Paths()
     verb, *rest = argv or [""]
-    if verb == "go" and (not rest or (rest[:2] == ["--gate", "--"] and rest[2:])):
+    if verb == "go" and _gated(rest):
         return go(paths, rest[2:])
+    if verb == "together" and len(rest) >= 2 and _gated(rest[2:]):
+        return cluster_rollout.go(paths, rest[0], rest[1], rest[4:])
+    if verb == "ended" and 1 <= len(rest) <= 2:
+        return cluster_rollout.ended(paths, *rest)
     if verb == "back" and len(rest) <= 1:
         return back(paths, "".join(rest))
     if argv == ["mend"]:
         return mend(paths)
     if argv == ["begin"]:
         asked = json.load(sys.stdin)
-        before.keep(paths, asked["current"], asked["paths"])
+        before.keep(paths, asked["current"], asked["paths"], asked.get("rollout", ""))
         return common.EXIT_DONE
     print((__doc__ or "").strip(), file=sys.stderr)
     return common.EXIT_USAGE

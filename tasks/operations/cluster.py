@@ -6,9 +6,12 @@ line, no log and no file here ever holds it.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import secrets
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
+from gevent.event import Event
 from gevent.lock import BoundedSemaphore
 from pyinfra import host, state
 from pyinfra.api import FunctionCommand, QuoteString, StringCommand, operation
@@ -23,6 +26,15 @@ from lockstep.scripts import SWITCH_PROGRAM
 from tasks import remote, run
 from tasks.facts.host import Files, Units
 
+ROLLOUT = (remote.PYTHON, f"{remote.PROGRAMS}/rollout.py")
+FLOOR = (remote.PYTHON, f"{remote.PROGRAMS}/floor.py")
+# A return that was cut off is ended by systemd; it includes a start, which its own unit bounds.
+JOB = (
+    *("--property", "OOMScoreAdjust=-900", "--property", "TimeoutStopSec=7200"),
+    *("--property", f"ExecStopPost={' '.join(ROLLOUT)} mend"),
+)
+#: Under which the members of this run's clusters keep what they had.
+ROLLOUT_ID = secrets.token_hex(8)
 _PROGRAM = (remote.PYTHON, f"{remote.PROGRAMS}/make_secrets.py")
 _SWITCH = (remote.PYTHON, SWITCH_PROGRAM)
 Commands = Generator[StringCommand | FunctionCommand, None, None]
@@ -92,7 +104,7 @@ def taken_down(units: Sequence[str]) -> Commands:
     """
     for target in run.current().plan.targets:
         if target.group is not None and target.unit in units:
-            _owed[target.group.name] = target.name
+            _owed.setdefault(target.group.name, Owed(target.name))
             host.log(f"{target.name} is taken down on all members of {target.group.name}")
             words = remote.job_words("cluster-down", [*_SWITCH, "none", "--wait"])
             down = Down(*(QuoteString(word) for word in words))
@@ -100,22 +112,81 @@ def taken_down(units: Sequence[str]) -> Commands:
             yield down
 
 
+def is_owed(groups: Iterable[Group]) -> bool:
+    """Whether a model of one of these clusters was taken down by this run."""
+    return any(group.name in _owed for group in groups)
+
+
 @operation()
 def brought_back(groups: Sequence[Group]) -> Commands:
-    """Start what `taken_down` stopped, now that every member is done; rank 0 does it for all.
+    """Start what `taken_down` stopped, now that every member is done; one does it for all.
+
+    Where it does not serve, that one has all members return to what they had, and this fails on
+    each of them.
 
     Args:
         groups: This host's part of its clusters.
     """
-    owed = [_owed[group.name] for group in groups if group.rank == 0 and group.name in _owed]
+    owed = [group for group in groups if group.name in _owed]
     if not owed:
         host.noop("no model of the cluster was taken down")
-    for name in owed:
-        yield remote.job("cluster-up", [*_SWITCH, name, "--wait"])
+    for group in owed:
+        owing = _owed[group.name]
+        words = [*ROLLOUT, "together", owing.target, ROLLOUT_ID, *_gate(group)]
+        start = remote.job("cluster-up", words, *JOB)
+        mine = _speaker(group) == host.name
+        if not state.is_executing:
+            yield from [start] if mine else []
+        elif mine:
+            with owing.settled():
+                yield start
+        elif owing.returned():
+            yield from remote.refuse(
+                f"{owing.target} does not serve with what was deployed; this host returned "
+                f"with the other members of {group.name}"
+            )
 
 
-# Cluster → target that was hot before this run changed it.
-_owed: dict[str, str] = {}
+def _speaker(group: Group) -> str:
+    """The first member of this run; rank 0 unless it is left out, or has failed."""
+    here = {each.name for each in state.active_hosts}
+    return next(member.name for member in group.members if member.name in here)
+
+
+def _gate(group: Group) -> list[str]:
+    """The floor of the target, where this host is the rank that answers."""
+    targets = run.current().plan.targets
+    floors = [target for target in targets if target.group == group and target.data.floor]
+    return ["--gate", "--", *FLOOR] if floors and group.rank == 0 else []
+
+
+class Owed:
+    """A model that was hot before this run changed it, and how its start ends."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self._over = Event()
+        self._failed = False
+
+    @contextmanager
+    def settled(self) -> Iterator[None]:
+        """The start; one that leaves the block by an exception has failed."""
+        try:
+            yield
+        except BaseException:
+            self._failed = True
+            raise
+        finally:
+            self._over.set()
+
+    def returned(self) -> bool:
+        """Whether it failed; waits for its end."""
+        self._over.wait()
+        return self._failed
+
+
+# Cluster → what this run owes it.
+_owed: dict[str, Owed] = {}
 
 
 class Down(remote.Streamed):

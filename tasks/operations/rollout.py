@@ -10,8 +10,10 @@ from pathlib import PurePosixPath
 from pyinfra import host, state
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
+from lockstep.cluster import Group
 from lockstep.layout import generation
 from lockstep.managed import ManagedFile
+from lockstep.settings import Floor
 from lockstep.tree import changes
 from tasks import remote, report, run, turns
 from tasks.facts.host import Engines, Files, Units
@@ -19,14 +21,6 @@ from tasks.operations import cluster, services
 from tasks.operations.files import write_tree
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
-PROGRAM = (remote.PYTHON, f"{remote.PROGRAMS}/rollout.py")
-FLOOR = (remote.PYTHON, f"{remote.PROGRAMS}/floor.py")
-# A return that was cut off is ended by systemd; it includes a start, which its own unit bounds.
-_JOB = (
-    *("--property", "OOMScoreAdjust=-900", "--property", "TimeoutStopSec=7200"),
-    *("--property", f"ExecStopPost={' '.join(PROGRAM)} mend"),
-)
-
 
 _settled: set[str] = set()
 
@@ -81,8 +75,8 @@ def host_by_host(
     """
     if not state.is_executing:
         change = _change(units, folders, together)
-        if change and change.ranks:
-            yield from cluster.taken_down(change.ranks)
+        if change:
+            yield from _ranks_down(change)
         if change and change.part == "restart":
             report.to_restart(host.name, [*change.stale, *change.ending])
             yield from _commands(change)
@@ -98,8 +92,7 @@ def host_by_host(
             hot = ", ".join(PurePosixPath(unit).stem for unit in change.hot)
             report.held(host.name, f"{hot} runs on" if hot else "no model runs, as before")
             yield from remote.refuse(f"held back, because {blocked} failed; nothing was changed")
-        if change.ranks:
-            yield from cluster.taken_down(change.ranks)
+        yield from _ranks_down(change)
         if change.part == "restart":
             yield from _commands(change)
             return
@@ -146,21 +139,45 @@ def _change(units: Sequence[str], folders: Sequence[str], together: Sequence[str
     )
 
 
+def _ranks_down(change: Change) -> Commands:
+    """Keep what there is of a host whose cluster's hot model changes, and take that down."""
+    if not change.ranks and (change.part == "nothing" or not cluster.is_owed(_groups())):
+        return
+    yield from _baseline()
+    yield _kept(change, cluster.ROLLOUT_ID)
+    yield from cluster.taken_down(change.ranks)
+
+
+def _groups() -> Sequence[Group]:
+    return run.current().plan.groups
+
+
+def _floors() -> list[Floor]:
+    return [target.data.floor for target in run.current().plan.targets if target.data.floor]
+
+
+def _baseline() -> Commands:
+    """The last moment at which the engine that is to be replaced can say how fast it was."""
+    if any(floor.share is not None for floor in _floors()):
+        yield remote.words([*cluster.FLOOR, "--baseline"])
+
+
+def _kept(change: Change, rollout: str = "") -> StringCommand:
+    spec = run.current().engine_spec
+    paths = [*(file.path for file in change.files), *change.left]
+    kept = {"current": spec["current"] if spec else None, "paths": paths, "rollout": rollout}
+    return remote.words([*cluster.ROLLOUT, "begin"], _stdin=[json.dumps(kept)])
+
+
 def _commands(change: Change) -> Commands:
     """Keep what there is, replace it, restart; `rollout.py` returns where that fails.
 
     Where group data has a floor, what is hot must stay as fast as that, or it has failed too.
     """
     this = run.current()
-    floors = [target.data.floor for target in this.plan.targets if target.data.floor]
-    if any(floor.share is not None for floor in floors):
-        # The last moment at which the engine that is to be replaced can say how fast it was.
-        yield remote.words([*FLOOR, "--baseline"])
-    spec = this.engine_spec
-    paths = [*(file.path for file in change.files), *change.left]
+    yield from _baseline()
     host.log(f"one host at a time: {', '.join((*change.stale, *change.ending))}")
-    kept = {"current": spec["current"] if spec else None, "paths": paths}
-    yield remote.words([*PROGRAM, "begin"], _stdin=[json.dumps(kept)])
+    yield _kept(change)
     activate = remote.build("activate", this.plan.settings.service_user)
     if change.activate and change.first:
         yield activate
@@ -168,7 +185,7 @@ def _commands(change: Change) -> Commands:
     if change.activate and not change.first:
         yield activate
     yield remote.words(["systemctl", "daemon-reload"])
-    gate = ["--gate", "--", *FLOOR] if floors else []
-    yield remote.job("rollout", [*PROGRAM, "go", *gate], *_JOB)
+    gate = ["--gate", "--", *cluster.FLOOR] if _floors() else []
+    yield remote.job("rollout", [*cluster.ROLLOUT, "go", *gate], *cluster.JOB)
     if change.left:
         yield from services.forget(change.left)

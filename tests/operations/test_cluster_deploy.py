@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
@@ -117,17 +118,42 @@ def test_a_member_alone_keeps_its_key_and_is_refused_without_one(again: Site) ->
     assert f"the key of cluster pair is to come from {first}, which is not part of this run" in said
 
 
+def outdated(site: Site) -> None:
+    """The model is hot on both, with other units than this deploy writes."""
+    for host in HOSTS:
+        unit = site.document["hosts"][host]["units"]["vllm-both.service"]
+        unit |= {"ActiveState": "active", "SubState": "running", "generation": "0" * 16}
+
+
 def test_a_hot_model_that_changes_goes_down_on_all_members_and_up_again(again: Site) -> None:
     first, second = HOSTS
-    for host in HOSTS:
-        unit = again.document["hosts"][host]["units"]["vllm-both.service"]
-        unit |= {"ActiveState": "active", "SubState": "running", "generation": "0" * 16}
+    outdated(again)
     done = again.deploy()
     assert done.returncode == 0, done.stdout + done.stderr
-    switch = "/usr/bin/python3 /usr/local/lib/lockstep/switch.py"
-    down = f"job cluster-down: {switch} none --wait"
+    down = "job cluster-down: /usr/bin/python3 /usr/local/lib/lockstep/switch.py none --wait"
+    *before, up = again.changes(first)
     # Once for all members, whoever comes first; no rank is restarted alone, and rank 0 alone
-    # starts the group.
-    changes = [*again.changes(first), *again.changes(second)]
-    assert sorted(changes) == [down, f"job cluster-up: {switch} both --wait"]
-    assert again.changes(first)[-1].startswith("job cluster-up")
+    # starts the group. Each has kept what it had before that.
+    assert sorted([*before, *again.changes(second)]) == ["begin", "begin", down]
+    program = "/usr/bin/python3 /usr/local/lib/lockstep/rollout.py"
+    assert re.fullmatch(rf"job cluster-up: {program} together both [0-9a-f]{{16}}", up)
+
+
+def test_where_it_does_not_serve_every_member_fails_and_says_that_it_returned(again: Site) -> None:
+    first, second = HOSTS
+    outdated(again)
+    done = again.deploy(fails={first: {"job cluster-up": "both is hot again on all members"}})
+    assert done.returncode == 1
+    said = " ".join((done.stdout + done.stderr).split())
+    what = "Switch | Start the cluster's model again"
+    assert f"FAILED {first}: {what}" in said and f"FAILED {second}: {what}" in said
+    assert "both does not serve with what was deployed; this host returned with the other" in said
+
+
+def test_the_members_of_this_run_start_it_when_rank_0_is_left_out(again: Site) -> None:
+    first, second = HOSTS
+    outdated(again)
+    done = again.deploy("--limit", second)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert first not in again.document["ran"]
+    assert again.changes(second)[-1].startswith("job cluster-up")

@@ -31,9 +31,11 @@ _DRIVER = """\
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-import common, switch_job
+import cluster_rollout, common, switch_job
 root, module, *argv = sys.argv[2:]
-switch_job.program = lambda: [sys.executable, "-IS", "-c", {driver!r}, sys.argv[1], root, "switch"]
+again = [sys.executable, "-IS", "-c", {driver!r}, sys.argv[1], root]
+switch_job.program = lambda: [*again, "switch"]
+cluster_rollout.program = lambda: [*again, "rollout"]
 program = __import__(module)
 sys.exit(common.ended(module, lambda: program.main(argv, common.Paths(Path(root)))))
 """
@@ -140,9 +142,12 @@ class Spark:
 
     def switch(self, name: str, *words: str) -> tuple[int, list[str]]:
         """A whole switch: exit code and lines."""
-        argv = [name, *words] if words else ["--worker", name, "alice"]
+        return self.run("switch", *([name, *words] if words else ["--worker", name, "alice"]))
+
+    def run(self, module: str, *words: str) -> tuple[int, list[str]]:
+        """One of the host's programs: exit code and lines."""
         done = subprocess.run(
-            self.argv("switch", *argv),
+            self.argv(module, *words),
             env=self.environment,
             capture_output=True,
             text=True,

@@ -100,6 +100,8 @@ def systemctl(argv):
 def systemd_run(argv):
     at = argv.index("--")
     options, work = argv[:at], argv[at + 1 :]
+    if "--wait" in options:
+        return subprocess.run(work, stdin=subprocess.DEVNULL).returncode
     values = dict(option.partition("=")[::2] for option in options)
     properties = dict(o.split("=", 2)[1:] for o in options if o.startswith("--property="))
     name = values["--unit"]

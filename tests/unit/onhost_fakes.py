@@ -32,6 +32,7 @@ import cluster_call  # noqa: E402
 import cluster_facts  # noqa: E402
 import cluster_groups  # noqa: E402
 import cluster_member  # noqa: E402
+import cluster_rollout  # noqa: E402
 import cluster_seal  # noqa: E402
 import cluster_server  # noqa: E402
 import cluster_status  # noqa: E402
@@ -58,6 +59,7 @@ import ready  # noqa: E402
 import registry  # noqa: E402
 import resume  # noqa: E402
 import roles_proxy  # noqa: E402
+import rolling  # noqa: E402
 import rollout  # noqa: E402
 import sharing  # noqa: E402
 import status  # noqa: E402
@@ -89,6 +91,7 @@ __all__ = [
     "cluster_facts",
     "cluster_groups",
     "cluster_member",
+    "cluster_rollout",
     "cluster_seal",
     "cluster_server",
     "cluster_status",
@@ -116,6 +119,7 @@ __all__ = [
     "registry",
     "resume",
     "roles_proxy",
+    "rolling",
     "rollout",
     "sharing",
     "status",
