@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lockstep.onhost import (
         cluster_call,
         cluster_facts,
+        cluster_groups,
         cluster_member,
         cluster_rollout,
         cluster_server,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 else:
     import cluster_call
     import cluster_facts
+    import cluster_groups
     import cluster_member
     import cluster_rollout
     import cluster_server
@@ -53,6 +55,7 @@ class Agent:
         host = common.load_host(paths.targets)
         if not host.clusters:
             raise common.Problem("this host is in no cluster", common.EXIT_USAGE)
+        cluster_groups.remember(paths, host.name)
         self.member = cluster_member.Member(paths, options.lease)
         callers = {
             name: cluster_call.Caller.of(cluster, paths) for name, cluster in host.clusters.items()

@@ -1,6 +1,6 @@
 """How the last run of each cluster stands, as this member knows it: for the watch and `status`.
 
-In /run: a reboot forgets it, and no model is hot after a boot. Whether a rank is up is always
+In /run, and on disk what a boot must not forget: why a group ended. Whether a rank is up is always
 asked of systemd. Only the agent writes it.
 """
 
@@ -10,12 +10,14 @@ import json
 import threading
 import time
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common
+    from lockstep.onhost import common, generations
 else:
     import common
+    import generations
 
 HOT, ENDED, RECOVERING, DOWN, STOPPED = "hot", "ended", "recovering", "down", "stopped"
 WORDS = {
@@ -68,8 +70,12 @@ class Group:
 
 def load(paths: common.Paths) -> dict[str, Group]:
     """Cluster → group; {} where nothing is known."""
+    return _load(paths.groups)
+
+
+def _load(path: Path) -> dict[str, Group]:
     try:
-        data: Any = json.loads(paths.groups.read_text(encoding="utf-8"))
+        data: Any = json.loads(path.read_text(encoding="utf-8"))
         return {
             name: Group(**{**group, "starts": tuple(group["starts"])})
             for name, group in data.items()
@@ -81,7 +87,29 @@ def load(paths: common.Paths) -> dict[str, Group]:
 def save(paths: common.Paths, group: Group) -> None:
     """Keep one group's state, in one step; everybody may read it."""
     with _writing:
-        _write(paths, group)
+        groups = _write(paths, group)
+        try:
+            generations.write(
+                paths.groups_kept, {name: asdict(each) for name, each in groups.items()}
+            )
+        except OSError as error:
+            common.say(f"{paths.groups_kept}: {error.strerror}: a boot will forget how it stands")
+
+
+def remember(paths: common.Paths, host: str) -> None:
+    """After a boot of `host`: what ran then is over, and what ended stays down with its reason."""
+    if paths.groups.exists():
+        return
+    with _writing:
+        for group in _load(paths.groups_kept).values():
+            booted = f"{host} was rebooted or lost its power"
+            # Starts are counted in seconds since a boot that is past.
+            old = replace(group, starts=(), members={})
+            if group.state == HOT:
+                old = old.over(DOWN, booted)
+            elif group.state in (ENDED, RECOVERING):
+                old = replace(old, state=DOWN, reason=f"{group.reason}; then {booted}")
+            _write(paths, old)
 
 
 def note(paths: common.Paths, group: Group, **values: Any) -> None:
@@ -92,10 +120,11 @@ def note(paths: common.Paths, group: Group, **values: Any) -> None:
             _write(paths, replace(current, **values))
 
 
-def _write(paths: common.Paths, group: Group) -> None:
+def _write(paths: common.Paths, group: Group) -> dict[str, Group]:
     groups = {**load(paths), group.cluster: group}
     paths.groups.parent.mkdir(parents=True, exist_ok=True)
     new = paths.groups.with_suffix(".new")
     new.write_text(json.dumps({name: asdict(each) for name, each in groups.items()}))
     new.chmod(0o644)
     new.replace(paths.groups)
+    return groups

@@ -105,6 +105,11 @@ class Paths:
         return self.run / "clusters.json"
 
     @property
+    def groups_kept(self) -> Path:
+        """The same on disk: a boot forgets the other one."""
+        return self.root / "var/lib/lockstep-cluster/groups.json"
+
+    @property
     def joined(self) -> Path:
         """The switch of a cluster that this host takes part in now."""
         return self.run / "cluster-switch.json"

@@ -1,7 +1,12 @@
-"""Files that an earlier deploy wrote. Argument: {"mark", "folders": [...]}; answers their paths."""
+"""Files that an earlier deploy wrote; answers their paths.
+
+Argument: {"mark", "folders": [...], "named": [...]}; `named` are patterns of files whose name alone
+says that they are ours.
+"""
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import sys
@@ -27,6 +32,8 @@ def main(asked: dict[str, Any]) -> list[str]:
             found += [
                 path for path in paths if not os.path.islink(path) and marked(path, asked["mark"])
             ]
+    for pattern in asked["named"]:
+        found += glob.glob(pattern)
     return sorted(found)
 
 

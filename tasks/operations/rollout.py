@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from pyinfra import host, state
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
+from lockstep.agent_unit import key_path
 from lockstep.cluster import Group
 from lockstep.layout import generation
 from lockstep.managed import ManagedFile
@@ -164,7 +165,9 @@ def _baseline() -> Commands:
 
 def _kept(change: Change, rollout: str = "") -> StringCommand:
     spec = run.current().engine_spec
-    paths = [*(file.path for file in change.files), *change.left]
+    # Nobody returns to the key of a cluster that is no more; the next deploy makes another one.
+    left = [path for path in change.left if not PurePosixPath(path).match(key_path("*"))]
+    paths = [*(file.path for file in change.files), *left]
     kept = {"current": spec["current"] if spec else None, "paths": paths, "rollout": rollout}
     return remote.words([*cluster.ROLLOUT, "begin"], _stdin=[json.dumps(kept)])
 

@@ -9,6 +9,7 @@ from typing import Any
 from pyinfra import host, state
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
+from lockstep.agent_unit import key_path
 from lockstep.layout import generation
 from lockstep.managed import MARK, ManagedFile, Stage
 from tasks import remote, report, run, turns
@@ -121,9 +122,15 @@ def forgotten(folders: Sequence[str]) -> Commands:
 
 
 def left_over(folders: Sequence[str]) -> list[str] | None:
-    """Paths that an earlier deploy wrote in these folders and this one does not ask for."""
-    found = host.get_fact(Marked, asked={"mark": MARK, "folders": list(folders)})
-    return None if found is None else sorted(set(found) - run.current().paths)
+    """Paths that an earlier deploy wrote in these folders and this one does not ask for.
+
+    Keys of clusters that this host is a member of no more are among them.
+    """
+    asked = {"mark": MARK, "folders": list(folders), "named": [key_path("*")]}
+    found = host.get_fact(Marked, asked=asked)
+    this = run.current()
+    keys = {key_path(group.name) for group in this.plan.groups}
+    return None if found is None else sorted(set(found) - this.paths - keys)
 
 
 def forget(left: Sequence[str]) -> Commands:

@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 import time
+from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -295,7 +296,8 @@ class Spark:
         return [
             path
             for path, file in self.state["files"].items()
-            if asked["mark"] in (file["text"] or "") and path.startswith(tuple(asked["folders"]))
+            if (asked["mark"] in (file["text"] or "") and path.startswith(tuple(asked["folders"])))
+            or any(fnmatch(path, pattern) for pattern in asked["named"])
         ]
 
     def _probe_units(self, asked: dict[str, Any]) -> Any:

@@ -107,6 +107,18 @@ def test_a_key_that_differs_is_replaced_by_that_of_rank_0(again: Site) -> None:
     assert key(again, second) == key(again, first)
 
 
+def test_the_key_of_a_cluster_that_is_no_more_is_removed_once(again: Site) -> None:
+    second = HOSTS[1]
+    old = KEY.replace("pair", "old")
+    files = again.document["hosts"][second]["files"]
+    files[old] = files[KEY]
+    assert again.deploy().returncode == 0
+    assert again.changes(HOSTS[0]) == []
+    assert again.changes(second) == [f"rm -f {old}", "systemctl daemon-reload"]
+    assert again.deploy().returncode == 0
+    assert again.changes(second) == []
+
+
 def test_a_member_alone_keeps_its_key_and_is_refused_without_one(again: Site) -> None:
     first, second = HOSTS
     assert again.deploy("--limit", second).returncode == 0

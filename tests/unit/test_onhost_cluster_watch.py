@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from a_cluster import GLM, OWN, SPARE, cluster_of, until
-from onhost_fakes import FakeEngine, cluster, common, lock
+from onhost_fakes import FakeEngine, cluster, cluster_groups, common, lock
 
 
 @pytest.fixture
@@ -102,12 +102,34 @@ def test_a_cut_fabric_ends_the_group_on_both_sides(pair):
     until(lambda: hot(pair) == [["glm"], ["glm"]], "hot again")
 
 
-def test_rank_0_that_was_rebooted_starts_nothing_and_the_other_ends(pair):
+def test_rank_0_that_was_rebooted_starts_nothing_says_so_and_the_other_ends(pair):
     pair[0].power_off()
     pair[0].power_on()
     until(lambda: pair[1].hot() == [], "stopped")
     assert hot(pair) == [[], []]
-    assert not pair[0].paths.groups.exists()
+    assert pair[0].group.state == "down"
+    assert pair[0].group.reason == "spark1 was rebooted or lost its power"
+
+
+def test_why_a_group_ended_outlives_a_boot_and_it_stays_down(pair):
+    pair[1].power_off()
+    until(lambda: pair[0].group.state == "recovering", "recovering")
+    why = pair[0].group.reason
+    pair[0].power_off()
+    pair[1].power_on()
+    pair[0].power_on()
+    assert pair[0].group.state == "down"
+    assert pair[0].group.reason == f"{why}; then spark1 was rebooted or lost its power"
+    assert pair[1].group.reason == "spark2 was rebooted or lost its power"
+    assert hot(pair) == [[], []]
+
+
+def test_a_disk_that_is_full_costs_the_memory_of_a_boot_only(tmp_path, capsys):
+    paths = common.Paths(tmp_path)
+    paths.groups_kept.mkdir(parents=True)
+    cluster_groups.save(paths, cluster_groups.Group("pair", "glm", "run"))
+    assert cluster_groups.load(paths)["pair"].target == "glm"
+    assert "a boot will forget how it stands" in capsys.readouterr().out
 
 
 def test_none_while_the_group_waits_to_be_started_is_final(pair):
