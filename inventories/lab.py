@@ -27,10 +27,12 @@ _data = {
         "python_index": _services["python_index"],
         "torch_index": _services["torch_index"],
         "flashinfer_index": _services["flashinfer_index"],
+        "vllm_wheels": _services["vllm_wheels"],
         "hub": _services["hub"],
         "git": {
             "https://github.com/juliendenize/": _services["git"],
             "https://github.com/huggingface/": _services["git"],
+            "https://github.com/vllm-project/": _services["git"],
         },
         "registries": dict.fromkeys(("ghcr.io", "docker.io"), _services["registry"]),
         "plain_registries": (_services["registry"],),

@@ -59,6 +59,7 @@ def describe(lab: Lab, hosts: tuple[Host, ...]) -> Description:
             "python_index": f"{web}/simple/",
             "torch_index": f"{web}/torch/",
             "flashinfer_index": f"{web}/flashinfer/",
+            "vllm_wheels": f"{web}/vllm-wheels/",
             "git": f"git://{CONTROL_ADDRESS}/",
             "registry": f"{CONTROL_ADDRESS}:5000",
             "hub": f"http://{CONTROL_ADDRESS}:8090",

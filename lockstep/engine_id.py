@@ -6,7 +6,7 @@ import hashlib
 import json
 
 from lockstep.errors import ResolveError
-from lockstep.packages import BUILD, ENGINE, engine_repositories, locked
+from lockstep.packages import BUILD, ENGINE, engine_repositories, locked, precompiled
 from lockstep.pins import Pins
 from lockstep.settings import Settings
 
@@ -23,6 +23,7 @@ def engine_id(settings: Settings, pins: Pins) -> str:
         ResolveError: a requirement or repository that ``pins`` does not resolve.
     """
     engine = settings.engine
+    wheel = precompiled(settings, pins)
     contents = {
         "architecture": settings.expected.architecture,
         "python": settings.python,
@@ -32,7 +33,7 @@ def engine_id(settings: Settings, pins: Pins) -> str:
             for repository in engine_repositories(settings)
         },
         "build": {
-            "precompiled": engine.precompiled,
+            "precompiled": wheel.sha256 if wheel else None,
             "environment": dict(engine.build_environment),
         }
         if engine.git

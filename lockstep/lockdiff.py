@@ -15,7 +15,7 @@ class Change:
     """One thing that moved, came or went.
 
     Attributes:
-        kind: "engine" or another environment, "git", "image", "model", "apt".
+        kind: "engine" or another environment, "git", "precompiled", "image", "model", "apt".
         name: Package, repository, reference or hub id.
         old: What it was, None where it was not locked.
         new: What it is, None where it is not locked any more.
@@ -37,6 +37,7 @@ def _changes(old: Pins, new: Pins) -> Iterator[Change]:
         yield from _environment(name, old.python.get(name), new.python.get(name))
     kinds = (
         ("git", _commits(old), _commits(new)),
+        ("precompiled", _compiled(old), _compiled(new)),
         ("image", _digests(old), _digests(new)),
         ("model", _models(old), _models(new)),
         ("apt", _debian(old), _debian(new)),
@@ -69,6 +70,13 @@ def _environment(name: str, old: PythonPin | None, new: PythonPin | None) -> Ite
 
 def _commits(pins: Pins) -> dict[str, str]:
     return {url: f"{pin.branch} {pin.commit[:DIGITS]}" for url, pin in pins.git.items()}
+
+
+def _compiled(pins: Pins) -> dict[str, str]:
+    return {
+        url: f"{pin.variant} {pin.commit[:DIGITS]}, {pin.sha256[:DIGITS]}".strip()
+        for url, pin in pins.precompiled.items()
+    }
 
 
 def _digests(pins: Pins) -> dict[str, str]:

@@ -51,6 +51,30 @@ class PythonWanted:
 
 
 @dataclass(frozen=True)
+class PrecompiledWanted:
+    """The wheel of vLLM's from which a fork's build takes its compiled parts.
+
+    Attributes:
+        tree: The fork.
+        upstream: Repository that it left.
+        architecture: As `uname -m` says it.
+        variant: Build of the wheel ("cu130"), "" for the usual one.
+        commit: Commit whose wheel it is; None takes the one at which the fork left upstream.
+    """
+
+    tree: GitWanted
+    upstream: str
+    architecture: str
+    variant: str
+    commit: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Name in the lock."""
+        return self.tree.url
+
+
+@dataclass(frozen=True)
 class AptWanted:
     """Debian packages that the deploy installs, for one architecture (as `uname -m` says it)."""
 
@@ -90,7 +114,9 @@ class ModelWanted:
         return self.id
 
 
-Item: TypeAlias = PythonWanted | GitWanted | ImageWanted | ModelWanted | AptWanted
+Item: TypeAlias = (
+    PythonWanted | GitWanted | PrecompiledWanted | ImageWanted | ModelWanted | AptWanted
+)
 
 
 @dataclass(frozen=True)
@@ -99,6 +125,7 @@ class Wanted:
 
     python: tuple[PythonWanted, ...] = ()
     git: tuple[GitWanted, ...] = ()
+    precompiled: tuple[PrecompiledWanted, ...] = ()
     images: tuple[ImageWanted, ...] = ()
     models: tuple[ModelWanted, ...] = ()
     apt: tuple[AptWanted, ...] = ()
@@ -107,6 +134,7 @@ class Wanted:
         """Every one, kind by kind."""
         yield from self.python
         yield from self.git
+        yield from self.precompiled
         yield from self.images
         yield from self.models
         yield from self.apt

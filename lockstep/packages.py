@@ -10,8 +10,8 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from lockstep.errors import InventoryError, ResolveError
-from lockstep.moving import GitWanted, PythonWanted, is_commit
-from lockstep.pins import Pins, PythonPin, WheelPin, has_python
+from lockstep.moving import GitWanted, PrecompiledWanted, PythonWanted, is_commit
+from lockstep.pins import Pins, PrecompiledPin, PythonPin, WheelPin, has_precompiled, has_python
 from lockstep.settings import Settings, Sources
 
 #: Names of the environments of a host, as the lock has them.
@@ -70,6 +70,36 @@ def engine_repositories(settings: Settings) -> tuple[GitWanted, ...]:
                 allowed="40 hexadecimal digits, or None to resolve the branch",
             )
     return tuple(GitWanted(url, branch, commit) for _, url, branch, commit in asked if url)
+
+
+def engine_precompiled(settings: Settings) -> tuple[PrecompiledWanted, ...]:
+    """The wheel with the compiled parts of the fork, () where it takes none."""
+    engine = settings.engine
+    if engine.git is None or not engine.precompiled:
+        return ()
+    architecture, variant = settings.expected.architecture, engine.precompiled_variant
+    tree = GitWanted(engine.git, engine.branch, engine.commit)
+    wanted = PrecompiledWanted(
+        tree, engine.upstream, architecture, variant, engine.precompiled_commit
+    )
+    return (wanted,)
+
+
+def precompiled(settings: Settings, pins: Pins) -> PrecompiledPin | None:
+    """What of that is locked; None where the fork takes none.
+
+    Raises:
+        ResolveError: it is not resolved for what the host asks for.
+    """
+    for wanted in engine_precompiled(settings):
+        if not has_precompiled(pins, wanted):
+            raise ResolveError(
+                "the fork's compiled wheel is not resolved for what is asked for",
+                where=wanted.key,
+                remedy="Run `lockstep lock`, or deploy.",
+            )
+        return pins.precompiled[wanted.key]
+    return None
 
 
 def mirrored(url: str, sources: Sources) -> str:

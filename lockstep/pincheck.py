@@ -17,7 +17,7 @@ from packaging.utils import (
 from lockstep.moving import is_commit
 
 if TYPE_CHECKING:
-    from lockstep.pins import FilePin, Pins, WheelPin
+    from lockstep.pins import FilePin, Pins, PrecompiledPin, WheelPin
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _BLOB = re.compile(r"[0-9a-f]{40}")
@@ -48,6 +48,8 @@ def faults(pins: Pins) -> Iterator[Fault]:
     for url, git in pins.git.items():
         if not is_commit(git.commit):
             yield Fault("git", url, "commit is not a commit", git.commit, _COMMIT)
+    for url, compiled in pins.precompiled.items():
+        yield from _precompiled_faults(url, compiled)
     for reference, image in pins.images.items():
         if not _DIGEST.fullmatch(image.digest):
             allowed = "sha256: and 64 hexadecimal digits"
@@ -86,6 +88,23 @@ def _file_faults(name: str, file: FilePin) -> Iterator[Fault]:
     if file.blob is not None and not _BLOB.fullmatch(file.blob):
         what = f"{file.path}: blob is not a git id"
         yield Fault("models", name, what, file.blob, "40 hexadecimal digits")
+
+
+def _precompiled_faults(url: str, wheel: PrecompiledPin) -> Iterator[Fault]:
+    for what, commit in (("tree", wheel.tree), ("commit", wheel.commit)):
+        if not is_commit(commit):
+            yield Fault("precompiled", url, f"{what} is not a commit", commit, _COMMIT)
+    try:
+        parse_wheel_filename(wheel.file)
+    except InvalidWheelFilename:
+        yield Fault("precompiled", url, "path is not that of a wheel", wheel.path, "…/NAME-….whl")
+    if not is_inside(wheel.path):
+        yield Fault("precompiled", url, "path leaves the server", wheel.path, "FOLDER/FILE")
+    if not _DIGEST.fullmatch(f"sha256:{wheel.sha256}"):
+        allowed = "64 hexadecimal digits"
+        yield Fault("precompiled", url, "sha256 is not a hash", wheel.sha256, allowed)
+    if wheel.size < 0:
+        yield Fault("precompiled", url, "size is not a size", wheel.size, "bytes")
 
 
 def _wheel_faults(key: str, wheel: WheelPin) -> Iterator[Fault]:

@@ -11,7 +11,15 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TypeAlias
 
-from lockstep.moving import AptWanted, GitWanted, ImageWanted, ModelWanted, PythonWanted, Wanted
+from lockstep.moving import (
+    AptWanted,
+    GitWanted,
+    ImageWanted,
+    ModelWanted,
+    PrecompiledWanted,
+    PythonWanted,
+    Wanted,
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,38 @@ class GitPin:
     branch: str
     commit: str
     resolved: str = ""
+
+
+@dataclass(frozen=True)
+class PrecompiledPin:
+    """The wheel from which a fork's build takes its compiled parts.
+
+    Attributes:
+        tree: Commit of the fork that it was found for.
+        upstream: Repository of the commit that was compiled.
+        commit: That commit.
+        architecture: As `uname -m` says it.
+        variant: As it was asked for.
+        path: Of the wheel, below the server of the wheels.
+        sha256: Of the wheel.
+        size: Bytes.
+        resolved: ISO date, "" where unknown.
+    """
+
+    tree: str
+    upstream: str
+    commit: str
+    architecture: str
+    variant: str
+    path: str
+    sha256: str
+    size: int
+    resolved: str = ""
+
+    @property
+    def file(self) -> str:
+        """Name of the wheel."""
+        return self.path.rpartition("/")[2]
 
 
 @dataclass(frozen=True)
@@ -142,7 +182,7 @@ class AptPin:
     resolved: str = ""
 
 
-Pin: TypeAlias = PythonPin | GitPin | ImagePin | ModelPin | AptPin
+Pin: TypeAlias = PythonPin | GitPin | PrecompiledPin | ImagePin | ModelPin | AptPin
 
 
 @dataclass(frozen=True)
@@ -153,6 +193,7 @@ class Pins:
         python: Environment ("engine", "engine-build", "tools", "uv") → its packages. Read it with
             `lockstep.packages`.
         git: Repository URL → commit.
+        precompiled: Repository URL of a fork → the wheel with its compiled parts.
         images: Image reference as asked for → digest.
         models: Hub id → commit and files.
         apt: Architecture → versions of Debian packages.
@@ -160,6 +201,7 @@ class Pins:
 
     python: Mapping[str, PythonPin] = field(default_factory=dict)
     git: Mapping[str, GitPin] = field(default_factory=dict)
+    precompiled: Mapping[str, PrecompiledPin] = field(default_factory=dict)
     images: Mapping[str, ImagePin] = field(default_factory=dict)
     models: Mapping[str, ModelPin] = field(default_factory=dict)
     apt: Mapping[str, AptPin] = field(default_factory=dict)
@@ -179,6 +221,7 @@ def missing(wanted: Wanted, pins: Pins) -> Wanted:
     return Wanted(
         python=tuple(item for item in wanted.python if not has_python(pins, item)),
         git=tuple(item for item in wanted.git if not has_git(pins, item)),
+        precompiled=tuple(item for item in wanted.precompiled if not has_precompiled(pins, item)),
         images=tuple(item for item in wanted.images if not _has_image(pins, item)),
         models=tuple(item for item in wanted.models if not _has_model(pins, item)),
         apt=tuple(item for item in wanted.apt if not _has_apt(pins, item)),
@@ -205,6 +248,16 @@ def has_git(pins: Pins, item: GitWanted) -> bool:
     if pin is None or pin.branch != item.branch:
         return False
     return item.commit in (None, pin.commit)
+
+
+def has_precompiled(pins: Pins, item: PrecompiledWanted) -> bool:
+    """Whether the wheel is pinned for the fork's commit, and is the one that is asked for."""
+    pin = pins.precompiled.get(item.key)
+    if pin is None or not has_git(pins, item.tree):
+        return False
+    found = (pin.tree, pin.upstream, pin.architecture, pin.variant)
+    asked = (pins.git[item.key].commit, item.upstream, item.architecture, item.variant)
+    return found == asked and item.commit in (None, pin.commit)
 
 
 def _has_image(pins: Pins, item: ImageWanted) -> bool:

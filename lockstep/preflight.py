@@ -117,6 +117,7 @@ def addresses(plan: HostPlan) -> dict[str, list[str]]:
         pairs += [(sources.flashinfer_index, ENGINE)] if engine.flashinfer else []
         trees = (engine.git, engine.transformers_git)
         pairs += [(mirrored(url, sources), ENGINE) for url in trees if url]
+        pairs += [(sources.vllm_wheels, ENGINE)] if engine.git and engine.precompiled else []
     pairs += [(_registry(name, sources), name) for name in images_of(plan)]
     proxies = [url for url in (settings.proxy.http, settings.proxy.https) if url]
     found: dict[str, list[str]] = {}

@@ -15,11 +15,12 @@ from lockstep.moving import (
     ImageWanted,
     Item,
     ModelWanted,
+    PrecompiledWanted,
     PythonWanted,
     Wanted,
 )
 from lockstep.packages import FLASHINFER, name_of
-from lockstep.pins import AptPin, Pins
+from lockstep.pins import AptPin, Pins, PrecompiledPin
 from lockstep.resolve import Before, resolve
 from lockstep.wanted import wanted
 
@@ -56,6 +57,7 @@ def relock(
         proxy=first.proxy,
         report=report,
         before=moved.before(old) if only else {},
+        hashed=moved.hashed(old),
     )
     if moved.debian:
         new = replace(new, apt={key: moved.merged(old, key, pin) for key, pin in new.apt.items()})
@@ -79,6 +81,11 @@ class _Moved:
             if name not in self.whole
         }
 
+    def hashed(self, old: Pins) -> Mapping[str, PrecompiledPin]:
+        """Compiled wheels whose hash is believed where they still are what they were."""
+        named = {item.key for item in self.items if isinstance(item, PrecompiledWanted)}
+        return {key: pin for key, pin in old.precompiled.items() if key not in named}
+
     def merged(self, old: Pins, key: str, new: AptPin) -> AptPin:
         """The old versions but for the named packages."""
         kept = {each.name: each for each in old.apt[key].packages} if key in old.apt else {}
@@ -101,6 +108,8 @@ def names(item: Item, old: Pins) -> Iterator[str]:
         case GitWanted(url=url):
             yield url.rstrip("/").rpartition("/")[2].removesuffix(".git")
             yield url
+        case PrecompiledWanted():
+            yield "precompiled"
         case ImageWanted(reference=reference):
             plain = reference.partition("@")[0]
             folder, slash, last = plain.rpartition("/")
@@ -161,6 +170,7 @@ def _kept(old: Pins, moved: _Moved) -> Pins:
     sections: dict[str, tuple[type, Mapping[str, Any]]] = {
         "python": (PythonWanted, old.python),
         "git": (GitWanted, old.git),
+        "precompiled": (PrecompiledWanted, old.precompiled),
         "images": (ImageWanted, old.images),
         "models": (ModelWanted, old.models),
         "apt": (AptWanted, old.apt),

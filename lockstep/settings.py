@@ -48,6 +48,7 @@ class Sources:
         python_index: Simple index for Python packages.
         torch_index: PyTorch's index of the CUDA build.
         flashinfer_index: FlashInfer's index of flashinfer-jit-cache.
+        vllm_wheels: Server of the wheels that vLLM compiles of each commit.
         hub: Hugging Face endpoint.
         git: Prefix of a git URL → prefix to use instead.
         registries: Registry host → registry host to use instead ("docker.io": "10.0.0.5:5000").
@@ -60,6 +61,7 @@ class Sources:
     python_index: str | None = None
     torch_index: str | None = "https://download.pytorch.org/whl/cu130"
     flashinfer_index: str | None = "https://flashinfer.ai/whl/cu130"
+    vllm_wheels: str = "https://wheels.vllm.ai"
     hub: str = "https://huggingface.co"
     git: Mapping[str, str] = field(default_factory=dict)
     registries: Mapping[str, str] = field(default_factory=dict)
@@ -120,7 +122,13 @@ class VenvEngine:
         mistral_common: Requirement for mistral_common, or None.
         flashinfer: Whether the FlashInfer triple is installed.
         flashinfer_version: Specifier for the triple ("" is the newest that agrees).
-        precompiled: Whether the fork takes vLLM's compiled wheel (VLLM_USE_PRECOMPILED).
+        precompiled: Whether the fork takes its compiled parts from a wheel of vLLM's
+            (VLLM_USE_PRECOMPILED); False compiles them, or there are none.
+        precompiled_commit: Commit of vLLM whose wheel that is; None takes the one at which the
+            fork left `upstream`.
+        precompiled_variant: Build of that wheel, a folder of `sources.vllm_wheels` ("cu130"); ""
+            takes the one that stands first there.
+        upstream: Repository of vLLM itself, whose branch `main` the wheels are of.
         build_environment: More variables for the fork's build.
         disk_gib: What the environment takes on disk, GiB: torch with CUDA, vLLM and FlashInfer's
             kernels. An allowance of ours until it is measured on a Spark (2026-11-21).
@@ -139,6 +147,9 @@ class VenvEngine:
     flashinfer: bool = True
     flashinfer_version: str = ""
     precompiled: bool = True
+    precompiled_commit: str | None = None
+    precompiled_variant: str = "cu130"
+    upstream: str = "https://github.com/vllm-project/vllm.git"
     build_environment: Mapping[str, str] = field(default_factory=dict)
     disk_gib: float = 15.0
 

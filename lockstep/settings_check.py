@@ -9,14 +9,15 @@ from collections.abc import Mapping
 from lockstep.cluster_check import check_clusters
 from lockstep.drift.kinds import KINDS
 from lockstep.errors import InventoryError
-from lockstep.settings import Firewall, Floor, Settings, TargetData
+from lockstep.moving import is_commit
+from lockstep.settings import Firewall, Floor, Settings, TargetData, VenvEngine
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _SERVICE = re.compile(r"(?:tcp|udp)/(\d{1,5})")
 _TARGET = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _ADDRESSES = {
-    "sources": ("python_index", "torch_index", "flashinfer_index", "hub"),
+    "sources": ("python_index", "torch_index", "flashinfer_index", "vllm_wheels", "hub"),
     "proxy": ("http", "https"),
 }
 # Words that switch.sh itself takes.
@@ -72,6 +73,7 @@ def check_values(settings: Settings, where: Mapping[str, str]) -> None:
             )
     _check_firewall(settings.firewall, where.get("firewall", file))
     _check_copying(settings, where)
+    _check_precompiled(settings.engine, where.get("engine", file))
     check_clusters(settings, where)
     if settings.webui.unit in units:
         raise InventoryError(
@@ -122,6 +124,31 @@ def _check_copying(settings: Settings, where: Mapping[str, str]) -> None:
     if not 1 <= port <= 65535:
         file = where.get("copy_port", settings.name)
         raise InventoryError("copy_port is not a port", where=file, found=str(port))
+
+
+def _check_precompiled(engine: VenvEngine, file: str) -> None:
+    commit, variant = engine.precompiled_commit, engine.precompiled_variant
+    if commit is not None and not is_commit(commit):
+        raise InventoryError(
+            "engine.precompiled_commit is not a whole commit",
+            where=file,
+            found=repr(commit)[:60],
+            allowed="40 hexadecimal digits, or None for the one at which the fork left upstream",
+        )
+    if not re.fullmatch(r"[a-z0-9]*", variant):
+        raise InventoryError(
+            "engine.precompiled_variant is not the name of a build",
+            where=file,
+            found=repr(variant)[:60],
+            allowed='"cu130" or another folder of the server, "" for the usual one',
+        )
+    own = [name for name in engine.build_environment if "PRECOMPILED" in name]
+    if own:
+        raise InventoryError(
+            f"engine.build_environment names {own[0]}, which the lock decides",
+            where=file,
+            remedy="Use engine.precompiled, precompiled_commit or precompiled_variant.",
+        )
 
 
 def _check_python(version: str, file: str) -> None:

@@ -7,13 +7,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from packaging.utils import parse_wheel_filename
+
 from lockstep import guards
 from lockstep.command import environment, serve_command
 from lockstep.engine_id import engine_id
 from lockstep.inventory import HostPlan
-from lockstep.packages import BUILD, ENGINE, FLASHINFER, locked, mirrored
+from lockstep.packages import BUILD, ENGINE, FLASHINFER, locked, mirrored, precompiled
 from lockstep.pins import ModelPin, Pins, WheelPin
 from lockstep.tools import same_version
+from lockstep.wheelserver import wheel_url
 
 UV = "/usr/local/bin/uv"
 #: Distributions that are built from a source tree.
@@ -24,7 +27,8 @@ def engine_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
     """The venv engine of one host: read by `engine_build.py` on the host.
 
     `packages` is the whole environment but for the source trees, `built_with` what these are built
-    with: one wheel each, with the stage that installs it. `expected` is what must be installed
+    with: one wheel each, with the stage that installs it. `precompiled` is the wheel with the
+    fork's compiled parts, which is not installed, or None. `expected` is what must be installed
     afterwards (distribution → version).
     """
     settings = plan.settings
@@ -42,6 +46,7 @@ def engine_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         "flashinfer_index": sources.flashinfer_index,
         "packages": [_wheel(wheel) for wheel in packages],
         "built_with": [_wheel(wheel) for wheel in locked(settings, pins, BUILD)],
+        "precompiled": _precompiled(plan, pins),
         "vllm": _vllm(plan, pins),
         "transformers": _transformers(plan, pins),
         "expected": {wheel.name: wheel.version for wheel in packages},
@@ -59,8 +64,9 @@ def engine_content(plan: HostPlan, pins: Pins) -> dict[str, list[str]]:
         found.setdefault(wheel["stage"], []).append(wheel["sha256"])
     trees = [spec[name]["commit"] for name in TREES if spec[name]]
     if trees:
+        compiled = [spec["precompiled"]["sha256"]] if spec["precompiled"] else []
         built_with = [wheel["sha256"] for wheel in spec["built_with"]]
-        found.setdefault("vllm", []).extend([*built_with, *trees])
+        found.setdefault("vllm", []).extend([*built_with, *compiled, *trees])
     return found
 
 
@@ -100,6 +106,21 @@ def _vllm(plan: HostPlan, pins: Pins) -> dict[str, Any] | None:
         "branch": engine.branch,
         "commit": engine.commit or pins.git[engine.git].commit,
         "environment": {**build, **engine.build_environment},
+    }
+
+
+def _precompiled(plan: HostPlan, pins: Pins) -> dict[str, Any] | None:
+    pin = precompiled(plan.settings, pins)
+    if pin is None:
+        return None
+    name, version, *_ = parse_wheel_filename(pin.file)
+    return {
+        "name": name,
+        "version": str(version),
+        "file": pin.file,
+        "sha256": pin.sha256,
+        "size": pin.size,
+        "url": wheel_url(plan.settings.sources, pin.path),
     }
 
 

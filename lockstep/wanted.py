@@ -11,8 +11,16 @@ from typing import TypeVar
 
 from lockstep.bound import BoundTarget
 from lockstep.errors import InventoryError
-from lockstep.moving import AptWanted, GitWanted, ImageWanted, ModelWanted, PythonWanted, Wanted
-from lockstep.packages import engine_repositories, engine_sets, tool_sets
+from lockstep.moving import (
+    AptWanted,
+    GitWanted,
+    ImageWanted,
+    ModelWanted,
+    PrecompiledWanted,
+    PythonWanted,
+    Wanted,
+)
+from lockstep.packages import engine_precompiled, engine_repositories, engine_sets, tool_sets
 from lockstep.settings import Settings
 
 # The hub's own default branch, which an absent revision means.
@@ -28,6 +36,7 @@ def wanted(hosts: Sequence[tuple[Settings, tuple[BoundTarget, ...]]]) -> Wanted:
     """
     python: dict[str, PythonWanted] = {}
     git: dict[str, GitWanted] = {}
+    precompiled: dict[str, PrecompiledWanted] = {}
     images: dict[str, ImageWanted] = {}
     models: dict[str, ModelWanted] = {}
     apt: dict[str, AptWanted] = {}
@@ -39,6 +48,8 @@ def wanted(hosts: Sequence[tuple[Settings, tuple[BoundTarget, ...]]]) -> Wanted:
                 _add(git, repository, settings.name)
             for packages in engine_sets(settings):
                 _add(python, packages, settings.name)
+            for wheel in engine_precompiled(settings):
+                _add(precompiled, wheel, settings.name)
         for reference in _references(settings, targets):
             _add(images, ImageWanted(reference, settings.expected.architecture), settings.name)
         for model in _models(targets):
@@ -52,6 +63,7 @@ def wanted(hosts: Sequence[tuple[Settings, tuple[BoundTarget, ...]]]) -> Wanted:
     return Wanted(
         python=tuple(python.values()),
         git=tuple(git.values()),
+        precompiled=tuple(precompiled.values()),
         images=tuple(images.values()),
         models=tuple(models.values()),
         apt=tuple(apt.values()),
@@ -101,7 +113,7 @@ def _model(where: str, name: str, revision: str | None, files: tuple[str, ...]) 
     return ModelWanted(name, revision or DEFAULT_REVISION, files)
 
 
-Item = TypeVar("Item", PythonWanted, GitWanted, ImageWanted)
+Item = TypeVar("Item", PythonWanted, GitWanted, PrecompiledWanted, ImageWanted)
 
 
 def _add(found: dict[str, Item], item: Item, host: str) -> None:

@@ -12,6 +12,7 @@ from lab.services.cache import Report, prune
 from lab.services.git_content import git_repositories
 from lab.services.hub_content import hub_repositories
 from lab.services.images import image_base, image_registry
+from lab.services.precompiled import precompiled_wheels
 from lab.services.python_packages import python_index, wheels
 from lab.services.service import (
     DEBIAN_PACKAGES,
@@ -38,6 +39,7 @@ def prepare(cache: Path, report: Report) -> None:
         wheels(cache, report),
         python_index(cache, report),
         git_repositories(cache, report),
+        precompiled_wheels(cache, report),
         hub_repositories(cache, report),
         image_base(cache, report),
         image_registry(cache, report),
@@ -57,11 +59,13 @@ def start_commands(cache: Path, state: Path, address: str) -> list[Service]:
 
     index = python_index(cache, nothing)
     git = git_repositories(cache, nothing)
+    compiled = precompiled_wheels(cache, nothing)
     hub = hub_repositories(cache, nothing)
     images = image_registry(cache, nothing)
+    web = argv("web", WEB_PORT, index, compiled, cache)
     registry = argv("registry", REGISTRY_PORT, images)
     return [
-        Service("web", argv("web", WEB_PORT, index, cache), WEB_PORT, "/health", "web.log"),
+        Service("web", web, WEB_PORT, "/health", "web.log"),
         Service("git", argv("git", GIT_PORT, git), GIT_PORT, None, "git.log"),
         Service("hub", argv("hub", HUB_PORT, hub), HUB_PORT, "/health", "hub.log"),
         Service("registry", registry, REGISTRY_PORT, "/v2/", "registry.log"),

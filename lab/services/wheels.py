@@ -5,30 +5,31 @@ from __future__ import annotations
 import base64
 import hashlib
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-_WHEEL_FILE = (
-    "Wheel-Version: 1.0\nGenerator: lockstep-lab\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-)
+_WHEEL_FILE = "Wheel-Version: 1.0\nGenerator: lockstep-lab\nRoot-Is-Purelib: true\n"
 _EPOCH = (2026, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
 class StandInWheel:
-    """Name, version and requirements of a wheel that contains no module.
+    """Name, version and requirements of a wheel that contains no module of Python's.
 
     Without a module ``importlib.util.find_spec`` finds nothing, so that an engine treats the
-    package as absent, while installers and ``importlib.metadata`` see its version.
+    package as absent, while installers and ``importlib.metadata`` see its version. ``files`` are
+    pairs of path and text.
     """
 
     name: str
     version: str
     requires: tuple[str, ...] = ()
+    tag: str = field(default="py3-none-any", repr=False)
+    files: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @property
     def file_name(self) -> str:
-        return f"{self.name.replace('-', '_')}-{self.version}-py3-none-any.whl"
+        return f"{self.name.replace('-', '_')}-{self.version}-{self.tag}.whl"
 
     def metadata(self) -> str:
         lines = [
@@ -44,7 +45,8 @@ class StandInWheel:
 def write_wheel(wheel: StandInWheel, folder: Path) -> Path:
     """Write the wheel into ``folder``; the same wheel has the same bytes every time."""
     info = f"{wheel.name.replace('-', '_')}-{wheel.version}.dist-info"
-    contents = {f"{info}/METADATA": wheel.metadata(), f"{info}/WHEEL": _WHEEL_FILE}
+    about = f"{_WHEEL_FILE}Tag: {wheel.tag}\n"
+    contents = {**dict(wheel.files), f"{info}/METADATA": wheel.metadata(), f"{info}/WHEEL": about}
     record = "".join(f"{name},{_record_hash(text)}\n" for name, text in contents.items())
     contents[f"{info}/RECORD"] = record + f"{info}/RECORD,,\n"
     path = folder / wheel.file_name

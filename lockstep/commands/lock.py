@@ -27,7 +27,7 @@ DEFAULT = inventories.REPOSITORY / "inventories" / "spark.py"
     "--only",
     multiple=True,
     metavar="NAME",
-    help="Move only this: an environment, package, repository, image, model, or apt. "
+    help="Move only this: an environment, package, repository, image, model, precompiled, or apt. "
     "May be repeated.",
 )
 @click.option("--dry", is_flag=True, help="Show what would move; write nothing.")

@@ -145,12 +145,23 @@ class Build:
             self._remove_foreign()
             self.install("vllm")
             tools = self._listed("built_with", self.spec["built_with"])
+            compiled = self._precompiled()
             for name, source in self.content.trees.items():
                 folder = str(self.home / name)
                 how = ("--editable", folder) if name in EDITABLE else (folder,)
                 # What a tree needs stands in the lock already, and so does what builds it.
                 built = ("--build-constraints", str(tools), *how)
-                self._install(*built, **source.get("environment", {}))
+                more = compiled if name == "vllm" else {}
+                self._install(*built, **source.get("environment", {}), **more)
+
+    def _precompiled(self) -> dict[str, str]:
+        """What tells vLLM's build which wheel its compiled parts are in; it asks no server then."""
+        wheel = self.spec["precompiled"]
+        if not wheel:
+            return {}
+        # It says what the environment is made of, for `gc`.
+        self._listed("precompiled", [wheel])
+        return {"VLLM_PRECOMPILED_WHEEL_LOCATION": str(self.content.links / wheel["file"])}
 
     def _remove_foreign(self) -> None:
         """Take out what somebody else has installed here."""

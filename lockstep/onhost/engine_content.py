@@ -47,8 +47,12 @@ class Content:
         self.trees: dict[str, dict[str, Any]] = {name: spec[name] for name in trees if spec[name]}
         # What the trees are built with is installed by uv as well, while it builds.
         wheels += spec["built_with"] if self.trees else []
+        # Of this one the fork's build takes the compiled parts; nothing installs it.
+        wheels += filter(None, [spec["precompiled"]]) if self.trees else []
         keys = wheel_index.Wheel._fields
-        self._wheels = [wheel_index.Wheel(**{key: each[key] for key in keys}) for each in wheels]
+        self._wheels = [
+            wheel_index.Wheel(**{key: each[key] for key in keys if key in each}) for each in wheels
+        ]
 
     @contextlib.contextmanager
     def shared(self, paths: common.Paths) -> Iterator[None]:

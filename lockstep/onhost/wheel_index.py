@@ -34,13 +34,17 @@ class Absent(Exception):
 
 
 class Wheel(NamedTuple):
-    """One file of the record of pins; `size` in bytes, None where the index does not say."""
+    """One file of the record of pins.
+
+    `size` in bytes, None where the index does not say; `url` where it is, None: on an index.
+    """
 
     name: str
     version: str
     file: str
     sha256: str
     size: int | None
+    url: str | None = None
 
 
 class Link(NamedTuple):

@@ -99,18 +99,25 @@ class Store:
             if self._whole(wheel) or self._copier.bring(wheel.sha256, wheel.size, path):
                 return
             try:
-                indexes = self._indexes()
-                resume.download(lambda: indexes.source(wheel), path, name=wheel.sha256)
+                resume.download(self._source(wheel), path, name=wheel.sha256)
             except wheel_index.Absent as error:
                 raise common.Problem(
                     f"{wheel.file} is on no index: {error}. Remedy: `lockstep lock --only "
                     f"{wheel.name}`, or name an index that has it in `sources`"
                 ) from error
             except OSError as error:
+                again = "; what its server dropped: `lockstep lock --only precompiled`"
                 raise common.Problem(
                     f"{wheel.file}: {error.strerror or error}. Remedy: check network, proxy and "
-                    "disk, then run again; it resumes"
+                    f"disk, then run again; it resumes{again if wheel.url else ''}"
                 ) from error
+
+    def _source(self, wheel: wheel_index.Wheel) -> Callable[[], resume.Source]:
+        if wheel.url:
+            source = resume.Source(wheel.url, wheel.size, {})
+            return lambda: source
+        indexes = self._indexes()
+        return lambda: indexes.source(wheel)
 
     def _progress(self, title: str, wheels: Sequence[wheel_index.Wheel]) -> str:
         """`engine, vllm: 3 of 12 wheels, 1200 of 9800 MB`, and whom it waits for."""

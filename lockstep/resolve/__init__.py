@@ -18,6 +18,7 @@ from lockstep.moving import (
     GitWanted,
     ImageWanted,
     Item,
+    PrecompiledWanted,
     PythonWanted,
     Wanted,
 )
@@ -29,8 +30,10 @@ from lockstep.pins import (
     ModelPin,
     Pin,
     Pins,
+    PrecompiledPin,
     PythonPin,
     has_git,
+    has_precompiled,
     has_python,
     missing,
 )
@@ -38,6 +41,7 @@ from lockstep.resolve import announce
 from lockstep.resolve.apt import resolve_apt
 from lockstep.resolve.git import resolve_git
 from lockstep.resolve.hub import resolve_model
+from lockstep.resolve.precompiled import resolve_precompiled
 from lockstep.resolve.program import end_all
 from lockstep.resolve.python import Before, index_environment, resolve_python
 from lockstep.resolve.registry import resolve_image
@@ -74,6 +78,7 @@ def resolve(
     proxy: Proxy,
     report: Callable[[str], None],
     before: Mapping[str, Before] | None = None,
+    hashed: Mapping[str, PrecompiledPin] | None = None,
 ) -> Pins:
     """``known``, and what of ``wanted`` it lacks.
 
@@ -85,6 +90,8 @@ def resolve(
         report: Called with one line of at most 78 columns per result, from this thread.
         before: Environment → what of an older lock is kept where it is resolved again; None keeps
             the versions of ``known``.
+        hashed: Compiled wheels of an older lock, by the URL of their fork: one that is there still,
+            with the same name and size, is not read again for its hash.
 
     Raises:
         ResolveError: the one failure, or a ResolveErrors with all of them.
@@ -93,14 +100,20 @@ def resolve(
         before = {name: Before(pin) for name, pin in known.python.items()}
     lacking = missing(wanted, known)
     environments = [item for item in wanted.python if item.trees]
-    apart: list[Item] = [item for item in lacking if item not in environments]
-    asked = _Asked(sources, proxy, report, before)
+    trees_first = {*environments, *wanted.precompiled}
+    apart: list[Item] = [item for item in lacking if item not in trees_first]
+    asked = _Asked(sources, proxy, report, before, hashed or {})
     pins = known | _sorted_out(asked.all(apart, known))
     # What a source tree needs is known only when its commit is.
     later: list[Item] = [
         item
         for item in environments
         if not has_python(pins, item) and all(has_git(pins, tree) for tree in item.trees)
+    ]
+    later += [
+        item
+        for item in wanted.precompiled
+        if not has_precompiled(pins, item) and has_git(pins, item.tree)
     ]
     pins |= _sorted_out(asked.all(later, pins))
     asked.refuse()
@@ -115,12 +128,13 @@ class _Asked:
     proxy: Proxy
     report: Callable[[str], None]
     before: Mapping[str, Before]
+    hashed: Mapping[str, PrecompiledPin]
     count: int = 0
     failures: list[ResolveError] = field(default_factory=list)
 
     def all(self, items: Sequence[Item], known: Pins) -> dict[Item, Pin]:
         """The pins of those that could be resolved."""
-        work = _Work(known, self.sources, self.proxy, self.before)
+        work = _Work(known, self.sources, self.proxy, self.before, self.hashed)
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         found: dict[Item, Pin] = {}
         failures: dict[Item, ResolveError] = {}
@@ -187,6 +201,7 @@ class _Work:
     sources: Sources
     proxy: Proxy
     before: Mapping[str, Before]
+    hashed: Mapping[str, PrecompiledPin]
 
     def __call__(self, item: Item) -> Pin:
         """The pin, refused where the lock would refuse it: sources may answer nonsense."""
@@ -207,6 +222,9 @@ class _Work:
             trees = [self._tree(tree) for tree in item.trees]
             before = self.before.get(item.key, Before())
             return resolve_python(item, sources=sources, proxy=proxy, trees=trees, before=before)
+        if isinstance(item, PrecompiledWanted):
+            commit, old = self.known.git[item.key].commit, self.hashed.get(item.key)
+            return resolve_precompiled(item, commit, sources=sources, proxy=proxy, old=old)
         if isinstance(item, AptWanted):
             return resolve_apt(item, sources=sources, proxy=proxy)
         if isinstance(item, GitWanted):
@@ -232,6 +250,9 @@ def _sorted_out(found: dict[Item, Pin]) -> Pins:
     return Pins(
         python={item.key: pin for item, pin in found.items() if isinstance(pin, PythonPin)},
         git={item.key: pin for item, pin in found.items() if isinstance(pin, GitPin)},
+        precompiled={
+            item.key: pin for item, pin in found.items() if isinstance(pin, PrecompiledPin)
+        },
         images={item.key: pin for item, pin in found.items() if isinstance(pin, ImagePin)},
         models={item.key: pin for item, pin in found.items() if isinstance(pin, ModelPin)},
         apt={item.key: pin for item, pin in found.items() if isinstance(pin, AptPin)},

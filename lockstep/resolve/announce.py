@@ -10,10 +10,11 @@ from lockstep.moving import (
     ImageWanted,
     Item,
     ModelWanted,
+    PrecompiledWanted,
     PythonWanted,
 )
 from lockstep.packages import name_of
-from lockstep.pins import AptPin, GitPin, ImagePin, ModelPin, Pin, PythonPin
+from lockstep.pins import AptPin, GitPin, ImagePin, ModelPin, Pin, PrecompiledPin, PythonPin
 
 COLUMNS = 78
 # Digits of a commit or digest that are enough to recognise it.
@@ -29,6 +30,8 @@ def resolved(item: Item, pin: Pin) -> list[str]:
             return [_line(text, pin.versions[name_of(text)]) for text in asked] + whole
         case GitPin(commit=commit):
             return [_line(name(item), commit[:DIGITS])]
+        case PrecompiledPin(commit=commit, size=size):
+            return [_line(name(item), f"{commit[:DIGITS]}, {bytes_text(size)}")]
         case ImagePin(digest=digest, size=size):
             short = digest.removeprefix("sha256:")[:DIGITS]
             return [_line(name(item), f"{short}, {bytes_text(size)}")]
@@ -56,12 +59,18 @@ def name(item: Item) -> str:
         case AptWanted(architecture=architecture):
             return f"Debian packages for {architecture}"
         case GitWanted(url=url, branch=branch):
-            return f"{url.rstrip('/').rpartition('/')[2].removesuffix('.git')} {branch}"
+            return f"{_repository(url)} {branch}"
+        case PrecompiledWanted(tree=tree):
+            return f"compiled parts of {_repository(tree.url)}"
         case ImageWanted(reference=reference):
             return reference.partition("@")[0]
         case ModelWanted(id=identity, revision=revision):
             short = revision[:DIGITS] if len(revision) == 40 else revision
             return f"{identity} {short}"
+
+
+def _repository(url: str) -> str:
+    return url.rstrip("/").rpartition("/")[2].removesuffix(".git")
 
 
 def _line(left: str, right: str) -> str:

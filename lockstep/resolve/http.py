@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,6 +108,38 @@ def ask(
     raise AssertionError("unreachable: the second attempt returns or raises")
 
 
+def hashed(url: str, *, proxy: Proxy) -> tuple[str, int]:
+    """SHA-256 and bytes of a large file, which is read once and not kept.
+
+    Raises:
+        ResolveError: it is not there, or breaks off twice.
+    """
+    for attempt in (1, 2):
+        digest, size = hashlib.sha256(), 0
+        try:
+            headers = {"Accept-Encoding": "identity"}
+            with _opened(url, proxy, headers, None, "GET", follow=True) as response:
+                said = response.headers.get("Content-Length")
+                for part in response.iter_content(2**20) if response.status_code == 200 else ():
+                    digest.update(part)
+                    size += len(part)
+        except requests.RequestException as fault:
+            if attempt == 2:
+                raise _failure(fault, without_credentials(url)) from fault
+        else:
+            if response.status_code == 200 and said in (None, str(size)):
+                return digest.hexdigest(), size
+            if response.status_code not in _WORTH_A_RETRY or attempt == 2:
+                break
+        time.sleep(PAUSE)
+    raise ResolveError(
+        "the file cannot be read for its hash",
+        where=without_credentials(url),
+        found=f"HTTP {response.status_code}, {size} of {said} bytes",
+        remedy="Check the address under sources, and run again.",
+    )
+
+
 def without_credentials(text: str) -> str:
     """``text`` with user names and passwords taken out of the addresses in it."""
     return _CREDENTIALS.sub("", text)
@@ -119,6 +153,30 @@ def _once(
     method: str,
     follow: bool,
 ) -> Answer:
+    with _opened(url, proxy, headers, token, method, follow) as response:
+        body = b""
+        for part in response.iter_content(2**16):
+            body += part
+            if len(body) > LARGEST_ANSWER:
+                raise ResolveError(
+                    "the answer is too large",
+                    where=without_credentials(url),
+                    found=f"more than {LARGEST_ANSWER >> 20} MiB",
+                    remedy="Check the address under sources.",
+                )
+        return Answer(without_credentials(url), response.status_code, response.headers, body)
+
+
+@contextlib.contextmanager
+def _opened(
+    url: str,
+    proxy: Proxy,
+    headers: dict[str, str],
+    token: str | None,
+    method: str,
+    follow: bool,
+) -> Iterator[requests.Response]:
+    """A response of which nothing but the headers has been read."""
     with (
         requests.Session() as session,
         session.request(
@@ -132,17 +190,7 @@ def _once(
             stream=True,
         ) as response,
     ):
-        body = b""
-        for part in response.iter_content(2**16):
-            body += part
-            if len(body) > LARGEST_ANSWER:
-                raise ResolveError(
-                    "the answer is too large",
-                    where=without_credentials(url),
-                    found=f"more than {LARGEST_ANSWER >> 20} MiB",
-                    remedy="Check the address under sources.",
-                )
-        return Answer(without_credentials(url), response.status_code, response.headers, body)
+        yield response
 
 
 def _proxies(url: str, proxy: Proxy) -> dict[str, str] | None:

@@ -26,7 +26,8 @@ from lockstep.settings import Proxy, Sources
 LIMIT_S = 600.0
 #: Where vLLM's setup.py reads what the CUDA build needs; the CUDA compiler is not asked.
 CUDA_REQUIREMENTS = "requirements/cuda.txt"
-_SILENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "SSH_ASKPASS": "true", "LC_ALL": "C"}
+#: Never wait for a human.
+SILENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "SSH_ASKPASS": "true", "LC_ALL": "C"}
 # The default of PEP 517.
 _LEGACY: dict[str, Any] = {
     "requires": ["setuptools>=40.8.0"],
@@ -134,7 +135,7 @@ class _Clone:
 
     def _git(self, *words: str, must: bool = True) -> Result:
         argv = ["git", "-C", str(self.folder), *words]
-        done = run(argv, proxy=self.proxy, environment=_SILENT, limit_s=LIMIT_S)
+        done = run(argv, proxy=self.proxy, environment=SILENT, limit_s=LIMIT_S)
         if must and done.code != 0:
             raise ResolveError(
                 f"git {words[0]} failed",

@@ -7,6 +7,8 @@ import re
 import pytest
 from stack import Deployed, Host, Stack, reported_versions, state
 
+from lockstep import lockfile
+
 
 def test_the_first_deploy_ends_well_and_says_what_runs_where(
     deployed: Stack, first: Deployed
@@ -36,7 +38,16 @@ def test_what_is_not_locked_is_resolved_once_and_written_to_the_lock(
     assert first.output.count("Resolving what lab.lock.yaml") == 1
     record = deployed.lock.read_text(encoding="utf-8")
     assert re.search(r"vllm\.git: \{branch: fix_mistral_parsing, commit: '?[0-9a-f]{40}", record)
+    assert lockfile.load(deployed.lock).precompiled
     assert len(re.findall(r"digest: 'sha256:[0-9a-f]{64}'", record)) == 3
+
+
+def test_the_forks_compiled_parts_are_those_of_the_lock(deployed: Stack, host: Host) -> None:
+    [pin] = lockfile.load(deployed.lock).precompiled.values()
+    vllm = "/opt/lockstep/engines/current/vllm"
+    assert host.root(f"cat {vllm}/src/vllm_fork/_C.abi3.so") == f"compiled from {pin.commit}\n"
+    stored = host.root(f"sha256sum /opt/lockstep/engines/store/wheels/{pin.file}").split()[0]
+    assert stored == pin.sha256
 
 
 def test_no_model_is_hot_or_starts_at_boot(host: Host) -> None:

@@ -11,7 +11,7 @@ from lockstep import preflight
 from lockstep.inventory import HostPlan
 from lockstep.inventory import plan as plan_of
 from lockstep.layout import IMAGE_STORE
-from lockstep.moving import PythonWanted
+from lockstep.moving import PrecompiledWanted, PythonWanted
 from lockstep.packages import name_of
 from lockstep.pins import (
     AptPin,
@@ -21,6 +21,7 @@ from lockstep.pins import (
     ImagePin,
     ModelPin,
     Pins,
+    PrecompiledPin,
     PythonPin,
     WheelPin,
 )
@@ -53,6 +54,7 @@ def pins_for(plan: HostPlan, model_bytes: int = 20 * GIB, image_bytes: int = 10 
     return Pins(
         python={item.key: environment(item) for item in asked.python},
         git={item.url: GitPin(item.branch, item.commit or COMMIT) for item in asked.git},
+        precompiled={item.key: compiled(item) for item in asked.precompiled},
         images={
             item.reference: ImagePin(digest_of(number), item.architecture, image_bytes)
             for number, item in enumerate(asked.images)
@@ -62,6 +64,22 @@ def pins_for(plan: HostPlan, model_bytes: int = 20 * GIB, image_bytes: int = 10 
             item.key: AptPin(tuple(DebianPin(name, "1.0-1") for name in item.names))
             for item in asked.apt
         },
+    )
+
+
+def compiled(item: PrecompiledWanted, commit: str = COMMIT) -> PrecompiledPin:
+    """A wheel of one commit of upstream's, for a fork at another."""
+    base = item.commit or 40 * "b"
+    file = f"vllm-0.19.1.dev1+g{base[:9]}.cu130-cp38-abi3-manylinux_2_35_{item.architecture}.whl"
+    return PrecompiledPin(
+        item.tree.commit or commit,
+        item.upstream,
+        base,
+        item.architecture,
+        item.variant,
+        f"{base}/{file}",
+        hashlib.sha256(file.encode()).hexdigest(),
+        1000,
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from a_spark import environment
+from a_spark import compiled, environment
 
 from lockstep.engine_id import engine_id
 from lockstep.errors import ResolveError
-from lockstep.packages import engine_repositories, engine_sets
+from lockstep.packages import engine_precompiled, engine_repositories, engine_sets
 from lockstep.pins import GitPin, Pins
 from lockstep.settings import Settings, Sources, VenvEngine
 
@@ -22,7 +22,8 @@ def record(settings: Settings, version: str = "1.0", commit: str = "a" * 40) -> 
         item.url: GitPin(item.branch, item.commit or commit)
         for item in engine_repositories(settings)
     }
-    return Pins(python=python, git=git)
+    wheels = {item.key: compiled(item, commit) for item in engine_precompiled(settings)}
+    return Pins(python=python, git=git, precompiled=wheels)
 
 
 def named(settings: Settings = SETTINGS, **changes: str) -> str:
@@ -43,6 +44,7 @@ def test_every_part_of_the_environment_changes_it() -> None:
         named(replace(SETTINGS, engine=replace(engine, commit="c" * 40))),
         named(replace(SETTINGS, engine=replace(engine, transformers_commit="c" * 40))),
         named(replace(SETTINGS, engine=replace(engine, precompiled=False))),
+        named(replace(SETTINGS, engine=replace(engine, precompiled_commit=40 * "c"))),
         named(replace(SETTINGS, engine=replace(engine, build_environment={"MAX_JOBS": "4"}))),
         named(replace(SETTINGS, engine=replace(engine, flashinfer=False))),
         named(replace(SETTINGS, engine=VenvEngine(git=None, release="vllm==0.32.0"))),
@@ -61,3 +63,5 @@ def test_an_unresolved_part_is_refused() -> None:
         engine_id(SETTINGS, Pins(python=whole.python))
     with pytest.raises(ResolveError, match="not resolved"):
         engine_id(SETTINGS, Pins(git=whole.git))
+    with pytest.raises(ResolveError, match="the fork's compiled wheel is not resolved"):
+        engine_id(SETTINGS, replace(whole, precompiled={}))

@@ -170,6 +170,21 @@ CASES = {
         "of the host, or a name that the other Sparks know.",
         host='{"fabric_address": "10.0.0.1/24"}',
     ),
+    "a part of a commit for the compiled wheel": Case(
+        "site.py: engine.precompiled_commit is not a whole commit; found 'abc123'; allowed: 40 "
+        "hexadecimal digits, or None for the one at which the fork left upstream.",
+        host='{"engine": {"precompiled_commit": "abc123"}}',
+    ),
+    "a build of the compiled wheel that is a path": Case(
+        "site.py: engine.precompiled_variant is not the name of a build; found '../cu130'; "
+        'allowed: "cu130" or another folder of the server, "" for the usual one.',
+        host='{"engine": {"precompiled_variant": "../cu130"}}',
+    ),
+    "a compiled wheel past the lock": Case(
+        "site.py: engine.build_environment names VLLM_PRECOMPILED_WHEEL_COMMIT, which the lock "
+        "decides. Use engine.precompiled, precompiled_commit or precompiled_variant.",
+        host='{"engine": {"build_environment": {"VLLM_PRECOMPILED_WHEEL_COMMIT": "x"}}}',
+    ),
     "a digest without sha256:": Case(
         "site.py: targets.q.image has a digest that is not a digest; found 'deadbeef'; allowed: "
         "REPOSITORY:TAG or REPOSITORY@sha256:<64 hexadecimal digits>. "

@@ -102,6 +102,7 @@ PACKAGES = [
     wheel("flashinfer-cubin", "0.6", "flashinfer"),
 ]
 BUILT_WITH = wheel("setuptools", "80.0", "vllm")
+COMPILED = {**wheel("compiled", "1.0+cu130", "vllm"), "name": "vllm"}
 RELEASED = wheel("vllm", "0.20.2", "vllm")
 
 
@@ -128,6 +129,7 @@ class Site:
             "flashinfer_index": f"{index.url}/whl",
             "packages": PACKAGES,
             "built_with": [BUILT_WITH],
+            "precompiled": {**COMPILED, "url": f"{index.url}/vllm-wheels/{COMPILED['file']}"},
             "vllm": {
                 **self._repository("fork", "fix_mistral_parsing"),
                 "environment": {"VLLM_USE_PRECOMPILED": "1"},
@@ -191,6 +193,7 @@ def index() -> Iterator[LocalServer]:
         link = f'<a href="{quote(each["file"])}#sha256={each["sha256"]}">it</a>'
         answers[page] = Reply(link.encode())
         answers[page + quote(each["file"])] = Reply(each["name"].encode())
+    answers[f"/vllm-wheels/{COMPILED['file']}"] = Reply(b"compiled")
     with serving(answers) as server:
         yield server
 
@@ -228,6 +231,38 @@ def test_uv_is_told_every_wheel_by_its_hash_and_nothing_besides(site: Site) -> N
     sha256 = hashlib.sha256(b"torch").hexdigest()
     first = (site.home / "pytorch.txt").read_text().splitlines()[0]
     assert first == f"torch==2.10.0+cu130 --hash=sha256:{sha256}"
+
+
+def test_the_forks_build_is_given_its_compiled_parts_and_asks_no_server(site: Site) -> None:
+    site.build()
+    [given] = [said for argv, said in site.calls() if "--editable" in argv]
+    path = site.home.parent / "store/wheels" / str(COMPILED["file"])
+    assert given["VLLM_PRECOMPILED_WHEEL_LOCATION"] == str(path)
+    assert given["VLLM_USE_PRECOMPILED"] == "1"
+    assert path.read_bytes() == b"compiled"
+    others = [said for argv, said in site.calls() if "--editable" not in argv]
+    assert not any("VLLM_PRECOMPILED_WHEEL_LOCATION" in said for said in others)
+    # What `gc` knows by that this engine is made of it.
+    assert COMPILED["sha256"] in (site.home / "precompiled.txt").read_text()
+
+
+def test_a_fork_without_compiled_parts_is_given_none(site: Site) -> None:
+    site.spec["precompiled"] = None
+    site.build()
+    assert not any("VLLM_PRECOMPILED_WHEEL_LOCATION" in said for _, said in site.calls())
+
+
+def test_compiled_parts_that_are_not_what_was_locked_are_refused(site: Site) -> None:
+    site.index.answers[f"/vllm-wheels/{COMPILED['file']}"] = Reply(b"c0mpiled")
+    assert site.run("pytorch").returncode == 0
+    done = site.run("vllm")
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"engine_build: {COMPILED['file']}: what came is not what its hash says, twice in a row. "
+        "Remedy: check network, proxy and disk, then run again; it resumes; what its server "
+        "dropped: `lockstep lock --only precompiled`\n"
+    )
+    assert not any("--editable" in argv for argv, _ in site.calls())
 
 
 def test_what_somebody_else_installed_is_taken_out(site: Site) -> None:

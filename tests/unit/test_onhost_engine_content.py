@@ -53,6 +53,7 @@ class Host:
         self.spec: dict[str, Any] = {
             "packages": [{**TORCH, "size": None, "stage": "pytorch"}],
             "built_with": [],
+            "precompiled": None,
             "torch_index": None,
             "flashinfer_index": None,
             "index": f"{index.url}/whl",

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from lockstep.errors import InventoryError, ResolveError
 from lockstep.lockfile import deployed, deployed_path, load, previous_path, save
-from lockstep.moving import AptWanted, GitWanted, ImageWanted, ModelWanted, PythonWanted, Wanted
+from lockstep.moving import (
+    AptWanted,
+    GitWanted,
+    ImageWanted,
+    ModelWanted,
+    PrecompiledWanted,
+    PythonWanted,
+    Wanted,
+)
 from lockstep.packages import engine_requirements, mirrored, tool_requirements
 from lockstep.pins import (
     AptPin,
@@ -22,6 +30,7 @@ from lockstep.pins import (
     ImagePin,
     ModelPin,
     Pins,
+    PrecompiledPin,
     PythonPin,
     WheelPin,
     missing,
@@ -33,6 +42,8 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 NUMBER_LIKE = "1" * 40
 DIGEST = "sha256:" + "ab" * 32
 URL = "https://example.com/vllm.git"
+UPSTREAM = "https://example.com/upstream.git"
+WHEEL = f"{COMMIT}/vllm-0.19.1.dev5+g012345678.cu130-cp38-abi3-manylinux_2_35_aarch64.whl"
 
 PINS = Pins(
     python={
@@ -65,6 +76,11 @@ PINS = Pins(
         ),
     },
     git={URL: GitPin("main", NUMBER_LIKE, "2026-11-21")},
+    precompiled={
+        URL: PrecompiledPin(
+            NUMBER_LIKE, UPSTREAM, COMMIT, "aarch64", "cu130", WHEEL, "cd" * 32, 9, "2026-11-21"
+        )
+    },
     images={"ghcr.io/a/b:main": ImagePin(DIGEST, "aarch64", 12, "2026-11-21")},
     models={
         "org/name": ModelPin(
@@ -104,6 +120,8 @@ python:
     resolved: '2026-11-21'
 git:
   https://example.com/vllm.git: {{branch: main, commit: '{NUMBER_LIKE}', resolved: '2026-11-21'}}
+precompiled:
+  https://example.com/vllm.git: {{tree: '{NUMBER_LIKE}', upstream: 'https://example.com/upstream.git', commit: 0123456789abcdef0123456789abcdef01234567, architecture: aarch64, variant: cu130, path: {WHEEL}, sha256: {"cd" * 32}, size: 9, resolved: '2026-11-21'}}
 images:
   ghcr.io/a/b:main: {{digest: '{DIGEST}', architecture: aarch64, size: 12, resolved: '2026-11-21'}}
 models:
@@ -175,12 +193,20 @@ def wheel_line(file: str, name: str = "torch", sha256: str = "ab" * 32) -> str:
     )
 
 
+def compiled_line(**changed: str) -> str:
+    said = {"tree": COMMIT, "commit": COMMIT, "path": WHEEL, "sha256": "ab" * 32, **changed}
+    fixed = "upstream: u, architecture: aarch64, variant: cu130, size: 1"
+    values = ", ".join(f"{key}: {value}" for key, value in said.items())
+    return f"precompiled:\n  u: {{{values}, {fixed}}}"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (
             "gti: {}",
-            "unknown key 'gti'; allowed: apt, git, images, models, python. Did you mean 'git'?",
+            "unknown key 'gti'; allowed: apt, git, images, models, precompiled, python. "
+            "Did you mean 'git'?",
         ),
         (
             f"git:\n  u: {{branch: b, commit: {COMMIT}, comit: x}}",
@@ -217,6 +243,16 @@ def wheel_line(file: str, name: str = "torch", sha256: str = "ab" * 32) -> str:
             "python:\n  uv: {asked: uv, architecture: aarch64, python: '3.12', packages: []}",
             "python.uv.asked must be a list; found 'uv'",
         ),
+        (
+            compiled_line(path=f"../{WHEEL}"),
+            ": precompiled: u: path leaves the server; found '../0123456789abcdef",
+        ),
+        (
+            compiled_line(sha256="ab"),
+            "precompiled: u: sha256 is not a hash; found 'ab'; allowed: 64 hexadecimal digits",
+        ),
+        (compiled_line(path="a/b.zip"), "u: path is not that of a wheel; found 'a/b.zip'"),
+        (compiled_line(commit="main"), "precompiled: u: commit is not a commit; found 'main'"),
         (
             "apt:\n  aarch64: {packages: [{name: --purge, version: '1'}]}",
             "name is not a name; found '--purge'; allowed: a name of a Debian package",
@@ -266,6 +302,7 @@ TREE = PythonWanted(
 )
 APT = AptWanted(("git", "jq"), "aarch64")
 GIT = GitWanted(URL, "main")
+COMPILED = PrecompiledWanted(GIT, UPSTREAM, "aarch64", "cu130")
 IMAGE = ImageWanted("ghcr.io/a/b:main", "aarch64")
 MODEL = ModelWanted("org/name", "main")
 BORROWED = ModelWanted("org/base", "v1", ("config.json",))
@@ -275,6 +312,7 @@ def test_what_the_record_holds_is_not_missing() -> None:
     every = Wanted(
         (PYTHON, TREE),
         (GIT, replace(GIT, commit=NUMBER_LIKE)),
+        (COMPILED, replace(COMPILED, commit=COMMIT)),
         (IMAGE,),
         (MODEL, BORROWED),
         (APT,),
@@ -295,6 +333,12 @@ def test_what_the_record_holds_is_not_missing() -> None:
         Wanted(python=(replace(TREE, trees=()),)),
         Wanted(apt=(AptWanted(("git", "rsync"), "aarch64"),)),
         Wanted(apt=(replace(APT, architecture="x86_64"),)),
+        Wanted(precompiled=(replace(COMPILED, commit=NUMBER_LIKE),)),
+        Wanted(precompiled=(replace(COMPILED, variant="cu129"),)),
+        Wanted(precompiled=(replace(COMPILED, architecture="x86_64"),)),
+        Wanted(precompiled=(replace(COMPILED, upstream=URL),)),
+        # Another commit of the fork may have left upstream elsewhere.
+        Wanted(precompiled=(replace(COMPILED, tree=GitWanted(URL, "main", COMMIT)),)),
         Wanted(git=(replace(GIT, branch="other"),)),
         Wanted(git=(replace(GIT, commit=COMMIT),)),
         Wanted(git=(replace(GIT, url="https://example.com/other.git"),)),

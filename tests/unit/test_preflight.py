@@ -227,6 +227,7 @@ def test_what_the_probe_is_asked() -> None:
         "https://flashinfer.ai/whl/cu130",
         "https://github.com/juliendenize/vllm.git",
         "https://github.com/huggingface/transformers.git",
+        "https://wheels.vllm.ai",
         "https://ghcr.io/",
         "https://registry-1.docker.io/",
     ]
@@ -238,6 +239,7 @@ def test_mirrors_are_what_must_be_reached() -> None:
             "hub": "http://10.0.0.5:8001",
             "torch_index": "http://10.0.0.5:8002/simple",
             "flashinfer_index": None,
+            "vllm_wheels": "http://10.0.0.5:8002/wheels",
             "python_index": "http://10.0.0.5:8002/simple",
             "git": {"https://github.com/": "git://10.0.0.5/"},
             "registries": {"docker.io": "10.0.0.5:5000", "ghcr.io": "mirror.example"},
@@ -249,6 +251,7 @@ def test_mirrors_are_what_must_be_reached() -> None:
         "http://10.0.0.5:8002/simple",
         "git://10.0.0.5/juliendenize/vllm.git",
         "git://10.0.0.5/huggingface/transformers.git",
+        "http://10.0.0.5:8002/wheels",
         "https://mirror.example/",
         "http://10.0.0.5:5000/",
     ]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from a_spark import environment, pins_for, spark, wheel
+from a_spark import compiled, environment, pins_for, spark, wheel
 from click.testing import CliRunner
 
 from lockstep import inventory as inventories
@@ -19,7 +19,7 @@ from lockstep.errors import LockstepError, ResolveError
 from lockstep.lockdiff import Change, changes
 from lockstep.moving import Wanted
 from lockstep.packages import engine_sets
-from lockstep.pins import AptPin, DebianPin, GitPin, Pins, PythonPin, missing
+from lockstep.pins import AptPin, DebianPin, GitPin, Pins, PrecompiledPin, PythonPin, missing
 from lockstep.resolve import Before
 
 PLAN = spark()
@@ -35,11 +35,18 @@ class World:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.before: Mapping[str, Before] = {}
+        self.hashed: Mapping[str, PrecompiledPin] = {}
 
     def resolve(
-        self, wanted: Wanted, known: Pins, *, before: Mapping[str, Before] | None, **_: Any
+        self,
+        wanted: Wanted,
+        known: Pins,
+        *,
+        before: Mapping[str, Before] | None,
+        hashed: Mapping[str, PrecompiledPin],
+        **_: Any,
     ) -> Pins:
-        self.before = before or {}
+        self.before, self.hashed = before or {}, hashed
         newer = pins_for(PLAN)
         newer = replace(
             newer,
@@ -52,12 +59,14 @@ class World:
             },
         )
         pins = known
-        for kind in ("git", "images", "models", "apt", "python"):
+        for kind in ("git", "precompiled", "images", "models", "apt", "python"):
             for item in getattr(missing(wanted, pins), kind):
                 self.asked.append(item.key)
                 pin = getattr(newer, kind).get(item.key)
                 if kind == "python":
                     pin = self._environment(item, pins)
+                elif kind == "precompiled":
+                    pin = compiled(item, pins.git[item.key].commit)
                 pins = pins | Pins(**{kind: {item.key: pin}})
         return pins
 
@@ -90,9 +99,7 @@ def moved(*only: str) -> set[tuple[str, str]]:
 
 def test_without_a_name_everything_is_asked_anew_and_nothing_is_kept(world: World) -> None:
     new = relock.relock([PLAN], OLD, report=print)
-    assert len(world.asked) == sum(
-        len(section) for section in (OLD.python, OLD.git, OLD.images, OLD.models, OLD.apt)
-    )
+    assert len(world.asked) == sum(len(getattr(OLD, section.name)) for section in fields(Pins))
     assert world.before == {}
     assert new.python["uv"].versions == {"uv": "2.0"}
 
@@ -117,7 +124,7 @@ def test_an_environment_moves_whole(world: World) -> None:
 
 def test_a_new_commit_asks_again_what_its_tree_needs_and_keeps_the_versions(world: World) -> None:
     assert moved("vllm") == {("git", FORK)}
-    assert world.asked == [FORK, "engine", "engine-build"]
+    assert world.asked == [FORK, FORK, "engine", "engine-build"]
     assert world.before["engine"].pin == OLD.python["engine"]
 
 
@@ -134,6 +141,13 @@ def test_one_thing_moves_by_the_name_that_people_use(
     world: World, name: str, kind: str, key: str
 ) -> None:
     assert moved(name) == {(kind, key)}
+
+
+def test_a_compiled_wheel_that_is_named_is_read_again_and_else_believed(world: World) -> None:
+    relock.relock([PLAN], OLD, report=print)
+    assert world.hashed == OLD.precompiled
+    assert moved("precompiled") == set()
+    assert (world.asked[-1], world.hashed) == (FORK, {})
 
 
 def test_apt_moves_all_debian_packages(world: World) -> None:

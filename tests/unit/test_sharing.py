@@ -86,7 +86,8 @@ def test_what_an_engine_is_built_of_is_expected_by_the_stage_that_fetches_it() -
     engine = engine_spec(first.plan, PINS)
     wheels = {wheel["sha256"] for wheel in (*engine["packages"], *engine["built_with"])}
     commits = {engine["vllm"]["commit"], engine["transformers"]["commit"]}
-    assert {name for names in expected.values() for name in names} == wheels | commits
+    compiled = {engine["precompiled"]["sha256"]}
+    assert {name for names in expected.values() for name in names} == wheels | compiled | commits
     assert commits <= set(expected["engine-vllm"])
     assert found["spark1"]["flat"] == [IMAGE_STORE, "/opt/lockstep/engines/store"]
 

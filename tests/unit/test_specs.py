@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ PLAN = spark()
 PINS = pins_for(PLAN)
 SPEC = engine_spec(PLAN, PINS)
 HOME = SPEC["home"]
+COMPILED = "vllm-0.19.1.dev1+gbbbbbbbbb.cu130-cp38-abi3-manylinux_2_35_aarch64.whl"
 
 
 def package(name: str, version: str, stage: str) -> dict[str, Any]:
@@ -47,6 +49,14 @@ def test_the_fork_is_specified_to_the_last_commit() -> None:
             package("torchvision", "1.0", "pytorch"),
         ],
         "built_with": [package("setuptools", "1.0", "vllm")],
+        "precompiled": {
+            "name": "vllm",
+            "version": "0.19.1.dev1+gbbbbbbbbb.cu130",
+            "file": COMPILED,
+            "sha256": hashlib.sha256(COMPILED.encode()).hexdigest(),
+            "size": 1000,
+            "url": f"https://wheels.vllm.ai/{40 * 'b'}/{COMPILED.replace('+', '%2B')}",
+        },
         "vllm": {
             "git": "https://github.com/juliendenize/vllm.git",
             "branch": "fix_mistral_parsing",
@@ -75,7 +85,20 @@ def test_a_released_vllm_is_one_value_of_inventory_data() -> None:
     plan = spark(engine={"git": None, "release": "vllm==0.20.2", "transformers_git": None})
     spec = engine_spec(plan, pins_for(plan))
     assert (spec["vllm"], spec["transformers"], spec["built_with"]) == (None, None, [])
+    assert spec["precompiled"] is None
     assert spec["expected"]["vllm"] == "0.20.2"
+
+
+def test_a_fork_that_compiles_itself_takes_no_compiled_wheel() -> None:
+    plan = spark(engine={"precompiled": False})
+    spec = engine_spec(plan, pins_for(plan))
+    assert (spec["precompiled"], spec["vllm"]["environment"]) == (None, {})
+
+
+def test_a_mirror_gives_the_compiled_wheel_too() -> None:
+    plan = spark(sources={"vllm_wheels": "http://10.0.0.5/wheels/"})
+    url = engine_spec(plan, pins_for(plan))["precompiled"]["url"]
+    assert url.startswith(f"http://10.0.0.5/wheels/{40 * 'b'}/vllm-")
 
 
 def test_mirrors_replace_where_git_sources_come_from() -> None:

@@ -10,7 +10,15 @@ import pytest
 from lockstep import recipes
 from lockstep.bound import BoundTarget, bind
 from lockstep.errors import InventoryError
-from lockstep.moving import AptWanted, GitWanted, ImageWanted, ModelWanted, PythonWanted, Wanted
+from lockstep.moving import (
+    AptWanted,
+    GitWanted,
+    ImageWanted,
+    ModelWanted,
+    PrecompiledWanted,
+    PythonWanted,
+    Wanted,
+)
 from lockstep.packages import engine_sets, tool_sets
 from lockstep.settings import Expected, Settings, TargetData, VenvEngine, WebUi
 from lockstep.wanted import wanted
@@ -73,6 +81,9 @@ def test_everything_that_moves_is_found_and_each_thing_once() -> None:
             ),
         ),
         git=(FORK, TRANSFORMERS),
+        precompiled=(
+            PrecompiledWanted(FORK, "https://github.com/vllm-project/vllm.git", "aarch64", "cu130"),
+        ),
         images=(
             ImageWanted("ghcr.io/open-webui/open-webui:main", "aarch64"),
             ImageWanted("registry.example/engine:nightly", "aarch64"),
@@ -91,7 +102,12 @@ def test_without_a_venv_target_nothing_of_the_engine_is_wanted() -> None:
     only_container = {"big": TargetData(recipe="container", unit="big")}
     found = wanted([host(targets=only_container)])
     assert [item.key for item in found.python] == ["uv"]
-    assert found.git == ()
+    assert (found.git, found.precompiled) == ((), ())
+
+
+def test_a_fork_without_compiled_parts_and_a_release_want_no_wheel_of_them() -> None:
+    for engine in (VenvEngine(precompiled=False), VenvEngine(git=None, release="vllm==0.32.0")):
+        assert wanted([host(engine=engine)]).precompiled == ()
 
 
 def test_a_disabled_web_ui_needs_no_image() -> None:
