@@ -18,24 +18,33 @@ import fcntl
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, engine_content, growth
+    from lockstep.onhost import common, engine_content, growth, passed_on, uv_cache
 else:
     import common
     import engine_content
     import growth
+    import passed_on
+    import uv_cache
 
 SPEC = Path("/etc/lockstep/engine.json")
 FETCHING = ("pytorch", "vllm", "flashinfer")
 STAGES = (*FETCHING, "check", "activate")
 # A source tree that stays where it is.
 EDITABLE = ("vllm",)
+
+
+class Failed(common.Problem):
+    """A command that failed; `said` is the end of what it wrote to standard error."""
+
+    def __init__(self, message: str, said: str) -> None:
+        super().__init__(message)
+        self.said = said
 
 
 class Build:
@@ -61,15 +70,15 @@ class Build:
         }
 
     def run(self, *argv: str, **environment: str) -> None:
-        """Run one command, its output going straight to ours."""
+        """Run one command, its output going straight to ours. Failed when it fails."""
         common.say("+ " + " ".join(argv[:12]) + (" …" if len(argv) > 12 else ""))
         try:
             with growth.told(self._fills(argv), grown=self.content.beat):
-                done = subprocess.run(argv, env={**self.environment, **environment}, check=False)
+                code, said = passed_on.run(argv, {**self.environment, **environment})
         except OSError as error:
             raise common.Problem(f"{argv[0]}: {error.strerror}") from error
-        if done.returncode != 0:
-            raise common.Problem(f"{Path(argv[0]).name} {argv[1]} ended with {done.returncode}")
+        if code != 0:
+            raise Failed(f"{Path(argv[0]).name} {argv[1]} ended with {code}", said)
 
     def _fills(self, argv: tuple[str, ...]) -> Path:
         """The folder whose growth shows how far a command is."""
@@ -102,14 +111,16 @@ class Build:
             self._install("--require-hashes", "--requirement", str(listed))
 
     def _install(self, *what: str, **environment: str) -> None:
-        """Install from the store alone; what was spoiled there or in uv's cache is redone, once."""
+        """Install from the store alone; what was spoiled there or in uv's cache is redone, once.
+
+        A build that fails by itself is not: it would fail again, and takes minutes.
+        """
         argv = ("--no-deps", "--no-index", "--find-links", str(self.content.links), *what)
         try:
             self._pip("install", *argv, **environment)
-        except common.Problem:
-            # A cache that lost a part fails at every attempt: `gc` once left such ones behind.
+        except Failed as failure:
             cache = Path(self.environment["UV_CACHE_DIR"])
-            stale = cache.exists()
+            stale = uv_cache.broken(failure.said, cache)
             if stale:
                 common.say("once more, without what uv had cached")
                 shutil.rmtree(cache, ignore_errors=True)

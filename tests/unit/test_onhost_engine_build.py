@@ -44,8 +44,9 @@ if sys.argv[2] == "uninstall":
         [folder] = site.glob(word.replace("-", "_") + "-*.dist-info")
         os.system(f"rm -rf {folder}")
     sys.exit()
-if (pathlib.Path(os.environ["UV_CACHE_DIR"]) / "broken").exists():
-    sys.exit(2)
+said = pathlib.Path(os.environ["UV_CACHE_DIR"]) / "broken"
+if said.exists():
+    sys.exit(said.read_text())
 links = pathlib.Path(sys.argv[sys.argv.index("--find-links") + 1])
 assert "--no-index" in sys.argv
 def offered(name, sha256):
@@ -287,13 +288,46 @@ def test_what_is_there_twice_is_installed_anew(site: Site) -> None:
     assert list(packages.glob("torch-*.dist-info")) == [torch]
 
 
-def test_a_cache_that_lost_a_part_is_given_up(site: Site) -> None:
+# As uv 0.13.8 says it, with the folder of its cache for {}.
+BROKEN = [
+    "error: Failed to install: x.whl (x==1)\n  cause: failed to read directory "
+    "`{}/archive-v0/dnQUfdfXPB7TVRuW`: No such file or directory (os error 2)\n",
+    "error: Failed to install: x.whl (x==1)\n  cause: failed to open file "
+    "`{}/archive-v0/XhSnm/x-1.dist-info/RECORD`: No such file or directory (os error 2)\n",
+    "error: Failed to install: x.whl (x==1)\n"
+    "  cause: The wheel is invalid: Missing .dist-info directory\n",
+    "error: Failed to download `x==1`\n  cause: Failed to deserialize cache entry\n"
+    "  cause: IO error while reading marker: failed to fill whole buffer\n",
+]
+
+
+@pytest.mark.parametrize("said", BROKEN)
+def test_a_cache_that_lost_a_part_is_given_up(site: Site, said: str) -> None:
     cache = site.home.parent / "uv-cache"
     cache.mkdir(parents=True)
-    (cache / "broken").touch()
+    (cache / "broken").write_text(said.format(cache))
     done = site.run("pytorch")
     assert (done.returncode, site.missing().get("pytorch")) == (0, None)
     assert "once more, without what uv had cached" in done.stdout
+    assert said.format(cache) in done.stderr
+
+
+def test_a_build_that_fails_by_itself_is_not_tried_again(site: Site) -> None:
+    cache = site.home.parent / "uv-cache"
+    cache.mkdir(parents=True)
+    said = (
+        "  x Failed to build `vllm @ file:///x/vllm`\n  |- The build backend returned an error\n"
+        "  `- Call to `setuptools.build_meta.build_editable` failed (exit status: 1)\n\n"
+        f'      File "{cache}/builds-v0/.tmpFP7sgz/lib/setuptools/build_meta.py", line 473\n'
+        "      nvcc fatal: no kernel image\n"
+    )
+    (cache / "broken").write_text(said)
+    done = site.run("pytorch")
+    assert done.returncode == 1
+    assert "once more" not in done.stdout
+    assert done.stderr == f"{said}\nengine_build: uv pip ended with 1\n"
+    installs = [argv for argv, _ in site.calls() if argv[0] == "pip"]
+    assert (len(installs), cache.exists()) == (1, True)
 
 
 def test_uv_is_told_no_index_and_a_password_is_for_its_index_alone(site: Site) -> None:
