@@ -6,12 +6,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 APT := bubblewrap python3-venv git logrotate netplan.io nftables openssh-client shellcheck sudo systemd
 
-.PHONY: deploy test check guards lab-tests soak cuts cluster-faults bench lab-down help
+.PHONY: deploy test check slow-tests guards lab-tests soak cuts cluster-faults bench lab-down help
 
 help:
 	@echo "make deploy                                   lab up, then deploy to it"
 	@echo "make deploy INVENTORY=inventories/spark.py    deploy to your Sparks"
-	@echo "make check                                    lint, types, unit and render tests"
+	@echo "make check                                    lint, types, the quick tests: under two minutes"
 	@echo "make test                                     everything that CI runs"
 	@echo "make guards                                   remove each guard, see its test fail"
 	@echo "make soak                                     300 switches with faults, about 40 minutes"
@@ -38,12 +38,16 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q -n 2 tests/unit tests/operations tests/render
+	$(BIN)/pytest -q -n 4 -m "not slow" tests/unit tests/operations tests/render
+
+# More of them than cores: these tests mostly wait.
+slow-tests: $(STAMP)
+	$(BIN)/pytest -q -n 4 -m slow tests/unit tests/operations tests/render
 
 lab-tests: $(STAMP)
 	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests/lab
 
-test: check lab-tests
+test: check slow-tests lab-tests
 
 guards: $(STAMP)
 	$(BIN)/python tests/guards_removed.py

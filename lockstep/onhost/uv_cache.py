@@ -24,5 +24,7 @@ def broken(said: str, cache: Path) -> bool:
         said: The end of what it wrote to standard error.
         cache: Its folder.
     """
+    # uv folds its messages to a width of its own.
+    said = " ".join(said.split())
     patterns = (_UNREADABLE.format(re.escape(str(cache))), _NAMELESS, _POINTER)
     return any(re.search(pattern, said) for pattern in patterns)

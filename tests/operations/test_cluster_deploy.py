@@ -13,6 +13,8 @@ from fake_spark import HOSTS
 
 from lockstep import lockfile
 
+pytestmark = pytest.mark.slow
+
 KEY = "/etc/lockstep/secrets/cluster-pair.key"
 AGENT = "lockstep-cluster.service"
 TAKEN = f"/usr/bin/python3 /usr/local/lib/lockstep/make_secrets.py --take {KEY}"

@@ -12,20 +12,17 @@ from a_host import Host, run
 from a_spark import pins_for, spark
 
 from lockstep.intended import Intended
-from lockstep.pins import Pins
 from tasks import run as tasks_run
 
 PLAN = spark()
 _PINS = pins_for(PLAN)
 # Each image has a digest of its own.
-PINS = Pins(
-    python=_PINS.python,
-    git=_PINS.git,
+PINS = replace(
+    _PINS,
     images={
         name: replace(pin, digest=f"sha256:{at:064x}")
         for at, (name, pin) in enumerate(_PINS.images.items())
     },
-    models=_PINS.models,
 )
 RUN = Intended(PLAN, PINS)
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.5.23"}

@@ -16,6 +16,8 @@ from pyinfra.context import ctx_state
 
 from tasks.turns import Turns, obstacle
 
+pytestmark = pytest.mark.slow
+
 ONE, TWO = HOSTS
 UNIT = "vllm-qwen36.service"
 FILE = f"/etc/systemd/system/{UNIT}"

@@ -16,6 +16,8 @@ from fake_spark import HOSTS
 from lockstep import lockfile
 from lockstep.pins import AptPin, DebianPin
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_wiped_host_gets_everything_in_order(first: Any) -> None:
     golden = Path(__file__).parent / "golden/wiped_host.txt"

@@ -8,6 +8,8 @@ import pytest
 from a_cluster import GLM, OWN, SPARE, cluster_of, until
 from onhost_fakes import lock
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def pair(tmp_path, monkeypatch):

@@ -20,6 +20,8 @@ from onhost_fakes import ONHOST, common
 
 from lockstep.specs import check_wanted, engine_missing
 
+pytestmark = pytest.mark.slow
+
 # Does to a folder what uv does, as far as the probe looks, and writes down how it was called.
 UV = """\
 #!/usr/bin/env python3
