@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 APT := bubblewrap python3-venv git logrotate netplan.io nftables openssh-client shellcheck sudo systemd
 
-.PHONY: deploy test check slow-tests guards lab-tests soak cuts cluster-faults bench lab-down help
+.PHONY: deploy test check slow-tests check-and-slow guards lab-parts lab-tests soak cuts cluster-faults bench lab-down help
 
 help:
 	@echo "make deploy                                   lab up, then deploy to it"
@@ -47,7 +47,17 @@ slow-tests: $(STAMP)
 lab-tests: $(STAMP)
 	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests/lab
 
-test: check slow-tests lab-tests
+lab-parts: $(STAMP)
+	$(BIN)/lockstep lab build
+	$(BIN)/python -m lab.parsers
+
+check-and-slow: check
+	$(MAKE) --no-print-directory slow-tests
+
+# What the labs are made of is downloaded beside the tests that need none.
+test: $(STAMP)
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=line lab-parts check-and-slow
+	$(MAKE) --no-print-directory lab-tests
 
 guards: $(STAMP)
 	$(BIN)/python tests/guards_removed.py

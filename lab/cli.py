@@ -75,6 +75,22 @@ def up(lab: Lab, count: int | None, cgroups: str | None, no_services: bool) -> N
 
 
 @lab.command()
+@_of_a_lab
+def build(lab: Lab) -> None:
+    """Build what all labs of this machine are made of; starts nothing.
+
+    `up` does it where it is missing: this is for doing it beside other work.
+    """
+    from lab.up import build as build_parts
+
+    console = _console()
+    steps = Steps(console)
+    with steps.shown():
+        build_parts(lab, steps)
+    console.print(f"in {lab.cache}: all that a lab is made of")
+
+
+@lab.command()
 @click.option("--delete", is_flag=True, help="Delete the hosts' disks and the lab's key as well.")
 @_of_a_lab
 def down(lab: Lab, delete: bool) -> None:

@@ -75,6 +75,16 @@ def up(lab: Lab, wanted: Wanted, steps: Steps) -> dict[str, Any]:
     return status
 
 
+def build(lab: Lab, steps: Steps) -> None:
+    """Build what all labs are made of, where it is missing, and start nothing; as ``up`` does.
+
+    Raises ``LabError`` when the machine lacks something or a download fails.
+    """
+    require_root()
+    _require_machine(lab, steps)
+    _prepare(lab, steps, services=True)
+
+
 def down(lab: Lab, report: Report) -> bool:
     """Shut the hosts down and remove every trace but the disks; False if nothing was there.
 
@@ -125,11 +135,7 @@ def _start(lab: Lab, wanted: Wanted, steps: Steps) -> None:
             "this machine has no version 1 control groups",
             "Leave --cgroup away: where the machine has only version 2, limits are enforced.",
         )
-    missing = debian.missing_packages()
-    if missing:
-        with steps.step("packages") as report:
-            debian.install(missing, report)
-    _require_space(lab)
+    _require_machine(lab, steps)
     heal.clean(lab)
     base = _prepare(lab, steps, wanted.services)
     _make_key(lab)
@@ -155,6 +161,14 @@ def _prepare(lab: Lab, steps: Steps, services: bool) -> Path:
         if services:
             pool.submit(build_content).result()
         return base.result()
+
+
+def _require_machine(lab: Lab, steps: Steps) -> None:
+    missing = debian.missing_packages()
+    if missing:
+        with steps.step("packages") as report:
+            debian.install(missing, report)
+    _require_space(lab)
 
 
 def _require_space(lab: Lab) -> None:
