@@ -266,11 +266,11 @@ GUARDS = (
         "tests/unit/test_onhost_fabric.py",
     ),
     Guard(
-        "addresses on trial come back by themselves",
-        f"{ONHOST}/fabric.py",
-        '_must([*argv, "/usr/bin/python3"',
+        "what is on trial comes back by itself",
+        f"{ONHOST}/trial.py",
+        'must([*argv, "/usr/bin/python3"',
         'list([*argv, "/usr/bin/python3"',
-        "tests/unit/test_onhost_fabric.py",
+        "tests/unit/test_onhost_fabric.py tests/unit/test_onhost_firewall.py",
     ),
     Guard(
         "the addresses of before are put back",

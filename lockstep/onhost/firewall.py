@@ -12,25 +12,22 @@ exit codes: 0 done, 1 nftables refused or the rules were taken back meanwhile, 2
 
 from __future__ import annotations
 
-import argparse
-import fcntl
 import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common
+    from lockstep.onhost import common, trial
 else:
     import common
+    import trial
 
 _TABLE = ("inet", "lockstep")
 _EMPTY = "table inet lockstep\ndelete table inet lockstep\n"
-_BACK = "lockstep-firewall-back"
 
 
 class Firewall:
@@ -42,28 +39,21 @@ class Firewall:
         self._before = paths.run / "firewall-before.nft"
         self._record = paths.run / "firewall.json"
         self._record_before = paths.run / "firewall-before.json"
+        self.trial = trial.Trial(
+            unit="lockstep-firewall-back",
+            program=Path(__file__).resolve(),
+            before=self._before,
+            lock=self._record.with_suffix(".lock"),
+        )
 
     def attempt(self, seconds: int) -> None:
         """Load the new rules, with a timer that takes them back unless somebody keeps them."""
-        _disarm()
-        # A second deploy may try while a first one still does: what nobody has confirmed is not
-        # what either may go back to.
-        if not self._before.exists():
-            self._remember()
-        # Before the rules: this connection may not live to see the next command.
-        argv = ["systemd-run", "--quiet", "--collect", f"--unit={_BACK}"]
-        argv += [f"--on-active={seconds}", "--timer-property=AccuracySec=1"]
-        try:
-            _must([*argv, "/usr/bin/python3", str(Path(__file__).resolve()), "back"])
-            self._load(self._rules)
-        except common.Problem:
-            _disarm()
-            self._restore()
-            raise
+        load = partial(self._load, self._rules)
+        self.trial.attempt(seconds, self._remember, load, self._restore)
 
     def keep(self) -> None:
         """Let the rules of `attempt` stay. Problem when they were taken back meanwhile."""
-        _disarm()
+        self.trial.disarm()
         if not self.in_force():
             raise common.Problem(
                 "the new rules were taken back before they were confirmed. Deploy again"
@@ -75,11 +65,8 @@ class Firewall:
 
     def back(self) -> None:
         """The rules of before `attempt`; nothing where there was none."""
-        if self._before.exists():
-            self._restore()
-            common.say("the firewall's new rules were taken back: nobody confirmed them")
-        # Last: this may be the timer's own service.
-        _disarm()
+        said = "the firewall's new rules were taken back: nobody confirmed them"
+        self.trial.back(self._restore, said)
 
     def load(self) -> None:
         """The rules that were kept."""
@@ -87,7 +74,7 @@ class Firewall:
 
     def clear(self) -> None:
         """No rules of ours."""
-        _must(["nft", *_EMPTY.replace("\n", "; ").split()])
+        trial.must(["nft", *_EMPTY.replace("\n", "; ").split()])
         self._record.unlink(missing_ok=True)
 
     def in_force(self) -> bool:
@@ -98,14 +85,6 @@ class Firewall:
             return False
         return bool(record["listing"] == _digest(_listing()))
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """One program at a time: two deploys and the timer may come together."""
-        self._record.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        with self._record.with_suffix(".lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-
     def _remember(self) -> None:
         """The rules in force, and what is known of them: hand-made changes stay known as that."""
         self._record_before.unlink(missing_ok=True)
@@ -114,7 +93,7 @@ class Firewall:
         self._before.write_text(_EMPTY + _listing(), encoding="utf-8")
 
     def _restore(self) -> None:
-        _must(["nft", "-f", str(self._before)])
+        trial.must(["nft", "-f", str(self._before)])
         self._before.unlink()
         self._record.unlink(missing_ok=True)
         if self._record_before.exists():
@@ -125,7 +104,7 @@ class Firewall:
         self._record_before.unlink(missing_ok=True)
 
     def _load(self, file: Path) -> None:
-        _must(["nft", "-f", str(file)])
+        trial.must(["nft", "-f", str(file)])
         record = {"listing": _digest(_listing())}
         self._record.write_text(json.dumps(record) + "\n", encoding="utf-8")
 
@@ -140,34 +119,18 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _disarm() -> None:
-    common.run(["systemctl", "stop", f"{_BACK}.timer"])
-
-
-def _must(argv: list[str]) -> None:
-    done = common.run(argv)
-    if done.returncode != 0:
-        raise common.Problem(f"{argv[0]}: {(done.stderr or done.stdout).strip()}")
-
-
 def main(argv: list[str], paths: common.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    actions = parser.add_subparsers(dest="action", required=True)
-    attempt = actions.add_parser("try", help="load the new rules for some seconds")
-    attempt.add_argument("--seconds", type=int, required=True, metavar="N")
-    for name, text in (
-        ("keep", "let them stay"),
-        ("back", "take them back"),
-        ("load", "load the rules that were kept"),
-        ("clear", "remove the rules"),
-    ):
-        actions.add_parser(name, help=text)
-    options = parser.parse_args(argv)
+    actions = {
+        "try": "load the new rules for some seconds",
+        "keep": "let them stay",
+        "back": "take them back",
+        "load": "load the rules that were kept",
+        "clear": "remove the rules",
+    }
+    options = trial.options(__doc__, argv, actions)
     firewall = Firewall(paths or common.Paths())
-    with firewall.alone():
+    with firewall.trial.alone():
         if options.action == "try":
             firewall.attempt(options.seconds)
         else:
