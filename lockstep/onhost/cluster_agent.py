@@ -2,6 +2,7 @@
 """Speak for this Spark to the other members of its clusters, and watch over their groups.
 
 usage: cluster_agent.py [--lease SECONDS] [--beat SECONDS] [--look SECONDS] [--token-wait SECONDS]
+                        [--stopped SECONDS] [--still SECONDS]
 
 Runs as root in lockstep-cluster.service on every member. Listens at the addresses and ports of
 targets.json, for members only; every message is sealed with the cluster's key.
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         cluster_member,
         cluster_rollout,
         cluster_server,
+        cluster_still,
         cluster_watch,
         clusters,
         common,
@@ -37,6 +39,7 @@ else:
     import cluster_member
     import cluster_rollout
     import cluster_server
+    import cluster_still
     import cluster_watch
     import clusters
     import common
@@ -56,7 +59,7 @@ class Agent:
         if not host.clusters:
             raise common.Problem("this host is in no cluster", common.EXIT_USAGE)
         cluster_groups.remember(paths, host.name)
-        self.member = cluster_member.Member(paths, options.lease)
+        self.member = cluster_member.Member(paths, options.lease, options.stopped, options.still)
         callers = {
             name: cluster_call.Caller.of(cluster, paths) for name, cluster in host.clusters.items()
         }
@@ -150,6 +153,8 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
         ("beat", cluster_watch.BEAT_S),
         ("look", cluster_watch.LOOK_S),
         ("token-wait", cluster_watch.TOKEN_WAIT_S),
+        ("stopped", cluster_still.STOPPED_S),
+        ("still", cluster_still.STILL_S),
     ):
         parser.add_argument(f"--{name}", type=float, default=usual, metavar="SECONDS")
     options = parser.parse_args(argv)

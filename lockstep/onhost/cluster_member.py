@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lockstep.onhost import (
         cluster_groups,
+        cluster_still,
         clusters,
         common,
         docker_api,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     )
 else:
     import cluster_groups
+    import cluster_still
     import clusters
     import common
     import docker_api
@@ -100,14 +102,22 @@ class Work:
 class Member:
     """This host as a member of its clusters; every public method may be called by any thread."""
 
-    def __init__(self, paths: common.Paths, lease_s: float = LEASE_S) -> None:
+    def __init__(
+        self,
+        paths: common.Paths,
+        lease_s: float = LEASE_S,
+        stopped_s: float = cluster_still.STOPPED_S,
+        still_s: float = cluster_still.STILL_S,
+    ) -> None:
         self.paths = paths
         self.lease_s = lease_s
+        self._frozen_s = (stopped_s, still_s)
         self._changing = threading.RLock()
         self._held = ExitStack()
         self._part: Part | None = None
         self._work: Work | None = None
         self._started: str | None = None
+        self._still: cluster_still.Stillness | None = None
         self._until = 0.0
 
     @property
@@ -126,7 +136,7 @@ class Member:
             mine = self._part and self._part.switch == body.get("switch")
             if mine and self._until != _FOR_EVER:
                 self._until = time.monotonic() + self.lease_s
-            part, work, started = self._part, self._work, self._started
+            part, work, started, still = self._part, self._work, self._started, self._still
         host = self.host
         shown = units.show(target.unit for target in host.targets.values())
         states = {target.name: shown[target.unit].state for target in host.targets.values()}
@@ -135,6 +145,8 @@ class Member:
         why = []
         if started and not busy and states[started] not in ("hot", "loading"):
             why = self._why(shown[host.target(started).unit])
+        elif mine and started and still and (frozen := still.why()):
+            why = [f"{host.target(started).unit}: {frozen}"]
         holder = lock.holder(self.paths.run / "switch.lock")
         groups = cluster_groups.load(self.paths)
         return {
@@ -186,9 +198,12 @@ class Member:
         """Begin to start a target; the lines of the start come with `state`."""
         name = body["target"]
         with self._joined(body):
-            self.host.target(name)
+            target = self.host.target(name)
             self._admit(name)
             self._started = name
+            self._still = cluster_still.Stillness(
+                lambda: cluster_still.engine(target, self.paths), *self._frozen_s
+            )
             self._begin(lambda say: switching.Switch(self.host, self.paths, say).start(name))
         return {}
 

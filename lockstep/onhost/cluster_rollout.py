@@ -43,7 +43,10 @@ def go(paths: common.Paths, name: str, rollout: str, gate: Sequence[str] = ()) -
         why = _refusal(members, name, gate)
         if why:
             common.say(f"{name}: {why}; every member returns to what there was")
-            return returned(members, name, ["ended", rollout, why], common.EXIT_FAILED)
+            code = returned(members, name, ["ended", rollout, why], common.EXIT_FAILED)
+            # Last: it is what the deploy repeats at its end.
+            common.say(f"{name}: with what was deployed {why}")
+            return code
         members.tell(["ended", rollout])
     common.say(f"{name} is hot on all members with what was deployed")
     return common.EXIT_DONE

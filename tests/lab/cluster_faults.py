@@ -187,6 +187,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", choices=(STANDIN, REAL), action="append")
     parser.add_argument("--fault", choices=FAULTS, action="append")
+    parser.add_argument("--phase", choices=PHASES, action="append")
     parser.add_argument("--lab", help="a lab that is up and deployed with lab_cluster.py")
     options = parser.parse_args()
     counts = Counts()
@@ -198,7 +199,8 @@ def main() -> int:
         try:
             for target in options.target or (STANDIN, REAL):
                 for case in cases(target):
-                    if case.fault in (options.fault or FAULTS):
+                    wanted = case.phase in (options.phase or PHASES)
+                    if wanted and case.fault in (options.fault or FAULTS):
                         run(stack, case, counts)
             print(counts.report())
         finally:

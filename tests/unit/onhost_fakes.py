@@ -36,6 +36,7 @@ import cluster_rollout  # noqa: E402
 import cluster_seal  # noqa: E402
 import cluster_server  # noqa: E402
 import cluster_status  # noqa: E402
+import cluster_still  # noqa: E402
 import clusters  # noqa: E402
 import common  # noqa: E402
 import content  # noqa: E402
@@ -95,6 +96,7 @@ __all__ = [
     "cluster_seal",
     "cluster_server",
     "cluster_status",
+    "cluster_still",
     "clusters",
     "common",
     "content",
