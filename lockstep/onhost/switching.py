@@ -10,6 +10,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -274,7 +275,7 @@ class Switch:
             result = self._watched(argv, "starting")
         took = common.duration(time.monotonic() - began)
         if result.returncode == 0:
-            rate = self._steps.started(target.unit, units.last_lines(target.unit, 20, since))
+            rate = self._rate(target.unit, since)
             self._say(f"took: {self._steps}")
             self._say(f"{target.name} is hot, started in {took}" + (f", {rate}" if rate else ""))
             return True
@@ -286,6 +287,15 @@ class Switch:
         for line in phases.reason(units.last_lines(unit.name, 60, since)):
             self._say(f"  {line}")
         return False
+
+    def _rate(self, unit: str, since: float) -> str | None:
+        rate = self._steps.started(unit, units.last_lines(unit, 20, since))
+        if rate:
+            return rate
+        # The journal may be a moment behind the unit whose start it tells of.
+        with suppress(common.Problem):
+            common.run(["journalctl", "--sync"], timeout=20)
+        return self._steps.started(unit, units.last_lines(unit, 20, since))
 
     def _watched(
         self, argv: list[str], doing: str, limit_s: float | None = None

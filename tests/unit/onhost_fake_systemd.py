@@ -143,8 +143,14 @@ def systemd_run(argv):
 
 
 def journalctl(argv):
+    synced = FOLDER / "synced"
+    if "--sync" in argv:
+        synced.touch()
+        return 0
     unit = next(o.partition("=")[2] for o in argv if o.startswith("--unit="))
-    print("\n".join(load(unit).get("journal", [])), flush=True)
+    state = load(unit)
+    lines = state.get("journal", []) + (state.get("late", []) if synced.exists() else [])
+    print("\n".join(lines), flush=True)
     if "--follow" in argv:
         time.sleep(60)
     return 0

@@ -189,8 +189,8 @@ class FakeSystemd:
 
         `start_ok` (default true) decides the start, or `starts_with` (path, text): whether that
         file holds that text; `stop_fails` what a refused stop says;
-        `journal` are the lines it logs; `on_start`
-        is a command run as part of the start.
+        `journal` are the lines it logs, `late` those that are there after `journalctl --sync`
+        only; `on_start` is a command run as part of the start.
         """
         base = {"LoadState": "loaded", "ActiveState": "inactive", "SubState": "dead"}
         (self.folder / f"{name}.json").write_text(json.dumps({**base, **fields}))

@@ -131,10 +131,11 @@ def test_the_hot_model_is_stopped_before_the_wanted_one_is_started(spark):
     assert re.fullmatch(r"took: check [\d.]+ s, stop [\d.]+ s", spark.lines[-2])
 
 
-def test_the_closing_lines_tell_what_each_step_took_and_the_canarys_rate(spark):
+@pytest.mark.parametrize("when", ["journal", "late"])
+def test_the_closing_lines_tell_what_each_step_took_and_the_canarys_rate(spark, when):
     spark.systemd.unit(
         QWEN_UNIT,
-        journal=["lockstep ready: qwen generated 16 tokens in 0.3 s (57.0 tok/s)"],
+        **{when: ["lockstep ready: qwen generated 16 tokens in 0.3 s (57.0 tok/s)"]},
         InactiveExitTimestampMonotonic="1000000",
         ExecMainStartTimestampMonotonic="5500000",
         ActiveEnterTimestampMonotonic="90000000",
