@@ -75,7 +75,8 @@ def test_production_qwen_before_the_guard_changed() -> None:
 def test_mistral_on_sglang_with_eagle() -> None:
     assert line(CATALOGUE["mistral-small-4-119b-nvfp4-sglang-eagle"]) == (
         "sglang serve --model-path mistralai/Mistral-Small-4-119B-2603-NVFP4 --host 127.0.0.1 "
-        "--port 30000 --tp 1 --attention-backend triton --tool-call-parser mistral "
+        "--port 30000 --enable-metrics --tp 1 --attention-backend triton "
+        "--tool-call-parser mistral "
         "--reasoning-parser mistral --context-length 32768 --mem-fraction-static 0.65 "
         "--speculative-algorithm EAGLE "
         "--speculative-draft-model-path mistralai/Mistral-Small-4-119B-2603-eagle "

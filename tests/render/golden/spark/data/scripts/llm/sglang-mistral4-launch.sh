@@ -39,6 +39,7 @@ exec /usr/bin/docker run \
   --model-path /data/models/huggingface/lockstep-merged/mistralai--Mistral-Small-4-119B-2603-NVFP4/1111111111111111111111111111111111111111 \
   --host 127.0.0.1 \
   --port 31000 \
+  --enable-metrics \
   --tp 1 \
   --attention-backend triton \
   --tool-call-parser mistral \

@@ -46,6 +46,7 @@ exec /usr/bin/docker run \
   --model-path /data/models/huggingface/lockstep-merged/mistralai--Mistral-Small-4-119B-2603-NVFP4/2222222222222222222222222222222222222222 \
   --host 127.0.0.1 \
   --port 31000 \
+  --enable-metrics \
   --tp 2 \
   --attention-backend triton \
   --tool-call-parser mistral \
