@@ -31,6 +31,7 @@ class Refusal(PyinfraError):
 _lock = threading.Lock()
 _runs: dict[str, Intended] = {}
 _leases: dict[str, dict[str, Any]] = {}
+_stale: dict[str, list[str]] = {}
 _refused: list[Refusal] = []
 
 
@@ -38,6 +39,12 @@ def lease() -> dict[str, Any] | None:
     """What lets the current host copy from the others of this run; None: nothing to copy."""
     current()
     return _leases.get(host.name)
+
+
+def stale_leases() -> list[str]:
+    """Leases on the current host that let it copy although its inventory forbids it."""
+    current()
+    return _stale.get(host.name, [])
 
 
 def current() -> Intended:
@@ -83,6 +90,9 @@ def _begin() -> None:
         raise Refusal(paragraph(f"{fault}\nNothing was touched on any host.")) from None
     facts = _refuse_findings(plans, resolved)
     _leases.update(sharing.leases(list(_members(plans, facts)), resolved))
+    _stale.update(
+        {each.name: facts[each]["leases"] for each in plans if not plans[each].settings.copying}
+    )
     path = lock_path(list(plans.values()))
     report.when_whole(lambda: lockfile.deployed(path, resolved))
     for each, plan in plans.items():

@@ -11,7 +11,9 @@ from tasks.operations import sharing as operations
 @deploy("Sharing")
 def opened() -> None:
     """Let the Sparks of this run copy from each other, where one of them lacks something."""
-    operations.opened(name="Let the Sparks copy from each other", lease=run.lease())
+    operations.opened(
+        name="Let the Sparks copy from each other", lease=run.lease(), stale=run.stale_leases()
+    )
 
 
 @deploy("Sharing")

@@ -174,6 +174,14 @@ def fabric(asked: list[str]) -> dict[str, Any]:
     return {"absent": absent, "known": names, "netplan": shutil.which("netplan") is not None}
 
 
+def leases() -> list[str]:
+    """Deploys that this host may copy in; one that was killed leaves its own behind."""
+    end = ".client.json"
+    folder = "/run/lockstep/peers"
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    return [name.removesuffix(end) for name in names if name.endswith(end)]
+
+
 def main(asked: dict[str, Any]) -> dict[str, Any]:
     engine = docker(list(asked["images"].values()))
     held = engine.get("images", [])
@@ -199,6 +207,7 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         "fabric": fabric(asked["fabric"]),
         "models": present(asked["cache"], asked["models"]),
         "lacking": lacking,
+        "leases": leases(),
         "units_held": os.path.exists("/etc/lockstep/targets.json"),
         "time": time.time(),
     }

@@ -11,7 +11,7 @@ from pyinfra.api import FunctionCommand, StringCommand, operation
 
 from lockstep.agent_unit import key_path
 from lockstep.layout import generation
-from lockstep.managed import MARK, ManagedFile, Stage
+from lockstep.managed import API_KEY, MARK, ManagedFile, Stage
 from tasks import remote, report, run, turns
 from tasks.facts.host import Engines, Marked, Units
 from tasks.operations.files import write_tree
@@ -124,12 +124,14 @@ def forgotten(folders: Sequence[str]) -> Commands:
 def left_over(folders: Sequence[str]) -> list[str] | None:
     """Paths that an earlier deploy wrote in these folders and this one does not ask for.
 
-    Keys of clusters that this host is a member of no more are among them.
+    Keys of clusters that this host is a member of no more are among them, and the API key where no
+    engine is open any more.
     """
-    asked = {"mark": MARK, "folders": list(folders), "named": [key_path("*")]}
+    asked = {"mark": MARK, "folders": list(folders), "named": [key_path("*"), API_KEY]}
     found = host.get_fact(Marked, asked=asked)
     this = run.current()
     keys = {key_path(group.name) for group in this.plan.groups}
+    keys |= {API_KEY} if this.key_users else set()
     return None if found is None else sorted(set(found) - this.paths - keys)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyinfra import host
@@ -15,12 +15,20 @@ SHARING = f"{remote.PROGRAMS}/sharing.py"
 
 
 @operation()
-def opened(lease: Mapping[str, Any] | None) -> Generator[StringCommand, None, None]:
+def opened(
+    lease: Mapping[str, Any] | None, stale: Sequence[str] = ()
+) -> Generator[StringCommand, None, None]:
     """Start what gives this host's content to its peers, for as long as this deploy lasts.
 
     Args:
         lease: As `lockstep.sharing.leases` gives it; None: nothing is to be copied.
+        stale: Leases of other deploys, killed ones, that this host must not use; what it fetches
+            would be copied with them.
     """
+    for each in stale:
+        yield from _ended(each)
+    if lease is None and stale:
+        return
     if lease is None:
         host.noop("nothing is to be copied")
         return
@@ -39,4 +47,8 @@ def closed(lease: Mapping[str, Any] | None) -> Generator[StringCommand, None, No
     if lease is None:
         host.noop("nothing was copied")
         return
-    yield remote.words([remote.PYTHON, SHARING, "close", lease["id"]])
+    yield from _ended(lease["id"])
+
+
+def _ended(lease: str) -> Iterator[StringCommand]:
+    yield remote.words([remote.PYTHON, SHARING, "close", lease])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from lockstep.bound import bind
 from lockstep.intended import Intended
 from lockstep.inventory import HostPlan
 from lockstep.layout import generation
+from lockstep.managed import API_KEY
 from lockstep.settings import Settings, TargetData, WebUi
 from tasks import run as tasks_run
 
@@ -157,6 +159,19 @@ def test_nothing_is_forgotten_when_all_is_asked_for() -> None:
     host = Host({"Marked": ["/etc/systemd/system/vllm.service"]})
     assert run("services.forgotten", host, folders=["/etc/systemd/system"]) == []
     assert host.nooped == ["nothing of an earlier deploy is left over"]
+
+
+def test_the_api_key_goes_with_the_last_open_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = Host({"Marked": [API_KEY]})
+    assert run("services.forgotten", closed, folders=["/etc/systemd/system"]) == [
+        f"rm -f {API_KEY}",
+        "systemctl daemon-reload",
+    ]
+    qwen = {**PLAN.settings.targets, "qwen": replace(PLAN.settings.targets["qwen"], bind="0.0.0.0")}
+    plan = spark(targets={name: asdict(target) for name, target in qwen.items()})
+    monkeypatch.setitem(tasks_run._runs, "spark1", Intended(plan, pins_for(plan)))
+    opened = Host({"Marked": [API_KEY]})
+    assert run("services.forgotten", opened, folders=["/etc/systemd/system"]) == []
 
 
 def test_a_fallback_from_another_image_is_asked_and_written_for_itself(tmp_path: Path) -> None:

@@ -132,6 +132,7 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
         "fabric": {"absent": [], "known": ["enP7s7", "lo"], "netplan": True},
         "models": {name: {} for name in preflight.models_of(plan)},
         "lacking": [preflight.MODELS, preflight.TOOLS, preflight.ENGINE],
+        "leases": [],
         "units_held": False,
         "time": now + 1.5,
     }

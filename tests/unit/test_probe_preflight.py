@@ -50,6 +50,16 @@ def spark(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_leases_that_a_killed_deploy_left_are_told_without_their_tokens(spark: Path) -> None:
+    folder = spark / "peers"
+    folder.mkdir()
+    for name in ("b.client.json", "a.client.json", "a.offer.json", ".c.client.json.new"):
+        (folder / name).write_text("token")
+    answer = ask("preflight", ASKED, spark / "bin", {"/run/lockstep/peers": str(folder)})
+    assert answer["leases"] == ["a", "b"]
+    assert "token" not in json.dumps(answer)
+
+
 def preflight(spark: Path, **asked: Any) -> Any:
     return ask(
         "preflight",
@@ -64,7 +74,7 @@ def preflight(spark: Path, **asked: Any) -> Any:
 
 def test_preflight_reads_a_spark(spark: Path) -> None:
     answer = preflight(spark, images={"here": "here@sha256:1", "gone": "gone@sha256:2"})
-    assert answer["lacking"] == ["gone"]
+    assert (answer["lacking"], answer["leases"]) == (["gone"], [])
     assert answer["dgx"] == {"DGX_NAME": "DGX Spark", "DGX_SWBUILD_VERSION": "7.2.3"}
     assert answer["cuda"] == {"release": "13.0", "ptxas": True}
     assert answer["gpu"] == {
