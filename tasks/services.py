@@ -43,5 +43,6 @@ def services() -> None:
         units=units,
         stage="services",
         together=ranks,
+        settled=rollout.JOB_UNITS,
     )
     generations.recorded(name="Record this generation")

@@ -7,6 +7,7 @@ memory back is awaited by the gate of the new one's unit (gate.py), however that
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import time
 from collections.abc import Callable, Iterable
@@ -85,6 +86,7 @@ class Switch:
     def none(self) -> int:
         """Stop every target's unit. Problem when something would not end."""
         stopped = self._stop_all(self._state())
+        self._forgive()
         self._say("no model is hot" if stopped else "no model was hot")
         return common.EXIT_DONE
 
@@ -167,6 +169,7 @@ class Switch:
                 f"{_HOT_CANARY_S:.0f} s ({answer}): busy or wedged. Remedy: switch.sh none, then "
                 f"switch.sh {target.name}"
             ) from answer
+        self._forgive()
         self._say(f"{target.name} is hot already ({canary.rate:.1f} tok/s)")
         return common.EXIT_DONE
 
@@ -185,6 +188,7 @@ class Switch:
 
     def _replace(self, target: common.Target, previous: common.Target | None, state: State) -> int:
         if self._attempt(target, lambda: self._stop_all(state)):
+            self._forgive()
             return common.EXIT_DONE
         failed = [target]
         for spare in self._spares(target, previous):
@@ -196,6 +200,19 @@ class Switch:
         names = " and ".join(each.name for each in failed)
         self._say(f"NO MODEL IS HOT: {names} failed" + ("" if previous else "; none was before"))
         return common.EXIT_NOTHING_HOT
+
+    def _forgive(self) -> None:
+        """Forget units that failed earlier, now that the operator has what they asked for.
+
+        The journal keeps why; `lockstep diff` would name them until somebody did this by hand.
+        """
+        every = self._host.targets.values()
+        names = [name for each in every for name in (each.unit, each.proxy_unit) if name]
+        # What the operator asked for is done, whatever comes of this.
+        with contextlib.suppress(common.Problem):
+            failed = [name for name, unit in units.show(names).items() if unit.state == "failed"]
+            if failed:
+                common.run(["systemctl", "reset-failed", "--", *failed])
 
     def _instead(self, target: common.Target, spare: common.Target, was_hot: bool) -> int:
         again = " again" if was_hot else ""

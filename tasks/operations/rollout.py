@@ -23,6 +23,9 @@ from tasks.operations.files import write_tree
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 
+#: What `remote.job` runs rollouts as, one host's and a cluster's; there until the next or a boot.
+JOB_UNITS = ("lockstep-job-rollout.service", "lockstep-job-cluster-up.service")
+
 _settled: set[str] = set()
 
 

@@ -157,6 +157,7 @@ def in_force(
     stage: Stage,
     enabled: Sequence[str] = (),
     together: Sequence[str] = (),
+    settled: Sequence[str] = (),
 ) -> Commands:
     """Reload systemd where it holds older files, and restart what runs with an older generation.
 
@@ -168,13 +169,14 @@ def in_force(
         stage: Stage of the managed files that define them.
         enabled: Those that start at boot and run now.
         together: Those that run on several hosts at once: never restarted on one of them.
+        settled: Jobs of which an earlier failure is over when the host has come so far.
     """
     files = files_of(stage)
-    states = host.get_fact(Units, asked={"units": list(units)})
+    states = host.get_fact(Units, asked={"units": [*units, *settled]})
     if files is None or states is None:
         return
     changed = False
-    if any(state.get("NeedDaemonReload") == "yes" for state in states.values()) or any(
+    if any(states.get(unit, {}).get("NeedDaemonReload") == "yes" for unit in units) or any(
         states.get(unit, {}).get("LoadState") != "loaded" for unit in units
     ):
         yield remote.words(["systemctl", "daemon-reload"])
@@ -189,6 +191,10 @@ def in_force(
             host.log(f"{verb} {unit}")
             yield remote.job(f"{verb}-{PurePosixPath(unit).stem}", ["systemctl", verb, unit])
             changed = True
+    failed = [unit for unit in settled if states.get(unit, {}).get("ActiveState") == "failed"]
+    if failed:
+        yield remote.words(["systemctl", "reset-failed", *failed])
+        changed = True
     if not changed:
         host.noop("running units are up to date")
 

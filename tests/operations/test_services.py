@@ -47,6 +47,16 @@ def unit(**state: Any) -> dict[str, Any]:
     }
 
 
+def test_a_rollout_that_failed_is_forgotten_when_all_is_in_force() -> None:
+    job = "lockstep-job-rollout.service"
+    for state, commands in (("failed", [f"systemctl reset-failed {job}"]), ("active", [])):
+        states = {"vllm.service": unit(), job: unit(ActiveState=state, NeedDaemonReload="yes")}
+        host = Host({"Engines": ENGINES, "Units": states})
+        given = {"units": ["vllm.service"], "stage": "services", "settled": [job]}
+        assert run("services.in_force", host, **given) == commands
+        assert bool(host.nooped) == (state == "active")
+
+
 def in_force(state: dict[str, Any]) -> tuple[list[Any], Host]:
     host = Host({"Engines": ENGINES, "Units": {"vllm.service": state}})
     commands = run("services.in_force", host, units=["vllm.service"], stage="services")

@@ -235,6 +235,22 @@ def test_a_failed_unit_that_restarts_itself_is_stopped_before_the_old_model_star
     ]
 
 
+def test_a_later_switch_that_succeeds_forgets_what_failed_before(spark):
+    spark.systemd.unit(QWEN_UNIT, start_ok=False)
+    assert spark.to("qwen") == 1
+    # As long as nobody has what they asked for, it stays to be seen.
+    assert f"systemctl reset-failed -- {QWEN_UNIT}" not in spark.systemd.calls[-4:]
+
+    assert spark.to("mistral") == 0
+    assert spark.systemd.calls[-1] == f"systemctl reset-failed -- {QWEN_UNIT}"
+
+
+def test_a_switch_to_none_forgets_what_failed_before_and_asks_nothing_else(spark):
+    spark.systemd.unit(QWEN_UNIT, ActiveState="failed", SubState="failed", Result="exit-code")
+    assert spark.to("none") == 0
+    assert spark.systemd.calls[-1] == f"systemctl reset-failed -- {QWEN_UNIT}"
+
+
 def test_when_both_fail_nothing_is_hot_and_that_is_said_loudly(spark):
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
     spark.systemd.unit(MISTRAL_UNIT, ActiveState="active", SubState="running", start_ok=False)
