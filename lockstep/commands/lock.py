@@ -91,7 +91,8 @@ def _ending(path: Path, found: Sequence[Change], new: Pins, written: bool) -> st
     images = sum(image.size for image in new.images.values())
     size = f"{bytes_text(weights)} of weights, {bytes_text(images)} of images"
     done = "written" if written else "not written"
-    return f"{len(found)} changes ({count}); {path.name} {done}: {size}."
+    changes = "1 change" if len(found) == 1 else f"{len(found)} changes"
+    return f"{changes} ({count}); {path.name} {done}: {size}."
 
 
 def _counted(found: Sequence[Change]) -> Counter[str]:

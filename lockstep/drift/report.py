@@ -87,8 +87,10 @@ def read(
     every = wanted([(plan.settings, plan.targets) for plan in plans.values()])
     missing = pins.missing(every, record)
     if missing:
+        one = "1 thing that this inventory asks for is"
+        many = f"{len(missing)} things that this inventory asks for are"
         raise InventoryError(
-            f"{len(missing)} things that this inventory asks for are not locked yet",
+            f"{one if len(missing) == 1 else many} not locked yet",
             where=str(lock_path),
             remedy="Deploy first: there is nothing yet to compare with.",
         )

@@ -224,7 +224,7 @@ def test_the_command_writes_the_lock_and_shows_what_moved(world: World, site: Pa
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[0].split() == ["what", "name", "was", "is"]
     assert done.stdout.splitlines()[1].split() == ["apt", "jq", "1.0-1", "2.0-1"]
-    assert "1 changes (1 apt); some.lock.yaml written" in done.stdout
+    assert "1 change (1 apt); some.lock.yaml written" in done.stdout
     after = lockfile.load(site.with_name("some.lock.yaml"))
     assert changes(OLD, after) == (Change("apt", "jq", "1.0-1", "2.0-1"),)
     again = run(site, "--only", "jq")
