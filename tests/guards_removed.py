@@ -19,6 +19,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parents[1]
 ONHOST = "lockstep/onhost"
 MODEL_UNIT = "templates/systemd/model.service.j2"
+#: Of the tests of one guard, many times what they take.
+LIMIT_S = 1800
 RANKS = "tests/render/test_cluster_ranks.py"
 
 
@@ -340,15 +342,19 @@ def noticed(guard: Guard, tree: Path) -> bool:
 def _failing(tests: list[str], tree: Path) -> str:
     """The first test that fails."""
     argv = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [*argv, "-k", "not golden", *tests],
-        cwd=tree,
-        # The copy, not the checkout that is installed.
-        env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [*argv, "-k", "not golden", *tests],
+            cwd=tree,
+            # The copy, not the checkout that is installed.
+            env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_S,
+        )
+    except subprocess.TimeoutExpired:
+        sys.exit(f"no end within {LIMIT_S} s: {' '.join(tests)}. A test there waits for ever")
     failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
     if done.returncode == 1 and failed:
         return failed[0].removeprefix("FAILED ").partition(" - ")[0]
