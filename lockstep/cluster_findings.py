@@ -18,8 +18,12 @@ from lockstep.models import Knowledge
 from lockstep.recipes import Recipe
 from lockstep.serving import Serving, serving
 
-# vLLM's executor without Ray spans hosts (`--nnodes`) since then: vllm-project/vllm#23691 was
-# merged in November 2025; the flag stands in 0.32.0's own parser. SGLang had it from the start.
+# vLLM's executor without Ray spans hosts (`--nnodes`) by vllm-project/vllm#23691, opened in August
+# 2025 and merged in November; 0.12.0 of December is the first minor release after that. A patch
+# release of 0.11 may have it too: it is refused, for nobody here has seen it work. The flags stand
+# in 0.32.0's own parser, and were run on the lab.
+# SGLang spans hosts since sgl-project/sglang#550 (June 2024); `--dist-init-addr` is older than
+# sgl-project/sglang#2709 (January 2025), which is before any Spark: no version is refused.
 VLLM_SINCE = Version("0.12")
 _DOCS = "docs/cluster.md tells how."
 
