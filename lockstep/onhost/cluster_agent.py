@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         cluster_server,
         cluster_still,
         cluster_watch,
+        cluster_work,
         clusters,
         common,
         engine,
@@ -41,6 +42,7 @@ else:
     import cluster_server
     import cluster_still
     import cluster_watch
+    import cluster_work
     import clusters
     import common
     import engine
@@ -91,7 +93,7 @@ class Agent:
                 try:
                     step()
                 except common.Problem as problem:
-                    cluster_member.tell(str(problem))
+                    cluster_work.tell(str(problem))
         for server in self._servers:
             server.shutdown()
 

@@ -6,97 +6,45 @@ member that hears nothing for `lease_s` seconds brings back what was hot here by
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lockstep.onhost import (
-        cluster_groups,
+        cluster_ledger,
+        cluster_part,
+        cluster_report,
         cluster_still,
-        clusters,
+        cluster_work,
         common,
         docker_api,
         lock,
-        phases,
         precheck,
         switching,
         units,
     )
 else:
-    import cluster_groups
+    import cluster_ledger
+    import cluster_part
+    import cluster_report
     import cluster_still
-    import clusters
+    import cluster_work
     import common
     import docker_api
     import lock
-    import phases
     import precheck
     import switching
     import units
 
 LEASE_S = 20.0
-# A unit's start gate asks within this time whether its rank may start.
-_ADMITTED_S = 60.0
 _JOINING = 6
 _FOR_EVER = float("inf")
-#: Who starts a group again after a fault.
-WATCH = "the cluster watch"
 
 Answer = dict[str, Any]
-#: Long work that says lines and ends well or not.
-Do = Callable[[Callable[[str], None]], bool]
-
-
-@dataclass(frozen=True)
-class Part:
-    """This host's part in one switch: its id, who asked and where, what was hot here before."""
-
-    switch: str
-    user: str
-    asked_on: str
-    wanted: str
-    previous: str | None
-    dropped: bool = False
-
-
-class Work:
-    """Something that takes long, in a thread; `lines` are what it said."""
-
-    def __init__(self, do: Do) -> None:
-        self.lines: list[str] = []
-        self.ok: bool | None = None
-        self.problem = ""
-        self._do = do
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    @property
-    def busy(self) -> bool:
-        """Whether it goes on."""
-        return self._thread.is_alive()
-
-    def wait(self, limit_s: float) -> None:
-        """Return when it has ended, or after so many seconds."""
-        self._thread.join(limit_s)
-
-    def _say(self, line: str) -> None:
-        self.lines.append(line)
-        tell(line)
-
-    def _run(self) -> None:
-        try:
-            self.ok = self._do(self._say)
-        except common.Problem as problem:
-            self.ok, self.problem = False, str(problem)
-            self._say(str(problem))
-        except Exception as error:
-            self.ok, self.problem = False, f"{type(error).__name__}: {error}"
-            raise
 
 
 class Member:
@@ -114,8 +62,8 @@ class Member:
         self._frozen_s = (stopped_s, still_s)
         self._changing = threading.RLock()
         self._held = ExitStack()
-        self._part: Part | None = None
-        self._work: Work | None = None
+        self._part: cluster_part.Part | None = None
+        self._work: cluster_work.Work | None = None
         self._started: str | None = None
         self._still: cluster_still.Stillness | None = None
         self._until = 0.0
@@ -126,7 +74,7 @@ class Member:
         return common.load_host(self.paths.targets)
 
     @property
-    def part(self) -> Part | None:
+    def part(self) -> cluster_part.Part | None:
         """The switch that this host takes part in."""
         return self._part
 
@@ -137,28 +85,10 @@ class Member:
             if mine and self._until != _FOR_EVER:
                 self._until = time.monotonic() + self.lease_s
             part, work, started, still = self._part, self._work, self._started, self._still
-        host = self.host
-        shown = units.show(target.unit for target in host.targets.values())
-        states = {target.name: shown[target.unit].state for target in host.targets.values()}
-        busy = work is not None and work.busy
-        lines = work.lines[body.get("from", 0) :] if work else []
-        why = []
-        if started and not busy and states[started] not in ("hot", "loading"):
-            why = self._why(shown[host.target(started).unit])
-        elif mine and started and still and (frozen := still.why()):
-            why = [f"{host.target(started).unit}: {frozen}"]
-        holder = lock.holder(self.paths.run / "switch.lock")
-        groups = cluster_groups.load(self.paths)
+        found = cluster_report.report(self.host, self.paths, part, work, body.get("from", 0))
         return {
-            "switch": part.switch if part else None,
-            "states": states,
-            "busy": busy,
-            "ok": work.ok if work else None,
-            "problem": work.problem if work else "",
-            "lines": lines,
-            "why": why,
-            "locked": str(holder) if holder else None,
-            "groups": {name: asdict(group) for name, group in groups.items()},
+            **found,
+            "why": cluster_report.why(self.host, started, found, still if mine else None),
         }
 
     def prepare(self, body: Answer) -> Answer:
@@ -177,7 +107,9 @@ class Member:
                 stack.enter_context(switch_lock)
                 previous = self._check(body.get("target"))
                 self._keep(
-                    Part(body["switch"], body["user"], body["asked_on"], body["wanted"], previous)
+                    cluster_part.Part(
+                        body["switch"], body["user"], body["asked_on"], body["wanted"], previous
+                    )
                 )
                 self._held = stack.pop_all()
             self._work, self._started = None, None
@@ -199,7 +131,7 @@ class Member:
         name = body["target"]
         with self._joined(body):
             target = self.host.target(name)
-            self._admit(name)
+            cluster_part.admit(self.paths, name)
             self._started = name
             self._still = cluster_still.Stillness(
                 lambda: cluster_still.engine(target, self.paths), *self._frozen_s
@@ -210,31 +142,9 @@ class Member:
     def commit(self, body: Answer) -> Answer:
         """The end of a switch that is done: what is hot here stays."""
         with self._joined(body) as part:
-            hot = body.get("hot")
-            cluster = self.host.cluster(hot) if hot else None
-            groups = cluster_groups.load(self.paths)
-            for group in groups.values():
-                # Who starts a group again after a fault has not decided against it.
-                decided = part.user != WATCH and group.state != cluster_groups.STOPPED
-                if decided and (cluster is None or group.cluster != cluster.name):
-                    reason = f"{part.user} switched to {part.wanted} on {part.asked_on}"
-                    cluster_groups.save(self.paths, group.over(cluster_groups.STOPPED, reason))
-            if cluster is not None and hot:
-                self._hot(cluster, hot, part, groups.get(cluster.name))
+            cluster_ledger.committed(self.paths, self.host, part, body.get("hot"))
             self._release()
         return {}
-
-    def _hot(
-        self,
-        cluster: clusters.Cluster,
-        hot: str,
-        part: Part,
-        before: cluster_groups.Group | None,
-    ) -> None:
-        group = cluster_groups.Group(cluster.name, hot, part.switch, heard=time.time())
-        if before is not None and part.user == WATCH:
-            group = replace(group, starts=before.starts, reason=before.reason, ended=before.ended)
-        cluster_groups.save(self.paths, group)
 
     def abort(self, body: Answer) -> Answer:
         """The end of a switch that is off: what was hot here comes back, in a thread."""
@@ -262,25 +172,25 @@ class Member:
             if part is None or time.monotonic() < self._until:
                 return
             reason = f"{part.asked_on}, where the switch was asked for, is not heard any more"
-            tell(f"{reason}: undoing its part here")
+            cluster_work.tell(f"{reason}: undoing its part here")
             self.abort({"switch": part.switch, "reason": reason})
 
     def resume(self) -> None:
         """Undo the switch that an earlier agent took part in when it ended."""
-        try:
-            data = json.loads(self.paths.joined.read_text(encoding="utf-8"))
-            part = Part(**data)
-        except (OSError, ValueError, TypeError):
+        part = cluster_part.kept(self.paths)
+        if part is None:
             return
         with self._changing:
             self._held.enter_context(
-                lock.held(self.paths.run / "switch.lock", WATCH, part.previous or "none")
+                lock.held(
+                    self.paths.run / "switch.lock", cluster_work.WATCH, part.previous or "none"
+                )
             )
             self._part = part
             self.abort({"switch": part.switch, "reason": "the cluster agent was restarted"})
 
     @contextmanager
-    def _joined(self, body: Answer) -> Iterator[Part]:
+    def _joined(self, body: Answer) -> Iterator[cluster_part.Part]:
         """The part in the switch that a message is about; Problem when that is over."""
         with self._changing:
             if self._part is None or self._part.switch != body["switch"]:
@@ -297,10 +207,10 @@ class Member:
         up = [t.name for t in host.targets.values() if shown[t.unit].state in ("hot", "loading")]
         return up[0] if up else None
 
-    def _begin(self, do: Do) -> None:
-        self._work = Work(do)
+    def _begin(self, do: cluster_work.Do) -> None:
+        self._work = cluster_work.Work(do)
 
-    def _stopping(self) -> Do:
+    def _stopping(self) -> cluster_work.Do:
         """What stops everything that is up here, also what is just about to be started."""
         start = self._work
 
@@ -315,7 +225,13 @@ class Member:
 
         return stop
 
-    def _restore(self, part: Part, reason: str, stop: Do, say: Callable[[str], None]) -> bool:
+    def _restore(
+        self,
+        part: cluster_part.Part,
+        reason: str,
+        stop: cluster_work.Do,
+        say: Callable[[str], None],
+    ) -> bool:
         try:
             stop(say)
             host = self.host
@@ -325,42 +241,17 @@ class Member:
             if cluster is None:
                 switch = switching.Switch(host, self.paths, say)
                 return switch.revive(part.previous) == common.EXIT_DONE
-            self._owe(cluster, part, reason)
+            cluster_ledger.owed(self.paths, cluster, part, reason)
             return True
         finally:
             with self._changing:
                 self._release()
 
-    def _owe(self, cluster: clusters.Cluster, part: Part, reason: str) -> None:
-        """A group was hot here: rank 0 starts it again when all its members can."""
-        group = cluster_groups.load(self.paths).get(cluster.name)
-        if group is None:
-            group = cluster_groups.Group(cluster.name, str(part.previous), part.switch)
-        state = cluster_groups.ENDED if cluster.rank else cluster_groups.RECOVERING
-        why = f"the switch to {part.wanted} was cut off: {reason}"
-        cluster_groups.save(self.paths, group.over(state, why))
-
-    def _admit(self, name: str) -> None:
-        until = time.monotonic() + _ADMITTED_S
-        self.paths.admitted.write_text(json.dumps({"target": name, "until": until}))
-
-    def _keep(self, part: Part) -> None:
+    def _keep(self, part: cluster_part.Part) -> None:
         self._part = part
-        new = self.paths.joined.with_suffix(".new")
-        new.write_text(json.dumps(asdict(part)), encoding="utf-8")
-        new.replace(self.paths.joined)
+        cluster_part.keep(self.paths, part)
 
     def _release(self) -> None:
-        self.paths.admitted.unlink(missing_ok=True)
-        self.paths.joined.unlink(missing_ok=True)
+        cluster_part.forget(self.paths)
         self._part = None
         self._held.close()
-
-    def _why(self, unit: units.Unit) -> list[str]:
-        ended = "it ended by itself" if unit.state == "off" else unit.failure
-        return [f"{unit.name}: {ended}", *phases.reason(units.last_lines(unit.name, 60))]
-
-
-def tell(line: str) -> None:
-    """One line for the agent's journal."""
-    common.say(f"lockstep cluster: {line}")

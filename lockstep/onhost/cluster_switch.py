@@ -17,38 +17,22 @@ if TYPE_CHECKING:
     from lockstep.onhost import (
         cluster_call,
         cluster_crew,
-        cluster_facts,
+        cluster_plan,
         common,
         steps,
         unfinished,
-        units,
     )
 else:
     import cluster_call
     import cluster_crew
-    import cluster_facts
+    import cluster_plan
     import common
     import steps
     import unfinished
-    import units
 
 Answer = dict[str, Any]
-#: Member → target that is to be hot there, None for no model.
-Plan = dict[str, str | None]
-
 # How often it is tried to join all members while one of them is switching.
 _JOINS = 3
-
-
-def concerns(host: common.Host, name: str) -> bool:
-    """Whether other members have a part in a switch to `name` on this host."""
-    if not host.clusters:
-        return False
-    if name == "none" or host.target(name).cluster:
-        return True
-    ranks = [target for target in host.targets.values() if target.cluster]
-    state = units.show(target.unit for target in ranks)
-    return any(state[target.unit].up for target in ranks)
 
 
 class GroupSwitch:
@@ -71,16 +55,17 @@ class GroupSwitch:
         cluster = next(iter(host.clusters.values()))
         self._here, self._rank = cluster.me.name, cluster.rank
         self._crew = cluster_crew.Crew(host, paths, host.clusters, self._switch)
-        self._previous: Plan = {}
+        self._planner = cluster_plan.Planner(host, self._crew, self._here, say)
+        self._previous: cluster_plan.Plan = {}
 
     def to(self, name: str) -> int:
         """Make `name` hot: on all members of its cluster, or here and no group elsewhere."""
         target = self._host.target(name)
         with self._steps.timed("check"):
-            plan = self._concerned(target)
-            if self._hot_already(target, plan):
+            plan = self._planner.concerned(target)
+            if self._planner.hot_already(target, plan):
                 return common.EXIT_DONE
-            self._gate(target)
+            self._planner.gate(target)
         with self._on_record(name):
             with self._steps.timed("check"):
                 self._join(name, plan)
@@ -94,10 +79,12 @@ class GroupSwitch:
         states = self._crew.states()
         if self._here not in states:
             raise cluster_call.Unreachable(self._crew.silent[self._here])
-        plan: Plan = dict.fromkeys(self._group_members(cluster_crew.running(states, self._host)))
+        plan: cluster_plan.Plan = dict.fromkeys(
+            self._planner.members(cluster_crew.running(states, self._host))
+        )
         plan.setdefault(self._here)
-        self._narrow(plan)
-        up = sorted({name for state in states.values() for name in _up(state)})
+        self._planner.narrow(plan)
+        up = sorted({name for state in states.values() for name in cluster_plan.up(state)})
         with self._on_record("none"):
             self._join("none", plan)
             failed = self._drop()
@@ -116,12 +103,12 @@ class GroupSwitch:
         """Say what a switch would do. Problem when it would be refused; touches nothing."""
         if name == "none":
             found = cluster_crew.running(self._crew.states(), self._host)
-            members = ", ".join(self._group_members(found)) or "this host"
+            members = ", ".join(self._planner.members(found)) or "this host"
             self._say(f"would stop what is up on {members}")
             return common.EXIT_DONE
         target = self._host.target(name)
-        plan = self._concerned(target)
-        self._gate(target)
+        plan = self._planner.concerned(target)
+        self._planner.gate(target)
         self._join(name, plan)
         self._abort("only looked")
         self._say(f"{', '.join(plan)} can join, and have the same of all that must be the same")
@@ -144,88 +131,7 @@ class GroupSwitch:
                 self._abort(str(problem))
                 raise
 
-    def _concerned(self, target: common.Target) -> Plan:
-        """What each member that has a part in it is to have; Problem where one does not answer."""
-        wanted = {target.cluster: None} if target.cluster else {}
-        states = self._crew.states()
-        asked = self._group_members(wanted) or [self._here]
-        known = {name: state for name, state in states.items() if name in asked}
-        running = cluster_crew.running(known, self._host)
-        plan: Plan = dict.fromkeys(self._group_members({**wanted, **dict.fromkeys(running)}))
-        plan.setdefault(self._here)
-        for name in asked:
-            if name not in states:
-                raise common.Problem(f"{self._crew.silent[name]}; nothing was stopped")
-            plan[name] = target.name
-        self._narrow(plan)
-        self._no_strangers(plan, states)
-        return plan
-
-    def _no_strangers(self, plan: Plan, states: Mapping[str, Answer]) -> None:
-        """Problem where a member is part of a group that this host cannot end as a whole."""
-        for name in plan:
-            for cluster, group in states.get(name, {"groups": {}})["groups"].items():
-                if group["state"] == "hot" and cluster not in self._host.clusters:
-                    raise common.Problem(
-                        f"{name} runs {group['target']} of cluster {cluster}, to which this host "
-                        f"does not belong; nothing was stopped. Remedy: on {name}: switch.sh none"
-                    )
-
-    def _narrow(self, plan: Plan) -> None:
-        for name in [name for name in self._crew.names if name not in plan]:
-            self._crew.leave_out(name)
-
-    def _group_members(self, involved: Mapping[str, object] | set[str]) -> list[str]:
-        return list(
-            dict.fromkeys(
-                member.name for name in involved for member in self._host.clusters[name].members
-            )
-        )
-
-    def _hot_already(self, target: common.Target, plan: Plan) -> bool:
-        """Whether it is hot on all that it needs, and generates."""
-        cluster = self._host.cluster(target.name)
-        if cluster is None:
-            return False
-        states = self._crew.states()
-        runs = {
-            state["groups"].get(cluster.name, {}).get("run")
-            for state in states.values()
-            if state["states"].get(target.name) == "hot"
-            and state["groups"].get(cluster.name, {}).get("state") == "hot"
-        }
-        if len(states) != len(plan) or len(runs) != 1:
-            return False
-        up = [name for name, state in states.items() if state["states"][target.name] == "hot"]
-        if len(up) != len(plan):
-            return False
-        try:
-            said = self._crew.ask(cluster.first.name, "token", {"target": target.name}, 45)
-        except common.Problem as problem:
-            self._say(f"{target.name} is up but does not serve ({problem}): restarting it")
-            return False
-        self._say(f"{target.name} is hot already ({said['said']})")
-        return True
-
-    def _gate(self, target: common.Target) -> None:
-        """The launch gate: Problem names everything in which the members differ."""
-        cluster = self._host.cluster(target.name)
-        if cluster is None:
-            return
-        bodies = {member.name: {"target": target.name} for member in cluster.members}
-        found = {}
-        for name, answer in self._crew.ask_all("facts", bodies, timeout=60).items():
-            if isinstance(answer, common.Problem):
-                raise answer
-            found[name] = answer["facts"]
-        said = cluster_facts.differences(found)
-        if said:
-            raise common.Problem(
-                f"the members of {cluster.name} differ; nothing was stopped. "
-                f"{'; '.join(said)}. Remedy: deploy to all of them, then lockstep diff"
-            )
-
-    def _join(self, wanted: str, plan: Plan) -> None:
+    def _join(self, wanted: str, plan: cluster_plan.Plan) -> None:
         """Everybody takes its lock and looks whether it can; else nobody holds anything."""
         for left in reversed(range(_JOINS)):
             try:
@@ -239,7 +145,7 @@ class GroupSwitch:
                     raise
             time.sleep(0.3 + self._rank)
 
-    def _all_join(self, wanted: str, plan: Plan) -> None:
+    def _all_join(self, wanted: str, plan: cluster_plan.Plan) -> None:
         body = {"user": self._user, "asked_on": self._here, "wanted": wanted}
         for name in self._crew.names:
             answer = self._joined(name, {**body, "target": plan[name]})
@@ -261,13 +167,13 @@ class GroupSwitch:
             self._crew.leave_out(name)
             return None
 
-    def _replace(self, target: common.Target, plan: Plan) -> int:
+    def _replace(self, target: common.Target, plan: cluster_plan.Plan) -> int:
         fallback = self._host.targets.get(target.fallback) if target.fallback else None
         attempts = [target, *([fallback] if fallback else [])]
         if not self._drop():
             for each in attempts:
                 wanted = {name: each.name for name in plan if plan[name]}
-                if self._whole(each.name, wanted) and self._start(wanted, each):
+                if self._planner.whole(each.name, wanted) and self._start(wanted, each):
                     self._commit(wanted)
                     return self._ended(target, each, wanted)
                 self._drop()
@@ -314,10 +220,10 @@ class GroupSwitch:
         """Everybody gets what was hot there before, as far as it can be had."""
         kept: dict[str, str] = {}
         owed = {name: was for name, was in self._previous.items() if was}
-        alone = {name: was for name, was in owed.items() if not self._is_group(was)}
+        alone = {name: was for name, was in owed.items() if not self._planner.is_group(was)}
         for was in dict.fromkeys(owed[name] for name in owed.keys() - alone.keys()):
             members = {name: was for name in owed if owed[name] == was}
-            if self._whole(was, members) and self._start(members, self._host.target(was)):
+            if self._planner.whole(was, members) and self._start(members, self._host.target(was)):
                 kept.update(members)
         kept.update(self._start_alone(alone))
         self._commit(kept)
@@ -334,14 +240,6 @@ class GroupSwitch:
         bodies = {name: {"target": was} for name, was in wanted.items() if name in self._crew.names}
         failed = self._crew.do("start", bodies, self._hear_all) if bodies else {}
         return {name: wanted[name] for name in bodies if name not in failed}
-
-    def _is_group(self, name: str) -> bool:
-        return name in self._host.targets and self._host.cluster(name) is not None
-
-    def _whole(self, name: str, members: Mapping[str, str]) -> bool:
-        cluster = self._host.cluster(name) if name in self._host.targets else None
-        needed = {member.name for member in cluster.members} if cluster else set()
-        return name in self._host.targets and needed <= members.keys() & set(self._crew.names)
 
     def _commit(self, hot: Mapping[str, str]) -> None:
         """Everybody keeps what is hot there; rank 0 last, which then watches over the others."""
@@ -375,7 +273,3 @@ class GroupSwitch:
 def _failures(lines: list[str]) -> list[str]:
     """Of what a rank says that answers nobody: that it failed, and why."""
     return [line for line in lines if "FAILED" in line or line.startswith("  ")]
-
-
-def _up(state: Answer) -> list[str]:
-    return [name for name, word in state["states"].items() if word not in ("off", "failed")]

@@ -1,7 +1,7 @@
 """Watches over the groups of this host: no half of one stays up.
 
 Rank 0 asks every member every few seconds, and the engine for a token. When one is not what it
-should be it ends the whole group, and starts it again as a whole, `STARTS` times in `WINDOW_S`.
+should be it ends the whole group, which `cluster_recovery` starts again as a whole.
 Every other rank stops by itself when rank 0 is not heard for the lease.
 """
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
         cluster_call,
         cluster_groups,
         cluster_member,
+        cluster_recovery,
+        cluster_work,
         clusters,
         common,
         lock,
-        switch_job,
         switching,
-        transient,
         units,
         watchrecord,
         wedge,
@@ -31,12 +31,12 @@ else:
     import cluster_call
     import cluster_groups
     import cluster_member
+    import cluster_recovery
+    import cluster_work
     import clusters
     import common
     import lock
-    import switch_job
     import switching
-    import transient
     import units
     import watchrecord
     import wedge
@@ -44,11 +44,6 @@ else:
 BEAT_S = 3.0
 LOOK_S = 15.0
 TOKEN_WAIT_S = 60.0
-STARTS, WINDOW_S = 3, 1800.0
-# A Spark that was rebooted is back in two minutes; who pulled its plug may need a while.
-RETURN_S = 600.0
-
-_NO_HELP = f"{STARTS} starts in {WINDOW_S / 60:.0f} min did not help"
 
 Answer = dict[str, Any]
 
@@ -75,6 +70,7 @@ class Watch:
         self._counters = watchrecord.Record()
         self._looking: threading.Thread | None = None
         self._no_token: tuple[str, str] | None = None
+        self._recovery = cluster_recovery.Recovery(member.paths, cluster, caller)
 
     @property
     def _paths(self) -> common.Paths:
@@ -97,7 +93,7 @@ class Watch:
             self._begin(group)
             self._hot(group)
         elif group.state == cluster_groups.RECOVERING and self._cluster.rank == 0:
-            self._recover(group)
+            self._recovery.step(group)
 
     def heard(self, body: Answer) -> Answer:
         """Rank 0 asks: what this rank is, for as long as both are of the same run."""
@@ -194,9 +190,7 @@ class Watch:
         try:
             reason = looker.verdict(host.target(group.target))
         except common.Problem as problem:
-            cluster_member.tell(
-                f"{group.target}: whether it generates could not be told: {problem}"
-            )
+            cluster_work.tell(f"{group.target}: whether it generates could not be told: {problem}")
             return
         if reason:
             self._no_token = (group.run, reason)
@@ -211,10 +205,10 @@ class Watch:
             lambda name: self._caller.ask(members[name], "end", body, timeout=3.0), members
         )
         now = time.monotonic()
-        lately = tuple(at for at in group.starts if now - at < WINDOW_S)
+        lately = cluster_recovery.lately(group, now)
         state = cluster_groups.RECOVERING
-        if len(lately) >= STARTS:
-            reason = f"{reason}; {_NO_HELP}"
+        if len(lately) >= cluster_recovery.STARTS:
+            reason = f"{reason}; {cluster_recovery.NO_HELP}"
             state = cluster_groups.DOWN
         self._end_here(replace(group, starts=lately), reason, state)
 
@@ -223,73 +217,19 @@ class Watch:
     ) -> None:
         """Stop this host's rank, unless somebody is switching here, who sees to it."""
         try:
-            with lock.held(self._paths.run / "switch.lock", cluster_member.WATCH, "none"):
+            with lock.held(self._paths.run / "switch.lock", cluster_work.WATCH, "none"):
                 current = cluster_groups.load(self._paths)[self._cluster.name]
                 if current.run != group.run or current.state != cluster_groups.HOT:
                     return
                 words = cluster_groups.WORDS[state]
-                cluster_member.tell(f"{group.target} ends here ({words}): {reason}")
+                cluster_work.tell(f"{group.target} ends here ({words}): {reason}")
                 cluster_groups.save(self._paths, group.over(state, reason))
                 self._stop(group.target)
         except lock.Locked as problem:
-            cluster_member.tell(f"{group.target}: {reason}; left to who is switching: {problem}")
+            cluster_work.tell(f"{group.target}: {reason}; left to who is switching: {problem}")
 
     def _stop(self, target: str) -> None:
-        switching.Switch(self._member.host, self._paths, cluster_member.tell).stop(target)
-
-    def _recover(self, group: cluster_groups.Group) -> None:
-        """Start the group again once every member can; give up with the reason otherwise."""
-        now = time.monotonic()
-        shown = units.show(["lockstep-switch.service"])["lockstep-switch.service"]
-        if transient.running(shown) or lock.holder(self._paths.run / "switch.lock"):
-            return
-        lately = [at for at in group.starts if now - at < WINDOW_S]
-        if len(lately) >= STARTS:
-            self._give_up(group, _NO_HELP)
-            return
-        waits = self._not_ready(group)
-        if waits and now - max([group.ended_at, *group.starts]) > RETURN_S:
-            self._give_up(group, f"after {common.duration(RETURN_S)}: {waits}")
-        if waits or self._switched_away(group):
-            return
-        cluster_member.tell(f"{group.target}: starting it again on all members")
-        cluster_groups.save(self._paths, replace(group, starts=(*group.starts, now)))
-        job = switch_job.job(group.target, cluster_member.WATCH, self._paths)
-        try:
-            transient.start(job, self._paths, cluster_member.tell, wait=False)
-        except transient.Busy:
-            return
-
-    def _not_ready(self, group: cluster_groups.Group) -> str:
-        """Which member cannot take part now, and why; "" when all can."""
-        self._states: dict[str, Answer] = {}
-        for member in self._cluster.members:
-            try:
-                state = self._caller.ask(member, "state", timeout=3.0)
-            except common.Problem as problem:
-                return str(problem)
-            if state["locked"] or state["busy"]:
-                return f"{member.name}: {state['locked'] or 'busy'}"
-            self._states[member.name] = state
-        return ""
-
-    def _switched_away(self, group: cluster_groups.Group) -> bool:
-        """Whether somebody has decided otherwise on a member; the group is left down then."""
-        for name, state in self._states.items():
-            up = [each for each, word in state["states"].items() if word in ("hot", "loading")]
-            there = state["groups"].get(self._cluster.name, {})
-            if up and up != [group.target]:
-                self._give_up(group, f"{name} has {up[0]} hot now")
-                return True
-            if there.get("state") == cluster_groups.STOPPED and there.get("run") == group.run:
-                self._give_up(group, f"{name}: {there['reason']}")
-                return True
-        return False
-
-    def _give_up(self, group: cluster_groups.Group, why: str) -> None:
-        reason = f"{group.reason}; {why}" if group.reason else why
-        cluster_groups.save(self._paths, replace(group, state=cluster_groups.DOWN, reason=reason))
-        cluster_member.tell(f"{group.target} is left down: {reason}")
+        switching.Switch(self._member.host, self._paths, cluster_work.tell).stop(target)
 
     def _stop_orphans(self, group: cluster_groups.Group | None) -> None:
         """Stop a rank that is up although its group is not."""
@@ -302,8 +242,8 @@ class Watch:
             if self._state(target.name) not in ("hot", "loading"):
                 continue
             try:
-                with lock.held(self._paths.run / "switch.lock", cluster_member.WATCH, "none"):
-                    cluster_member.tell(f"{target.unit} is up without its group: stopping it")
+                with lock.held(self._paths.run / "switch.lock", cluster_work.WATCH, "none"):
+                    cluster_work.tell(f"{target.unit} is up without its group: stopping it")
                     self._stop(target.name)
             except lock.Locked:
                 return

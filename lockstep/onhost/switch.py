@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lockstep.onhost import (
         cluster_call,
+        cluster_plan,
         cluster_switch,
         common,
         following,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     )
 else:
     import cluster_call
+    import cluster_plan
     import cluster_switch
     import common
     import following
@@ -180,7 +182,7 @@ def _start(job: transient.Job, paths: common.Paths, wait: bool) -> None:
 
 
 def _rehearse(name: str, host: common.Host, paths: common.Paths) -> int:
-    if cluster_switch.concerns(host, name):
+    if cluster_plan.concerns(host, name):
         user = os.environ.get("SUDO_USER") or getpass.getuser()
         return cluster_switch.GroupSwitch(host, paths, terminal.say, user).rehearse(name)
     return switching.Switch(host, paths, terminal.say).rehearse(name)
@@ -190,7 +192,7 @@ def _worker(argv: list[str], paths: common.Paths) -> int:
     """The switch itself, as root, inside lockstep-switch.service."""
     name, user = argv
     host = common.load_host(paths.targets)
-    if cluster_switch.concerns(host, name):
+    if cluster_plan.concerns(host, name):
         # Every member takes its lock itself, this host as well.
         group = cluster_switch.GroupSwitch(host, paths, user=user)
         if name != "none":

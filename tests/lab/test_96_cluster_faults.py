@@ -52,6 +52,38 @@ def test_a_rank_alone_is_refused_with_the_remedy(together: Stack) -> None:
     together.two.root(f"systemctl reset-failed {UNIT}")
 
 
+_WORSE = """\
+import runpy
+from lockstep.inventory import checked
+
+def worse(data):
+    # Another command line, and no time to load.
+    overrides = {{**data["targets"][{target!r}]["overrides"], "max_num_seqs": 3}}
+    changed = {{**data["targets"][{target!r}], "overrides": overrides, "start_timeout_s": 3}}
+    return {{**data, "targets": {{**data["targets"], {target!r}: changed}}}}
+
+found = runpy.run_path({original!r})["lab_cluster"]
+lab_cluster = checked(__file__, [(name, worse(data)) for name, data in found])
+"""
+
+
+def test_what_does_not_serve_after_a_deploy_is_undone_on_both(together: Stack) -> None:
+    for host in together.hosts:
+        host.root(f"echo '{{\"load_seconds\": 8}}' > {KNOBS}/standin-sglang.json")
+    assert together.one.switch(STANDIN).code == 0
+    before = [host.root(f"cat /etc/systemd/system/{UNIT}") for host in together.hosts]
+    worse = together.folder / "worse" / "lab_cluster.py"
+    worse.parent.mkdir()
+    worse.write_text(_WORSE.format(target=STANDIN, original=str(cluster_faults.INVENTORY)))
+    done = together.deploy(inventory=worse)
+    assert done.code == 1, done.output
+    assert f"{STANDIN}: with what was deployed it does not start" in done.output
+    assert [host.root(f"cat /etc/systemd/system/{UNIT}") for host in together.hosts] == before
+    assert [host.status()["hot"] for host in together.hosts] == [STANDIN, STANDIN]
+    assert together.one.status()["targets"][STANDIN]["ready"]
+    assert together.one.switch("none").code == 0
+
+
 _DROP_IN = f"/run/systemd/system/{UNIT}.d"
 _TARGETS = "/etc/lockstep/targets.json"
 _PACKAGE = "/opt/lockstep/engines/current/venv/lib/python3.11/site-packages/planted-1.0.dist-info"
