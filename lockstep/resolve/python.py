@@ -28,8 +28,9 @@ from lockstep.settings import Proxy, Sources
 # uv's plain `aarch64-unknown-linux-gnu` means an older glibc, for which some CUDA wheels do not
 # exist.
 PLATFORM = "manylinux_{}_{}".format(*pylock.GLIBC)
-# A cold cache on a bad link: the metadata of some 200 packages.
-LIMIT_S = 600.0
+# A cold cache on a bad link: the metadata of some 200 packages, and for its hash a whole wheel of
+# gigabytes where an index gives none. A server that falls silent uv gives up by itself.
+LIMIT_S = 3600.0
 # Each step goes below the newest version of the step before; FlashInfer has about 40 releases.
 MOST_STEPS = 40
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from onhost_fakes import ONHOST
 
 from lockstep.moving import PythonWanted
 from lockstep.pincheck import faults
 from lockstep.pins import Pins
-from lockstep.resolve.python import Before, resolve_python
+from lockstep.resolve.python import Before, resolve_python, uv
 from lockstep.settings import Proxy, Sources
 
+import engine_content  # isort: skip
+import resume  # isort: skip
+import wheel_index  # isort: skip
+
 INDEX = Sources(torch_index=None, flashinfer_index=None)
+
+
+assert ONHOST.is_dir()
 
 
 def wanted(name: str, *asked: str) -> PythonWanted:
@@ -43,3 +53,18 @@ def test_an_older_lock_is_kept_but_for_what_moves(moved: frozenset[str]) -> None
     )
     assert pin.versions["click"] == "8.1.8"
     assert (pin.versions["uvicorn"] == "0.34.0") == (not moved)
+
+
+def test_a_host_finds_every_locked_wheel_on_the_index_that_uv_takes(tmp_path: Path) -> None:
+    pin = resolve_python(
+        wanted("tools", "uvicorn", "huggingface_hub"), sources=INDEX, proxy=Proxy()
+    )
+    index = wheel_index.Indexes([engine_content._usual_index(uv())])
+    every = [wheel_index.Wheel(**vars(each)) for each in pin.packages]
+    sources = {each.name: index.source(each) for each in every}
+    assert len(sources) == len(pin.packages) > 10
+    # It is what the lock says, too, as far as the smallest one shows.
+    small = next(each for each in every if each.name == "h11")
+    target = tmp_path / small.sha256
+    resume.download(lambda: sources["h11"], target, name=small.sha256)
+    assert small.size in (None, target.stat().st_size)
