@@ -9,15 +9,9 @@ from pyinfra import host
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
 from lockstep.specs import check_wanted, engine_missing
-from tasks import remote
-from tasks.facts.host import Engines
+from tasks import engine_state
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
-
-
-def ask(spec: Mapping[str, Any]) -> Any:
-    """What the host holds of this engine environment."""
-    return host.get_fact(Engines, asked={"home": spec["home"], "current": spec["current"]})
 
 
 @operation()
@@ -29,7 +23,7 @@ def built(stage: str, spec: Mapping[str, Any], user: str) -> Commands:
         spec: As `lockstep.specs.engine_spec` gives it.
         user: Account that builds and owns it.
     """
-    found = ask(spec)
+    found = engine_state.ask()
     if not found:
         return
     missing = engine_missing(spec, found).get(stage, [])
@@ -37,20 +31,20 @@ def built(stage: str, spec: Mapping[str, Any], user: str) -> Commands:
         host.noop(f"{stage}: the environment {spec['id']} is complete")
         return
     host.log(f"{stage}: {', '.join(missing[:3])}" + (" …" if len(missing) > 3 else ""))
-    yield remote.build(stage, user)
+    yield engine_state.build(stage, user)
 
 
 @operation()
 def checked(spec: Mapping[str, Any], user: str) -> Commands:
     """Ask the engine itself about its build and every recipe."""
-    found = ask(spec)
+    found = engine_state.ask()
     if not found:
         return
     record = found["check"] or {}
     if record.get("asked") == check_wanted(spec) and record.get("faults") == []:
         host.noop(f"vLLM {record['version']} accepts {len(spec['recipes'])} recipe(s)")
         return
-    yield remote.build("check", user)
+    yield engine_state.build("check", user)
 
 
 @operation()
@@ -60,10 +54,10 @@ def activated(spec: Mapping[str, Any], user: str) -> Commands:
     With the units that use it and not before: an engine that restarts itself meanwhile must find
     the environment that its own unit was made for.
     """
-    found = ask(spec)
+    found = engine_state.ask()
     if not found:
         return
     if found["current"] == spec["id"]:
         host.noop(f"{spec['id']} is the current environment")
         return
-    yield remote.build("activate", user)
+    yield engine_state.build("activate", user)

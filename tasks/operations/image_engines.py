@@ -10,8 +10,7 @@ from pyinfra.api import FunctionCommand, StringCommand, operation
 
 from lockstep.image_questions import unasked
 from lockstep.managed import ManagedFile
-from tasks import remote, run
-from tasks.facts.host import Engines
+from tasks import engine_state, remote, run
 
 QUESTIONS = "/var/cache/lockstep/questions"
 
@@ -24,7 +23,7 @@ def accepted() -> Generator[StringCommand | FunctionCommand, None, None]:
     recipe depends on the version of its engine.
     """
     this = run.current()
-    found = host.get_fact(Engines, asked=this.engine_question)
+    found = engine_state.ask()
     if not found:
         return
     images = this.engine_images
@@ -32,7 +31,7 @@ def accepted() -> Generator[StringCommand | FunctionCommand, None, None]:
     for digest in unknown:
         yield _job("version", *images[digest])
     if unknown:
-        found = host.get_fact(Engines, asked=this.engine_question)
+        found = engine_state.ask()
     questions = this.image_questions(found)
     todo = unasked(questions, found["images"])
     for digest in todo:
@@ -48,4 +47,4 @@ def accepted() -> Generator[StringCommand | FunctionCommand, None, None]:
 
 def _job(what: str, reference: str, engine: str) -> StringCommand:
     program = [remote.PYTHON, f"{remote.PROGRAMS}/image_{what}.py", reference, engine]
-    return remote.job(f"image-{what}", program)
+    return engine_state.job(f"image-{what}", program)

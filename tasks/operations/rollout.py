@@ -16,8 +16,8 @@ from lockstep.layout import generation
 from lockstep.managed import ManagedFile
 from lockstep.settings import Floor
 from lockstep.tree import changes
-from tasks import remote, report, run, turns
-from tasks.facts.host import Engines, Files, Units
+from tasks import engine_state, remote, report, run, turns
+from tasks.facts.host import Files, Units
 from tasks.operations import cluster, services
 from tasks.operations.files import write_tree
 
@@ -112,7 +112,7 @@ def pending() -> bool:
 
 def _change(units: Sequence[str], folders: Sequence[str], together: Sequence[str]) -> Change | None:
     this = run.current()
-    engines = host.get_fact(Engines, asked=this.engine_question)
+    engines = engine_state.ask()
     left = services.left_over(folders)
     if engines is None or left is None:
         return None
@@ -184,12 +184,12 @@ def _commands(change: Change) -> Commands:
     yield from _baseline()
     host.log(f"one host at a time: {', '.join((*change.stale, *change.ending))}")
     yield _kept(change)
-    activate = remote.build("activate", this.plan.settings.service_user)
+    user = this.plan.settings.service_user
     if change.activate and change.first:
-        yield activate
+        yield engine_state.build("activate", user)
     yield from write_tree(change.files)
     if change.activate and not change.first:
-        yield activate
+        yield engine_state.build("activate", user)
     yield remote.words(["systemctl", "daemon-reload"])
     gate = ["--gate", "--", *cluster.FLOOR] if _floors() else []
     yield remote.job("rollout", [*cluster.ROLLOUT, "go", *gate], *cluster.JOB)

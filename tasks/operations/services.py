@@ -12,8 +12,8 @@ from pyinfra.api import FunctionCommand, StringCommand, operation
 from lockstep.agent_unit import key_path
 from lockstep.layout import generation
 from lockstep.managed import API_KEY, MARK, ManagedFile, Stage
-from tasks import remote, report, run, turns
-from tasks.facts.host import Engines, Marked, Units
+from tasks import engine_state, remote, report, run, turns
+from tasks.facts.host import Marked, Units
 from tasks.operations.files import write_tree
 
 DOCKER = "docker.service"
@@ -23,7 +23,7 @@ Commands = Generator[StringCommand | FunctionCommand, None, None]
 def files_of(stage: Stage) -> list[ManagedFile] | None:
     """The host's managed files of one stage, with the versions that its engines reported."""
     this = run.current()
-    found = host.get_fact(Engines, asked=this.engine_question)
+    found = engine_state.ask()
     return this.files(stage, this.versions(found)) if found else None
 
 

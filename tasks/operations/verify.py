@@ -11,8 +11,8 @@ from pyinfra.facts.server import Command
 
 from lockstep.closing import rows
 from lockstep.scripts import switch_path
-from tasks import remote, report, run
-from tasks.facts.host import Engines, Units
+from tasks import engine_state, remote, report, run
+from tasks.facts.host import Units
 
 
 @operation()
@@ -24,7 +24,7 @@ def read_back() -> Generator[StringCommand, None, None]:
     this = run.current()
     names = [*this.model_units, *this.webui_units]
     units = host.get_fact(Units, asked={"units": names})
-    engines = host.get_fact(Engines, asked=this.engine_question)
+    engines = engine_state.ask()
     text = host.get_fact(
         Command, command=f"{remote.PYTHON} {remote.PROGRAMS}/switch.py status --json || true"
     )

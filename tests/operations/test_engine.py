@@ -8,9 +8,12 @@ import pytest
 from a_host import Host, run
 from a_spark import COMMIT, pins_for, spark
 
+from lockstep.intended import Intended
 from lockstep.specs import check_wanted, engine_spec
+from tasks import run as tasks_run
 
 PLAN = spark()
+RUN = Intended(PLAN, pins_for(PLAN))
 SPEC = engine_spec(PLAN, pins_for(PLAN))
 JOB = "/usr/bin/python3 /usr/local/lib/lockstep/job.py run"
 PROGRAM = "--uid lockstep -- /usr/bin/python3 /usr/local/lib/lockstep/engine_build.py"
@@ -36,6 +39,38 @@ EMPTY: dict[str, Any] = {
     "current": None,
     "images": {},
 }
+
+
+@pytest.fixture(autouse=True)
+def _this_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(tasks_run._runs, "spark1", RUN)
+
+
+def test_a_host_is_asked_once_as_long_as_nothing_changes_its_engine() -> None:
+    host = Host({"Engines": WHOLE})
+    for stage in ("pytorch", "vllm", "flashinfer"):
+        run("engine.built", host, stage=stage, spec=SPEC, user="lockstep")
+    run("engine.activated", host, spec=SPEC, user="lockstep")
+    assert host.asked == ["Engines"]
+
+
+def test_what_a_build_has_changed_is_asked_for_again() -> None:
+    host = Host({"Engines": EMPTY})
+    run("engine.built", host, stage="pytorch", spec=SPEC, user="lockstep")
+    host.facts["Engines"] = {**WHOLE, "current": "older"}
+    assert run("engine.built", host, stage="vllm", spec=SPEC, user="lockstep") == []
+    assert run("engine.activated", host, spec=SPEC, user="lockstep") == [ACTIVATE]
+    host.facts["Engines"] = WHOLE
+    assert run("engine.activated", host, spec=SPEC, user="lockstep") == []
+    assert host.asked == ["Engines", "Engines", "Engines"]
+
+
+def test_one_hosts_answer_is_not_anothers_and_what_cannot_be_asked_is_asked_again() -> None:
+    silent, other = Host({"Engines": None}), Host({"Engines": EMPTY})
+    assert run("engine.checked", silent, spec=SPEC, user="lockstep") == []
+    assert run("engine.checked", other, spec=SPEC, user="lockstep") == [CHECK]
+    silent.facts["Engines"] = EMPTY
+    assert run("engine.checked", silent, spec=SPEC, user="lockstep") == [CHECK]
 
 
 @pytest.mark.parametrize("stage", ["pytorch", "vllm", "flashinfer"])

@@ -68,6 +68,7 @@ def test_the_second_run_changes_nothing_and_asks_little(converged: Site, whole: 
         assert converged.changes(host) == []
         # The promise of the design: at most 40 remote commands per host and phase.
         assert len(converged.ran(host)) <= 40
+        assert converged.ran(host).count("? engines") == 1
     assert converged.document["hosts"] == whole
 
 
