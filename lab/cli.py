@@ -95,8 +95,7 @@ def build(lab: Lab) -> None:
 @_of_a_lab
 def down(lab: Lab, delete: bool) -> None:
     """Shut the hosts down and end every process of the lab; disks stay."""
-    import shutil
-
+    from lab import disk
     from lab.up import down as take_down
 
     console = _console()
@@ -104,8 +103,7 @@ def down(lab: Lab, delete: bool) -> None:
     with steps.shown(), steps.step("down") as report:
         was_up = take_down(lab, report)
         if delete:
-            report("deleting disks")
-            shutil.rmtree(lab.state, ignore_errors=True)
+            disk.delete(lab)
     console.print(f"lab {lab.name!r} " + ("is down" if was_up else "was not up"))
 
 

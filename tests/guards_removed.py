@@ -289,6 +289,27 @@ GUARDS = (
         "tests/operations/test_cluster_deploy.py",
     ),
     Guard(
+        "a rank that is frozen while its group starts ends the start",
+        f"{ONHOST}/cluster_report.py",
+        'frozen = still.why() if still else ""',
+        'frozen = ""',
+        "tests/unit/test_onhost_cluster_still.py",
+    ),
+    Guard(
+        "a deploy after which a group does not serve is undone on all members",
+        f"{ONHOST}/cluster_rollout.py",
+        "    members.tell(words)\n",
+        "",
+        "tests/unit/test_onhost_cluster_rollout.py",
+    ),
+    Guard(
+        "no member takes a deploy for done that was undone on all",
+        "tasks/operations/cluster.py",
+        "elif owing.returned():",
+        "elif False:",
+        "tests/operations/test_cluster_deploy.py",
+    ),
+    Guard(
         "a deploy restarts no rank alone",
         "tasks/operations/services.py",
         "if verb and unit not in together:",

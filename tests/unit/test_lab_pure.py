@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from lab import cgroup, connection, control, debian, network, root
+from lab import cgroup, connection, control, debian, disk, network, root
 from lab.cable import MOST_FRAMES, Line
 from lab.errors import LabError
 from lab.machine import login_command, nspawn_command
@@ -78,6 +79,20 @@ def test_old_roots_are_deleted_but_not_the_last_two_nor_one_that_is_mounted(
     (tmp_path / "root-a.lock").touch()
     mounts = f"overlay /x overlay rw,lowerdir={tmp_path}/root-c/root,upperdir=/u 0 0\n"
     assert root.outdated(tmp_path, mounts) == [tmp_path / "root-d"]
+
+
+def test_a_deleted_lab_is_away_at_once_and_its_space_comes_free_later(lab: Lab) -> None:
+    (lab.state / "hosts/spark1").mkdir(parents=True)
+    # Of one that was killed over it.
+    killed = lab.state.parent / ".deleted-earlier"
+    killed.mkdir()
+    disk.delete(lab)
+    assert not lab.state.exists()
+    give_up = time.monotonic() + 30
+    while list(lab.state.parent.glob(".deleted-*")):
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+    disk.delete(lab)
 
 
 def test_hierarchies_are_found_on_hybrid_and_on_pure_machines() -> None:
