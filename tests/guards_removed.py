@@ -212,6 +212,13 @@ GUARDS = (
         "tests/render/test_units_by_systemd.py",
     ),
     Guard(
+        "engines in containers die first",
+        "lockstep/docker_run.py",
+        '*("--oom-score-adj", OOM_SCORE),',
+        "",
+        "tests/render/test_units_by_systemd.py",
+    ),
+    Guard(
         "sudo rules are whole commands",
         "templates/host/sudoers.j2",
         "NOPASSWD: {{ command }}",

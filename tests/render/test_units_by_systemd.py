@@ -143,6 +143,17 @@ def test_every_model_unit_is_guarded_before_and_after_its_start() -> None:
         assert burst <= 5 and interval > burst * start, name
 
 
+def test_an_engine_is_the_first_that_short_memory_ends_in_a_container_or_not() -> None:
+    """A unit's own value reaches `docker run`, not the container that Docker starts for it."""
+    for name, text in models("spark").items():
+        assert int(directives(text, "OOMScoreAdjust")[0]) >= 500, name
+    starts = [file.text.split() for file in every("spark") if "docker run" in file.text]
+    scores = [
+        int(words[words.index("--oom-score-adj") + 1]) for words in starts if "--gpus" in words
+    ]
+    assert scores and min(scores) >= 500
+
+
 def test_only_what_starts_containers_reaches_docker() -> None:
     for path, file in rendered("spark").items():
         if path.endswith(".service"):
