@@ -38,7 +38,7 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q -n 4 -m "not slow" tests/unit tests/operations tests/render
+	$(BIN)/pytest -q -n 3 -m "not slow" tests/unit tests/operations tests/render
 
 # More of them than cores: these tests mostly wait.
 slow-tests: $(STAMP)

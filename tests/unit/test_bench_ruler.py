@@ -20,6 +20,8 @@ from lockstep.bench.run import Bench, measure
 from lockstep.bench.speed import decode
 from lockstep.cli import cli
 
+pytestmark = pytest.mark.slow
+
 
 def run(url: str, folder: Path, *words: str) -> Result:
     argv = ["bench", url, "--suite", "decode", "--quick", "-o", str(folder / "result.json"), *words]

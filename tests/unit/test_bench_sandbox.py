@@ -11,6 +11,8 @@ import pytest
 from lockstep.bench import sandbox
 from lockstep.bench.exercises import check, load
 
+pytestmark = pytest.mark.slow
+
 EXERCISES = load()
 
 

@@ -23,6 +23,8 @@ from lockstep.bench.thinking import thinking
 from lockstep.bench.tools import TASKS, tools, wrong
 from lockstep.bench.vision import read, vision
 
+pytestmark = pytest.mark.slow
+
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
 

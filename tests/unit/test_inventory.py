@@ -364,6 +364,7 @@ def was_contacted(door: socket.socket) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", THROUGH_PYINFRA)
 def test_pyinfra_ends_before_it_connects(name: str, repository: Path, door: socket.socket) -> None:
     case = CASES[name]
@@ -388,6 +389,7 @@ def test_an_inventory_that_is_not_python_is_named_like_any_other_fault(
     assert done.returncode == 2
 
 
+@pytest.mark.slow
 def test_pyinfra_connects_when_nothing_is_wrong(repository: Path, door: socket.socket) -> None:
     """What the tests above prove is only worth something if a connection would be seen."""
     case = Case("", host='{"_timeout": 1, "ssh_connect_retries": 0}')

@@ -233,12 +233,14 @@ def _exercise(text: str) -> None:
     assert all(finding.code and finding.message for finding in check(recipe, KNOWN))
 
 
+@pytest.mark.slow
 @settings(max_examples=700, deadline=None, suppress_health_check=list(HealthCheck))
 @given(_broken)
 def test_broken_recipes_never_give_a_traceback(tree: dict[str, object]) -> None:
     _exercise(yaml.safe_dump(tree, allow_unicode=True))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(sorted(CATALOGUE.glob("*.yaml"))),

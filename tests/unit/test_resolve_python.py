@@ -22,6 +22,8 @@ from lockstep.resolve.python import Before, NoSolution, resolve_python
 from lockstep.resolve.source_tree import Tree
 from lockstep.settings import Proxy, Sources
 
+pytestmark = pytest.mark.slow
+
 AARCH64 = "cp312-cp312-manylinux_2_28_aarch64"
 X86_64 = "cp312-cp312-manylinux_2_28_x86_64"
 ANY = "py3-none-any"

@@ -17,6 +17,8 @@ import engine_content  # isort: skip
 import resume  # isort: skip
 import wheel_index  # isort: skip
 
+pytestmark = pytest.mark.slow
+
 INDEX = Sources(torch_index=None, flashinfer_index=None)
 
 
