@@ -112,7 +112,8 @@ def throw(stack: Stack, host: Host, fault: str) -> None:
     """The fault itself; a host that was cut off or without power is back when this returns."""
     if fault in ("killed", "frozen"):
         signal = "KILL" if fault == "killed" else "STOP"
-        host.root(f"for pid in $({_PROCESSES}); do kill -{signal} $pid; done")
+        # Who is killed may take others of them along.
+        host.root(f"for pid in $({_PROCESSES}); do kill -{signal} $pid || true; done")
     elif fault == "power":
         stack.lab("cycle", host.name)
     else:
