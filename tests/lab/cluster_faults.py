@@ -50,8 +50,9 @@ class Case:
 
     @property
     def felt(self) -> bool:
-        """Whether rank 0 can feel it: a stand-in's ranks do not talk to each other."""
-        return not (self.target == STANDIN and self.fault == "frozen" and self.rank)
+        """Whether it can be: a stand-in's ranks do not talk, and rank 0 of one goes on alone."""
+        alone = self.target == STANDIN and self.fault == "frozen" and self.rank
+        return not alone or self.phase == "starting"
 
 
 @dataclass

@@ -69,7 +69,7 @@ lab_cluster = checked(__file__, [(name, worse(data)) for name, data in found])
 
 def test_what_does_not_serve_after_a_deploy_is_undone_on_both(together: Stack) -> None:
     for host in together.hosts:
-        host.root(f"echo '{{\"load_seconds\": 8}}' > {KNOBS}/standin-sglang.json")
+        host.root(f"echo '{{\"load_seconds\": 6}}' > {KNOBS}/standin-sglang.json")
     assert together.one.switch(STANDIN).code == 0
     before = [host.root(f"cat /etc/systemd/system/{UNIT}") for host in together.hosts]
     worse = together.folder / "worse" / "lab_cluster.py"
