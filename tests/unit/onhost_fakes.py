@@ -181,6 +181,9 @@ class FakeSystemd:
             # Without the site packages it starts in half the time.
             copy.write_text(f"#!{sys.executable} -IS\n{copy.read_text()}")
             copy.chmod(copy.stat().st_mode | stat.S_IXUSR)
+        # The real one waits for the disk of this machine.
+        (bin_folder / "sync").write_text("#!/bin/sh\n")
+        (bin_folder / "sync").chmod(0o755)
         monkeypatch.setenv("PATH", f"{bin_folder}:{os.environ['PATH']}")
         monkeypatch.setenv("FAKE_SYSTEMD", str(folder))
 

@@ -8,6 +8,8 @@ import pytest
 from a_cluster import GLM, SPARE, cluster_of
 from onhost_fakes import before, cluster_rollout, common, generations
 
+pytestmark = pytest.mark.slow
+
 OLD, NEW = "a" * 16, "b" * 16
 ID = "0123456789abcdef"
 

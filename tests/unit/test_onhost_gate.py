@@ -159,6 +159,16 @@ def test_memory_that_is_being_released_is_waited_for(spark, capsys):
     )
 
 
+def test_a_disk_that_takes_long_leaves_no_page_cache_there(spark, monkeypatch):
+    write_meminfo(spark.paths, available_gib=100.0, free_gib=17.0)
+    (spark.systemd.folder / "bin/sync").write_text("#!/bin/sh\nexec sleep 600\n")
+    monkeypatch.setattr("gate._SYNC_TIMEOUT_S", 0.1)
+
+    spark.gate("qwen").pass_or_refuse()
+
+    assert dropped(spark)
+
+
 def test_memory_that_does_not_come_is_refused_with_numbers_and_a_remedy(spark):
     write_meminfo(spark.paths, available_gib=41.2)
 
