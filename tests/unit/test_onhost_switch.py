@@ -235,13 +235,15 @@ def test_a_failed_unit_that_restarts_itself_is_stopped_before_the_old_model_star
     ]
 
 
-def test_a_later_switch_that_succeeds_forgets_what_failed_before(spark):
+@pytest.mark.parametrize("later", ["mistral", "eagle", "none"])
+def test_a_later_switch_that_succeeds_forgets_what_failed_before(spark, later):
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
     assert spark.to("qwen") == 1
     # As long as nobody has what they asked for, it stays to be seen.
     assert f"systemctl reset-failed -- {QWEN_UNIT}" not in spark.systemd.calls[-4:]
 
-    assert spark.to("mistral") == 0
+    # mistral is hot again, and stays so.
+    assert spark.to(later) == 0
     assert spark.systemd.calls[-1] == f"systemctl reset-failed -- {QWEN_UNIT}"
 
 
