@@ -92,6 +92,11 @@ def load(name: str | None = None) -> Description:
     if not (network.NAMESPACES / lab.namespace).exists():
         raise LabError(f"lab {lab.name!r} has crashed: its network is gone", remedy)
     hosts = tuple(HostAddress(**host) for host in found.pop("hosts"))
+    if absent := describe(lab, ()).services.keys() - found["services"].keys():
+        raise LabError(
+            f"lab {lab.name!r} was brought up by an older Lockstep, without {', '.join(absent)}",
+            f"Run: lockstep lab down{option}; lockstep lab up{option}",
+        )
     return Description(**found, hosts=hosts)
 
 

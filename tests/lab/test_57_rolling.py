@@ -128,11 +128,14 @@ def test_an_image_that_never_serves_stops_at_the_first_host_which_gets_the_old_o
     assert "qwen is hot again, as it was before this deploy" in closing
     assert "Held back: spark2, where vllm-qwen36 runs on" in closing
     # What is on the hosts is what the inventory before asked for: nothing is left to do but to say
-    # what to fetch, and that more has been resolved since.
+    # what to fetch, that more has been resolved since, and that the failure is over.
+    assert hot.one.show("lockstep-job-rollout.service", "ActiveState") == "failed"
     assert hot.good_deploy(inventory=inventories["newer"]).changed <= {
         "Base | Write folders, programs and settings",
         "Services | Record this generation",
+        "Services | Reload systemd, restart what is outdated",
     }
+    assert hot.one.root("systemctl list-units --failed --no-legend --plain 'lockstep-*'") == ""
 
 
 def test_gc_frees_what_two_generations_do_not_need_and_returning_fetches_nothing(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from stack import Host, Stack
 
 ENGINE = "/opt/lockstep/engines/current"
@@ -69,6 +71,30 @@ def test_the_next_run_repairs_exactly_what_has_drifted(deployed: Stack, one: Hos
     assert one.run("jq --version").code == 0
     assert "lockstep-operators" in one.root("id -nG spark").split()
     assert deployed.good_deploy().changed == set()
+
+
+def test_rot_that_no_time_stamp_shows_is_found_by_reading_everything(deployed: Stack) -> None:
+    two = deployed.two
+    rot = {
+        "weights content": f"$(readlink -f $(ls {DRAFT}/snapshots/*/*.safetensors | head -n 1))",
+        "changed package file": f"$(ls {ENGINE}/venv/lib/python3*/site-packages/idna/core.py)",
+    }
+    for number, path in enumerate(rot.values()):
+        two.root(
+            f"cp -p {path} /run/rot{number}; printf X | dd conv=notrunc bs=1 seek=9 status=none"
+            f" of={path}; touch -r /run/rot{number} {path}"
+        )
+    try:
+        assert deployed.diff().returncode == 0
+        deep = deployed.diff("--deep", "--json")
+    finally:
+        for number, path in enumerate(rot.values()):
+            two.root(f"dd conv=notrunc status=none if=/run/rot{number} of={path};")
+            two.root(f"touch -r /run/rot{number} {path}; rm /run/rot{number}")
+    found = json.loads(deep.stdout)["differences"]
+    assert {(item["host"], item["kind"]) for item in found} == {("spark2", kind) for kind in rot}
+    assert deep.returncode == 1
+    assert deployed.diff("--deep").returncode == 0
 
 
 def sums(host: Host) -> str:

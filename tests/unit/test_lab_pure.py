@@ -169,6 +169,13 @@ def test_a_lab_that_is_down_or_has_crashed_says_what_to_type(
     connection.save(lab, connection.describe(lab, hosts(1)))
     with pytest.raises(LabError, match="has crashed"):
         connection.load("one")
+    (tmp_path / "netns").mkdir()
+    (tmp_path / "netns" / lab.namespace).touch()
+    known = json.loads(lab.description.read_text())
+    del known["services"]["vllm_wheels"]
+    lab.description.write_text(json.dumps(known))
+    with pytest.raises(LabError, match="by an older Lockstep, without vllm_wheels"):
+        connection.load("one")
     with pytest.raises(LabError, match="is not up"):
         control.ask(lab, "status")
 
