@@ -17,7 +17,7 @@ from lockstep.hubcache import missing_bytes
 from lockstep.images import DEFAULT_REGISTRY, parse, pull_reference
 from lockstep.inventory import HostPlan
 from lockstep.layout import IMAGE_STORE
-from lockstep.packages import BUILD, locked, mirrored
+from lockstep.packages import BUILD, locked, mirrored, precompiled
 from lockstep.pins import Pins
 from lockstep.settings import Sources
 from lockstep.tools import tool_environments
@@ -353,7 +353,9 @@ def _disks(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Findin
     if ENGINE in facts["lacking"]:
         # The wheels are kept beside what is made of them.
         wheels = [*locked(settings, pins, ENGINE), *locked(settings, pins, BUILD)]
+        compiled = precompiled(settings, pins)
         add(settings.paths.engines, sum(wheel.size or 0 for wheel in wheels))
+        add(settings.paths.engines, compiled.size if compiled else 0)
         add(settings.paths.engines, settings.engine.disk_gib * GIB)
     for device, size in need.items():
         free = next(disk["free"] for disk in disks.values() if disk["device"] == device)

@@ -73,8 +73,11 @@ def _path(item: PrecompiledWanted, commit: str, sources: Sources, proxy: Proxy) 
         )
     wheels = answer.json()
     rows: list[Any] = wheels if isinstance(wheels, list) else []
-    platforms = {str(row.get("platform_tag")): row for row in rows if isinstance(row, dict)}
-    for platform, row in platforms.items():
+    platforms = []
+    for row in (row for row in rows if isinstance(row, dict)):
+        platform = str(row.get("platform_tag"))
+        platforms.append(platform)
+        # The first one, as vLLM's own build does.
         if row.get("package_name") == "vllm" and item.architecture in platform and "path" in row:
             return wheel_path(listed, str(row["path"]))
     raise ResolveError(

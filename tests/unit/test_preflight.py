@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -148,8 +149,14 @@ def test_a_disk_must_hold_all_that_is_fetched_and_stay_free_enough() -> None:
     # 4 models of 20 GiB, 3 images of 10 GiB that are kept and unpack to three times that,
     # 15 GiB of engine, with the wheels that it is made of.
     wheels = sum(wheel.size or 0 for pin in PINS.python.values() for wheel in pin.packages)
+    wheels += sum(pin.size for pin in PINS.precompiled.values())
     need = len(PINS.models) * 20 + 3 * 40 + 15 + wheels / GIB
     assert found(free(need + 20)) == []
+    large = {url: replace(pin, size=GIB) for url, pin in PINS.precompiled.items()}
+    [finding] = preflight.findings(
+        PLAN, replace(PINS, precompiled=large), free(need + 20.5), now=NOW
+    )
+    assert finding.code == "disk-short"
     [finding] = found(free(need + 19.9))
     assert finding.code == "disk-short"
     assert finding.message == (

@@ -59,8 +59,12 @@ class Site:
         row = {"package_name": "vllm", "platform_tag": "manylinux_2_35_aarch64"}
         row["path"] = up + FILE.replace("+", "%2B")
         other = {**row, "platform_tag": "manylinux_2_35_x86_64", "path": f"{up}x86.whl"}
+        stranger = {**row, "package_name": "other", "path": f"{up}other.whl"}
+        later = {**row, "path": f"{up}later.whl"}
         return {
-            f"/{commit}/{variant}vllm/metadata.json": as_json(rows or [other, row]),
+            f"/{commit}/{variant}vllm/metadata.json": as_json(
+                rows or [other, row, stranger, later]
+            ),
             f"/{commit}/{FILE.replace('+', '%2B')}": Reply(BODY),
         }
 
