@@ -118,7 +118,7 @@ def _process(pid: int, proc: Path) -> Process | None:
     try:
         head, _, rest = (folder / "stat").read_text(encoding="utf-8").rpartition(") ")
         ran = list(_ran(folder))
-    except (OSError, ValueError):
+    except (OSError, ValueError, IndexError):
         return None
     # A kernel that does not account for it says nothing, which is no sign of anything.
     return Process(pid, head.partition("(")[2], rest[:1], sum(ran)) if ran else None
