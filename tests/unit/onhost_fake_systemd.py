@@ -1,6 +1,7 @@
 """A make-believe systemd: unit states are JSON files in $FAKE_SYSTEMD, jobs are real processes.
 
-Copied to systemctl, systemd-run, journalctl and sudo by onhost_fakes.FakeSystemd.
+Copied to systemctl, systemd-run, journalctl and sudo by onhost_fakes.FakeSystemd. What `systemctl
+show` says of a unit stands in a file beside its state, for SHOW.
 """
 
 import json
@@ -11,8 +12,37 @@ import sys
 import time
 from pathlib import Path
 
-FOLDER = Path(os.environ["FAKE_SYSTEMD"])
+FOLDER = Path(os.environ.get("FAKE_SYSTEMD", ""))
 NOT_FOUND = {"LoadState": "not-found", "ActiveState": "inactive", "SubState": "dead"}
+
+
+#: By far the most frequent question, answered in a fraction of Python's start.
+SHOW = """\
+#!/bin/sh
+test "$1" = show || exec "$FAKE_SYSTEMD/bin/systemctl.py" "$@"
+between=
+for name; do
+  case $name in show | -*) continue ;; esac
+  printf "$between"
+  between='\\n'
+  file=$FAKE_SYSTEMD/$name.show
+  test -e "$file" || { printf 'Id=%s\\n' "$name" && file=$FAKE_SYSTEMD/.show; }
+  while IFS= read -r line; do printf '%s\\n' "$line"; done <"$file"
+done
+"""
+
+
+def shown(fields):
+    """What `systemctl show` prints of these."""
+    return "".join(f"{key}={value}\n" for key, value in fields.items())
+
+
+def write(folder, name, state):
+    """Keep a unit's state, and what is shown of it."""
+    for suffix, text in (("json", json.dumps(state)), ("show", shown({"Id": name, **state}))):
+        new = folder / f"{name}.{os.getpid()}.new"
+        new.write_text(text)
+        new.rename(folder / f"{name}.{suffix}")
 
 
 def load(name):
@@ -20,15 +50,9 @@ def load(name):
     return json.loads(path.read_text()) if path.exists() else dict(NOT_FOUND)
 
 
-def save(name, state):
-    new = FOLDER / f"{name}.{os.getpid()}.new"
-    new.write_text(json.dumps(state))
-    new.rename(FOLDER / f"{name}.json")
-
-
 def set_state(name, active, sub, **more):
     state = {**load(name), "ActiveState": active, "SubState": sub, **more}
-    save(name, {**state, "StateChangeTimestamp": f"@{int(time.time())}"})
+    write(FOLDER, name, {**state, "StateChangeTimestamp": f"@{int(time.time())}"})
 
 
 def start(name):
@@ -70,6 +94,7 @@ def stop(name):
         sys.exit(state["stop_fails"])
     if state.get("transient"):
         (FOLDER / f"{name}.json").unlink()
+        (FOLDER / f"{name}.show").unlink()
     elif state["LoadState"] == "loaded":
         set_state(name, "inactive", "dead")
 
@@ -77,13 +102,6 @@ def stop(name):
 def systemctl(argv):
     verb, *rest = argv
     names = [name for name in rest if not name.startswith("-")]
-    if verb == "show":
-        blocks = []
-        for name in names:
-            fields = {"Id": name, **load(name)}
-            blocks.append("\n".join(f"{key}={value}" for key, value in fields.items()))
-        print("\n\n".join(blocks))
-        return 0
     if verb == "list-units":
         for path in sorted(FOLDER.glob(f"{names[0]}.json")):
             state = load(path.stem)
@@ -108,7 +126,7 @@ def systemd_run(argv):
     if load(name)["LoadState"] == "loaded":
         sys.exit(f"Failed to start transient service unit: Unit {name} was already loaded")
     state = {"LoadState": "loaded", "transient": True, "Description": values["--description"]}
-    save(name, {**state, "ActiveState": "active", "SubState": "running"})
+    write(FOLDER, name, {**state, "ActiveState": "active", "SubState": "running"})
     log = properties.get("StandardOutput", "append:/dev/null").removeprefix("append:")
     if os.fork():
         return 0
@@ -166,8 +184,8 @@ def sudo(argv):
 
 
 if __name__ == "__main__":
-    name, argv = Path(sys.argv[0]).name, sys.argv[1:]
-    if name != "journalctl" and argv[:1] != ["show"]:
+    name, argv = Path(sys.argv[0]).stem, sys.argv[1:]
+    if name != "journalctl":
         with (FOLDER / "calls").open("a") as calls:
             calls.write(" ".join([name, *argv]) + "\n")
     main = {

@@ -20,6 +20,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import onhost_fake_systemd
+
 ONHOST = Path(__file__).resolve().parents[2] / "lockstep" / "onhost"
 sys.path.append(str(ONHOST))
 
@@ -181,6 +183,11 @@ class FakeSystemd:
             # Without the site packages it starts in half the time.
             copy.write_text(f"#!{sys.executable} -IS\n{copy.read_text()}")
             copy.chmod(copy.stat().st_mode | stat.S_IXUSR)
+        (bin_folder / "systemctl").rename(bin_folder / "systemctl.py")
+        (bin_folder / "systemctl").write_text(onhost_fake_systemd.SHOW)
+        (bin_folder / "systemctl").chmod(0o755)
+        nothing = onhost_fake_systemd.shown(onhost_fake_systemd.NOT_FOUND)
+        (folder / ".show").write_text(nothing)
         # The real one waits for the disk of this machine.
         (bin_folder / "sync").write_text("#!/bin/sh\n")
         (bin_folder / "sync").chmod(0o755)
@@ -196,7 +203,7 @@ class FakeSystemd:
         only; `on_start` is a command run as part of the start.
         """
         base = {"LoadState": "loaded", "ActiveState": "inactive", "SubState": "dead"}
-        (self.folder / f"{name}.json").write_text(json.dumps({**base, **fields}))
+        onhost_fake_systemd.write(self.folder, name, {**base, **fields})
 
     def state(self, name: str) -> dict:
         """What the unit is now."""
