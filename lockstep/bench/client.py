@@ -1,7 +1,9 @@
 """Direct HTTP to one engine, timed: no proxy of the environment, no library in between.
 
 `requests` reads a stream in pieces of its own choice; here each read returns what has arrived, so
-that the time of a token is the time of its bytes.
+that the time of a token is the time of its bytes. Text is no sign of a token: an engine holds back
+half a character, a tag or a call. So the engine is asked to count along (vLLM and SGLang do), and
+text counts only where it does not.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from lockstep.bench.sample import Ask, Sample
 CONNECT_S = 10.0
 _BROKEN = (requests.RequestException, urllib3.exceptions.HTTPError, OSError)
 _REFUSED = (400, 413, 415, 422, 501)
+_COUNT_ALONG = {"include_usage": True, "continuous_usage_stats": True}
 # Where engines put reasoning: vLLM `reasoning`, SGLang and older vLLM `reasoning_content`.
 _THOUGHTS = ("reasoning", "reasoning_content")
 
@@ -37,6 +40,7 @@ class _Stream:
     calls: list[Mapping[str, Any]] = field(default_factory=list)
     pieces: int = 0
     first: float | None = None
+    first_tokens: int = 1
     last: float | None = None
     finish: str | None = None
     usage: Mapping[str, Any] | None = None
@@ -91,7 +95,7 @@ class Client:
             "max_tokens": ask.max_tokens,
             "temperature": 0,
             "stream": ask.stream,
-            **({"stream_options": {"include_usage": True}} if ask.stream else {}),
+            **({"stream_options": _COUNT_ALONG} if ask.stream else {}),
             **({"ignore_eos": True} if ask.ignore_eos else {}),
             **ask.extra,
         }
@@ -132,6 +136,7 @@ class Client:
             status=status,
             seconds=ended - began,
             first_s=None if found.first is None else found.first - began,
+            first_tokens=found.first_tokens,
             last_s=None if found.last is None else found.last - began,
             pieces=found.pieces,
             tokens=_count(found.usage, "completion_tokens"),
@@ -167,14 +172,22 @@ def _event(found: _Stream, line: bytes, at: float) -> None:
         found.fault = f"an error in the stream: {json.dumps(event['error'])[:200]}"
         return
     found.model = event.get("model") or found.model
+    before = _count(found.usage, "completion_tokens") or 0
     found.usage = event.get("usage") or found.usage
-    for choice in event.get("choices") or ():
+    count = _count(found.usage, "completion_tokens") or 0
+    choices = event.get("choices") or ()
+    # The count of the whole answer comes in an event without choices, after the last token.
+    arrived = bool(choices) and count > before
+    for choice in choices:
         delta = choice.get("delta") or {}
         found.finish = choice.get("finish_reason") or found.finish
         if _add(found, delta):
             found.pieces += 1
-            found.first = at if found.first is None else found.first
-            found.last = at
+            arrived = True
+    if arrived:
+        if found.first is None:
+            found.first, found.first_tokens = at, max(1, count)
+        found.last = at
 
 
 def _add(found: _Stream, part: Mapping[str, Any]) -> bool:

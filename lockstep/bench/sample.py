@@ -38,6 +38,7 @@ class Sample:
         label: Of the request.
         seconds: From sending the request to the last byte of the answer.
         first_s: From sending it to the first token; None where the answer was not streamed.
+        first_tokens: Tokens that came then: several where the engine speculates.
         last_s: From sending it to the last token.
         pieces: Parts in which text arrived.
         tokens: Generated tokens, from the engine's own `usage`; never counted from text.
@@ -55,6 +56,7 @@ class Sample:
     label: str
     seconds: float = 0.0
     first_s: float | None = None
+    first_tokens: int = 1
     last_s: float | None = None
     pieces: int = 0
     tokens: int | None = None
@@ -80,8 +82,8 @@ class Sample:
 
     @property
     def decode_rate(self) -> float | None:
-        """Tokens per second after the first token; None where it cannot be told."""
-        if self.first_s is None or self.last_s is None or not self.tokens or self.tokens < 2:
+        """Tokens per second after those that came first; None where it cannot be told."""
+        if self.first_s is None or self.last_s is None or not self.tokens:
             return None
-        took = self.last_s - self.first_s
-        return (self.tokens - 1) / took if took > 0 else None
+        took, left = self.last_s - self.first_s, self.tokens - self.first_tokens
+        return left / took if took > 0 and left > 0 else None

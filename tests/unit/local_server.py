@@ -49,6 +49,10 @@ class LocalServer:
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.do_GET()
+
             def do_GET(self) -> None:
                 seen = Seen(self.command, self.path, dict(self.headers))
                 outer.seen.append(seen)

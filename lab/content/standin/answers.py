@@ -86,12 +86,19 @@ def events(
     job: Job, parts: Iterable[Piece], model: str, chat: bool, with_usage: bool
 ) -> Iterator[bytes]:
     """Server-sent events: a role, the tokens, the reason, the usage if asked for, and an end."""
-    head = _head(model, "chat.completion.chunk" if chat else "text_completion", chat)
+    plain = _head(model, "chat.completion.chunk" if chat else "text_completion", chat)
+    count = 0
+
+    def counted() -> Json:
+        along = job.usage_in_each and with_usage
+        return {**plain, "usage": usage(job, count)} if along else plain
+
+    head = counted()
     if chat:
         yield _event(head, {"delta": {"role": "assistant", "content": ""}})
-    count = 0
     for part in parts:
         count += 1
+        head = counted()
         field = "reasoning" if part.thought else "content"
         yield _event(head, {"delta": {field: part.text}} if chat else {"text": part.text})
     reason = job.reason
@@ -101,7 +108,7 @@ def events(
     last: Json = {"delta": {}} if chat else {"text": ""}
     yield _event(head, last | {"finish_reason": reason})
     if job.usage_in_stream and with_usage:
-        yield _data({**head, "choices": [], "usage": usage(job, count)})
+        yield _data({**plain, "choices": [], "usage": usage(job, count)})
     yield b"data: [DONE]\n\n"
 
 

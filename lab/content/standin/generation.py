@@ -68,6 +68,7 @@ class Job:
     turn: int
     stream: bool
     usage_in_stream: bool
+    usage_in_each: bool
     tool: str | None
     arguments: str
 
@@ -92,6 +93,7 @@ def check(request: Json, serving: Serving, knobs: Knobs, *, chat: bool) -> Job:
     if prompt_tokens + limit > serving.context:
         raise Refused(400, f"This model's maximum context length is {serving.context} tokens.")
     template = request.get("chat_template_kwargs") or {}
+    options = request.get("stream_options") or {}
     tool, arguments = _tool_call(request) if chat else (None, "")
     return Job(
         prompt_tokens=prompt_tokens,
@@ -100,7 +102,8 @@ def check(request: Json, serving: Serving, knobs: Knobs, *, chat: bool) -> Job:
         thinking=chat and bool(template.get("enable_thinking", serving.thinking)),
         turn=zlib.crc32(text.encode()) % len(WORDS),
         stream=bool(request.get("stream")),
-        usage_in_stream=bool((request.get("stream_options") or {}).get("include_usage")),
+        usage_in_stream=bool(options.get("include_usage")),
+        usage_in_each=bool(options.get("include_usage") and options.get("continuous_usage_stats")),
         tool=tool,
         arguments=arguments,
     )

@@ -1,0 +1,78 @@
+"""When a token counts as come: by the engine's own count, by text where it does not count along."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from typing import Any
+
+from local_server import Reply, serving
+
+from lockstep.bench.client import Client
+from lockstep.bench.clock import Clock
+from lockstep.bench.sample import Ask, Sample
+
+
+def event(text: str, tokens: int | None, **more: Any) -> str:
+    """One event of a stream; `tokens` are those so far, None where the engine does not say."""
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": None, **more}
+    usage = {} if tokens is None else {"usage": {"prompt_tokens": 3, "completion_tokens": tokens}}
+    return f"data: {json.dumps({'model': 'm', 'choices': [choice], **usage})}\n\n"
+
+
+def total(tokens: int) -> str:
+    usage = {"prompt_tokens": 3, "completion_tokens": tokens}
+    return f"data: {json.dumps({'model': 'm', 'choices': [], 'usage': usage})}\n\n"
+
+
+def sample(*events: str) -> Sample:
+    """What the client makes of a stream of an event a second, the first after half a second."""
+    body = "".join([*events, "data: [DONE]\n\n"]).encode()
+    # An event is two lines, and each is given its time.
+    ticks = count()
+    ask = Ask("x", ({"role": "user", "content": "?"},), 8)
+    with serving({"/v1/chat/completions": Reply(body)}) as server:
+        found = Client(server.url, "m", clock=Clock(now=lambda: next(ticks) / 2)).complete(ask)
+    assert found.good, found
+    return found
+
+
+def test_tokens_whose_text_is_held_back_have_come() -> None:
+    found = sample(
+        event("", 0),
+        event("", 1),
+        event("", 2),
+        event("Grüße", 3),
+        event("", 3, finish_reason="length"),
+        total(3),
+    )
+    assert (found.first_s, found.first_tokens, found.last_s) == (1.5, 1, 3.5)
+    assert (found.tokens, found.pieces, found.decode_rate) == (3, 1, 1.0)
+
+
+def test_tokens_that_come_together_are_not_counted_as_generated_afterwards() -> None:
+    found = sample(
+        event("three at once", 3),
+        event(" and two", 5),
+        event("", 5, finish_reason="stop"),
+        total(5),
+    )
+    assert (found.first_s, found.first_tokens, found.last_s) == (0.5, 3, 1.5)
+    assert found.decode_rate == 2.0
+
+
+def test_text_counts_where_the_engine_does_not_count_along() -> None:
+    found = sample(
+        event("", None),
+        event("a", None),
+        event(" b", None),
+        event("", None, finish_reason="stop"),
+        total(2),
+    )
+    assert (found.first_s, found.first_tokens, found.last_s) == (1.5, 1, 2.5)
+    assert (found.tokens, found.decode_rate) == (2, 1.0)
+
+
+def test_an_answer_in_one_piece_has_no_rate_after_its_first_token() -> None:
+    found = sample(event("all of it", 4, finish_reason="stop"), total(4))
+    assert (found.tokens, found.first_tokens, found.decode_rate) == (4, 4, None)
