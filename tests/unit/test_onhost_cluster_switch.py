@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
+import onhost_fake_systemd
 import pytest
 from a_cluster import GLM, OWN, SPARE, cluster_of, until
 from onhost_fakes import lock
@@ -165,9 +164,12 @@ def test_the_fallback_is_started_on_all_when_a_rank_does_not_start(pair):
 def test_a_rank_that_ends_well_while_another_one_loads_is_a_failure(pair):
     """vLLM ends with success when its engine was killed."""
     pair[0].systemd.unit(GLM, on_start=["sleep", "4"])
-    over = json.dumps({"LoadState": "loaded", "ActiveState": "inactive", "SubState": "dead"})
+    (pair[1].systemd.folder / "over").mkdir()
+    over = {"LoadState": "loaded", "ActiveState": "inactive", "SubState": "dead"}
+    folder = pair[1].systemd.folder
     for unit in (GLM, SPARE):
-        program = f"sleep 0.3; echo '{over}' > {pair[1].systemd.folder}/{unit}.json"
+        onhost_fake_systemd.write(folder / "over", unit, over)
+        program = f"sleep 0.3; cp {folder}/over/{unit}.* {folder}"
         pair[1].systemd.unit(unit, on_start=["sh", "-c", f"({program}) > /dev/null 2>&1 &"])
     pair[0].systemd.unit(SPARE, start_ok=False)
     code, lines = pair[0].switch("glm")
