@@ -14,7 +14,7 @@ help:
 	@echo "make check                                    lint, types, the quick tests: under two minutes"
 	@echo "make test                                     everything that CI runs"
 	@echo "make guards                                   remove each guard, see its test fail"
-	@echo "make soak                                     300 switches with faults, about 40 minutes"
+	@echo "make soak                                     300 switches with faults, 25 to 40 minutes"
 	@echo "make cuts [POINTS=10] [SEED=N]                kill deploys at random points, about 12 minutes"
 	@echo "make cluster-faults                           every fault on each rank of a cluster"
 	@echo "make bench                                    what a no-op deploy, a switch, a diff, a copy cost"
@@ -40,7 +40,7 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/pytest -q -n 3 -m "not slow" tests/unit tests/operations tests/render
 
-# More of them than cores: these tests mostly wait.
+# More of them than cores: some wait for agents and time-outs while others use the processor.
 slow-tests: $(STAMP)
 	$(BIN)/pytest -q -n 4 -m slow tests/unit tests/operations tests/render
 

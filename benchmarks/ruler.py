@@ -101,6 +101,8 @@ def main() -> int:
             theirs.add(tokens, first, whole)
     count = len(ours.whole_tok_s)
     print(f"{count} requests of {TOKENS} tokens each; at once: {ours.at_once}, {theirs.at_once}")
+    if min(len(ours.first_s), len(theirs.first_s)) < 2:
+        sys.exit("too few answers came token by token. Let nothing else run here, or ask for more")
     agree = [
         _row("time to first token, ms", ours.first_s, theirs.first_s, 1000),
         _row("after the first token, tok/s", ours.decode_tok_s, theirs.decode_tok_s),

@@ -124,6 +124,15 @@ def test_a_stream_has_role_tokens_reason_usage_and_an_end(tmp_path: Path) -> Non
     assert chunks[-1]["usage"]["completion_tokens"] == 3
 
 
+def test_a_stream_counts_along_when_asked(tmp_path: Path) -> None:
+    both = {"include_usage": True, "continuous_usage_stats": True}
+    with engine(tmp_path, "vllm") as stand_in:
+        answer = stand_in.ready().chat(stream=True, stream_options=both, max_tokens=3)
+    *events, _ = [part.removeprefix("data: ") for part in answer.body.decode().split("\n\n")[:-1]]
+    counts = [json.loads(event)["usage"]["completion_tokens"] for event in events]
+    assert counts == [0, 1, 2, 3, 3, 3]
+
+
 def test_vllm_does_not_know_another_model_and_sglang_does_not_care(tmp_path: Path) -> None:
     with engine(tmp_path, "vllm") as stand_in:
         answer = stand_in.ready().chat(model="other")
