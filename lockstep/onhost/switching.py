@@ -7,7 +7,6 @@ memory back is awaited by the gate of the new one's unit (gate.py), however that
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import time
 from collections.abc import Callable, Iterable
@@ -209,7 +208,7 @@ class Switch:
         every = self._host.targets.values()
         names = [name for each in every for name in (each.unit, each.proxy_unit) if name]
         # What the operator asked for is done, whatever comes of this.
-        with contextlib.suppress(common.Problem):
+        with suppress(common.Problem):
             failed = [name for name, unit in units.show(names).items() if unit.state == "failed"]
             if failed:
                 common.run(["systemctl", "reset-failed", "--", *failed])

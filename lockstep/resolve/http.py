@@ -97,7 +97,8 @@ def ask(
     shown = without_credentials(url)
     for attempt in (1, 2):
         try:
-            answer = _once(url, proxy, dict(headers or {}), token, method, follow)
+            with _opened(url, proxy, dict(headers or {}), token, method, follow) as response:
+                answer = _read(url, response)
         except requests.RequestException as fault:
             if attempt == 2 or isinstance(fault, requests.exceptions.SSLError | ValueError):
                 raise _failure(fault, shown) from fault
@@ -145,26 +146,18 @@ def without_credentials(text: str) -> str:
     return _CREDENTIALS.sub("", text)
 
 
-def _once(
-    url: str,
-    proxy: Proxy,
-    headers: dict[str, str],
-    token: str | None,
-    method: str,
-    follow: bool,
-) -> Answer:
-    with _opened(url, proxy, headers, token, method, follow) as response:
-        body = b""
-        for part in response.iter_content(2**16):
-            body += part
-            if len(body) > LARGEST_ANSWER:
-                raise ResolveError(
-                    "the answer is too large",
-                    where=without_credentials(url),
-                    found=f"more than {LARGEST_ANSWER >> 20} MiB",
-                    remedy="Check the address under sources.",
-                )
-        return Answer(without_credentials(url), response.status_code, response.headers, body)
+def _read(url: str, response: requests.Response) -> Answer:
+    body = b""
+    for part in response.iter_content(2**16):
+        body += part
+        if len(body) > LARGEST_ANSWER:
+            raise ResolveError(
+                "the answer is too large",
+                where=without_credentials(url),
+                found=f"more than {LARGEST_ANSWER >> 20} MiB",
+                remedy="Check the address under sources.",
+            )
+    return Answer(without_credentials(url), response.status_code, response.headers, body)
 
 
 @contextlib.contextmanager
