@@ -38,14 +38,14 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q -n 3 -m "not slow" tests/unit tests/operations tests/render
+	$(BIN)/pytest -q $(AGAIN) -n 3 -m "not slow" tests/unit tests/operations tests/render
 
 # More of them than cores: some wait for agents and time-outs while others use the processor.
 slow-tests: $(STAMP)
-	$(BIN)/pytest -q -n 4 -m slow tests/unit tests/operations tests/render
+	$(BIN)/pytest -q $(AGAIN) -n 4 -m slow tests/unit tests/operations tests/render
 
 lab-tests: $(STAMP)
-	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests/lab
+	$(BIN)/pytest -q $(AGAIN) -n 2 --dist loadfile --no-loadscope-reorder tests/lab
 
 lab-parts: $(STAMP)
 	$(BIN)/lockstep lab build
@@ -54,7 +54,9 @@ lab-parts: $(STAMP)
 check-and-slow: check
 	$(MAKE) --no-print-directory slow-tests
 
-# What the labs are made of is downloaded beside the tests that need none.
+# What the labs are made of is downloaded beside the tests that need none. A failed test has one more
+# try here, and here only, and is listed with what it said: a few may lose a race, many may not.
+test: export AGAIN := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
 test: $(STAMP)
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=line lab-parts check-and-slow
 	$(MAKE) --no-print-directory lab-tests

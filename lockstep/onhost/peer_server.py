@@ -73,9 +73,8 @@ class Server(Listener):
         self.over: set[str] = set()
         self._idle_s = idle_s
 
-    def end(self, accepted: str) -> None:
-        """One deploy is over; with the last one this server is."""
-        self.over.add(accepted)
+    def end_if_unneeded(self) -> None:
+        """End with the last deploy of those that this server was told of."""
         if all(offer.accepts in self.over for offer in self.store.offers()):
             threading.Thread(target=self.shutdown, daemon=True).start()
 
@@ -113,8 +112,10 @@ class Handler(BaseHTTPRequestHandler):
         if accepted is None or self.path != "/end":
             empty(self, 401 if accepted is None else 404)
             return
+        # Before the answer: who has it may count on it.
+        self.server.over.add(accepted)
         empty(self, 200)
-        self.server.end(accepted)
+        self.server.end_if_unneeded()
 
     def _accepted(self) -> str | None:
         self.server.asked = time.monotonic()
