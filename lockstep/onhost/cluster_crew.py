@@ -26,7 +26,7 @@ class Crew:
     def __init__(
         self, host: common.Host, paths: common.Paths, involved: Iterable[str], switch: str
     ) -> None:
-        self._seats: dict[str, tuple[cluster_call.Caller, clusters.Member]] = {}
+        self._all: dict[str, tuple[cluster_call.Caller, clusters.Member]] = {}
         self._heard: dict[str, float] = {}
         self._read: dict[str, int] = {}
         self.switch = switch
@@ -37,7 +37,8 @@ class Crew:
             cluster = host.clusters[name]
             caller = cluster_call.Caller.of(cluster, paths)
             for member in (cluster.me, *cluster.members):
-                self._seats.setdefault(member.name, (caller, member))
+                self._all.setdefault(member.name, (caller, member))
+        self._seats = dict(self._all)
 
     @property
     def names(self) -> list[str]:
@@ -79,6 +80,10 @@ class Crew:
     def leave_out(self, name: str) -> None:
         """Ask this member nothing more."""
         del self._seats[name]
+
+    def everybody(self) -> None:
+        """Take those back in who were left out."""
+        self._seats = dict(self._all)
 
     def do(
         self,

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep.onhost import cluster_crew, cluster_facts, common, units
+    from lockstep.onhost import cluster_call, cluster_crew, cluster_facts, common, units
 else:
+    import cluster_call
     import cluster_crew
     import cluster_facts
     import common
@@ -47,7 +48,11 @@ class Planner:
         self._host, self._crew, self._here, self._say = host, crew, here, say
 
     def concerned(self, target: common.Target) -> Plan:
-        """What each member that has a part in it is to have; Problem where one does not answer."""
+        """What each member that has a part in it is to have; Problem where one does not answer.
+
+        Nobody else is asked any more from then on.
+        """
+        self._crew.everybody()
         wanted = {target.cluster: None} if target.cluster else {}
         states = self._crew.states()
         asked = self.members(wanted) or [self._here]
@@ -59,9 +64,32 @@ class Planner:
             if name not in states:
                 raise common.Problem(f"{self._crew.silent[name]}; nothing was stopped")
             plan[name] = target.name
-        self.narrow(plan)
+        self._narrow(plan)
         self._no_strangers(plan, states)
         return plan
+
+    def ending(self) -> Plan:
+        """Everybody whose groups end with `none` on this host, and this host; as `concerned`.
+
+        Unreachable when this host's own agent does not answer.
+        """
+        self._crew.everybody()
+        states = self._crew.states()
+        if self._here not in states:
+            raise cluster_call.Unreachable(self._crew.silent[self._here])
+        plan: Plan = dict.fromkeys(self.members(cluster_crew.running(states, self._host)))
+        plan.setdefault(self._here)
+        self._narrow(plan)
+        return plan
+
+    def still(self, plan: Plan, states: Mapping[str, Answer]) -> None:
+        """Locked where the members of a plan, who hold still now, run a group with others."""
+        running = cluster_crew.running(states, self._host)
+        if not plan.keys() >= set(self.members(running)):
+            raise common.Problem(
+                f"cluster {', '.join(sorted(running))} was started meanwhile; nothing was stopped",
+                common.EXIT_LOCKED,
+            )
 
     def _no_strangers(self, plan: Plan, states: Mapping[str, Answer]) -> None:
         """Problem where a member is part of a group that this host cannot end as a whole."""
@@ -73,7 +101,7 @@ class Planner:
                         f"does not belong; nothing was stopped. Remedy: on {name}: switch.sh none"
                     )
 
-    def narrow(self, plan: Plan) -> None:
+    def _narrow(self, plan: Plan) -> None:
         """Ask nobody any more who has no part in it."""
         for name in [name for name in self._crew.names if name not in plan]:
             self._crew.leave_out(name)

@@ -68,7 +68,7 @@ class GroupSwitch:
             self._planner.gate(target)
         with self._on_record(name):
             with self._steps.timed("check"):
-                self._join(name, plan)
+                plan, _ = self._join(name, plan, lambda: self._planner.concerned(target))
             return self._replace(target, plan)
 
     def none(self) -> int:
@@ -76,17 +76,10 @@ class GroupSwitch:
 
         Unreachable when this host's own agent does not answer.
         """
-        states = self._crew.states()
-        if self._here not in states:
-            raise cluster_call.Unreachable(self._crew.silent[self._here])
-        plan: cluster_plan.Plan = dict.fromkeys(
-            self._planner.members(cluster_crew.running(states, self._host))
-        )
-        plan.setdefault(self._here)
-        self._planner.narrow(plan)
-        up = sorted({name for state in states.values() for name in cluster_plan.up(state)})
+        plan = self._planner.ending()
         with self._on_record("none"):
-            self._join("none", plan)
+            plan, states = self._join("none", plan, self._planner.ending)
+            up = any(map(cluster_plan.up, states.values()))
             failed = self._drop()
             self._commit({})
         if failed:
@@ -109,7 +102,7 @@ class GroupSwitch:
         target = self._host.target(name)
         plan = self._planner.concerned(target)
         self._planner.gate(target)
-        self._join(name, plan)
+        plan, _ = self._join(name, plan, lambda: self._planner.concerned(target))
         self._abort("only looked")
         self._say(f"{', '.join(plan)} can join, and have the same of all that must be the same")
         for member, previous in self._previous.items():
@@ -131,26 +124,43 @@ class GroupSwitch:
                 self._abort(str(problem))
                 raise
 
-    def _join(self, wanted: str, plan: cluster_plan.Plan) -> None:
-        """Everybody takes its lock and looks whether it can; else nobody holds anything."""
-        for left in reversed(range(_JOINS)):
+    def _join(
+        self, wanted: str, plan: cluster_plan.Plan, again: Callable[[], cluster_plan.Plan]
+    ) -> tuple[cluster_plan.Plan, dict[str, Answer]]:
+        """Everybody takes its lock and looks whether it can; else nobody holds anything.
+
+        Args:
+            wanted: What the switch is for, to be told to others.
+            plan: Who is to join, and what each is to have.
+            again: Makes the plan anew: whoever was waited for has changed what it was made of.
+
+        Returns:
+            The plan by which all have joined, and what they said then.
+        """
+        left = _JOINS
+        while True:
             try:
-                self._all_join(wanted, plan)
-                return
+                return plan, self._all_join(wanted, plan)
             except common.Problem as problem:
                 self._abort("a member could not join")
                 # Two that ask on two members at once hold what the other one needs; both let go,
                 # and the one of the lower rank comes first.
+                left -= 1
                 if problem.code != common.EXIT_LOCKED or not left:
                     raise
             time.sleep(0.3 + self._rank)
+            plan = again()
 
-    def _all_join(self, wanted: str, plan: cluster_plan.Plan) -> None:
+    def _all_join(self, wanted: str, plan: cluster_plan.Plan) -> dict[str, Answer]:
+        self._previous = {}
         body = {"user": self._user, "asked_on": self._here, "wanted": wanted}
         for name in self._crew.names:
             answer = self._joined(name, {**body, "target": plan[name]})
             if answer is not None:
                 self._previous[name] = answer["previous"]
+        states = self._crew.states()
+        self._planner.still(plan, states)
+        return states
 
     def _joined(self, name: str, body: Answer) -> Answer | None:
         """A member's answer; None where one is silent that is to stop only, which it does alone."""

@@ -192,18 +192,22 @@ def _worker(argv: list[str], paths: common.Paths) -> int:
     """The switch itself, as root, inside lockstep-switch.service."""
     name, user = argv
     host = common.load_host(paths.targets)
-    if cluster_plan.concerns(host, name):
-        # Every member takes its lock itself, this host as well.
-        group = cluster_switch.GroupSwitch(host, paths, user=user)
-        if name != "none":
-            return group.to(name)
-        try:
-            return group.none()
-        except cluster_call.Unreachable as problem:
-            common.say(f"{problem}; stopping what is up here only")
     switch = switching.Switch(host, paths, user=user)
+    if not cluster_plan.concerns(host, name):
+        with lock.held(paths.run / "switch.lock", user, name):
+            # Whoever held it until now may have started a rank here.
+            if not cluster_plan.concerns(host, name):
+                return switch.none() if name == "none" else switch.to(name)
+    # Every member takes its lock itself, this host as well.
+    group = cluster_switch.GroupSwitch(host, paths, user=user)
+    if name != "none":
+        return group.to(name)
+    try:
+        return group.none()
+    except cluster_call.Unreachable as problem:
+        common.say(f"{problem}; stopping what is up here only")
     with lock.held(paths.run / "switch.lock", user, name):
-        return switch.none() if name == "none" else switch.to(name)
+        return switch.none()
 
 
 def _finish(paths: common.Paths) -> int:

@@ -306,6 +306,26 @@ class Stack:
             check=False,
         )
 
+    def bench(
+        self, file: Path, *words: str, host: str = "spark1", inventory: Path = INVENTORY
+    ) -> tuple[int, dict[str, Any], str]:
+        """`lockstep bench HOST`, kept in a file: exit code, suites by name, what was printed.
+
+        The hosts share this machine's processors, so how busy these are says nothing of a host.
+        """
+        argv = [str(BIN / "lockstep"), "bench", host, "-i", str(inventory), "--quick"]
+        done = subprocess.run(
+            [*argv, "--waive", "quiet", "-o", str(file), *words],
+            env={**os.environ, **self.environment},
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said = done.stdout + done.stderr
+        suites = json.loads(file.read_text())["suites"] if file.exists() else []
+        return done.returncode, {suite["name"]: suite for suite in suites}, said
+
     def inventory(self, name: str, **changes: Any) -> Path:
         """A copy of the lab's inventory with other data; mappings are merged, None removes.
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from stack import BIN, INVENTORY, REPOSITORY, Host, Stack
+from stack import Host, Stack
 
 PORT = 30001
 USUAL = {"empty_text": 0, "no_usage": 0}
@@ -38,28 +36,11 @@ def knobs(hot: Host) -> Iterator[Any]:
     turn(**USUAL)
 
 
-def bench(stack: Stack, file: Path, *words: str) -> tuple[int, dict[str, Any], str]:
-    """Exit code, suites by name, and what was printed. The hosts share this machine's processors,
-    so how busy these are says nothing about a host."""
-    argv = [str(BIN / "lockstep"), "bench", "spark1", "-i", str(INVENTORY), "--quick"]
-    done = subprocess.run(
-        [*argv, "--waive", "quiet", "-o", str(file), *words],
-        env={**os.environ, **stack.environment},
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert file.exists(), done.stdout + done.stderr
-    suites = json.loads(file.read_text())["suites"]
-    return done.returncode, {suite["name"]: suite for suite in suites}, done.stdout
-
-
 def test_the_hot_model_of_a_host_is_measured_by_its_lock(
     stack: Stack, hot: Host, tmp_path: Path
 ) -> None:
     names = [word for name in ("decode", "speculation", "vision") for word in ("--suite", name)]
-    code, suites, said = bench(stack, tmp_path / "r.json", *names)
+    code, suites, said = stack.bench(tmp_path / "r.json", *names)
     assert code == 0, said
     subject = json.loads((tmp_path / "r.json").read_text())["subject"]
     running = hot.root(
@@ -89,7 +70,7 @@ def test_a_broken_engine_on_a_host_is_no_score(
     stack: Stack, knobs: Any, tmp_path: Path, broken: dict[str, int], said: str
 ) -> None:
     knobs(**broken)
-    code, suites, shown = bench(stack, tmp_path / "r.json", "--suite", "decode")
+    code, suites, shown = stack.bench(tmp_path / "r.json", "--suite", "decode")
     assert code == 2, shown
     assert (suites["decode"]["verdict"], suites["decode"]["summary"]) == ("suspect", {})
     assert said in shown
@@ -104,7 +85,7 @@ def test_somebody_else_in_the_engine_is_no_score(
         f" -d {shlex.quote(json.dumps(body))} http://127.0.0.1:{PORT}/v1/chat/completions"
     )
     try:
-        code, suites, shown = bench(stack, tmp_path / "r.json", "--suite", "decode")
+        code, suites, shown = stack.bench(tmp_path / "r.json", "--suite", "decode")
     finally:
         hot.root("systemctl stop somebody")
     assert code == 2, shown

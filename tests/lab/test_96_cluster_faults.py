@@ -5,7 +5,9 @@ The whole matrix, also with the real vLLM, is `make cluster-faults`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import cluster_faults
 import pytest
@@ -52,35 +54,90 @@ def test_a_rank_alone_is_refused_with_the_remedy(together: Stack) -> None:
     together.two.root(f"systemctl reset-failed {UNIT}")
 
 
-_WORSE = """\
+_CHANGED = """\
 import runpy
 from lockstep.inventory import checked
 
-def worse(data):
-    # Another command line, and no time to load.
-    overrides = {{**data["targets"][{target!r}]["overrides"], "max_num_seqs": 3}}
-    changed = {{**data["targets"][{target!r}], "overrides": overrides, "start_timeout_s": 3}}
-    return {{**data, "targets": {{**data["targets"], {target!r}: changed}}}}
+def changed(data):
+    # Another command line, so that the model is started again.
+    target = data["targets"][{target!r}]
+    overrides = {{**target["overrides"], "max_num_seqs": 3}}
+    other = {{**target, "overrides": overrides, **{changes!r}}}
+    return {{**data, "targets": {{**data["targets"], {target!r}: other}}}}
 
 found = runpy.run_path({original!r})["lab_cluster"]
-lab_cluster = checked(__file__, [(name, worse(data)) for name, data in found])
+lab_cluster = checked(__file__, [(name, changed(data)) for name, data in found])
 """
 
 
-def test_what_does_not_serve_after_a_deploy_is_undone_on_both(together: Stack) -> None:
-    for host in together.hosts:
-        host.root(f"echo '{{\"load_seconds\": 6}}' > {KNOBS}/standin-sglang.json")
+def changed(folder: Path, **changes: object) -> Path:
+    """An inventory whose cluster model starts otherwise."""
+    path = folder / "lab_cluster.py"
+    original = str(cluster_faults.INVENTORY)
+    path.write_text(_CHANGED.format(target=STANDIN, original=original, changes=changes))
+    return path
+
+
+def turn(stack: Stack, **knobs: float) -> None:
+    """Knobs of the engine, for its next start."""
+    for host in stack.hosts:
+        host.root(f"echo '{json.dumps(knobs)}' > {KNOBS}/standin-sglang.json")
+
+
+@pytest.mark.parametrize(
+    ("knobs", "changes", "said"),
+    [
+        # No time to load.
+        (
+            {"load_seconds": 6},
+            {"start_timeout_s": 3},
+            f"{STANDIN}: with what was deployed it does not start",
+        ),
+        # The change is as good as any; from its next start on the engine is slow.
+        (
+            {"decode_rate": 20},
+            {"floor": {"not_below": "60 %"}},
+            f"{STANDIN}: with what was deployed the gate refused it",
+        ),
+    ],
+    ids=["it does not start", "it is slower than its floor"],
+)
+def test_what_does_not_pass_after_a_deploy_is_undone_on_both(
+    together: Stack,
+    tmp_path: Path,
+    knobs: dict[str, float],
+    changes: dict[str, object],
+    said: str,
+) -> None:
+    turn(together, decode_rate=400)
     assert together.one.switch(STANDIN).code == 0
+    turn(together, **knobs)
     before = [host.root(f"cat /etc/systemd/system/{UNIT}") for host in together.hosts]
-    worse = together.folder / "worse" / "lab_cluster.py"
-    worse.parent.mkdir()
-    worse.write_text(_WORSE.format(target=STANDIN, original=str(cluster_faults.INVENTORY)))
-    done = together.deploy(inventory=worse)
+    done = together.deploy(inventory=changed(tmp_path, **changes))
     assert done.code == 1, done.output
-    assert f"{STANDIN}: with what was deployed it does not start" in done.output
+    assert said in " ".join(done.output.split())
     assert [host.root(f"cat /etc/systemd/system/{UNIT}") for host in together.hosts] == before
     assert [host.status()["hot"] for host in together.hosts] == [STANDIN, STANDIN]
     assert together.one.status()["targets"][STANDIN]["ready"]
+    assert together.one.switch("none").code == 0
+
+
+@pytest.mark.parametrize("target", [STANDIN, REAL])
+def test_what_is_split_over_hosts_is_measured_where_it_answers(
+    together: Stack, tmp_path: Path, target: str
+) -> None:
+    turn(together, decode_rate=400)
+    assert together.one.switch(target).code == 0
+    asked = {"inventory": cluster_faults.INVENTORY}
+    code, suites, said = together.bench(tmp_path / "r.json", "--suite", "decode", **asked)
+    assert code == 0, said
+    assert suites["decode"]["summary"]["decode_tok_s"]["count"] == 3
+    subject = json.loads((tmp_path / "r.json").read_text())["subject"]
+    assert subject["target"] == target
+    code, suites, said = together.bench(tmp_path / "2.json", host="spark2", **asked)
+    assert (code, suites) == (2, {})
+    assert "answers on another host of cluster pair" in " ".join(said.split())
+    assert "Measure it on spark1" in " ".join(said.split())
     assert together.one.switch("none").code == 0
 
 

@@ -34,11 +34,13 @@ import cluster_call  # noqa: E402
 import cluster_facts  # noqa: E402
 import cluster_groups  # noqa: E402
 import cluster_member  # noqa: E402
+import cluster_plan  # noqa: E402
 import cluster_rollout  # noqa: E402
 import cluster_seal  # noqa: E402
 import cluster_server  # noqa: E402
 import cluster_status  # noqa: E402
 import cluster_still  # noqa: E402
+import cluster_switch  # noqa: E402
 import clusters  # noqa: E402
 import common  # noqa: E402
 import content  # noqa: E402
@@ -94,11 +96,13 @@ __all__ = [
     "cluster_facts",
     "cluster_groups",
     "cluster_member",
+    "cluster_plan",
     "cluster_rollout",
     "cluster_seal",
     "cluster_server",
     "cluster_status",
     "cluster_still",
+    "cluster_switch",
     "clusters",
     "common",
     "content",

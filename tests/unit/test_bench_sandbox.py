@@ -112,8 +112,8 @@ def test_an_endless_loop_ends_and_costs_its_own_case_only() -> None:
 
 def test_a_loop_that_cannot_be_interrupted_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "WALL_S", 8.0)
-    stubborn = "def f():\n    while True:\n        try:\n            while True: sum(range(99))\n"
-    stubborn += "        except BaseException: pass"
+    # An alarm is not looked at before this has ended, hours from now.
+    stubborn = "def f():\n    return sum(range(10**13))"
     began = time.monotonic()
     answers = sandbox.run(stubborn, ["1", "f()", "2"])
     assert answers[0].gives(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onhost_fake_systemd
 import pytest
 from a_cluster import GLM, OWN, SPARE, cluster_of, until
-from onhost_fakes import lock
+from onhost_fakes import cluster_plan, cluster_switch, common, lock, switch
 
 pytestmark = pytest.mark.slow
 
@@ -134,6 +134,42 @@ def test_two_that_ask_on_two_members_at_once_are_both_served(pair):
     # The second one may still find the first at work after its last attempt.
     assert sorted(work.returncode for work in begun) in ([0, 0], [0, 75]), outs
     assert hot_everywhere(pair) in ([["glm"], ["glm"]], [[], []])
+
+
+@pytest.mark.parametrize(("wanted", "after"), [("none", [[], []]), ("own", [[], ["own"]])])
+def test_a_group_that_starts_while_another_switch_is_planned_is_ended_as_a_whole(
+    pair, monkeypatch, wanted, after
+):
+    """Who asked for it had seen no group yet, and would have ended a rank alone."""
+    paths = pair[1].paths
+    group = cluster_switch.GroupSwitch(common.load_host(paths.targets), paths, user="ben")
+    join, begun = group._all_join, []
+
+    def glm_comes_first(*words):
+        if not begun:
+            begun.append(pair[0].switch("glm"))
+        return join(*words)
+
+    monkeypatch.setattr(group, "_all_join", glm_comes_first)
+    assert (group.none() if wanted == "none" else group.to(wanted)) == 0
+    assert begun[0][0] == 0, begun
+    assert hot_everywhere(pair) == after
+    assert [spark.group.state for spark in pair] == ["stopped", "stopped"]
+
+
+def test_a_group_that_starts_before_a_switch_of_one_host_has_its_lock_is_ended_as_a_whole(
+    pair, monkeypatch
+):
+    pair[0].switch("glm")
+    concerns, asked = cluster_plan.concerns, []
+
+    def not_yet(*words):
+        asked.append(words)
+        return len(asked) > 1 and concerns(*words)
+
+    monkeypatch.setattr(cluster_plan, "concerns", not_yet)
+    assert switch.main(["--worker", "own", "ben"], pair[1].paths) == 0
+    assert hot_everywhere(pair) == [[], ["own"]]
 
 
 def hot_everywhere(pair) -> list[list[str]]:
