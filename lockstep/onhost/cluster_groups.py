@@ -113,10 +113,10 @@ def remember(paths: common.Paths, host: str) -> None:
 
 
 def note(paths: common.Paths, group: Group, **values: Any) -> None:
-    """Change fields of a run that is still hot; one that is over stays as it is."""
+    """Change fields of a run that still is in this state; one that is not stays as it is."""
     with _writing:
         current = load(paths).get(group.cluster)
-        if current is not None and (current.run, current.state) == (group.run, HOT):
+        if current is not None and (current.run, current.state) == (group.run, group.state):
             _write(paths, replace(current, **values))
 
 

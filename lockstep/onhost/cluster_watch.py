@@ -94,6 +94,8 @@ class Watch:
             self._hot(group)
         elif group.state == cluster_groups.RECOVERING and self._cluster.rank == 0:
             self._recovery.step(group)
+        elif group.state == cluster_groups.ENDED:
+            self._ask_decision(group)
 
     def heard(self, body: Answer) -> Answer:
         """Rank 0 asks: what this rank is, for as long as both are of the same run."""
@@ -113,6 +115,18 @@ class Watch:
         if group is not None and group.run == body["run"] and group.state == cluster_groups.HOT:
             threading.Thread(target=self._end_here, args=(group, body["reason"])).start()
         return {}
+
+    def _ask_decision(self, group: cluster_groups.Group) -> None:
+        """Whether rank 0 left this run down; this rank says so then as well."""
+        try:
+            state = self._caller.ask(self._cluster.first, "state", timeout=3.0)
+        except common.Problem:
+            return
+        there = state["groups"].get(group.cluster, {})
+        if there.get("run") == group.run and there.get("state") == cluster_groups.DOWN:
+            cluster_groups.note(
+                self._paths, group, state=cluster_groups.DOWN, reason=there["reason"]
+            )
 
     def _begin(self, group: cluster_groups.Group) -> None:
         """A run that this watch has not seen before: nobody is late yet."""

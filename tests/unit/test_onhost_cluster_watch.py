@@ -126,6 +126,15 @@ def test_why_a_group_ended_outlives_a_boot_and_it_stays_down(pair):
     assert hot(pair) == [[], []]
 
 
+def test_what_rank_0_leaves_down_is_down_on_the_others_too(pair):
+    pair[0].power_off()
+    until(lambda: pair[1].group.state == "ended", "ended")
+    assert "rank 0, was not heard" in pair[1].group.reason
+    pair[0].power_on()
+    until(lambda: pair[1].group.state == "down", "left down")
+    assert pair[1].group.reason == "spark1 was rebooted or lost its power"
+
+
 def test_a_disk_that_is_full_costs_the_memory_of_a_boot_only(tmp_path, capsys):
     paths = common.Paths(tmp_path)
     paths.groups_kept.mkdir(parents=True)
