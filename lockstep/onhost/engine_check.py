@@ -10,6 +10,7 @@ exit codes: 0 no fault, 1 faults, one line each
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import importlib.metadata
 import json
@@ -115,4 +116,6 @@ def main(argv: list[str]) -> int:
 if __name__ == "__main__":
     # No module of this folder may stand in the way of what an engine imports.
     sys.path.remove(str(Path(__file__).resolve().parent))
+    # Nothing that an engine imports is garbage; looking for some costs a sixth of the time.
+    gc.disable()
     sys.exit(main(sys.argv[1:]))
