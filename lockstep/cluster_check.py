@@ -49,13 +49,6 @@ def check_clusters(settings: Settings, where: Mapping[str, str]) -> None:
                 found=repr(target.cluster),
                 allowed=", ".join(settings.clusters) or "none: there is no key clusters",
             )
-        if target.floor is not None:
-            raise InventoryError(
-                f"targets.{name} has a floor and is of a cluster",
-                where=targets,
-                found=f"cluster {target.cluster}",
-                remedy="Remove the floor: a deploy measures models of one host only.",
-            )
         members = settings.clusters[target.cluster].hosts
         if settings.name not in members:
             raise InventoryError(

@@ -142,6 +142,9 @@ def gate(host: common.Host, paths: common.Paths, mode: str) -> int:
     """Measure the hot target if it has a floor. Exit code as in the docstring."""
     target = _hot(host)
     floored = target is not None and (target.floor_tok_s, target.floor_share) != (None, None)
+    if target is not None and not (target.engine_url or target.url):
+        common.say(f"{target.name} answers on another member of its cluster, and is measured there")
+        return common.EXIT_DONE
     # A floor that this deploy brings is not here yet when it asks for a baseline.
     if target is None or not (floored or mode):
         common.say("no floor is set for what is hot" if target else "no model is hot")

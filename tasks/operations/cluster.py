@@ -68,12 +68,12 @@ def keys_carried(groups: Sequence[Group]) -> Commands:
         if group.rank == 0:
             continue
         mine = _hash(host.name, groups, group)
-        first = state.inventory.get_host(group.members[0].name)
-        if first not in state.active_hosts:
+        first = _first(group)
+        if first is None:
             if mine is None:
                 yield from remote.refuse(
-                    f"the key of cluster {group.name} is to come from {first.name}, which is not "
-                    "part of this run. Remedy: deploy to all members of the cluster."
+                    f"the key of cluster {group.name} is to come from {group.members[0].name}, "
+                    "which is not part of this run. Remedy: deploy to all members of the cluster."
                 )
             continue
         if mine is None or mine != _hash(first.name, groups, group):
@@ -109,7 +109,15 @@ def taken_down(units: Sequence[str]) -> Commands:
             words = remote.job_words("cluster-down", [*_SWITCH, "none", "--wait"])
             down = Down(*(QuoteString(word) for word in words))
             down.cluster = target.group.name
+            if target.data.floor and target.data.floor.share is not None:
+                down.first = _first(target.group)
             yield down
+
+
+def _first(group: Group) -> Any:
+    """Rank 0 of a cluster; None where it is no part of this run."""
+    first = state.inventory.get_host(group.members[0].name)
+    return first if first in state.active_hosts else None
 
 
 def is_owed(groups: Iterable[Group]) -> bool:
@@ -190,9 +198,13 @@ _owed: dict[str, Owed] = {}
 
 
 class Down(remote.Streamed):
-    """Takes a group down on behalf of all its members: whoever comes first does it."""
+    """Takes a group down on behalf of all its members: whoever comes first does it.
+
+    Where there is a `first`, rank 0, it measures before that how fast the model was.
+    """
 
     cluster: str = ""
+    first: Any = None
     _alone = BoundedSemaphore()
     _done: ClassVar[set[str]] = set()
 
@@ -201,6 +213,9 @@ class Down(remote.Streamed):
         with self._alone:
             if self.cluster in self._done:
                 return True, CommandOutput([])
+            if self.first is not None:
+                # Nothing is lost but the comparison where this fails, and the log says why.
+                _run_on(self.first, [*FLOOR, "--baseline"])
             answer = super().execute(state, host, connector_arguments)
             if answer[0]:
                 self._done.add(self.cluster)
@@ -215,18 +230,24 @@ class Carried(StringCommand):
 
     def execute(self, state: Any, host: Any, connector_arguments: Any) -> Any:
         """Read it there, write it here."""
-        with ctx_host.use(self.first):
-            every, _ = pop_global_arguments(state, self.first, {})
-            mine: Any = {key: every[key] for key in CONNECTOR_ARGUMENT_KEYS if key in every}
-            done, output = self.first.run_shell_command(
-                remote.words(["cat", self.path]), print_output=False, print_input=False, **mine
-            )
+        done, output = _run_on(self.first, ["cat", self.path], shown=False)
         if not done:
             return remote.failed(
                 host, f"{self.first.name} has no {self.path} to give"
             ), CommandOutput([])
         connector_arguments["_stdin"] = [output.stdout + "\n"]
         return super().execute(state, host, connector_arguments)
+
+
+def _run_on(other: Any, argv: Sequence[str], shown: bool = True) -> tuple[bool, CommandOutput]:
+    """Run words on another host of this run, as its own operations would; whether, and output."""
+    with ctx_host.use(other):
+        every, _ = pop_global_arguments(state, other, {})
+        mine: Any = {key: every[key] for key in CONNECTOR_ARGUMENT_KEYS if key in every}
+        done, output = other.run_shell_command(
+            remote.words(argv), print_output=shown, print_input=shown, **mine
+        )
+    return done, output
 
 
 def _path(group: Group) -> str:

@@ -147,7 +147,6 @@ def _ranks_down(change: Change) -> Commands:
     """Keep what there is of a host whose cluster's hot model changes, and take that down."""
     if not change.ranks and (change.part == "nothing" or not cluster.is_owed(_groups())):
         return
-    yield from _baseline()
     yield _kept(change, cluster.ROLLOUT_ID)
     yield from cluster.taken_down(change.ranks)
 

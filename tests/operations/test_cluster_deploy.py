@@ -171,3 +171,21 @@ def test_the_members_of_this_run_start_it_when_rank_0_is_left_out(again: Site) -
     assert done.returncode == 0, done.stdout + done.stderr
     assert first not in again.document["ran"]
     assert again.changes(second)[-1].startswith("job cluster-up")
+
+
+def test_with_a_floor_rank_0_measures_before_and_after(again: Site) -> None:
+    path = again.repository / again.inventory
+    plain, cluster = path.read_text(), '"cluster": "pair"'
+    path.write_text(plain.replace(cluster, f'"floor": {{"not_below": "90 %"}}, {cluster}'))
+    first, second = HOSTS
+    outdated(again)
+    try:
+        done = again.deploy()
+    finally:
+        path.write_text(plain)
+    assert done.returncode == 0, done.stdout + done.stderr
+    floor = "/usr/bin/python3 /usr/local/lib/lockstep/floor.py"
+    *before, up = again.changes(first)
+    assert f"{floor} --baseline" in before and up.endswith(f" --gate -- {floor}")
+    assert not any("floor.py" in line for line in again.changes(second))
+    assert sum("job cluster-down" in line for line in (*before, *again.changes(second))) == 1

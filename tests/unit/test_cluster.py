@@ -149,10 +149,6 @@ def test_a_member_that_the_inventory_does_not_have_is_named() -> None:
         ({"fabric": {"mtu": 90000}}, "fabric.mtu is not a size for a frame; found 90000"),
         ({"fabric": {"rdma": {"enp1s0f0np0": "x y"}}}, "names no RDMA device of an interface"),
         ({"fabric": {"socket": "a b"}}, "fabric names something that is no network interface"),
-        (
-            {"targets": {"glm": {**GLM, "floor": {"decode_tok_s": 9.0}}}},
-            "targets.glm has a floor and is of a cluster; found cluster pair. Remove the floor",
-        ),
         ({"fabric": {"netplan": True}}, "fabric.netplan is on and fabric.interfaces is empty"),
     ],
 )

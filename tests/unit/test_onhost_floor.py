@@ -88,6 +88,14 @@ def test_with_nothing_hot_there_is_nothing_to_measure(spark, capsys):
     assert "no model is hot" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("words", [(), ("--baseline",), ("--accept",)])
+def test_a_rank_that_answers_nobody_is_measured_elsewhere(spark, capsys, words):
+    spark.floor(floor_tok_s=29, url=None, engine_url=None)
+    assert spark.run(*words) == 0
+    assert spark.engine.requests == []
+    assert "answers on another member of its cluster" in capsys.readouterr().out
+
+
 def test_fast_enough_passes_and_says_how_fast(spark, capsys):
     spark.floor(floor_tok_s=29)
     assert spark.run() == 0
