@@ -6,11 +6,19 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep.onhost import cluster_call, cluster_crew, cluster_facts, common, units
+    from lockstep.onhost import (
+        cluster_call,
+        cluster_crew,
+        cluster_facts,
+        cluster_groups,
+        common,
+        units,
+    )
 else:
     import cluster_call
     import cluster_crew
     import cluster_facts
+    import cluster_groups
     import common
     import units
 
@@ -90,6 +98,20 @@ class Planner:
                 f"cluster {', '.join(sorted(running))} was started meanwhile; nothing was stopped",
                 common.EXIT_LOCKED,
             )
+
+    def owed(self, name: str, states: Mapping[str, Answer]) -> None:
+        """Problem where somebody decided otherwise about what the watch, here, is to start again.
+
+        That a member was rebooted is no decision.
+        """
+        cluster = self._host.target(name).cluster
+        groups = {member: state["groups"].get(cluster, {}) for member, state in states.items()}
+        mine = groups.get(self._here, {})
+        if mine.get("state") != cluster_groups.RECOVERING:
+            raise common.Problem(f"{name} is not started again: {mine.get('reason', 'it is over')}")
+        for member, group in groups.items():
+            if (group.get("state"), group.get("run")) == (cluster_groups.STOPPED, mine["run"]):
+                raise common.Problem(f"{name} is not started again; {member}: {group['reason']}")
 
     def _no_strangers(self, plan: Plan, states: Mapping[str, Answer]) -> None:
         """Problem where a member is part of a group that this host cannot end as a whole."""

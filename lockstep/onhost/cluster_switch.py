@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         cluster_call,
         cluster_crew,
         cluster_plan,
+        cluster_work,
         common,
         steps,
         unfinished,
@@ -26,6 +27,7 @@ else:
     import cluster_call
     import cluster_crew
     import cluster_plan
+    import cluster_work
     import common
     import steps
     import unfinished
@@ -160,6 +162,8 @@ class GroupSwitch:
                 self._previous[name] = answer["previous"]
         states = self._crew.states()
         self._planner.still(plan, states)
+        if self._user == cluster_work.WATCH:
+            self._planner.owed(wanted, states)
         return states
 
     def _joined(self, name: str, body: Answer) -> Answer | None:

@@ -41,6 +41,7 @@ import cluster_server  # noqa: E402
 import cluster_status  # noqa: E402
 import cluster_still  # noqa: E402
 import cluster_switch  # noqa: E402
+import cluster_work  # noqa: E402
 import clusters  # noqa: E402
 import common  # noqa: E402
 import content  # noqa: E402
@@ -103,6 +104,7 @@ __all__ = [
     "cluster_status",
     "cluster_still",
     "cluster_switch",
+    "cluster_work",
     "clusters",
     "common",
     "content",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onhost_fake_systemd
 import pytest
 from a_cluster import GLM, OWN, SPARE, cluster_of, until
-from onhost_fakes import cluster_plan, cluster_switch, common, lock, switch
+from onhost_fakes import cluster_plan, cluster_switch, cluster_work, common, lock, switch
 
 pytestmark = pytest.mark.slow
 
@@ -170,6 +170,33 @@ def test_a_group_that_starts_before_a_switch_of_one_host_has_its_lock_is_ended_a
     monkeypatch.setattr(cluster_plan, "concerns", not_yet)
     assert switch.main(["--worker", "own", "ben"], pair[1].paths) == 0
     assert hot_everywhere(pair) == [[], ["own"]]
+
+
+def test_what_was_switched_off_meanwhile_is_not_started_again_by_the_watch(pair):
+    pair[1].switch("glm")
+    pair[1].switch("none")
+    paths = pair[0].paths
+    host = common.load_host(paths.targets)
+    group = cluster_switch.GroupSwitch(host, paths, user=cluster_work.WATCH)
+    with pytest.raises(common.Problem, match="not started again: alice switched to none on spark2"):
+        group.to("glm")
+    assert hot_everywhere(pair) == [[], []]
+    assert [lock.holder(spark.paths.run / "switch.lock") for spark in pair] == [None, None]
+
+
+def test_only_who_switched_this_run_off_keeps_the_watch_from_starting_it_again(pair):
+    planner = cluster_plan.Planner(common.load_host(pair[0].paths.targets), None, "spark1", print)
+
+    def states(**other: str) -> dict:
+        mine = {"state": "recovering", "run": "r2", "reason": "a rank ended"}
+        return {"spark1": {"groups": {"pair": mine}}, "spark2": {"groups": {"pair": other}}}
+
+    planner.owed("glm", states(state="ended", run="r2", reason=""))
+    planner.owed("glm", states(state="down", run="r2", reason="spark2 was rebooted"))
+    planner.owed("glm", states(state="stopped", run="r1", reason="long ago"))
+    planner.owed("glm", states())
+    with pytest.raises(common.Problem, match="spark2: ben switched to none"):
+        planner.owed("glm", states(state="stopped", run="r2", reason="ben switched to none"))
 
 
 def hot_everywhere(pair) -> list[list[str]]:
