@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, peers, resume
+    from lockstep.onhost import common, git_login, peers, resume
 else:
     import common
+    import git_login
     import peers
     import resume
 
@@ -22,8 +23,8 @@ else:
 class Run(Protocol):
     """Runs a command; common.Problem when it fails."""
 
-    def __call__(self, *argv: str) -> None:
-        """One command and its arguments."""
+    def __call__(self, *argv: str, **environment: str) -> None:
+        """One command and its arguments; more variables by name."""
 
 
 class Repository:
@@ -73,11 +74,12 @@ class Repository:
         return self._has()
 
     def _from_origin(self) -> None:
-        address, branch = self._source["git"], self._source["branch"]
+        address, login = git_login.apart(self._source["git"])
+        branch = self._source["branch"]
         # The whole history: the fork's build looks for the commit it left upstream at.
-        self._run(*self._git, "fetch", "--force", "--tags", address, branch)
+        self._run(*self._git, "fetch", "--force", "--tags", address, branch, **login)
         if not self._has():
-            self._run(*self._git, "fetch", address, self._commit)
+            self._run(*self._git, "fetch", address, self._commit, **login)
 
     def _keep(self) -> None:
         new = self._bundle.with_name(f".{self._commit}.new")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lockstep.errors import ResolveError
 from lockstep.moving import GitWanted, is_commit
+from lockstep.onhost import git_login
 from lockstep.packages import mirrored
 from lockstep.pins import GitPin
 from lockstep.resolve.http import without_credentials
@@ -29,14 +30,13 @@ def resolve_git(item: GitWanted, *, sources: Sources, proxy: Proxy) -> GitPin:
     """
     if item.commit is not None:
         return GitPin(item.branch, item.commit)
-    url = mirrored(item.url, sources)
-    shown = without_credentials(url)
+    shown, login = git_login.apart(mirrored(item.url, sources))
     heads = f"refs/heads/{item.branch}"
-    argv = ["git", "ls-remote", "--", url, heads, f"refs/tags/{item.branch}"]
-    result = run(argv, proxy=proxy, environment=_SILENT, limit_s=LIMIT_S)
+    argv = ["git", "ls-remote", "--", shown, heads, f"refs/tags/{item.branch}"]
+    result = run(argv, proxy=proxy, environment=_SILENT | login, limit_s=LIMIT_S)
     if result.code != 0:
         # The same once more: links fail for a moment, and nothing was changed.
-        result = run(argv, proxy=proxy, environment=_SILENT, limit_s=LIMIT_S)
+        result = run(argv, proxy=proxy, environment=_SILENT | login, limit_s=LIMIT_S)
     if result.code != 0:
         raise ResolveError(
             "git cannot read the repository",

@@ -12,6 +12,7 @@ from typing import Any
 
 from lockstep.errors import ResolveError
 from lockstep.moving import GitWanted, PrecompiledWanted, is_commit
+from lockstep.onhost import git_login
 from lockstep.packages import mirrored
 from lockstep.pins import PrecompiledPin
 from lockstep.resolve.http import ask, hashed, without_credentials
@@ -116,11 +117,12 @@ class _History:
 
     def __init__(self, folder: str, sources: Sources, proxy: Proxy) -> None:
         self._folder, self._sources, self._proxy = folder, sources, proxy
+        self._login: dict[str, str] = {}
         self.git("init", "--quiet")
 
     def fetch(self, name: str, item: GitWanted, commit: str | None = None) -> None:
         """Everything that a branch, or a commit of it, stands on."""
-        url = mirrored(item.url, self._sources)
+        url, self._login = git_login.apart(mirrored(item.url, self._sources))
         self.git("remote", "add", name, url)
         self.git("config", f"remote.{name}.promisor", "true")
         self.git("config", f"remote.{name}.partialclonefilter", "tree:0")
@@ -134,7 +136,7 @@ class _History:
         said = without_credentials(done.errors).strip().splitlines() or ["not on the branch"]
         raise ResolveError(
             "the history cannot be fetched",
-            where=f"{without_credentials(url)} {item.branch}",
+            where=f"{url} {item.branch}",
             found=said[-1][:160],
             remedy="Check the network and proxy, name a mirror under sources.git, or name the "
             "commit (engine.precompiled_commit).",
@@ -143,4 +145,4 @@ class _History:
     def git(self, *words: str) -> Result:
         """One command of git in the folder; it may fail."""
         argv = ["git", "-C", self._folder, *words]
-        return run(argv, proxy=self._proxy, environment=SILENT, limit_s=LIMIT_S)
+        return run(argv, proxy=self._proxy, environment=SILENT | self._login, limit_s=LIMIT_S)

@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 
 from lockstep.errors import ResolveError
 from lockstep.moving import GitWanted
+from lockstep.onhost import git_login
 from lockstep.packages import mirrored
 from lockstep.resolve.http import without_credentials
 from lockstep.resolve.program import Result, run
@@ -100,8 +101,8 @@ class _Clone:
     def __init__(
         self, item: GitWanted, commit: str, folder: Path, sources: Sources, proxy: Proxy
     ) -> None:
-        url = mirrored(item.url, sources)
-        self.where = f"{without_credentials(url)} at {commit[:12]}"
+        url, self._login = git_login.apart(mirrored(item.url, sources))
+        self.where = f"{url} at {commit[:12]}"
         self.folder = folder
         self.proxy = proxy
         self.commit = commit
@@ -135,7 +136,7 @@ class _Clone:
 
     def _git(self, *words: str, must: bool = True) -> Result:
         argv = ["git", "-C", str(self.folder), *words]
-        done = run(argv, proxy=self.proxy, environment=SILENT, limit_s=LIMIT_S)
+        done = run(argv, proxy=self.proxy, environment=SILENT | self._login, limit_s=LIMIT_S)
         if must and done.code != 0:
             raise ResolveError(
                 f"git {words[0]} failed",

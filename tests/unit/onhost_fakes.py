@@ -52,6 +52,8 @@ import firewall  # noqa: E402
 import floor  # noqa: E402
 import gate  # noqa: E402
 import generations  # noqa: E402
+import git_login  # noqa: E402
+import git_source  # noqa: E402
 import hub_cache  # noqa: E402
 import image_store  # noqa: E402
 import job  # noqa: E402
@@ -115,6 +117,8 @@ __all__ = [
     "floor",
     "gate",
     "generations",
+    "git_login",
+    "git_source",
     "host_root",
     "hub_cache",
     "image_store",
