@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from lockstep.engine_id import digest
 from lockstep.errors import InventoryError
 from lockstep.firewall import KEPT, RULES
@@ -9,6 +11,7 @@ from lockstep.managed import (
     DOCKER_CONFIG,
     PROXY_ENVIRONMENT,
     SYSTEMD,
+    TOOLS_ENVIRONMENT,
     ManagedFile,
 )
 from lockstep.settings import Settings
@@ -25,11 +28,12 @@ def host_files(settings: Settings) -> tuple[ManagedFile, ...]:
     """Files that depend on inventory data alone, so that they can come first in a deploy.
 
     Raises:
-        InventoryError: a proxy, a sysctl or an apt line that would break its file.
+        InventoryError: a proxy, an index, a sysctl or an apt line that would break its file.
     """
     return (
         *_apt_sources(settings),
         *_proxies(settings),
+        *_tools(settings),
         *_memory_protection(),
         *_earlyoom(settings),
         *_sysctl(settings),
@@ -41,9 +45,16 @@ def host_files(settings: Settings) -> tuple[ManagedFile, ...]:
 def absent_files(settings: Settings) -> tuple[str, ...]:
     """Paths that an earlier deploy may have written and that this data no longer asks for."""
     wanted = {file.path for file in host_files(settings)}
-    possible = (APT_SOURCES, APT_PROXY, PROXY_ENVIRONMENT, DOCKER_PROXY, SYSCTL)
+    possible = (APT_SOURCES, APT_PROXY, PROXY_ENVIRONMENT, TOOLS_ENVIRONMENT, DOCKER_PROXY, SYSCTL)
     rules = () if settings.firewall.enabled else (RULES, KEPT)
     return (*(path for path in possible if path not in wanted), *rules)
+
+
+def tools_environment(settings: Settings) -> str | None:
+    """The file of variables with which uv and the hub client are installed; None without any."""
+    if settings.sources.python_index:
+        return TOOLS_ENVIRONMENT
+    return PROXY_ENVIRONMENT if settings.proxy.environment() else None
 
 
 def docker_generation(settings: Settings) -> str:
@@ -87,6 +98,21 @@ def _proxies(settings: Settings) -> tuple[ManagedFile, ...]:
         ManagedFile(PROXY_ENVIRONMENT, environment, mode="0600"),
         ManagedFile(DOCKER_PROXY, docker),
     )
+
+
+def _tools(settings: Settings) -> tuple[ManagedFile, ...]:
+    """The index is no argument of pip and uv: its URL may hold a password."""
+    index = settings.sources.python_index
+    if not index:
+        return ()
+    _one_line("sources.python_index", index, settings)
+    values = {"PIP_INDEX_URL": index, "UV_DEFAULT_INDEX": index}
+    if index.startswith("http://"):
+        parts = urlsplit(index)
+        server = parts.netloc.rpartition("@")[2]
+        values |= {"PIP_TRUSTED_HOST": parts.hostname or "", "UV_INSECURE_HOST": server}
+    text = render("host/environment.j2", values={**settings.proxy.environment(), **values})
+    return (ManagedFile(TOOLS_ENVIRONMENT, text, mode="0600"),)
 
 
 def _memory_protection() -> tuple[ManagedFile, ...]:

@@ -34,6 +34,8 @@ API_KEY = f"{CONFIGURATION}/secrets/api-key"
 # Starts, watches and stops the ranks of a cluster together.
 AGENT_UNIT = "lockstep-cluster.service"
 PROXY_ENVIRONMENT = f"{CONFIGURATION}/proxy.env"
+# The proxy's, and the package index that uv and the hub client are installed from.
+TOOLS_ENVIRONMENT = f"{CONFIGURATION}/tools.env"
 OPERATORS_GROUP = "lockstep-operators"
 
 

@@ -6,7 +6,7 @@ from pyinfra.api import deploy
 
 from lockstep.accounts import Account, people
 from lockstep.artefacts import absent_files
-from lockstep.hostfiles import docker_generation
+from lockstep.hostfiles import docker_generation, tools_environment
 from lockstep.layout import folders
 from lockstep.managed import HOME, OPERATORS_GROUP
 from lockstep.variants import unit_names
@@ -52,6 +52,5 @@ def base() -> None:
         name="Install uv and the hub client",
         environments=this.tools,
         python=settings.python,
-        index=settings.sources.python_index,
-        proxy=bool(settings.proxy.environment()),
+        variables=tools_environment(settings),
     )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from urllib.parse import urlsplit
 
 from pyinfra import host
 from pyinfra.api import StringCommand, operation
 
 from lockstep.accounts import Account, account_commands
-from lockstep.managed import PROXY_ENVIRONMENT, TOOLS_VENV, UV_VENV
+from lockstep.managed import TOOLS_VENV, UV_VENV
 from lockstep.tools import Environment, same_version
 from tasks import remote
 from tasks.facts.host import System
@@ -86,28 +85,28 @@ def sysctls(values: Mapping[str, str], path: str) -> Generator[StringCommand, No
 
 @operation()
 def tools(
-    environments: Mapping[str, Environment], python: str, index: str | None, proxy: bool
+    environments: Mapping[str, Environment], python: str, variables: str | None
 ) -> Generator[StringCommand, None, None]:
     """Our own tools, every wheel by its hash: uv through the system's pip, the others through uv.
 
     Args:
         environments: As `lockstep.tools.tool_environments` gives them.
         python: Version of the interpreter that the others get.
-        index: Package index, or None for the clients' own configuration.
-        proxy: Whether to go through the proxy of `proxy.env`, whose URL may hold a password.
+        variables: File with the package index and the proxy, which may hold passwords; None for
+            the clients' own configuration.
     """
     uv, others = environments["uv"], environments["tools"]
     asked = {"venvs": [uv.folder, others.folder], "links": [UV_VENV, TOOLS_VENV, UV]}
     found = host.get_fact(System, asked=asked)
     if not found:
         return
-    options = ["--setenv-file", PROXY_ENVIRONMENT] if proxy else []
+    options = ["--setenv-file", variables] if variables else []
     changed = False
     if _lacks(found["venvs"][uv.folder], uv):
         yield remote.words(["python3", "-m", "venv", uv.folder])
         pip = [f"{uv.folder}/bin/python", "-m", "pip", "install", "--disable-pip-version-check"]
         pip += ["--require-hashes", "--no-deps", "--requirement", uv.requirements]
-        yield remote.job("tools", [*pip, *_pip_index(index)], *options)
+        yield remote.job("tools", pip, *options)
         changed = True
     if _lacks(found["venvs"][others.folder], others):
         program = ["env", "UV_PYTHON_DOWNLOADS=never", f"{uv.folder}/bin/uv"]
@@ -116,7 +115,7 @@ def tools(
         yield remote.words(["touch", f"{others.folder}/{UNFINISHED}"])
         install = [*program, "pip", "install", "--python", f"{others.folder}/bin/python"]
         install += ["--require-hashes", "--no-deps", "--requirement", others.requirements]
-        yield remote.job("tools", [*install, *_uv_index(index)], *options)
+        yield remote.job("tools", install, *options)
         yield remote.words(["rm", f"{others.folder}/{UNFINISHED}"])
         changed = True
     links = {UV_VENV: uv.folder, TOOLS_VENV: others.folder, UV: f"{UV_VENV}/bin/uv"}
@@ -132,19 +131,3 @@ def _lacks(installed: Mapping[str, str], environment: Environment) -> bool:
     return not all(
         same_version(installed.get(name), version) for name, version in environment.versions.items()
     )
-
-
-def _pip_index(index: str | None) -> list[str]:
-    if not index:
-        return []
-    if not index.startswith("http://"):
-        return ["--index-url", index]
-    return ["--index-url", index, "--trusted-host", urlsplit(index).hostname or ""]
-
-
-def _uv_index(index: str | None) -> list[str]:
-    if not index:
-        return []
-    if not index.startswith("http://"):
-        return ["--default-index", index]
-    return ["--default-index", index, "--allow-insecure-host", index.split("/")[2]]

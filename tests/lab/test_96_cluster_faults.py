@@ -95,7 +95,7 @@ def turn(stack: Stack, **knobs: float) -> None:
         ),
         # The change is as good as any; from its next start on the engine is slow.
         (
-            {"decode_rate": 20},
+            {"decode_rate": 150},
             {"floor": {"not_below": "60 %"}},
             f"{STANDIN}: with what was deployed the gate refused it",
         ),

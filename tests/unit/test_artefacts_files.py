@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from lockstep.artefacts import absent_files, artefacts, host_files
 from lockstep.docker_run import foreground
 from lockstep.errors import InventoryError, LockstepError, UnitError
+from lockstep.hostfiles import tools_environment
 from lockstep.pins import Pins
 from lockstep.quoting import assignment, lines, path, text, word
 from lockstep.settings import Proxy, Settings, Sources
@@ -19,7 +21,10 @@ EVERYTHING = Settings(
     name="spark",
     targets={},
     proxy=PROXY,
-    sources=Sources(apt=("deb http://packages.example noble main",)),
+    sources=Sources(
+        apt=("deb http://packages.example noble main",),
+        python_index="http://me:pa%24$s@index.example:3141/simple/",
+    ),
     sysctls={"vm.swappiness": "10"},
 )
 
@@ -30,6 +35,7 @@ def test_what_the_data_no_longer_asks_for_is_named_for_removal() -> None:
         "/etc/apt/sources.list.d/lockstep.list",
         "/etc/apt/apt.conf.d/60lockstep-proxy",
         "/etc/lockstep/proxy.env",
+        "/etc/lockstep/tools.env",
         "/etc/systemd/system/docker.service.d/60-lockstep-proxy.conf",
         "/etc/sysctl.d/60-lockstep.conf",
     }
@@ -39,11 +45,28 @@ def test_what_the_data_no_longer_asks_for_is_named_for_removal() -> None:
     assert not conditional & {file.path for file in host_files(bare)}
 
 
+def test_the_index_of_our_tools_is_in_a_private_file_and_no_argument() -> None:
+    file = next(each for each in host_files(EVERYTHING) if each.path == "/etc/lockstep/tools.env")
+    assert file.mode == "0600"
+    assert tools_environment(EVERYTHING) == file.path
+    values = dict(line.split("=", 1) for line in file.text.splitlines() if "=" in line)
+    index = values["PIP_INDEX_URL"]
+    assert values["UV_DEFAULT_INDEX"] == index and "me:pa%24" in index and "index.example" in index
+    assert "index.example" in values["PIP_TRUSTED_HOST"]
+    assert "index.example:3141" in values["UV_INSECURE_HOST"]
+    assert "me:" not in values["UV_INSECURE_HOST"]
+    assert values.keys() >= PROXY.environment().keys()
+    bare = Settings(name="spark", targets={})
+    assert tools_environment(bare) is None
+    assert tools_environment(replace(bare, proxy=PROXY)) == "/etc/lockstep/proxy.env"
+
+
 @pytest.mark.parametrize(
     "changed",
     [
         Settings(name="spark", targets={}, proxy=Proxy(http="http://x\nSECRET=1")),
         Settings(name="spark", targets={}, sources=Sources(apt=("deb x\ndeb y",))),
+        Settings(name="spark", targets={}, sources=Sources(python_index="http://x\nSECRET=1")),
         Settings(name="spark", targets={}, sysctls={"vm.swappiness": "1\nkernel.x = 2"}),
     ],
 )
