@@ -59,7 +59,7 @@ class Member:
     ) -> None:
         self.paths = paths
         self.lease_s = lease_s
-        self._frozen_s = (stopped_s, still_s)
+        self.stopped_s, self._still_s = stopped_s, still_s
         self._changing = threading.RLock()
         self._held = ExitStack()
         self._part: cluster_part.Part | None = None
@@ -134,7 +134,7 @@ class Member:
             cluster_part.admit(self.paths, name)
             self._started = name
             self._still = cluster_still.Stillness(
-                lambda: cluster_still.engine(target, self.paths), *self._frozen_s
+                lambda: cluster_still.engine(target, self.paths), self.stopped_s, self._still_s
             )
             self._begin(lambda say: switching.Switch(self.host, self.paths, say).start(name))
         return {}

@@ -1,4 +1,4 @@
-"""Whether a rank that starts does anything at all: who is frozen neither fails nor gets ready.
+"""Whether a rank does anything at all: who is frozen neither fails nor gets ready.
 
 A process that somebody stopped (SIGSTOP) is never at work. No processor time at all, in no thread,
 is a rank that hangs in the driver, on a dead disk or in a frozen control group: one that loads has
@@ -41,7 +41,7 @@ class Process:
 
 
 class Stillness:
-    """Looks at one start, from its beginning to its end; `now` is monotonic, s."""
+    """Looks at one start or one run, from its beginning to its end; `now` is monotonic, s."""
 
     def __init__(
         self,
@@ -117,11 +117,14 @@ def _process(pid: int, proc: Path) -> Process | None:
     folder = proc / str(pid)
     try:
         head, _, rest = (folder / "stat").read_text(encoding="utf-8").rpartition(") ")
+        state, _, _, _, terminal = rest.split()[:5]
         ran = list(_ran(folder))
     except (OSError, ValueError, IndexError):
         return None
-    # A kernel that does not account for it says nothing, which is no sign of anything.
-    return Process(pid, head.partition("(")[2], rest[:1], sum(ran)) if ran else None
+    # A kernel that does not account for it says nothing, which is no sign of anything. At a
+    # terminal is somebody who looks into the container, and may stop what they do there.
+    known = ran and terminal == "0"
+    return Process(pid, head.partition("(")[2], state, sum(ran)) if known else None
 
 
 def _ran(folder: Path) -> Iterator[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from a_cluster import GLM, cluster_of
+from a_cluster import GLM, cluster_of, until
 from onhost_fakes import cluster_still, common
 
 Process, Stillness = cluster_still.Process, cluster_still.Stillness
@@ -50,14 +50,14 @@ def test_an_engine_that_cannot_be_seen_is_no_sign_of_anything():
     assert not any(judged(30 * [[]]))
 
 
-def alive(spark, pid: int, state: str, *ran: int, unit: str = GLM) -> None:
+def alive(spark, pid: int, state: str, *ran: int, unit: str = GLM, terminal: int = 0) -> None:
     """A process with so many threads in a unit's control group."""
     folder = spark.paths.proc / str(pid)
     for thread, value in enumerate(ran, pid):
         (folder / "task" / str(thread)).mkdir(parents=True, exist_ok=True)
         (folder / "task" / str(thread) / "schedstat").write_text(f"{value} 1 1\n")
     (folder / "cgroup").write_text(f"0::/system.slice/{unit}\n")
-    (folder / "stat").write_text(f"{pid} (a (b) c) {state} 1 2 3\n")
+    (folder / "stat").write_text(f"{pid} (a (b) c) {state} 1 2 3 {terminal} -1\n")
 
 
 @pytest.fixture
@@ -74,6 +74,8 @@ def test_an_engine_is_its_units_processes_without_the_check_of_its_readiness(pai
     alive(spark, 70, "S", 3, 4)
     alive(spark, 71, "S", 9)
     alive(spark, 72, "S", 9, unit="vllm-own.service")
+    # Somebody who looks into the container, and has stopped what they do there.
+    alive(spark, 73, "T", 9, terminal=34817)
     spark.systemd.unit(GLM, ControlPID="71")
     target = common.load_host(spark.paths.targets).target("glm")
     assert cluster_still.engine(target, spark.paths) == [Process(70, "a (b) c", "S", 7)]
@@ -97,3 +99,23 @@ def test_a_rank_that_is_frozen_while_the_group_starts_ends_the_start(pair, rank,
     assert [spark.hot() for spark in pair] == [[], []]
     why = "is stopped by a signal" if state == "T" else "had any processor time"
     assert any(f"glm FAILED on spark{rank + 1}: {GLM}" in line and why in line for line in lines)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_frozen_while_it_is_hot_ends_the_group(pair, rank):
+    assert pair[0].switch("glm")[0] == 0
+    alive(pair[rank], 70, "T", 3)
+    until(lambda: pair[0].group.state == "recovering", "the group is ended")
+    assert f"spark{rank + 1} is frozen: a (b) c (process 70) is stopped" in pair[0].group.reason
+    (pair[rank].paths.proc / "70/stat").write_text("70 (a) S 1 2 3 0 -1\n")
+    until(lambda: [spark.hot() for spark in pair] == [["glm"], ["glm"]], "whole again")
+
+
+def test_a_rank_that_rests_while_it_is_hot_is_left_alone(pair):
+    assert pair[0].switch("glm")[0] == 0
+    alive(pair[1], 70, "S", 3)
+    before = pair[0].group.run
+    looked = pair[0].group.heard
+    # Longer than a start may be quiet here.
+    until(lambda: pair[0].group.heard > looked + 4, "tokens came for a while")
+    assert (pair[0].group.run, pair[0].group.state) == (before, "hot")
