@@ -46,6 +46,18 @@ def test_no_half_of_a_group_stays_up(together: Stack, case: Case) -> None:
     assert counts.violations == []
 
 
+def test_each_rank_is_started_with_exactly_the_recipes_words(together: Stack) -> None:
+    assert together.one.switch(STANDIN).code == 0
+    asked = together.variants(cluster_faults.INVENTORY)
+    for rank, host in enumerate(together.hosts):
+        (pid,) = cluster_faults.held_memory(host)
+        _, program, *words = host.root(f"tr '\\0' '\\n' < /proc/{pid}/cmdline").splitlines()
+        assert [Path(program).name, *words] == asked[host.name][STANDIN]["serve"]
+        assert words[words.index("--node-rank") + 1] == str(rank)
+        assert words[words.index("--nnodes") + 1] == "2"
+    assert together.one.switch("none").code == 0
+
+
 def test_a_rank_alone_is_refused_with_the_remedy(together: Stack) -> None:
     answer = together.two.run(f"sudo systemctl start {UNIT}")
     assert answer.code != 0
