@@ -116,6 +116,7 @@ def main(argv: list[str]) -> int:
 if __name__ == "__main__":
     # No module of this folder may stand in the way of what an engine imports.
     sys.path.remove(str(Path(__file__).resolve().parent))
-    # Nothing that an engine imports is garbage; looking for some costs a sixth of the time.
+    # Nothing that an engine imports is garbage; looking for some costs a sixth of the processor
+    # time (6.4 instead of 7.8 s: vLLM's CPU build, two cores, 2026-11-21).
     gc.disable()
     sys.exit(main(sys.argv[1:]))

@@ -37,7 +37,7 @@ class Mirror:
     def told(self) -> str:
         """Every command line, of git's own children too."""
         text = self.trace.read_text()
-        assert "git-remote-http" in text or "remote-http" in text
+        assert "remote-http" in text
         return text
 
 
