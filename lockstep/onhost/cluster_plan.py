@@ -95,7 +95,8 @@ class Planner:
         running = cluster_crew.running(states, self._host)
         if not plan.keys() >= set(self.members(running)):
             raise common.Problem(
-                f"cluster {', '.join(sorted(running))} was started meanwhile; nothing was stopped",
+                f"cluster {', '.join(sorted(running))} was started meanwhile; nothing was stopped. "
+                "Remedy: ask for the switch again",
                 common.EXIT_LOCKED,
             )
 
