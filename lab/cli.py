@@ -194,7 +194,7 @@ def cut(lab: Lab, host: str) -> None:
 @click.argument("host")
 @_of_a_lab
 def mend(lab: Lab, host: str) -> None:
-    """Undo a cut."""
+    """Undo a cut; ends when HOST can be logged in to again."""
     control.ask(lab, "cut", host=host, cut=False)
 
 

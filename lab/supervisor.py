@@ -208,10 +208,16 @@ class Supervisor:
                 await self._links[host].apply()
 
     async def _cut(self, request: Request) -> None:
+        """Cut the cable or mend it; mended, the host can be logged in to again."""
         host = find_host(self._hosts, request["host"])
-        self._links[host].cut = request["cut"]
-        if self._machines[host].power != "off":
-            await self._links[host].apply()
+        link, machine = self._links[host], self._machines[host]
+        mended = link.cut and not request["cut"]
+        link.cut = request["cut"]
+        if machine.power == "off":
+            return
+        await link.apply()
+        if mended:
+            await machine.ready()
 
     async def _memory(self, request: Request) -> float:
         machine = self._machines[find_host(self._hosts, request["host"])]

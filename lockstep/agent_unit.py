@@ -10,6 +10,10 @@ from lockstep.managed import AGENT_UNIT, CONFIGURATION, PROGRAMS, SYSTEMD, Manag
 from lockstep.scripts import programs
 from lockstep.templating import render
 
+#: What the agent notes about its clusters' last runs (`onhost/common.py`, `Paths.groups` and
+#: `groups_kept`); without the agent it is worth nothing, and must not start a model one day.
+RECORDS = ("/run/lockstep/clusters.json", "/var/lib/lockstep-cluster/groups.json")
+
 
 def key_path(cluster: str) -> str:
     """Where a member has the key by which it knows the others; mode 0600."""

@@ -61,6 +61,7 @@ class Agent:
         if not host.clusters:
             raise common.Problem("this host is in no cluster", common.EXIT_USAGE)
         cluster_groups.remember(paths, host.name)
+        cluster_groups.forget_others(paths, host.clusters)
         self.member = cluster_member.Member(paths, options.lease, options.stopped, options.still)
         callers = {
             name: cluster_call.Caller.of(cluster, paths) for name, cluster in host.clusters.items()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,13 +88,10 @@ def _load(path: Path) -> dict[str, Group]:
 def save(paths: common.Paths, group: Group) -> None:
     """Keep one group's state, in one step; everybody may read it."""
     with _writing:
-        groups = _write(paths, group)
-        try:
-            generations.write(
-                paths.groups_kept, {name: asdict(each) for name, each in groups.items()}
-            )
-        except OSError as error:
-            common.say(f"{paths.groups_kept}: {error.strerror}: a boot will forget how it stands")
+        groups = {**load(paths), group.cluster: group}
+        # First on disk: what anybody can see, a boot remembers.
+        _keep(paths, groups)
+        _replace(paths, groups)
 
 
 def remember(paths: common.Paths, host: str) -> None:
@@ -112,6 +110,16 @@ def remember(paths: common.Paths, host: str) -> None:
             _write(paths, old)
 
 
+def forget_others(paths: common.Paths, clusters: Container[str]) -> None:
+    """Keep nothing of a cluster that this host is a member of no more."""
+    with _writing:
+        groups = load(paths)
+        known = {name: group for name, group in groups.items() if name in clusters}
+        if known != groups:
+            _keep(paths, known)
+            _replace(paths, known)
+
+
 def note(paths: common.Paths, group: Group, **values: Any) -> None:
     """Change fields of a run that still is in this state; one that is not stays as it is."""
     with _writing:
@@ -120,11 +128,20 @@ def note(paths: common.Paths, group: Group, **values: Any) -> None:
             _write(paths, replace(current, **values))
 
 
-def _write(paths: common.Paths, group: Group) -> dict[str, Group]:
-    groups = {**load(paths), group.cluster: group}
+def _write(paths: common.Paths, group: Group) -> None:
+    _replace(paths, {**load(paths), group.cluster: group})
+
+
+def _keep(paths: common.Paths, groups: Mapping[str, Group]) -> None:
+    try:
+        generations.write(paths.groups_kept, {name: asdict(each) for name, each in groups.items()})
+    except OSError as error:
+        common.say(f"{paths.groups_kept}: {error.strerror}: a boot will forget how it stands")
+
+
+def _replace(paths: common.Paths, groups: Mapping[str, Group]) -> None:
     paths.groups.parent.mkdir(parents=True, exist_ok=True)
     new = paths.groups.with_suffix(".new")
     new.write_text(json.dumps({name: asdict(each) for name, each in groups.items()}))
     new.chmod(0o644)
     new.replace(paths.groups)
-    return groups

@@ -65,6 +65,7 @@ class Member:
         self._part: cluster_part.Part | None = None
         self._work: cluster_work.Work | None = None
         self._started: str | None = None
+        self._joined_as: common.Host | None = None
         self._still: cluster_still.Stillness | None = None
         self._until = 0.0
 
@@ -72,6 +73,14 @@ class Member:
     def host(self) -> common.Host:
         """What the last deploy made of this host."""
         return common.load_host(self.paths.targets)
+
+    @property
+    def _host_now(self) -> common.Host:
+        """The same, and in a switch the targets too that a deploy has taken away since it began."""
+        host, before = self.host, self._joined_as
+        if self._part is None or before is None:
+            return host
+        return replace(host, targets={**before.targets, **host.targets})
 
     @property
     def part(self) -> cluster_part.Part | None:
@@ -85,11 +94,9 @@ class Member:
             if mine and self._until != _FOR_EVER:
                 self._until = time.monotonic() + self.lease_s
             part, work, started, still = self._part, self._work, self._started, self._still
-        found = cluster_report.report(self.host, self.paths, part, work, body.get("from", 0))
-        return {
-            **found,
-            "why": cluster_report.why(self.host, started, found, still if mine else None),
-        }
+            host = self._host_now
+        found = cluster_report.report(host, self.paths, part, work, body.get("from", 0))
+        return {**found, "why": cluster_report.why(host, started, found, still if mine else None)}
 
     def prepare(self, body: Answer) -> Answer:
         """Join a switch: take the lock, and see that the wanted target can start here.
@@ -105,6 +112,7 @@ class Member:
             with ExitStack() as stack:
                 switch_lock = lock.held(self.paths.run / "switch.lock", who, body["wanted"])
                 stack.enter_context(switch_lock)
+                self._joined_as = self.host
                 previous = self._check(body.get("target"))
                 self._keep(
                     cluster_part.Part(
@@ -213,9 +221,10 @@ class Member:
     def _stopping(self) -> cluster_work.Do:
         """What stops everything that is up here, also what is just about to be started."""
         start = self._work
+        host = self._host_now
 
         def stop(say: Callable[[str], None]) -> bool:
-            switch = switching.Switch(self.host, self.paths, say)
+            switch = switching.Switch(host, self.paths, say)
             switch.none()
             # A stop ends a start, but only one that systemd knows of already.
             while start is not None and start.busy:

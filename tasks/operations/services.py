@@ -9,9 +9,9 @@ from typing import Any
 from pyinfra import host, state
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
-from lockstep.agent_unit import key_path
+from lockstep.agent_unit import RECORDS, key_path
 from lockstep.layout import generation
-from lockstep.managed import API_KEY, MARK, ManagedFile, Stage
+from lockstep.managed import AGENT_UNIT, API_KEY, MARK, ManagedFile, Stage
 from tasks import engine_state, remote, report, run, turns
 from tasks.facts.host import Marked, Units
 from tasks.operations.files import write_tree
@@ -142,7 +142,8 @@ def forget(left: Sequence[str]) -> Commands:
     units = unit_names(left)
     if units:
         yield remote.words(["systemctl", "disable", "--now", "--quiet", *units])
-    yield remote.words(["rm", "-f", *left])
+    records = RECORDS if AGENT_UNIT in units else ()
+    yield remote.words(["rm", "-f", *left, *records])
     yield remote.words(["systemctl", "daemon-reload"])
 
 

@@ -21,13 +21,12 @@ SHARDS = r"PrismaQuant.*\.safetensors"
 SLOW = {"match": SHARDS, "rate": 500_000}
 
 
-@pytest.fixture
-def alone(deployed: Stack) -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def alone(stack: Stack, first: object) -> Iterator[Path]:
     """An inventory whose hosts download for themselves, slowly, where the hub is slow."""
-    yield deployed.inventory("alone", copying=False)
-    deployed.plant("hub")
+    yield stack.inventory("alone", copying=False)
     # The firewall has the port for copies again.
-    deployed.good_deploy()
+    stack.good_deploy()
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +67,41 @@ def test_a_build_goes_on_without_its_deploy_and_is_attached_to(deployed: Stack) 
     assert deployed.good_deploy().changed == set()
 
 
+def test_a_restart_that_a_killed_run_owed_is_made_by_the_next(deployed: Stack) -> None:
+    """It follows from what runs, not from what this run changed."""
+    two = deployed.two
+    assert two.switch("qwen").code == 0
+    assert length(two) == "262144"
+    changed = deployed.inventory(
+        "shorter", targets={"qwen": {"overrides": {"max_model_len": 131072}}}
+    )
+    killed = deployed.start("-y", inventory=changed)
+    killed.kill_at(r"Starting operation: Services \| Restart hot models")
+    deployed.good_deploy("-y", inventory=changed)
+    assert two.active() == {"vllm-qwen36.service"}
+    assert length(two) == "131072"
+    assert deployed.good_deploy("-y", inventory=changed).changed == set()
+    # What is hot stays hot, in its new form, when the data go back.
+    deployed.good_deploy()
+    assert length(two) == "262144"
+    two.switch("none")
+
+
+def test_a_host_that_is_off_does_not_keep_the_other_from_its_deploy(deployed: Stack) -> None:
+    one, two = deployed.hosts
+    one.root("rm /data/scripts/llm/start-mistral.sh")
+    deployed.lab("cycle", two.name, "--off")
+    try:
+        done = deployed.deploy()
+    finally:
+        deployed.lab("cycle", two.name, "--on")
+    assert done.code == 1
+    assert failure(done.output) == "FAILED  spark2: connecting over SSH"
+    assert "Done on: spark1" in done.closing
+    assert one.run("test -e /data/scripts/llm/start-mistral.sh").code == 0
+    assert deployed.good_deploy().changed == set()
+
+
 def test_weights_resume_after_the_deploy_and_their_job_were_killed(
     deployed: Stack, alone: Path
 ) -> None:
@@ -98,26 +132,6 @@ def test_weights_resume_after_the_deploy_and_their_job_were_killed(
     assert deployed.good_deploy(inventory=alone).changed == set()
 
 
-def test_a_restart_that_a_killed_run_owed_is_made_by_the_next(deployed: Stack) -> None:
-    """It follows from what runs, not from what this run changed."""
-    two = deployed.two
-    assert two.switch("qwen").code == 0
-    assert length(two) == "262144"
-    changed = deployed.inventory(
-        "shorter", targets={"qwen": {"overrides": {"max_model_len": 131072}}}
-    )
-    killed = deployed.start("-y", inventory=changed)
-    killed.kill_at(r"Starting operation: Services \| Restart hot models")
-    deployed.good_deploy("-y", inventory=changed)
-    assert two.active() == {"vllm-qwen36.service"}
-    assert length(two) == "131072"
-    assert deployed.good_deploy("-y", inventory=changed).changed == set()
-    # What is hot stays hot, in its new form, when the data go back.
-    deployed.good_deploy()
-    assert length(two) == "262144"
-    two.switch("none")
-
-
 def test_a_silent_host_is_given_up_and_the_other_one_finishes(deployed: Stack, alone: Path) -> None:
     one, two = deployed.hosts
     two.root(f"rm -rf {QWEN_FOLDER}")
@@ -133,9 +147,9 @@ def test_a_silent_host_is_given_up_and_the_other_one_finishes(deployed: Stack, a
     assert one.run("test -e /data/scripts/llm/start-mistral.sh").code == 0
     deployed.lab("mend", two.name)
     deployed.plant("hub")
-    deployed.good_deploy()
+    deployed.good_deploy(inventory=alone)
     assert len(whole_shards(two)) == 2
-    assert deployed.good_deploy().changed == set()
+    assert deployed.good_deploy(inventory=alone).changed == set()
 
 
 def test_a_host_that_loses_power_is_named_and_finished_by_the_next_run(
@@ -155,25 +169,10 @@ def test_a_host_that_loses_power_is_named_and_finished_by_the_next_run(
     assert one.run("test -e /data/scripts/llm/start-mistral.sh").code == 0
     assert not running(two, WEIGHTS_JOB)
     deployed.plant("hub")
-    deployed.good_deploy()
+    deployed.good_deploy(inventory=alone)
     assert len(whole_shards(two)) == 2
     assert two.active() == set()
-    assert deployed.good_deploy().changed == set()
-
-
-def test_a_host_that_is_off_does_not_keep_the_other_from_its_deploy(deployed: Stack) -> None:
-    one, two = deployed.hosts
-    one.root("rm /data/scripts/llm/start-mistral.sh")
-    deployed.lab("cycle", two.name, "--off")
-    try:
-        done = deployed.deploy()
-    finally:
-        deployed.lab("cycle", two.name, "--on")
-    assert done.code == 1
-    assert failure(done.output) == "FAILED  spark2: connecting over SSH"
-    assert "Done on: spark1" in done.closing
-    assert one.run("test -e /data/scripts/llm/start-mistral.sh").code == 0
-    assert deployed.good_deploy().changed == set()
+    assert deployed.good_deploy(inventory=alone).changed == set()
 
 
 def test_two_deploys_at_once_do_no_work_twice(deployed: Stack, alone: Path) -> None:

@@ -7,7 +7,7 @@ from stack import Stack
 
 
 def test_what_is_killed_never_breaks_the_engine_in_use(deployed: Stack) -> None:
-    """Two points of `make cuts`, which has ten; the seed chooses those that end early."""
-    counts = Cutter(deployed, seed=8).run(2, kinds=("build", "deploy"))
-    assert (counts.points, counts.broken) == (2, [])
+    """One point of `make cuts`, which has ten: a stage of a new engine's build."""
+    counts = Cutter(deployed, seed=8).run(1, kinds=("build",))
+    assert (counts.points, counts.broken) == (1, [])
     assert deployed.good_deploy().changed == set()

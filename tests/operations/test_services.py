@@ -16,7 +16,7 @@ from lockstep.bound import bind
 from lockstep.intended import Intended
 from lockstep.inventory import HostPlan
 from lockstep.layout import generation
-from lockstep.managed import API_KEY
+from lockstep.managed import AGENT_UNIT, API_KEY
 from lockstep.settings import Settings, TargetData, WebUi
 from tasks import run as tasks_run
 
@@ -162,6 +162,16 @@ def test_what_no_target_asks_for_any_more_is_stopped_and_removed() -> None:
     assert host.logged == [
         f"{script} is of an earlier deploy: removed",
         f"{old} is of an earlier deploy: removed",
+    ]
+
+
+def test_without_its_agent_nothing_is_known_of_a_cluster_either() -> None:
+    agent = f"/etc/systemd/system/{AGENT_UNIT}"
+    host = Host({"Marked": [agent]})
+    assert run("services.forgotten", host, folders=["/etc/systemd/system"]) == [
+        f"systemctl disable --now --quiet {AGENT_UNIT}",
+        f"rm -f {agent} /run/lockstep/clusters.json /var/lib/lockstep-cluster/groups.json",
+        "systemctl daemon-reload",
     ]
 
 

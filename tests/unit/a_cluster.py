@@ -6,8 +6,10 @@ refused like a host.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -46,11 +48,19 @@ _STILL = ("--stopped", "2", "--still", "3")
 TIMES = ("--lease", "3", "--beat", "0.2", "--look", "0.5", "--token-wait", "2", *_STILL)
 
 
-def free_port() -> int:
-    """A port that nobody has now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.1.1", 0))
-        return int(probe.getsockname()[1])
+#: Below these the kernel gives none to others by itself.
+_PORTS = range(20_000, 32_000)
+
+
+def free_port(count: int = 1) -> int:
+    """A port that nobody has now at the addresses of so many members."""
+    while True:
+        port = random.choice(_PORTS)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for rank in range(1, count + 1):
+                probe = stack.enter_context(socket.socket())
+                probe.bind((f"127.0.1.{rank}", port))
+            return port
 
 
 class Spark:
@@ -91,6 +101,12 @@ class Spark:
         data["targets"][name].update(values)
         self.paths.targets.write_text(json.dumps(data))
 
+    def leave_cluster(self) -> None:
+        """A deploy has taken the cluster and its targets away."""
+        data = json.loads(self.paths.targets.read_text())
+        data["targets"] = {"own": data["targets"]["own"]}
+        self.paths.targets.write_text(json.dumps({**data, "clusters": {}}))
+
     def argv(self, module: str, *words: str) -> list[str]:
         root = str(self.paths.root)
         return [sys.executable, "-IS", "-c", _DRIVER, str(ONHOST), root, module, *words]
@@ -101,9 +117,11 @@ class Spark:
             self.agent = subprocess.Popen(
                 self.argv("cluster_agent", *TIMES), env=self.environment, stdout=log, stderr=log
             )
-        until(lambda: self._listens(), "the agent listens")
+        until(self._listens, "the agent listens")
 
     def _listens(self) -> bool:
+        assert self.agent is not None
+        assert self.agent.poll() is None, f"the agent ended: {self.log.read_text()}"
         with socket.socket() as probe:
             probe.settimeout(1)
             return probe.connect_ex((self.address, self.port)) == 0
@@ -183,7 +201,7 @@ class Spark:
 def cluster_of(folder: Path, monkeypatch, count: int) -> list[Spark]:
     """Members with their agents up and nothing hot."""
     members = [{"name": f"spark{n}", "address": f"127.0.1.{n}"} for n in range(1, count + 1)]
-    port = free_port()
+    port = free_port(count)
     sparks = [
         Spark(folder / member["name"], monkeypatch, rank, members, port)
         for rank, member in enumerate(members)

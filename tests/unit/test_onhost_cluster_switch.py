@@ -287,6 +287,20 @@ def test_a_member_that_is_lost_while_starting_gives_the_other_back_what_it_had(p
     assert pair[1].hot() == []
 
 
+def test_what_is_starting_ends_although_a_deploy_took_its_target_away(pair):
+    pair[0].systemd.unit(GLM, on_start=["sleep", "60"])
+    work = pair[0].switch_begun("glm")
+    until(lambda: pair[1].hot() == ["glm"], "rank 1 is up")
+    for spark in pair:
+        spark.leave_cluster()
+    pair[1].freeze()
+    out, _ = work.communicate(timeout=40)
+    pair[1].thaw()
+    assert work.returncode == 4, out
+    assert pair[0].state() == "inactive"
+    until(lambda: pair[1].hot() == ["own"], "its model is back")
+
+
 def test_an_agent_that_is_restarted_in_a_switch_undoes_its_part(pair):
     pair[0].systemd.unit(GLM, on_start=["sleep", "30"])
     work = pair[0].switch_begun("glm")

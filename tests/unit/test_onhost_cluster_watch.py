@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 import pytest
 from a_cluster import GLM, OWN, SPARE, cluster_of, until
 from onhost_fakes import FakeEngine, cluster, cluster_groups, common, lock
+
+from lockstep.agent_unit import RECORDS
 
 pytestmark = pytest.mark.slow
 
@@ -133,6 +138,23 @@ def test_what_rank_0_leaves_down_is_down_on_the_others_too(pair):
     pair[0].power_on()
     until(lambda: pair[1].group.state == "down", "left down")
     assert pair[1].group.reason == "spark1 was rebooted or lost its power"
+
+
+def test_of_a_cluster_that_this_host_left_nothing_is_known(pair):
+    assert pair[0].switch("glm")[0] == 0
+    pair[0].kill_agent()
+    group = pair[0].group
+    for path in (pair[0].paths.groups, pair[0].paths.groups_kept):
+        old = json.dumps({"pair": asdict(group), "old": asdict(group) | {"cluster": "old"}})
+        path.write_text(old)
+    pair[0].power_on()
+    for path in (pair[0].paths.groups, pair[0].paths.groups_kept):
+        assert list(json.loads(path.read_text())) == ["pair"]
+
+
+def test_where_the_agent_notes_is_what_a_deploy_removes():
+    paths = common.Paths()
+    assert [str(paths.groups), str(paths.groups_kept)] == list(RECORDS)
 
 
 def test_a_disk_that_is_full_costs_the_memory_of_a_boot_only(tmp_path, capsys):
