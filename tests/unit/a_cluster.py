@@ -206,8 +206,13 @@ def cluster_of(folder: Path, monkeypatch, count: int) -> list[Spark]:
         Spark(folder / member["name"], monkeypatch, rank, members, port)
         for rank, member in enumerate(members)
     ]
-    for spark in sparks:
-        spark.power_on()
+    try:
+        for spark in sparks:
+            spark.power_on()
+    except BaseException:
+        for spark in sparks:
+            spark.end()
+        raise
     return sparks
 
 
