@@ -281,8 +281,6 @@ def nspawn_command(lab: Lab, host: Host, cgroups: str) -> list[str]:
         "--capability=all",
         f"--drop-capability={','.join(_DROPPED)}",
         "--system-call-filter=add_key keyctl bpf",
-        # A power cut here leaves the page cache whole: to wait for the disk would prove nothing.
-        "--suppress-sync=yes",
         *[f"--bind={bind}" for bind in binds],
         *(["--boot"] if cgroups == "v2" else ["/usr/lib/lockstep-lab/init-v1"]),
     ]
