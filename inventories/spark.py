@@ -1,7 +1,8 @@
 """Your Sparks: edit this file, then `pyinfra inventories/spark.py deploy.py`.
 
 One entry per Spark: its address (or a name from ~/.ssh/config), and what is different about it.
-Everything else is in group_data/all.py; what you put here wins.
+Everything else is in group_data/all.py; what you put here wins, and replaces a key whole.
+Names of your own start with an underscore: pyinfra takes other lists for groups of hosts.
 """
 
 from lockstep.inventory import checked

@@ -57,7 +57,7 @@ def _licences(recipe: Recipe, policy: LicencePolicy) -> Iterator[Finding]:
                 "error",
                 recipe.name,
                 f"{model} is under {licence}, which the policy does not accept",
-                f"Read it, then add {licence!r} to the accepted licences of this host.",
+                f"Read it, then add {licence!r} to `accept_licences` of the host or in group data.",
             )
         elif judgement == "unknown":
             found = f"its licence is given as {licence!r}" if licence else "nobody stated it"
@@ -66,13 +66,15 @@ def _licences(recipe: Recipe, policy: LicencePolicy) -> Iterator[Finding]:
                 "warning",
                 recipe.name,
                 f"the licence of {model} is not known: {found}",
-                "Read the model card and put the SPDX id into the recipe, or waive this finding.",
+                "Read the model card and put the SPDX id into the recipe, or "
+                f"'{code}-unknown' into `waive` of this host or in group data.",
             )
 
 
 def _known_bad(recipe: Recipe) -> Iterator[Finding]:
     if recipe.lockstep.known_bad:
-        yield Finding("known-bad", "error", recipe.name, recipe.lockstep.known_bad)
+        remedy = f"Choose another recipe of {recipe.model}: `lockstep recipe list`."
+        yield Finding("known-bad", "error", recipe.name, recipe.lockstep.known_bad, remedy)
     policy = recipe.executor_config.get("restart_policy")
     if policy and policy != "no":
         yield Finding(

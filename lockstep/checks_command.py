@@ -16,6 +16,8 @@ from lockstep.serving import Serving, read_back
 
 # Article 002's refused start; see hardware.yaml for what starts at best.
 KNOWN_BAD_UTILIZATION = 0.9
+# Article 003, known issues: "incompatible with NVFP4 / compressed-tensors quantized models".
+WITHOUT_TENSORIZER = ("nvfp4", "compressed-tensors")
 PUBLIC = ("0.0.0.0", "::", "[::]", "*")
 _MOVING = ("latest", "nightly", "main", "dev")
 
@@ -52,6 +54,7 @@ class _Case:
         yield from self.network(asked, argv)
         yield from self.speculation(asked, argv)
         yield from self.vision(argv)
+        yield from self.loading(argv)
         yield from self.engine(argv)
 
     def find(self, code: str, message: str, remedy: str = "", error: bool = False) -> Finding:
@@ -146,6 +149,19 @@ class _Case:
                 "vision-unused",
                 "--language-model-only, and the checkpoint holds a vision tower",
                 "Remove the flag and add --mm-processor-cache-type shm to read images.",
+            )
+
+    def loading(self, argv: tuple[str, ...]) -> Iterator[Finding]:
+        stored = self.catalogue.knowledge.model(self.recipe.model).quantisation
+        stored = str(stored or self.recipe.metadata.get("quantization") or "").lower()
+        if flags.value_of(argv, ("--load-format",)) != "tensorizer":
+            return
+        if any(method in stored for method in WITHOUT_TENSORIZER):
+            yield self.find(
+                "tensorizer-quantised",
+                f"--load-format tensorizer cannot load {stored} weights",
+                "Set load_format to fastsafetensors, or leave it out.",
+                error=True,
             )
 
     def engine(self, argv: tuple[str, ...]) -> Iterator[Finding]:

@@ -10,11 +10,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from lockstep.findings import Finding
+from lockstep.findings import Finding, ordered
 from lockstep.inventory import HostPlan
 from lockstep.variants import unit_names
 
 WIDTH = 80
+_TOGETHER = (
+    "Hot models of clusters that would go down on all members, and up again when all are done:"
+)
 
 
 @dataclass
@@ -27,6 +30,7 @@ class HostOutcome:
         reason: That operation's own message.
         held: What it goes on with, where it was left as it was because another host failed.
         restarts: Hot units that a run which only looks would restart.
+        together: Hot models of clusters that it would take down and start again: model → members.
         snapshot: What was read back from the host at the end: {"rows": [(what, state), …],
             "ssh": how to log in, "switch": path of switch.sh}.
     """
@@ -36,6 +40,7 @@ class HostOutcome:
     reason: str = ""
     held: str = ""
     restarts: Sequence[str] = ()
+    together: Mapping[str, Sequence[str]] = field(default_factory=dict)
     snapshot: dict[str, Any] = field(default_factory=dict)
 
 
@@ -48,6 +53,8 @@ def render(outcomes: Sequence[HostOutcome], *, width: int = WIDTH) -> str:
         parts.append(_next(shown[0], width))
     if any(outcome.restarts for outcome in outcomes):
         parts.append(_restarts(outcomes, width))
+    if any(outcome.together for outcome in outcomes):
+        parts.append(_together(outcomes, width))
     failed = [outcome for outcome in outcomes if outcome.failed_at]
     if failed:
         good = [outcome.name for outcome in outcomes if not outcome.failed_at and outcome.snapshot]
@@ -82,15 +89,19 @@ def _active(state: Mapping[str, Any]) -> str:
     return str(state.get("ActiveState") or "missing")
 
 
-def findings_table(findings: Sequence[Finding], *, width: int = WIDTH) -> str:
-    """All findings of all hosts, worst first."""
+def findings_table(
+    findings: Sequence[Finding], waived: Sequence[Finding] = (), *, width: int = WIDTH
+) -> str:
+    """All findings of all hosts, worst first, and then those that the inventory waives."""
     grid = Table(box=None, padding=(0, 1), width=width, header_style="bold")
     grid.add_column("host", overflow="fold", max_width=16)
     grid.add_column("", no_wrap=True)
     grid.add_column("finding", overflow="fold")
-    for finding in sorted(findings, key=lambda item: (item.severity != "error", item.subject)):
+    for finding in ordered(findings):
         text = finding.message + (f"\n-> {finding.remedy}" if finding.remedy else "")
         grid.add_row(finding.subject, finding.severity, f"{finding.code}: {text}")
+    for finding in ordered(waived):
+        grid.add_row(finding.subject, "waived", f"{finding.code}: {finding.message}")
     return _text(grid, width)
 
 
@@ -117,6 +128,15 @@ def _restarts(outcomes: Sequence[HostOutcome], width: int) -> str:
     concerned = [outcome for outcome in outcomes if outcome.restarts]
     for number, outcome in enumerate(concerned, 1):
         lines += _wrapped(f"{number}. {outcome.name}: {', '.join(outcome.restarts)}", width)
+    return "\n".join(lines)
+
+
+def _together(outcomes: Sequence[HostOutcome], width: int) -> str:
+    """What a run would restart on several hosts at once, each model named once."""
+    lines = ["", *_wrapped(_TOGETHER, width)]
+    found = {model: members for each in outcomes for model, members in each.together.items()}
+    for model, members in found.items():
+        lines += _wrapped(f"- {model}: {', '.join(members)}", width)
     return "\n".join(lines)
 
 

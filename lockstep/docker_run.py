@@ -10,14 +10,6 @@ from lockstep.recipes import Recipe
 from lockstep.settings import Settings
 
 DOCKER = "/usr/bin/docker"
-# Where compiled kernels of a container are kept between starts: a cold start costs minutes more.
-CACHE = {
-    "XDG_CACHE_HOME": "/cache",
-    "FLASHINFER_WORKSPACE_BASE": "/cache",
-    "TRITON_CACHE_DIR": "/cache/triton",
-    "TORCHINDUCTOR_CACHE_DIR": "/cache/inductor",
-    "HF_MODULES_CACHE": "/cache/huggingface/modules",
-}
 # The kernel charges a process for its own pages only, not for what it holds on the GPU; without
 # this an engine looks small and something else dies in its place.
 OOM_SCORE = "800"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from lockstep import apt_login
 from lockstep.engine_id import digest
 from lockstep.errors import InventoryError
 from lockstep.firewall import KEPT, RULES
@@ -19,6 +20,7 @@ from lockstep.templating import render
 
 APT_SOURCES = "/etc/apt/sources.list.d/lockstep.list"
 APT_PROXY = "/etc/apt/apt.conf.d/60lockstep-proxy"
+APT_LOGIN = "/etc/apt/auth.conf.d/60lockstep.conf"
 DOCKER_PROXY = f"{SYSTEMD}/docker.service.d/60-lockstep-proxy.conf"
 SYSCTL = "/etc/sysctl.d/60-lockstep.conf"
 EARLYOOM = "/etc/default/earlyoom"
@@ -33,6 +35,7 @@ def host_files(settings: Settings) -> tuple[ManagedFile, ...]:
     return (
         *_apt_sources(settings),
         *_proxies(settings),
+        *_apt_login(settings),
         *_tools(settings),
         *_memory_protection(),
         *_earlyoom(settings),
@@ -45,7 +48,10 @@ def host_files(settings: Settings) -> tuple[ManagedFile, ...]:
 def absent_files(settings: Settings) -> tuple[str, ...]:
     """Paths that an earlier deploy may have written and that this data no longer asks for."""
     wanted = {file.path for file in host_files(settings)}
-    possible = (APT_SOURCES, APT_PROXY, PROXY_ENVIRONMENT, TOOLS_ENVIRONMENT, DOCKER_PROXY, SYSCTL)
+    possible = (
+        *(APT_SOURCES, APT_PROXY, APT_LOGIN),
+        *(PROXY_ENVIRONMENT, TOOLS_ENVIRONMENT, DOCKER_PROXY, SYSCTL),
+    )
     rules = () if settings.firewall.enabled else (RULES, KEPT)
     return (*(path for path in possible if path not in wanted), *rules)
 
@@ -69,7 +75,24 @@ def _apt_sources(settings: Settings) -> tuple[ManagedFile, ...]:
         return ()
     for line in lines:
         _one_line("sources.apt", line, settings)
-    return (ManagedFile(APT_SOURCES, "".join(f"{line}\n" for line in lines)),)
+    shown = "".join(f"{apt_login.without_logins(line)}\n" for line in lines)
+    return (ManagedFile(APT_SOURCES, shown),)
+
+
+def _apt_login(settings: Settings) -> tuple[ManagedFile, ...]:
+    proxies = [url for url in (settings.proxy.http, settings.proxy.https) if url]
+    try:
+        lines = apt_login.logins(settings.sources.apt, proxies)
+    except apt_login.UnwritableLogin as reason:
+        raise InventoryError(
+            "sources.apt or proxy holds a login that apt cannot be given",
+            where=settings.name,
+            found=str(reason),
+            remedy="Give the account another password; without one leave the colon out, too.",
+        ) from None
+    if not lines:
+        return ()
+    return (ManagedFile(APT_LOGIN, render("host/apt-login.j2", logins=lines), mode="0600"),)
 
 
 def _proxies(settings: Settings) -> tuple[ManagedFile, ...]:
@@ -82,7 +105,7 @@ def _proxies(settings: Settings) -> tuple[ManagedFile, ...]:
     direct = [host.strip() for host in settings.proxy.no.split(",")]
     apt = render(
         "host/apt-proxy.j2",
-        proxies={scheme: url for scheme, url in urls.items() if url},
+        proxies={scheme: apt_login.without_logins(url) for scheme, url in urls.items() if url},
         # apt knows hosts here, no networks and no suffixes.
         direct=[host for host in direct if host and not host.startswith(".") and "/" not in host],
     )
@@ -93,8 +116,8 @@ def _proxies(settings: Settings) -> tuple[ManagedFile, ...]:
         generation=docker_generation(settings),
     )
     return (
+        ManagedFile(APT_PROXY, apt),
         # The URL of a proxy may hold a password.
-        ManagedFile(APT_PROXY, apt, mode="0600"),
         ManagedFile(PROXY_ENVIRONMENT, environment, mode="0600"),
         ManagedFile(DOCKER_PROXY, docker),
     )
@@ -119,6 +142,9 @@ def _memory_protection() -> tuple[ManagedFile, ...]:
     user = render(
         "host/slice.conf.j2",
         why="The desktop and the operators' sessions keep this much whatever an engine takes.",
+        # Others protect 4 GiB (facts of the field, 2026-11). Page cache of sessions, as of a copied
+        # model, is protected too, and MemAvailable counts it as free: the gate would promise an
+        # engine memory that the kernel does not take back.
         memory_min="512M",
     )
     system = render(

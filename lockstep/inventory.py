@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 from lockstep import schema
@@ -19,6 +20,7 @@ from lockstep.bound import BoundTarget, bind, check_tools
 from lockstep.cluster import Group
 from lockstep.cluster_join import joined
 from lockstep.errors import InventoryError, LockstepError, paragraph
+from lockstep.inventory_names import refuse_groups, refuse_ignored, refuse_imported
 from lockstep.lockfile import SUFFIX
 from lockstep.recipes import Recipe, load_catalogue
 from lockstep.rehearsal import rehearse
@@ -62,10 +64,23 @@ def checked(inventory_file: str, hosts: Sequence[Host | str]) -> list[Host]:
     named = [host if isinstance(host, tuple) else (host, {}) for host in hosts]
     try:
         plans = read(path, named)
+        _refuse_groups(path, _names_of(inventory_file), named)
         rehearse([(plan.settings, plan.targets) for plan in plans])
     except LockstepError as fault:
         _end(fault)
     return named
+
+
+def _names_of(inventory_file: str) -> Mapping[str, Any]:
+    """What an inventory that is being executed has defined so far, {} where none is."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_globals.get("__file__") != inventory_file:
+        frame = frame.f_back
+    return {} if frame is None else frame.f_globals
+
+
+def _refuse_groups(path: Path, names: Mapping[str, Any], hosts: Sequence[Host]) -> None:
+    refuse_groups(path, names, [name for name, _ in hosts], REPOSITORY / "group_data")
 
 
 def must_be_python(arguments: Sequence[str]) -> None:
@@ -111,8 +126,8 @@ def load_merged(path: Path) -> tuple[tuple[HostPlan, ...], dict[str, dict[str, A
 
 
 def _listed(path: Path) -> list[Host]:
-    groups = _execute(path)
-    hosts = groups.get(path.stem, groups.get("all"))
+    names = _execute(path)
+    hosts = names.get(path.stem, names.get("all"))
     if isinstance(hosts, tuple):
         hosts = hosts[0]
     if not isinstance(hosts, list) or not hosts:
@@ -121,7 +136,9 @@ def _listed(path: Path) -> list[Host]:
             where=str(path),
             remedy=f"End it with `{path.stem} = checked(__file__, [(ADDRESS, {{…}}), …])`.",
         )
-    return [host if isinstance(host, tuple) else (host, {}) for host in hosts]
+    listed = [host if isinstance(host, tuple) else (host, {}) for host in hosts]
+    _refuse_groups(path, names, listed)
+    return listed
 
 
 def read(path: Path, hosts: Sequence[Host]) -> tuple[HostPlan, ...]:
@@ -131,6 +148,7 @@ def read(path: Path, hosts: Sequence[Host]) -> tuple[HostPlan, ...]:
     if twice:
         raise InventoryError("a host is listed twice", where=str(path), found=", ".join(twice))
     _refuse_double_keys(path)
+    refuse_ignored(path, _tree(path), _keys())
     shared, origin = _shared(path)
     plans = [
         plan(name, {**shared, **data}, {**origin, **dict.fromkeys(data, path.name)})
@@ -192,7 +210,7 @@ def plan(name: str, data: Mapping[str, Any], origin: Mapping[str, str] | None = 
     """
     origin = origin or {}
     ours = {key: value for key, value in data.items() if not key.startswith(PYINFRA_PREFIXES)}
-    known = {item.name for item in fields(Settings)} - {"name"}
+    known = _keys()
     for key in ours:
         if key not in known:
             raise schema.unknown_key(key, known, where=origin.get(key, name))
@@ -212,10 +230,16 @@ def plan(name: str, data: Mapping[str, Any], origin: Mapping[str, str] | None = 
     return HostPlan(name, settings, targets)
 
 
+def _keys() -> set[str]:
+    """Every key that host data may have, but for pyinfra's own."""
+    return {item.name for item in fields(Settings)} - {"name"}
+
+
 def _group_data(path: Path) -> dict[str, Any]:
     _refuse_double_keys(path)
     values = _execute(path)
     imported = _imported(path)
+    refuse_imported(path, _tree(path), imported)
     return {
         key: value
         for key, value in values.items()

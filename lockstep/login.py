@@ -11,6 +11,8 @@ from lockstep.errors import InventoryError
 
 # ssh's own exit status when there is no connection.
 NO_CONNECTION = 255
+# What to do where sudo asks a command for a password that asks nobody.
+SUDO = "Let the account use sudo without a password: nobody is asked for one here."
 _OPTIONS = {
     "ssh_user": "User",
     "ssh_port": "Port",
@@ -30,6 +32,18 @@ class Login:
     def command(self, argv: Sequence[str]) -> list[str]:
         """`argv` on that host, as an argument list for this machine."""
         return [*self.words, shlex.join(argv)] if self.words else list(argv)
+
+
+def sudo_refused(code: int, said: str) -> bool:
+    """Whether a command on a host failed because sudo did not let the account.
+
+    Args:
+        code: The command's exit code.
+        said: Its standard error.
+    """
+    lines = said.splitlines()
+    words = any(line.startswith("sudo: ") and "not found" not in line for line in lines)
+    return code != 0 and (words or "sudoers" in said)
 
 
 def login(name: str, data: Mapping[str, Any]) -> Login:

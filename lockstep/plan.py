@@ -16,6 +16,7 @@ from lockstep.errors import RecipeError
 from lockstep.findings import Finding, split_waived
 from lockstep.fit import Fit, fit
 from lockstep.inventory import HostPlan
+from lockstep.onhost import url_login
 from lockstep.packages import ENGINE
 from lockstep.pins import Pins
 from lockstep.recipes import Recipe
@@ -170,7 +171,7 @@ def _venv_version(host: HostPlan, record: Pins) -> str | None:
     pin = record.python.get(ENGINE)
     if pin is not None and "vllm" in pin.versions:
         return pin.versions["vllm"]
-    release = host.settings.engine.release
+    release = host.settings.engine.release or ""
     return release[6:] if release.startswith("vllm==") else None
 
 
@@ -210,6 +211,7 @@ def _target(target: BoundTarget, record: Pins, known: Catalogue) -> PlannedTarge
 def _downloads(host: HostPlan, record: Pins, known: Catalogue) -> Iterator[Download]:
     """Weights, drafts and images of every target, each once."""
     sizes: Mapping[str, int] = {name: pin.size for name, pin in record.models.items()}
+    hub, _ = url_login.apart(host.settings.sources.hub)
     named: dict[str, Download] = {}
     for target in host.targets:
         for recipe in target.recipes:
@@ -217,7 +219,7 @@ def _downloads(host: HostPlan, record: Pins, known: Catalogue) -> Iterator[Downl
             for model in (recipe.model, draft.model if draft else None):
                 if model and not model.startswith("/"):
                     size = sizes.get(model, _catalogue_bytes(model, known))
-                    named[model] = Download(model, host.settings.sources.hub, size)
+                    named[model] = Download(model, hub, size)
             if recipe.in_container:
                 image = target.data.image or recipe.container
                 pin = record.images.get(image)

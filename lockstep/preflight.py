@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from lockstep import kernels
 from lockstep.accounts import people
+from lockstep.catalogue import FOLDER
 from lockstep.engine_id import engine_id
 from lockstep.findings import Finding
 from lockstep.hubcache import missing_bytes
@@ -156,7 +158,9 @@ def findings(
     host = plan.name
     found = [
         *_hardware(plan, facts),
+        *_kernel(plan, facts["kernel"]),
         *_docker(plan, facts["docker"]),
+        *_cdi(plan, facts),
         *_ports(plan, facts),
         *_disks(plan, pins, facts),
         *_fabric(plan, facts["fabric"]),
@@ -260,7 +264,7 @@ def _hardware(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
             "error",
             host,
             f"the driver does not answer: {gpu['fault']}",
-            "Reboot; if it stays, reinstall the driver that DGX OS ships.",
+            "Reboot; if it stays, update from the DGX Dashboard (README, Updating DGX OS).",
         )
     elif gpu["compute_cap"] != expected.compute_capability:
         yield Finding(
@@ -280,6 +284,11 @@ def _hardware(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
             f"{memory:.1f} GiB of unified memory, expected {expected.memory_gib:g} GiB",
             "Is something else holding memory at boot (hugepages, a second GPU)?",
         )
+
+
+def _kernel(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
+    rdma = any(group.devices for group in plan.groups)
+    yield from kernels.findings(plan.name, facts, kernels.load(FOLDER), rdma=rdma)
 
 
 def _matches(version: str, wanted: str) -> bool:
@@ -307,6 +316,21 @@ def _docker(plan: HostPlan, docker: dict[str, Any]) -> Iterator[Finding]:
             "Docker has neither the nvidia runtime nor a CDI device",
             "Run `nvidia-ctk runtime configure --runtime=docker` and restart Docker.",
         )
+
+
+def _cdi(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
+    """CDI files that name libraries of another driver than the one that runs."""
+    driver, docker = facts["gpu"].get("driver_version"), facts["docker"]
+    for path, made_for in docker.get("cdi", {}).items():
+        if driver and made_for and made_for != driver:
+            yield Finding(
+                "cdi-stale",
+                # The runtime finds the libraries by itself.
+                "warning" if "nvidia" in docker["runtimes"] else "error",
+                plan.name,
+                f"{path} was made for driver {made_for}, and {driver} runs",
+                f"Run `sudo nvidia-ctk cdi generate --output={path}` there.",
+            )
 
 
 def _ports(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:

@@ -61,7 +61,6 @@ def _unit(settings: Settings, variant: Variant, tools: Mapping[str, str]) -> Man
         "systemd/proxy.service.j2",
         variant=variant,
         description=f"{variant.name}: {_purpose(variant)}",
-        user=settings.service_user,
         generation=digest(contents, 16),
         start=start,
         key=API_KEY if variant.open else None,

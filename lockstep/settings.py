@@ -13,6 +13,10 @@ from typing import Any
 
 from lockstep.cluster import ClusterData, Fabric
 
+FORK = "https://github.com/juliendenize/vllm.git"
+FORK_TORCH = "torch==2.10.0+cu130"
+TRANSFORMERS = "https://github.com/huggingface/transformers.git"
+
 
 @dataclass(frozen=True)
 class Expected:
@@ -50,8 +54,9 @@ class Sources:
         flashinfer_index: FlashInfer's index of flashinfer-jit-cache.
         vllm_wheels: Server of the wheels that vLLM compiles of each commit.
         hub: Hugging Face endpoint.
-        git: Prefix of a git URL → prefix to use instead.
-        registries: Registry host → registry host to use instead ("docker.io": "10.0.0.5:5000").
+        git: Prefix of a git URL → prefix to use instead, with a login where one is needed.
+        registries: Registry host → registry to use instead, HOST, HOST:PORT or HOST:PORT/PATH
+            ("docker.io": "10.0.0.5:5000"); without a login.
         plain_registries: Registry hosts that speak HTTP without TLS.
         apt: Extra lines for /etc/apt/sources.list.d/lockstep.list.
         apt_index: Where the locked versions of Debian packages are looked up besides: the
@@ -110,13 +115,17 @@ class VenvEngine:
     """vLLM in a venv. Either a git source (the fork) or a release from the package index.
 
     Attributes:
-        git: Repository of the fork; None installs `release` instead.
+        git: Repository of the fork; "" is ours, unless `release` is given. None installs the
+            release.
         branch: Branch of the fork.
         commit: Commit of the fork; None resolves the branch once.
-        release: Requirement for a released vLLM ("vllm==0.20.2"), used where git is None.
-        torch: Requirement for PyTorch, from `sources.torch_index`.
+        release: Requirement for a released vLLM ("vllm==0.20.2") instead of the fork; without
+            `git` and without this the newest.
+        torch: Requirement for PyTorch, from `sources.torch_index`; "" is the build that the fork
+            was written for, and with a release the one that it requires.
         torchvision: Requirement for torchvision, or None.
-        transformers_git: Repository of transformers; None leaves the version to vLLM.
+        transformers_git: Repository of transformers; "" is transformers' own with the fork, and
+            none with a release. None leaves the version to vLLM.
         transformers_branch: Branch of it.
         transformers_commit: Commit of it; None resolves the branch once.
         mistral_common: Requirement for mistral_common, or None.
@@ -134,13 +143,13 @@ class VenvEngine:
             kernels. An allowance of ours until it is measured on a Spark (2026-11-21).
     """
 
-    git: str | None = "https://github.com/juliendenize/vllm.git"
+    git: str | None = ""
     branch: str = "fix_mistral_parsing"
     commit: str | None = None
-    release: str = "vllm"
-    torch: str = "torch==2.10.0+cu130"
+    release: str | None = None
+    torch: str = ""
     torchvision: str | None = "torchvision"
-    transformers_git: str | None = "https://github.com/huggingface/transformers.git"
+    transformers_git: str | None = ""
     transformers_branch: str = "main"
     transformers_commit: str | None = None
     mistral_common: str | None = "mistral_common"
@@ -152,6 +161,22 @@ class VenvEngine:
     upstream: str = "https://github.com/vllm-project/vllm.git"
     build_environment: Mapping[str, str] = field(default_factory=dict)
     disk_gib: float = 15.0
+
+    def __post_init__(self) -> None:
+        """What is not said is that of the fork or, with a release, what the release requires."""
+        unsaid: dict[str, str | None] = {}
+        if self.git == "":
+            unsaid["git"] = None if self.release else FORK
+        released = unsaid.get("git", self.git) is None
+        if released and not self.release:
+            unsaid["release"] = "vllm"
+        if not self.torch:
+            # Asked for by name all the same: only so it comes from PyTorch's own index.
+            unsaid["torch"] = "torch" if released else FORK_TORCH
+        if self.transformers_git == "":
+            unsaid["transformers_git"] = None if released else TRANSFORMERS
+        for name, value in unsaid.items():
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True)

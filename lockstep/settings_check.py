@@ -6,9 +6,11 @@ import ipaddress
 import re
 from collections.abc import Mapping
 
+from lockstep.address_check import check_address, check_no_login, check_registries
 from lockstep.cluster_check import check_clusters
 from lockstep.drift.kinds import KINDS
 from lockstep.errors import InventoryError
+from lockstep.findings import FATAL
 from lockstep.moving import is_commit
 from lockstep.settings import Firewall, Floor, Settings, TargetData, VenvEngine
 
@@ -62,7 +64,8 @@ def check_values(settings: Settings, where: Mapping[str, str]) -> None:
     _check_python(settings.python, where.get("python", file))
     for section, addresses in {"sources": settings.sources, "proxy": settings.proxy}.items():
         for key in _ADDRESSES[section]:
-            _check_address(f"{section}.{key}", getattr(addresses, key), where.get(section, file))
+            check_address(f"{section}.{key}", getattr(addresses, key), where.get(section, file))
+    check_registries(settings.sources, where.get("sources", file))
     for pattern in settings.differs:
         if not any(pattern.startswith(f"{kind} ") for kind in KINDS):
             raise InventoryError(
@@ -71,8 +74,16 @@ def check_values(settings: Settings, where: Mapping[str, str]) -> None:
                 found=repr(pattern)[:60],
                 allowed="KIND ITEM as `lockstep diff` shows it: " + ", ".join(sorted(KINDS)),
             )
+    if fatal := sorted(FATAL.intersection(settings.waive)):
+        raise InventoryError(
+            f"waive names {fatal[0]!r}, which no deploy survives",
+            where=where.get("waive", settings.name),
+            allowed="codes of other findings, as plan and preflight show them",
+            remedy="Remove it, and mend what the finding says.",
+        )
     _check_firewall(settings.firewall, where.get("firewall", file))
     _check_copying(settings, where)
+    _check_engine(settings.engine, where.get("engine", file))
     _check_precompiled(settings.engine, where.get("engine", file))
     check_clusters(settings, where)
     if settings.webui.unit in units:
@@ -126,6 +137,18 @@ def _check_copying(settings: Settings, where: Mapping[str, str]) -> None:
         raise InventoryError("copy_port is not a port", where=file, found=str(port))
 
 
+def _check_engine(engine: VenvEngine, file: str) -> None:
+    if engine.git is not None and engine.release is not None:
+        raise InventoryError(
+            "engine.git and engine.release name two vLLMs",
+            where=file,
+            found=f"{engine.git.rpartition('@')[2]!r} and {engine.release!r}",
+            remedy="Keep one of them.",
+        )
+    for key in ("git", "transformers_git", "upstream"):
+        check_no_login(f"engine.{key}", getattr(engine, key), file)
+
+
 def _check_precompiled(engine: VenvEngine, file: str) -> None:
     commit, variant = engine.precompiled_commit, engine.precompiled_variant
     if commit is not None and not is_commit(commit):
@@ -158,17 +181,6 @@ def _check_python(version: str, file: str) -> None:
             where=file,
             found=repr(version),
             allowed='"3.12", without a third number',
-        )
-
-
-def _check_address(key: str, url: str | None, file: str) -> None:
-    if url is not None and not re.fullmatch(r"(https?://[^/\s]+|file:///)\S*", url):
-        raise InventoryError(
-            f"{key} is not an address",
-            where=file,
-            # It may hold a password.
-            found=repr(url.rpartition("@")[2])[:80],
-            allowed="http://HOST…, https://HOST… or file:///…",
         )
 
 

@@ -24,6 +24,8 @@ from lockstep.templating import render
 from lockstep.variants import Variant
 
 PYTHON = "/usr/bin/python3"
+# A SIGTERM waits until the check's own program can see who sent it.
+_CHECK = ("/usr/bin/env", "--block-signal=TERM", PYTHON)
 # A crash every now and then is restarted; a model that cannot start is left down. The articles
 # tell of 385 restarts in a row.
 STARTS = 3
@@ -31,8 +33,9 @@ RESTART_S = 15
 STOP_S = 60
 # gate.py waits up to 120 s for memory and some more for a container and the page cache.
 GATE_S = 240
-# 15 + 128: ended by SIGTERM. 137: SGLang ends itself with SIGKILL when it is asked to stop.
-_SUCCESS = {"vllm": ("143",), "sglang": ("143", "137")}
+# 15 + 128: ended by SIGTERM. The signal itself: a check that systemd stops before its program runs.
+# 137: SGLang ends itself with SIGKILL when it is asked to stop.
+_SUCCESS = {"vllm": ("143", "SIGTERM"), "sglang": ("143", "SIGTERM", "137")}
 _LIMITS = {
     "memlock": "LimitMEMLOCK",
     "nofile": "LimitNOFILE",
@@ -77,9 +80,9 @@ def _model_unit(
         home=HOME,
         state_directory=HOME.removeprefix("/var/lib/"),
         environment={"DOCKER_CONFIG": DOCKER_CONFIG} if container else variant.environment,
-        gate=(PYTHON, f"{PROGRAMS}/gate.py", variant.name),
+        gate=(*_CHECK, f"{PROGRAMS}/gate.py", variant.name),
         start=(variant.launcher,) if variant.launcher else variant.argv,
-        ready=(PYTHON, f"{PROGRAMS}/ready.py", variant.name, "--main-pid"),
+        ready=(*_CHECK, f"{PROGRAMS}/ready.py", variant.name, "--main-pid"),
         admit=(PYTHON, f"{PROGRAMS}/cluster.py", "admit", variant.name),
         agent=AGENT_UNIT,
         stop_container=_stop_container(variant.unit),

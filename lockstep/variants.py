@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lockstep import flags
+from lockstep import compiled, flags
 from lockstep.bound import LOOPBACK, BoundTarget, is_loopback
 from lockstep.cluster import Group
 from lockstep.command import environment, serve_command
-from lockstep.docker_run import CACHE, docker_run
+from lockstep.docker_run import docker_run
 from lockstep.engine_id import digest
 from lockstep.errors import InventoryError, RecipeError
 from lockstep.images import pinned_reference
@@ -138,11 +138,11 @@ def variants(
     found: list[Variant] = []
     for target in targets:
         version = engine_versions.get(target.name)
-        main = _variant(settings, target, target.recipe, pins, version)
+        main = _variant(settings, target, target.recipe, pins, version, engine_id)
         if target.fallback is not None:
             name = target.name + FALLBACK
             version = engine_versions.get(name, version if _same_engine(target) else None)
-            spare = _variant(settings, target, target.fallback, pins, version, FALLBACK)
+            spare = _variant(settings, target, target.fallback, pins, version, engine_id, FALLBACK)
             found += [replace(main, fallback=name), spare]
         else:
             found.append(main)
@@ -185,6 +185,7 @@ def _variant(
     recipe: Recipe,
     pins: Pins,
     version: str | None,
+    engine_id: str,
     suffix: str = "",
 ) -> Variant:
     unit = target.data.unit + suffix
@@ -192,7 +193,8 @@ def _variant(
     image = pinned_reference(reference, pins) if reference else None
     overrides = {**target.overrides(recipe), **weight_overrides(settings, recipe, pins)}
     engine_argv = serve_command(recipe, overrides=overrides, engine_version=version)
-    variables = _environment(settings, recipe, version, in_container=image is not None)
+    ours = compiled.of_image(image) if image else _of_venv(settings, engine_id)
+    variables = _environment(settings, recipe, version, ours)
     if target.group is not None and recipe.engine is not None:
         # A recipe cannot know a host's interfaces.
         variables |= target.group.environment(recipe.engine)
@@ -240,23 +242,19 @@ def _launcher(
     return str(path.with_name(f"{path.stem}{suffix}{path.suffix}"))
 
 
+def _of_venv(settings: Settings, engine_id: str) -> dict[str, str]:
+    path = f"{venv(settings)}/bin:/usr/local/cuda/bin:{_SYSTEM_PATH}"
+    return {"HOME": HOME, **compiled.of_venv(engine_id), "PATH": path}
+
+
 def _environment(
-    settings: Settings, recipe: Recipe, version: str | None, *, in_container: bool
+    settings: Settings, recipe: Recipe, version: str | None, of_engine: Mapping[str, str]
 ) -> dict[str, str]:
     """The engine's variables: what every engine here gets, then the recipe's own, which win."""
-    hub = settings.paths.hub_cache
-    ours = {"HF_HOME": hub, "HF_HUB_OFFLINE": "1"}
+    ours = {"HF_HOME": settings.paths.hub_cache, "HF_HUB_OFFLINE": "1"}
     if recipe.engine == "vllm":
         ours["VLLM_NO_USAGE_STATS"] = "1"
-    if in_container:
-        ours |= CACHE
-    else:
-        ours |= {
-            "HOME": HOME,
-            # HF_HOME is read-only for engines; code that a repository brings is copied here.
-            "HF_MODULES_CACHE": f"{HOME}/.cache/huggingface/modules",
-            "PATH": f"{venv(settings)}/bin:/usr/local/cuda/bin:{_SYSTEM_PATH}",
-        }
+    ours |= of_engine
     return {**ours, **environment(recipe, engine_version=version, control=ours)}
 
 

@@ -64,6 +64,11 @@ def job_words(name: str, argv: Sequence[str], *options: str) -> list[str]:
     return [PYTHON, f"{PROGRAMS}/job.py", "run", name, *options, "--", *argv]
 
 
+def job_units(*names: str) -> tuple[str, ...]:
+    """The transient units of jobs; they are there until the job's next run, or a boot."""
+    return tuple(f"lockstep-job-{name}.service" for name in names)
+
+
 def refuse(message: str) -> Iterator[FunctionCommand]:
     """Fail the operation on this host with one message; other hosts go on."""
     yield FunctionCommand(_fail, (message,), {})

@@ -62,6 +62,12 @@ def to_restart(name: str, units: list[str]) -> None:
     outcome.restarts = list(dict.fromkeys((*outcome.restarts, *units)))
 
 
+def to_restart_together(name: str, model: str, members: list[str]) -> None:
+    """Remember a cluster's model that a run which only looks would take down and up on all."""
+    outcome = _outcomes.setdefault(name, HostOutcome(name))
+    outcome.together = {**outcome.together, model: members}
+
+
 def running(name: str, snapshot: dict[str, Any]) -> None:
     """Remember what was read back from a host at the end."""
     _outcomes.setdefault(name, HostOutcome(name)).snapshot = snapshot

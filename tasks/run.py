@@ -15,7 +15,7 @@ from pyinfra.context import ctx_host
 from lockstep import catalogue, cluster_join, inventory, lockfile, pins, preflight, sharing
 from lockstep.closing import findings_table
 from lockstep.errors import LockstepError, paragraph
-from lockstep.findings import Finding
+from lockstep.findings import Finding, split_waived
 from lockstep.intended import Intended
 from lockstep.plan import plan_hosts
 from lockstep.resolve import resolve
@@ -84,7 +84,7 @@ def _begin() -> None:
                 "whose model is hot go one by one.\nNothing was touched on any host."
             )
         plans = _plans(hosts)
-        _refuse(_planned(list(plans.values())), "the plan")
+        _refuse(*_planned(list(plans.values())), "the plan", shown_by="lockstep plan")
         resolved = _resolved(list(plans.values()))
     except LockstepError as fault:
         raise Refusal(paragraph(f"{fault}\nNothing was touched on any host.")) from None
@@ -138,7 +138,7 @@ def _resolved(plans: list[inventory.HostPlan]) -> pins.Pins:
 
 
 def _refuse_findings(plans: dict[Any, inventory.HostPlan], resolved: pins.Pins) -> dict[Any, Any]:
-    """What preflight found on each host, if nothing of it is an error."""
+    """What preflight learned of each host, if nothing of it is an error that stands."""
     facts: dict[Any, Any] = {}
 
     def read(each: Any, plan: inventory.HostPlan) -> None:
@@ -146,13 +146,17 @@ def _refuse_findings(plans: dict[Any, inventory.HostPlan], resolved: pins.Pins) 
             facts[each] = each.get_fact(Preflight, asked=preflight.questions(plan, resolved))
 
     gevent.joinall([gevent.spawn(read, each, plan) for each, plan in plans.items()])
-    findings = []
+    standing: list[Finding] = []
+    waived: list[Finding] = []
     for each, plan in plans.items():
         if not facts.get(each):
             report.failed(each.name, "Preflight | Ask the host what it is")
         else:
-            findings += preflight.findings(plan, resolved, facts[each])
-    _refuse(findings, "preflight")
+            found = preflight.findings(plan, resolved, facts[each])
+            stands, set_aside = split_waived(found, plan.settings.waive)
+            standing += stands
+            waived += set_aside
+    _refuse(standing, waived, "preflight")
     return facts
 
 
@@ -165,21 +169,32 @@ def _members(
             yield sharing.Member(plan, facts[each], address)
 
 
-def _planned(plans: list[inventory.HostPlan]) -> list[Finding]:
-    """What speaks against the plan itself: fit, licences, flags, known-bad combinations."""
+def _planned(plans: list[inventory.HostPlan]) -> tuple[Sequence[Finding], Sequence[Finding]]:
+    """What speaks against the plan itself (fit, licences, flags …), and what of it is waived."""
     record = lockfile.load(lock_path(plans))
     planned = plan_hosts(plans, record, catalogue.load(catalogue.FOLDER))
-    return list(planned.findings)
+    return planned.findings, planned.waived
 
 
-def _refuse(findings: list[Finding], by: str) -> None:
-    """Show findings; end the run when one of them is an error."""
+def _refuse(
+    findings: Sequence[Finding], waived: Sequence[Finding], by: str, shown_by: str = ""
+) -> None:
+    """Show findings; end the run when one of them is an error that the inventory does not waive.
+
+    Args:
+        findings: Of all hosts.
+        waived: What the inventory waives.
+        by: Who found them.
+        shown_by: The command that shows warnings too; "" where nothing else does.
+    """
     errors = [finding for finding in findings if finding.severity == "error"]
-    if findings and not errors:
+    if findings and not errors and shown_by:
         codes = ", ".join(sorted({finding.code for finding in findings}))
-        logger.info(f"--> {len(findings)} warning(s) by {by} (`lockstep plan` shows them): {codes}")
+        logger.info(f"--> {len(findings)} warning(s) by {by} (`{shown_by}` shows them): {codes}")
+    shown = errors if shown_by else findings
+    if shown or waived:
+        logger.info("\n" + findings_table(shown, waived))
     if errors:
-        logger.info("\n" + findings_table(errors))
         raise Refusal(
             f"{by} found what would make this deploy fail; nothing was touched on any host.\n"
             "    Mend it, or deploy to the other hosts with --limit HOST."

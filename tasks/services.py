@@ -6,9 +6,13 @@ from pyinfra.api import deploy
 
 from lockstep.managed import SYSTEMD
 from lockstep.variants import unit_names
-from tasks import run
+from tasks import remote, run
 from tasks.operations import engine, generations, rollout, secrets
 from tasks.operations import services as operations
+
+# What a host that comes here has behind it, whichever run has done it.
+_ENGINE = ("pytorch", "vllm", "flashinfer", "check", "activate")
+_EARLIER_JOBS = remote.job_units("apt", "tools", *(f"engine-{each}" for each in _ENGINE), "weights")
 
 
 @deploy("Services")
@@ -43,6 +47,6 @@ def services() -> None:
         units=units,
         stage="services",
         together=ranks,
-        settled=rollout.JOB_UNITS,
+        settled=(*rollout.JOB_UNITS, *_EARLIER_JOBS),
     )
     generations.recorded(name="Record this generation")

@@ -18,7 +18,7 @@ from lockstep import lockfile, pins
 from lockstep.bench.look import HostLook
 from lockstep.bench.results import ResultError
 from lockstep.errors import InventoryError
-from lockstep.login import Login, login
+from lockstep.login import NO_CONNECTION, SUDO, Login, login, sudo_refused
 from lockstep.probes import source
 from lockstep.scripts import TARGETS
 
@@ -65,13 +65,16 @@ class Place:
             )
             found: dict[str, Any] = json.loads(done.stdout)
         except subprocess.TimeoutExpired as fault:
-            raise ResultError("the host did not answer", where=self.where.name) from fault
+            raise ResultError(
+                f"the host did not answer within {PROBE_S:.0f} s",
+                where=self.where.name,
+                remedy="Try `ssh` to it by hand, and measure again when it answers.",
+            ) from fault
         except ValueError as fault:
-            said = (done.stderr or done.stdout).strip().splitlines()
             raise ResultError(
                 "the host could not be asked",
                 where=self.where.name,
-                found=said[-1][:200] if said else f"exit {done.returncode}",
+                found=_said(done),
                 remedy="Try `ssh` to it by hand; the account needs sudo without a password.",
             ) from fault
         return found
@@ -83,17 +86,39 @@ class Place:
             ResultError: it cannot be read.
         """
         argv = self.where.command(["sudo", "-n", "cat", path])
-        done = subprocess.run(
-            argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PROBE_S
-        )
+        key = f"{self.where.name}:{path}"
+        try:
+            done = subprocess.run(
+                argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PROBE_S
+            )
+        except subprocess.TimeoutExpired as fault:
+            raise ResultError(
+                f"the API key cannot be read: no answer within {PROBE_S:.0f} s",
+                where=key,
+                remedy="Try `ssh` to the host by hand, and measure again when it answers.",
+            ) from fault
         if done.returncode != 0:
-            raise ResultError("the API key cannot be read", where=f"{self.where.name}:{path}")
+            lost = self.where.words and done.returncode == NO_CONNECTION
+            remedy = "Deploy to this host: the deploy makes the key where there is none."
+            if sudo_refused(done.returncode, done.stderr):
+                remedy = SUDO
+            raise ResultError(
+                "the API key cannot be read",
+                where=key,
+                found=_said(done),
+                remedy="Try `ssh` to the host by hand." if lost else remedy,
+            )
         return done.stdout.strip()
 
     def look(self) -> HostLook:
         """How the host is now. ResultError as for `probe`."""
         found = self.probe()
         return HostLook(**{item.name: found.get(item.name) for item in fields(HostLook)})
+
+
+def _said(done: subprocess.CompletedProcess[str]) -> str:
+    lines = (done.stderr or done.stdout).strip().splitlines()
+    return lines[-1][:200] if lines else f"exit {done.returncode}"
 
 
 @dataclass(frozen=True)
@@ -219,5 +244,8 @@ def _wait_open(port: int, process: subprocess.Popen[str], where: Login) -> None:
     process.terminate()
     said = process.stderr.read().strip() if process.stderr else ""
     raise ResultError(
-        "no tunnel to the host", where=where.name, found=said.splitlines()[-1] if said else ""
+        "no tunnel to the host",
+        where=where.name,
+        found=said.splitlines()[-1] if said else "",
+        remedy="Try `ssh` to it by hand; its sshd must allow TCP forwarding.",
     )

@@ -12,21 +12,23 @@ import click
 from lockstep import inventory as inventories
 from lockstep.commands.shared import UNUSABLE, errors_as_sentences
 from lockstep.errors import InventoryError
-from lockstep.login import NO_CONNECTION, Login, login
+from lockstep.login import NO_CONNECTION, SUDO, Login, login, sudo_refused
 from lockstep.managed import PROGRAMS
 
 
 @click.command()
 @click.argument("inventory", type=click.Path(path_type=Path))
 @click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
-@click.option("--accept", is_flag=True, help="What is measured is what later ones are held to.")
+@click.option("--accept", is_flag=True, help="Later ones are held to what is measured now.")
 @click.pass_context
 @errors_as_sentences
 def gate(context: click.Context, inventory: Path, limit: tuple[str, ...], accept: bool) -> None:
     """Measure the hot model of each Spark of INVENTORY against its floor, as a deploy does.
 
-    The floor is `targets.NAME.floor` of group data. Exit 0: fast enough or no floor, 1: below it,
-    2: could not be told. The exit code is the worst of all hosts'.
+    The floor is `targets.NAME.floor` of group data. With --accept what is measured is put on
+    record, however slow, also where there is no floor. Exit 0: fast enough, no floor, or accepted;
+    1: below the floor; 2: could not be told, for example because no model is hot where a target has
+    a floor. The exit code is the worst of all hosts'.
     """
     hosts = _hosts(inventory, limit)
     argv = ["sudo", "-n", "python3", f"{PROGRAMS}/floor.py", *(["--accept"] if accept else [])]
@@ -55,4 +57,6 @@ def _ask(where: Login, argv: Sequence[str]) -> tuple[int, str]:
     last = lines[-1].strip() if lines else f"ended with {done.returncode} and said nothing"
     if where.words and done.returncode == NO_CONNECTION:
         return UNUSABLE, f"no connection ({last})"
+    if sudo_refused(done.returncode, done.stderr):
+        return UNUSABLE, f"{last}. {SUDO}"
     return (done.returncode if done.returncode in (0, 1) else UNUSABLE), last

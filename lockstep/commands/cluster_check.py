@@ -17,7 +17,7 @@ from lockstep import probes
 from lockstep.commands.shared import DONE, FINDINGS, UNUSABLE, errors_as_sentences, print_json
 from lockstep.errors import InventoryError
 from lockstep.linkcheck import Told, judged, question
-from lockstep.login import login
+from lockstep.login import SUDO, login, sudo_refused
 
 _LIMIT_S = 120.0
 
@@ -95,4 +95,5 @@ def _asked(name: str, data: Mapping[str, Any], asked: Mapping[str, Any]) -> Any:
     except subprocess.TimeoutExpired:
         return f"no answer within {_LIMIT_S:.0f} s"
     except ValueError:
-        return " ".join(done.stderr.split())[-200:] or f"ended with {done.returncode}"
+        said = " ".join(done.stderr.split())[-200:] or f"ended with {done.returncode}"
+        return f"{said}. {SUDO}" if sudo_refused(done.returncode, done.stderr) else said

@@ -36,7 +36,11 @@ def status(context: click.Context, inventory: Path, as_json: bool) -> None:
     data = inventories.merged(inventory)
     asked = [plan for plan in plans if plan.groups]
     if not asked:
-        raise InventoryError("no cluster", where=str(inventory), remedy="Set `clusters`.")
+        raise InventoryError(
+            "no target is of a cluster",
+            where=str(inventory),
+            remedy="Set `clusters`, and `cluster` of a target.",
+        )
     with ThreadPoolExecutor(len(asked)) as pool:
         found = pool.map(
             lambda plan: _asked(login(plan.name, data[plan.name]), switch_path(plan.settings)),

@@ -17,7 +17,7 @@ from rich.table import Table
 from lockstep import inventory as inventories
 from lockstep.commands.shared import DONE, FINDINGS, UNUSABLE, console, errors_as_sentences
 from lockstep.errors import InventoryError
-from lockstep.login import NO_CONNECTION, Login, login
+from lockstep.login import NO_CONNECTION, SUDO, Login, login, sudo_refused
 from lockstep.managed import PROGRAMS
 
 KEEP = 2
@@ -70,12 +70,13 @@ def gc(
 ) -> None:
     """Remove from every Spark of INVENTORY what its kept generations do not need.
 
-    Engine environments, images, revisions of models and unpacked wheels go; never what runs, what
-    a deploy is about to use, or what Lockstep did not put there. Sizes are what comes free;
-    images may share layers with others that stay.
+    Engine environments, images, revisions of models, unpacked wheels and compiled kernels go;
+    never what runs, what a deploy is about to use, or what Lockstep did not put there. Sizes are
+    what comes free; images may share layers with others that stay.
 
-    Exit codes: 0 done, 1 something could not be removed, 2 wrong use, no connection, no record of
-    a generation, or a deploy or switch is under way on a host.
+    Exit codes: 0 done, 1 something could not be removed, or the answer was no, 2 wrong use, nobody
+    to ask, no connection, sudo asks for a password, no record of a generation, or a deploy or
+    switch is under way on a host.
     """
     hosts = _hosts(inventory, limit)
     found = _each(hosts, lambda where: _plan(where, keep))
@@ -145,6 +146,8 @@ def _asked(where: Login, action: str, keep: int, text: str) -> tuple[Any, str]:
         return json.loads(done.stdout), ""
     except ValueError:
         said = done.stderr.strip() or f"exit code {done.returncode}"
+        if sudo_refused(done.returncode, done.stderr):
+            return None, f"{said}. {SUDO}"
         lost = where.words and done.returncode == NO_CONNECTION
         return None, f"no connection ({said})" if lost else said
 

@@ -20,10 +20,14 @@ from lockstep.pins import Pins
 
 @dataclass(frozen=True)
 class Target:
-    """The lock to go back to, and what it is in words."""
+    """The lock to go back to, what it is in words, and whether a second rollback undoes it.
+
+    A lock that was never deployed whole is kept nowhere.
+    """
 
     pins: Pins
     what: str
+    undone: bool
 
 
 @click.command()
@@ -35,8 +39,8 @@ def rollback(context: click.Context, inventory: Path, dry: bool) -> None:
     """Put the lock of INVENTORY back that was deployed before, and deploy it.
 
     What it names is still on the hosts (until `lockstep gc`), so nothing is downloaded. A lock that
-    was changed and not deployed to all hosts yet is taken back to the deployed one. A second
-    rollback undoes the first.
+    was changed and not deployed to all hosts yet is taken back to the deployed one; else a second
+    rollback undoes the first, also one whose deploy failed.
 
     Exit 0: done, 1: the deploy failed, 2: there is no lock to go back to, or wrong use.
     """
@@ -52,9 +56,11 @@ def rollback(context: click.Context, inventory: Path, dry: bool) -> None:
     click.echo(f"{path.name} is {target.what} again; deploying it.")
     code = _deploy(inventory)
     if code:
+        back = f"`lockstep rollback {inventory}` puts the other lock back."
         click.echo(
             f"The deploy failed; {path.name} stays as it is now. "
-            f"`pyinfra {inventory} deploy.py` goes on.",
+            f"`pyinfra {inventory} deploy.py` goes on, with --use-sudo-password where sudo asks "
+            f"for a password. {back if target.undone else ''}".rstrip(),
             err=True,
         )
     context.exit(FINDINGS if code else DONE)
@@ -65,9 +71,9 @@ def _target(path: Path, now: Pins) -> Target:
     if last.exists():
         deployed = lockfile.load(last)
         if deployed != now:
-            return Target(deployed, "the lock that the last whole deploy used")
+            return Target(deployed, "the lock that the last whole deploy used", False)
         if before.exists():
-            return Target(lockfile.load(before), "the lock that was deployed before")
+            return Target(lockfile.load(before), "the lock that was deployed before", True)
     raise LockstepError(
         "there is no lock to go back to",
         where=str(path),

@@ -54,8 +54,8 @@ def switch(
 
     One line per host when it ends. Each host rolls back for itself, and a lost connection ends the
     watching only. The exit code is the worst of all hosts': 0 done, 1 the model before is hot,
-    2 wrong use or no connection, 3 a fallback is hot, 4 no model is hot, 75 somebody else is
-    switching, 77 not permitted.
+    2 wrong use or no connection, 3 a fallback is hot, 4 no model is hot, or not on every member
+    of a cluster what was before, 75 somebody else is switching, 77 not permitted.
     """
     if wait and dry:
         raise click.UsageError("--wait and --dry exclude each other")

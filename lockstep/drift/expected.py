@@ -14,6 +14,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from lockstep.accounts import people
+from lockstep.agent_unit import key_path
 from lockstep.drift.question import system_units
 from lockstep.hostfiles import docker_generation
 from lockstep.image_questions import unasked
@@ -29,6 +30,7 @@ from lockstep.managed import (
     WEBUI_SECRETS,
     ManagedFile,
 )
+from lockstep.snapshot.machine import UNTOLD
 from lockstep.specs import UV, check_wanted, weights_spec
 from lockstep.tools import same_version
 
@@ -107,6 +109,26 @@ def answers(this: Intended, records: Mapping[str, Any]) -> dict[str, dict[str, s
     return facts
 
 
+def shared_keys(
+    this: Intended, facts: Mapping[str, Mapping[str, Mapping[str, str]]]
+) -> Iterator[Expectation]:
+    """That a host has the keys of its clusters as their other members have them.
+
+    The deploy carries a key from the first member to the others: the lowest rank counts that shows
+    one. That a key is missing, `expectations` asks.
+
+    Args:
+        this: The host as it is to be.
+        facts: Host → kind → item → value, of all hosts that answered.
+    """
+    for group in this.plan.groups:
+        path = key_path(group.name)
+        found = (facts.get(each.name, {}).get("cluster key", {}) for each in group.members)
+        first = next((keys[path] for keys in found if path in keys), None)
+        if first is not None:
+            yield Expectation("cluster key", path, first, if_there=True)
+
+
 def _is(kind: str, item: str, value: str) -> Expectation:
     return Expectation(kind, item, value)
 
@@ -130,6 +152,8 @@ def _files(this: Intended, files: list[ManagedFile], key: bytes) -> Iterator[Exp
         yield _is("secret", WEBUI_SECRETS, "0600 root:root")
         for name in ("WEBUI_SECRET_KEY", "WEBUI_ADMIN_EMAIL", "WEBUI_ADMIN_PASSWORD"):
             yield _is("secret entry", f"{WEBUI_SECRETS} {name}", "set")
+    for group in this.plan.groups:
+        yield _is("secret", key_path(group.name), "0600 root:root")
     readable = f"0640 root:{settings.service_user}"
     yield Expectation("hub token mode", HUB_TOKEN, readable, if_there=True)
 
@@ -174,9 +198,6 @@ def _system(this: Intended) -> Iterator[Expectation]:
     yield Expectation(
         "memory", "MemTotal GiB", f"{least} or more", lambda found: _number(found) >= least
     )
-    yield _is("docker", "runtime nvidia", ANY)
-    for registry in settings.sources.plain_registries:
-        yield _is("docker", f"plain registry {registry}", "trusted")
     most = wanted.clock_skew_s
     yield Expectation(
         "clock offset", "seconds", f"at most {most:.0f}", lambda found: abs(_number(found)) <= most
@@ -253,9 +274,13 @@ def _images(this: Intended) -> Iterator[Expectation]:
 
 
 def _agreement(facts: Mapping[str, Mapping[str, str]]) -> Iterator[Expectation]:
-    """What must agree with the driver of the same host."""
+    """What must agree with the driver of the same host, and how containers come to the GPU."""
     version = facts.get("driver", {}).get("version")
+    specifications = facts.get("CDI driver", {})
+    # As in preflight: one of the two.
+    if not specifications:
+        yield _is("docker", "runtime nvidia", ANY)
     if version:
         yield Expectation("driver", "loaded module", version, if_there=True)
-        for path in facts.get("CDI driver", {}):
-            yield _is("CDI driver", path, version)
+        for path in specifications:
+            yield Expectation("CDI driver", path, version, lambda found: found == UNTOLD)

@@ -55,6 +55,7 @@ KINDS: dict[str, Kind] = {
     "failed unit": Kind("error", "by hand", remedies.look, peers=False, closed=True),
     "secret": Kind("error", "deploy", peers=False),
     "secret entry": Kind("error", "by hand", remedies.remake_secret, peers=False),
+    "cluster key": Kind("error", "deploy", peers=False, sealed=True),
     "hub token mode": Kind("error", "by hand", remedies.token_mode, peers=False),
     "foreign file": Kind("warning", "by hand", remedies.remove, peers=False, closed=True),
     "script": Kind("note", sealed=True),

@@ -65,6 +65,8 @@ def question(this: Intended, *, key: bytes, deep: bool) -> dict[str, Any]:
         "own": [PROGRAMS, CONFIGURATION],
         "made": [KEPT] if settings.firewall.enabled else [],
         "secrets": [*secrets, *keys, *clusters],
+        "entries": secrets,
+        "shared": clusters,
         "token": HUB_TOKEN,
         "venvs": venvs,
         "units": [PurePosixPath(file.path).name for file in files if file.check == "unit"],

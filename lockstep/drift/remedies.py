@@ -75,9 +75,10 @@ def token_mode(item: str, expected: str | None, found: str | None) -> Words:
 
 
 def checkout(item: str, expected: str | None, found: str | None) -> Words:
-    """Put aside what was changed in a checkout, new files too."""
-    git = ("git", "-C", item, "-c", "user.name=lockstep", "-c", "user.email=lockstep@localhost")
-    return (*_SUDO, "-u", "lockstep", *git, "stash", "--include-untracked")
+    """Put aside what was changed in a checkout, new files too, as its owner."""
+    git = 'exec sudo -u "$(stat -c %U "$0")" git -C "$0" "$@"'
+    author = ("-c", "user.name=lockstep", "-c", "user.email=lockstep@localhost")
+    return (*_SUDO, "sh", "-c", git, item, *author, "stash", "--include-untracked")
 
 
 def rebuild(item: str, expected: str | None, found: str | None) -> Words:
@@ -92,10 +93,13 @@ def rebuild(item: str, expected: str | None, found: str | None) -> Words:
 
 
 def weights(item: str, expected: str | None, found: str | None) -> Words:
-    """Forget that the files were verified; the next deploy reads and repairs them."""
-    model = item.partition(" ")[0].replace("/", "--")
-    stamps = "/data/models/huggingface/lockstep-verified"
-    return (*_SUDO, "find", stamps, "-name", f"{model}@*", "-delete")
+    """Forget that the files were verified; the next deploy reads and repairs them.
+
+    What was verified is noted beside the hub's cache, in which the file is.
+    """
+    cache, _, path = item.partition("/models--")
+    stamps = f"{cache.rpartition('/')[0]}/lockstep-verified"
+    return (*_SUDO, "find", stamps, "-name", f"{path.partition('/')[0]}@*", "-delete")
 
 
 def weights_owner(item: str, expected: str | None, found: str | None) -> Words:

@@ -14,7 +14,7 @@ from lockstep import lockfile, pins
 from lockstep.accounts import people
 from lockstep.drift import hosts
 from lockstep.drift.compare import ASKED, Difference, Host, differences
-from lockstep.drift.expected import answers, expectations
+from lockstep.drift.expected import answers, expectations, shared_keys
 from lockstep.drift.question import question
 from lockstep.errors import InventoryError
 from lockstep.intended import Intended
@@ -113,6 +113,7 @@ def judge(
     """What the snapshots of an inventory's hosts say. Pure."""
     unknown: list[tuple[str, str]] = []
     compared = []
+    plans = {this.plan.name: this for this in intended}
     pairs = [(this, each) for this, each in zip(intended, taken, strict=True)]
     for this, each in pairs:
         if each.snapshot is None:
@@ -123,7 +124,11 @@ def judge(
         compared.append(_host(this, each, key))
     own = {this.plan.name: this.plan.settings.differs for this in intended}
     free = frozenset(_free([this for this, each in pairs if each.snapshot is not None], compared))
-    compared = [Host(host.name, host.facts, host.expected, host.unknown, free) for host in compared]
+    facts = {host.name: host.facts for host in compared}
+    compared = [
+        replace(host, expected=(*host.expected, *shared_keys(plans[host.name], facts)), free=free)
+        for host in compared
+    ]
     return Report(
         name,
         tuple(this.plan.name for this in intended),

@@ -137,8 +137,8 @@ class Planner:
             )
         )
 
-    def hot_already(self, target: common.Target, plan: Plan) -> bool:
-        """Whether it is hot on all that it needs, and generates."""
+    def up_everywhere(self, target: common.Target, plan: Plan) -> bool:
+        """Whether all members of its cluster have their ranks of one and the same start up."""
         cluster = self._host.cluster(target.name)
         if cluster is None:
             return False
@@ -151,8 +151,12 @@ class Planner:
         }
         if len(states) != len(plan) or len(runs) != 1:
             return False
-        up = [name for name, state in states.items() if state["states"][target.name] == "hot"]
-        if len(up) != len(plan):
+        return all(state["states"][target.name] == "hot" for state in states.values())
+
+    def serves(self, target: common.Target) -> bool:
+        """Whether a target of a cluster generates; says either."""
+        cluster = self._host.cluster(target.name)
+        if cluster is None:
             return False
         try:
             said = self._crew.ask(cluster.first.name, "token", {"target": target.name}, 45)

@@ -65,12 +65,17 @@ class GroupSwitch:
         target = self._host.target(name)
         with self._steps.timed("check"):
             plan = self._planner.concerned(target)
-            if self._planner.hot_already(target, plan):
+            up = self._planner.up_everywhere(target, plan)
+            if up and self._planner.serves(target):
                 return common.EXIT_DONE
             self._planner.gate(target)
         with self._on_record(name):
             with self._steps.timed("check"):
                 plan, _ = self._join(name, plan, lambda: self._planner.concerned(target))
+                made_meanwhile = not up and self._planner.up_everywhere(target, plan)
+                if made_meanwhile and self._planner.serves(target):
+                    self._abort("hot already")
+                    return common.EXIT_DONE
             return self._replace(target, plan)
 
     def none(self) -> int:
@@ -241,13 +246,29 @@ class GroupSwitch:
                 kept.update(members)
         kept.update(self._start_alone(alone))
         self._commit(kept)
-        said = ", ".join(f"{was} on {name}" for name, was in kept.items())
-        if owed.keys() - kept.keys() or not owed:
-            missing = "none was before" if not owed else f"hot again: {said or 'nothing'}"
-            self._say(f"NO MODEL IS HOT: {target.name} failed; {missing}")
-            return common.EXIT_NOTHING_HOT
-        self._say(f"the switch to {target.name} FAILED; hot again: {said}")
-        return common.EXIT_FAILED
+        return self._told(target, owed, kept)
+
+    def _told(self, target: common.Target, owed: Mapping[str, str], kept: Mapping[str, str]) -> int:
+        """Say of every member that had a model whether it has it again, and end accordingly."""
+        missing = {name: was for name, was in owed.items() if name not in kept}
+        failed = {name: was for name, was in missing.items() if name in self._crew.names}
+        # What a member does that nobody hears from is its own: it may well have its model again.
+        lost = {name: was for name, was in missing.items() if name not in failed}
+        parts = [
+            f"{what}: {', '.join(f'{was} on {name}' for name, was in found.items())}"
+            for what, found in (
+                ("hot again", kept),
+                ("NOT hot again", failed),
+                ("not heard from, which undoes it alone", lost),
+            )
+            if found
+        ]
+        if kept or lost:
+            self._say(f"the switch to {target.name} FAILED; {'; '.join(parts)}")
+        else:
+            parts = parts or ["none was before"]
+            self._say(f"NO MODEL IS HOT: {target.name} failed; {'; '.join(parts)}")
+        return common.EXIT_FAILED if owed and not missing else common.EXIT_NOTHING_HOT
 
     def _start_alone(self, wanted: Mapping[str, str]) -> dict[str, str]:
         """Start each member's own target; those that are hot."""

@@ -5,9 +5,9 @@ usage: fetch_weights.py SPEC.json [--token-file FILE] [--workers N]
 
 Run by a Python that has huggingface_hub. What another Spark of this deploy has is copied from it,
 what an earlier one is fetching is waited for, the rest comes from the hub (`peers.py`). Resumes;
-several files at a time; a complete repository costs no network. Every LFS file is read once and
-compared with its SHA-256; a stamp keeps a later run from reading it again. A corrupt file is
-removed and fetched again once.
+several files at a time; a complete repository costs no network. Every file is read once and
+compared with its hash, LFS files by SHA-256, others by git's id; a stamp keeps a later run from
+reading it again. A corrupt file is removed and fetched again once.
 
 exit codes: 0 everything is there and right, 1 a file could not be had, 2 wrong use,
             3 no access (licence, token), 4 not found, 5 disk full
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         hub,
         hub_cache,
         peers,
+        url_login,
         weights_sources,
         weights_spec,
         weights_state,
@@ -39,6 +40,7 @@ else:
     import hub
     import hub_cache
     import peers
+    import url_login
     import weights_sources
     import weights_spec
     import weights_state
@@ -52,27 +54,33 @@ def fetch(
     store: weights_store.Store, spec: weights_spec.Spec, repository: weights_spec.Repository
 ) -> None:
     """Bring one repository to `complete`. Problem when that cannot be had."""
-    wanted = [(repository.model, repository.revision)]
-    for model, revision in [*wanted, *((each.model, each.revision) for each in repository.borrow)]:
-        hub_cache.noted(spec.cache_dir, model.replace("/", "--"), revision)
-    for attempt in (1, 2):
-        store.remove_wrong_sizes(repository)
-        store.download(repository)
-        corrupt = store.verify(repository)
-        if not corrupt:
-            break
-        found = f"{repository.model}: {len(corrupt)} corrupt files: {', '.join(corrupt)}"
-        if attempt == 2:
-            raise common.Problem(
-                f"{found}, also after fetching them again. Remedy: check the disk "
-                f"(dmesg, smartctl) and the source {spec.endpoint}"
-            )
-        common.say(f"weights {found}; fetching them again")
-        store.remove(repository, corrupt)
-    store.fetch_borrowed(repository)
+    for part in repository.parts:
+        hub_cache.noted(spec.cache_dir, part.model.replace("/", "--"), part.revision)
+    for part in repository.parts:
+        _fetch_part(store, spec, part)
     store.merge(repository)
     store.write_refs(repository)
     common.say(f"weights {repository.model}: complete at {spec.model_path(repository)}")
+
+
+def _fetch_part(
+    store: weights_store.Store, spec: weights_spec.Spec, part: weights_spec.Repository
+) -> None:
+    for attempt in (1, 2):
+        store.remove_wrong_sizes(part)
+        store.download(part)
+        corrupt = store.verify(part)
+        if not corrupt:
+            return
+        # Also the second time: what is in the cache may be read, or executed, by an engine.
+        store.remove(part, corrupt)
+        found = f"{part.model}: {len(corrupt)} corrupt files: {', '.join(corrupt)}"
+        if attempt == 2:
+            raise common.Problem(
+                f"{found}, also after fetching them again. Remedy: check the disk "
+                f"(dmesg, smartctl) and the source {url_login.apart(spec.endpoint)[0]}"
+            )
+        common.say(f"weights {found}; fetching them again")
 
 
 def main(argv: list[str], paths: common.Paths | None = None) -> int:

@@ -6,11 +6,13 @@ usage: floor.py [--baseline | --accept]
 Measures what is hot as `lockstep bench` does: one request at a time, three runs of 256 tokens on a
 technical prompt, output tokens of `usage` over wall time. Below the target's floor it ends with 1.
 "not_below" is a share of the accepted result, which is on record on this host: the first one that
-was measured, until --accept replaces it. --baseline only measures where that record is missing, so
-that a deploy can ask before it changes anything; what it cannot measure it leaves out (exit 0).
+was measured, until --accept replaces it, with a slower one, too (exit 0). --baseline only measures
+where that record is missing, so that a deploy can ask before it changes anything; what it cannot
+measure it leaves out (exit 0).
 
-exit codes: 0 fast enough, or no floor is set; 1 below the floor; 2 wrong use, or it could not be
-            told: the ruler is suspect
+exit codes: 0 fast enough, no floor is set, or another member of the cluster measures it; 1 below
+            the floor; 2 wrong use, or it could not be told: the ruler is suspect, or no model is
+            hot where one has a floor
 """
 
 from __future__ import annotations
@@ -141,13 +143,14 @@ def _rate(target: common.Target, key: str | None) -> float:
 def gate(host: common.Host, paths: common.Paths, mode: str) -> int:
     """Measure the hot target if it has a floor. Exit code as in the docstring."""
     target = _hot(host)
-    floored = target is not None and (target.floor_tok_s, target.floor_share) != (None, None)
-    if target is not None and not (target.engine_url or target.url):
+    if target is None:
+        return _nothing_hot(host, mode)
+    if not (target.engine_url or target.url):
         common.say(f"{target.name} answers on another member of its cluster, and is measured there")
         return common.EXIT_DONE
     # A floor that this deploy brings is not here yet when it asks for a baseline.
-    if target is None or not (floored or mode):
-        common.say("no floor is set for what is hot" if target else "no model is hot")
+    if not (_floored(target) or mode):
+        common.say("no floor is set for what is hot")
         return common.EXIT_DONE
     accepted = records(paths)
     known = accepted.get(target.name, {}).get("decode_tok_s")
@@ -164,6 +167,17 @@ def gate(host: common.Host, paths: common.Paths, mode: str) -> int:
         _record(paths, {**accepted, target.name: _entry(target, rates)})
         common.say(f"{target.name}: accepted as what later deploys are compared with")
     return common.EXIT_DONE if verdict.enough or mode else common.EXIT_FAILED
+
+
+def _nothing_hot(host: common.Host, mode: str) -> int:
+    """A host that serves nothing keeps no floor; a baseline is only looked for."""
+    common.say("no model is hot, so nothing is measured")
+    asked = mode == "accept" or any(map(_floored, host.targets.values()))
+    return common.EXIT_USAGE if asked and mode != "baseline" else common.EXIT_DONE
+
+
+def _floored(target: common.Target) -> bool:
+    return (target.floor_tok_s, target.floor_share) != (None, None)
 
 
 def _measured(target: common.Target) -> list[float]:

@@ -7,9 +7,9 @@ Runs as root in ExecStartPre=+ of every model unit. Waits a bounded time for ano
 gone and for its memory to come back (30-120 s are normal after SGLang), drops the page cache when
 it stands in the way, then refuses with numbers.
 
-exit codes: 0 the engine may start, 2 wrong use or unreadable configuration,
-            3 another engine is alive, 4 not enough memory, 143 told to end by somebody else than
-            systemd (which gets 0, for the unit is being stopped)
+exit codes: 0 the engine may start, 1 told to end by somebody else than systemd (which gets 0, for
+            the unit is being stopped), 2 wrong use or unreadable configuration,
+            3 another engine is alive, 4 not enough memory
 """
 
 from __future__ import annotations

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import errno
 import os
+import urllib.error
 import urllib.parse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, resume, weights_spec
+    from lockstep.onhost import common, resume, url_login, weights_spec
 else:
     import common
     import resume
+    import url_login
     import weights_spec
 
 EXIT_NO_ACCESS = 3
@@ -28,17 +30,23 @@ class Hub:
 
     def __init__(self, spec: weights_spec.Spec, token: str | None) -> None:
         self._spec = spec
-        # False, not None: no token of whoever runs this must be used by accident.
-        self._token: str | bool = token or False
+        #: The endpoint without a password.
+        self.shown, self._login = url_login.apart(spec.endpoint)
+        # False, not None: no token of whoever runs this must be used by accident. Who writes a
+        # login into an address means that server; the token is for the public hub.
+        self._token: str | bool = False if self._login else token or False
 
-    def download(self, model: str, revision: str, path: str) -> None:
-        """Fetch one file into the cache, resuming what is there. Problem with the remedy."""
+    def download(self, model: str, revision: str, file: weights_spec.File) -> None:
+        """Fetch one file into the cache, resuming what is there. Problem with the remedy.
+
+        Its hash is not checked here.
+        """
         from huggingface_hub import errors
 
-        where = f"{model}@{revision[:12]} {path}"
-        page = f"{self._spec.endpoint}/{model}"
+        where = f"{model}@{revision[:12]} {file.path}"
+        page = f"{self.shown}/{model}"
         try:
-            self._into_cache(model, revision, path)
+            self._into_cache(model, revision, file)
         except errors.GatedRepoError as error:
             raise common.Problem(
                 f"{where}: access is gated. Remedy: accept the licence at {page} and give the "
@@ -53,10 +61,18 @@ class Hub:
             ) from error
         except (errors.RevisionNotFoundError, errors.EntryNotFoundError) as error:
             raise common.Problem(
-                f"{where}: not at {self._spec.endpoint}. Remedy: compare revision and file list "
+                f"{where}: not at {self.shown}. Remedy: compare revision and file list "
                 f"with {page}/tree/{revision}",
                 EXIT_NOT_FOUND,
             ) from error
+        except urllib.error.HTTPError as error:
+            if self._login and error.code in (401, 403):
+                raise common.Problem(
+                    f"{where}: {self.shown} refuses the login (HTTP {error.code}). Remedy: correct "
+                    "user and password in sources.hub",
+                    EXIT_NO_ACCESS,
+                ) from error
+            raise self._no_answer(where, error) from error
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise disk_full(where, self._spec) from error
@@ -65,18 +81,19 @@ class Hub:
             # huggingface_hub lets its HTTP library's own errors through, and those change.
             raise self._no_answer(where, error) from error
 
-    def _into_cache(self, model: str, revision: str, path: str) -> None:
-        """Fill the hub cache's own layout: blobs/ETAG, a relative link in snapshots/REVISION."""
-        pointer = self._spec.snapshot(model, revision) / path
+    def _into_cache(self, model: str, revision: str, file: weights_spec.File) -> None:
+        """Fill the hub cache's own layout: blobs/HASH, a relative link in snapshots/REVISION."""
+        pointer = self._spec.snapshot(model, revision) / file.path
         if pointer.exists():
             return
-        first = self._metadata(model, revision, path)
+        first, etag = self._found(model, revision, file)
         repository = self._spec.repository_folder(model)
-        blob = repository / "blobs" / first.etag
+        # The hub's entity tag is the hash; a mirror's must not lead to another file's content.
+        blob = repository / "blobs" / (file.name or etag)
         fresh = iter([first])
 
         def source() -> resume.Source:
-            return self._source(next(fresh, None) or self._metadata(model, revision, path))
+            return next(fresh, None) or self._found(model, revision, file)[0]
 
         with resume.locked(self._spec.cache_dir / ".locks" / repository.name / f"{blob.name}.lock"):
             if not blob.exists():
@@ -85,27 +102,29 @@ class Hub:
         pointer.unlink(missing_ok=True)
         pointer.symlink_to(os.path.relpath(blob, pointer.parent))
 
-    def _metadata(self, model: str, revision: str, path: str) -> Any:
+    def _found(
+        self, model: str, revision: str, file: weights_spec.File
+    ) -> tuple[resume.Source, str]:
+        """Where the bytes are now, and the entity tag that the server gives them."""
         import huggingface_hub
 
-        endpoint = self._spec.endpoint
-        url = huggingface_hub.hf_hub_url(model, path, revision=revision, endpoint=endpoint)
+        url = huggingface_hub.hf_hub_url(model, file.path, revision=revision, endpoint=self.shown)
+        if self._login and file.name:
+            # The hub's client would send the header along a redirect to huggingface.co.
+            return resume.Source(url, file.size, self._login), file.name
         metadata = huggingface_hub.get_hf_file_metadata(
-            url, token=self._token, endpoint=endpoint, retry_on_errors=True
+            url, token=self._token, endpoint=self.shown, retry_on_errors=True
         )
         if not metadata.etag or "/" in metadata.etag:
             raise OSError(f"{url} answers without a usable entity tag")
-        return metadata
-
-    def _source(self, metadata: Any) -> resume.Source:
-        same_host = _host(metadata.location) == _host(self._spec.endpoint)
+        same_host = _host(metadata.location) == _host(self.shown)
         headers = {"Authorization": f"Bearer {self._token}"} if self._token and same_host else {}
-        return resume.Source(metadata.location, metadata.size, headers)
+        return resume.Source(metadata.location, metadata.size, headers), metadata.etag
 
     def _no_answer(self, where: str, error: Exception) -> common.Problem:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         return common.Problem(
-            f"{where}: download from {self._spec.endpoint} failed: {first[:200]}. Remedy: check "
+            f"{where}: download from {self.shown} failed: {first[:200]}. Remedy: check "
             "network and proxy, then run again; it resumes"
         )
 

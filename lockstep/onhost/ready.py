@@ -6,9 +6,9 @@ usage: ready.py TARGET --main-pid PID
 Runs in ExecStartPost= of every model unit, so that the unit counts as started only after a canary
 generation. Gives up at once when the unit's main process has died.
 
-exit codes: 0 a token was generated, 1 not ready in time, 2 wrong use or unreadable configuration,
-            3 the main process died, 4 the engine refuses or fails the canary, 143 told to end by
-            somebody else than systemd (which gets 0, for the unit is being stopped)
+exit codes: 0 a token was generated, 1 not ready in time, or told to end by somebody else than
+            systemd (which gets 0, for the unit is being stopped), 2 wrong use or unreadable
+            configuration, 3 the main process died, 4 the engine refuses or fails the canary
 """
 
 from __future__ import annotations

@@ -10,10 +10,11 @@ _SYSTEMD = 1
 
 
 def end_when_stopped(systemd: int = _SYSTEMD) -> None:
-    """Exit with 0 on a SIGTERM of systemd's, with 143 on anybody else's.
+    """Exit with 0 on a SIGTERM of systemd's, with 1 on anybody else's.
 
     Killed by the signal, the check would make a unit that an operator stops `failed`. Exit 0 at
-    somebody else's signal would count as passed, and a unit as started that generated nothing.
+    somebody else's signal would count as passed, and a unit as started that generated nothing. So
+    would 143: SuccessExitStatus= holds for checks as well as for the engine (systemd 257).
     """
     # Who sent a signal is told to those who wait for it, not to a handler. The mask must be set
     # before another thread exists, or that thread would take the signal.
@@ -23,4 +24,4 @@ def end_when_stopped(systemd: int = _SYSTEMD) -> None:
 
 def _wait(systemd: int) -> None:
     sender = signal.sigwaitinfo({signal.SIGTERM}).si_pid
-    os._exit(0 if sender == systemd else 128 + signal.SIGTERM)
+    os._exit(0 if sender == systemd else 1)

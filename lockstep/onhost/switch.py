@@ -20,7 +20,9 @@ Exit codes:
  1 failed or refused: hot is what was
  2 wrong use
  3 failed: its fallback is hot
- 4 failed: no model is hot
+ 4 failed: no model is hot; with a
+   cluster, on not every member what
+   was: the last line says who has it
 75 somebody else is switching
 77 not permitted (no sudo rule)
 """

@@ -39,7 +39,10 @@ _ENGINE_FILES = ("venv", "check.json", "unfinished")
 
 @dataclass(frozen=True)
 class Item:
-    """One thing to remove: `kind` is engine, image, weights or wheels; `bytes` come free."""
+    """One thing to remove; `bytes` come free.
+
+    `kind` is engine, image, weights, wheels or compiled.
+    """
 
     kind: str
     name: str
@@ -84,6 +87,7 @@ def plan(paths: common.Paths, docker: docker_api.Docker, keep: int) -> Plan:
             for folder in _caches(paths, every)
             for found in hub_cache.unneeded(folder, text)
         ),
+        *_compiled(paths, docker, every, text),
     ]
     return Plan(
         tuple(items),
@@ -195,3 +199,24 @@ def _images(
         kept = image_store.alone(paths.layers, reference.rpartition(":")[2])
         size += sum(file.stat().st_size for file in kept)
         yield Item("image", reference, size, (note,))
+
+
+def _compiled(
+    paths: common.Paths,
+    docker: docker_api.Docker,
+    every: list[generations.Record],
+    text: str,
+) -> Iterator[Item]:
+    """What engines compiled for themselves, in folders named by engine id or image digest."""
+    units = {Path(file["path"]).stem for record in every for file in record["files"]}
+    folders = [paths.root / "var/lib/lockstep/.cache"]
+    for volume in docker.json("GET", "/volumes")["Volumes"] or []:
+        unit, mark, rest = str(volume["Name"]).rpartition("-cache")
+        if mark and not rest and unit in units:
+            folders.append(paths.root / str(volume["Mountpoint"]).lstrip("/"))
+    for folder in folders:
+        # An engine could have put a link in its place.
+        for home in sorted(folder.glob("*")) if not folder.is_symlink() else []:
+            ours = _ENGINE.fullmatch(home.name) and home.is_dir() and not home.is_symlink()
+            if ours and home.name not in text:
+                yield Item("compiled", str(home), disk_use.freed([home]), (home,))

@@ -4,9 +4,9 @@
 usage: wedge.py [--token-wait SECONDS]
 
 Runs every minute as root (lockstep-wedge.timer). Requests outstanding and no counter moved since
-the last look, or no sign of life for five minutes: it asks for one token. No answer in time and
-still no counter moved: wedged. Starts no model that is not hot, and does nothing while somebody
-is switching.
+the last look, or no sign of life for five minutes: it asks for one token. No answer in time, or two
+that fail at once, and still no counter moved: wedged. Starts no model that is not hot, does nothing
+while somebody is switching, and leaves a cluster's targets to the agents.
 
 exit codes: 0 looked, whatever was found; 1 the restart or stop failed; 2 wrong use
 """

@@ -33,7 +33,7 @@ class Sources:
         """Put one file into the cache; True where its hash was seen to be right on the way."""
         if file.name and self._from_peer(model, revision, file.path, file.name, file.size):
             return True
-        self._origin.download(model, revision, file.path)
+        self._origin.download(model, revision, file)
         return False
 
     def note(self) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,12 @@ class Repository:
         """Bytes of all files whose size is known."""
         return sum(file.size or 0 for file in self.files)
 
+    @property
+    def parts(self) -> tuple[Repository, ...]:
+        """Its own files, then those of each repository that it borrows from; none borrows."""
+        borrowed = [Repository(each.model, each.revision, each.files) for each in self.borrow]
+        return (replace(self, borrow=(), refs=()), *borrowed)
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -92,7 +98,7 @@ class Spec:
         return self.cache_dir.parent / "lockstep-verified"
 
     def stamp(self, repository: Repository) -> Path:
-        """Stamp file of one repository: {path: {size, mtime_ns, sha256}}."""
+        """Stamp file of one repository: {path: {size, mtime_ns, and sha256 or blob}}."""
         return self.stamps / f"{_folder(repository.model)}@{repository.revision}.json"
 
     def repository_folder(self, model: str) -> Path:

@@ -5,8 +5,9 @@ usage: weights_state.py SPEC.json        (or the specification on standard input
 
 Prints JSON: {"ORG/NAME@REVISION": {"state", "path", "missing", "wrong_size", "unverified",
 "not_merged", "bytes_present", "bytes_total"}}. `state` is `complete` when every file is there in
-its right size, every file with a known SHA-256 was read once and has not changed since, and the
-merged folder (if files are borrowed) stands; else `incomplete`.
+its right size, every file with a known hash was read once and has not changed since, and the merged
+folder (if files are borrowed) stands; else `incomplete`. Borrowed files are named with their
+repository.
 
 exit codes: 0 printed, whatever the states are; 2 wrong use
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,37 +39,62 @@ def stamps(spec: weights_spec.Spec, repository: weights_spec.Repository) -> dict
 
 def stamp_of(file: weights_spec.File, stat: os.stat_result) -> dict[str, Any]:
     """What a stamp says about a file that was read and found right."""
-    return {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "sha256": file.sha256}
+    held_to = {"sha256": file.sha256} if file.sha256 else {"blob": file.blob}
+    return {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, **held_to}
+
+
+@dataclass
+class Files:
+    """What `stat` says about the files of one repository: paths, and bytes that are right."""
+
+    missing: list[str] = field(default_factory=list)
+    wrong_size: list[str] = field(default_factory=list)
+    unverified: list[str] = field(default_factory=list)
+    present: int = 0
+
+
+def files(spec: weights_spec.Spec, part: weights_spec.Repository) -> Files:
+    """The files of one repository, without those that it borrows."""
+    snapshot = spec.snapshot(part.model, part.revision)
+    known = stamps(spec, part)
+    found = Files()
+    for file in part.files:
+        try:
+            stat = (snapshot / file.path).stat()
+        except OSError:
+            found.missing.append(file.path)
+            continue
+        if file.size is not None and stat.st_size != file.size:
+            found.wrong_size.append(file.path)
+            continue
+        found.present += stat.st_size
+        if file.name and known.get(file.path) != stamp_of(file, stat):
+            found.unverified.append(file.path)
+    return found
 
 
 def state(spec: weights_spec.Spec, repository: weights_spec.Repository) -> dict[str, Any]:
     """State of one repository from `stat` calls alone."""
-    snapshot = spec.snapshot(repository.model, repository.revision)
-    known = stamps(spec, repository)
-    missing, wrong_size, unverified, present = [], [], [], 0
-    for file in repository.files:
-        try:
-            stat = (snapshot / file.path).stat()
-        except OSError:
-            missing.append(file.path)
-            continue
-        if file.size is not None and stat.st_size != file.size:
-            wrong_size.append(file.path)
-            continue
-        present += stat.st_size
-        if file.sha256 and known.get(file.path) != stamp_of(file, stat):
-            unverified.append(file.path)
-    missing += _missing_borrowed(spec, repository)
+    own, *borrowed = repository.parts
+    found = files(spec, own)
+    for part in borrowed:
+        theirs = files(spec, part)
+        for mine, others in (
+            (found.missing, theirs.missing),
+            (found.wrong_size, theirs.wrong_size),
+            (found.unverified, theirs.unverified),
+        ):
+            mine.extend(f"{part.model}/{path}" for path in others)
     not_merged = _not_merged(spec, repository)
-    lacking = missing or wrong_size or unverified or not_merged or _wrong_refs(spec, repository)
+    lacking = found.missing or found.wrong_size or found.unverified or not_merged
     return {
-        "state": "incomplete" if lacking else "complete",
+        "state": "incomplete" if lacking or _wrong_refs(spec, repository) else "complete",
         "path": str(spec.model_path(repository)),
-        "missing": missing,
-        "wrong_size": wrong_size,
-        "unverified": unverified,
+        "missing": found.missing,
+        "wrong_size": found.wrong_size,
+        "unverified": found.unverified,
         "not_merged": not_merged,
-        "bytes_present": present,
+        "bytes_present": found.present,
         "bytes_total": repository.size,
     }
 
@@ -76,22 +103,11 @@ def absent(spec: weights_spec.Spec) -> list[str]:
     """Names of the content that is not in the cache yet."""
     found: dict[str, None] = {}
     for repository in spec.repositories:
-        parts: list[weights_spec.Repository | weights_spec.Borrow] = [repository]
-        for part in parts + list(repository.borrow):
+        for part in repository.parts:
             snapshot = spec.snapshot(part.model, part.revision)
             missing = (file for file in part.files if not (snapshot / file.path).exists())
             found.update((file.name, None) for file in missing if file.name)
     return list(found)
-
-
-def _missing_borrowed(spec: weights_spec.Spec, repository: weights_spec.Repository) -> list[str]:
-    missing = []
-    for borrow in repository.borrow:
-        source = spec.snapshot(borrow.model, borrow.revision)
-        for file in borrow.files:
-            if not (source / file.path).is_file():
-                missing.append(f"{borrow.model}/{file.path}")
-    return missing
 
 
 def _wrong_refs(spec: weights_spec.Spec, repository: weights_spec.Repository) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -14,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, weights_spec, weights_state
+    from lockstep.onhost import common, content, weights_spec, weights_state
 else:
     import common
+    import content
     import weights_spec
     import weights_state
 
@@ -38,7 +38,11 @@ class Source(Protocol):
 
 
 class Store:
-    """The cache of a specification, filled from `source`, `workers` files at a time."""
+    """The cache of a specification, filled from `source`, `workers` files at a time.
+
+    Borrowed files are fetched, checked and repaired in the repository that they come from
+    (`weights_spec.Repository.parts`).
+    """
 
     def __init__(self, spec: weights_spec.Spec, source: Source, workers: int = 4) -> None:
         self._spec = spec
@@ -47,7 +51,7 @@ class Store:
 
     def remove_wrong_sizes(self, repository: weights_spec.Repository) -> None:
         """Remove files whose size is not the pinned one, so that they are fetched again."""
-        wrong = weights_state.state(self._spec, repository)["wrong_size"]
+        wrong = weights_state.files(self._spec, repository).wrong_size
         if wrong:
             common.say(f"weights {repository.model}: wrong size, removed: {', '.join(wrong)}")
             self.remove(repository, wrong)
@@ -75,26 +79,23 @@ class Store:
             f"fetch, {_gb(needed)} GB"
         )
         with Progress(self._spec, repository, self._source.note):
-            self._fetch_all(repository.model, repository.revision, missing, repository)
+            self._fetch_all(repository, missing)
 
     def _fetch_all(
-        self,
-        model: str,
-        revision: str,
-        files: Iterable[weights_spec.File],
-        stamped: weights_spec.Repository | None = None,
+        self, repository: weights_spec.Repository, files: Iterable[weights_spec.File]
     ) -> None:
-        """Fetch files; those of `stamped` whose hash was right on the way are not read again."""
+        """Fetch files; those whose hash was right on the way are not read again."""
         # Large files first: the last minutes should not belong to one lonely file.
         order = sorted(files, key=lambda file: -(file.size or 0))
         with ThreadPoolExecutor(self._workers) as pool:
+            model, revision = repository.model, repository.revision
             jobs = {
                 pool.submit(self._source.download, model, revision, file): file for file in order
             }
             try:
                 for job in as_completed(jobs):
-                    if job.result() and stamped and jobs[job].sha256:
-                        self._stamp(stamped, jobs[job])
+                    if job.result():
+                        self._stamp(repository, jobs[job])
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -117,20 +118,21 @@ class Store:
             )
 
     def verify(self, repository: weights_spec.Repository) -> list[str]:
-        """Read every file whose SHA-256 is known and that has no stamp; the corrupt ones.
+        """Read every file whose hash is known and that has no stamp; the corrupt ones.
 
         A file of the wrong size is among them: the hub's client takes a blob that is there for
         whole, when only the link to it was gone.
         """
         snapshot = self._spec.snapshot(repository.model, repository.revision)
         known = weights_state.stamps(self._spec, repository)
-        state = weights_state.state(self._spec, repository)
-        corrupt, unread = list(state["wrong_size"]), set(state["unverified"])
+        state = weights_state.files(self._spec, repository)
+        corrupt, unread = list(state.wrong_size), set(state.unverified)
         files = [file for file in repository.files if file.path in unread]
         total, read, told = sum(file.size or 0 for file in files), 0, time.monotonic()
         for file in files:
-            digest = hashlib.sha256()
             stat = (snapshot / file.path).stat()
+            assert file.name, file
+            digest = content.hasher(file.name, stat.st_size)
             with (snapshot / file.path).open("rb", buffering=0) as stream:
                 while chunk := stream.read(_CHUNK):
                     digest.update(chunk)
@@ -143,7 +145,7 @@ class Store:
                         )
                 # The check must not leave 70 GB of page cache in the memory that an engine needs.
                 os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            if digest.hexdigest() == file.sha256:
+            if digest.hexdigest() == file.name:
                 known[file.path] = weights_state.stamp_of(file, stat)
                 self._write_stamps(repository, known)
             else:
@@ -152,13 +154,6 @@ class Store:
 
     def _write_stamps(self, repository: weights_spec.Repository, known: dict[str, object]) -> None:
         _write(self._spec.stamp(repository), json.dumps(known, indent=1, sort_keys=True) + "\n")
-
-    def fetch_borrowed(self, repository: weights_spec.Repository) -> None:
-        """Fetch the files that the repository borrows from others."""
-        for borrow in repository.borrow:
-            source = self._spec.snapshot(borrow.model, borrow.revision)
-            missing = [file for file in borrow.files if not (source / file.path).exists()]
-            self._fetch_all(borrow.model, borrow.revision, missing)
 
     def merge(self, repository: weights_spec.Repository) -> None:
         """Build the folder of links for a repository that borrows, whole or not at all."""

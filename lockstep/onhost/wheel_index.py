@@ -6,7 +6,6 @@ Indexes without these (PyTorch's old pages) are believed, and what comes is chec
 
 from __future__ import annotations
 
-import base64
 import re
 import threading
 import time
@@ -15,12 +14,13 @@ import urllib.request
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import SplitResult, unquote, urljoin, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 if TYPE_CHECKING:
-    from lockstep.onhost import resume
+    from lockstep.onhost import resume, url_login
 else:
     import resume
+    import url_login
 
 _HTML = "application/vnd.pypi.simple.v1+html, text/html;q=0.9"
 _HASH = re.compile(r"sha256=([0-9a-f]{64})")
@@ -86,10 +86,8 @@ class _Index:
     """One index; its pages are read once."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._login = _login(parts)
-        self._host = parts.netloc.rpartition("@")[2]
-        self._base = parts._replace(netloc=self._host).geturl().rstrip("/")
+        self._url = url
+        self._base = url_login.apart(url)[0].rstrip("/")
         self._pages: dict[str, list[Link] | None] = {}
         self._lock = threading.Lock()
 
@@ -100,8 +98,7 @@ class _Index:
 
     def headers(self, url: str) -> dict[str, str]:
         """What to ask with: a password is for the index's own host."""
-        own = self._login and urlsplit(url).netloc == self._host
-        return {"Authorization": self._login} if own else {}
+        return url_login.header(url, self._url)
 
     def links(self, project: str) -> list[Link] | None:
         """The files of a project, None where the index does not have it."""
@@ -152,10 +149,3 @@ class _Page(HTMLParser):
             url, _, fragment = urljoin(self._base, target).partition("#")
             found = _HASH.search(fragment)
             self.links.append(Link(url, found[1] if found else ""))
-
-
-def _login(parts: SplitResult) -> str:
-    if parts.username is None:
-        return ""
-    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return "Basic " + base64.b64encode(pair.encode()).decode()

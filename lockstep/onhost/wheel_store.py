@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, content, growth, peers, resume, wheel_index
+    from lockstep.onhost import common, content, growth, peers, resume, url_login, wheel_index
 else:
     import common
     import content
     import growth
     import peers
     import resume
+    import url_login
     import wheel_index
 
 WORKERS = 4
@@ -114,7 +115,8 @@ class Store:
 
     def _source(self, wheel: wheel_index.Wheel) -> Callable[[], resume.Source]:
         if wheel.url:
-            source = resume.Source(wheel.url, wheel.size, {})
+            url, login = url_login.apart(wheel.url)
+            source = resume.Source(url, wheel.size, login)
             return lambda: source
         indexes = self._indexes()
         return lambda: indexes.source(wheel)

@@ -15,8 +15,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-# IPv4 header and ICMP header.
-HEADERS = 28
+# Bytes of a frame that are not ping's: the header of IP and that of ICMP, by IP's version.
+HEADERS = {4: 28, 6: 48}
 CHOSEN = re.compile(r"NCCL INFO .*?(?:Using network|Assigned NET plugin) (\w+)")
 
 
@@ -65,7 +65,8 @@ def link(name: str, devices: dict[str, dict[str, str]]) -> dict[str, Any] | None
 def reached(address: str, interface: str | None, mtu: int) -> str:
     """ "" where a whole frame comes back; else what ping says."""
     words = ["ping", "-n", "-q", "-c", "2", "-i", "0.2", "-W", "2", "-M", "do"]
-    words += ["-s", str(mtu - HEADERS), *(["-I", interface] if interface else []), address]
+    size = mtu - HEADERS[6 if ":" in address else 4]
+    words += ["-s", str(size), *(["-I", interface] if interface else []), address]
     code, said = run(*words)
     lines = [line for line in said.splitlines() if "error" in line or "loss" in line]
     return "" if code == 0 else (lines or said.splitlines() or ["no answer"])[0][:200]

@@ -65,15 +65,31 @@ def docker(images: list[str]) -> dict[str, Any]:
     faults = info.get("ServerErrors") or []
     if code != 0 or faults or not info:
         return {"fault": (fault or " ".join(faults) or text)[:200]}
-    cdi = [d for d in ("/etc/cdi", "/var/run/cdi") if os.path.isdir(d) and os.listdir(d)]
     held = [ref for ref in images if run("docker", "image", "inspect", ref)[0] == 0]
     return {
         "version": info.get("ServerVersion"),
         "runtimes": sorted(info.get("Runtimes") or {}),
-        "cdi": bool(cdi),
+        "cdi": cdi(),
         "images": held,
         "root": info.get("DockerRootDir"),
     }
+
+
+def cdi() -> dict[str, str]:
+    """File that offers NVIDIA's GPU as a CDI device → driver that it was made for, "" untold."""
+    found = {}
+    for folder in ("/etc/cdi", "/var/run/cdi"):
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+            path = os.path.join(folder, name)
+            try:
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    content = file.read()
+            except OSError:
+                continue
+            if "nvidia.com/gpu" in content:
+                made_for = re.search(r"libcuda\.so\.(\d+\.[\d.]*\d)", content)
+                found[path] = made_for[1] if made_for else ""
+    return found
 
 
 def existing(path: str) -> str:
@@ -88,10 +104,21 @@ def disk(path: str) -> dict[str, int]:
     return {"device": os.stat(at).st_dev, "free": stat.f_bavail * stat.f_frsize}
 
 
-def memory() -> dict[str, int]:
+def meminfo(*keys: str) -> dict[str, int]:
+    """Bytes of those that the kernel tells."""
     with open("/proc/meminfo", encoding="utf-8") as lines:
         pairs = dict(line.split(":", 1) for line in lines)
-    return {key: int(pairs[key].split()[0]) * 1024 for key in ("MemTotal", "MemAvailable")}
+    return {key: int(pairs[key].split()[0]) * 1024 for key in keys if key in pairs}
+
+
+def kernel() -> dict[str, Any]:
+    with open("/proc/cmdline", encoding="utf-8") as text:
+        line = text.read().strip()
+    return {
+        "release": platform.release(),
+        "command_line": line,
+        "cma": meminfo("CmaTotal", "CmaFree"),
+    }
 
 
 def listeners(ports: set[int]) -> dict[str, dict[str, str]]:
@@ -199,7 +226,8 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         "cuda": cuda(),
         "gpu": gpu(),
         "docker": engine,
-        "memory": memory(),
+        "kernel": kernel(),
+        "memory": meminfo("MemTotal", "MemAvailable"),
         "disks": {path: disk(path) for path in [*asked["paths"], engine.get("root") or "/var/lib"]},
         "listeners": listeners(set(asked["ports"])),
         "reach": reached,

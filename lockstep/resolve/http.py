@@ -15,6 +15,7 @@ import requests
 from requests.utils import should_bypass_proxies
 
 from lockstep.errors import ResolveError
+from lockstep.onhost import url_login
 from lockstep.settings import Proxy
 
 # Seconds to connect, and seconds of silence while reading.
@@ -24,7 +25,7 @@ LARGEST_ANSWER = 64 * 2**20
 # Seconds before the one retry.
 PAUSE = 1.0
 _WORTH_A_RETRY = frozenset({429, 500, 502, 503, 504})
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
+_CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]+@")
 
 
 @dataclass(frozen=True)
@@ -60,15 +61,16 @@ class Answer:
             ) from fault
 
 
-class _Bearer(requests.auth.AuthBase):
-    """A token, or none; either way requests leaves ~/.netrc alone."""
+class _Authorization(requests.auth.AuthBase):
+    """A login, a token, or neither; requests leaves ~/.netrc alone, and forgets it elsewhere."""
 
-    def __init__(self, token: str | None) -> None:
-        self.token = token
+    def __init__(self, login: Mapping[str, str], token: str | None) -> None:
+        bearer = {"Authorization": f"Bearer {token}"} if token else {}
+        # Who writes a login into an address means that server; the token is for the public hub.
+        self.headers = login or bearer
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        if self.token:
-            request.headers["Authorization"] = f"Bearer {self.token}"
+        request.headers.update(self.headers)
         return request
 
 
@@ -84,10 +86,10 @@ def ask(
     """One request; what the status means is the caller's business.
 
     Args:
-        url: The address.
+        url: The address; a login in it is sent, and not sent on to another host.
         proxy: From the inventory; without one, this machine's own environment decides.
         headers: More headers.
-        token: Bearer token; never sent on to another host.
+        token: Bearer token; never sent on to another host, nor where the address holds a login.
         method: "GET" or "HEAD".
         follow: Whether redirects are followed.
 
@@ -170,14 +172,18 @@ def _opened(
     follow: bool,
 ) -> Iterator[requests.Response]:
     """A response of which nothing but the headers has been read."""
+    try:
+        address, login = url_login.apart(url)
+    except ValueError as fault:
+        raise requests.exceptions.InvalidURL(str(fault)) from fault
     with (
         requests.Session() as session,
         session.request(
             method,
-            url,
+            address,
             headers={"User-Agent": "lockstep", **headers},
-            auth=_Bearer(token),
-            proxies=_proxies(url, proxy),
+            auth=_Authorization(login, token),
+            proxies=_proxies(address, proxy),
             timeout=TIMEOUT,
             allow_redirects=follow,
             stream=True,

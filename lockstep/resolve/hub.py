@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urljoin
+from urllib.parse import quote, urljoin, urlsplit
 
 from requests.utils import parse_header_links
 
@@ -13,7 +13,7 @@ from lockstep.errors import ResolveError
 from lockstep.moving import ModelWanted, is_commit
 from lockstep.pincheck import is_inside
 from lockstep.pins import FilePin, ModelPin
-from lockstep.resolve.http import Answer, ask
+from lockstep.resolve.http import Answer, ask, without_credentials
 from lockstep.settings import Proxy, Sources
 
 # A page holds 1000 files, the largest known repositories a few hundred.
@@ -37,18 +37,19 @@ def resolve_model(
     """
     token = hub_token()
     hub = sources.hub.rstrip("/")
+    shown = without_credentials(hub)
     revision = quote(at or item.revision, safe="")
     url = f"{hub}/api/models/{quote(item.id)}/revision/{revision}?blobs=true"
     answer = ask(url, proxy=proxy, token=token)
     if answer.status != 200:
-        raise _refusal(item, answer, hub, token)
+        raise _refusal(item, answer, shown, token)
     content = answer.json()
     commit = str(content.get("sha", "")) if isinstance(content, dict) else ""
     if not is_commit(commit):
         raise _strange(item, answer, f"no commit ({commit[:50]!r})")
     entries = content.get("siblings") or []
-    if not all(isinstance(entry, dict) and "size" in entry for entry in entries):
-        # Some mirrors leave `blobs=true` aside; sizes then stand in the tree.
+    if not all(isinstance(entry, dict) and _is_whole(entry) for entry in entries):
+        # Some mirrors leave `blobs=true` aside; sizes and hashes then stand in the tree.
         tree = f"{hub}/api/models/{quote(item.id)}/tree/{commit}?recursive=true"
         entries = _tree(item, tree, proxy, token)
     files = _needed(item, tuple(_file(item, answer, entry) for entry in entries))
@@ -132,9 +133,9 @@ def _check_access(
     url = f"{hub}/{quote(item.id)}/resolve/{commit}/{quote(path)}"
     answer = ask(url, proxy=proxy, token=token, method="HEAD", follow=False)
     if answer.status in (401, 403):
-        raise _gate(item, hub, token, f"HTTP {answer.status}")
+        raise _gate(item, without_credentials(hub), token, f"HTTP {answer.status}")
     if answer.status >= 400:
-        raise _refusal(item, answer, hub, token)
+        raise _refusal(item, answer, without_credentials(hub), token)
 
 
 def _tree(item: ModelWanted, url: str, proxy: Proxy, token: str | None) -> list[dict[str, Any]]:
@@ -159,8 +160,18 @@ def _tree(item: ModelWanted, url: str, proxy: Proxy, token: str | None) -> list[
         following = [link["url"] for link in links if link.get("rel") == "next"]
         if not following:
             return entries
-        url = urljoin(url, following[0])
+        url, before = urljoin(url, following[0]), urlsplit(url)
+        # A whole address has no login in it, and none of ours is for another server.
+        parts = urlsplit(url)
+        if (parts.scheme, parts.netloc) == (before.scheme, before.netloc.rpartition("@")[2]):
+            url = parts._replace(netloc=before.netloc).geturl()
+        elif parts.netloc != before.netloc:
+            token = None
     raise _strange(item, answer, f"more than {MOST_PAGES} pages of files")
+
+
+def _is_whole(entry: dict[str, Any]) -> bool:
+    return "size" in entry and ("blobId" in entry or "lfs" in entry)
 
 
 def _file(item: ModelWanted, answer: Answer, entry: Any) -> FilePin:
@@ -173,6 +184,8 @@ def _file(item: ModelWanted, answer: Answer, entry: Any) -> FilePin:
     if not isinstance(size, int) or size < 0:
         raise _strange(item, answer, f"no size of {path}")
     sha256 = large.get("sha256") or large.get("oid")
+    if not sha256 and not entry.get("blobId"):
+        raise _strange(item, answer, f"no hash of {path}")
     return FilePin(path, size, sha256, None if sha256 else entry.get("blobId"))
 
 

@@ -14,7 +14,9 @@ from typing import Any
 _MODULES = {
     **{
         name: ("lockstep.onhost", name)
-        for name in ("clusters", "common", "docker_api", "weights_spec", "weights_state")
+        for name in (
+            *("clusters", "common", "content", "docker_api", "weights_spec", "weights_state"),
+        )
     },
     "lockstep": None,
     "lockstep.probes": None,

@@ -98,12 +98,16 @@ def settings(found: Collected) -> None:
 
 
 def secrets(found: Collected) -> None:
-    """Secrets: that they are there and for whom, never what they are."""
+    """Secrets: that they are there and for whom; of what they are, at most a keyed hash."""
     for path in found.asked["secrets"]:
         if not os.path.exists(path):
             continue
         found.put("secret", path, owner(os.stat(path)))
-        for line in (text(path) or "").splitlines():
+        if path in found.asked["shared"]:
+            found.put("cluster key", path, found.seal_file(path))
+        # A line of another file is a key itself, and no part of that is a name.
+        lines = (text(path) or "").splitlines() if path in found.asked["entries"] else []
+        for line in lines:
             name, mark, value = line.partition("=")
             if mark:
                 found.put("secret entry", f"{path} {name}", "set" if value.strip() else "empty")

@@ -8,6 +8,8 @@ import time
 
 from lockstep.snapshot.collected import Collected, below, listed, run, text
 
+# A CDI file that names no library of the driver by its version.
+UNTOLD = "untold"
 # What is each machine's own, and no sign of another state.
 _OWN_RELEASE = {"DGX_SERIAL_NUMBER", "DGX_OTA_DATE"}
 _OWN_ARGUMENT = re.compile(r"^(root|resume|cryptdevice|BOOT_IMAGE|initrd)=")
@@ -70,9 +72,9 @@ def driver(found: Collected) -> None:
     for path in specs:
         content = text(path) or ""
         found.put("CDI", path, found.seal_file(path))
-        made_for = re.search(r"libcuda\.so\.(\d+\.[\d.]*\d)", content)
-        if made_for:
-            found.put("CDI driver", path, made_for[1])
+        if "nvidia.com/gpu" in content:
+            made_for = re.search(r"libcuda\.so\.(\d+\.[\d.]*\d)", content)
+            found.put("CDI driver", path, made_for[1] if made_for else UNTOLD)
 
 
 def system(found: Collected) -> None:

@@ -66,7 +66,10 @@ READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "the deploy's files": (files.managed, ("file", "file mode", "folder")),
     "leftovers": (files.leftovers, ("leftover", "script", "foreign file")),
     "settings": (files.settings, ("setting", "setting mode", "link")),
-    "secrets": (files.secrets, ("secret", "secret entry", "hub token", "hub token mode")),
+    "secrets": (
+        files.secrets,
+        ("secret", "secret entry", "cluster key", "hub token", "hub token mode"),
+    ),
     "network": (network.interfaces, ("network",)),
     "weights": (weights.weights, ("weights", "weights owner", "weights content", "other weights")),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING
 from lockstep.snapshot.collected import Collected, listed
 
 if TYPE_CHECKING:
-    from lockstep.onhost import weights_spec, weights_state
+    from lockstep.onhost import content, weights_spec, weights_state
 else:
+    import content
     import weights_spec
     import weights_state
 
@@ -34,8 +34,9 @@ def weights(found: Collected) -> None:
         state = weights_state.state(spec, repository)
         found.put("weights", f"{repository.model}@{repository.revision[:12]}", _told(state))
         if found.asked["deep"]:
-            for path in _other(spec, repository):
-                found.put("weights content", f"{repository.model} {path}", "other content")
+            for part in repository.parts:
+                for path in _other(spec, part):
+                    found.put("weights content", path, "other content")
     if spec.cache_dir.is_dir():
         _owners(found, str(spec.cache_dir))
     for folder in listed(str(spec.cache_dir)):
@@ -69,11 +70,9 @@ def _told(state: dict[str, object]) -> str:
 
 
 def _other(spec: weights_spec.Spec, repository: weights_spec.Repository) -> Iterator[str]:
-    """Files whose bytes are not those of the pinned revision. Reads all of them."""
+    """Paths of files whose bytes are not those of the pinned revision. Reads all of them."""
     snapshot = spec.snapshot(repository.model, repository.revision)
     for file in repository.files:
         path = snapshot / file.path
-        if file.sha256 and path.is_file():
-            with path.open("rb") as content:
-                if hashlib.file_digest(content, "sha256").hexdigest() != file.sha256:
-                    yield file.path
+        if file.name and path.is_file() and not content.matches(path, file.name):
+            yield str(path)

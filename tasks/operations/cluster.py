@@ -261,6 +261,6 @@ def _hash(name: str, groups: Sequence[Group], group: Group) -> str | None:
     with ctx_host.use(of):
         found = of.get_fact(Files, asked={"paths": paths, "private": paths})
     have = found[_path(group)] if found else None
-    if have is None or (have["mode"], have["owner"]) != ("0600", "root"):
+    if have is None or (have["mode"], have["owner"], have["group"]) != ("0600", "root", "root"):
         return None
     return str(have["sha256"])

@@ -23,8 +23,8 @@ from tasks.operations.files import write_tree
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 
-#: What `remote.job` runs rollouts as, one host's and a cluster's; there until the next or a boot.
-JOB_UNITS = ("lockstep-job-rollout.service", "lockstep-job-cluster-up.service")
+#: What `remote.job` runs rollouts as, one host's and a cluster's.
+JOB_UNITS = remote.job_units("rollout", "cluster-up")
 
 _settled: set[str] = set()
 
@@ -80,9 +80,10 @@ def host_by_host(
     if not state.is_executing:
         change = _change(units, folders, together)
         if change:
+            # First of all: pyinfra looks no further than the first command.
+            _name_restarts(change)
             yield from _ranks_down(change)
         if change and change.part == "restart":
-            report.to_restart(host.name, [*change.stale, *change.ending])
             yield from _commands(change)
         else:
             host.noop("no hot model is restarted")
@@ -141,6 +142,16 @@ def _change(units: Sequence[str], folders: Sequence[str], together: Sequence[str
         first=engines["current"] is None,
         hot=[unit for unit in (*units, *gone) if services.runs(states.get(unit, {}))],
     )
+
+
+def _name_restarts(change: Change) -> None:
+    """Have the end of a run that only looks name what would be restarted."""
+    if change.part == "restart":
+        report.to_restart(host.name, [*change.stale, *change.ending])
+    for target in run.current().plan.targets:
+        if target.group is not None and target.unit in change.ranks:
+            members = [member.name for member in target.group.members]
+            report.to_restart_together(host.name, target.name, members)
 
 
 def _ranks_down(change: Change) -> Commands:

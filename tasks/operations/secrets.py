@@ -50,4 +50,6 @@ def api_key(units: Sequence[str]) -> Generator[StringCommand, None, None]:
 def _is_there(path: str) -> bool:
     found = host.get_fact(Files, asked={"paths": [path], "private": [path]})
     have = found[path] if found else None
-    return have is not None and (have["mode"], have["owner"]) == ("0600", "root")
+    if have is None:
+        return False
+    return (have["mode"], have["owner"], have["group"]) == ("0600", "root", "root")

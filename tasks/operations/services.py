@@ -101,6 +101,8 @@ def _reread(old: Sequence[str], hot: Sequence[str]) -> Commands:
         host.noop("system services run with our settings")
         return
     yield remote.words(["systemctl", "daemon-reload"])
+    # StartLimitBurst= of docker.service is three a minute, starts that were asked for included.
+    yield remote.words(["systemctl", "reset-failed", *old])
     yield remote.words(["systemctl", "restart", *old])
     if hot:
         # Docker's restart restarts it too; this waits until it has generated a token.

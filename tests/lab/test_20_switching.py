@@ -99,7 +99,8 @@ def test_the_running_engine_was_started_as_the_recipe_says(
     host: Host, tiny: dict[str, Answer], variants: Variants
 ) -> None:
     asked = variants[host.name]["tiny"]
-    argv, environment = process(host, host.show("vllm.service", "MainPID"))
+    pid = host.show("vllm.service", "MainPID")
+    argv, environment = process(host, pid)
     # The kernel puts the interpreter of the console script before its words.
     assert argv[1:] == asked["argv"]
     assert argv[2:4] == ["serve", "lab/tiny-qwen3"]
@@ -107,6 +108,8 @@ def test_the_running_engine_was_started_as_the_recipe_says(
     assert asked["environment"].items() <= environment.items()
     assert environment["HF_HUB_OFFLINE"] == "1"
     assert not {name for name in environment if "proxy" in name.lower()}
+    seen = host.root(f"nsenter --target {pid} --mount ls -A /etc/lockstep /run/lockstep")
+    assert seen.split() == ["/etc/lockstep:", "targets.json", "/run/lockstep:"]
 
 
 def test_qwen_takes_over_with_exactly_the_recipes_words(
@@ -136,8 +139,10 @@ def test_qwen_takes_over_with_exactly_the_recipes_words(
 
 def test_starting_another_unit_by_systemctl_stops_the_hot_one(one: Host) -> None:
     one.switch("qwen")
-    one.root("systemctl start sglang-mistral4.service")
-    assert one.active() == {"sglang-mistral4.service"}
+    unit = "sglang-mistral4.service"
+    # Tests before may have started it as often as its start limit allows.
+    one.root(f"systemctl reset-failed {unit}; systemctl start {unit}")
+    assert one.active() == {unit}
     assert one.status()["hot"] == "mistral"
     assert one.root("docker ps --format '{{.Names}}'").split() == ["sglang-mistral4", "open-webui"]
 
@@ -237,11 +242,21 @@ def test_an_operator_who_stops_a_loading_model_does_not_make_it_failed(
 ) -> None:
     knobs("sglang", {"load_seconds": 60})
     unit = "sglang-mistral4.service"
-    # The tests before have started it as often as its start limit allows.
-    one.root(f"systemctl reset-failed {unit}; systemctl start --no-block {unit}")
-    until(lambda: one.show(unit, "SubState") == "start-post", "spark1: mistral loads")
+    checking(one, unit)
     one.root(f"systemctl stop {unit}")
     assert (one.show(unit, "ActiveState"), one.show(unit, "Result")) == ("inactive", "success")
+
+
+def test_a_check_that_somebody_ends_does_not_count_as_passed(
+    one: Host, knobs: Callable[[str, dict[str, object]], str]
+) -> None:
+    knobs("sglang", {"load_seconds": 60})
+    unit = "sglang-mistral4.service"
+    one.root(f"kill -TERM {checking(one, unit)}")
+    until(lambda: one.show(unit, "SubState") != "start-post", "spark1: the check is over")
+    found = (one.show(unit, "ActiveState"), one.show(unit, "Result"))
+    one.root(f"systemctl stop {unit}")
+    assert found[0] != "active" and found[1] == "exit-code"
 
 
 def test_a_switch_that_is_killed_is_finished(
@@ -280,6 +295,19 @@ def test_a_wedged_engine_is_restarted_and_then_left_down_with_the_reason(one: Ho
     found = one.status()
     assert found["hot"] is None
     assert "left it down: no token in" in found["targets"]["qwen"]["wedge"]
+
+
+def checking(host: Host, unit: str) -> str:
+    """Start a unit that loads for long; the process that checks whether it has started."""
+    # Tests before may have started it as often as its start limit allows.
+    host.root(f"systemctl reset-failed {unit}; systemctl start --no-block {unit}")
+    until(lambda: host.show(unit, "SubState") == "start-post", f"{host.name}: {unit} loads")
+    pid = host.show(unit, "ControlPID")
+    until(
+        lambda: host.root(f'tr "\\0" " " < /proc/{pid}/cmdline').startswith("/usr/bin/python3 "),
+        f"{host.name}: {unit} is checked",
+    )
+    return pid
 
 
 def wedge(host: Host) -> None:

@@ -63,7 +63,7 @@ def test_without_the_rules_both_ports_are_open(deployed: Stack) -> None:
 
 
 def test_a_restart_of_docker_opens_nothing(deployed: Stack) -> None:
-    deployed.one.root("systemctl restart docker")
+    deployed.one.root("systemctl reset-failed docker; systemctl restart docker")
     strays_listen(deployed.one)
     assert reached(deployed) == CLOSED
 

@@ -16,7 +16,7 @@ UNIT = "/etc/systemd/system/vllm-swapping.service"
 def refused(stack: Stack, first: Deployed) -> Iterator[tuple[Deployed, str, str]]:
     """A deploy of a recipe with a flag that vLLM 0.32 lacks, and the units before and after."""
     assert first.code == 0, first.output[-8000:]
-    recipes = stack.folder / "recipes"
+    recipes = stack.folder / "swapping-recipes"
     recipes.mkdir()
     text = QWEN.read_text()
     assert LAST in text

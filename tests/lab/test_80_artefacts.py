@@ -29,7 +29,7 @@ ODD = {
 def test_what_the_engine_does_not_know_stops_the_deploy_before_a_unit_is_written(
     deployed: Stack, one: Host
 ) -> None:
-    folder = deployed.folder / "recipes"
+    folder = deployed.folder / "refused-recipes"
     folder.mkdir(exist_ok=True)
     targets = {}
     for number, (name, (old, new, _)) in enumerate(ODD.items()):

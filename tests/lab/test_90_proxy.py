@@ -11,6 +11,7 @@ import pytest
 from stack import Host, Stack, forget_leases, until
 
 from lab import connection, network
+from lockstep import lockfile
 
 PORT = 8118
 STORE = "/opt/lockstep/engines/store"
@@ -46,7 +47,8 @@ def behind(stack: Stack, first: object) -> Iterator[list[str]]:
                 " --python /opt/lockstep/engines/current/venv/bin/python",
                 "/usr/local/bin/uv cache clean -q --cache-dir /opt/lockstep/engines/uv-cache"
                 " mistral-common",
-                f"cd {STORE}/wheels && rm $(readlink -f mistral_common-*) mistral_common-*",
+                # By its hash: a build that was cut off has left files here without their names.
+                f"rm -f {STORE}/{wheel_hash(stack, 'mistral-common')}",
                 "rm -rf /data/models/huggingface/hub/models--lab--tiny-qwen3",
                 "docker rmi -f $(docker images -q --no-trunc '*/*/lmsysorg/sglang')"
                 " && rm -rf /var/cache/lockstep/layers",
@@ -81,6 +83,13 @@ def test_engines_know_no_proxy(behind: list[str], one: Host) -> None:
     environment = one.get("http://127.0.0.1:30001/standin/argv")["environment"]
     one.switch("none")
     assert [name for name in environment if "proxy" in name.lower()] == []
+
+
+def wheel_hash(stack: Stack, name: str) -> str:
+    """SHA-256 of the wheel that the lock has of a package."""
+    pins = lockfile.load(stack.lock).python.values()
+    [found] = {wheel.sha256 for pin in pins for wheel in pin.packages if wheel.name == name}
+    return found
 
 
 def docker_variables(host: Host) -> list[str]:

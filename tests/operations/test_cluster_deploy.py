@@ -100,13 +100,16 @@ def test_the_second_deploy_of_a_cluster_changes_nothing_and_asks_little(again: S
     assert again.document["hosts"] == before
 
 
-def test_a_key_that_differs_is_replaced_by_that_of_rank_0(again: Site) -> None:
+def test_a_key_that_differs_in_text_or_group_is_replaced_by_that_of_rank_0(
+    again: Site,
+) -> None:
     first, second = HOSTS
-    again.document["hosts"][second]["files"][KEY]["text"] = "sk-another"
-    assert again.deploy().returncode == 0
-    assert again.changes(first) == []
-    assert again.changes(second) == [TAKEN, f"systemctl restart {AGENT}"]
-    assert key(again, second) == key(again, first)
+    for what, value in (("text", "sk-another"), ("group", "lockstep")):
+        again.document["hosts"][second]["files"][KEY][what] = value
+        assert again.deploy().returncode == 0
+        assert again.changes(first) == []
+        assert again.changes(second) == [TAKEN, f"systemctl restart {AGENT}"]
+        assert key(again, second) == key(again, first)
 
 
 def test_the_key_of_a_cluster_that_is_no_more_is_removed_once(again: Site) -> None:
@@ -151,6 +154,20 @@ def test_a_hot_model_that_changes_goes_down_on_all_members_and_up_again(again: S
     assert sorted([*before, *again.changes(second)]) == ["begin", "begin", down]
     program = "/usr/bin/python3 /usr/local/lib/lockstep/rollout.py"
     assert re.fullmatch(rf"job cluster-up: {program} together both [0-9a-f]{{16}}", up)
+
+
+def test_a_dry_run_names_the_model_and_all_members_that_it_would_go_down_on(again: Site) -> None:
+    outdated(again)
+    said = (
+        "\nHot models of clusters that would go down on all members, and up again when all\n"
+        f"  are done:\n- both: {', '.join(HOSTS)}\n"
+    )
+    for options in ((), ("--limit", HOSTS[1])):
+        done = again.deploy("--dry", *options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.endswith(said)
+        assert "each host once the one before it serves" not in done.stdout
+        assert not any(again.changes(host) for host in again.document["ran"])
 
 
 def test_where_it_does_not_serve_every_member_fails_and_says_that_it_returned(again: Site) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from lockstep.layout import generation
 from lockstep.managed import AGENT_UNIT, API_KEY
 from lockstep.settings import Settings, TargetData, WebUi
 from tasks import run as tasks_run
+from tasks import services
 
 PLAN = spark()
 RUN = Intended(PLAN, pins_for(PLAN))
@@ -55,6 +57,16 @@ def test_a_rollout_that_failed_is_forgotten_when_all_is_in_force() -> None:
         given = {"units": ["vllm.service"], "stage": "services", "settled": [job]}
         assert run("services.in_force", host, **given) == commands
         assert bool(host.nooped) == (state == "active")
+
+
+def test_failures_of_every_stage_of_an_engine_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As on a host, where its modules lie side by side.
+    monkeypatch.syspath_prepend(str(Path(recipes.__file__).with_name("onhost")))
+    stages = importlib.import_module("engine_build").STAGES
+    wanted = {f"lockstep-job-engine-{stage}.service" for stage in stages}
+    assert len(wanted) == 5 and wanted < set(services._EARLIER_JOBS)
 
 
 def in_force(state: dict[str, Any]) -> tuple[list[Any], Host]:

@@ -96,6 +96,26 @@ def test_a_finding_on_one_host_stops_the_run_before_any_change_on_any(wiped: Sit
     assert "Traceback" not in done.stderr
 
 
+def test_a_finding_of_preflight_that_the_inventory_waives_is_shown_and_stops_nothing(
+    wiped: Site,
+) -> None:
+    inventory = wiped.repository / "inventories/waiving.py"
+    site = (wiped.repository / wiped.inventory).read_text()
+    own = '{"lock": "site.lock.yaml", "waive": ("dgx-os",) if number == 1 else (), "operators"'
+    inventory.write_text(site.replace('{"operators"', own))
+    wiped.inventory = "inventories/waiving.py"
+    bare = {"facts": {"dgx": {}}}
+    done = wiped.deploy(fails={HOSTS[0]: bare})
+    assert done.returncode == 0
+    (line,) = (line for line in done.stderr.splitlines() if "dgx-os" in line)
+    assert line.split()[:4] == [HOSTS[0], "waived", "dgx-os:", "/etc/dgx-release"]
+    # Only where it is waived.
+    both = wiped.deploy(fails={HOSTS[0]: bare, HOSTS[1]: bare})
+    assert both.returncode == 1
+    lines = [line.split()[:2] for line in both.stderr.splitlines() if "dgx-os" in line]
+    assert lines == [[HOSTS[1], "error"], [HOSTS[0], "waived"]]
+
+
 def test_a_host_that_cannot_be_asked_is_left_alone_and_named(wiped: Site) -> None:
     done = wiped.deploy(fails={HOSTS[1]: {"preflight": "python3: not found"}})
     assert done.returncode == 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pair
 import pytest
 from example import HOSTS, REPOSITORY, rendered
 from tools import run
@@ -29,9 +30,16 @@ def figure(unit: Path) -> float:
     return float(found[1])
 
 
-def services() -> list[tuple[str, str]]:
-    """Host and path of every service that a deploy writes."""
-    return [(host, path) for host in HOSTS for path in rendered(host) if path.endswith(".service")]
+def services() -> dict[str, str]:
+    """Name of every service that a deploy writes, with its host → its text."""
+    hosts = {host: rendered(host) for host in HOSTS}
+    hosts |= {f"pair-{rank}": pair.rendered(rank) for rank in (0, 1)}
+    return {
+        f"{host}:{Path(path).name}": file.text
+        for host, files in hosts.items()
+        for path, file in files.items()
+        if path.endswith(".service")
+    }
 
 
 def row(unit: str) -> str:
@@ -43,15 +51,15 @@ def row(unit: str) -> str:
     return "vllm-qwen36" if unit.startswith(("vllm-", "sglang-")) else unit
 
 
-@pytest.mark.parametrize(("host", "path"), services())
-def test_no_unit_is_more_exposed_than_documented(host: str, path: str, tmp_path: Path) -> None:
-    unit = tmp_path / Path(path).name
-    unit.write_text(rendered(host)[path].text, encoding="utf-8")
+@pytest.mark.parametrize("name", services())
+def test_no_unit_is_more_exposed_than_documented(name: str, tmp_path: Path) -> None:
+    unit = tmp_path / name.partition(":")[2]
+    unit.write_text(services()[name], encoding="utf-8")
     assert figure(unit) <= documented()[row(unit.stem)]
 
 
 def test_the_table_has_no_unit_that_is_not_there() -> None:
-    assert set(documented()) == {row(Path(path).stem) for _, path in services()}
+    assert set(documented()) == {row(Path(name.partition(":")[2]).stem) for name in services()}
 
 
 def test_a_directive_that_is_lost_is_seen(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pair
 import pytest
 from example import HOSTS, every, rendered
 from hypothesis import HealthCheck, given, settings
@@ -14,6 +15,7 @@ from tools import run, written
 from lockstep import quoting
 
 EXECUTABLES = (
+    "/usr/bin/env",
     "/usr/bin/python3",
     "/usr/bin/docker",
     "/usr/bin/curl",
@@ -110,7 +112,7 @@ def test_a_roles_proxy_comes_and_goes_with_its_engine_and_frees_the_port_first()
         engine = name.replace("-roles", "")
         assert directives(text, "BindsTo") == directives(text, "After") == [engine]
         assert "[Install]" not in text.splitlines()
-        assert directives(text, "User") == ["lockstep"]
+        assert directives(text, "DynamicUser") == ["yes"]
         assert directives(text, "IPAddressDeny") == ["any"]
     wanted = {name: directives(text, "Wants") for name, text in models("spark").items()}
     assert wanted == {
@@ -130,9 +132,10 @@ def test_no_model_can_be_enabled_and_open_webui_can() -> None:
 def test_every_model_unit_is_guarded_before_and_after_its_start() -> None:
     for name, text in models("spark").items():
         pre = [line for line in text.splitlines() if line.startswith("ExecStartPre=")]
-        gate = "ExecStartPre=+/usr/bin/python3 /usr/local/lib/lockstep/gate.py "
+        check = "/usr/bin/env --block-signal=TERM /usr/bin/python3 /usr/local/lib/lockstep"
+        gate = f"ExecStartPre=+{check}/gate.py "
         assert pre[-1].startswith(gate), name
-        post = "ExecStartPost=/usr/bin/python3 /usr/local/lib/lockstep/ready.py "
+        post = f"ExecStartPost={check}/ready.py "
         assert post in text and text.count(" --main-pid $MAINPID\n") == 1, name
         assert directives(text, "Restart") == ["always"]
         burst, interval, start = (
@@ -160,6 +163,24 @@ def test_only_what_starts_containers_reaches_docker() -> None:
             starts = "docker run" in file.text or "SupplementaryGroups=docker" in file.text
             shut = "-/run/docker.sock" in directives(file.text, "InaccessiblePaths")
             assert shut != starts, path
+
+
+def test_an_engine_in_the_venv_and_a_proxy_see_no_secret_of_the_service_account() -> None:
+    """The account reads them for fetching and building; what serves does neither."""
+    units = [
+        (path, file.text)
+        for found in (rendered("spark"), rendered("site"), pair.rendered(0), pair.rendered(1))
+        for path, file in found.items()
+        if path.endswith(".service")
+    ]
+    venv = [text for _, text in units if "/venv/bin/" in text]
+    proxies = [text for path, text in units if re.search(r"-(roles|key)\.service$", path)]
+    assert len(venv) == 3 and len(proxies) == 5
+    for text in venv:
+        assert directives(text, "TemporaryFileSystem") == ["/etc/lockstep:ro", "/run/lockstep:ro"]
+        assert directives(text, "BindReadOnlyPaths") == ["/etc/lockstep/targets.json"]
+    for text in proxies:
+        assert directives(text, "DynamicUser") == ["yes"] and not directives(text, "User")
 
 
 def test_a_container_has_no_capability_no_socket_and_no_way_to_the_weights_but_reading() -> None:

@@ -120,9 +120,14 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
         "docker": {
             "version": "28.3.3",
             "runtimes": ["io.containerd.runc.v2", "nvidia", "runc"],
-            "cdi": False,
+            "cdi": {},
             "images": [],
             "root": "/var/lib/docker",
+        },
+        "kernel": {
+            "release": "6.17.0-1031-nvidia",
+            "command_line": "BOOT_IMAGE=/boot/vmlinuz-6.17.0-1031-nvidia ro quiet",
+            "cma": {"CmaTotal": 32 * 1024**2, "CmaFree": 32 * 1024**2},
         },
         "memory": {"MemTotal": int(119.7 * GIB), "MemAvailable": int(115.0 * GIB)},
         "disks": {path: {"device": 1, "free": 3000 * GIB} for path in folders},

@@ -236,6 +236,8 @@ class FakeDocker:
     def __init__(self, path: Path) -> None:
         self.containers: dict[str, str] = {}
         self.images: dict[str, dict] = {}
+        #: Name of each volume → its folder on the host.
+        self.volumes: dict[str, str] = {}
         self.pull_events: list[dict] = []
         self.pulled_image: dict | None = None
         self.pulls: list[dict[str, str]] = []
@@ -277,6 +279,10 @@ class FakeDocker:
         if path == "/containers/json":
             entries = self.containers.items()
             _reply(handler, 200, [{"Names": [f"/{n}"], "Image": i} for n, i in entries])
+        elif path == "/volumes":
+            entries = self.volumes.items()
+            found = [{"Name": name, "Mountpoint": place} for name, place in entries]
+            _reply(handler, 200, {"Volumes": found or None})
         elif path.startswith("/containers/") and name in self.containers:
             _reply(handler, 200, {"Name": f"/{name}"})
         elif path.startswith("/images/") and name in self.images:

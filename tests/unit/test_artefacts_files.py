@@ -16,7 +16,7 @@ from lockstep.quoting import assignment, lines, path, text, word
 from lockstep.settings import Proxy, Settings, Sources
 from lockstep.templating import render
 
-PROXY = Proxy(http="http://proxy.example:3128")
+PROXY = Proxy(http="http://me:word@proxy.example:3128")
 EVERYTHING = Settings(
     name="spark",
     targets={},
@@ -34,6 +34,7 @@ def test_what_the_data_no_longer_asks_for_is_named_for_removal() -> None:
     conditional = {
         "/etc/apt/sources.list.d/lockstep.list",
         "/etc/apt/apt.conf.d/60lockstep-proxy",
+        "/etc/apt/auth.conf.d/60lockstep.conf",
         "/etc/lockstep/proxy.env",
         "/etc/lockstep/tools.env",
         "/etc/systemd/system/docker.service.d/60-lockstep-proxy.conf",

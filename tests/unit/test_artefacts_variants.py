@@ -154,6 +154,24 @@ def test_what_demands_a_restart_changes_the_generation_and_nothing_else_does() -
     assert one(main=CONTAINER, pins=replace(PINS, images=image)).generation != boxed
 
 
+@pytest.mark.parametrize("text", [RECIPE, CONTAINER])
+def test_what_one_build_of_an_engine_compiled_is_read_by_no_other_one(text: str) -> None:
+    """And a rollback finds its own again; code of the weights' repository is not compiled."""
+    image = {"ghcr.io/a/b:main": ImagePin("sha256:" + "2" * 64, "aarch64", 1)}
+    mine = one(main=text).environment
+    other = one(main=text, engine_id="2" * 12, pins=replace(PINS, images=image)).environment
+    home = "/cache" if text is CONTAINER else "/var/lib/lockstep/.cache"
+    places = ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+    for name in (*places, "FLASHINFER_WORKSPACE_BASE"):
+        assert mine[name] != other[name]
+        assert other[name].startswith(f"{home}/222222222222")
+    assert mine["HF_MODULES_CACHE"] == other["HF_MODULES_CACHE"]
+    assert (
+        one(main=text, versions={"model": "0.32.0"}).environment["XDG_CACHE_HOME"]
+        == (mine["XDG_CACHE_HOME"])
+    )
+
+
 def test_the_gate_asks_for_the_published_memory_unless_the_inventory_changed_the_share() -> None:
     assert one().memory_gib == 40
     less = settings(model=replace(TARGET, overrides={"gpu_memory_utilization": 0.2}))

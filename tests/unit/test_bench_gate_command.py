@@ -14,9 +14,9 @@ from lockstep.settings import Floor
 INVENTORY = """\
 from lockstep.inventory import checked
 from group_data.all import targets
-targets = {**targets, "qwen": {**targets["qwen"], "floor": FLOOR}}
+_targets = {**targets, "qwen": {**targets["qwen"], "floor": FLOOR}}
 sparks = checked(
-    __file__, [(f"spark-{n}.local", {"targets": targets}) for n in (1, 2)]
+    __file__, [(f"spark-{n}.local", {"targets": _targets}) for n in (1, 2)]
 )
 """
 SSH = """\
@@ -24,7 +24,7 @@ for word in "$@"; do host=$command; command=$word; done
 echo "$*" > "$(dirname "$0")/$host"
 case $host in
   spark-1.local) echo "qwen: 71.5 tok/s (65.5 to 77.8)" ;;
-  spark-2.local) echo measuring; echo "qwen: 12.5 tok/s"; exit {code} ;;
+  spark-2.local) {second} ;;
 esac
 """
 
@@ -35,8 +35,9 @@ def sparks(folder: Path, floor: str = '{"decode_tok_s": 60}') -> Path:
     return path
 
 
-def run(folder: Path, *words: str, code: int = 0) -> Result:
-    program(folder / "bin", "ssh", SSH.replace("{code}", str(code)))
+def run(folder: Path, *words: str, code: int = 0, second: str = "") -> Result:
+    second = second or f'echo measuring; echo "qwen: 12.5 tok/s"; exit {code}'
+    program(folder / "bin", "ssh", SSH.replace("{second}", second))
     environment = {"PATH": f"{folder / 'bin'}:/usr/bin:/bin"}
     return CliRunner().invoke(cli, ["bench", "gate", str(sparks(folder)), *words], env=environment)
 
@@ -55,6 +56,15 @@ def test_no_connection_is_no_verdict(tmp_path: Path) -> None:
     done = run(tmp_path, code=255)
     assert done.exit_code == 2
     assert "spark-2.local  no connection" in done.output
+
+
+def test_where_sudo_asks_for_a_password_nothing_is_below_its_floor(tmp_path: Path) -> None:
+    done = run(tmp_path, second="echo sudo: a password is required >&2; exit 1")
+    assert done.exit_code == 2
+    assert (
+        "spark-2.local  sudo: a password is required. Let the account use sudo without a password"
+        in done.output
+    )
 
 
 def test_accept_and_limit_reach_the_right_host(tmp_path: Path) -> None:

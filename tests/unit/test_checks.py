@@ -59,13 +59,23 @@ def test_nemotron_is_refused_with_its_licence_and_how_to_accept_it() -> None:
     recipe = KNOWN.recipes["nemotron-3-super-120b-nvfp4"]
     finding = check(recipe, KNOWN)[0]
     licence = "LicenseRef-NVIDIA-Nemotron-Open-Model-License"
-    assert licence in finding.message and licence in finding.remedy
+    assert licence in finding.message
+    assert f"{licence!r} to `accept_licences`" in finding.remedy
     accepting = replace(KNOWN, policy=replace(KNOWN.policy, accept=frozenset({licence})))
     assert not [item for item in check(recipe, accepting) if item.severity == "error"]
 
 
+def test_what_is_known_to_be_bad_says_what_else_to_do() -> None:
+    found = check(KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-dflash-k6"], KNOWN)
+    finding = next(item for item in found if item.code == "known-bad")
+    assert finding.remedy.startswith("Choose another recipe of rdtand/Qwen3.6-35B-A3B-Prisma")
+
+
 def test_an_unknown_licence_is_a_finding_not_a_pass() -> None:
-    assert "licence-unknown" in codes(KNOWN.recipes["qwen3.6-35b-a3b-autoround-dflash-k3-vision"])
+    found = check(KNOWN.recipes["qwen3.6-35b-a3b-autoround-dflash-k3-vision"], KNOWN)
+    remedies = {item.code: item.remedy for item in found}
+    for code in ("licence-unknown", "draft-licence-unknown"):
+        assert f"{code!r} into `waive`" in remedies[code]
 
 
 def test_utilization_of_0_9_on_unified_memory_is_refused() -> None:
@@ -116,6 +126,25 @@ def test_vision_is_held_against_the_weights() -> None:
     assert "vision-contradiction" in codes(claims, "error")
     silent = replace(blinded, lockstep=replace(blinded.lockstep, vision=False))
     assert "vision-unused" in codes(silent, "warning")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("mistral-small-4-119b-nvfp4-vllm-fork", {"tensorizer-quantised"}),
+        ("qwen3.6-35b-a3b-nvfp4-mtp-k2", {"tensorizer-quantised"}),
+        ("qwen3.6-35b-a3b-bf16", set()),
+    ],
+)
+def test_tensorizer_is_refused_for_weights_that_it_cannot_load(name: str, found: set[str]) -> None:
+    recipe = edited(KNOWN.recipes[name], "--host", "--load-format tensorizer --host")
+    assert codes(recipe, "error") & {"tensorizer-quantised"} == found
+
+
+def test_tensorizer_is_refused_where_only_the_recipe_says_how_weights_are_stored() -> None:
+    text = "model: a/b\nmetadata: {quantization: NVFP4}\ndefaults: {load_format: tensorizer}"
+    recipe = parse(text + "\nruntime: vllm")
+    assert "tensorizer-quantised" in codes(recipe, "error")
 
 
 def test_the_backend_that_froze_the_desktop_is_refused() -> None:

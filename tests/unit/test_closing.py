@@ -111,6 +111,20 @@ def test_a_host_that_failed_is_not_among_those_that_are_done() -> None:
     assert "Done on" not in render([late])
 
 
+def test_a_model_of_several_hosts_is_named_once_apart_from_those_of_one() -> None:
+    hosts = [
+        HostOutcome(name, restarts=restarts, together={"glm": ["spark1", "spark2"]})
+        for name, restarts in (("spark1", []), ("spark2", []), ("spark3", ["vllm.service"]))
+    ]
+    assert render(hosts) == (
+        "\nHot models that would be restarted, each host once the one before it serves:\n"
+        "1. spark3: vllm.service\n"
+        "\nHot models of clusters that would go down on all members, and up again when all\n"
+        "  are done:\n"
+        "- glm: spark1, spark2"
+    )
+
+
 def test_no_line_is_wider_than_80_columns_and_nothing_is_cut() -> None:
     name = "a-spark-with-a-very-long-name.in-a-very-long-domain.example.com"
     hosts = [f"{name}-{number}" for number in range(3)]

@@ -144,7 +144,7 @@ def test_without_rdma_it_says_plainly_that_it_proved_tcp() -> None:
 
 INVENTORY = f"""
 from lockstep.inventory import checked
-names = {NAMES!r}
+_names = {NAMES!r}
 pair = checked(
     __file__,
     [
@@ -152,7 +152,7 @@ pair = checked(
             name,
             {{
                 "targets": {{"glm": {GLM!r}}},
-                "clusters": {{"pair": {{"hosts": names}}}},
+                "clusters": {{"pair": {{"hosts": _names}}}},
                 "fabric_address": f"10.77.0.{{number}}",
                 "fabric": {{
                     "interfaces": {{
@@ -162,7 +162,7 @@ pair = checked(
                 }},
             }},
         )
-        for number, name in enumerate(names, 11)
+        for number, name in enumerate(_names, 11)
     ],
 )
 """
@@ -185,6 +185,26 @@ def test_the_exit_code_says_whether_it_is_as_the_inventory_says(
     monkeypatch.setattr(cluster_check, "_asked", lambda name, data, asked: answers[name])
     done = CliRunner().invoke(cluster, ["check", str(path)])
     assert (done.exit_code, said in done.output) == (code, True), done.output
+
+
+def test_where_sudo_asks_for_a_password_it_is_said_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path / "bin", "ssh", "echo sudo: a password is required >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    said = cluster_check._asked("spark-1", {"_sudo": True}, {})
+    assert said.startswith("sudo: a password is required. Let the account use sudo without a")
+
+
+@pytest.mark.parametrize("command", ["check", "status"])
+def test_an_inventory_whose_targets_are_of_no_cluster_is_told_both_keys(
+    command: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "pair.py"
+    path.write_text(INVENTORY.replace(f"{GLM!r}", repr({**GLM, "cluster": None})))
+    done = CliRunner().invoke(cluster, [command, str(path)])
+    assert done.exit_code == 2, done.output
+    assert "Set `clusters`, and `cluster` of a target." in " ".join(done.stderr.split())
 
 
 PING = """
@@ -219,7 +239,11 @@ def test_the_probe_sends_whole_frames_and_reads_the_log_of_the_newest_start(
         "link",
         {
             "interfaces": ["lo", "enp9s9"],
-            "peers": {"10.77.0.12": ["lo", 9000], "10.77.1.12": [None, 1500]},
+            "peers": {
+                "10.77.0.12": ["lo", 9000],
+                "10.77.1.12": [None, 1500],
+                "fd77::12": ["lo", 9000],
+            },
             "units": ["old.service", "new.service", "never.service"],
         },
     )
@@ -227,10 +251,13 @@ def test_the_probe_sends_whole_frames_and_reads_the_log_of_the_newest_start(
     assert found["peers"] == {
         "10.77.0.12": "",
         "10.77.1.12": "ping: local error: message too long, mtu=1500",
+        "fd77::12": "",
     }
     assert found["links"]["enp9s9"] is None and found["links"]["lo"]["rdma"] is None
     pinged = sorted((tmp_path / "pinged").read_text().splitlines())
     assert pinged == [
         "-n -q -c 2 -i 0.2 -W 2 -M do -s 1472 10.77.1.12",
+        # IPv6's header is 20 bytes longer.
+        "-n -q -c 2 -i 0.2 -W 2 -M do -s 8952 -I lo fd77::12",
         "-n -q -c 2 -i 0.2 -W 2 -M do -s 8972 -I lo 10.77.0.12",
     ]

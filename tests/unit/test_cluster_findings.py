@@ -147,7 +147,7 @@ def test_each_way_to_share_leaves_its_part_of_weights_and_cache_on_a_spark() -> 
 INVENTORY = """
 from lockstep.inventory import checked
 
-names = ("spark-1", "spark-2")
+_names = ("spark-1", "spark-2")
 glm = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", %s}
 pair = checked(
     __file__,
@@ -156,12 +156,12 @@ pair = checked(
             name,
             {
                 "targets": {"glm": glm},
-                "clusters": {"pair": {"hosts": names}},
+                "clusters": {"pair": {"hosts": _names}},
                 "fabric_address": f"10.77.0.{number}",
                 "fabric": {"interfaces": {"enp1s0f0np0": f"10.77.0.{number}/24"}},
             },
         )
-        for number, name in enumerate(names, 11)
+        for number, name in enumerate(_names, 11)
     ],
 )
 """

@@ -18,6 +18,8 @@ from lockstep.drift.question import question
 from lockstep.drift.report import DRIFT, SAME, UNKNOWN
 from lockstep.errors import InventoryError
 from lockstep.login import Login
+from lockstep.snapshot import machine
+from lockstep.snapshot.collected import Collected
 
 ONE, TWO = host("spark1"), host("spark2")
 GOOD, GOOD_TOO = perfect(ONE), perfect(TWO)
@@ -30,6 +32,12 @@ def test_hosts_as_they_are_asked_to_be_are_the_same() -> None:
     report = judged((ONE, GOOD), (TWO, GOOD_TOO))
     assert report.differences == ()
     assert report.code == SAME
+
+
+def test_docker_need_not_trust_a_registry_that_only_lockstep_asks() -> None:
+    mirrored = host("spark1", sources={"plain_registries": ("10.0.0.5:5000",)})
+    asked = [each.item for each in expectations(mirrored, GOOD, key=KEY) if each.kind == "docker"]
+    assert asked == ["runtime nvidia"]
 
 
 def test_every_fact_that_is_asked_for_is_named_when_it_is_missing_or_another() -> None:
@@ -128,6 +136,37 @@ def test_a_driver_that_disagrees_with_its_module_or_its_cdi_file_is_named() -> N
         "driver": "reboot",
         "CDI driver": "by hand",
     }
+
+
+def test_a_snapshot_says_of_each_cdi_file_of_the_gpu_for_which_driver_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = {
+        "/etc/cdi/nvidia.yaml": "kind: nvidia.com/gpu\nhostPath: /lib/libcuda.so.580.95.05\n",
+        "/etc/cdi/other.yaml": "kind: vendor.com/nic\n",
+        "/var/run/cdi/nvidia.yaml": "kind: nvidia.com/gpu\n",
+    }
+    monkeypatch.setattr(
+        machine, "listed", lambda folder: [path for path in files if path.startswith(folder)]
+    )
+    monkeypatch.setattr(machine, "text", files.get)
+    found = Collected({"key": KEY.hex()})
+    monkeypatch.setattr(found, "seal_file", lambda path: "sealed")
+    machine.driver(found)
+    assert found.facts["CDI driver"] == {
+        "/etc/cdi/nvidia.yaml": "580.95.05",
+        "/var/run/cdi/nvidia.yaml": machine.UNTOLD,
+    }
+
+
+def test_the_nvidia_runtime_is_missed_only_where_no_cdi_file_offers_the_gpu() -> None:
+    bent = copied(GOOD)
+    del bent["facts"]["docker"]["runtime nvidia"]
+    assert named(judged((ONE, bent))) == [("spark1", "docker", "runtime nvidia")]
+    for made_for in ("580.95", machine.UNTOLD):
+        bent["facts"]["driver"]["version"] = "580.95"
+        bent["facts"]["CDI driver"] = {"/var/run/cdi/nvidia.yaml": made_for}
+        assert named(judged((ONE, bent))) == []
 
 
 def test_a_package_that_the_lock_lacks_is_drift_that_the_deploy_puts_right() -> None:

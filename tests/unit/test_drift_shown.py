@@ -78,7 +78,8 @@ def test_no_secret_is_in_a_snapshot(tmp_path: Path) -> None:
     token = tmp_path / "hub-token"
     token.write_text("hf_abc123secret")
     asked = question(ONE, key=bytes(32), deep=False)
-    asked |= {"secrets": [str(secret)], "token": str(token), "files": [str(secret)]}
+    asked |= {"secrets": [str(secret)], "entries": [str(secret)], "files": [str(secret)]}
+    asked["token"] = str(token)
     answer = taken(asked)
     assert "abc123secret" not in answer
     assert json.loads(answer)["facts"]["secret entry"] == {

@@ -108,6 +108,15 @@ def test_a_host_that_cannot_be_reached_does_not_keep_the_others(inventory: Path)
     assert "spark-1.local: 2.5 GB freed" in done.output
 
 
+def test_where_sudo_asks_for_a_password_it_is_said_what_to_do(inventory: Path) -> None:
+    done = run(inventory, "--dry", second="echo sudo: a password is required >&2; exit 1")
+    assert done.exit_code == 2
+    assert (
+        "spark-2.local: sudo: a password is required. Let the account use sudo without a password"
+        in done.output
+    )
+
+
 def test_a_busy_host_says_so(inventory: Path) -> None:
     done = run(inventory, "--dry", second="echo a deploy is under way >&2; exit 75")
     assert done.exit_code == 2

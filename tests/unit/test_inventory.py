@@ -37,11 +37,15 @@ class Case:
         host: The host's own data, as text of a Python mapping.
         file: A file that is damaged too, "" for none.
         text: What is appended to it.
+        names: Further lines of the inventory.
+        after: Lines of it behind the hosts.
         error: The whole message.
     """
 
     error: str
     host: str = "{}"
+    names: str = ""
+    after: str = ""
     file: str = ""
     text: str = ""
 
@@ -66,6 +70,61 @@ CASES = {
         "site.py: unknown key 'prot' in webui; allowed: admin_email, bind, enabled, image, port, "
         "unit, volume. Did you mean 'port'?",
         host='{"webui": {"prot": 1}}',
+    ),
+    "a key for all hosts at the top of the inventory": Case(
+        "site.py:3: nothing reads 'firewall' at the top of an inventory; allowed: 'firewall' in a "
+        "host's mapping, {'firewall': …}, or for all hosts in group_data/site.py. A name that "
+        "hosts share is private: `_firewall`, and then `{'firewall': _firewall}` for each host.",
+        names='firewall = {"open": ("tcp/3389",)}\n',
+    ),
+    "pyinfra's own key at the top of the inventory": Case(
+        "site.py:4: nothing reads 'ssh_user' at the top of an inventory; allowed: 'ssh_user' in a "
+        "host's mapping, {'ssh_user': …}, or for all hosts in group_data/site.py. A name that "
+        "hosts share is private: `_ssh_user`, and then `{'ssh_user': _ssh_user}` for each host.",
+        names='if True:\n    ssh_user: str = "anna"\n',
+    ),
+    "a key behind the hosts": Case(
+        "site.py:5: nothing reads 'targets' at the top of an inventory; allowed: 'targets' in a "
+        "host's mapping, {'targets': …}, or for all hosts in group_data/site.py. A name that "
+        "hosts share is private: `_targets`, and then `{'targets': _targets}` for each host.",
+        after="targets = {}\n",
+    ),
+    "names of hosts that pyinfra would take for hosts of one letter": Case(
+        "site.py: pyinfra would take 'names' for a group of hosts; found ('127.0.0.1',); allowed: "
+        "one group of hosts, 'site', and lists of some of its hosts. Call it `_names` "
+        "(`import … as _names`, where it is imported), or put the hosts into 'site'.",
+        names='names = ("127.0.0.1",)\n',
+    ),
+    "a list of group data that is imported": Case(
+        "site.py: pyinfra would take 'FLASHINFER' for a group of hosts; found "
+        "('flashinfer-python', 'flashinfer-cubin', 'flashinfer-jit...; allowed: one group of "
+        "hosts, 'site', and lists of some of its hosts. Call it `_FLASHINFER` (`import … as "
+        "_FLASHINFER`, where it is imported), or put the hosts into 'site'.",
+        names="from lockstep.packages import FLASHINFER\n",
+    ),
+    "a second group of hosts": Case(
+        "site.py: pyinfra would take 'west' for a group of hosts; found a list of 1; allowed: one "
+        "group of hosts, 'site', and lists of some of its hosts. Call it `_west` "
+        "(`import … as _west`, where it is imported), or put the hosts into 'site'.",
+        names='west = [("10.0.0.9", {"proxy": {"http": "http://me:secret@proxy"}})]\n',
+    ),
+    "a second group of hosts behind the first": Case(
+        "site.py:5: 'west' comes after `checked(…)`, which cannot look at it any more. "
+        "Move it to the top of the file.",
+        after='west = ["10.0.0.9"]\n',
+    ),
+    "data of a group that only a deploy would read": Case(
+        "site.py: group_data/west.py is read by the deploy and by no other command; found a group "
+        "'west'. Put its data into the hosts' own mappings, or make 'west' an inventory.",
+        names='west = ["127.0.0.1"]\n',
+        file="group_data/west.py",
+        text="copying = False\n",
+    ),
+    "group data that is imported and changed": Case(
+        "group_data/site.py:2: 'targets' is imported too, and pyinfra drops names that are. "
+        "Import it under another name: `import targets as _targets`.",
+        file="group_data/site.py",
+        text="from group_data.all import targets\ntargets = {**targets}\n",
     ),
     "wrong type": Case(
         "site.py: webui.port must be a whole number; found '8080'.",
@@ -180,6 +239,51 @@ CASES = {
         'allowed: "cu130" or another folder of the server, "" for the usual one.',
         host='{"engine": {"precompiled_variant": "../cu130"}}',
     ),
+    "a finding that no deploy survives, waived": Case(
+        "site.py: waive names 'architecture', which no deploy survives; allowed: codes of other "
+        "findings, as plan and preflight show them. Remove it, and mend what the finding says.",
+        host='{"waive": ("dgx-os", "architecture")}',
+    ),
+    "a fork and a release": Case(
+        "site.py: engine.git and engine.release name two vLLMs; found 'https://example.org/v.git' "
+        "and 'vllm==0.20.2'. Keep one of them.",
+        host='{"engine": {"git": "https://example.org/v.git", "release": "vllm==0.20.2"}}',
+    ),
+    "a password in the fork's address": Case(
+        "site.py: engine.git holds a login, which would stand in the lock file; found "
+        "https://…@example.org:8443/me/vllm.git. Write the address without it, and the login into "
+        'sources.git, which is in no lock: "https://example.org:8443/": '
+        '"https://USER:TOKEN@example.org:8443/".',
+        host='{"engine": {"git": "https://me:secret@example.org:8443/me/vllm.git"}}',
+    ),
+    "a token in the address of transformers": Case(
+        "site.py: engine.transformers_git holds a login, which would stand in the lock file; found "
+        "https://…@example.org/t.git. Write the address without it, and the login into "
+        'sources.git, which is in no lock: "https://example.org/": '
+        '"https://USER:TOKEN@example.org/".',
+        host='{"engine": {"transformers_git": "https://secret@example.org/t.git"}}',
+    ),
+    "a password in vLLM's own address": Case(
+        "site.py: engine.upstream holds a login, which would stand in the lock file; found "
+        "ssh://…@example.org/v.git. Write the address without it, and the login into "
+        'sources.git, which is in no lock: "ssh://example.org/": '
+        '"ssh://USER:TOKEN@example.org/".',
+        host='{"engine": {"upstream": "ssh://git:secret@example.org/v.git"}}',
+    ),
+    "a fork's address with half a bracket": Case(
+        "site.py: engine.git is not an address; found Invalid IPv6 URL.",
+        host='{"engine": {"git": "https://[fd00::1/v.git"}}',
+    ),
+    "a login of a registry": Case(
+        "site.py: sources.registries['docker.io'] is not a registry; found 'mirror:5000'; allowed: "
+        "HOST, HOST:PORT or HOST:PORT/PATH. Without https:// and without a login.",
+        host='{"sources": {"registries": {"docker.io": "me:secret@mirror:5000"}}}',
+    ),
+    "a registry without TLS with a path": Case(
+        "site.py: sources.plain_registries[0] is not a registry; found 'mirror:5000/hub'; allowed: "
+        "HOST, HOST:PORT. Without https:// and without a login.",
+        host='{"sources": {"plain_registries": ("mirror:5000/hub",)}}',
+    ),
     "a compiled wheel past the lock": Case(
         "site.py: engine.build_environment names VLLM_PRECOMPILED_WHEEL_COMMIT, which the lock "
         "decides. Use engine.precompiled, precompiled_commit or precompiled_variant.",
@@ -289,8 +393,10 @@ def damage(repository: Path, case: Case, port: int = 22) -> Path:
     path.write_text(
         "from lockstep.inventory import checked\n"
         f"host = {case.host}\n"
+        f"{case.names}"
         f'site = {{"recipe_folders": ("catalogue/recipes", "few"), "ssh_port": {port}}}\n'
         'site = checked(__file__, [("127.0.0.1", {**site, **host})])\n'
+        f"{case.after}"
     )
     if case.file:
         with (repository / case.file).open("a", errors="surrogateescape") as file:
@@ -322,6 +428,9 @@ def test_a_fault_is_named_with_file_key_and_what_is_allowed(
 # Each kind of wrong input that a user is promised a clear error for.
 THROUGH_PYINFRA = (
     "unknown key in group data",
+    "a key behind the hosts",
+    "names of hosts that pyinfra would take for hosts of one letter",
+    "a second group of hosts",
     "unknown recipe",
     "a target bound twice",
     "a port used twice",
@@ -330,6 +439,37 @@ THROUGH_PYINFRA = (
     "YAML that is none",
     "group data that is not Python",
 )
+
+
+def test_an_account_without_a_password_and_a_mirror_with_a_path_are_accepted(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inventory, "REPOSITORY", repository)
+    monkeypatch.setattr(inventory, "_catalogues", {})
+    host = {
+        "engine": {"git": "ssh://git@example.org/v.git", "upstream": "git@example.org:v.git"},
+        "sources": {
+            "registries": {"docker.io": "[fd00::1]:5000", "ghcr.io": "mirror.example/hub"},
+            "git": {"https://github.com/": "https://me:secret@example.org/"},
+        },
+    }
+    assert inventory.load(damage(repository, Case("", host=repr(host))))
+
+
+def test_names_that_are_no_hosts_and_groups_of_the_files_own_hosts_are_accepted(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inventory, "REPOSITORY", repository)
+    monkeypatch.setattr(inventory, "_catalogues", {})
+    case = Case(
+        "",
+        names="from group_data.all import targets\n"
+        '_names = ("127.0.0.1",)\nfirst = ["127.0.0.1"]\nnumbers = [1, 2]\nnone = []\n'
+        "def of(name):\n    targets = {}\n    return targets\n"
+        "all_of_them = {name: [lock for lock in ()] for name in first}\n",
+    )
+    (plan,) = inventory.load(damage(repository, case))
+    assert plan.name == "127.0.0.1"
 
 
 @pytest.fixture

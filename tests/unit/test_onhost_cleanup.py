@@ -270,6 +270,31 @@ def test_wheels_and_histories_that_no_kept_engine_is_made_of_go(spark):
     assert sorted(path.name for path in (store / "wheels").iterdir()) == ["a-1.whl", "a-2.whl"]
 
 
+def test_what_an_engine_compiled_goes_with_it(spark):
+    """By engine id in the service's home, by image digest in the volume of a unit of ours."""
+    digests = [reference.rpartition(":")[2][:12] for reference in IMAGES]
+    volume = spark.root / "docker/volumes/vllm-qwen36-cache/_data"
+    foreign = spark.root / "docker/volumes/mine-cache/_data"
+    home = spark.root / "var/lib/lockstep/.cache"
+    for folder, names in ((volume, digests), (foreign, digests), (home, ENGINES)):
+        for name in (*names, "huggingface"):
+            (folder / name).mkdir(parents=True)
+            (folder / name / "kernel").write_bytes(b"k" * 4096)
+    for name, folder in (("vllm-qwen36-cache", volume), ("mine-cache", foreign)):
+        spark.docker.volumes[name] = f"/{folder.relative_to(spark.root)}"
+    units = [{"path": "/etc/systemd/system/vllm-qwen36.service", "text": ""}]
+    generations.record(spark.paths, {**spark.record(2), "digest": "3", "files": units})
+    generations.record(spark.paths, {**spark.record(1), "digest": "4", "files": units})
+    compiled = [f"compiled {home / ENGINES[0]}", f"compiled {volume / digests[0]}"]
+    assert spark.plan() == [*OLDEST, *compiled]
+    answer = spark.remove()
+    assert {item["id"]: item["bytes"] for item in answer["removed"]}[compiled[1]] == 4096
+    left = sorted(path.name for path in volume.iterdir())
+    assert left == [*sorted(digests[1:]), "huggingface"]
+    assert sorted(path.name for path in home.iterdir()) == [*ENGINES[1:], "huggingface"]
+    assert len(list(foreign.iterdir())) == 4
+
+
 def test_wheels_that_an_environment_shares_stay(spark):
     archive = spark.engines / "uv-cache/archive-v0"
     for number, letter in enumerate("abc"):

@@ -157,6 +157,28 @@ def test_a_group_that_starts_while_another_switch_is_planned_is_ended_as_a_whole
     assert [spark.group.state for spark in pair] == ["stopped", "stopped"]
 
 
+def test_what_somebody_else_made_hot_meanwhile_is_not_started_again(pair, monkeypatch):
+    paths = pair[1].paths
+    said = []
+    group = cluster_switch.GroupSwitch(common.load_host(paths.targets), paths, said.append, "ben")
+    join, runs = group._all_join, []
+
+    def somebody_else_comes_first(*words):
+        if not runs:
+            assert pair[0].switch("glm")[0] == 0
+            runs.append([spark.group.run for spark in pair])
+        return join(*words)
+
+    monkeypatch.setattr(group, "_all_join", somebody_else_comes_first)
+    assert group.to("glm") == 0
+    assert "glm is hot already" in said[-1]
+    assert hot_everywhere(pair) == [["glm"], ["glm"]]
+    assert [(spark.group.state, spark.group.run) for spark in pair] == [
+        ("hot", run) for run in runs[0]
+    ]
+    assert not any(spark.paths.joined.exists() for spark in pair)
+
+
 def test_a_group_that_starts_before_a_switch_of_one_host_has_its_lock_is_ended_as_a_whole(
     pair, monkeypatch
 ):
@@ -215,6 +237,30 @@ def test_a_rank_that_does_not_start_gives_everybody_back_what_was_hot(pair, fail
     assert any("ERROR no such device" in line for line in lines)
 
 
+def test_where_not_everybody_gets_its_model_back_it_is_said_who_has_what(pair):
+    pair[0].systemd.unit(OWN, ActiveState="active", SubState="running")
+    for unit in (GLM, SPARE, OWN):
+        pair[1].systemd.unit(unit, start_ok=False)
+    pair[1].systemd.unit(OWN, ActiveState="active", SubState="running", start_ok=False)
+    code, lines = pair[0].switch("glm")
+
+    assert code == 4, lines
+    assert hot_everywhere(pair) == [["own"], []]
+    assert lines[-1] == (
+        "the switch to glm FAILED; hot again: own on spark1; NOT hot again: own on spark2"
+    )
+
+
+def test_only_where_nothing_is_hot_at_all_is_it_said_that_no_model_is(pair):
+    for unit in (GLM, SPARE):
+        pair[1].systemd.unit(unit, start_ok=False)
+    pair[1].systemd.unit(OWN, ActiveState="active", SubState="running", start_ok=False)
+    code, lines = pair[0].switch("glm")
+
+    assert code == 4, lines
+    assert lines[-1] == "NO MODEL IS HOT: glm failed; NOT hot again: own on spark2"
+
+
 def test_the_fallback_is_started_on_all_when_a_rank_does_not_start(pair):
     pair[1].systemd.unit(GLM, start_ok=False)
     code, lines = pair[0].switch("glm")
@@ -232,7 +278,8 @@ def test_a_rank_that_ends_well_while_another_one_loads_is_a_failure(pair):
     folder = pair[1].systemd.folder
     for unit in (GLM, SPARE):
         onhost_fake_systemd.write(folder / "over", unit, over)
-        program = f"sleep 0.3; cp {folder}/over/{unit}.* {folder}"
+        starting = f"grep -q ^ActiveState=activating {folder}/{unit}.show"
+        program = f"while {starting}; do sleep 0.05; done; mv {folder}/over/{unit}.* {folder}"
         pair[1].systemd.unit(unit, on_start=["sh", "-c", f"({program}) > /dev/null 2>&1 &"])
     pair[0].systemd.unit(SPARE, start_ok=False)
     code, lines = pair[0].switch("glm")
@@ -283,6 +330,9 @@ def test_a_member_that_is_lost_while_starting_gives_the_other_back_what_it_had(p
     pair[1].power_off()
     out, _ = work.communicate(timeout=60)
     assert work.returncode == 4, out
+    said = "hot again: own on spark1; not heard from, which undoes it alone: own on spark2"
+    assert said in " ".join(out.split())
+    assert "NO MODEL IS HOT" not in out
     assert pair[0].hot() == ["own"]
     assert pair[1].hot() == []
 

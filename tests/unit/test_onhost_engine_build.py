@@ -132,7 +132,10 @@ class Site:
             "flashinfer_index": f"{index.url}/whl",
             "packages": PACKAGES,
             "built_with": [BUILT_WITH],
-            "precompiled": {**COMPILED, "url": f"{index.url}/vllm-wheels/{COMPILED['file']}"},
+            "precompiled": {
+                **COMPILED,
+                "url": f"http://user:secret@{index.host}/vllm-wheels/{COMPILED['file']}",
+            },
             "vllm": {
                 **self._repository("fork", "fix_mistral_parsing"),
                 "environment": {"VLLM_USE_PRECOMPILED": "1"},
@@ -243,6 +246,8 @@ def test_the_forks_build_is_given_its_compiled_parts_and_asks_no_server(site: Si
     assert given["VLLM_PRECOMPILED_WHEEL_LOCATION"] == str(path)
     assert given["VLLM_USE_PRECOMPILED"] == "1"
     assert path.read_bytes() == b"compiled"
+    [asked] = [seen for seen in site.index.seen if "vllm-wheels" in seen.path]
+    assert asked.headers["Authorization"] == "Basic " + base64.b64encode(b"user:secret").decode()
     others = [said for argv, said in site.calls() if "--editable" not in argv]
     assert not any("VLLM_PRECOMPILED_WHEEL_LOCATION" in said for said in others)
     # What `gc` knows by that this engine is made of it.

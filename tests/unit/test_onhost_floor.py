@@ -81,11 +81,23 @@ def test_a_target_without_a_floor_is_not_even_asked(spark, capsys):
     assert "no floor is set" in capsys.readouterr().out
 
 
-def test_with_nothing_hot_there_is_nothing_to_measure(spark, capsys):
+@pytest.mark.parametrize(
+    ("floor", "words", "code"),
+    [
+        ({"floor_tok_s": 29}, (), 2),
+        ({"floor_share": 0.9}, (), 2),
+        ({}, ("--accept",), 2),
+        ({}, (), 0),
+        # A deploy that only looks for something to compare with has found nothing.
+        ({"floor_share": 0.9}, ("--baseline",), 0),
+    ],
+)
+def test_with_nothing_hot_no_floor_is_kept(spark, capsys, floor, words, code):
     spark.hot(False)
-    spark.floor(floor_tok_s=29)
-    assert spark.run() == 0
+    spark.floor(**floor)
+    assert spark.run(*words) == code
     assert "no model is hot" in capsys.readouterr().out
+    assert spark.accepted == {}
 
 
 @pytest.mark.parametrize("words", [(), ("--baseline",), ("--accept",)])

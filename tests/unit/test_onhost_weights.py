@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import hashlib
 import io
 import json
 import os
+import re
+import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -47,6 +50,7 @@ class Hub:
         self.spoil: dict[str, int] = {}
         self.cut: dict[str, list[int]] = {}
         self.status = 200
+        self.etag: str | None = None
         self.error_code = ""
         outer = self
 
@@ -85,7 +89,7 @@ class Hub:
             handler.send_header("Content-Length", "0")
             handler.end_headers()
             return
-        etag = hashlib.sha256(body).hexdigest()
+        etag = self.etag or hash_of(path, body).popitem()[1]
         if with_body and self.spoil.get(path, 0):
             self.spoil[path] -= 1
             body = bytes(len(body))
@@ -117,11 +121,6 @@ def hub():
 @pytest.fixture
 def spec(tmp_path, hub):
     """One repository of three files, two of them LFS, that borrows a config.json."""
-    files = [
-        {"path": path, "size": len(body), "sha256": sha if path.endswith("s") else None}
-        for path, body in FILES[f"org/small/{REVISION}"].items()
-        for sha in [hashlib.sha256(body).hexdigest()]
-    ]
     data = {
         "cache_dir": str(tmp_path / "huggingface/hub"),
         "endpoint": hub.url,
@@ -129,9 +128,13 @@ def spec(tmp_path, hub):
             {
                 "model": "org/small",
                 "revision": REVISION,
-                "files": files,
+                "files": pinned(f"org/small/{REVISION}"),
                 "borrow": [
-                    {"model": "org/base", "revision": BASE_REVISION, "files": ["config.json"]}
+                    {
+                        "model": "org/base",
+                        "revision": BASE_REVISION,
+                        "files": pinned(f"org/base/{BASE_REVISION}"),
+                    }
                 ],
                 "refs": ["main"],
             }
@@ -140,6 +143,20 @@ def spec(tmp_path, hub):
     path = tmp_path / "spec.json"
     path.write_text(json.dumps(data))
     return path
+
+
+def pinned(repository: str) -> list[dict]:
+    """The files as the lock has them: SHA-256 of LFS files, git's id of the others."""
+    return [
+        {"path": path, "size": len(body), **hash_of(path, body)}
+        for path, body in FILES[repository].items()
+    ]
+
+
+def hash_of(path: str, body: bytes) -> dict[str, str]:
+    if path.endswith(".safetensors"):
+        return {"sha256": hashlib.sha256(body).hexdigest()}
+    return {"blob": hashlib.sha1(b"blob %d\0" % len(body) + body).hexdigest()}
 
 
 def fetch(spec: Path) -> int:
@@ -265,19 +282,66 @@ def test_a_source_that_is_corrupt_itself_is_given_up_with_a_remedy(spec, hub):
     with pytest.raises(common.Problem, match=r"also after fetching them again\. Remedy: check"):
         fetch(spec)
     assert hub.gets().count("model-00001.safetensors") == 2
-    assert state(spec)["state"] == "incomplete"
+    assert state(spec)["missing"][0] == "model-00001.safetensors", "it is thrown away"
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("original/params.json", r"org/small: 1 corrupt files: original/params\.json"),
+        ("config.json", r"org/base: 1 corrupt files: config\.json"),
+    ],
+)
+def test_small_and_borrowed_files_are_held_to_the_lock_too(spec, hub, capsys, path, shown):
+    hub.spoil[path] = 1
+    assert fetch(spec) == 0
+    assert re.search(f"{shown}; fetching them again", capsys.readouterr().out)
+    assert state(spec)["state"] == "complete"
+
+    known = weights_spec.parse(spec.read_text())
+    shutil.rmtree(known.cache_dir)
+    hub.spoil[path] = 9
+    with pytest.raises(common.Problem, match=rf"{shown}, also after .* the source {hub.url}"):
+        fetch(spec)
+    assert not list(known.cache_dir.glob(f"models--*/snapshots/*/{path}"))
+    assert bytes(2) not in [blob.read_bytes() for blob in known.cache_dir.glob("*/blobs/*")]
+
+
+def test_a_small_or_borrowed_file_that_was_changed_is_named_and_repaired(spec, hub, tmp_path):
+    fetch(spec)
+    merged = Path(state(spec)["path"])
+    for name in ("original/params.json", "config.json"):
+        blob = (merged / name).resolve()
+        blob.write_bytes(bytes(blob.stat().st_size))
+    assert state(spec)["unverified"] == ["original/params.json", "org/base/config.json"]
+
+    hub.requests.clear()
+    assert fetch(spec) == 0
+    assert hub.gets() == ["config.json", "original/params.json"]
+    assert (merged / "original/params.json").read_bytes() == b"{}"
+    assert (merged / "config.json").read_bytes() == b'{"base": true}'
+
+
+def test_an_entity_tag_of_a_mirror_decides_nothing(spec, hub):
+    hub.etag = "its-own"
+    assert fetch(spec) == 0
+    blobs = snapshot(spec).parent.parent / "blobs"
+    names = [file.get("sha256") or file["blob"] for file in pinned(f"org/small/{REVISION}")]
+    assert sorted(path.name for path in blobs.iterdir()) == sorted(names)
 
 
 def test_verified_files_are_never_read_twice(spec, monkeypatch):
     fetch(spec)
     parsed = weights_spec.parse(spec.read_text())
     store = weights_store.Store(parsed, None)
+    parts = parsed.repositories[0].parts
 
     def unreadable(*_: object) -> None:
         raise AssertionError("a weight was read")
 
     monkeypatch.setattr("hashlib.sha256", unreadable)
-    assert store.verify(parsed.repositories[0]) == []
+    monkeypatch.setattr("hashlib.sha1", unreadable)
+    assert [store.verify(part) for part in parts] == [[], []]
 
 
 def test_a_connection_that_breaks_goes_on_where_it_broke(spec, hub, monkeypatch):
@@ -306,6 +370,28 @@ def test_the_token_is_sent_to_the_hub_and_to_no_other_host(spec, hub, tmp_path):
     assert set(hub.tokens) == {"Bearer hf_s3cret"}
     assert len(elsewhere.tokens) == 4
     assert set(elsewhere.tokens) == {None}
+
+
+def test_a_mirrors_login_is_sent_to_the_mirror_alone_and_shown_nowhere(spec, hub, tmp_path, capsys):
+    elsewhere = Hub()
+    hub.redirect_to = elsewhere.url.replace("127.0.0.1", "localhost")
+    text = spec.read_text().replace("http://", "http://anna:g%40heim@")
+    spec.write_text(text)
+    (tmp_path / "token").write_text("hf_s3cret\n")
+
+    assert fetch_weights.main([str(spec), "--token-file", str(tmp_path / "token")]) == 0
+    assert set(hub.tokens) == {"Basic " + base64.b64encode(b"anna:g@heim").decode()}
+    assert set(elsewhere.tokens) == {None}
+    elsewhere.close()
+
+    shutil.rmtree(weights_spec.parse(text).cache_dir)
+    hub.redirect_to, hub.status = None, 401
+    with pytest.raises(common.Problem, match=rf"{hub.url} refuses the login \(HTTP 401\)") as found:
+        fetch(spec)
+    assert found.value.code == 3
+    hub.close()
+    said = capsys.readouterr()
+    assert "heim" not in f"{found.value}{said}"
 
 
 def test_a_redirect_of_the_transfer_itself_loses_the_token_too(hub, tmp_path):
@@ -438,20 +524,9 @@ def test_a_token_file_that_cannot_be_read_is_named(spec, tmp_path):
 
 def test_a_host_whose_peer_has_everything_asks_the_hub_for_nothing(tmp_path, spec, hub):
     peer = Spark(tmp_path, "spark1")
-    document = json.loads(spec.read_text())
-    [repository] = document["repositories"]
-    for entry, (path, body) in zip(
-        repository["files"], FILES[f"org/small/{REVISION}"].items(), strict=True
-    ):
-        entry["blob"] = hashlib.sha1(b"blob %d\0" % len(body) + body).hexdigest()
-        assert entry["path"] == path
-        peer.has(body, entry["sha256"] or entry["blob"])
-    body = FILES[f"org/base/{BASE_REVISION}"]["config.json"]
-    blob = hashlib.sha1(b"blob %d\0" % len(body) + body).hexdigest()
-    borrowed = {"path": "config.json", "size": len(body), "sha256": None, "blob": blob}
-    repository["borrow"][0]["files"] = [borrowed]
-    peer.has(body, blob)
-    spec.write_text(json.dumps(document))
+    for files in FILES.values():
+        for path, body in files.items():
+            peer.has(body, hash_of(path, body).popitem()[1])
     here = common.Paths(tmp_path / "spark2")
     (peers.folder(here)).mkdir(parents=True)
     lease = {"token": TOKEN, "peers": [dataclasses.asdict(peer.as_peer())]}

@@ -359,12 +359,11 @@ def test_a_borrower_is_served_by_a_whole_repository() -> None:
 
 def test_the_deploy_reads_exact_versions_by_distribution() -> None:
     engine = VenvEngine(
-        git=None, release="torchvision", torchvision=None, mistral_common=None, flashinfer=False
+        git=URL, branch="main", transformers_git=None, mistral_common=None, flashinfer=False
     )
     data = Settings("s", {}, tools={"common": "mistral_common"}, engine=engine)
     assert tool_requirements(data, PINS) == {"common": "mistral-common==1.13.1"}
-    fork = replace(engine, git=URL, branch="main", torchvision="torchvision", transformers_git=None)
-    assert engine_requirements(replace(data, engine=fork), PINS) == {
+    assert engine_requirements(data, PINS) == {
         "torch": "torch==2.10.0+cu130",
         "torchvision": "torchvision==0.25.0+cu130",
     }

@@ -22,7 +22,7 @@ SGLANG = "lmsysorg/sglang:latest-cu130"
 INVENTORY = """
 from lockstep.inventory import checked
 
-targets = {
+_targets = {
     "qwen": {"recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3", "unit": "vllm-qwen36"},
     "mistral": {
         "recipe": "mistral-small-4-119b-nvfp4-sglang-eagle",
@@ -31,8 +31,8 @@ targets = {
     },
     "mistral-vllm": {"recipe": "mistral-small-4-119b-nvfp4-vllm-fork", "unit": "vllm"},
 }
-names = ("spark-1.local", "spark-2.local")
-pair = checked(__file__, [(name, {"targets": targets}) for name in names])
+_names = ("spark-1.local", "spark-2.local")
+pair = checked(__file__, [(name, {"targets": _targets}) for name in _names])
 """
 
 
@@ -61,6 +61,14 @@ def test_two_sparks_get_the_same_targets_and_the_second_fetches_from_the_first(
     weights = {item.what: item.size for item in first.downloads}
     assert weights["rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"] == 22_900_000_000
     assert weights[SGLANG] is None
+
+
+def test_a_hubs_password_is_not_shown(hosts: tuple[inventory.HostPlan, ...]) -> None:
+    settings = hosts[0].settings
+    sources = replace(settings.sources, hub="https://anna:geheim@hub.example")
+    mirrored = replace(hosts[0], settings=replace(settings, sources=sources))
+    [host] = plan.plan_hosts([mirrored], Pins(), KNOWN).hosts
+    assert {item.source for item in host.downloads} == {"https://hub.example", "registry"}
 
 
 def test_the_articles_stack_has_no_error(hosts: tuple[inventory.HostPlan, ...]) -> None:

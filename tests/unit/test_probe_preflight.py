@@ -47,6 +47,11 @@ def spark(tmp_path: Path) -> Path:
     (tmp_path / "dgx-release").write_text(
         'DGX_NAME="DGX Spark"\nDGX_SWBUILD_VERSION="7.2.3"\n\n# comment\n'
     )
+    (tmp_path / "cmdline").write_text("BOOT_IMAGE=/boot/vmlinuz ro quiet kho=off\n")
+    memory = Path("/proc/meminfo").read_text().splitlines()
+    own = [line for line in memory if not line.startswith("Cma")]
+    own += ["CmaTotal:              0 kB", "CmaFree:          940604 kB"]
+    (tmp_path / "meminfo").write_text("\n".join(own) + "\n")
     return tmp_path
 
 
@@ -68,6 +73,10 @@ def preflight(spark: Path, **asked: Any) -> Any:
         {
             "/usr/local/cuda/bin": str(spark / "bin"),
             "/etc/dgx-release": str(spark / "dgx-release"),
+            "/etc/cdi": str(spark / "cdi"),
+            "/var/run/cdi": str(spark / "run-cdi"),
+            "/proc/cmdline": str(spark / "cmdline"),
+            '"/proc/meminfo"': f'"{spark / "meminfo"}"',
         },
     )
 
@@ -85,7 +94,7 @@ def test_preflight_reads_a_spark(spark: Path) -> None:
     assert answer["docker"] == {
         "version": "28.3.3",
         "runtimes": ["nvidia", "runc"],
-        "cdi": any(Path(place).is_dir() for place in ("/etc/cdi", "/var/run/cdi")),
+        "cdi": {},
         "images": ["here@sha256:1"],
         "root": "/var/lib/docker",
     }
@@ -93,6 +102,11 @@ def test_preflight_reads_a_spark(spark: Path) -> None:
     assert answer["memory"]["MemTotal"] == pytest.approx(
         common.memory().total * common.GIB, rel=1e-6
     )
+    assert answer["kernel"] == {
+        "release": os.uname().release,
+        "command_line": "BOOT_IMAGE=/boot/vmlinuz ro quiet kho=off",
+        "cma": {"CmaTotal": 0, "CmaFree": 940604 * 1024},
+    }
     assert list(answer["disks"]) == ["/var/lib/docker"]
     assert abs(answer["time"] - time.time()) < 60
 
@@ -118,6 +132,24 @@ def test_preflight_reads_what_is_broken(
 ) -> None:
     program(spark / "bin", name, text)
     assert preflight(spark)[key] == answer
+
+
+def test_preflight_reads_for_which_driver_each_cdi_file_was_made(spark: Path) -> None:
+    for folder in ("cdi", "run-cdi"):
+        (spark / folder).mkdir()
+    made = "kind: nvidia.com/gpu\nhostPath: /usr/lib/aarch64-linux-gnu/libcuda.so.580.95.05\n"
+    (spark / "cdi/nvidia.yaml").write_text(made)
+    (spark / "cdi/other.json").write_text('{"kind": "vendor.com/nic"}')
+    (spark / "run-cdi/nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
+    assert preflight(spark)["docker"]["cdi"] == {
+        str(spark / "cdi/nvidia.yaml"): "580.95.05",
+        str(spark / "run-cdi/nvidia.yaml"): "",
+    }
+
+
+def test_a_kernel_without_such_memory_tells_none(spark: Path) -> None:
+    (spark / "meminfo").write_text("MemTotal: 4 kB\nMemAvailable: 2 kB\n")
+    assert preflight(spark)["kernel"]["cma"] == {}
 
 
 def test_preflight_names_accounts_that_are_not_there(spark: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,20 @@ def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
         (tmp_path / folder / "same.yaml").write_text(MINIMAL)
     with pytest.raises(RecipeError, match="exists twice"):
         recipes.load_catalogue(tmp_path / "a", tmp_path / "b")
+
+
+def test_qwen36_serves_agents_without_thinking() -> None:
+    """Article 001: with thinking 100 to 200 s for a coding answer; off is mandatory for agents."""
+    agents = [
+        recipe
+        for name, recipe in KNOWN.recipes.items()
+        if name.startswith("qwen3.6") and recipe.metadata.get("category") == "agent"
+    ]
+    assert len(agents) > 2
+    for recipe in agents:
+        argv = command.serve_command(recipe)
+        said = argv[argv.index("--default-chat-template-kwargs") + 1]
+        assert json.loads(said) == {"enable_thinking": False}, recipe.name
 
 
 def test_every_recipe_of_the_catalogue_loads_and_cites_its_figures() -> None:

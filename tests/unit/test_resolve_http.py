@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,34 @@ def test_an_answer_is_read_whole() -> None:
     assert (answer.status, answer.body, answer.headers["x-kind"]) == (203, b"body", "some")
     sent = server.seen[0].headers
     assert (sent["Accept"], sent["Authorization"]) == ("x/y", "Bearer t")
+
+
+def test_a_login_in_the_address_is_sent_there_and_not_along_a_redirect() -> None:
+    login = "Basic " + base64.b64encode(b"anna:g@heim").decode()
+    with serving({"/b": Reply(b"elsewhere")}) as other:
+        away = other.url.replace("127.0.0.1", "localhost")
+        answers = {
+            "/a": Reply(b"body"),
+            "/away": Reply(status=302, headers={"Location": f"{away}/b"}),
+            "/here": Reply(status=302, headers={"Location": "/a"}),
+            "/refused": Reply(status=503),
+        }
+        with serving(answers) as server:
+            private = server.url.replace("http://", "http://anna:g%40heim@")
+            answer = http.ask(f"{private}/a", proxy=DIRECT, token="of the public hub")
+            assert (answer.status, answer.url) == (200, f"{server.url}/a")
+            assert http.hashed(f"{private}/a", proxy=DIRECT)[1] == 4
+            assert http.ask(f"{private}/here", proxy=DIRECT).body == b"body"
+            assert {seen.headers.get("Authorization") for seen in server.seen} == {login}
+            assert http.ask(f"{private}/away", proxy=DIRECT).body == b"elsewhere"
+            assert "Authorization" not in other.seen[0].headers
+            assert "heim" not in failure(f"{private}/refused")
+
+
+def test_a_password_with_a_sign_that_should_be_quoted_is_taken_out_whole() -> None:
+    assert http.without_credentials("of http://anna:ge@heim@host/a?b=c@d") == (
+        "of http://host/a?b=c@d"
+    )
 
 
 def test_a_server_that_fails_once_is_asked_again() -> None:

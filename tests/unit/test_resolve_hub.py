@@ -108,6 +108,28 @@ def test_a_mirror_that_leaves_sizes_out_is_asked_for_the_tree() -> None:
         assert resolve(server) == ModelPin("main", COMMIT, FILES)
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_mirrors_login_is_kept_from_page_to_page_of_the_same_server(elsewhere: bool) -> None:
+    tree = f"/api/models/org/name/tree/{COMMIT}"
+    page = [{"type": "file", "path": "config.json", "oid": BLOB, "size": 12}]
+    with serving({tree: as_json(page)}) as other:
+
+        def first(seen: Seen) -> Reply:
+            if "cursor" in seen.path:
+                return as_json(page)
+            host = other.host if elsewhere else seen.headers["Host"]
+            return as_json([], Link=f'<http://{host}{tree}?cursor=2>; rel="next"')
+
+        with serving({MAIN: info(siblings=[{"rfilename": "x"}]), tree: first}) as server:
+            private = Sources(hub=server.url.replace("http://", "http://anna:geheim@"))
+            item = ModelWanted("org/name", "main", ())
+            pin = resolve_model(item, sources=private, proxy=Proxy())
+    assert [file.path for file in pin.files] == ["config.json"]
+    assert all("Authorization" in seen.headers for seen in server.seen)
+    assert all("Authorization" not in seen.headers for seen in other.seen)
+    assert len(other.seen) == elsewhere
+
+
 @pytest.mark.parametrize("place", ["variable", "file", "named file"])
 def test_the_users_token_is_sent(
     place: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -193,10 +215,11 @@ def test_a_gated_model_with_access_resolves(status: int) -> None:
         (info(sha="v1"), "found no commit ('v1')"),
         (info(siblings=[]), "org/name: the repository is empty; found 0 files at main."),
         (
-            info(siblings=[{"rfilename": "../../etc/passwd", "size": 1}]),
+            info(siblings=[{**CONFIG, "rfilename": "../../etc/passwd"}]),
             "found a file named '../../etc/passwd'",
         ),
-        (info(siblings=[{"rfilename": "a", "size": None}]), "found no size of a"),
+        (info(siblings=[{**CONFIG, "size": None}]), "found no size of config.json"),
+        (info(siblings=[{**CONFIG, "blobId": None}]), "found no hash of config.json"),
     ],
 )
 def test_what_the_hub_refuses_is_explained(reply: Reply, message: str) -> None:

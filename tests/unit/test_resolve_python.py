@@ -233,6 +233,16 @@ def test_torch_comes_from_its_own_index_and_torchvision_fits_it(asked: str) -> N
         )
 
 
+def test_a_release_gets_the_cuda_build_of_the_torch_that_it_requires() -> None:
+    released = index("simple", wheel("vllm", "1.0", AARCH64, ["torch==2.9.0", "torchvision"]))
+    with serving(TORCH | released) as server:
+        assert resolve(server, wanted("torch", "torchvision", "vllm==1.0")) == (
+            "torch==2.9.0+cu130",
+            "torchvision==0.24.0+cu130",
+            "vllm==1.0",
+        )
+
+
 def test_a_torch_that_only_the_package_index_has_is_refused() -> None:
     with serving(TORCH) as server:
         message = failure(server, wanted("torch==2.11.0"))

@@ -42,6 +42,12 @@ def test_a_released_vllm_is_locked_for_the_spark_with_everything_that_it_needs()
         assert platform == "any" or "aarch64" in platform, wheel.file
 
 
+def test_the_release_that_the_readme_names_agrees_with_what_is_asked_beside_it() -> None:
+    item = wanted("engine", "torch", "torchvision", "vllm==0.20.2", "mistral_common")
+    pin = resolve_python(item, sources=INDEX, proxy=Proxy())
+    assert (pin.versions["vllm"], pin.versions["torch"]) == ("0.20.2", "2.11.0")
+
+
 @pytest.mark.parametrize("moved", [frozenset(), frozenset({"uvicorn"})])
 def test_an_older_lock_is_kept_but_for_what_moves(moved: frozenset[str]) -> None:
     older = resolve_python(

@@ -104,7 +104,21 @@ def test_a_deploy_that_fails_leaves_the_older_lock_in_place_and_says_how_to_go_o
     done = site.back()
     assert done.exit_code == 1
     assert lockfile.load(site.lock) == FIRST
-    assert f"`pyinfra {site.inventory} deploy.py` goes on." in done.stderr
+    said = " ".join(done.stderr.split())
+    assert f"`pyinfra {site.inventory} deploy.py` goes on, with --use-sudo-password where" in said
+    assert f"`lockstep rollback {site.inventory}` puts the other lock back." in said
+    site.code = 0
+    assert site.back().exit_code == 0
+    assert lockfile.load(site.lock) == SECOND
+
+
+def test_a_lock_that_is_kept_nowhere_is_not_promised_back(site: Site) -> None:
+    site.locked(SECOND, deploy=True)
+    site.locked(THIRD, deploy=False)
+    site.code = 1
+    done = site.back()
+    assert done.exit_code == 1
+    assert "puts the other lock back" not in done.stderr
 
 
 def test_without_a_lock_to_go_back_to_nothing_is_done(site: Site) -> None:

@@ -82,7 +82,7 @@ def test_the_fork_is_specified_to_the_last_commit() -> None:
 
 
 def test_a_released_vllm_is_one_value_of_inventory_data() -> None:
-    plan = spark(engine={"git": None, "release": "vllm==0.20.2", "transformers_git": None})
+    plan = spark(engine={"release": "vllm==0.20.2"})
     spec = engine_spec(plan, pins_for(plan))
     assert (spec["vllm"], spec["transformers"], spec["built_with"]) == (None, None, [])
     assert spec["precompiled"] is None

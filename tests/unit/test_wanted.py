@@ -123,13 +123,7 @@ def test_the_inventorys_image_replaces_that_of_recipe_and_fallback() -> None:
 
 
 def test_a_released_vllm_is_one_of_the_packages() -> None:
-    engine = VenvEngine(
-        git=None,
-        release="vllm >= 0.20",
-        torch="torch>=2.10",
-        torchvision=None,
-        transformers_git=None,
-    )
+    engine = VenvEngine(release="vllm >= 0.20", torch="torch>=2.10", torchvision=None)
     settings, _ = host(engine=engine)
     assert engine_sets(settings) == (
         PythonWanted(
@@ -140,6 +134,28 @@ def test_a_released_vllm_is_one_of_the_packages() -> None:
             agree=TRIPLE,
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("engine", "asked"),
+    [
+        (VenvEngine(release="vllm==0.20.2"), ("torch", "torchvision", "vllm==0.20.2")),
+        (VenvEngine(git=None), ("torch", "torchvision", "vllm")),
+        (VenvEngine(git=None, release="vllm==0.20.2", torch="torch==2.11.0"), ("torch==2.11.0",)),
+    ],
+)
+def test_a_release_decides_on_what_it_needs_unless_something_is_said(
+    engine: VenvEngine, asked: tuple[str, ...]
+) -> None:
+    settings, _ = host(engine=engine)
+    (whole,) = engine_sets(settings)
+    assert whole.asked[: len(asked)] == asked
+    assert whole.trees == ()
+
+
+def test_transformers_can_be_of_a_branch_with_a_release_too() -> None:
+    settings, _ = host(engine=VenvEngine(release="vllm", transformers_git=TRANSFORMERS.url))
+    assert [item.trees for item in engine_sets(settings)] == [(TRANSFORMERS,), (TRANSFORMERS,)]
 
 
 def test_uv_is_apart_from_the_tools_that_it_installs() -> None:

@@ -30,10 +30,10 @@ exec /usr/bin/docker run \
   --mount type=volume,source=sglang-mistral4-cache,target=/cache \
   --env HF_HOME=/data/models/huggingface \
   --env HF_HUB_OFFLINE=1 \
-  --env XDG_CACHE_HOME=/cache \
-  --env FLASHINFER_WORKSPACE_BASE=/cache \
-  --env TRITON_CACHE_DIR=/cache/triton \
-  --env TORCHINDUCTOR_CACHE_DIR=/cache/inductor \
+  --env XDG_CACHE_HOME=/cache/222222222222 \
+  --env FLASHINFER_WORKSPACE_BASE=/cache/222222222222 \
+  --env TRITON_CACHE_DIR=/cache/222222222222/triton \
+  --env TORCHINDUCTOR_CACHE_DIR=/cache/222222222222/inductor \
   --env HF_MODULES_CACHE=/cache/huggingface/modules \
   127.0.0.1:7078/docker.io/lmsysorg/sglang@sha256:2222222222222222222222222222222222222222222222222222222222222222 sglang serve \
   --model-path /data/models/huggingface/lockstep-merged/mistralai--Mistral-Small-4-119B-2603-NVFP4/1111111111111111111111111111111111111111 \

@@ -31,10 +31,10 @@ exec /usr/bin/docker run \
   --env HF_HOME=/data/models/huggingface \
   --env HF_HUB_OFFLINE=1 \
   --env VLLM_NO_USAGE_STATS=1 \
-  --env XDG_CACHE_HOME=/cache \
-  --env FLASHINFER_WORKSPACE_BASE=/cache \
-  --env TRITON_CACHE_DIR=/cache/triton \
-  --env TORCHINDUCTOR_CACHE_DIR=/cache/inductor \
+  --env XDG_CACHE_HOME=/cache/111111111111 \
+  --env FLASHINFER_WORKSPACE_BASE=/cache/111111111111 \
+  --env TRITON_CACHE_DIR=/cache/111111111111/triton \
+  --env TORCHINDUCTOR_CACHE_DIR=/cache/111111111111/inductor \
   --env HF_MODULES_CACHE=/cache/huggingface/modules \
   127.0.0.1:7078/ghcr.io/spark-arena/dgx-vllm-eugr-nightly@sha256:1111111111111111111111111111111111111111111111111111111111111111 vllm serve rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm \
   --host 127.0.0.1 \

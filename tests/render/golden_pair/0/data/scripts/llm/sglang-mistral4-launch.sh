@@ -31,10 +31,10 @@ exec /usr/bin/docker run \
   --mount type=volume,source=sglang-mistral4-cache,target=/cache \
   --env HF_HOME=/data/models/huggingface \
   --env HF_HUB_OFFLINE=1 \
-  --env XDG_CACHE_HOME=/cache \
-  --env FLASHINFER_WORKSPACE_BASE=/cache \
-  --env TRITON_CACHE_DIR=/cache/triton \
-  --env TORCHINDUCTOR_CACHE_DIR=/cache/inductor \
+  --env XDG_CACHE_HOME=/cache/333333333333 \
+  --env FLASHINFER_WORKSPACE_BASE=/cache/333333333333 \
+  --env TRITON_CACHE_DIR=/cache/333333333333/triton \
+  --env TORCHINDUCTOR_CACHE_DIR=/cache/333333333333/inductor \
   --env HF_MODULES_CACHE=/cache/huggingface/modules \
   --env GLOO_SOCKET_IFNAME=enp1s0f0np0 \
   --env NCCL_SOCKET_IFNAME=enp1s0f0np0 \

@@ -1,0 +1,59 @@
+"""User names and passwords in apt's addresses: out of what everybody may read, into auth.conf.d.
+
+apt's programs read sources and settings as whoever calls them, so these files must be open to all;
+what is in auth.conf.d only root's apt needs (apt_auth.conf(5)).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from urllib.parse import unquote
+
+# Wider than an address may be ("#" and "?" in a password): everybody may read what is left.
+_ADDRESS = re.compile(
+    r"(?P<scheme>[A-Za-z][\w+.-]*)://(?P<login>[^\s/]+)@(?P<server>[^\s/]+)(?P<path>\S*)"
+)
+
+
+class UnwritableLogin(ValueError):
+    """A login that auth.conf has no way to write; the text says why, without the login."""
+
+
+def without_logins(text: str) -> str:
+    """A line of sources.list, or a proxy's URL, as everybody may read it."""
+    return _ADDRESS.sub(r"\g<scheme>://\g<server>\g<path>", text)
+
+
+def logins(lines: Iterable[str], proxies: Iterable[str]) -> tuple[str, ...]:
+    """Lines of auth.conf for the addresses that hold a login, () where none does.
+
+    Args:
+        lines: Lines of sources.list.
+        proxies: URLs of proxies.
+
+    Raises:
+        UnwritableLogin: a user name or a password with a blank in it, or an empty one.
+    """
+    found = {}
+    for line in lines:
+        for address in _ADDRESS.finditer(line):
+            # Without its end, `/debian` would stand for `/debian-security` too.
+            path = address["path"].rstrip("/") + "/"
+            found[f"{address['scheme']}://{address['server']}{path}"] = _words(address["login"])
+    for proxy in proxies:
+        for address in _ADDRESS.finditer(proxy):
+            found[f"{address['scheme']}://{address['server']}"] = _words(address["login"])
+    # apt takes the first that fits: a proxy may be on the server of an archive.
+    return tuple(
+        f"machine {machine} {found[machine]}"
+        for machine in sorted(found, key=lambda name: (-len(name), name))
+    )
+
+
+def _words(login: str) -> str:
+    user, colon, password = (unquote(part) for part in login.partition(":"))
+    for part in (user, password) if colon else (user,):
+        if not part or any(character.isspace() or ord(character) < 32 for character in part):
+            raise UnwritableLogin("a user name or password that is empty or has a blank")
+    return f"login {user} password {password}" if colon else f"login {user}"
