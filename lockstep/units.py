@@ -83,7 +83,7 @@ def _model_unit(
         gate=(*_CHECK, f"{PROGRAMS}/gate.py", variant.name),
         start=(variant.launcher,) if variant.launcher else variant.argv,
         ready=(*_CHECK, f"{PROGRAMS}/ready.py", variant.name, "--main-pid"),
-        admit=(PYTHON, f"{PROGRAMS}/cluster.py", "admit", variant.name),
+        admit=(*_CHECK, f"{PROGRAMS}/cluster.py", "admit", variant.name),
         agent=AGENT_UNIT,
         stop_container=_stop_container(variant.unit),
         start_s=start_s,

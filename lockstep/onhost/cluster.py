@@ -5,7 +5,8 @@ usage: cluster.py admit TARGET
 
 Runs as root in ExecStartPre=+ of every unit that is one rank of several.
 
-exit codes: 0 the group is being started, 1 it is not: a rank is never started alone, 2 wrong use
+exit codes: 0 the group is being started, or systemd stops the unit, 1 it is not: a rank is never
+            started alone; so too when somebody else ends this, 2 wrong use
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common
+    from lockstep.onhost import common, stopped
 else:
     import common
+    import stopped
 
 
 def admit(name: str, paths: common.Paths) -> None:
@@ -48,4 +50,5 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
 
 
 if __name__ == "__main__":
+    stopped.end_when_stopped()
     sys.exit(common.ended("lockstep gate", lambda: main(sys.argv[1:])))

@@ -5,7 +5,8 @@ usage: gate.py TARGET [--wait SECONDS]
 
 Runs as root in ExecStartPre=+ of every model unit. Waits a bounded time for another engine to be
 gone and for its memory to come back (30-120 s are normal after SGLang), drops the page cache when
-it stands in the way, then refuses with numbers.
+it stands in the way, then refuses with numbers. Where it passes, it asks systemd for the target's
+proxy.
 
 exit codes: 0 the engine may start, 1 told to end by somebody else than systemd (which gets 0, for
             the unit is being stopped), 2 wrong use or unreadable configuration,
@@ -61,6 +62,7 @@ class Gate:
         self.remove_own_orphan()
         self.wait_for_other_engines()
         self.wait_for_memory()
+        self.ask_for_proxy()
 
     def remove_own_orphan(self) -> None:
         """Remove a container of the target's own name: its unit is only about to start.
@@ -141,6 +143,23 @@ class Gate:
             self.sleep(1)
             now = common.memory(self.paths.proc)
         tell(f"{now.available:.1f} of {now.total:.1f} GiB available, {need:.1f} GiB needed")
+
+    def ask_for_proxy(self) -> None:
+        """Have systemd start the target's proxy once the engine is ready; failing is no error.
+
+        It is bound to the engine's unit and ordered after it. `fail`: where the engine's unit is to
+        stop meanwhile, it stops.
+        """
+        if self.target.proxy_unit is None:
+            return
+        argv = ["systemctl", "start", "--no-block", "--job-mode=fail", "--", self.target.proxy_unit]
+        try:
+            asked = common.run(argv)
+            why = asked.stderr.strip() if asked.returncode else ""
+        except common.Problem as problem:
+            why = str(problem)
+        if why:
+            tell(f"{self.target.proxy_unit} not asked for: {why}")
 
     def _short(self, now: common.Memory) -> common.Problem:
         need = self.target.memory_gib

@@ -98,7 +98,7 @@ def test_every_model_unit_stops_every_other_one_and_waits_for_it() -> None:
             assert mine != theirs, (name, other)
 
 
-def test_a_roles_proxy_comes_and_goes_with_its_engine_and_frees_the_port_first() -> None:
+def test_a_roles_proxy_goes_with_its_engine_and_frees_the_port_first() -> None:
     proxies = {
         path.rpartition("/")[2]: file.text
         for path, file in rendered("spark").items()
@@ -114,13 +114,8 @@ def test_a_roles_proxy_comes_and_goes_with_its_engine_and_frees_the_port_first()
         assert "[Install]" not in text.splitlines()
         assert directives(text, "DynamicUser") == ["yes"]
         assert directives(text, "IPAddressDeny") == ["any"]
-    wanted = {name: directives(text, "Wants") for name, text in models("spark").items()}
-    assert wanted == {
-        "vllm-qwen36.service": [],
-        "sglang-mistral4.service": ["sglang-mistral4-roles.service"],
-        "sglang-mistral4-fallback.service": ["sglang-mistral4-fallback-roles.service"],
-        "vllm.service": [],
-    }
+    # The gate asks for it. Wants= here would start a failed engine again without RestartSec=.
+    assert not any(directives(text, "Wants") for text in models("spark").values())
 
 
 def test_no_model_can_be_enabled_and_open_webui_can() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -26,6 +27,7 @@ QWEN = {
     "container": "vllm-qwen36",
 }
 MISTRAL = {**QWEN, "unit": "vllm.service", "model": "mistral", "container": None}
+PROXIED = {**MISTRAL, "unit": "sglang.service", "proxy_unit": "sglang-roles.service"}
 
 
 # Each made-up second asks the make-believe systemd, so few of them.
@@ -84,6 +86,45 @@ def test_an_engine_may_start_on_a_quiet_host_with_enough_memory(spark, capsys):
         "lockstep gate: 100.0 of 119.6 GiB available, 67.0 GiB needed\n"
     )
     assert not dropped(spark)
+
+
+def proxied(spark) -> None:
+    targets = {"qwen": QWEN, "sglang": PROXIED}
+    spark.paths.targets.write_text(json.dumps({"targets": targets}))
+    spark.systemd.unit("sglang.service")
+
+
+def test_the_proxy_of_an_engine_that_may_start_is_asked_for(spark, capsys):
+    proxied(spark)
+    spark.systemd.unit("sglang-roles.service")
+
+    spark.gate("qwen").pass_or_refuse()
+    assert spark.systemd.calls == []
+    spark.gate("sglang").pass_or_refuse()
+    # A stop that is asked for meanwhile stays: the proxy would start the engine with itself.
+    assert spark.systemd.calls == [
+        "systemctl start --no-block --job-mode=fail -- sglang-roles.service"
+    ]
+    assert "not asked for" not in capsys.readouterr().out
+
+
+def test_the_proxy_of_an_engine_that_may_not_start_is_not_asked_for(spark):
+    proxied(spark)
+    spark.systemd.unit("vllm-qwen36.service", ActiveState="active", SubState="running")
+
+    with pytest.raises(common.Problem):
+        spark.gate("sglang").pass_or_refuse()
+    assert spark.systemd.calls == []
+
+
+def test_an_engine_may_start_although_its_proxy_cannot(spark, capsys):
+    proxied(spark)
+
+    spark.gate("sglang").pass_or_refuse()
+    assert (
+        "lockstep gate: sglang-roles.service not asked for: Unit sglang-roles.service not found."
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize("state", ["active", "activating", "deactivating", "reloading"])

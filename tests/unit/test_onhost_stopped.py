@@ -28,7 +28,7 @@ def test_who_sent_the_signal_decides(systemd: int, code: int) -> None:
         assert process.wait(20) == code
 
 
-@pytest.mark.parametrize("program", ["ready.py", "gate.py"])
+@pytest.mark.parametrize("program", ["ready.py", "gate.py", "cluster.py"])
 def test_the_checks_of_a_start_arm_it_before_anything_else(program: str) -> None:
     text = (ONHOST / program).read_text()
     assert text.split('if __name__ == "__main__":\n')[1].startswith(
