@@ -44,6 +44,8 @@ PACKAGES = [
     "docker.io",
     "docker-cli",
     "docker-compose",
+    # Its driver's modules are built with a compiler, and so is what comes with CUDA.
+    "g++",
     "kmod",
     "less",
     "nano",
@@ -61,7 +63,6 @@ LATER = [
     "rsync",
     "jq",
     "earlyoom",
-    "g++",
     "polkitd",
     "ufw",
     "nftables",

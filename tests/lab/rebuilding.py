@@ -10,47 +10,14 @@ The exit code is 1 where it took more, or where `lockstep diff` finds a differen
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
-from stack import Host, Stack
-
-from lab.services.access_log import Request
-from lockstep import lockfile
-
-SERVERS = ("hub", "registry", "web", "git")
-#: What every host fetches for itself.
-_OWN = ("apt", "uv", "tools")
-
-
-def kind(service: str, request: Request, tools: set[str]) -> str:
-    """What a request was for: the server, and of packages apt, uv, the tools, or wheels."""
-    if service != "web":
-        return service
-    if request.path.startswith("/apt/"):
-        return "apt"
-    found = re.match(r"/(?:simple|torch|flashinfer)/([^/]+)/", request.path)
-    project = found[1] if found else ""
-    if project == "uv":
-        return "uv"
-    return "tools" if project in tools else "wheels"
-
-
-def fetched(stack: Stack, since: float) -> dict[str, Counter[str]]:
-    """Host's address → what it took from the servers since then, in bytes."""
-    record = lockfile.load(stack.lock)
-    tools = {name for key, pin in record.python.items() if "tools" in key for name in pin.versions}
-    found: dict[str, Counter[str]] = {}
-    for service in SERVERS:
-        for request in stack.requests(service):
-            if request.time >= since and request.method != "HEAD":
-                counts = found.setdefault(request.client, Counter())
-                counts[kind(service, request, tools)] += request.sent
-    return found
+from copies import OWN, address, fetched
+from stack import Stack
 
 
 def rebuilt(stack: Stack) -> int:
@@ -64,19 +31,15 @@ def rebuilt(stack: Stack) -> int:
     print(f"two wiped hosts built again in {time.monotonic() - began:.0f} s")
     assert stack.lock.read_bytes() == before
     found = fetched(stack, since)
-    rows = [found.get(_address(host), Counter()) for host in stack.hosts]
-    for name in ("hub", "registry", "git", "wheels", *_OWN):
+    rows = [found.get(address(host), Counter()) for host in stack.hosts]
+    for name in ("hub", "registry", "git", "wheels", *OWN):
         print(f"  {name:10}" + "".join(f"{row[name] / 1e6:12.3f} MB" for row in rows))
     compared = stack.diff()
     print(compared.stdout.strip())
     again = stack.good_deploy()
     print(f"a deploy after that changes {len(again.changed)} operations")
-    more = [name for name, count in rows[1].items() if count and name not in _OWN]
+    more = [name for name, count in rows[1].items() if count and name not in OWN]
     return 1 if more or compared.returncode or again.changed else 0
-
-
-def _address(host: Host) -> str:
-    return host.root("hostname -I").split()[0]
 
 
 def main() -> int:

@@ -1,8 +1,32 @@
-"""Two freshly deployed hosts are the same, and what does not answer is never called so."""
+"""Two freshly deployed hosts are the same, from one download; what does not answer is no twin.
+
+Both hosts wiped and built again from one lock: `python tests/lab/rebuilding.py`.
+"""
 
 from __future__ import annotations
 
-from stack import Stack
+import re
+
+from copies import OWN, address, fetched, hashes, nothing_is_left
+from stack import Deployed, Stack
+
+
+def test_what_no_host_had_was_downloaded_once_and_copied(deployed: Stack, first: Deployed) -> None:
+    one, two = deployed.hosts
+    took = fetched(deployed)
+    origin, copier = took[address(one)], took[address(two)]
+    assert {name: size for name, size in copier.items() if name not in OWN and size} == {}
+    assert origin["hub"] > 50_000_000
+    assert origin["registry"] > 20_000_000
+    assert origin["wheels"] > 500_000_000
+    assert origin["git"] > 9_000_000
+    assert re.search(r"\[spark2\] engine, vllm: 4\d\d\.\d MB copied from spark1", first.output)
+    assert re.search(r"\[spark2\] weights: [5-9]\d\.\d MB copied from spark1", first.output)
+    assert re.search(r"\[spark2\] image \S+: 20\.\d MB copied from spark1", first.output)
+    assert hashes(one) == hashes(two)
+    listed = "docker images --digests --format '{{.Repository}}@{{.Digest}} {{.ID}}' | sort"
+    assert one.root(listed) == two.root(listed) != ""
+    nothing_is_left(deployed)
 
 
 def test_two_freshly_deployed_hosts_have_no_drift(deployed: Stack) -> None:

@@ -1,23 +1,18 @@
-"""Downloaded once: what one host has, the other takes from it, and nothing is left behind.
+"""Hosts that copy from each other, when one of them dies or gives wrong bytes.
 
-Both hosts wiped whole: `python tests/lab/rebuilding.py`.
+That what no host has is downloaded once: test_12_same_hosts.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 
 import pytest
+from copies import MODELS, address, hashes, nothing_is_left
 from stack import Host, Stack, forget_leases, until
 
-MODELS = "/data/models/huggingface"
 QWEN = f"{MODELS}/hub/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
-IMAGES = "/var/cache/lockstep/layers"
-ENGINES = "/opt/lockstep/engines"
-#: All that a deploy downloads from, but for apt, uv and the hub client.
-SERVERS = ("hub", "registry", "web", "git")
 #: Slow enough that a transfer of 24 MB is caught in the middle, on a busy machine too.
 SLOW = {"match": r"PrismaQuant.*\.safetensors", "rate": 500_000}
 
@@ -28,36 +23,6 @@ def no_leases(stack: Stack, first: object) -> None:
     for host in stack.hosts:
         forget_leases(host)
         host.root("systemctl reset-failed")
-
-
-def test_what_no_host_has_is_downloaded_once_and_copied(deployed: Stack) -> None:
-    one, two = deployed.hosts
-    for host in deployed.hosts:
-        host.root(f"rm -rf {MODELS}/hub {MODELS}/lockstep-verified {MODELS}/lockstep-merged")
-        host.root("systemctl stop open-webui && docker rmi -f $(docker images -aq --no-trunc)")
-        host.root(f"rm -rf {IMAGES} {ENGINES}/*")
-        # Caches of engines that only one of them has had hot.
-        host.root("docker volume ls -q | grep cache | xargs -r docker volume rm")
-    before = {service: sent(deployed, service) for service in SERVERS}
-    done = deployed.good_deploy()
-    fetched = {service: sent(deployed, service) - before[service] for service in SERVERS}
-    assert {name: found[address(two)] for name, found in fetched.items()} == dict.fromkeys(
-        SERVERS, 0
-    )
-    assert fetched["hub"][address(one)] > 50_000_000
-    assert fetched["registry"][address(one)] > 20_000_000
-    assert fetched["web"][address(one)] > 500_000_000
-    assert fetched["git"][address(one)] > 9_000_000
-    assert re.search(r"\[spark2\] engine, vllm: 4\d\d\.\d MB copied from spark1", done.output)
-    assert re.search(r"\[spark2\] weights: [5-9]\d\.\d MB copied from spark1", done.output)
-    assert re.search(r"\[spark2\] image \S+: 20\.\d MB copied from spark1", done.output)
-    assert hashes(one) == hashes(two)
-    compared = deployed.diff()
-    assert compared.returncode == 0, compared.stdout
-    listed = "docker images --digests --format '{{.Repository}}@{{.Digest}} {{.ID}}' | sort"
-    assert one.root(listed) == two.root(listed) != ""
-    nothing_is_left(deployed)
-    assert deployed.good_deploy().changed == set()
 
 
 def test_a_host_whose_peer_dies_goes_on_by_itself(deployed: Stack) -> None:
@@ -119,27 +84,6 @@ def sent(deployed: Stack, service: str) -> Counter[str]:
     return found
 
 
-def address(host: Host) -> str:
-    """The host's address in the lab's network."""
-    return host.root("hostname -I").split()[0]
-
-
-def hashes(host: Host) -> str:
-    """One hash over the names and contents of everything in the hub cache."""
-    listed = host.root(
-        f"cd {MODELS}/hub && find . -type f -path '*/blobs/*' -exec sha256sum {{}} +"
-    )
-    return hashlib.sha256("\n".join(sorted(listed.splitlines())).encode()).hexdigest()
-
-
 def partial(host: Host) -> bool:
     """Whether an unfinished download has grown on the host."""
     return bool(host.root(f"find {QWEN} -name '*.incomplete' -size +100k 2>/dev/null; true"))
-
-
-def nothing_is_left(deployed: Stack) -> None:
-    """No port, no unit and no token of the copying."""
-    for host in deployed.hosts:
-        assert host.root("ss -Hltn 'sport = :7077'") == ""
-        assert host.run("systemctl is-active lockstep-peer.service").out.strip() == "inactive"
-        assert host.root("find /run/lockstep/peers -name '*.json'") == ""

@@ -16,6 +16,8 @@ STRICT = {"strict": {"recipe": "tiny-qwen3-strict", "unit": "vllm-strict"}}
 MODEL = "tiny-qwen3-strict"
 API, ENGINE = 8010, 9010
 UNIT, PROXY = "vllm-strict.service", "vllm-strict-roles.service"
+SGLANG, SGLANG_PROXY = "sglang-mistral4.service", "sglang-mistral4-roles.service"
+SGLANG_API, SGLANG_ENGINE = 30000, 31000
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 TWO_IN_A_ROW = [
@@ -193,37 +195,56 @@ def test_a_second_deploy_changes_nothing(stack: Stack, host: Host, inventory: Pa
     assert host.show(PROXY, "MainPID") == proxy
 
 
-def test_the_proxy_goes_and_comes_with_its_engine(host: Host) -> None:
-    host.root(f"systemctl stop {UNIT}")
-    assert host.show(PROXY, "ActiveState") == "inactive"
-    assert host.root(f"ss -Hltn 'sport = :{API}'") == ""
-    host.root(f"systemctl start {UNIT}")
-    until(lambda: host.show(PROXY, "ActiveState") == "active", "the proxy is up")
-    assert post(host, API, TWO_IN_A_ROW)[0] == 200
+@pytest.fixture
+def mistral(host: Host) -> Host:
+    """The host with Mistral on SGLang hot: a stand-in, which refuses as its template does there."""
+    answer = host.switch("mistral")
+    assert answer.code == 0, answer.text
+    return host
 
 
-def test_a_crash_of_the_engine_brings_both_back(host: Host) -> None:
-    engine = host.show(UNIT, "MainPID")
-    host.root(f"systemctl kill --signal=KILL {UNIT}")
+def test_another_target_takes_the_proxy_away_and_has_its_own(mistral: Host) -> None:
+    assert mistral.show(PROXY, "ActiveState") == "inactive"
+    assert accepts_two_in_a_row(mistral)
+    model = model_of(mistral)
+    status, text = post(mistral, SGLANG_ENGINE, TWO_IN_A_ROW, model=model)
+    assert status == 400 and "alternate" in text
+
+
+def test_the_proxy_goes_and_comes_with_its_engine(mistral: Host) -> None:
+    mistral.root(f"systemctl stop {SGLANG}")
+    assert mistral.show(SGLANG_PROXY, "ActiveState") == "inactive"
+    assert mistral.root(f"ss -Hltn 'sport = :{SGLANG_API}'") == ""
+    mistral.root(f"systemctl start {SGLANG}")
+    until(lambda: mistral.show(SGLANG_PROXY, "ActiveState") == "active", "the proxy is up")
+    assert accepts_two_in_a_row(mistral)
+
+
+def test_a_crash_of_the_engine_brings_both_back(mistral: Host) -> None:
+    engine = mistral.show(SGLANG, "MainPID")
+    mistral.root(f"systemctl kill --signal=KILL {SGLANG}")
     until(
         lambda: (
-            host.show(UNIT, "MainPID") not in (engine, "0")
-            and [host.show(unit, "ActiveState") for unit in (UNIT, PROXY)] == ["active"] * 2
+            mistral.show(SGLANG, "MainPID") not in (engine, "0")
+            and [mistral.show(unit, "ActiveState") for unit in (SGLANG, SGLANG_PROXY)]
+            == ["active"] * 2
         ),
         "both are back",
         300,
     )
-    assert post(host, API, TWO_IN_A_ROW)[0] == 200
+    assert accepts_two_in_a_row(mistral)
 
 
-def test_mistral_on_sglang_has_it_and_another_target_takes_its_place(host: Host) -> None:
-    """On the stand-in, which refuses as Mistral's template does on SGLang."""
-    answer = host.switch("mistral")
-    assert answer.code == 0, answer.text
-    assert host.show(PROXY, "ActiveState") == "inactive"
-    model = host.get("http://127.0.0.1:30000/v1/models")["data"][0]["id"]
-    status, text = post(host, 31000, TWO_IN_A_ROW, model=model)
-    assert status == 400 and "alternate" in text
-    assert post(host, 30000, TWO_IN_A_ROW, model=model)[0] == 200
-    assert host.switch("none").code == 0
-    assert host.show("sglang-mistral4-roles.service", "ActiveState") == "inactive"
+def test_without_a_model_there_is_no_proxy(mistral: Host) -> None:
+    assert mistral.switch("none").code == 0
+    assert mistral.show(SGLANG_PROXY, "ActiveState") == "inactive"
+
+
+def model_of(host: Host) -> str:
+    """The name by which Mistral's engine is asked."""
+    return str(host.get(f"http://127.0.0.1:{SGLANG_API}/v1/models")["data"][0]["id"])
+
+
+def accepts_two_in_a_row(host: Host) -> bool:
+    """Whether Mistral's proxy answers what its engine refuses."""
+    return post(host, SGLANG_API, TWO_IN_A_ROW, model=model_of(host))[0] == 200
