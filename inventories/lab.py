@@ -13,6 +13,7 @@ from lockstep.inventory import checked
 _lab = connection.join()
 _services = _lab.services
 _option = "" if _lab.name == "lab" else f" --name {_lab.name}"
+_in_root = {"ca-certificates", "curl", "g++"}
 
 _data = {
     "ssh_user": _lab.ssh_user,
@@ -39,8 +40,8 @@ _data = {
         "apt": (f"deb [trusted=yes] {_services['apt']} ./",),
         "apt_index": (),
     },
-    # The lab's archive offers what the hosts lack; these two they have from the start.
-    "packages": tuple(name for name in _packages if name not in ("ca-certificates", "curl")),
+    # The lab's archive offers what the hosts lack; these they have from the start.
+    "packages": tuple(name for name in _packages if name not in _in_root),
     "expected": {"architecture": "x86_64", "engine_cuda": None, "free_disk_gib": 2.0},
     "engine": {"torch": "torch==2.13.0", "disk_gib": 4.0},
     # The third name on a Spark is a venv engine too; here it serves a tiny random model.
