@@ -45,7 +45,7 @@ slow-tests: $(STAMP)
 	$(BIN)/pytest -q $(AGAIN) -n 4 -m slow tests/unit tests/operations tests/render
 
 lab-tests: $(STAMP)
-	$(BIN)/pytest -q $(AGAIN) -n 2 --dist loadfile --no-loadscope-reorder tests/lab
+	$(BIN)/pytest -q $(AGAIN) -n 3 --dist loadfile --no-loadscope-reorder tests/lab
 
 lab-parts: $(STAMP)
 	$(BIN)/lockstep lab build

@@ -90,16 +90,32 @@ def build(lab: Lab) -> None:
     console.print(f"in {lab.cache}: all that a lab is made of")
 
 
+@lab.command("copy")
+@click.argument("source")
+@_of_a_lab
+def copy_of(lab: Lab, source: str) -> None:
+    """Make a new lab of lab SOURCE, which is down: its hosts begin as SOURCE's are."""
+    from lab.copy import make
+    from lab.up import require_root
+
+    require_root()
+    make(open_lab(source), lab)
+    click.echo(f"lab {lab.name!r} is there; bring it up: lockstep lab up --name {lab.name}")
+
+
 @lab.command()
 @click.option("--delete", is_flag=True, help="Delete the hosts' disks and the lab's key as well.")
 @_of_a_lab
 def down(lab: Lab, delete: bool) -> None:
     """Shut the hosts down and end every process of the lab; disks stay."""
     from lab import disk
+    from lab.copy import require_no_copies
     from lab.up import down as take_down
 
     console = _console()
     steps = Steps(console)
+    if delete:
+        require_no_copies(lab)
     with steps.shown(), steps.step("down") as report:
         was_up = take_down(lab, report)
         if delete:

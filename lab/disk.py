@@ -1,4 +1,7 @@
-"""A host's disk: an overlay on the shared root, empty after a wipe."""
+"""A host's disk: an overlay on the shared root, empty after a wipe.
+
+A copied lab's disks lie on those of the lab they were copied from as well (``lab.copy``).
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ OUTSIDE = {"docker": "/var/lib/docker", "containerd": "/var/lib/containerd"}
 #: Where the host sees the files that the supervisor keeps for it.
 SEEN_AS = "/usr/lib/lockstep-lab/host"
 _SPARK = 1000
-# No lab has such a name.
-_DELETED = ".deleted-"
+#: No lab has such a name.
+DELETED = ".deleted-"
 
 
 def mount(lab: Lab, host: Host, base: Path, known: tuple[Host, ...]) -> bool:
@@ -28,7 +31,8 @@ def mount(lab: Lab, host: Host, base: Path, known: tuple[Host, ...]) -> bool:
         wipe(lab, host)
     for name in ("upper", "work", "root", "kept", *OUTSIDE):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    layers = f"lowerdir={base},upperdir={folder / 'upper'},workdir={folder / 'work'}"
+    lower = ":".join(str(path) for path in (*below(lab, host), base))
+    layers = f"lowerdir={lower},upperdir={folder / 'upper'},workdir={folder / 'work'}"
     root = folder / "root"
     run(["mount", "-t", "overlay", f"lockstep-{lab.name}-{host.name}", "-o", layers, str(root)])
     fresh = not mark.exists()
@@ -43,10 +47,17 @@ def wipe(lab: Lab, host: Host) -> None:
     folder = lab.host_folder(host)
     trash = lab.state / "trash" / uuid.uuid4().hex
     trash.mkdir(parents=True)
-    (folder / "base").unlink(missing_ok=True)
+    for name in ("base", "below"):
+        (folder / name).unlink(missing_ok=True)
     for name in ("upper", "work", *OUTSIDE):
         if (folder / name).exists():
             (folder / name).rename(trash / name)
+
+
+def below(lab: Lab, host: Host) -> tuple[Path, ...]:
+    """Disks of other labs that this one lies on, uppermost first; () unless it was copied."""
+    kept = lab.host_folder(host) / "below"
+    return tuple(map(Path, kept.read_text().splitlines())) if kept.exists() else ()
 
 
 def empty_trash(lab: Lab) -> None:
@@ -62,8 +73,8 @@ def delete(lab: Lab) -> None:
     """
     folder = lab.state.parent
     if lab.state.exists():
-        lab.state.rename(folder / f"{_DELETED}{uuid.uuid4().hex}")
-    left = [str(path) for path in folder.glob(f"{_DELETED}*")]
+        lab.state.rename(folder / f"{DELETED}{uuid.uuid4().hex}")
+    left = [str(path) for path in folder.glob(f"{DELETED}*")]
     if left:
         subprocess.Popen(
             ["nice", "rm", "-rf", "--one-file-system", "--", *left],
@@ -111,10 +122,15 @@ def _names(host: Host, known: tuple[Host, ...]) -> str:
 
 def host_keys(lab: Lab, host: Host) -> list[str]:
     """Lines for known_hosts that pin the keys of ``host``'s sshd, by address and by name."""
-    folder = lab.host_folder(host) / "upper/etc/ssh"
+    layers = (lab.host_folder(host) / "upper", *below(lab, host))
+    keys = {
+        key.name: key
+        for layer in reversed(layers)
+        for key in (layer / "etc/ssh").glob("ssh_host_*_key.pub")
+    }
     return [
-        f"{host.address},{host.name} {' '.join(key.read_text().split()[:2])}"
-        for key in sorted(folder.glob("ssh_host_*_key.pub"))
+        f"{host.address},{host.name} {' '.join(keys[name].read_text().split()[:2])}"
+        for name in sorted(keys)
     ]
 
 

@@ -135,7 +135,7 @@ def outdated(cache: Path, mounts: str) -> list[Path]:
         key=lambda path: path.stat().st_mtime,
         reverse=True,
     )
-    return [path for path in used_last[2:] if f"lowerdir={path}/" not in mounts]
+    return [path for path in used_last[2:] if f"{path}/" not in mounts]
 
 
 def _build(folder: Path, report: Report) -> None:

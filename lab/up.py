@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import cgroup, connection, control, debian, heal, root
+from lab.copy import require_no_copies
 from lab.errors import LabError
 from lab.progress import Report, Steps
 from lab.run import run
@@ -53,7 +54,8 @@ def up(lab: Lab, wanted: Wanted, steps: Steps) -> dict[str, Any]:
     """Bring ``lab`` up, healing what a crash left; quick when it is up. Returns its status.
 
     Raises ``LabError`` when the machine lacks something, when the lab runs otherwise than
-    wanted, or when a host or server does not come up: then everything is taken down again.
+    wanted, when copies of it exist, or when a host or server does not come up: then everything is
+    taken down again.
     """
     require_root()
     with _only_one(lab):
@@ -61,6 +63,7 @@ def up(lab: Lab, wanted: Wanted, steps: Steps) -> dict[str, Any]:
             _end(lab)
         started = not heal.supervisor_alive(lab)
         if started:
+            require_no_copies(lab)
             _start(lab, wanted, steps)
         else:
             _require_equal(lab, wanted)

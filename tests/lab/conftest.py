@@ -1,4 +1,4 @@
-"""One lab and one first deploy for all tests on hosts.
+"""One first deploy for all tests on hosts, and a lab for each worker that begins as it left one.
 
 LOCKSTEP_TEST_LAB=NAME works on a lab of that name and leaves it up, for writing tests: no wait for
 a first deploy each time. Without it each run has a lab of its own, gone afterwards.
@@ -6,12 +6,16 @@ a first deploy each time. Without it each run has a lab of its own, gone afterwa
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stack import Deployed, Host, Stack
@@ -31,8 +35,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Name the lab that all workers' labs are copies of; it goes when they are gone."""
+    node.workerinput["deployed_lab"] = name = f"test-{os.getpid()}"
+    if name not in _taken_down:
+        _taken_down[name] = _take_down(name)
+
+
+def pytest_unconfigure() -> None:
+    """The workers have ended: what waits for that may go on."""
+    for process in _taken_down.values():
+        process.communicate()
+
+
+#: Lab → the process that takes it down when this one has ended; of the workers' own process only.
+_taken_down: dict[str, subprocess.Popen[bytes]] = {}
+
+
+def _take_down(name: str) -> subprocess.Popen[bytes]:
+    # Outlives this process, so that a killed run leaves no lab behind either.
+    program = Path(__file__).with_name("take_down.py")
+    argv = [sys.executable, str(program), name]
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True)
+
+
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stack]:
     """The lab with its two hosts; taken down at the end, also after a failure or Ctrl-C."""
     kept = os.environ.get("LOCKSTEP_TEST_LAB")
     stack = Stack(kept or f"test-{os.getpid()}", tmp_path_factory.mktemp("stack"))
@@ -41,22 +72,56 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
         stack.reap()
         return
-    # Outlives this process, so that a killed run leaves no lab behind either.
-    program = Path(__file__).with_name("take_down.py")
-    argv = [sys.executable, str(program), stack.name]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True):
+    with _take_down(stack.name):
+        if source := _deployed_lab(request.config):
+            _deploy_once(source, tmp_path_factory)
+            stack.lab("copy", source)
         stack.lab("up")
+        if source:
+            for host in stack.hosts:
+                # Of no interest is what it says, but that Open WebUI has started by then.
+                host.run("systemctl is-system-running --wait")
         yield stack
         stack.reap()
 
 
-@pytest.fixture(scope="session")
-def first(stack: Stack) -> Deployed:
-    """The first deploy of the two hosts."""
+def _deployed_lab(config: pytest.Config) -> str | None:
+    """The lab that this worker's lab is a copy of; None where there is one process only."""
+    given: dict[str, str] = getattr(config, "workerinput", {})
+    return given.get("deployed_lab")
+
+
+def _deploy_once(source: str, tmp_path_factory: pytest.TempPathFactory) -> Deployed:
+    """The first deploy of `source`, done by the worker that asks first; its lab is down then."""
+    folder = tmp_path_factory.getbasetemp().parent
+    told = folder / "first-deploy.json"
+    with (folder / "first-deploy.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not told.exists():
+            stack = Stack(source, tmp_path_factory.mktemp("first"))
+            stack.lab("up")
+            done = _first_deploy(stack)
+            stack.lab("down")
+            told.write_text(json.dumps(asdict(done)))
+    return Deployed(**json.loads(told.read_text()))
+
+
+def _first_deploy(stack: Stack) -> Deployed:
     began = time.monotonic()
     done = stack.deploy()
     print(f"first deploy: {time.monotonic() - began:.0f} s")
     return done
+
+
+@pytest.fixture(scope="session")
+def first(
+    request: pytest.FixtureRequest, stack: Stack, tmp_path_factory: pytest.TempPathFactory
+) -> Deployed:
+    """The first deploy of the two hosts."""
+    source = _deployed_lab(request.config)
+    if source and not os.environ.get("LOCKSTEP_TEST_LAB"):
+        return _deploy_once(source, tmp_path_factory)
+    return _first_deploy(stack)
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+_COPIES_S = 180.0
 
 
 def main(name: str) -> int:
@@ -15,7 +18,14 @@ def main(name: str) -> int:
     sys.stdin.read()
     lockstep = Path(sys.executable).with_name("lockstep")
     argv = [str(lockstep), "lab", "down", "--name", name, "--delete"]
-    return subprocess.run(argv, stdout=subprocess.DEVNULL, check=False).returncode
+    give_up = time.monotonic() + _COPIES_S
+    while True:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        # Refused while there are copies of it, which processes like this one take down now.
+        if done.returncode == 0 or time.monotonic() > give_up:
+            sys.stderr.write(done.stderr if done.returncode else "")
+            return done.returncode
+        time.sleep(0.5)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,88 @@
+"""Makes a lab whose hosts begin as those of another lab are: deployed, say, in seconds.
+
+The disks are not copied but lain upon, so the other lab stays down, and there, while copies exist.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from lab import disk, heal
+from lab.errors import LabError
+from lab.run import run
+from lab.state import Host, Lab
+
+
+def copies(lab: Lab) -> list[str]:
+    """Names of the labs whose disks lie on those of ``lab``."""
+    found = set()
+    for kept in lab.state.parent.glob("*/hosts/*/below"):
+        name = kept.relative_to(lab.state.parent).parts[0]
+        layers = map(Path, kept.read_text().splitlines())
+        if not name.startswith(disk.DELETED) and any(
+            layer.is_relative_to(lab.state) for layer in layers
+        ):
+            found.add(name)
+    return sorted(found)
+
+
+def require_no_copies(lab: Lab) -> None:
+    """``LabError`` when disks of other labs lie on those of ``lab``."""
+    if names := copies(lab):
+        raise LabError(
+            f"the disks of lab {lab.name!r} are also those of {', '.join(names)}",
+            "Delete first (lockstep lab down --delete --name NAME): " + ", ".join(names),
+        )
+
+
+def make(source: Lab, target: Lab) -> None:
+    """Make ``target``, which is not there yet, of ``source``, which is down.
+
+    Servers, logs, locks and the operator's key are copied too, so that nothing tells them apart
+    but their names.
+
+    Raises ``LabError`` when there is no such source, when it is up, or when the target exists.
+    """
+    if not (source.state / "hosts").is_dir():
+        raise LabError(f"there is no lab {source.name!r}", "Known: " + ", ".join(_known(source)))
+    if heal.supervisor_alive(source):
+        raise LabError(
+            f"lab {source.name!r} is up; its disks change",
+            f"Take it down first (lockstep lab down --name {source.name}).",
+        )
+    if target.state.exists() and any(target.state.iterdir()):
+        raise LabError(
+            f"there is a lab {target.name!r} already",
+            f"Delete it first (lockstep lab down --delete --name {target.name}).",
+        )
+    new = target.state.with_name(f"{disk.DELETED}{target.name}")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    for path in source.state.iterdir():
+        if path.name not in ("hosts", "trash", source.description.name):
+            _copy(path, new)
+    for folder in sorted((source.state / "hosts").iterdir()):
+        _copy_host(source, Host(int(folder.name.removeprefix("spark"))), new / "hosts")
+    if target.state.exists():
+        target.state.rmdir()
+    new.rename(target.state)
+
+
+def _copy_host(source: Lab, host: Host, hosts: Path) -> None:
+    old, new = source.host_folder(host), hosts / host.name
+    new.mkdir(parents=True)
+    for name in ("base", *disk.OUTSIDE):
+        if (old / name).exists():
+            _copy(old / name, new)
+    layers = (old / "upper", *disk.below(source, host))
+    (new / "below").write_text("".join(f"{layer}\n" for layer in layers))
+
+
+def _copy(path: Path, folder: Path) -> None:
+    # As it is: owners, device nodes and extended attributes too.
+    run(["cp", "--archive", "--reflink=auto", "--", str(path), str(folder)])
+
+
+def _known(lab: Lab) -> list[str]:
+    return sorted(path.name for path in lab.state.parent.iterdir() if path.name[0] != ".")

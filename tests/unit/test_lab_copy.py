@@ -1,0 +1,109 @@
+"""A lab whose hosts begin as those of another one are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab import copy, disk, heal
+from lab.errors import LabError
+from lab.state import Host, Lab
+
+SPARK1 = Host(1)
+
+
+@pytest.fixture
+def labs(tmp_path: Path) -> tuple[Lab, Lab]:
+    """One with a host that something was installed on, and one that is not there yet."""
+    first, second = (Lab(name, tmp_path / name, tmp_path / "cache") for name in ("first", "second"))
+    folder = first.host_folder(SPARK1)
+    for name in ("upper/etc/ssh", "docker/image", "work/incompat"):
+        (folder / name).mkdir(parents=True)
+    (folder / "upper/etc/ssh/ssh_host_rsa_key.pub").write_text("ssh-rsa AAAA root@spark1\n")
+    (folder / "docker/image/layer").write_text("bytes")
+    (folder / "base").write_text("/cache/root-1/root")
+    first.key.parent.mkdir()
+    first.key.write_text("key")
+    (first.state / "lab.lock.yaml").write_text("lock")
+    first.description.write_text("{}")
+    return first, second
+
+
+def test_it_has_what_the_other_has_and_lies_on_its_disks(
+    labs: tuple[Lab, Lab], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = labs
+    copy.make(first, second)
+    assert second.key.read_text() == "key"
+    assert (second.state / "lab.lock.yaml").read_text() == "lock"
+    folder = second.host_folder(SPARK1)
+    assert (folder / "docker/image/layer").read_text() == "bytes"
+    # It is not up, whatever the other one was.
+    assert not second.description.exists()
+    assert disk.host_keys(second, SPARK1) == ["10.77.0.11,spark1 ssh-rsa AAAA"]
+    mounted: list[list[str]] = []
+    monkeypatch.setattr(disk, "run", mounted.append)
+    assert not disk.mount(second, SPARK1, Path("/cache/root-1/root"), (SPARK1,))
+    upper = first.host_folder(SPARK1) / "upper"
+    assert f"lowerdir={upper}:/cache/root-1/root,upperdir={folder}/upper," in mounted[0][5]
+
+
+def test_a_copy_of_a_copy_lies_on_both(labs: tuple[Lab, Lab], tmp_path: Path) -> None:
+    first, second = labs
+    third = Lab("third", tmp_path / "third", tmp_path / "cache")
+    copy.make(first, second)
+    copy.make(second, third)
+    expected = tuple(lab.host_folder(SPARK1) / "upper" for lab in (second, first))
+    assert disk.below(third, SPARK1) == expected
+    assert (copy.copies(first), copy.copies(second)) == (["second", "third"], ["third"])
+
+
+def test_keys_that_a_copied_host_made_anew_are_the_ones_to_pin(labs: tuple[Lab, Lab]) -> None:
+    first, second = labs
+    copy.make(first, second)
+    own = second.host_folder(SPARK1) / "upper/etc/ssh/ssh_host_rsa_key.pub"
+    own.parent.mkdir(parents=True)
+    own.write_text("ssh-rsa BBBB root@spark1\n")
+    assert disk.host_keys(second, SPARK1) == ["10.77.0.11,spark1 ssh-rsa BBBB"]
+
+
+def test_a_host_that_is_wiped_is_no_copy_any_more(labs: tuple[Lab, Lab]) -> None:
+    first, second = labs
+    copy.make(first, second)
+    disk.wipe(second, SPARK1)
+    assert disk.below(second, SPARK1) == ()
+    assert copy.copies(first) == []
+
+
+def test_what_others_lie_on_stays_until_they_are_deleted(
+    labs: tuple[Lab, Lab], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = labs
+    copy.make(first, second)
+    with pytest.raises(LabError, match="the disks of lab 'first' are also those of second"):
+        copy.require_no_copies(first)
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: None)
+    disk.delete(second)
+    copy.require_no_copies(first)
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("unknown", "there is no lab 'first'"),
+        ("up", "lab 'first' is up; its disks change"),
+        ("twice", "there is a lab 'second' already"),
+    ],
+)
+def test_what_cannot_be_copied_is_refused(
+    labs: tuple[Lab, Lab], monkeypatch: pytest.MonkeyPatch, state: str, words: str
+) -> None:
+    first, second = labs
+    if state == "unknown":
+        (first.state / "hosts").rename(first.state / "elsewhere")
+    if state == "twice":
+        copy.make(first, second)
+    monkeypatch.setattr(heal, "supervisor_alive", lambda _: state == "up")
+    with pytest.raises(LabError, match=words):
+        copy.make(first, second)
