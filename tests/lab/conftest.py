@@ -44,12 +44,12 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_unconfigure() -> None:
-    """The workers have ended: what waits for that may go on."""
+    """The workers have ended, and nothing needs the lab of the first deploy any more."""
     for process in _taken_down.values():
         process.communicate()
 
 
-#: Lab → the process that takes it down when this one has ended; of the workers' own process only.
+#: Lab → what takes it down when this process, which started the workers, has ended.
 _taken_down: dict[str, subprocess.Popen[bytes]] = {}
 
 
