@@ -61,4 +61,5 @@ def nothing_is_left(stack: Stack) -> None:
     for host in stack.hosts:
         assert host.root("ss -Hltn 'sport = :7077'") == ""
         assert host.run("systemctl is-active lockstep-peer.service").out.strip() == "inactive"
-        assert host.root("find /run/lockstep/peers -name '*.json'") == ""
+        # No folder at all where none was copied since the boot.
+        assert host.root("cd /run/lockstep/peers 2>/dev/null && find -name '*.json'; true") == ""
