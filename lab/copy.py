@@ -44,8 +44,11 @@ def make(source: Lab, target: Lab) -> None:
 
     Raises ``LabError`` when there is no such source, when it is up, or when the target exists.
     """
+    if target.name == source.name:
+        raise LabError("a copy has a name of its own", "Choose one with --name.")
     if not (source.state / "hosts").is_dir():
-        raise LabError(f"there is no lab {source.name!r}", "Known: " + ", ".join(_known(source)))
+        known = ", ".join(_known(source)) or "none"
+        raise LabError(f"there is no lab {source.name!r}", f"Known: {known}.")
     if heal.supervisor_alive(source):
         raise LabError(
             f"lab {source.name!r} is up; its disks change",
@@ -85,4 +88,4 @@ def _copy(path: Path, folder: Path) -> None:
 
 
 def _known(lab: Lab) -> list[str]:
-    return sorted(path.name for path in lab.state.parent.iterdir() if path.name[0] != ".")
+    return sorted(path.parent.name for path in lab.state.parent.glob("[!.]*/hosts"))

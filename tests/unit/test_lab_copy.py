@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from rich.console import Console
 
-from lab import copy, disk, heal
+from lab import cli, copy, disk, heal, up
 from lab.errors import LabError
+from lab.progress import Steps
 from lab.state import Host, Lab
 
 SPARK1 = Host(1)
@@ -107,3 +111,28 @@ def test_what_cannot_be_copied_is_refused(
     monkeypatch.setattr(heal, "supervisor_alive", lambda _: state == "up")
     with pytest.raises(LabError, match=words):
         copy.make(first, second)
+
+
+def test_a_copy_needs_another_name(labs: tuple[Lab, Lab]) -> None:
+    with pytest.raises(LabError, match="a copy has a name of its own") as refused:
+        copy.make(labs[0], labs[0])
+    assert refused.value.remedy == "Choose one with --name."
+
+
+def test_what_others_lie_on_neither_comes_up_nor_is_deleted(
+    labs: tuple[Lab, Lab], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = labs
+    copy.make(first, second)
+    monkeypatch.setattr(up, "require_root", lambda: None)
+    monkeypatch.setattr(up, "_only_one", contextlib.nullcontext)
+    monkeypatch.setattr(heal, "supervisor_alive", lambda _: False)
+    monkeypatch.setattr(up, "_start", lambda *_: pytest.fail("it comes up"))
+    with pytest.raises(LabError, match="are also those of second"):
+        up.up(first, up.Wanted(), Steps(Console()))
+    ended: list[object] = []
+    monkeypatch.setattr(up, "down", lambda *_: ended.append(_))
+    environment = {"LOCKSTEP_LAB_STATE": str(first.state.parent)}
+    told = CliRunner().invoke(cli.down, ["--name", "first", "--delete"], env=environment)
+    assert (told.exit_code, ended) == (2, [])
+    assert "lockstep lab down --delete --name NAME): second" in told.output
