@@ -95,11 +95,9 @@ def build(lab: Lab) -> None:
 @_of_a_lab
 def copy_of(lab: Lab, source: str) -> None:
     """Make a new lab of lab SOURCE, which is down: its hosts begin as SOURCE's are."""
-    from lab.copy import make
-    from lab.up import require_root
+    from lab.up import copy
 
-    require_root()
-    make(open_lab(source), lab)
+    copy(open_lab(source), lab)
     click.echo(f"lab {lab.name!r} is there; bring it up: lockstep lab up --name {lab.name}")
 
 

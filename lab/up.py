@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import cgroup, connection, control, debian, heal, root
+from lab.copy import make as make_copy
 from lab.copy import require_no_copies
 from lab.errors import LabError
 from lab.progress import Report, Steps
@@ -104,13 +105,21 @@ def down(lab: Lab, report: Report) -> bool:
     return was_up
 
 
+def copy(source: Lab, lab: Lab) -> None:
+    """Make ``lab``, which is not there yet, begin as ``source`` is; raises as ``lab.copy.make``."""
+    require_root()
+    # Several may copy at once, as long as nobody brings it up.
+    with _only_one(source, fcntl.LOCK_SH):
+        make_copy(source, lab)
+
+
 @contextlib.contextmanager
-def _only_one(lab: Lab) -> Iterator[None]:
+def _only_one(lab: Lab, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
     """Let no second ``up`` or ``down`` of this lab run at the same time."""
     lab.runtime.mkdir(parents=True, exist_ok=True)
     with (lab.runtime / "up.lock").open("w") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             raise LabError(
                 f"another up or down of lab {lab.name!r} is under way",
