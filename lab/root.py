@@ -44,7 +44,7 @@ PACKAGES = [
     "docker.io",
     "docker-cli",
     "docker-compose",
-    # Its driver's modules are built with a compiler, and so is what comes with CUDA.
+    # Taken to be there, for DKMS and nvcc need a compiler; no Spark was asked.
     "g++",
     "kmod",
     "less",

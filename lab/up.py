@@ -115,14 +115,14 @@ def copy(source: Lab, lab: Lab) -> None:
 
 @contextlib.contextmanager
 def _only_one(lab: Lab, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
-    """Let no second ``up`` or ``down`` of this lab run at the same time."""
+    """Let no second ``up`` or ``down`` of this lab run at the same time; copies may, together."""
     lab.runtime.mkdir(parents=True, exist_ok=True)
     with (lab.runtime / "up.lock").open("w") as lock:
         try:
             fcntl.flock(lock, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             raise LabError(
-                f"another up or down of lab {lab.name!r} is under way",
+                f"another up, down or copy of lab {lab.name!r} is under way",
                 "Wait for it to end, or choose another lab with --name.",
             ) from None
         yield
