@@ -1,0 +1,46 @@
+"""Preflight: what a host must be before the first change on any host. Pure judgement of a probe.
+
+One module for each subject; `ask` has what the probe is asked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockstep.findings import Finding
+from lockstep.inventory import HostPlan
+from lockstep.pins import Pins
+from lockstep.preflight import accounts, clock, disks, docker, hardware, network
+from lockstep.preflight.ask import ENGINE, MODELS, TOOLS, addresses, images_of, models_of, questions
+
+__all__ = [
+    "ENGINE",
+    "MODELS",
+    "TOOLS",
+    "addresses",
+    "findings",
+    "images_of",
+    "models_of",
+    "questions",
+]
+
+
+def findings(
+    plan: HostPlan, pins: Pins, facts: dict[str, Any], *, now: float | None = None
+) -> list[Finding]:
+    """Everything about one host that speaks against a deploy.
+
+    Args:
+        plan: The host.
+        pins: What will be fetched, with sizes in bytes.
+        facts: What the probe answered.
+        now: This machine's clock, seconds since 1970; None reads it.
+    """
+    return [
+        *hardware.findings(plan, facts),
+        *clock.findings(plan, facts["time"], now=now),
+        *docker.findings(plan, facts),
+        *network.findings(plan, facts),
+        *disks.findings(plan, pins, facts),
+        *accounts.findings(plan, facts["unknown_accounts"]),
+    ]

@@ -1,0 +1,129 @@
+"""What preflight asks of a host: paths, ports, addresses, and what is to be fetched."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from lockstep.accounts import people
+from lockstep.engine_id import engine_id
+from lockstep.images import DEFAULT_REGISTRY, parse, pull_reference
+from lockstep.inventory import HostPlan
+from lockstep.layout import IMAGE_STORE
+from lockstep.packages import mirrored
+from lockstep.pins import Pins
+from lockstep.settings import Sources
+from lockstep.tools import tool_environments
+from lockstep.wanted import needs_engine
+
+# What is fetched, beside images: each of it only where it is not on the host yet.
+MODELS, TOOLS, ENGINE = "models", "tools", "engine"
+
+
+def models_of(plan: HostPlan) -> list[str]:
+    """Hub ids that the host's targets need: models, drafts, borrowed files."""
+    names: dict[str, None] = {}
+    for target in plan.targets:
+        for recipe in target.recipes:
+            names[recipe.model] = None
+            if recipe.lockstep.draft:
+                names[recipe.lockstep.draft.model] = None
+            names.update(dict.fromkeys(borrow.model for borrow in recipe.lockstep.borrow))
+    # A full path is on the host already.
+    return [name for name in names if not name.startswith("/")]
+
+
+def images_of(plan: HostPlan) -> list[str]:
+    """Image references, as asked for, that the host needs."""
+    names: dict[str, None] = {}
+    for target in plan.targets:
+        # A fallback may run from another image, unless the inventory names one for both.
+        for image in map(target.image_of, target.recipes):
+            if image:
+                names[image] = None
+    if plan.settings.webui.enabled:
+        names[plan.settings.webui.image] = None
+    return list(names)
+
+
+def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
+    """What to ask the host's preflight probe."""
+    settings = plan.settings
+    ports = [port for target in plan.targets for port in target.ports]
+    if settings.webui.enabled:
+        ports.append(settings.webui.port)
+    return {
+        "paths": [settings.paths.models, settings.paths.engines, IMAGE_STORE],
+        "cache": settings.paths.hub_cache,
+        "reach": addresses(plan),
+        "needs": _needs(plan, pins),
+        "ports": ports,
+        "models": models_of(plan),
+        "accounts": [account.name for account in people(settings)],
+        "fabric": _fabric_asked(plan),
+        "images": {name: pull_reference(name, pins.images[name]) for name in images_of(plan)},
+    }
+
+
+def _fabric_asked(plan: HostPlan) -> list[str]:
+    """Network interfaces that the inventory says the host has."""
+    fabric = plan.settings.fabric
+    used = (group.interface for group in plan.groups)
+    return list(dict.fromkeys((*fabric.interfaces, *used)))
+
+
+def _needs(plan: HostPlan, pins: Pins) -> dict[str, dict[str, list[str]]]:
+    """What is fetched → folder → files in it that are on a host that has it already."""
+    settings = plan.settings
+    hub = f"{settings.paths.hub_cache}/hub"
+    found: dict[str, dict[str, list[str]]] = {MODELS: {}, TOOLS: {}}
+    for name in models_of(plan):
+        pin = pins.models[name]
+        # Where the hub's client keeps a repository.
+        folder = f"{hub}/models--{name.replace('/', '--')}/snapshots/{pin.commit}"
+        found[MODELS][folder] = [file.path for file in pin.files]
+    for environment in tool_environments(settings, pins).values():
+        found[TOOLS][environment.folder] = ["bin/python"]
+    if needs_engine(plan.targets):
+        home = f"{settings.paths.engines}/{engine_id(settings, pins)}"
+        found[ENGINE] = {home: ["check.json"]}
+    return found
+
+
+def addresses(plan: HostPlan) -> dict[str, list[str]]:
+    """URL whose host must answer → what is fetched from there; an image by its reference.
+
+    With a proxy, the proxy is what must answer. Without the passwords in the URLs: they go to the
+    host on a command line, and into findings.
+    """
+    settings, engine = plan.settings, plan.settings.engine
+    sources: Sources = settings.sources
+    pairs: list[tuple[str | None, str]] = [(sources.hub, MODELS), (sources.python_index, TOOLS)]
+    if needs_engine(plan.targets):
+        pairs += [(sources.python_index, ENGINE), (sources.torch_index, ENGINE)]
+        pairs += [(sources.flashinfer_index, ENGINE)] if engine.flashinfer else []
+        trees = (engine.git, engine.transformers_git)
+        pairs += [(mirrored(url, sources), ENGINE) for url in trees if url]
+        pairs += [(sources.vllm_wheels, ENGINE)] if engine.git and engine.precompiled else []
+    pairs += [(_registry(name, sources), name) for name in images_of(plan)]
+    proxies = [url for url in (settings.proxy.http, settings.proxy.https) if url]
+    found: dict[str, list[str]] = {}
+    for url, need in pairs:
+        for each in map(_without_login, (proxies or [url]) if url else []):
+            if need not in found.setdefault(each, []):
+                found[each].append(need)
+    return found
+
+
+def _registry(image: str, sources: Sources) -> str:
+    registry = parse(image).registry
+    registry = sources.registries.get(registry, registry)
+    # Docker's own registry answers under another name than its images carry.
+    address = "registry-1.docker.io" if registry == DEFAULT_REGISTRY else registry
+    plain = registry in sources.plain_registries
+    return f"{'http' if plain else 'https'}://{address}/"
+
+
+def _without_login(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -1,0 +1,60 @@
+"""Preflight: room on disk for what is to be fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lockstep.findings import Finding
+from lockstep.hubcache import missing_bytes
+from lockstep.images import pull_reference
+from lockstep.inventory import HostPlan
+from lockstep.layout import IMAGE_STORE
+from lockstep.packages import BUILD, locked, precompiled
+from lockstep.pins import Pins
+from lockstep.preflight.ask import ENGINE, images_of, models_of
+
+GIB = 1024**3
+# What an image takes on disk for each compressed byte that is pulled: an allowance of ours until it
+# is measured on a Spark (2026-11-21).
+UNPACKED = 3
+
+
+def findings(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Finding]:
+    """Bytes still to come, by device, against what is free there."""
+    settings, disks = plan.settings, facts["disks"]
+    need: dict[Any, float] = {}
+    names: dict[Any, str] = {}
+
+    def add(path: str, size: float) -> None:
+        device = disks[path]["device"]
+        need[device] = need.get(device, 0) + size
+        names.setdefault(device, path)
+
+    for model in models_of(plan):
+        add(settings.paths.models, missing_bytes(pins.models[model].files, facts["models"][model]))
+    held = facts["docker"].get("images", [])
+    docker_root = facts["docker"].get("root") or "/var/lib"
+    for name in images_of(plan):
+        if pull_reference(name, pins.images[name]) not in held:
+            add(docker_root, UNPACKED * pins.images[name].size)
+            add(IMAGE_STORE, pins.images[name].size)
+    if ENGINE in facts["lacking"]:
+        # The wheels are kept beside what is made of them.
+        wheels = [*locked(settings, pins, ENGINE), *locked(settings, pins, BUILD)]
+        compiled = precompiled(settings, pins)
+        add(settings.paths.engines, sum(wheel.size or 0 for wheel in wheels))
+        add(settings.paths.engines, compiled.size if compiled else 0)
+        add(settings.paths.engines, settings.engine.disk_gib * GIB)
+    for device, size in need.items():
+        free = next(disk["free"] for disk in disks.values() if disk["device"] == device)
+        wanted = size + settings.expected.free_disk_gib * GIB
+        if size and free < wanted:
+            yield Finding(
+                "disk-short",
+                "error",
+                plan.name,
+                f"{names[device]}: {size / GIB:.1f} GiB to fetch, {free / GIB:.1f} GiB "
+                f"free, {settings.expected.free_disk_gib:g} GiB must stay free",
+                "Free space (docker image prune, old models), or bind fewer targets.",
+            )

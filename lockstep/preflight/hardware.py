@@ -1,0 +1,101 @@
+"""Preflight: architecture, DGX OS, CUDA, driver, GPU, memory and kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from lockstep import kernels
+from lockstep.catalogue import FOLDER
+from lockstep.findings import Finding
+from lockstep.inventory import HostPlan
+
+GIB = 1024**3
+
+
+def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
+    """What is wrong with the machine and its system."""
+    yield from _hardware(plan, facts)
+    yield from _kernel(plan, facts["kernel"])
+
+
+def _hardware(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
+    expected, host = plan.settings.expected, plan.name
+    if facts["architecture"] != expected.architecture:
+        yield Finding(
+            "architecture",
+            "error",
+            host,
+            f"it is {facts['architecture']}, expected {expected.architecture}",
+            "Is this a Spark? `expected.architecture` says what is demanded.",
+        )
+    release = facts["dgx"].get("DGX_SWBUILD_VERSION", "")
+    if not facts["dgx"]:
+        yield Finding(
+            "dgx-os",
+            "error",
+            host,
+            "/etc/dgx-release is missing: not DGX OS",
+            "Install DGX OS, or name another host.",
+        )
+    elif expected.dgx_os and not _matches(release, expected.dgx_os):
+        yield Finding(
+            "dgx-os",
+            "error",
+            host,
+            f"DGX OS {release or 'unknown'}, expected {expected.dgx_os}",
+            "Update it from the DGX Dashboard.",
+        )
+    cuda = facts["cuda"]
+    if cuda["release"] != expected.cuda_toolkit or not cuda["ptxas"]:
+        shown = cuda["release"] or "no toolkit"
+        shown += "" if cuda["ptxas"] else ", ptxas does not run"
+        yield Finding(
+            "cuda",
+            "error",
+            host,
+            f"/usr/local/cuda is {shown}, expected {expected.cuda_toolkit} with ptxas",
+            "Install the CUDA toolkit of DGX OS (apt install cuda-toolkit-13-0).",
+        )
+    gpu = facts["gpu"]
+    if "fault" in gpu:
+        yield Finding(
+            "driver",
+            "error",
+            host,
+            f"the driver does not answer: {gpu['fault']}",
+            "Reboot; if it stays, update from the DGX Dashboard (README, Updating DGX OS).",
+        )
+    elif gpu["compute_cap"] != expected.compute_capability:
+        yield Finding(
+            "gpu",
+            "error",
+            host,
+            f"GPU {gpu['name']} has compute capability {gpu['compute_cap']}, expected "
+            f"{expected.compute_capability}",
+            "Kernels here are built for 12.1a: this is not a GB10.",
+        )
+    memory = facts["memory"]["MemTotal"] / GIB
+    if memory < expected.memory_gib:
+        yield Finding(
+            "memory",
+            "error",
+            host,
+            f"{memory:.1f} GiB of unified memory, expected {expected.memory_gib:g} GiB",
+            "Is something else holding memory at boot (hugepages, a second GPU)?",
+        )
+
+
+def _kernel(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
+    rdma = any(group.devices for group in plan.groups)
+    yield from kernels.findings(plan.name, facts, kernels.load(FOLDER), rdma=rdma)
+
+
+def _matches(version: str, wanted: str) -> bool:
+    try:
+        return Version(version) in SpecifierSet(wanted)
+    except InvalidVersion:
+        return False

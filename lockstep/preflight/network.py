@@ -1,0 +1,66 @@
+"""Preflight: interfaces, ports, and the addresses that things are fetched from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lockstep.findings import Finding
+from lockstep.inventory import HostPlan
+from lockstep.variants import unit_names
+
+
+def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
+    """Ports that are taken, interfaces that are not there, addresses that do not answer."""
+    yield from _ports(plan, facts)
+    yield from _fabric(plan, facts["fabric"])
+    for url, fault in facts["reach"].items():
+        if fault:
+            yield Finding(
+                "unreachable",
+                "error",
+                plan.name,
+                f"cannot reach {url}: {fault}",
+                "Check name resolution and proxy, or set a mirror in `sources`.",
+            )
+
+
+def _fabric(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
+    for name in facts["absent"]:
+        yield Finding(
+            "no-interface",
+            "error",
+            plan.name,
+            f"there is no network interface {name}, which `fabric` names",
+            "It has " + ", ".join(facts["known"]) + ": correct the inventory, or look at the card.",
+        )
+    if plan.settings.fabric.netplan and not facts["netplan"]:
+        yield Finding(
+            "no-netplan",
+            "error",
+            plan.name,
+            "netplan is not installed, and `fabric.netplan` is on",
+            "`apt-get install netplan.io` there, or set the addresses otherwise.",
+        )
+
+
+def _ports(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
+    owners = {port: target.name for target in plan.targets for port in target.ports}
+    if plan.settings.webui.enabled:
+        owners[plan.settings.webui.port] = "webui"
+    ours = {*unit_names(plan.targets), f"{plan.settings.webui.unit}.service"}
+    for text, listener in facts["listeners"].items():
+        port = int(text)
+        # A container's process lives in Docker's cgroup, not in its unit's; once this host has
+        # been deployed to, such a port is taken by an engine of ours.
+        in_docker = facts["units_held"] and "docker" in listener["unit"]
+        if in_docker or ours.intersection(listener["unit"].split("/")):
+            continue
+        yield Finding(
+            "port-taken",
+            "error",
+            plan.name,
+            f"port {port} of {owners.get(port, 'this stack')} is taken by "
+            f"{listener['process']} ({listener['unit'] or 'no unit'})",
+            "Stop that process, or set another port in targets or webui.",
+        )
