@@ -283,6 +283,8 @@ class Settings:
         differs: What of this host is its own on purpose, as `lockstep diff` names it, with
             wildcards ("apt package htop", "setting /etc/cron.d/*"): no drift. What the deploy
             itself asks for cannot be excused.
+        adopt: What is there already on this host, was not made by Lockstep, and is taken over on
+            purpose: a full path, "unit NAME", "container NAME", "volume NAME" or "account NAME".
         lock: The inventory's lock file, from the repository or with a full path; None:
             INVENTORY.lock.yaml.
         login: How an operator reaches the host, as shown after a deploy; None: `ssh USER@HOST`.
@@ -323,3 +325,4 @@ class Settings:
     accept_licences: tuple[str, ...] = ()
     waive: tuple[str, ...] = ()
     differs: tuple[str, ...] = ()
+    adopt: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from lockstep.address_check import check_address, check_no_login, check_registries
+from lockstep.adopt import check_adopt
 from lockstep.cluster_check import check_clusters
 from lockstep.drift.kinds import KINDS
 from lockstep.errors import InventoryError
@@ -81,6 +82,7 @@ def check_values(settings: Settings, where: Mapping[str, str]) -> None:
             allowed="codes of other findings, as plan and preflight show them",
             remedy="Remove it, and mend what the finding says.",
         )
+    check_adopt(settings.adopt, where.get("adopt", file))
     _check_firewall(settings.firewall, where.get("firewall", file))
     _check_copying(settings, where)
     _check_engine(settings.engine, where.get("engine", file))
