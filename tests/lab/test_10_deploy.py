@@ -73,6 +73,12 @@ def test_the_engine_runs_as_a_system_account(host: Host) -> None:
     assert int(host.root(f"id -u {user}")) < int(lowest)
 
 
+def test_what_is_started_over_ssh_can_be_ended_before_an_engine(host: Host) -> None:
+    # A lab may not lower a score; a session has what systemd gives sshd all the same.
+    assert host.show("ssh.service", "OOMScoreAdjust") == "0"
+    assert host.run("cat /proc/self/oom_score_adj").out == "0\n"
+
+
 @pytest.mark.parametrize("options", [("-y",), ("--dry",)])
 def test_a_second_run_changes_nothing(deployed: Stack, options: tuple[str, ...]) -> None:
     before = {host.name: state(host) for host in deployed.hosts}

@@ -90,7 +90,13 @@ def test_nothing_but_systemd_starts_restarts_or_updates_a_container() -> None:
 def test_an_operator_can_log_in_when_memory_is_short() -> None:
     protection = {file.path: file.text for file in host_files(Settings(name="spark", targets={}))}
     ssh = next(text for path, text in protection.items() if "ssh.service.d" in path)
-    assert "OOMScoreAdjust=-900" in ssh.splitlines()
+    assert "MemoryMin=64M" in ssh.splitlines()
+
+
+def test_a_session_inherits_no_protection_from_the_out_of_memory_killer() -> None:
+    files = {file.path: file.text for file in host_files(Settings(name="spark", targets={}))}
+    ssh = next(text for path, text in files.items() if "ssh.service.d" in path)
+    assert [line for line in ssh.splitlines() if line.startswith("OOM")] == []
 
 
 def test_open_webui_without_a_pin_is_refused_by_name() -> None:
