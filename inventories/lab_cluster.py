@@ -16,7 +16,13 @@ _pair = _names[:2]
 _clusters = {"pair": {"hosts": _pair}}
 _together = {
     # The real vLLM, CPU build: each host has half of the tiny model.
-    "pair": {"recipe": "tiny-qwen3-2x", "unit": "vllm-pair", "cluster": "pair"},
+    "pair": {
+        "recipe": "tiny-qwen3-2x",
+        "unit": "vllm-pair",
+        "cluster": "pair",
+        # A rank that hangs while it starts is given up then; a start takes a minute.
+        "start_timeout_s": 300,
+    },
 }
 _all = {
     "recipe": "mistral-sglang-nx",

@@ -303,20 +303,6 @@ GUARDS = (
         "tests/operations/test_cluster_deploy.py",
     ),
     Guard(
-        "a rank that is frozen while its group starts ends the start",
-        f"{ONHOST}/cluster_report.py",
-        'frozen = still.why() if still else ""',
-        'frozen = ""',
-        "tests/unit/test_onhost_cluster_still.py",
-    ),
-    Guard(
-        "a rank that is frozen while it is hot ends the group",
-        f"{ONHOST}/cluster_watch.py",
-        'if state == "hot" and (frozen := self._frozen_why(group)):',
-        'if state == "" and (frozen := self._frozen_why(group)):',
-        "tests/unit/test_onhost_cluster_still.py",
-    ),
-    Guard(
         "who has joined a switch is asked again for groups that began meanwhile",
         f"{ONHOST}/cluster_switch.py",
         "        self._planner.still(plan, states)\n",

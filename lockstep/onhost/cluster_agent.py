@@ -2,7 +2,6 @@
 """Speak for this Spark to the other members of its clusters, and watch over their groups.
 
 usage: cluster_agent.py [--lease SECONDS] [--beat SECONDS] [--look SECONDS] [--token-wait SECONDS]
-                        [--stopped SECONDS] [--still SECONDS]
 
 Runs as root in lockstep-cluster.service on every member. Listens at the addresses and ports of
 targets.json, for members only; every message is sealed with the cluster's key.
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
         cluster_member,
         cluster_rollout,
         cluster_server,
-        cluster_still,
         cluster_watch,
         cluster_work,
         clusters,
@@ -40,7 +38,6 @@ else:
     import cluster_member
     import cluster_rollout
     import cluster_server
-    import cluster_still
     import cluster_watch
     import cluster_work
     import clusters
@@ -62,7 +59,7 @@ class Agent:
             raise common.Problem("this host is in no cluster", common.EXIT_USAGE)
         cluster_groups.remember(paths, host.name)
         cluster_groups.forget_others(paths, host.clusters)
-        self.member = cluster_member.Member(paths, options.lease, options.stopped, options.still)
+        self.member = cluster_member.Member(paths, options.lease)
         callers = {
             name: cluster_call.Caller.of(cluster, paths) for name, cluster in host.clusters.items()
         }
@@ -156,8 +153,6 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
         ("beat", cluster_watch.BEAT_S),
         ("look", cluster_watch.LOOK_S),
         ("token-wait", cluster_watch.TOKEN_WAIT_S),
-        ("stopped", cluster_still.STOPPED_S),
-        ("still", cluster_still.STILL_S),
     ):
         parser.add_argument(f"--{name}", type=float, default=usual, metavar="SECONDS")
     options = parser.parse_args(argv)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         cluster_ledger,
         cluster_part,
         cluster_report,
-        cluster_still,
         cluster_work,
         common,
         docker_api,
@@ -31,7 +30,6 @@ else:
     import cluster_ledger
     import cluster_part
     import cluster_report
-    import cluster_still
     import cluster_work
     import common
     import docker_api
@@ -50,23 +48,15 @@ Answer = dict[str, Any]
 class Member:
     """This host as a member of its clusters; every public method may be called by any thread."""
 
-    def __init__(
-        self,
-        paths: common.Paths,
-        lease_s: float = LEASE_S,
-        stopped_s: float = cluster_still.STOPPED_S,
-        still_s: float = cluster_still.STILL_S,
-    ) -> None:
+    def __init__(self, paths: common.Paths, lease_s: float = LEASE_S) -> None:
         self.paths = paths
         self.lease_s = lease_s
-        self.stopped_s, self._still_s = stopped_s, still_s
         self._changing = threading.RLock()
         self._held = ExitStack()
         self._part: cluster_part.Part | None = None
         self._work: cluster_work.Work | None = None
         self._started: str | None = None
         self._joined_as: common.Host | None = None
-        self._still: cluster_still.Stillness | None = None
         self._until = 0.0
 
     @property
@@ -93,10 +83,10 @@ class Member:
             mine = self._part and self._part.switch == body.get("switch")
             if mine and self._until != _FOR_EVER:
                 self._until = time.monotonic() + self.lease_s
-            part, work, started, still = self._part, self._work, self._started, self._still
+            part, work, started = self._part, self._work, self._started
             host = self._host_now
         found = cluster_report.report(host, self.paths, part, work, body.get("from", 0))
-        return {**found, "why": cluster_report.why(host, started, found, still if mine else None)}
+        return {**found, "why": cluster_report.why(host, started, found)}
 
     def prepare(self, body: Answer) -> Answer:
         """Join a switch: take the lock, and see that the wanted target can start here.
@@ -138,12 +128,8 @@ class Member:
         """Begin to start a target; the lines of the start come with `state`."""
         name = body["target"]
         with self._joined(body):
-            target = self.host.target(name)
             cluster_part.admit(self.paths, name)
             self._started = name
-            self._still = cluster_still.Stillness(
-                lambda: cluster_still.engine(target, self.paths), self.stopped_s, self._still_s
-            )
             self._begin(lambda say: switching.Switch(self.host, self.paths, say).start(name))
         return {}
 

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from lockstep.onhost import (
         cluster_groups,
         cluster_part,
-        cluster_still,
         cluster_work,
         common,
         lock,
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 else:
     import cluster_groups
     import cluster_part
-    import cluster_still
     import cluster_work
     import common
     import lock
@@ -52,12 +50,7 @@ def report(
     }
 
 
-def why(
-    host: common.Host,
-    started: str | None,
-    found: Answer,
-    still: cluster_still.Stillness | None,
-) -> list[str]:
+def why(host: common.Host, started: str | None, found: Answer) -> list[str]:
     """Why the target that was started here is no good; [] while all is well."""
     if started is None:
         return []
@@ -66,5 +59,4 @@ def why(
         unit = units.show([name])[name]
         ended = "it ended by itself" if unit.state == "off" else unit.failure
         return [f"{name}: {ended}", *phases.reason(units.last_lines(name, 60))]
-    frozen = still.why() if still else ""
-    return [f"{name}: {frozen}"] if frozen else []
+    return []

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         cluster_groups,
         cluster_member,
         cluster_recovery,
-        cluster_still,
         cluster_work,
         clusters,
         common,
@@ -33,7 +32,6 @@ else:
     import cluster_groups
     import cluster_member
     import cluster_recovery
-    import cluster_still
     import cluster_work
     import clusters
     import common
@@ -71,10 +69,6 @@ class Watch:
         self._stepped = self._looked = 0.0
         self._counters = watchrecord.Record()
         self._looking: threading.Thread | None = None
-        self._still: cluster_still.Stillness | None = None
-        self._judged = 0.0
-        self._judging: threading.Thread | None = None
-        self._frozen = ("", "")
         self._no_token: tuple[str, str] | None = None
         self._recovery = cluster_recovery.Recovery(member.paths, cluster, caller)
 
@@ -113,10 +107,7 @@ class Watch:
             return {"over": why}
         self._heard["rank 0"] = time.monotonic()
         cluster_groups.note(self._paths, group, heard=time.time(), members=body["members"])
-        state = self._state(group.target)
-        if state == "hot" and (frozen := self._frozen_why(group)):
-            return {"state": "frozen", "why": frozen}
-        return {"state": state, "why": self._failure(group.target)}
+        return {"state": self._state(group.target), "why": self._failure(group.target)}
 
     def end(self, body: Answer) -> Answer:
         """Rank 0 ends the group."""
@@ -147,15 +138,8 @@ class Watch:
         for name in ("rank 0", *(member.name for member in self._cluster.others)):
             self._heard[name] = now
         self._counters, self._looked, self._no_token = watchrecord.Record(), now, None
-        target = self._member.host.target(group.target)
-        # One that serves nobody may rest for hours.
-        self._still = cluster_still.Stillness(
-            lambda: cluster_still.engine(target, self._paths), self._member.stopped_s, float("inf")
-        )
-        self._judged = now
 
     def _hot(self, group: cluster_groups.Group) -> None:
-        self._judge(group)
         if self._cluster.rank == 0:
             reason = self._fault(group)
             if reason:
@@ -178,8 +162,6 @@ class Watch:
         reason = self._beat(group)
         if reason:
             return reason
-        if frozen := self._frozen_why(group):
-            return f"rank 0 on {me} {frozen}"
         if self._no_token and self._no_token[0] == group.run:
             return f"rank 0 on {me} generates nothing: {self._no_token[1]}"
         now = time.monotonic()
@@ -189,24 +171,6 @@ class Watch:
             self._looking = threading.Thread(target=self._look, args=(group,), daemon=True)
             self._looking.start()
         return ""
-
-    def _judge(self, group: cluster_groups.Group) -> None:
-        """Look whether this rank's engine was stopped; in a thread, for Docker may not answer."""
-        still, now = self._still, time.monotonic()
-        busy = self._judging is not None and self._judging.is_alive()
-        if still is None or busy or now - self._judged < self._look_s:
-            return
-        self._judged = now
-
-        def judge() -> None:
-            self._frozen = (group.run, still.why())
-
-        self._judging = threading.Thread(target=judge, daemon=True)
-        self._judging.start()
-
-    def _frozen_why(self, group: cluster_groups.Group) -> str:
-        run, why = self._frozen
-        return f"is frozen: {why}" if why and run == group.run else ""
 
     def _beat(self, group: cluster_groups.Group) -> str:
         members = {member.name: member for member in self._cluster.others}

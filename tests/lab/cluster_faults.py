@@ -68,16 +68,15 @@ class Counts:
 
 def cases(target: str) -> list[Case]:
     """The whole matrix of one target."""
-    every = itertools.product(FAULTS, (0, 1), PHASES)
-    return [Case(target, *words) for words in every]
+    # The stand-in's ranks do not wait for each other, so nothing shows that one of them is frozen.
+    faults = FAULTS if target == REAL else tuple(fault for fault in FAULTS if fault != "frozen")
+    return [Case(target, *words) for words in itertools.product(faults, (0, 1), PHASES)]
 
 
 def run(stack: Stack, case: Case, counts: Counts) -> None:
     """Bring the group to the phase, throw the fault, and see what is left within the bound."""
     host = stack.hosts[case.rank]
-    # Who is frozen while it starts is found after half a minute.
-    loading = 60 if case.fault == "frozen" else 6
-    knobs = {"load_seconds": loading if case.phase == "starting" else 0.5, "decode_rate": 50}
+    knobs = {"load_seconds": 6 if case.phase == "starting" else 0.5, "decode_rate": 50}
     for each in stack.hosts:
         each.root(f"echo '{json.dumps(knobs)}' > {KNOBS}/standin-sglang.json")
     if case.phase == "starting":

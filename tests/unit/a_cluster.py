@@ -43,9 +43,8 @@ sys.exit(common.ended(module, lambda: program.main(argv, common.Paths(Path(root)
 """
 # The program that starts itself again carries its own text.
 _DRIVER = _DRIVER.replace("{driver!r}", "sys.orig_argv[sys.orig_argv.index('-c') + 1]")
-_STILL = ("--stopped", "2", "--still", "3")
 #: Short, so that nobody waits in a test; under load a beat may take its time.
-TIMES = ("--lease", "3", "--beat", "0.2", "--look", "0.5", "--token-wait", "2", *_STILL)
+TIMES = ("--lease", "3", "--beat", "0.2", "--look", "0.5", "--token-wait", "2")
 
 
 #: Below these the kernel gives none to others by itself.

@@ -39,7 +39,6 @@ import cluster_rollout  # noqa: E402
 import cluster_seal  # noqa: E402
 import cluster_server  # noqa: E402
 import cluster_status  # noqa: E402
-import cluster_still  # noqa: E402
 import cluster_switch  # noqa: E402
 import cluster_work  # noqa: E402
 import clusters  # noqa: E402
@@ -104,7 +103,6 @@ __all__ = [
     "cluster_seal",
     "cluster_server",
     "cluster_status",
-    "cluster_still",
     "cluster_switch",
     "cluster_work",
     "clusters",
