@@ -24,7 +24,7 @@ class Expected:
 
     Attributes:
         architecture: What `uname -m` answers.
-        dgx_os: Version specifier for the DGX OS release, "" for any.
+        dgx_os: Version specifier for DGX OS as its last update left it, "" for any.
         cuda_toolkit: Release of /usr/local/cuda ("13.0").
         compute_capability: GPU compute capability as the driver says it ("12.1" for a GB10).
         memory_gib: Least MemTotal, GiB; a 128 GiB Spark shows about 121.7.

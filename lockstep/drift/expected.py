@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
-
+from lockstep import dgx_os
 from lockstep.accounts import people
 from lockstep.agent_unit import key_path
 from lockstep.drift.question import system_units
@@ -77,7 +75,7 @@ def expectations(
     files = this.all_files(this.versions(engines))
     yield from _files(this, files, key)
     yield from _units(this, files)
-    yield from _system(this)
+    yield from _system(this, snapshot["facts"])
     yield from _accounts(this)
     yield from _engine(this)
     yield from _images(this)
@@ -179,7 +177,7 @@ def _units(this: Intended, files: list[ManagedFile]) -> Iterator[Expectation]:
     yield Expectation("generation", "docker.service", docker, if_there=True)
 
 
-def _system(this: Intended) -> Iterator[Expectation]:
+def _system(this: Intended, facts: Mapping[str, Mapping[str, str]]) -> Iterator[Expectation]:
     settings, wanted = this.plan.settings, this.plan.settings.expected
     for name in settings.packages:
         yield _there("apt package", name)
@@ -189,7 +187,8 @@ def _system(this: Intended) -> Iterator[Expectation]:
     yield _is("kernel", "reboot pending", "no")
     if wanted.dgx_os:
         text = f"DGX OS {wanted.dgx_os}"
-        yield Expectation("DGX OS", "DGX_SWBUILD_VERSION", text, _matching(wanted.dgx_os))
+        key = dgx_os.deciding(facts.get("DGX OS", {}))
+        yield Expectation("DGX OS", key, text, lambda found: dgx_os.matches(found, wanted.dgx_os))
     yield _is("CUDA", "nvcc", wanted.cuda_toolkit)
     yield _there("CUDA", "ptxas")
     yield _is("driver", "nvidia-smi", "answers")
@@ -216,16 +215,6 @@ def _number(found: str) -> float:
         return float(found.partition(" ")[0])
     except ValueError:
         return math.nan
-
-
-def _matching(wanted: str) -> Callable[[str], bool]:
-    def matches(found: str) -> bool:
-        try:
-            return Version(found) in SpecifierSet(wanted)
-        except InvalidVersion:
-            return False
-
-    return matches
 
 
 def _accounts(this: Intended) -> Iterator[Expectation]:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
-
-from lockstep import kernels
+from lockstep import dgx_os, kernels
 from lockstep.catalogue import FOLDER
 from lockstep.findings import Finding
 from lockstep.inventory import HostPlan
@@ -32,8 +29,8 @@ def _hardware(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
             f"it is {facts['architecture']}, expected {expected.architecture}",
             "Is this a Spark? `expected.architecture` says what is demanded.",
         )
-    release = facts["dgx"].get("DGX_SWBUILD_VERSION", "")
-    if not facts["dgx"]:
+    release = facts["dgx"]
+    if not release:
         yield Finding(
             "dgx-os",
             "error",
@@ -41,13 +38,15 @@ def _hardware(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
             "/etc/dgx-release is missing: not DGX OS",
             "Install DGX OS, or name another host.",
         )
-    elif expected.dgx_os and not _matches(release, expected.dgx_os):
+    elif expected.dgx_os and not dgx_os.matches(
+        release.get(dgx_os.deciding(release), ""), expected.dgx_os
+    ):
         yield Finding(
             "dgx-os",
             "error",
             host,
-            f"DGX OS {release or 'unknown'}, expected {expected.dgx_os}",
-            "Update it from the DGX Dashboard.",
+            f"DGX OS {dgx_os.shown(release)}, expected {expected.dgx_os}",
+            "Update it from the DGX Dashboard (README, Updating DGX OS).",
         )
     cuda = facts["cuda"]
     if cuda["release"] != expected.cuda_toolkit or not cuda["ptxas"]:
@@ -92,10 +91,3 @@ def _hardware(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
 def _kernel(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     rdma = any(group.devices for group in plan.groups)
     yield from kernels.findings(plan.name, facts, kernels.load(FOLDER), rdma=rdma)
-
-
-def _matches(version: str, wanted: str) -> bool:
-    try:
-        return Version(version) in SpecifierSet(wanted)
-    except InvalidVersion:
-        return False

@@ -12,6 +12,8 @@ from lockstep.snapshot.collected import Collected, below, listed, run, text
 UNTOLD = "untold"
 # What is each machine's own, and no sign of another state.
 _OWN_RELEASE = {"DGX_SERIAL_NUMBER", "DGX_OTA_DATE"}
+# What the factory installed: no state of now where an update has come since.
+_FACTORY = {"DGX_SWBUILD_DATE", "DGX_SWBUILD_VERSION", "DGX_COMMIT_ID"}
 _OWN_ARGUMENT = re.compile(r"^(root|resume|cryptdevice|BOOT_IMAGE|initrd)=")
 _FIRMWARE = ("bios_version", "bios_date", "ec_firmware_release", "product_name", "board_name")
 _GPU = {
@@ -79,10 +81,13 @@ def driver(found: Collected) -> None:
 
 def system(found: Collected) -> None:
     """Releases of DGX OS, the base system, the system's Python and CUDA's toolkit."""
-    for line in (text("/etc/dgx-release") or "").splitlines():
+    release = text("/etc/dgx-release") or ""
+    for line in release.splitlines():
         key, mark, value = line.partition("=")
         if mark and key not in _OWN_RELEASE:
-            found.put("DGX OS", key, value.strip('"'))
+            # Each update appends its version: the last one stays.
+            updated = key in _FACTORY and "DGX_OTA_VERSION=" in release
+            found.put("DGX factory" if updated else "DGX OS", key, value.strip('"'))
     for line in (text("/etc/os-release") or "").splitlines():
         key, mark, value = line.partition("=")
         if mark and key in ("ID", "VERSION_ID", "PRETTY_NAME"):

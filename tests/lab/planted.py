@@ -491,7 +491,7 @@ PLANTS: dict[str, Plant] = {
         "umount /proc/swaps",
     ),
     "a DGX OS that is too old": _edited(
-        "/etc/dgx-release", "sed -i 's/7.5.0/6.0.0/' FILE", "DGX OS", "DGX_SWBUILD_VERSION"
+        "/etc/dgx-release", "sed -i '/OTA/ s/7.5.0/6.0.0/' FILE", "DGX OS", "DGX_OTA_VERSION"
     ),
     "another update of DGX OS": _edited(
         "/etc/dgx-release", "sed -i '/OTA/ s/7.5.0/7.4.0/' FILE", "DGX OS", "DGX_OTA_VERSION"
