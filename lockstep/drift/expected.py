@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from lockstep import dgx_os
+from lockstep import dgx_os, gpu_access
 from lockstep.accounts import people
 from lockstep.agent_unit import key_path
 from lockstep.drift.question import system_units
@@ -266,9 +266,11 @@ def _agreement(facts: Mapping[str, Mapping[str, str]]) -> Iterator[Expectation]:
     """What must agree with the driver of the same host, and how containers come to the GPU."""
     version = facts.get("driver", {}).get("version")
     specifications = facts.get("CDI driver", {})
-    # As in preflight: one of the two.
-    if not specifications:
-        yield _is("docker", "runtime nvidia", ANY)
+    docker = facts.get("docker", {})
+    hooks = [hook for hook in gpu_access.HOOKS if f"hook {hook}" in docker]
+    devices = [item.removeprefix("device ") for item in docker]
+    if gpu_access.way(docker.get("version"), hooks, devices) is None:
+        yield _is("docker", f"hook {gpu_access.HOOK}", ANY)
     if version:
         yield Expectation("driver", "loaded module", version, if_there=True)
         for path in specifications:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from lockstep import gpu_access
 from lockstep.findings import Finding
 from lockstep.inventory import HostPlan
 
@@ -25,26 +26,55 @@ def _docker(plan: HostPlan, docker: dict[str, Any]) -> Iterator[Finding]:
             f"Docker does not answer: {docker['fault']}",
             "Run `systemctl status docker` there.",
         )
-    elif "nvidia" not in docker["runtimes"] and not docker["cdi"]:
+    elif _way(docker) is None:
+        wanted = gpu_access.HOOK
+        if gpu_access.takes_cdi_first(docker["version"]):
+            wanted += f", or {gpu_access.CDI_HOOK} and the CDI device {gpu_access.DEVICE}"
+        found = ", ".join([*docker["hooks"], *docker["devices"]]) or "nothing of it"
         yield Finding(
             "docker-gpu",
             "error",
             host,
-            "Docker has neither the nvidia runtime nor a CDI device",
-            "Run `nvidia-ctk runtime configure --runtime=docker` and restart Docker.",
+            f"`docker run --gpus all` gets no GPU: Docker {docker['version']} needs {wanted}; "
+            f"found {found}",
+            "Run `sudo apt-get install nvidia-container-toolkit` and `sudo systemctl restart "
+            "docker` there.",
         )
+
+
+def _way(docker: dict[str, Any]) -> str | None:
+    return gpu_access.way(docker["version"], docker["hooks"], docker["devices"])
 
 
 def _cdi(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     """CDI files that name libraries of another driver than the one that runs."""
     driver, docker = facts["gpu"].get("driver_version"), facts["docker"]
-    for path, made_for in docker.get("cdi", {}).items():
-        if driver and made_for and made_for != driver:
-            yield Finding(
-                "cdi-stale",
-                # The runtime finds the libraries by itself.
-                "warning" if "nvidia" in docker["runtimes"] else "error",
-                plan.name,
-                f"{path} was made for driver {made_for}, and {driver} runs",
-                f"Run `sudo nvidia-ctk cdi generate --output={path}` there.",
-            )
+    files: dict[str, str] = docker.get("cdi", {})
+    stale = {path: made for path, made in files.items() if driver and made and made != driver}
+    for path, made_for in stale.items():
+        counts = path in gpu_access.in_force(files)
+        used = counts and _way(docker) == "cdi"
+        if used:
+            why = f"Docker {docker['version']} gives containers the libraries that it names"
+        elif counts:
+            why = f"Docker {docker['version']} takes NVIDIA's hook here and not this file"
+        else:
+            why = "the files of /var/run/cdi stand before it"
+        yield Finding(
+            "cdi-stale",
+            "error" if used else "warning",
+            plan.name,
+            f"{path} was made for driver {made_for}, and {driver} runs: {why}",
+            _refreshed(path),
+        )
+
+
+def _refreshed(path: str) -> str:
+    """What makes a CDI file agree with the driver: first what DGX OS itself has for it."""
+    restart = "Run `sudo systemctl restart nvidia-cdi-refresh` there"
+    if not path.startswith("/etc/"):
+        return f"{restart}: it writes that file."
+    return (
+        f"{restart}, which writes /var/run/cdi, then `sudo rm {path}`; without that service "
+        f"`sudo nvidia-ctk cdi generate --output={path}`."
+    )

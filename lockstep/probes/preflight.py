@@ -20,6 +20,10 @@ import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+# Where systemd lets Docker's daemon look for programs: another account's PATH says nothing of it.
+HOOKS = ("nvidia-container-runtime-hook", "nvidia-cdi-hook")
+DAEMON_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 
 def run(*argv: str) -> tuple[int, str, str]:
     try:
@@ -68,8 +72,9 @@ def docker(images: list[str]) -> dict[str, Any]:
     held = [ref for ref in images if run("docker", "image", "inspect", ref)[0] == 0]
     return {
         "version": info.get("ServerVersion"),
-        "runtimes": sorted(info.get("Runtimes") or {}),
         "cdi": cdi(),
+        "hooks": [name for name in HOOKS if shutil.which(name, path=DAEMON_PATH)],
+        "devices": [each["ID"] for each in info.get("DiscoveredDevices") or []],
         "images": held,
         "root": info.get("DockerRootDir"),
     }

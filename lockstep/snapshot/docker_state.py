@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import urllib.parse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,10 @@ else:
     import docker_api
 
 SOCKET = Path("/run/docker.sock")
+# As in the probe `preflight`: what `docker run --gpus all` looks for, and where.
+_HOOKS = ("nvidia-container-runtime-hook", "nvidia-cdi-hook")
+_DEVICE = "nvidia.com/gpu=all"
+_DAEMON_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _INFO = {
     "ServerVersion": "version",
     "Driver": "storage driver",
@@ -45,6 +50,12 @@ def _daemon(found: Collected, info: dict[str, Any]) -> None:
         found.put("docker", name, info.get(key))
     for name in info.get("Runtimes") or {}:
         found.put("docker", f"runtime {name}", "present")
+    for name in _HOOKS:
+        if shutil.which(name, path=_DAEMON_PATH):
+            found.put("docker", f"hook {name}", "present")
+    # Others are named by a GPU's own serial.
+    if _DEVICE in [device["ID"] for device in info.get("DiscoveredDevices") or []]:
+        found.put("docker", f"device {_DEVICE}", "present")
     registries = info.get("RegistryConfig") or {}
     for name, entry in (registries.get("IndexConfigs") or {}).items():
         if not entry.get("Secure", True):

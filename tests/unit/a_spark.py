@@ -118,8 +118,10 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
         "cuda": {"release": "13.0", "ptxas": True},
         "gpu": {"name": "NVIDIA GB10", "driver_version": "580.95.05", "compute_cap": "12.1"},
         "docker": {
+            # As its earlier images have it; no runtime is registered there, and no CDI file.
             "version": "28.3.3",
-            "runtimes": ["io.containerd.runc.v2", "nvidia", "runc"],
+            "hooks": ["nvidia-container-runtime-hook"],
+            "devices": [],
             "cdi": {},
             "images": [],
             "root": "/var/lib/docker",

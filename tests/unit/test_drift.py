@@ -37,7 +37,7 @@ def test_hosts_as_they_are_asked_to_be_are_the_same() -> None:
 def test_docker_need_not_trust_a_registry_that_only_lockstep_asks() -> None:
     mirrored = host("spark1", sources={"plain_registries": ("10.0.0.5:5000",)})
     asked = [each.item for each in expectations(mirrored, GOOD, key=KEY) if each.kind == "docker"]
-    assert asked == ["runtime nvidia"]
+    assert asked == []
 
 
 def test_every_fact_that_is_asked_for_is_named_when_it_is_missing_or_another() -> None:
@@ -159,14 +159,18 @@ def test_a_snapshot_says_of_each_cdi_file_of_the_gpu_for_which_driver_it_is(
     }
 
 
-def test_the_nvidia_runtime_is_missed_only_where_no_cdi_file_offers_the_gpu() -> None:
+def test_nvidias_hook_is_missed_only_where_docker_does_not_take_the_gpu_from_cdi() -> None:
     bent = copied(GOOD)
-    del bent["facts"]["docker"]["runtime nvidia"]
-    assert named(judged((ONE, bent))) == [("spark1", "docker", "runtime nvidia")]
-    for made_for in ("580.95", machine.UNTOLD):
-        bent["facts"]["driver"]["version"] = "580.95"
-        bent["facts"]["CDI driver"] = {"/var/run/cdi/nvidia.yaml": made_for}
-        assert named(judged((ONE, bent))) == []
+    hook = "hook nvidia-container-runtime-hook"
+    del bent["facts"]["docker"][hook]
+    bent["facts"]["docker"] |= {
+        "hook nvidia-cdi-hook": "present",
+        "device nvidia.com/gpu=all": "present",
+        "runtime nvidia": "present",
+    }
+    for version, missed in (("28.5.2", [("spark1", "docker", hook)]), ("29.2.1", [])):
+        bent["facts"]["docker"]["version"] = version
+        assert named(judged((ONE, bent))) == missed
 
 
 def test_a_package_that_the_lock_lacks_is_drift_that_the_deploy_puts_right() -> None:

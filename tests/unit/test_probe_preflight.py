@@ -26,7 +26,7 @@ ASKED: dict[str, Any] = {
 }
 INFO = {
     "ServerVersion": "28.3.3",
-    "Runtimes": {"runc": {}, "nvidia": {}},
+    "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=all"}],
     "DockerRootDir": "/var/lib/docker",
 }
 
@@ -42,6 +42,7 @@ def spark(tmp_path: Path) -> Path:
         "docker",
         f"""case "$*" in info*) echo '{json.dumps(INFO)}';; *here*) ;; *) exit 1;; esac""",
     )
+    program(folder, "nvidia-container-runtime-hook", "")
     program(folder, "nvcc", 'echo "Cuda compilation tools, release 13.0, V13.0.88"')
     program(folder, "ptxas", "echo ptxas")
     (tmp_path / "dgx-release").write_text(
@@ -73,6 +74,7 @@ def preflight(spark: Path, **asked: Any) -> Any:
         {
             "/usr/local/cuda/bin": str(spark / "bin"),
             "/etc/dgx-release": str(spark / "dgx-release"),
+            '"/usr/local/sbin:': f'"{spark / "bin"}:',
             "/etc/cdi": str(spark / "cdi"),
             "/var/run/cdi": str(spark / "run-cdi"),
             "/proc/cmdline": str(spark / "cmdline"),
@@ -93,8 +95,9 @@ def test_preflight_reads_a_spark(spark: Path) -> None:
     }
     assert answer["docker"] == {
         "version": "28.3.3",
-        "runtimes": ["nvidia", "runc"],
         "cdi": {},
+        "hooks": ["nvidia-container-runtime-hook"],
+        "devices": ["nvidia.com/gpu=all"],
         "images": ["here@sha256:1"],
         "root": "/var/lib/docker",
     }
