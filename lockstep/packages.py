@@ -174,19 +174,6 @@ def locked(settings: Settings, pins: Pins, name: str) -> tuple[WheelPin, ...]:
     return ()
 
 
-def engine_requirements(settings: Settings, pins: Pins) -> dict[str, str]:
-    """Distribution → exact requirement, for what is asked of the engine's environment by name.
-
-    In the order of installation: torch, torchvision, vllm (a released one), mistral-common,
-    flashinfer-python, flashinfer-cubin, flashinfer-jit-cache; without those not asked for.
-
-    Raises:
-        ResolveError: the environment is not resolved.
-    """
-    whole = engine_sets(settings)[0]
-    return _exact(pins, whole)
-
-
 def tool_requirements(settings: Settings, pins: Pins) -> dict[str, str]:
     """Tool, as `Settings.tools` names it → exact requirement.
 

@@ -110,7 +110,7 @@ def plan_hosts(hosts: Sequence[HostPlan], record: Pins, known: Catalogue) -> Pla
     for host in hosts:
         terms = _accepting(known, host)
         found = [item for target in host.targets for item in _findings(host, target, record, terms)]
-        stands, set_aside = split_waived(found, _names(host, "waive"))
+        stands, set_aside = split_waived(found, host.settings.waive)
         standing += stands
         waived += set_aside
         downloads = tuple(_downloads(host, record, known))
@@ -126,13 +126,8 @@ def plan_hosts(hosts: Sequence[HostPlan], record: Pins, known: Catalogue) -> Pla
     return Plan(tuple(planned), tuple(_merged(standing)), tuple(_merged(waived)))
 
 
-def _names(host: HostPlan, key: str) -> tuple[str, ...]:
-    """A list of words from the host's data; () while the inventory has no such key."""
-    return tuple(getattr(host.settings, key, ()))
-
-
 def _accepting(known: Catalogue, host: HostPlan) -> Catalogue:
-    accepted = known.policy.accept | set(_names(host, "accept_licences"))
+    accepted = known.policy.accept | set(host.settings.accept_licences)
     return replace(known, policy=replace(known.policy, accept=frozenset(accepted)))
 
 

@@ -112,6 +112,3 @@ KINDS: dict[str, Kind] = {
     "clock": Kind("warning", "by hand", remedies.clock),
     "clock offset": Kind("error", "by hand", remedies.clock, peers=False),
 }
-
-#: Facts for readers, which are compared nowhere.
-SHOWN_ONLY = {"apt automatic", "DGX factory"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -110,18 +109,6 @@ def at_once(work: Callable[[str], T], names: Iterable[str]) -> dict[str, T | com
     wanted = list(names)
     with ThreadPoolExecutor(max(1, len(wanted))) as pool:
         return dict(zip(wanted, pool.map(one, wanted), strict=True))
-
-
-def until_answered(ask: Callable[[], Answer], limit_s: float, pause_s: float = 1.0) -> Answer:
-    """Ask again while nobody answers; Unreachable after `limit_s` seconds."""
-    began = time.monotonic()
-    while True:
-        try:
-            return ask()
-        except Unreachable:
-            if time.monotonic() - began >= limit_s:
-                raise
-        time.sleep(pause_s)
 
 
 def resolves(address: str) -> str:

@@ -98,6 +98,7 @@ def test_a_warming_engine_gets_another_chance(fake, main_process, spoken):
 def test_an_engine_that_turns_green_later_is_waited_for(fake, main_process, spoken):
     fake.health = 503
     timer = threading.Timer(1.0, lambda: setattr(fake, "health", 200))
+    fake.chat = lambda _: (200, fake.answer("hello", 2)) if fake.health == 200 else (400, {})
     timer.start()
 
     assert waiter(fake.url, main_process.pid, spoken).wait(None).tokens == 2

@@ -21,7 +21,7 @@ from lockstep.moving import (
     PythonWanted,
     Wanted,
 )
-from lockstep.packages import engine_requirements, mirrored, tool_requirements
+from lockstep.packages import mirrored, tool_requirements
 from lockstep.pins import (
     AptPin,
     DebianPin,
@@ -35,7 +35,7 @@ from lockstep.pins import (
     WheelPin,
     missing,
 )
-from lockstep.settings import Settings, Sources, VenvEngine
+from lockstep.settings import Settings, Sources
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 # All digits: YAML would read it as a number if it were not quoted.
@@ -358,15 +358,8 @@ def test_a_borrower_is_served_by_a_whole_repository() -> None:
 
 
 def test_the_deploy_reads_exact_versions_by_distribution() -> None:
-    engine = VenvEngine(
-        git=URL, branch="main", transformers_git=None, mistral_common=None, flashinfer=False
-    )
-    data = Settings("s", {}, tools={"common": "mistral_common"}, engine=engine)
+    data = Settings("s", {}, tools={"common": "mistral_common"})
     assert tool_requirements(data, PINS) == {"common": "mistral-common==1.13.1"}
-    assert engine_requirements(data, PINS) == {
-        "torch": "torch==2.10.0+cu130",
-        "torchvision": "torchvision==0.25.0+cu130",
-    }
 
 
 def test_an_environment_resolved_for_something_else_is_not_used() -> None:
