@@ -9,8 +9,8 @@ from typing import Literal
 Severity = Literal["error", "warning"]
 
 #: What no deploy survives: locked wheels and images are of another architecture, accounts and
-#: interfaces that its files name are not there. These cannot be waived.
-FATAL = frozenset({"architecture", "docker", "no-account", "no-interface", "no-netplan"})
+#: interfaces that its files name are not there, two hosts have one key. These cannot be waived.
+FATAL = frozenset({"architecture", "docker", "no-account", "no-interface", "no-netplan", "twin"})
 
 
 @dataclass(frozen=True, slots=True)

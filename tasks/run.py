@@ -156,6 +156,7 @@ def _refuse_findings(plans: dict[Any, inventory.HostPlan], resolved: pins.Pins) 
             stands, set_aside = split_waived(found, plan.settings.waive)
             standing += stands
             waived += set_aside
+    standing += preflight.between({each.name: facts[each] for each in plans if facts.get(each)})
     _refuse(standing, waived, "preflight")
     return facts
 

@@ -351,6 +351,20 @@ GUARDS = (
         "if verb:",
         "tests/operations/test_cluster_deploy.py",
     ),
+    Guard(
+        "a stale CDI file that Docker uses is an error",
+        "lockstep/preflight/docker.py",
+        '"error" if used else "warning"',
+        '"warning"',
+        "tests/unit/test_preflight_docker.py",
+    ),
+    Guard(
+        "hosts of one cloned image are refused",
+        "tasks/run.py",
+        "standing += preflight.between(",
+        "preflight.between(",
+        "tests/operations/test_whole_deploy.py",
+    ),
 )
 
 

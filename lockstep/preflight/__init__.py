@@ -5,12 +5,13 @@ One module for each subject; `ask` has what the probe is asked.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from lockstep.findings import Finding
 from lockstep.inventory import HostPlan
 from lockstep.pins import Pins
-from lockstep.preflight import accounts, clock, disks, docker, hardware, network
+from lockstep.preflight import accounts, clock, disks, docker, hardware, identity, network
 from lockstep.preflight.ask import ENGINE, MODELS, TOOLS, addresses, images_of, models_of, questions
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "MODELS",
     "TOOLS",
     "addresses",
+    "between",
     "findings",
     "images_of",
     "models_of",
@@ -44,3 +46,12 @@ def findings(
         *disks.findings(plan, pins, facts),
         *accounts.findings(plan, facts["unknown_accounts"]),
     ]
+
+
+def between(facts: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
+    """What the hosts of one run say of each other, which no inventory can waive.
+
+    Args:
+        facts: Host → what its probe answered.
+    """
+    return list(identity.findings(facts))

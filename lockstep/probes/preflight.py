@@ -6,6 +6,9 @@ address: one from which nothing is needed any more is not tried."""
 
 from __future__ import annotations
 
+import base64
+import glob
+import hashlib
 import json
 import os
 import platform
@@ -206,6 +209,25 @@ def fabric(asked: list[str]) -> dict[str, Any]:
     return {"absent": absent, "known": names, "netplan": shutil.which("netplan") is not None}
 
 
+def identity() -> dict[str, Any]:
+    """What should be this host's alone: its machine-id, as a hash, and fingerprints of its keys."""
+    try:
+        with open("/etc/machine-id", "rb") as file:
+            machine = hashlib.sha256(file.read().strip()).hexdigest()
+    except OSError:
+        machine = ""
+    keys = []
+    for path in sorted(glob.glob("/etc/ssh/ssh_host_*_key.pub")):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            words = file.read().split()
+        try:
+            digest = hashlib.sha256(base64.b64decode(words[1])).digest()
+        except (ValueError, IndexError):
+            continue
+        keys.append(f"{words[0]} SHA256:{base64.b64encode(digest).decode().rstrip('=')}")
+    return {"machine_id": machine, "host_keys": keys}
+
+
 def leases() -> list[str]:
     """Deploys that this host may copy in; one that was killed leaves its own behind."""
     end = ".client.json"
@@ -241,6 +263,7 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         "models": present(asked["cache"], asked["models"]),
         "lacking": lacking,
         "leases": leases(),
+        "identity": identity(),
         "units_held": os.path.exists("/etc/lockstep/targets.json"),
         "time": time.time(),
     }

@@ -96,6 +96,16 @@ def test_a_finding_on_one_host_stops_the_run_before_any_change_on_any(wiped: Sit
     assert "Traceback" not in done.stderr
 
 
+def test_hosts_of_one_cloned_image_are_refused_before_any_change_on_any(wiped: Site) -> None:
+    cloned = {"facts": {"identity": {"machine_id": "m", "host_keys": ["ssh-ed25519 SHA256:k"]}}}
+    done = wiped.deploy(fails=dict.fromkeys(HOSTS, cloned))
+    assert done.returncode == 1
+    assert wiped.ran(HOSTS[0]) == wiped.ran(HOSTS[1]) == ["? preflight"]
+    assert done.stderr.count("twin: its machine-id is that of") == 2
+    # One of them alone is no twin.
+    assert wiped.deploy("--dry", "--limit", HOSTS[0]).returncode == 0
+
+
 def test_a_finding_of_preflight_that_the_inventory_waives_is_shown_and_stops_nothing(
     wiped: Site,
 ) -> None:

@@ -140,6 +140,7 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
         "models": {name: {} for name in preflight.models_of(plan)},
         "lacking": [preflight.MODELS, preflight.TOOLS, preflight.ENGINE],
         "leases": [],
+        "identity": {"machine_id": plan.name, "host_keys": [f"ssh-ed25519 SHA256:{plan.name}"]},
         "units_held": False,
         "time": now + 1.5,
     }

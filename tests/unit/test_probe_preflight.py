@@ -13,6 +13,9 @@ import pytest
 from a_probe import ask, program
 from onhost_fakes import common
 
+# A key that nobody uses, and what `ssh-keygen -lf` shows of it.
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK5r80uRFOOEmHwCHd1jEkejsC3/dtDhj651LkZy9Ycj"
+FINGERPRINT = "SHA256:9BhddaDmPNVhRRQKu4XY4pD7KIqztWzQoAwLzsOr5hU"
 ASKED: dict[str, Any] = {
     "paths": [],
     "cache": "/nonexistent",
@@ -148,6 +151,20 @@ def test_preflight_reads_for_which_driver_each_cdi_file_was_made(spark: Path) ->
         str(spark / "cdi/nvidia.yaml"): "580.95.05",
         str(spark / "run-cdi/nvidia.yaml"): "",
     }
+
+
+def test_preflight_tells_what_should_be_one_hosts_alone(spark: Path) -> None:
+    keys = spark / "ssh"
+    keys.mkdir()
+    (keys / "ssh_host_ed25519_key.pub").write_text(f"{KEY} root@x\n")
+    (keys / "ssh_host_rsa_key.pub").write_text("not a key\n")
+    (spark / "machine-id").write_text("295f5139615f4bbaa29921a29574c7a3\n")
+    replaced = {"/etc/ssh/": f"{keys}/", "/etc/machine-id": str(spark / "machine-id")}
+    answer = ask("preflight", ASKED, spark / "bin", replaced)
+    assert answer["identity"]["host_keys"] == [f"ssh-ed25519 {FINGERPRINT}"]
+    # Confidential by its manual page: told apart by a hash.
+    assert len(answer["identity"]["machine_id"]) == 64
+    assert "295f5139" not in json.dumps(answer)
 
 
 def test_a_kernel_without_such_memory_tells_none(spark: Path) -> None:

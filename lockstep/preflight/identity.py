@@ -1,0 +1,55 @@
+"""Preflight: hosts that cannot be told apart, because a factory image was cloned with its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lockstep.findings import Finding
+
+# NVIDIA's bulletin 5835 names the flaw; MSI EdgeXpert and ASUS GX10 were seen with it
+# (forums.developer.nvidia.com/t/374930, 2026-07).
+_SOURCE = (
+    "Some factory images were cloned with both (CVE-2026-24218, nvidia.custhelp.com a_id 5835). "
+    "If it is one host under two names, keep one of them."
+)
+_MACHINE_ID = (
+    "`sudo rm -f /etc/machine-id /var/lib/dbus/machine-id && sudo systemd-machine-id-setup`"
+)
+_HOST_KEYS = "`sudo rm /etc/ssh/ssh_host_*_key* && sudo ssh-keygen -A`"
+
+
+def findings(facts: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+    """One finding for each host that shares its machine-id or an SSH host key with another one.
+
+    Args:
+        facts: Host → what the probe answered there.
+    """
+    said = {name: each["identity"] for name, each in facts.items()}
+    for name, mine in said.items():
+        others = {other: its for other, its in said.items() if other != name}
+        same_id = [
+            other for other, its in others.items() if mine["machine_id"] == its["machine_id"] != ""
+        ]
+        shared = {
+            other: keys
+            for other, its in others.items()
+            if (keys := [key for key in mine["host_keys"] if key in its["host_keys"]])
+        }
+        parts, commands = [], []
+        if same_id:
+            parts.append(f"its machine-id is that of {', '.join(same_id)} too")
+            commands.append(_MACHINE_ID)
+        if shared:
+            key = next(iter(shared.values()))[0]
+            parts.append(f"its SSH host key {key} is that of {', '.join(shared)} too")
+            commands.append(_HOST_KEYS)
+        if parts:
+            yield Finding(
+                "twin",
+                "error",
+                name,
+                ", and ".join(parts),
+                f"On all of them but one run {' and '.join(commands)}, reboot, and compare the "
+                f"fingerprint at the next login. {_SOURCE}",
+            )
