@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from lockstep.errors import InventoryError
+from lockstep.place_check import PATH
 
 _FORM = re.compile(
-    # A path as it is shown in a finding: full, normalised.
-    r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9_.@+-]+)+"
+    rf"{PATH}"
     r"|(?:unit|container|volume|account) [A-Za-z0-9_][A-Za-z0-9_.@-]*"
 )
 

@@ -7,6 +7,7 @@ stands without its source and date.
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
@@ -19,6 +20,14 @@ Kind = Literal["measured", "quoted", "computed"]
 KINDS: tuple[Kind, ...] = ("measured", "quoted", "computed")
 Engine = Literal["vllm", "sglang"]
 ENGINES: tuple[Engine, ...] = ("vllm", "sglang")
+# What `docker run --ulimit` knows (docker/go-units, ulimit.go, 0.5.0).
+_ULIMITS = frozenset(
+    (
+        *("core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile"),
+        *("nproc", "rss", "rtprio", "rttime", "sigpending", "stack"),
+    )
+)
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +156,7 @@ def parse_figure(raw: Any, where: str, inside: str, *, what: str = "", unit: str
 def _parse_draft(raw: Any, where: str) -> Draft:
     reader = Reader(raw, where, "lockstep.draft", keys_of(Draft))
     return Draft(
-        model=cast(str, reader.text("model", required=True)),
+        model=_hub_id(reader),
         revision=reader.text("revision"),
         licence=reader.text("licence"),
     )
@@ -159,10 +168,18 @@ def _parse_borrow(raw: Any, where: str) -> Borrow:
     if not files or not all(_is_plain_file(name) for name in files):
         raise reader.fail("files", "a list of file names inside the repository")
     return Borrow(
-        model=cast(str, reader.text("model", required=True)),
+        model=_hub_id(reader),
         files=tuple(files),
         revision=reader.text("revision"),
     )
+
+
+def _hub_id(reader: Reader) -> str:
+    model = cast(str, reader.text("model", required=True))
+    # A part of a folder's name, and of an address.
+    if not _HUB_ID.fullmatch(model) or ".." in model:
+        raise reader.fail("model", "a Hugging Face id (ORGANISATION/NAME)")
+    return model
 
 
 def _is_plain_file(name: Any) -> bool:
@@ -177,10 +194,14 @@ def _is_plain_file(name: Any) -> bool:
 def _parse_ulimits(reader: Reader) -> dict[str, int]:
     limits = reader.mapping.get("ulimits") or {}
     if not isinstance(limits, dict) or not all(
-        isinstance(key, str) and isinstance(value, int) and not isinstance(value, bool)
+        key in _ULIMITS and isinstance(value, int) and not isinstance(value, bool) and value >= -1
         for key, value in limits.items()
     ):
-        raise reader.fail("ulimits", "a mapping of limit name to a whole number (-1: unlimited)")
+        raise reader.fail(
+            "ulimits",
+            "a mapping of limit name to a whole number (-1: unlimited); names: "
+            + ", ".join(sorted(_ULIMITS)),
+        )
     return dict(limits)
 
 

@@ -18,6 +18,8 @@ from lockstep.settings_check import check_image
 # From the port of the API to the port of an engine behind a proxy, where the inventory names none.
 ENGINE_PORT_OFFSET = 1000
 LOOPBACK = "127.0.0.1"
+#: Of every Spark's own web page, at loopback (facts of the field, 2026-11).
+DASHBOARD_PORT = 11000
 #: Packages that the proxy before an engine imports, as `Settings.tools` names them.
 PROXY_TOOLS = ("httpx2", "uvicorn")
 
@@ -150,8 +152,19 @@ def bind(
     """
     file = where.get("targets", settings.name)
     bound = tuple(_bind(name, data, catalogue, file) for name, data in settings.targets.items())
-    users: dict[int, str] = {}
+    users = {
+        DASHBOARD_PORT: "the DGX Dashboard",
+        settings.copy_port: "copy_port",
+        **dict.fromkeys(settings.firewall.ssh_ports, "firewall.ssh_ports"),
+    }
     if settings.webui.enabled:
+        if settings.webui.port in users:
+            raise InventoryError(
+                f"webui.port: port {settings.webui.port} is used twice",
+                where=where.get("webui", settings.name),
+                found=f"also by {users[settings.webui.port]}",
+                remedy="Set webui.port to a free port.",
+            )
         users[settings.webui.port] = "webui"
     for name, cluster in settings.clusters.items():
         if settings.name in cluster.hosts:

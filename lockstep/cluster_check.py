@@ -14,6 +14,8 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 # What the kernel takes as the name of a network interface.
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
 _DEVICE = re.compile(r"[A-Za-z0-9_]*")
+# Made by Docker, libvirt and VPNs, each for itself.
+_NOT_OURS = ("docker", "br-", "veth", "virbr", "tailscale", "wg", "tun", "tap")
 # IPv6 does not work below; ConnectX-7 takes no more.
 _MTU = range(1280, 9979)
 _LEAST = {"pair": 2, "switch": 2, "ring": 3}
@@ -115,6 +117,14 @@ def _check_fabric(fabric: Fabric, file: str) -> None:
             raise InventoryError(
                 "fabric names something that is no network interface", where=file, found=repr(name)
             )
+    for name in fabric.interfaces:
+        if name == "lo" or name.startswith(_NOT_OURS):
+            raise InventoryError(
+                f"fabric.interfaces.{name} is no interface of the fast link",
+                where=file,
+                found="loopback, or a network of Docker's or of a virtual machine's",
+                allowed="a ConnectX-7 port, for example enp1s0f0np0",
+            )
     networks: dict[str, str] = {}
     for name, text in fabric.interfaces.items():
         network = _network(name, text, file)
@@ -155,7 +165,12 @@ def _network(name: str, text: str, file: str) -> str:
         found = ipaddress.ip_interface(text)
     except ValueError:
         found = None
-    if found is None or "/" not in text or found.network.num_addresses < 2:
+    usable = found is not None and not (
+        found.ip.is_loopback or found.ip.is_unspecified or found.ip.is_multicast
+    )
+    # A network of all addresses would take the host's other traffic too.
+    whole = found is not None and found.network.prefixlen >= 8 and found.network.num_addresses > 1
+    if found is None or "/" not in text or not usable or not whole:
         raise InventoryError(
             f"fabric.interfaces.{name} is not an address with the length of its network",
             where=file,

@@ -58,4 +58,11 @@ def _word(recipe: Recipe, key: str, value: Any) -> str:
         raise RecipeError(
             f"executor_config.{key} must be one word", where=str(recipe.path), found=repr(value)
         )
+    # "container:NAME" is inside somebody else's container.
+    if key in ("network", "ipc") and ":" in str(value):
+        raise RecipeError(
+            f"executor_config.{key} must not be another container's",
+            where=str(recipe.path),
+            found=repr(value),
+        )
     return str(value)

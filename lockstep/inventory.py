@@ -209,8 +209,13 @@ def plan(name: str, data: Mapping[str, Any], origin: Mapping[str, str] | None = 
         RecipeError: a recipe of the catalogue is wrong.
     """
     origin = origin or {}
-    ours = {key: value for key, value in data.items() if not key.startswith(PYINFRA_PREFIXES)}
     known = _keys()
+    ours = {
+        key: value
+        for key, value in data.items()
+        # "docker_users" is ours, although it begins as pyinfra's own keys do.
+        if key in known or not key.startswith(PYINFRA_PREFIXES)
+    }
     for key in ours:
         if key not in known:
             raise schema.unknown_key(key, known, where=origin.get(key, name))
@@ -221,7 +226,7 @@ def plan(name: str, data: Mapping[str, Any], origin: Mapping[str, str] | None = 
     if "targets" not in values:
         raise InventoryError("targets is missing", where=name, remedy="Bind a recipe to a name.")
     settings = Settings(name=name, **values)
-    check_values(settings, origin)
+    check_values(settings, origin, data.get("ssh_user"))
     folders = settings.recipe_folders
     if folders not in _catalogues:
         _catalogues[folders] = load_catalogue(*(REPOSITORY / folder for folder in folders))

@@ -6,33 +6,42 @@ import ipaddress
 import re
 from collections.abc import Mapping
 
-from lockstep.address_check import check_address, check_no_login, check_registries
+from lockstep.address_check import (
+    check_bind,
+    check_fabric_address,
+)
 from lockstep.adopt import check_adopt
 from lockstep.cluster_check import check_clusters
 from lockstep.drift.kinds import KINDS
 from lockstep.errors import InventoryError
 from lockstep.findings import FATAL
-from lockstep.moving import is_commit
-from lockstep.settings import Firewall, Floor, Settings, TargetData, VenvEngine
+from lockstep.name_check import check_names
+from lockstep.number_check import check_numbers
+from lockstep.place_check import check_places
+from lockstep.settings import Firewall, Floor, Settings, TargetData
+from lockstep.source_check import check_sources
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+# A host's name reaches ssh's command line, files on hosts, and terminals.
+_HOST = re.compile(r"[A-Za-z0-9@_:\[][A-Za-z0-9@_.:%/\[\]-]*")
+# As `docker run` takes it after its options (distribution's reference grammar).
+_IMAGE = re.compile(
+    r"[A-Za-z0-9\[](?:[A-Za-z0-9._:\]-]*[A-Za-z0-9\]])?"
+    r"(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
+)
 _SERVICE = re.compile(r"(?:tcp|udp)/(\d{1,5})")
 _TARGET = re.compile(r"[a-z0-9][a-z0-9_-]*")
-_ADDRESSES = {
-    "sources": ("python_index", "torch_index", "flashinfer_index", "vllm_wheels", "hub"),
-    "proxy": ("http", "https"),
-}
 # Words that switch.sh itself takes.
 RESERVED = frozenset({"none", "status", "log", "wait", "help"})
 
 
-def check_values(settings: Settings, where: Mapping[str, str]) -> None:
+def check_values(settings: Settings, where: Mapping[str, str], login: str | None = None) -> None:
     """Refuse what no type can: names, digests and ports that contradict each other.
 
     Args:
         settings: One host's data.
         where: Top-level key → file that gave its value.
+        login: The account that the deploy logs in as, None where it is not said.
 
     Raises:
         InventoryError: with file, key, what was found and what is allowed.
@@ -40,6 +49,10 @@ def check_values(settings: Settings, where: Mapping[str, str]) -> None:
     file = where.get("targets", settings.name)
     if not settings.targets:
         raise InventoryError("targets is empty", where=file, remedy="Bind at least one recipe.")
+    _check_host(settings)
+    check_names(settings, where, login)
+    check_places(settings, where)
+    check_numbers(settings, where)
     units: dict[str, str] = {}
     for name, target in settings.targets.items():
         if not _TARGET.fullmatch(name) or name in RESERVED:
@@ -62,11 +75,7 @@ def check_values(settings: Settings, where: Mapping[str, str]) -> None:
                 )
             units[value] = name
     check_image("webui.image", settings.webui.image, where.get("webui", file))
-    _check_python(settings.python, where.get("python", file))
-    for section, addresses in {"sources": settings.sources, "proxy": settings.proxy}.items():
-        for key in _ADDRESSES[section]:
-            check_address(f"{section}.{key}", getattr(addresses, key), where.get(section, file))
-    check_registries(settings.sources, where.get("sources", file))
+    check_bind("webui.bind", settings.webui.bind, where.get("webui", file))
     for pattern in settings.differs:
         if not any(pattern.startswith(f"{kind} ") for kind in KINDS):
             raise InventoryError(
@@ -84,13 +93,26 @@ def check_values(settings: Settings, where: Mapping[str, str]) -> None:
         )
     check_adopt(settings.adopt, where.get("adopt", file))
     _check_firewall(settings.firewall, where.get("firewall", file))
-    _check_copying(settings, where)
-    _check_engine(settings.engine, where.get("engine", file))
-    _check_precompiled(settings.engine, where.get("engine", file))
+    check_fabric_address(settings.fabric_address, where.get("fabric_address", settings.name))
+    check_sources(settings, where)
     check_clusters(settings, where)
     if settings.webui.unit in units:
         raise InventoryError(
             "webui.unit is also the unit of a target", where=file, found=repr(settings.webui.unit)
+        )
+
+
+def _check_host(settings: Settings) -> None:
+    if not _HOST.fullmatch(settings.name):
+        raise InventoryError(
+            "a host's name is no name",
+            where=settings.name,
+            found=repr(settings.name)[:80],
+            allowed="an address, a name of ~/.ssh/config, or @local",
+        )
+    if settings.login is not None and not settings.login.isprintable():
+        raise InventoryError(
+            "login holds a control character", where=settings.name, found=repr(settings.login)[:80]
         )
 
 
@@ -115,7 +137,7 @@ def _check_firewall(firewall: Firewall, file: str) -> None:
             )
     for index, peer in enumerate(firewall.peers):
         try:
-            ipaddress.ip_network(peer)
+            network = ipaddress.ip_network(peer)
         except ValueError as fault:
             raise InventoryError(
                 f"firewall.peers[{index}] is not a network",
@@ -123,89 +145,21 @@ def _check_firewall(firewall: Firewall, file: str) -> None:
                 found=repr(peer)[:60],
                 allowed='an address ("10.0.0.2") or a network ("10.0.0.0/24")',
             ) from fault
-
-
-def _check_copying(settings: Settings, where: Mapping[str, str]) -> None:
-    address, port = settings.fabric_address, settings.copy_port
-    if address is not None and not re.fullmatch(r"[0-9A-Za-z][0-9A-Za-z.:-]*", address):
-        raise InventoryError(
-            "fabric_address is not an address",
-            where=where.get("fabric_address", settings.name),
-            found=repr(address)[:80],
-            allowed="an IP address of the host, or a name that the other Sparks know",
-        )
-    if not 1 <= port <= 65535:
-        file = where.get("copy_port", settings.name)
-        raise InventoryError("copy_port is not a port", where=file, found=str(port))
-
-
-def _check_engine(engine: VenvEngine, file: str) -> None:
-    if engine.git is not None and engine.release is not None:
-        raise InventoryError(
-            "engine.git and engine.release name two vLLMs",
-            where=file,
-            found=f"{engine.git.rpartition('@')[2]!r} and {engine.release!r}",
-            remedy="Keep one of them.",
-        )
-    for key in ("git", "transformers_git", "upstream"):
-        check_no_login(f"engine.{key}", getattr(engine, key), file)
-
-
-def _check_precompiled(engine: VenvEngine, file: str) -> None:
-    commit, variant = engine.precompiled_commit, engine.precompiled_variant
-    if commit is not None and not is_commit(commit):
-        raise InventoryError(
-            "engine.precompiled_commit is not a whole commit",
-            where=file,
-            found=repr(commit)[:60],
-            allowed="40 hexadecimal digits, or None for the one at which the fork left upstream",
-        )
-    if not re.fullmatch(r"[a-z0-9]*", variant):
-        raise InventoryError(
-            "engine.precompiled_variant is not the name of a build",
-            where=file,
-            found=repr(variant)[:60],
-            allowed='"cu130" or another folder of the server, "" for the usual one',
-        )
-    own = [name for name in engine.build_environment if "PRECOMPILED" in name]
-    if own:
-        raise InventoryError(
-            f"engine.build_environment names {own[0]}, which the lock decides",
-            where=file,
-            remedy="Use engine.precompiled, precompiled_commit or precompiled_variant.",
-        )
-
-
-def _check_python(version: str, file: str) -> None:
-    if not re.fullmatch(r"3\.\d+", version):
-        raise InventoryError(
-            "python is not a version of the interpreter",
-            where=file,
-            found=repr(version),
-            allowed='"3.12", without a third number',
-        )
+        if network.prefixlen == 0:
+            raise InventoryError(
+                f"firewall.peers[{index}] is everybody",
+                where=file,
+                found=repr(peer),
+                remedy="Name the Sparks' own link. firewall.enabled = False opens everything.",
+            )
 
 
 def _check_target(name: str, target: TargetData, file: str) -> None:
-    if not _UNIT.fullmatch(target.unit):
-        raise InventoryError(
-            f"targets.{name}.unit is not a unit name",
-            where=file,
-            found=repr(target.unit),
-            allowed="letters, digits, '-' and '_', without '.service'",
-        )
-    for key, port in (("port", target.port), ("engine_port", target.engine_port)):
-        if port is not None and not 1 <= port <= 65535:
-            raise InventoryError(f"targets.{name}.{key} is not a port", where=file, found=str(port))
+    check_bind(f"targets.{name}.bind", target.bind, file)
     if target.image is not None:
         check_image(f"targets.{name}.image", target.image, file)
     if target.floor is not None:
         _check_floor(f"targets.{name}.floor", target.floor, file)
-    for script in (target.launcher, *target.scripts):
-        if script is not None and not script.startswith("/"):
-            raise InventoryError(
-                f"targets.{name}: scripts need a full path", where=file, found=repr(script)
-            )
 
 
 def _check_floor(key: str, floor: Floor, file: str) -> None:
@@ -233,6 +187,13 @@ def _check_floor(key: str, floor: Floor, file: str) -> None:
 def check_image(key: str, reference: str, file: str) -> None:
     """Refuse an image reference whose digest is not ``@sha256:`` and 64 hexadecimal digits."""
     name, _, digest = reference.partition("@")
+    if name and not _IMAGE.fullmatch(name):
+        raise InventoryError(
+            f"{key} is not an image",
+            where=file,
+            found=repr(name)[:80],
+            allowed="REPOSITORY:TAG or REPOSITORY@sha256:<64 hexadecimal digits>",
+        )
     if not name or reference.count("@") > 1 or ("@" in reference and not _DIGEST.fullmatch(digest)):
         raise InventoryError(
             f"{key} has a digest that is not a digest" if name else f"{key} names no image",

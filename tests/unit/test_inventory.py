@@ -173,8 +173,13 @@ CASES = {
     ),
     "a unit's name that is none": Case(
         "site.py: targets.q.unit is not a unit name; found 'q.service'; allowed: letters, "
-        "digits, '-' and '_', without '.service'.",
+        "digits, '-' and '_', at most 64, without '.service'.",
         host='{"targets": {"q": {"recipe": "a", "unit": "q.service"}}}',
+    ),
+    "a unit of the system": Case(
+        "site.py: targets.q.unit is a unit of the system; found 'ssh': the deploy would write "
+        "ssh.service. Give it a name of its own, for example the engine's and the model's.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "ssh"}}}',
     ),
     "a unit used twice": Case(
         "site.py: targets.m.unit is used twice; found 'q', also in targets.q. "
@@ -218,11 +223,12 @@ CASES = {
         host='{"targets": {"m": {"recipe": "b", "unit": "m", "port": 8080}}}',
     ),
     "a port that is none": Case(
-        "site.py: targets.m.port is not a port; found 70000.",
+        "site.py: targets.m.port is not a port for it; found 70000; allowed: 1024 to 65535.",
         host='{"targets": {"m": {"recipe": "b", "unit": "m", "port": 70000}}}',
     ),
     "a port for copying that is none": Case(
-        "site.py: copy_port is not a port; found 0.", host='{"copy_port": 0}'
+        "site.py: copy_port is not a port for it; found 0; allowed: 1024 to 65535.",
+        host='{"copy_port": 0}',
     ),
     "an address of the fast link that is none": Case(
         "site.py: fabric_address is not an address; found '10.0.0.1/24'; allowed: an IP address "
@@ -308,7 +314,7 @@ CASES = {
         '"unit": "q", "image": "a/b:1"}}}',
     ),
     "a script without a full path": Case(
-        "site.py: targets.q: scripts need a full path; found 'q.sh'.",
+        "site.py: targets.q.scripts[0] needs a full path; found 'q.sh'.",
         host='{"targets": {"q": {"recipe": "a", "unit": "q", "scripts": ("q.sh",)}}}',
     ),
     "a value missing in a recipe's command": Case(
@@ -434,6 +440,7 @@ THROUGH_PYINFRA = (
     "unknown recipe",
     "a target bound twice",
     "a port used twice",
+    "a unit of the system",
     "a digest without sha256:",
     "a value missing in a template",
     "YAML that is none",
