@@ -212,6 +212,20 @@ GUARDS = (
         "tests/unit/test_artefacts_files.py",
     ),
     Guard(
+        "apt's locks are waited for",
+        f"{ONHOST}/apt_turn.py",
+        "        _wait(options.work, paths, began, options.limit)\n",
+        "",
+        "tests/unit/test_onhost_apt_turn.py",
+    ),
+    Guard(
+        "a command that is refused a lock waits again",
+        f"{ONHOST}/apt_turn.py",
+        "return (128 - code if code < 0 else code), refused and code != 0",
+        "return (128 - code if code < 0 else code), False",
+        "tests/unit/test_onhost_apt_turn.py tests/render/test_apt_by_apt.py",
+    ),
+    Guard(
         "engines die first",
         MODEL_UNIT,
         "OOMScoreAdjust={{ oom_score }}",

@@ -11,7 +11,7 @@ from typing import Any
 from lockstep.findings import Finding
 from lockstep.inventory import HostPlan
 from lockstep.pins import Pins
-from lockstep.preflight import accounts, clock, disks, docker, hardware, identity, network
+from lockstep.preflight import accounts, clock, disks, docker, hardware, identity, network, updates
 from lockstep.preflight.ask import ENGINE, MODELS, TOOLS, addresses, images_of, models_of, questions
 
 __all__ = [
@@ -40,6 +40,7 @@ def findings(
     """
     return [
         *hardware.findings(plan, facts),
+        *updates.findings(plan, facts["updates"]),
         *clock.findings(plan, facts["time"], now=now),
         *docker.findings(plan, facts),
         *network.findings(plan, facts),

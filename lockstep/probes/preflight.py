@@ -228,6 +228,30 @@ def identity() -> dict[str, Any]:
     return {"machine_id": machine, "host_keys": keys}
 
 
+def updates() -> dict[str, Any]:
+    """The one-shot upgrade of DGX OS, and which of apt's daily services run.
+
+    It runs at every boot at which its mark is not there, and an update of DGX OS can remove the
+    mark. As operators found both on their Sparks (facts of a Spark, 2026-11-22).
+    """
+    once = "nvidia-spark-run-apt-upgrade-once.service"
+    daily = ("apt-daily.service", "apt-daily-upgrade.service")
+    _, text, _ = run("systemctl", "show", "--property=Id,UnitFileState,ActiveState", once, *daily)
+    blocks = (
+        dict(line.split("=", 1) for line in block.splitlines()) for block in text.split("\n\n")
+    )
+    units = {block.get("Id"): block for block in blocks}
+    found = units.get(once, {})
+    return {
+        "once": {
+            "state": found.get("UnitFileState", ""),
+            "running": found.get("ActiveState") == "activating",
+            "done": os.path.exists("/var/lib/nvidia-spark-run-apt-upgrade-once/done"),
+        },
+        "daily": [name for name in daily if units.get(name, {}).get("ActiveState") == "activating"],
+    }
+
+
 def leases() -> list[str]:
     """Deploys that this host may copy in; one that was killed leaves its own behind."""
     end = ".client.json"
@@ -262,6 +286,7 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         "fabric": fabric(asked["fabric"]),
         "models": present(asked["cache"], asked["models"]),
         "lacking": lacking,
+        "updates": updates(),
         "leases": leases(),
         "identity": identity(),
         "units_held": os.path.exists("/etc/lockstep/targets.json"),

@@ -22,7 +22,8 @@ UNFINISHED = "unfinished"
 def packages(versions: Mapping[str, str]) -> Generator[StringCommand, None, None]:
     """Install what is missing at the locked version; the package index is read again only then.
 
-    What is there in another version stays: apt moves it for reasons of its own (security).
+    What is there in another version stays: apt moves it for reasons of its own (security). Each
+    command waits for its turn: other services of a Spark use apt too.
 
     Args:
         versions: Package → version.
@@ -36,14 +37,14 @@ def packages(versions: Mapping[str, str]) -> Generator[StringCommand, None, None
     if not missing:
         host.noop(f"{len(versions)} packages are installed")
         return
-    apt = ["apt-get", "-q", "-o", "DPkg::Lock::Timeout=300"]
-    apt += ["-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"]
     # What a cut-off run left half configured, first. Settings that we wrote before the package
     # came (earlyoom's) are kept without a question.
-    yield remote.words(["dpkg", "--force-confdef", "--force-confold", "--configure", "-a"])
-    yield remote.job("apt", [*apt, "update"])
-    noninteractive = ["env", "DEBIAN_FRONTEND=noninteractive", *apt]
-    yield remote.job("apt", [*noninteractive, "install", "-y", "--no-install-recommends", *missing])
+    keep = ("--force-confdef", "--force-confold")
+    install = ["apt-get", "-q", *(f"-oDpkg::Options::={option}" for option in keep), "install"]
+    turn = [remote.PYTHON, f"{remote.PROGRAMS}/apt_turn.py", "--"]
+    yield remote.job("apt", [*turn, "dpkg", *keep, "--configure", "-a"])
+    yield remote.job("apt", [*turn, "apt-get", "-q", "update"])
+    yield remote.job("apt", [*turn, *install, "-y", "--no-install-recommends", *missing])
 
 
 @operation()

@@ -139,6 +139,9 @@ class Spark:
         if handler:
             handler(words)
 
+    def _run_apt_turn_py(self, words: list[str]) -> None:
+        self._run(words[words.index("--") + 1 :])
+
     def _run_apt_get(self, words: list[str]) -> None:
         if "install" in words:
             asked = words[words.index("--no-install-recommends") + 1 :]

@@ -1,4 +1,5 @@
-"""What a real apt makes of our files: it logs in at archive and proxy, and everybody may ask it."""
+"""What a real apt makes of our files and programs: it logs in at archive and proxy, and a command
+that is refused a lock says it in the words that we know."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import tools
+from a_lock import held
+from onhost_fakes import apt_turn, common
 
 from lockstep.hostfiles import host_files
 from lockstep.settings import Proxy, Settings, Sources
@@ -59,10 +62,7 @@ def test_apt_logs_in_at_the_archives_and_at_the_proxy(
     )
     files = {each.path: each for each in host_files(settings) if each.path.startswith("/etc/apt/")}
     tools.written(tmp_path, {path: file.text for path, file in files.items()})
-    for folder in ("var/lib/apt/lists/partial", "var/cache/apt/archives/partial", "var/lib/dpkg"):
-        (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "var/lib/dpkg/status").touch()
-    (tmp_path / "apt.conf").write_text(f'Dir "{tmp_path}/";\nAPT::Sandbox::User "root";\n')
+    own_folders(tmp_path)
     done = tools.run(["apt-get", "update"], env={"APT_CONFIG": str(tmp_path / "apt.conf")})
     assert "404" in done.stdout, done.stdout + done.stderr
     logged_in = {(path.rpartition("/./")[0], *heads) for path, *heads in asked}
@@ -71,6 +71,48 @@ def test_apt_logs_in_at_the_archives_and_at_the_proxy(
         ("/direct-too", basic("me:other"), None),
         ("http://archive.example/proxied", basic("far:away"), basic("via:pr$oxy")),
     }
+
+
+def own_folders(root: Path) -> None:
+    """Folders and settings with which apt and dpkg work below `root` only."""
+    for folder in ("var/lib/apt/lists/partial", "var/cache/apt/archives/partial"):
+        (root / folder).mkdir(parents=True)
+    for folder in ("info", "updates"):
+        (root / "var/lib/dpkg" / folder).mkdir(parents=True)
+    (root / "var/lib/dpkg/status").touch()
+    (root / "apt.conf").write_text(f'Dir "{root}/";\nAPT::Sandbox::User "root";\n')
+
+
+WORKS = {
+    "var/lib/apt/lists/lock": ["apt-get", "-q", "update"],
+    "var/lib/dpkg/lock-frontend": ["dpkg", "--admindir=ROOT/var/lib/dpkg", "--configure", "-a"],
+    "var/lib/dpkg/lock": ["dpkg", "--admindir=ROOT/var/lib/dpkg", "--configure", "-a"],
+    "var/cache/apt/archives/lock": ["apt-get", "-q", "-y", "upgrade"],
+}
+
+
+@pytest.mark.parametrize("lock", WORKS)
+@pytest.mark.parametrize("seen", [True, False], ids=["waits", "was too late to see it"])
+def test_a_command_waits_for_a_lock_that_somebody_else_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock: str, seen: bool
+) -> None:
+    own_folders(tmp_path)
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    monkeypatch.setattr(apt_turn, "LOOK_EVERY_S", 0.05)
+    if not seen:
+        monkeypatch.setattr(apt_turn, "holder", lambda paths: None)
+    work = [word.replace("ROOT", str(tmp_path)) for word in WORKS[lock]]
+    said: list[str] = []
+    with held(tmp_path / lock) as process:
+
+        def say(line: str) -> None:
+            said.append(line)
+            if "waited" in line or "faster" in line:
+                process.release()
+
+        monkeypatch.setattr(common, "say", say)
+        assert apt_turn.main(["--", *work], common.Paths(tmp_path)) == 0, said
+    assert [line for line in said if ("waited" if seen else "faster") in line] != [], said
 
 
 def basic(login: str) -> str:

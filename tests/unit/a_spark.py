@@ -139,6 +139,10 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
         "fabric": {"absent": [], "known": ["enP7s7", "lo"], "netplan": True},
         "models": {name: {} for name in preflight.models_of(plan)},
         "lacking": [preflight.MODELS, preflight.TOOLS, preflight.ENGINE],
+        "updates": {
+            "once": {"state": "enabled", "running": False, "done": True},
+            "daily": [],
+        },
         "leases": [],
         "identity": {"machine_id": plan.name, "host_keys": [f"ssh-ed25519 SHA256:{plan.name}"]},
         "units_held": False,

@@ -26,6 +26,7 @@ ONHOST = Path(__file__).resolve().parents[2] / "lockstep" / "onhost"
 sys.path.append(str(ONHOST))
 
 import api_key  # noqa: E402
+import apt_turn  # noqa: E402
 import before  # noqa: E402
 import claims  # noqa: E402
 import cleanup  # noqa: E402
@@ -90,6 +91,7 @@ __all__ = [
     "FakeEngine",
     "FakeSystemd",
     "api_key",
+    "apt_turn",
     "before",
     "claims",
     "cleanup",

@@ -172,6 +172,41 @@ def test_a_kernel_without_such_memory_tells_none(spark: Path) -> None:
     assert preflight(spark)["kernel"]["cma"] == {}
 
 
+SHOWN = """\
+Id=nvidia-spark-run-apt-upgrade-once.service
+ActiveState={once}
+UnitFileState=enabled
+
+Id=apt-daily.service
+ActiveState={daily}
+UnitFileState=static
+
+Id=apt-daily-upgrade.service
+ActiveState=inactive
+UnitFileState=static
+"""
+
+
+@pytest.mark.parametrize("state", ["inactive", "activating"])
+def test_preflight_reads_whether_updates_run_or_are_to_come(spark: Path, state: str) -> None:
+    shown = SHOWN.format(once=state, daily=state)
+    program(spark / "bin", "systemctl", f"cat <<'E'\n{shown}E")
+    done = {"/var/lib/nvidia-spark-run-apt-upgrade-once/done": str(spark / "done")}
+    running = state == "activating"
+    assert ask("preflight", ASKED, spark / "bin", done)["updates"] == {
+        "once": {"state": "enabled", "running": running, "done": False},
+        "daily": ["apt-daily.service"] if running else [],
+    }
+    (spark / "done").touch()
+    assert ask("preflight", ASKED, spark / "bin", done)["updates"]["once"]["done"]
+
+
+def test_a_host_without_these_services_has_none(spark: Path) -> None:
+    program(spark / "bin", "systemctl", "exit 1")
+    once = {"state": "", "running": False, "done": False}
+    assert preflight(spark)["updates"] == {"once": once, "daily": []}
+
+
 def test_preflight_names_accounts_that_are_not_there(spark: Path) -> None:
     answer = preflight(spark, accounts=["root", "no-such-user"])
     assert answer["unknown_accounts"] == ["no-such-user"]

@@ -1,0 +1,46 @@
+"""A process that holds a lock as apt and dpkg do: fcntl, on the whole file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_HOLD = """\
+import fcntl, sys
+with open(sys.argv[1], "w") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+class Held:
+    """The process, which holds the lock until `release`."""
+
+    def __init__(self, path: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _HOLD, str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout and self._process.stdout.readline() == "held\n"
+        self.pid = self._process.pid
+
+    def release(self) -> None:
+        """End it; the kernel has freed the lock when this returns."""
+        self._process.communicate()
+
+
+@contextmanager
+def held(path: Path) -> Iterator[Held]:
+    """Somebody has the lock."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    process = Held(path)
+    try:
+        yield process
+    finally:
+        process.release()
