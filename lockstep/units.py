@@ -26,6 +26,8 @@ from lockstep.variants import Variant
 PYTHON = "/usr/bin/python3"
 # A SIGTERM waits until the check's own program can see who sent it.
 _CHECK = ("/usr/bin/env", "--block-signal=TERM", PYTHON)
+# In a line with "+", as root: the unit's PATH begins with a folder that the engines' account owns.
+_ROOT_CHECK = ("/usr/bin/env", "--ignore-environment", "--block-signal=TERM", PYTHON)
 # A crash every now and then is restarted; a model that cannot start is left down. The articles
 # tell of 385 restarts in a row.
 STARTS = 3
@@ -80,10 +82,10 @@ def _model_unit(
         home=HOME,
         state_directory=HOME.removeprefix("/var/lib/"),
         environment={"DOCKER_CONFIG": DOCKER_CONFIG} if container else variant.environment,
-        gate=(*_CHECK, f"{PROGRAMS}/gate.py", variant.name),
+        gate=(*_ROOT_CHECK, f"{PROGRAMS}/gate.py", variant.name),
         start=(variant.launcher,) if variant.launcher else variant.argv,
         ready=(*_CHECK, f"{PROGRAMS}/ready.py", variant.name, "--main-pid"),
-        admit=(*_CHECK, f"{PROGRAMS}/cluster.py", "admit", variant.name),
+        admit=(*_ROOT_CHECK, f"{PROGRAMS}/cluster.py", "admit", variant.name),
         agent=AGENT_UNIT,
         stop_container=_stop_container(variant.unit),
         start_s=start_s,

@@ -261,6 +261,27 @@ GUARDS = (
         RANKS,
     ),
     Guard(
+        "a rank's admission sees the agent's word",
+        "templates/systemd/hardening.j2",
+        "TemporaryFileSystem=/etc/lockstep:ro\n",
+        "TemporaryFileSystem=/etc/lockstep:ro /run/lockstep:ro\n",
+        "tests/render/test_units_seen.py",
+    ),
+    Guard(
+        "an engine sees no lease of a deploy",
+        "templates/systemd/hardening.j2",
+        "InaccessiblePaths=/run/lockstep\n",
+        "InaccessiblePaths=-/run/lockstep\n",
+        "tests/render/test_units_seen.py",
+    ),
+    Guard(
+        "the folder that an engine is shut out of is there",
+        "lockstep/onhost/gate.py",
+        "        self.make_hidden_folder()\n",
+        "",
+        "tests/unit/test_onhost_gate.py",
+    ),
+    Guard(
         "the ranks' ports are the members'",
         "lockstep/firewall.py",
         "*_members(targets)",

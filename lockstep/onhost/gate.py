@@ -5,8 +5,8 @@ usage: gate.py TARGET [--wait SECONDS]
 
 Runs as root in ExecStartPre=+ of every model unit. Waits a bounded time for another engine to be
 gone and for its memory to come back (30-120 s are normal after SGLang), drops the page cache when
-it stands in the way, then refuses with numbers. Where it passes, it asks systemd for the target's
-proxy.
+it stands in the way, then refuses with numbers. Makes /run/lockstep, which the unit hides from its
+engine. Where it passes, it asks systemd for the target's proxy.
 
 exit codes: 0 the engine may start, 1 told to end by somebody else than systemd (which gets 0, for
             the unit is being stopped), 2 wrong use or unreadable configuration,
@@ -59,10 +59,21 @@ class Gate:
 
     def pass_or_refuse(self) -> None:
         """Return when the engine may start; Problem with the numbers and the remedy otherwise."""
+        self.make_hidden_folder()
         self.remove_own_orphan()
         self.wait_for_other_engines()
         self.wait_for_memory()
         self.ask_for_proxy()
+
+    def make_hidden_folder(self) -> None:
+        """Make the folder that the unit hides from its engine; systemd starts none without it.
+
+        After a boot nobody may have needed it yet. The mode is set, for the unit's UMask= is too
+        narrow for those who ask who is switching.
+        """
+        if not self.paths.run.is_dir():
+            self.paths.run.mkdir(parents=True, exist_ok=True)
+            self.paths.run.chmod(0o755)
 
     def remove_own_orphan(self) -> None:
         """Remove a container of the target's own name: its unit is only about to start.

@@ -128,7 +128,8 @@ def test_every_model_unit_is_guarded_before_and_after_its_start() -> None:
     for name, text in models("spark").items():
         pre = [line for line in text.splitlines() if line.startswith("ExecStartPre=")]
         check = "/usr/bin/env --block-signal=TERM /usr/bin/python3 /usr/local/lib/lockstep"
-        gate = f"ExecStartPre=+{check}/gate.py "
+        as_root = check.replace("env", "env --ignore-environment", 1)
+        gate = f"ExecStartPre=+{as_root}/gate.py "
         assert pre[-1].startswith(gate), name
         post = f"ExecStartPost={check}/ready.py "
         assert post in text and text.count(" --main-pid $MAINPID\n") == 1, name
@@ -172,7 +173,8 @@ def test_an_engine_in_the_venv_and_a_proxy_see_no_secret_of_the_service_account(
     proxies = [text for path, text in units if re.search(r"-(roles|key)\.service$", path)]
     assert len(venv) == 3 and len(proxies) == 5
     for text in venv:
-        assert directives(text, "TemporaryFileSystem") == ["/etc/lockstep:ro", "/run/lockstep:ro"]
+        assert directives(text, "TemporaryFileSystem") == ["/etc/lockstep:ro"]
+        assert "/run/lockstep" in directives(text, "InaccessiblePaths")
         assert directives(text, "BindReadOnlyPaths") == ["/etc/lockstep/targets.json"]
     for text in proxies:
         assert directives(text, "DynamicUser") == ["yes"] and not directives(text, "User")

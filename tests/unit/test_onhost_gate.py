@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 
@@ -198,6 +199,17 @@ def test_memory_that_is_being_released_is_waited_for(spark, capsys):
     assert "waiting for memory, 10 s: 41.2 GiB available, 67.0 GiB needed" in (
         capsys.readouterr().out
     )
+
+
+def test_the_folder_that_is_hidden_from_an_engine_is_there_for_all_others(spark):
+    """Without it systemd starts no engine that it hides it from; a model unit's UMask= is 0027."""
+    before = os.umask(0o027)
+    try:
+        spark.gate("mistral").pass_or_refuse()
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE(spark.paths.run.stat().st_mode) == 0o755
 
 
 def test_a_disk_that_takes_long_leaves_no_page_cache_there(spark, monkeypatch):

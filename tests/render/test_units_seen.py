@@ -1,0 +1,124 @@
+"""What the programs of a unit need of the host is there for them, whatever the unit hides."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pair
+import pytest
+from example import REPOSITORY, rendered
+from onhost_fakes import common
+
+from lockstep.managed import PROGRAMS, ManagedFile
+
+#: In the order that systemd reads them; "+" lifts User=, capabilities and the sandbox.
+_LINE = re.compile(r"^(Exec(?:Start|Stop|Reload)(?:Pre|Post)?)=([-@:+!|]*)(.*)$", re.MULTILINE)
+_KEPT = re.compile(r"[pP]aths(?:\(\))?\)?\.([a-z_]+)")
+UNITS: dict[str, ManagedFile] = {
+    f"{host}: {path.rpartition('/')[2]}": file
+    for host, files in (
+        *((host, rendered(host)) for host in ("spark", "site")),
+        *((f"rank {rank}", pair.rendered(rank)) for rank in (0, 1)),
+    )
+    for path, file in files.items()
+    if path.endswith(".service")
+}
+
+
+def words(unit: str, name: str) -> list[str]:
+    """All words of all lines NAME=… of a unit."""
+    return " ".join(re.findall(rf"^{name}=(.*)$", unit, re.MULTILINE)).split()
+
+
+def hidden(unit: str, path: str, prefix: str) -> bool:
+    """Whether systemd hides a path of the host from a program of the unit.
+
+    TemporaryFileSystem= and Bind…Paths= hold for lines with "+" as well, against what
+    systemd.service(5) says of them: apply_mount_namespace() of systemd passes them on in any case,
+    before 244 and after 257, and so it was seen with 257. InaccessiblePaths= does not.
+    """
+    covers = [word.partition(":")[0] for word in words(unit, "TemporaryFileSystem")]
+    shown = [word.lstrip("-").split(":")[-1] for word in words(unit, "Bind(?:ReadOnly)?Paths")]
+    shut = [] if "+" in prefix else [word.lstrip("-") for word in words(unit, "InaccessiblePaths")]
+    covered = _within(path, covers) and not _within(path, shown)
+    return covered or _within(path, shut)
+
+
+def _within(path: str, folders: list[str]) -> bool:
+    return any(Path(path).is_relative_to(folder) for folder in folders)
+
+
+def needed(program: str) -> set[str]:
+    """Where a program on the host looks, by the names of `common.Paths` in its text."""
+    text = (REPOSITORY / "lockstep/onhost" / program).read_text(encoding="utf-8")
+    names = {name for name in _KEPT.findall(text) if hasattr(common.Paths, name)}
+    return {str(getattr(common.Paths(), name)).replace("/var/run/", "/run/") for name in names}
+
+
+def programs(unit: str) -> list[tuple[str, str, str]]:
+    """Directive, prefix and file of each program of ours that the unit starts."""
+    return [
+        (directive, prefix, name)
+        for directive, prefix, command in _LINE.findall(unit)
+        for name in re.findall(rf"{PROGRAMS}/([a-z_]+\.py)", command)
+    ]
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_every_program_sees_what_it_reads(name: str) -> None:
+    unit = UNITS[name].text
+    blind = [
+        f"{directive}={prefix}… {program}: {path}"
+        for directive, prefix, program in programs(unit)
+        for path in sorted(needed(program))
+        if hidden(unit, path, prefix)
+    ]
+    assert blind == []
+
+
+def test_the_programs_that_must_see_something_are_among_them() -> None:
+    """Else a name that changed would make the test above pass by looking at nothing."""
+    assert {program for file in UNITS.values() for *_, program in programs(file.text)} >= {
+        *("gate.py", "ready.py", "cluster.py", "stop_container.py"),
+        *("cluster_agent.py", "wedge.py", "firewall.py"),
+    }
+    assert needed("gate.py") == {
+        "/etc/lockstep/targets.json",
+        "/proc",
+        "/run/docker.sock",
+        "/run/lockstep",
+    }
+    assert needed("cluster.py") == {
+        "/etc/lockstep/targets.json",
+        "/run/lockstep/cluster-admitted.json",
+    }
+    ranks = [text for text in (file.text for file in UNITS.values()) if "cluster.py admit" in text]
+    assert len([text for text in ranks if "/venv/bin/" in text]) == 2
+
+
+@pytest.mark.parametrize("name", [name for name in UNITS if "/venv/bin/" in UNITS[name].text])
+def test_an_engine_in_the_venv_sees_nothing_of_the_deploy(name: str) -> None:
+    unit = UNITS[name].text
+    paths = common.Paths()
+    for path in (paths.secrets, paths.run / "peers", paths.run, paths.docker_socket):
+        assert hidden(unit, str(path).replace("/var/run/", "/run/"), ""), path
+    # With "-" an engine that starts before the folder is there would see it come.
+    assert "/run/lockstep" in words(unit, "InaccessiblePaths")
+
+
+def test_a_program_of_root_has_nothing_of_an_engines_environment() -> None:
+    """A unit's PATH begins with the environment of the engine, whose owner is not root."""
+    lines = [
+        command
+        for file in UNITS.values()
+        for directive, prefix, command in _LINE.findall(file.text)
+        if "+" in prefix and directive == "ExecStartPre"
+    ]
+    assert lines
+    for command in lines:
+        first = command.split()[:2]
+        assert first in (
+            ["/usr/bin/env", "--ignore-environment"],
+            ["/usr/bin/nvidia-modprobe", "-c"],
+        )
