@@ -24,6 +24,7 @@ from benchmarks.playbook import tasks, variables
 from lab import connection
 from lockstep import inventory, lockfile, pins, probes
 from lockstep.engine_id import engine_id
+from lockstep.login import ALIVE, ssh_options
 
 ROOT = Path(__file__).resolve().parent.parent
 INVENTORY = ROOT / "inventories/lab.py"
@@ -66,8 +67,8 @@ def remote_commands(host: str) -> int:
 
 def ssh(lab: connection.Description, address: str) -> list[str]:
     """Plain ssh to a host, without a shared connection."""
-    options = ["-o", f"UserKnownHostsFile={lab.known_hosts}", "-o", "BatchMode=yes"]
-    return ["ssh", "-F", "none", "-i", lab.ssh_key, *options, f"{lab.ssh_user}@{address}"]
+    options = {"BatchMode": "yes"}
+    return [*connection.client(lab.ssh_key, lab.known_hosts, options), f"{lab.ssh_user}@{address}"]
 
 
 def engine_versions(
@@ -109,7 +110,9 @@ def ansible(lab: connection.Description, folder: Path) -> tuple[list[str], dict[
         "ansible_user": lab.ssh_user,
         "ansible_ssh_private_key_file": lab.ssh_key,
         "ansible_python_interpreter": "/usr/bin/python3",
-        "ansible_ssh_common_args": f"-F none -o UserKnownHostsFile={lab.known_hosts}",
+        "ansible_ssh_common_args": shlex.join(
+            ["-F", "none", *ssh_options({"UserKnownHostsFile": lab.known_hosts, **ALIVE})]
+        ),
     }
     (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts, "vars": shared}}))
     (folder / "ansible.cfg").write_text(

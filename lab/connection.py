@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lab import network
 from lab.errors import LabError
 from lab.state import CONTROL_ADDRESS, Host, Lab, open_lab
+from lockstep.login import ALIVE, ssh_options
 
 SSH_USER = "spark"
 
@@ -124,19 +125,34 @@ def ssh_command(description: Description, host: str, argv: Sequence[str] = ()) -
     if address is None:
         names = ", ".join(known.name for known in description.hosts)
         raise LabError(f"no host {host!r} in lab {description.name!r}", f"Known: {names}.")
-    options = (
-        "IdentitiesOnly=yes",
-        "StrictHostKeyChecking=yes",
-        "LogLevel=ERROR",
-        f"UserKnownHostsFile={description.known_hosts}",
-        "GlobalKnownHostsFile=/dev/null",
+    options = {
+        "LogLevel": "ERROR",
         # ssh's usual one withstands quantum computers, and costs 96 ms of processor time here
         # instead of 17 (OpenSSH 9.2, 2026-11-21): much for tests that log in each time.
-        "KexAlgorithms=curve25519-sha256",
-    )
-    flags = [part for option in options for part in ("-o", option)]
-    target = f"{description.ssh_user}@{address}"
-    return ["ssh", "-F", "none", "-i", description.ssh_key, *flags, target, *argv]
+        "KexAlgorithms": "curve25519-sha256",
+    }
+    return [
+        *client(description.ssh_key, description.known_hosts, options),
+        f"{description.ssh_user}@{address}",
+        *argv,
+    ]
+
+
+def client(
+    key: str | Path, known_hosts: str | Path, options: Mapping[str, str] | None = None
+) -> list[str]:
+    """``ssh`` and its options for a host of a lab: what everybody who logs in to one begins with.
+
+    ``options`` are further ones, or others than usual.
+    """
+    usual = {
+        "IdentitiesOnly": "yes",
+        "StrictHostKeyChecking": "yes",
+        "UserKnownHostsFile": str(known_hosts),
+        "GlobalKnownHostsFile": "/dev/null",
+        **ALIVE,
+    }
+    return ["ssh", "-F", "none", "-i", str(key), *ssh_options({**usual, **(options or {})})]
 
 
 def run_on(

@@ -11,7 +11,7 @@ import socket
 import time
 from pathlib import Path
 
-from lab import cgroup, disk, network
+from lab import cgroup, connection, disk, network
 from lab.errors import LabError
 from lab.memory import Ledger
 from lab.state import Host, Lab
@@ -244,16 +244,11 @@ class Machine:
 
 def login_command(lab: Lab, host: Host) -> list[str]:
     """An ``ssh`` command line to ``host``, without a remote command, for inside the namespace."""
-    options = (
-        "BatchMode=yes",
-        "ConnectTimeout=1",
-        "IdentitiesOnly=yes",
-        "StrictHostKeyChecking=yes",
-        f"UserKnownHostsFile={lab.known_hosts}",
-        "GlobalKnownHostsFile=/dev/null",
-    )
-    flags = [part for option in options for part in ("-o", option)]
-    return ["ssh", "-F", "none", "-i", str(lab.key), *flags, f"spark@{host.address}"]
+    options = {"BatchMode": "yes", "ConnectTimeout": "1"}
+    return [
+        *connection.client(lab.key, lab.known_hosts, options),
+        f"{connection.SSH_USER}@{host.address}",
+    ]
 
 
 def nspawn_command(lab: Lab, host: Host, cgroups: str) -> list[str]:

@@ -13,6 +13,10 @@ from lockstep.errors import InventoryError
 NO_CONNECTION = 255
 # What to do where sudo asks a command for a password that asks nobody.
 SUDO = "Let the account use sudo without a password: nobody is asked for one here."
+# A host that is silent is given up within 45 s, in each phase (ssh_config(5), OpenSSH 9): reaching
+# it 15 s, logging in 10 x 3 s, and from then on when the fourth question, one each 10 s, is due.
+# Without them ssh waits for ever for a host that lost its power.
+ALIVE = {"ConnectTimeout": "15", "ServerAliveInterval": "10", "ServerAliveCountMax": "3"}
 _OPTIONS = {
     "ssh_user": "User",
     "ssh_port": "Port",
@@ -67,8 +71,12 @@ def login(name: str, data: Mapping[str, Any]) -> Login:
     options = {ssh: str(data[key]) for key, ssh in _OPTIONS.items() if data.get(key) is not None}
     if "IdentityFile" in options:
         options["IdentitiesOnly"] = "yes"
-    # Nobody is asked, and a host that is off is found out within seconds.
-    options |= {"BatchMode": "yes", "ConnectTimeout": "15", "ServerAliveInterval": "15"}
-    flags = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+    # Nobody is asked.
+    flags = ssh_options({**options, "BatchMode": "yes", **ALIVE})
     address = str(data.get("ssh_hostname") or name.removeprefix("@ssh/"))
     return Login(name, ("ssh", *flags, "--", address))
+
+
+def ssh_options(options: Mapping[str, str]) -> list[str]:
+    """Options of ssh as words of its command line."""
+    return [word for key, value in options.items() for word in ("-o", f"{key}={value}")]

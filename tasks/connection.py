@@ -22,16 +22,18 @@ def tune() -> None:
     sock = getattr(transport, "sock", None)
     if sock is None or not hasattr(sock, "setsockopt"):
         return
-    options = (
-        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, (DEAD_PEER_S - 10) // 5),
-        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_S * 1000),
-    )
-    for level, name, value in options:
-        sock.setsockopt(level, name, value)
+    for level, name, value in (
+        (socket.IPPROTO_TCP, "TCP_NODELAY", 1),
+        (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+        (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 10),
+        # As macOS calls it. It has no TCP_USER_TIMEOUT and gives up later what nobody takes.
+        (socket.IPPROTO_TCP, "TCP_KEEPALIVE", 10),
+        (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
+        (socket.IPPROTO_TCP, "TCP_KEEPCNT", (DEAD_PEER_S - 10) // 5),
+        (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", DEAD_PEER_S * 1000),
+    ):
+        if hasattr(socket, name):
+            sock.setsockopt(level, getattr(socket, name), value)
 
 
 def address(of: Any) -> str | None:

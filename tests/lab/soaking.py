@@ -23,9 +23,6 @@ from typing import Any
 import faults
 from stack import Host, Stack, until
 
-from lab import connection
-from lab.network import NAMESPACES
-
 UNITS = {
     "qwen": "vllm-qwen36.service",
     "mistral": "sglang-mistral4.service",
@@ -87,7 +84,7 @@ class Watcher:
 
     def _follow(self) -> None:
         while not self._end.is_set():
-            self._process = client(self._host, f"sudo -n python3 -u -c {_quoted(WATCHER)}")
+            self._process = self._host.begin(f"sudo -n python3 -u -c {_quoted(WATCHER)}")
             assert self._process.stdout is not None
             before = 0
             for line in self._process.stdout:
@@ -131,7 +128,7 @@ class Soak:
         delay = round(seed.uniform(0.0, 4.0), 2)
         self._host.root(faults.set_knobs(fault, target))
         wanted = {target}
-        operator = client(self._host, f"{SWITCH} {target} --wait")
+        operator = self._host.begin(f"{SWITCH} {target} --wait")
         codes = []
         if fault:
             self._counts.faults[fault.name] += 1
@@ -158,7 +155,7 @@ class Soak:
         elif fault.client:
             operator.kill()
         elif fault.rival:
-            other = client(self._host, f"{SWITCH} {rival} --wait")
+            other = self._host.begin(f"{SWITCH} {rival} --wait")
             self._end_of(other, f"{rival}, asked for by a second client at {delay} s")
             return [other.returncode]
         elif fault.command:
@@ -229,20 +226,6 @@ def disagreement(hot: str | None, active: set[str], alive: list[str]) -> str:
     if len(alive) != (1 if hot else 0):
         return f"{hot} is hot, engine processes: {alive}"
     return ""
-
-
-def client(host: Host, command: str) -> subprocess.Popen[str]:
-    """A connection of an operator's that runs `command`, for killing and for two at once."""
-    description = connection.load(host.lab)
-    argv = connection.ssh_command(description, host.name, [command])
-    return subprocess.Popen(
-        ["nsenter", f"--net={NAMESPACES / description.namespace}", *argv],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
 
 
 def soak(

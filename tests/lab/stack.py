@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lab import connection
+from lab.network import NAMESPACES
 from lab.services.access_log import Request, requests
 from lab.state import open_lab
 
@@ -64,6 +65,19 @@ class Host:
         """Run shell text as the operator."""
         done = connection.run_on(connection.load(self.lab), self.name, [command], limit_s)
         return Answer(done.returncode, done.stdout, done.stderr)
+
+    def begin(self, command: str) -> subprocess.Popen[str]:
+        """An operator's own connection that runs shell text: to watch, to kill, or two at once."""
+        description = connection.load(self.lab)
+        argv = connection.ssh_command(description, self.name, [command])
+        return subprocess.Popen(
+            ["nsenter", f"--net={NAMESPACES / description.namespace}", *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
 
     def root(self, command: str, limit_s: float = SSH_LIMIT_S) -> str:
         """Run shell text as root, demand that it succeeds, and give its output."""

@@ -8,6 +8,8 @@ from pathlib import PurePosixPath
 import pytest
 from stack import Host, Stack, until
 
+from lockstep.login import NO_CONNECTION
+
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_hot_afterwards(stack: Stack) -> Iterator[None]:
@@ -36,8 +38,7 @@ def test_a_power_cut_in_the_middle_of_a_switch_leaves_a_host_that_can_switch(
 ) -> None:
     two = deployed.two
     assert two.switch("qwen").code == 0
-    # Nobody watches: the watcher's connection would wait for a host that is silent.
-    two.run("/data/scripts/llm/switch.sh tiny </dev/null >/dev/null 2>&1 &")
+    watching = two.begin("/data/scripts/llm/switch.sh tiny")
     until(lambda: two.show("vllm.service", "ActiveState") == "activating", "spark2: tiny loads")
     deployed.lab("cycle", two.name)
     found = two.status()
@@ -45,6 +46,10 @@ def test_a_power_cut_in_the_middle_of_a_switch_leaves_a_host_that_can_switch(
     answer = two.switch("mistral")
     assert answer.code == 0, answer.text
     assert two.active() == {"sglang-mistral4.service"}
+    # ssh's own code where the connection is lost, and what it had been told.
+    until(lambda: watching.poll() is not None, "who watched is told that the connection is gone")
+    assert watching.returncode == NO_CONNECTION
+    assert watching.stdout and "starting tiny" in watching.stdout.read()
 
 
 @pytest.mark.parametrize("wants", ["multi-user.target.wants", "graphical.target.requires"])

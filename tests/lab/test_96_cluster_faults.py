@@ -1,6 +1,6 @@
-"""A group of two hosts under faults, and what its launch gate refuses.
+"""A group of two hosts under faults, also with the real vLLM, and what its launch gate refuses.
 
-The whole matrix, also with the real vLLM, is `make cluster-faults`.
+The whole matrix is `make cluster-faults`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def together(request: pytest.FixtureRequest) -> Iterator[Stack]:
 @pytest.mark.parametrize(
     "case",
     [
-        Case(STANDIN, "killed", 1, "request"),
+        # The real vLLM in its venv: hot, a completion, a rank killed, whole again.
+        Case(REAL, "killed", 1, "request"),
         Case(STANDIN, "power", 1, "starting"),
         Case(STANDIN, "cut", 1, "idle"),
     ],

@@ -57,7 +57,8 @@ def test_one_line_per_host_and_the_worst_code(inventory: Path) -> None:
     ]
     assert (inventory.parent / "bin/10.0.0.2").read_text() == (
         "-o Port=2222 -o StrictHostKeyChecking=yes -o BatchMode=yes -o ConnectTimeout=15 "
-        "-o ServerAliveInterval=15 -- 10.0.0.2 /data/scripts/llm/switch.sh qwen\n"
+        "-o ServerAliveInterval=10 -o ServerAliveCountMax=3 "
+        "-- 10.0.0.2 /data/scripts/llm/switch.sh qwen\n"
     )
 
 
