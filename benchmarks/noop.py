@@ -95,14 +95,14 @@ def ansible(lab: connection.Description, folder: Path) -> tuple[list[str], dict[
     plans = inventory.load(INVENTORY)
     record = lockfile.load(inventory.lock_path("lab", plans))
     address = {host.name: host.address for host in lab.hosts}
-    play = {"hosts": "all", "gather_facts": False, "become": True}
-    (folder / "play.yml").write_text(
-        yaml.safe_dump([play | {"tasks": tasks(plans[0], record)}], sort_keys=False)
-    )
+    versions = {plan.name: engine_versions(lab, plan, record, address[plan.name]) for plan in plans}
+    first = tasks(plans[0], record, versions[plans[0].name])
+    play = {"hosts": "all", "gather_facts": False, "become": True, "tasks": first}
+    (folder / "play.yml").write_text(yaml.safe_dump([play], sort_keys=False))
     hosts = {
         plan.name: {
             "ansible_host": address[plan.name],
-            **variables(plan, record, engine_versions(lab, plan, record, address[plan.name])),
+            **variables(plan, record, versions[plan.name]),
         }
         for plan in plans
     }
@@ -120,6 +120,22 @@ def ansible(lab: connection.Description, folder: Path) -> tuple[list[str], dict[
     )
     command = [str(folder / "venv/bin/ansible-playbook"), "-i", str(folder / "hosts.yml")]
     return [*command, str(folder / "play.yml")], {"ANSIBLE_CONFIG": str(folder / "ansible.cfg")}
+
+
+def must_change_nothing(argv: Sequence[str], environment: dict[str, str]) -> None:
+    """One run of the playbook after a deploy: what it changes, the deploy does not manage so."""
+    done = subprocess.run(argv, env={**os.environ, **environment}, capture_output=True, text=True)
+    task, changed = "", []
+    for line in done.stdout.splitlines():
+        if line.startswith("TASK ["):
+            task = line.strip("* ")
+        elif line.startswith("changed: "):
+            changed.append(f"{task} {line}")
+    if done.returncode != 0:
+        sys.exit(f"{argv[0]} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-2000:]}")
+    if changed:
+        said = "\n".join(changed)
+        sys.exit(f"the playbook manages otherwise than the deploy before it. It changed:\n{said}")
 
 
 def install_ansible(folder: Path) -> None:
@@ -142,6 +158,7 @@ def main() -> None:
         # Reading the inventory takes this process into the lab's network, where no index is.
         install_ansible(Path(name))
         playbook, environment = ansible(lab, Path(name))
+        must_change_nothing([*prefix, *playbook], environment)
         for delay in DELAYS:
             subprocess.run([str(BIN / "lockstep"), "lab", "delay", "all", str(delay)], check=True)
             bare = seconds([*prefix, *ssh(lab, first.address), "true"])

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import base64
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
-from lockstep.artefacts import artefacts
+from lockstep.accounts import people
+from lockstep.artefacts import absent_files, artefacts
 from lockstep.engine_id import engine_id
+from lockstep.firewall import TABLE
 from lockstep.inventory import HostPlan
-from lockstep.layout import folders
-from lockstep.managed import HOME, OPERATORS_GROUP, WEBUI_SECRETS
+from lockstep.layout import folders, model_units
+from lockstep.managed import HOME, OPERATORS_GROUP, SYSTEMD, WEBUI_SECRETS, ManagedFile
 from lockstep.pins import Pins
 from lockstep.preflight import images_of
 
@@ -29,13 +32,6 @@ def variables(
         pins: The lock.
         versions: Target → version that its engine reported there.
     """
-    files = artefacts(
-        plan.settings,
-        plan.targets,
-        pins,
-        engine_id=engine_id(plan.settings, pins),
-        engine_versions=versions,
-    )
     return {
         "managed_files": [
             {
@@ -45,25 +41,34 @@ def variables(
                 "owner": file.owner,
                 "group": file.group,
             }
-            for file in files
+            for file in files_of(plan, pins, versions)
         ]
     }
 
 
-def tasks(plan: HostPlan, pins: Pins) -> list[dict[str, Any]]:
-    """The play's tasks, the same for every host of the plan's inventory."""
+def files_of(
+    plan: HostPlan, pins: Pins, versions: dict[str, str | None]
+) -> tuple[ManagedFile, ...]:
+    """Everything that the deploy writes on a host as files; arguments as for `variables`."""
+    engine = engine_id(plan.settings, pins)
+    return artefacts(plan.settings, plan.targets, pins, engine_id=engine, engine_versions=versions)
+
+
+def tasks(plan: HostPlan, pins: Pins, versions: dict[str, str | None]) -> list[dict[str, Any]]:
+    """The play's tasks, the same for every host of the plan's inventory; arguments as above."""
     settings = plan.settings
-    webui = f"{settings.webui.unit}.service"
     user = {"name": settings.service_user, "system": True, "home": HOME, "groups": ["docker"]}
     engine = f"{settings.paths.engines}/current/venv"
     images = [pins.images[name].digest for name in images_of(plan)]
     weights = ("/usr/local/lib/lockstep/weights_state.py", "/etc/lockstep/weights.json")
+    files = files_of(plan, pins, versions)
     return [
         _task("group", {"name": OPERATORS_GROUP, "system": True}),
         _task("user", {**user, "append": True, "shell": "/usr/sbin/nologin"}),
+        # To switch is one thing, Docker another: the deploy's own rule says who gets which.
         *(
-            _task("user", {"name": name, "groups": ["docker", OPERATORS_GROUP], "append": True})
-            for name in settings.operators
+            _task("user", {"name": one.name, "groups": list(one.groups), "append": True})
+            for one in people(settings)
         ),
         _loop(
             "file",
@@ -75,6 +80,8 @@ def tasks(plan: HostPlan, pins: Pins) -> list[dict[str, Any]]:
             {"dest": "{{ item.path }}", "content": "{{ item.text | b64decode }}", **_OWNER},
             "{{ managed_files }}",
         ),
+        _loop("file", {"path": "{{ item }}", "state": "absent"}, list(absent_files(settings))),
+        *([_read("nft", "list", "table", "inet", TABLE)] if settings.firewall.enabled else []),
         # Not the module `apt`: it needs python3-apt, which the lab's root lacks, and takes longer.
         _read("dpkg-query", "-W", *settings.packages),
         _loop("command", {"cmd": "sysctl -n {{ item }}"}, list(settings.sysctls)),
@@ -83,11 +90,23 @@ def tasks(plan: HostPlan, pins: Pins) -> list[dict[str, Any]]:
         _read("docker", "image", "inspect", *images) | {"failed_when": False},
         _read("/usr/bin/python3", *weights),
         *(
-            _task("systemd_service", {"name": target.unit, "enabled": False})
-            for target in plan.targets
+            _task("systemd_service", {"name": unit, "enabled": False})
+            for unit in model_units(files)
         ),
         _task("stat", {"path": WEBUI_SECRETS}),
-        _task("systemd_service", {"name": webui, "enabled": True, "state": "started"}),
+        *(
+            _task("systemd_service", {"name": unit, "enabled": True, "state": "started"})
+            for unit in _at_boot(files)
+        ),
+    ]
+
+
+def _at_boot(files: Sequence[ManagedFile]) -> list[str]:
+    """Units that the deploy enables and starts: they say themselves what brings them at boot."""
+    return [
+        file.path.removeprefix(f"{SYSTEMD}/")
+        for file in files
+        if file.check == "unit" and "\n[Install]\n" in file.text
     ]
 
 

@@ -169,9 +169,10 @@ def begin(host: Host, command: str) -> None:
 
 
 def request(host: Host, target: str) -> None:
-    """A request that takes a while, and is being answered."""
+    """One that is answered, and one that takes a while and is being answered."""
     port = PORTS[target]
-    model = json.loads(host.root(f"curl -fsS 127.0.0.1:{port}/v1/models"))["data"][0]["id"]
+    model = host.get(f"http://127.0.0.1:{port}/v1/models")["data"][0]["id"]
+    assert host.complete(port, model)["usage"]["completion_tokens"] == 8
     chat = [{"role": "user", "content": "Count."}]
     body = json.dumps({"model": model, "messages": chat, "max_tokens": 900})
     url = f"http://127.0.0.1:{port}/v1/chat/completions"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from a_spark import spark
 
 from lockstep.accounts import Account, account_commands, people
-from lockstep.settings import Settings
 
 SERVICE = Account("lockstep", ("docker",), home="/var/lib/lockstep")
 OPERATOR = Account("spark", ("docker", "lockstep-operators"))
@@ -72,7 +72,8 @@ def test_an_operator_is_never_created() -> None:
 
 
 def test_an_operator_switches_and_gets_docker_only_by_name() -> None:
-    settings = Settings("spark", targets={}, operators=("ann", "bob"), docker_users=("bob", "cy"))
+    # As an inventory gives it: pyinfra has keys of its own that begin with "docker_".
+    settings = spark(operators=("ann", "bob"), docker_users=("bob", "cy")).settings
     assert people(settings) == [
         Account("ann", ("lockstep-operators",)),
         Account("bob", ("lockstep-operators", "docker")),
