@@ -178,7 +178,8 @@ def rows(
     if plan.settings.webui.enabled:
         webui = plan.settings.webui
         state = units.get(f"{webui.unit}.service", {})
-        lines.append((webui.unit, f"{_active(state)}, {webui.bind}:{webui.port}"))
+        accounts = ", with the accounts of before" if plan.settings.webui_adopted else ""
+        lines.append((webui.unit, f"{_active(state)}, {webui.bind}:{webui.port}{accounts}"))
     models = [unit for unit in unit_names(plan.targets) if units.get(unit, {}).get("links")]
     # A status that could not be read is no evidence that nothing is hot.
     lines.append(("hot now", str(status.get("hot") or "none") if status else "unknown"))

@@ -10,9 +10,26 @@ from lockstep.recipes import Recipe
 from lockstep.settings import Settings
 
 DOCKER = "/usr/bin/docker"
+#: The same as `LABEL` of `onhost/docker_api.py`.
+LABEL = "lockstep.unit"
 # The kernel charges a process for its own pages only, not for what it holds on the GPU; without
 # this an engine looks small and something else dies in its place.
 OOM_SCORE = "800"
+
+
+def label(name: str) -> str:
+    """What tells a container or volume of the unit ``name`` from somebody else's."""
+    return f"{LABEL}={name}"
+
+
+def cache_volume(unit: str) -> str:
+    """The volume that keeps what an engine in a container has compiled."""
+    return f"{unit}-cache"
+
+
+def volume(name: str, target: str, unit: str) -> tuple[str, str]:
+    """The option that mounts a volume, and makes it with our label where there is none."""
+    return ("--mount", f"type=volume,source={name},target={target},volume-label={label(unit)}")
 
 
 def foreground(name: str) -> tuple[str, ...]:
@@ -20,6 +37,7 @@ def foreground(name: str) -> tuple[str, ...]:
     return (
         *(DOCKER, "run", "--rm", "--init", "--name", name),
         *("--pull", "never", "--restart", "no"),
+        *("--label", label(name)),
         *("--label", "com.centurylinklabs.watchtower.enable=false"),
         # Root in a container is held by this to its own files; a GPU needs no capability.
         *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
@@ -55,7 +73,7 @@ def docker_run(
         *("--oom-score-adj", OOM_SCORE),
         *run_options(recipe, group),
         *("--mount", f"type=bind,source={hub},target={hub},readonly"),
-        *("--mount", f"type=volume,source={name}-cache,target=/cache"),
+        *volume(cache_volume(name), "/cache", name),
         *(word for pair in environment.items() for word in ("--env", "=".join(pair))),
         image,
         *argv,

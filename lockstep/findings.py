@@ -9,8 +9,14 @@ from typing import Literal
 Severity = Literal["error", "warning"]
 
 #: What no deploy survives: locked wheels and images are of another architecture, accounts and
-#: interfaces that its files name are not there, two hosts have one key. These cannot be waived.
-FATAL = frozenset({"architecture", "docker", "no-account", "no-interface", "no-netplan", "twin"})
+#: interfaces that its files name are not there, two hosts have one key, what is somebody else's has
+#: a name of ours. These cannot be waived.
+FATAL = frozenset(
+    {
+        *("architecture", "docker", "no-account", "no-interface", "no-netplan"),
+        *("not-ours", "twin"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

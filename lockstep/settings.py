@@ -326,3 +326,8 @@ class Settings:
     waive: tuple[str, ...] = ()
     differs: tuple[str, ...] = ()
     adopt: tuple[str, ...] = ()
+
+    @property
+    def webui_adopted(self) -> bool:
+        """Whether Open WebUI goes on with the accounts of a volume that was there before."""
+        return f"volume {self.webui.volume}" in self.adopt

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lockstep.bound import is_loopback
-from lockstep.docker_run import OOM_SCORE, foreground
+from lockstep.docker_run import OOM_SCORE, foreground, volume
 from lockstep.engine_id import digest
 from lockstep.images import pinned_reference
 from lockstep.managed import (
@@ -160,7 +160,7 @@ def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -
     return (
         *foreground(webui.unit),
         *("--network", "host"),
-        *("--mount", f"type=volume,source={webui.volume},target=/app/backend/data"),
+        *volume(webui.volume, "/app/backend/data", webui.unit),
         *("--env-file", WEBUI_SECRETS),
         *(("--env-file", _keys_file(webui.unit)) if any(urls.values()) else ()),
         *(word for pair in environment.items() for word in ("--env", "=".join(pair))),

@@ -32,6 +32,7 @@ _lock = threading.Lock()
 _runs: dict[str, Intended] = {}
 _leases: dict[str, dict[str, Any]] = {}
 _stale: dict[str, list[str]] = {}
+_adopted: dict[str, list[str]] = {}
 _refused: list[Refusal] = []
 
 
@@ -45,6 +46,12 @@ def stale_leases() -> list[str]:
     """Leases on the current host that let it copy although its inventory forbids it."""
     current()
     return _stale.get(host.name, [])
+
+
+def adopted_containers() -> list[str]:
+    """Containers on the current host that are not ours, and that its inventory has us remove."""
+    current()
+    return _adopted.get(host.name, [])
 
 
 def current() -> Intended:
@@ -92,6 +99,13 @@ def _begin() -> None:
     _leases.update(sharing.leases(list(_members(plans, facts)), resolved))
     _stale.update(
         {each.name: facts[each]["leases"] for each in plans if not plans[each].settings.copying}
+    )
+    _adopted.update(
+        {
+            each.name: list(preflight.adopted(plans[each], facts[each]["docker"]))
+            for each in plans
+            if facts.get(each)
+        }
     )
     path = lock_path(list(plans.values()))
     report.when_whole(lambda: lockfile.deployed(path, resolved))

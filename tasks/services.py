@@ -31,6 +31,9 @@ def services() -> None:
         together=ranks,
     )
     todo = rollout.pending
+    operations.taken_over(
+        name="Remove containers that the inventory takes over", containers=run.adopted_containers()
+    )
     operations.forgotten(name="Remove what no target asks for any more", folders=folders, _if=todo)
     # systemd refuses a unit whose program is not there.
     if this.engine_spec:

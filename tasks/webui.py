@@ -15,7 +15,9 @@ def webui() -> None:
     settings = run.current().plan.settings
     if not settings.webui.enabled:
         return
-    secrets.webui(name="Make Open WebUI's keys once", email=settings.webui.admin_email)
+    # Accounts that are there are kept, and no administrator is made beside them.
+    email = "" if settings.webui_adopted else settings.webui.admin_email
+    secrets.webui(name="Make Open WebUI's keys once", email=email)
     operations.written(name="Write Open WebUI's unit", stage="webui")
     unit = f"{settings.webui.unit}.service"
     operations.in_force(name="Run Open WebUI", units=[unit], stage="webui", enabled=[unit])

@@ -400,6 +400,27 @@ GUARDS = (
         "preflight.between(",
         "tests/operations/test_whole_deploy.py",
     ),
+    Guard(
+        "a container of somebody else's is not removed",
+        f"{ONHOST}/stop_container.py",
+        'if not docker_api.ours(container["Config"].get("Labels")):',
+        "if False:",
+        "tests/unit/test_onhost_image.py tests/unit/test_onhost_gate.py",
+    ),
+    Guard(
+        "a volume of somebody else's is not emptied",
+        f"{ONHOST}/unneeded.py",
+        ' and docker_api.ours(volume.get("Labels")):',
+        ":",
+        "tests/unit/test_onhost_cleanup.py",
+    ),
+    Guard(
+        "containers and volumes of somebody else's are refused",
+        "lockstep/preflight/__init__.py",
+        '*containers.findings(plan, facts["docker"]),',
+        "",
+        "tests/unit/test_preflight_containers.py",
+    ),
 )
 
 

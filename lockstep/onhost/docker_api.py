@@ -10,7 +10,7 @@ import http.client
 import json
 import socket
 import urllib.parse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from lockstep.onhost import common
 else:
     import common
+
+
+#: What `lockstep/docker_run.py` puts on each container and volume of ours.
+LABEL = "lockstep.unit"
 
 
 class DockerError(Exception):
@@ -105,15 +109,16 @@ class Docker:
         wanted = set(names)
         return {name: entry for name, entry in found.items() if name in wanted}
 
-    def exists(self, name: str) -> bool:
-        """Whether a container of that name exists, running or not."""
+    def container(self, name: str) -> dict[str, Any] | None:
+        """The container of that name, running or not; None where there is none."""
         try:
-            self.json("GET", f"/containers/{urllib.parse.quote(name, safe='')}/json")
+            path = f"/containers/{urllib.parse.quote(name, safe='')}/json"
+            found: dict[str, Any] = self.json("GET", path)
         except DockerError as error:
             if error.status == 404:
-                return False
+                return None
             raise
-        return True
+        return found
 
     def remove(self, name: str) -> None:
         """Kill and remove a container (`docker rm -f`); no error when it is on its way out."""
@@ -124,6 +129,11 @@ class Docker:
             # 409: somebody else is removing it already (`docker run --rm`).
             if error.status not in (404, 409):
                 raise
+
+
+def ours(labels: Mapping[str, str] | None) -> bool:
+    """Whether a container or volume with these labels was made by a unit of ours."""
+    return LABEL in (labels or {})
 
 
 def _message(body: bytes) -> str:

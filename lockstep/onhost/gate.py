@@ -9,7 +9,8 @@ it stands in the way, then refuses with numbers. Makes /run/lockstep, which the 
 engine. Where it passes, it asks systemd for the target's proxy.
 
 exit codes: 0 the engine may start, 1 told to end by somebody else than systemd (which gets 0, for
-            the unit is being stopped), 2 wrong use or unreadable configuration,
+            the unit is being stopped), or a container that is not ours has the engine's name,
+            2 wrong use or unreadable configuration,
             3 another engine is alive, 4 not enough memory
 """
 
@@ -78,7 +79,8 @@ class Gate:
     def remove_own_orphan(self) -> None:
         """Remove a container of the target's own name: its unit is only about to start.
 
-        It is what a killed docker client leaves behind, and it would hold name and memory.
+        It is what a killed docker client leaves behind, and it would hold name and memory. Problem
+        where it is somebody else's.
         """
         name = self.target.container
         if name is None:

@@ -4,7 +4,8 @@
 usage: make_secrets.py FILE [EMAIL]
        make_secrets.py --take FILE
 
-With EMAIL, the administrator's login, FILE is Open WebUI's; without, it holds one key.
+With EMAIL, the administrator's login, FILE is Open WebUI's; an empty one makes no administrator.
+Without EMAIL it holds one key.
 An existing file keeps its values and gets mode 0600 again. --take writes what is on standard input
 instead, whatever was there: a key that was made on another host. Prints no value.
 
@@ -30,12 +31,13 @@ else:
 
 def text(email: str) -> str:
     """New values, in the form that `docker run --env-file` reads."""
-    lines = {
-        "WEBUI_SECRET_KEY": secrets.token_urlsafe(32),
-        "WEBUI_ADMIN_NAME": "Administrator",
-        "WEBUI_ADMIN_EMAIL": email,
-        "WEBUI_ADMIN_PASSWORD": secrets.token_urlsafe(18),
-    }
+    lines = {"WEBUI_SECRET_KEY": secrets.token_urlsafe(32)}
+    if email:
+        lines |= {
+            "WEBUI_ADMIN_NAME": "Administrator",
+            "WEBUI_ADMIN_EMAIL": email,
+            "WEBUI_ADMIN_PASSWORD": secrets.token_urlsafe(18),
+        }
     return "".join(f"{name}={value}\n" for name, value in lines.items())
 
 
@@ -92,7 +94,9 @@ def main(argv: list[str]) -> int:
     except OSError as error:
         raise common.Problem(f"{error.filename}: {error.strerror}") from error
     if new:
-        common.say(f"made {path}" + "".join(f"; the administrator is {name}" for name in emails))
+        common.say(
+            f"made {path}" + "".join(f"; the administrator is {name}" for name in emails if name)
+        )
     return common.EXIT_DONE
 
 

@@ -4,9 +4,10 @@
 usage: stop_container.py NAME [--wait SECONDS]
 
 Runs in ExecStopPost= of a container unit: a killed docker client leaves its container running, and
-then the unit must not count as stopped. Silent when there is nothing to do.
+then the unit must not count as stopped. Silent when there is nothing to do. A container without
+our label is somebody else's, and stays.
 
-exit codes: 0 gone, 1 still there, 2 wrong use
+exit codes: 0 gone, 1 still there or somebody else's, 2 wrong use
 """
 
 from __future__ import annotations
@@ -24,17 +25,26 @@ else:
 
 
 def stop(docker: docker_api.Docker, name: str, wait_s: float) -> bool:
-    """Remove container `name`; whether there was one. Problem when it outlives `wait_s`."""
+    """Remove container `name`; whether there was one.
+
+    Problem when it outlives `wait_s`, and when it is not ours.
+    """
     started = time.monotonic()
     found = False
-    while docker.exists(name):
+    while (container := docker.container(name)) is not None:
+        if not docker_api.ours(container["Config"].get("Labels")):
+            raise common.Problem(
+                f"container {name} is not Lockstep's (it lacks the label {docker_api.LABEL}) and "
+                f"stays. Remedy: docker rename or docker rm {name}"
+            )
         found = True
         if time.monotonic() - started >= wait_s:
             raise common.Problem(
                 f"container {name} is still there {wait_s:.0f} s after it was killed. "
                 "Remedy: sudo systemctl restart docker, then docker rm -f " + name
             )
-        docker.remove(name)
+        # By its id: another one of that name was not looked at.
+        docker.remove(container["Id"])
         time.sleep(0.1)
     return found
 

@@ -268,7 +268,10 @@ class Switch:
         if not names:
             return []
         try:
-            stray = sorted(self._docker.running(names))
+            running = self._docker.running(names)
+            stray = sorted(name for name in running if docker_api.ours(running[name].get("Labels")))
+            for name in sorted(running.keys() - set(stray)):
+                self._say(f"container {name} is not Lockstep's and stays")
             for name in stray:
                 self._say(f"removing container {name}: it runs outside its unit")
                 stop_container.stop(self._docker, name, 60)

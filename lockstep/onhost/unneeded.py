@@ -212,7 +212,8 @@ def _compiled(
     folders = [paths.root / "var/lib/lockstep/.cache"]
     for volume in docker.json("GET", "/volumes")["Volumes"] or []:
         unit, mark, rest = str(volume["Name"]).rpartition("-cache")
-        if mark and not rest and unit in units:
+        # One of that name without our label is somebody else's.
+        if mark and not rest and unit in units and docker_api.ours(volume.get("Labels")):
             folders.append(paths.root / str(volume["Mountpoint"]).lstrip("/"))
     for folder in folders:
         # An engine could have put a link in its place.

@@ -11,14 +11,26 @@ from typing import Any
 from lockstep.findings import Finding
 from lockstep.inventory import HostPlan
 from lockstep.pins import Pins
-from lockstep.preflight import accounts, clock, disks, docker, hardware, identity, network, updates
+from lockstep.preflight import (
+    accounts,
+    clock,
+    containers,
+    disks,
+    docker,
+    hardware,
+    identity,
+    network,
+    updates,
+)
 from lockstep.preflight.ask import ENGINE, MODELS, TOOLS, addresses, images_of, models_of, questions
+from lockstep.preflight.containers import adopted
 
 __all__ = [
     "ENGINE",
     "MODELS",
     "TOOLS",
     "addresses",
+    "adopted",
     "between",
     "findings",
     "images_of",
@@ -43,6 +55,7 @@ def findings(
         *updates.findings(plan, facts["updates"]),
         *clock.findings(plan, facts["time"], now=now),
         *docker.findings(plan, facts),
+        *containers.findings(plan, facts["docker"]),
         *network.findings(plan, facts),
         *disks.findings(plan, pins, facts),
         *accounts.findings(plan, facts["unknown_accounts"]),

@@ -6,14 +6,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lockstep.accounts import people
+from lockstep.docker_run import LABEL, cache_volume
 from lockstep.engine_id import engine_id
 from lockstep.images import DEFAULT_REGISTRY, parse, pull_reference
 from lockstep.inventory import HostPlan
 from lockstep.layout import IMAGE_STORE
+from lockstep.managed import MARK
 from lockstep.packages import mirrored
 from lockstep.pins import Pins
 from lockstep.settings import Sources
 from lockstep.tools import tool_environments
+from lockstep.variants import FALLBACK
 from lockstep.wanted import needs_engine
 
 # What is fetched, beside images: each of it only where it is not on the host yet.
@@ -61,8 +64,24 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         "models": models_of(plan),
         "accounts": [account.name for account in people(settings)],
         "fabric": _fabric_asked(plan),
+        "docker": {"mark": MARK, "label": LABEL, **_docker_names(plan)},
         "images": {name: pull_reference(name, pins.images[name]) for name in images_of(plan)},
     }
+
+
+def _docker_names(plan: HostPlan) -> dict[str, list[str]]:
+    """Names of the containers and volumes that the host's units make."""
+    units = [
+        target.data.unit + suffix
+        for target in plan.targets
+        for suffix, recipe in zip(("", FALLBACK), target.recipes, strict=False)
+        if target.image_of(recipe)
+    ]
+    containers, volumes = units[:], [cache_volume(unit) for unit in units]
+    if plan.settings.webui.enabled:
+        containers.append(plan.settings.webui.unit)
+        volumes.append(plan.settings.webui.volume)
+    return {"containers": containers, "volumes": volumes}
 
 
 def _fabric_asked(plan: HostPlan) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from lockstep.findings import Finding
 from lockstep.inventory import HostPlan
+from lockstep.preflight import containers
 from lockstep.variants import unit_names
 
 
@@ -49,8 +50,12 @@ def _ports(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     if plan.settings.webui.enabled:
         owners[plan.settings.webui.port] = "webui"
     ours = {*unit_names(plan.targets), f"{plan.settings.webui.unit}.service"}
+    # They are gone before anything of ours starts.
+    leaving = containers.adopted(plan, facts["docker"]).values()
     for text, listener in facts["listeners"].items():
         port = int(text)
+        if any(port in each["ports"] or each["id"] in listener["unit"] for each in leaving):
+            continue
         # A container's process lives in Docker's cgroup, not in its unit's; once this host has
         # been deployed to, such a port is taken by an engine of ours.
         in_docker = facts["units_held"] and "docker" in listener["unit"]

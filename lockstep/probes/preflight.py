@@ -1,5 +1,5 @@
 """What preflight must know of a host. Argument: {"paths", "needs", "reach", "ports", "models",
-"images", "cache", "accounts", "fabric"}.
+"images", "cache", "accounts", "fabric", "docker"}.
 
 "needs" names the files that show that something is here, "reach" what would be fetched from each
 address: one from which nothing is needed any more is not tried."""
@@ -62,7 +62,7 @@ def gpu() -> dict[str, str]:
     return dict(zip(fields.split(","), (part.strip() for part in text.splitlines()[0].split(","))))
 
 
-def docker(images: list[str]) -> dict[str, Any]:
+def docker(images: list[str], names: dict[str, Any]) -> dict[str, Any]:
     code, text, fault = run("docker", "info", "--format", "{{json .}}")
     try:
         info = json.loads(text)
@@ -79,8 +79,60 @@ def docker(images: list[str]) -> dict[str, Any]:
         "hooks": [name for name in HOOKS if shutil.which(name, path=DAEMON_PATH)],
         "devices": [each["ID"] for each in info.get("DiscoveredDevices") or []],
         "images": held,
+        "foreign": foreign(names),
         "root": info.get("DockerRootDir"),
     }
+
+
+def foreign(asked: dict[str, Any]) -> dict[str, Any]:
+    """Containers and volumes of the names that a deploy uses, and that none has made.
+
+    A container with the host's ports that it has, and its id. Ours say so by a label. Those of a
+    deploy before there was a label are told by what that deploy has written.
+    """
+    label = asked["label"]
+    text = {unit: written(unit, asked["mark"]) for unit in asked["containers"]}
+    containers = {}
+    for found in inspected("container", asked["containers"]):
+        name = found["Name"].lstrip("/")
+        earlier = text[name] and label not in text[name]
+        if label not in (found["Config"].get("Labels") or {}) and not earlier:
+            bound = (found["NetworkSettings"].get("Ports") or {}).values()
+            ports = {int(each["HostPort"]) for every in bound for each in every or []}
+            containers[name] = {"id": found["Id"], "ports": sorted(ports)}
+    volumes = [
+        found["Name"]
+        for found in inspected("volume", asked["volumes"])
+        if label not in (found.get("Labels") or {})
+        and not any(f"source={found['Name']},target=" in each for each in text.values())
+    ]
+    return {"containers": containers, "volumes": volumes}
+
+
+def inspected(kind: str, names: list[str]) -> list[dict[str, Any]]:
+    """What Docker knows of those that there are."""
+    _, text, _ = run("docker", kind, "inspect", *names) if names else (0, "", "")
+    try:
+        return list(json.loads(text))
+    except ValueError:
+        return []
+
+
+def written(unit: str, mark: str) -> str:
+    """Text of the unit that an earlier deploy has written, and of the launcher that it starts."""
+    text = read(f"/etc/systemd/system/{unit}.service")
+    if mark not in text:
+        return ""
+    launcher = re.search(r"^ExecStart=(/\S+)$", text, re.MULTILINE)
+    return text + (read(launcher[1]) if launcher else "")
+
+
+def read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def cdi() -> dict[str, str]:
@@ -261,7 +313,7 @@ def leases() -> list[str]:
 
 
 def main(asked: dict[str, Any]) -> dict[str, Any]:
-    engine = docker(list(asked["images"].values()))
+    engine = docker(list(asked["images"].values()), asked["docker"])
     held = engine.get("images", [])
     lacking = [
         *(name for name, folders in asked["needs"].items() if not whole(folders)),

@@ -21,7 +21,7 @@ def webui(email: str) -> Generator[StringCommand, None, None]:
     The values are drawn on the host; only the file's mode and owner are ever read back.
 
     Args:
-        email: The administrator's login.
+        email: The administrator's login; "" makes none.
     """
     if _is_there(WEBUI_SECRETS):
         host.noop("Open WebUI has its keys")

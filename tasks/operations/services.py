@@ -10,6 +10,7 @@ from pyinfra import host, state
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
 from lockstep.agent_unit import RECORDS, key_path
+from lockstep.docker_run import DOCKER as DOCKER_PROGRAM
 from lockstep.layout import generation
 from lockstep.managed import AGENT_UNIT, API_KEY, MARK, ManagedFile, Stage
 from tasks import engine_state, remote, report, run, turns
@@ -33,6 +34,19 @@ def written(stage: Stage) -> Commands:
     files = files_of(stage)
     if files is not None:
         yield from write_tree(files)
+
+
+@operation()
+def taken_over(containers: Sequence[str]) -> Commands:
+    """Remove containers of somebody else's that have a name of ours, as `adopt` asks.
+
+    Args:
+        containers: Those that preflight found.
+    """
+    if not containers:
+        host.noop("no container is taken over")
+        return
+    yield remote.words([DOCKER_PROGRAM, "rm", "--force", *containers])
 
 
 @operation()

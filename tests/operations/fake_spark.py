@@ -274,6 +274,7 @@ class Spark:
         ]
         if self.state["check"]:
             facts["lacking"] = [what for what in facts["lacking"] if what != ENGINE]
+        facts["docker"]["foreign"] |= self.fails.get("foreign", {})
         return facts | self.fails.get("facts", {})
 
     def _probe_system(self, asked: dict[str, Any]) -> Any:

@@ -106,6 +106,34 @@ def test_hosts_of_one_cloned_image_are_refused_before_any_change_on_any(wiped: S
     assert wiped.deploy("--dry", "--limit", HOSTS[0]).returncode == 0
 
 
+def test_a_container_that_the_inventory_takes_over_is_removed_before_ours_starts(
+    wiped: Site,
+) -> None:
+    inventory = wiped.repository / "inventories/adopting.py"
+    site = (wiped.repository / wiped.inventory).read_text()
+    adopt = '"adopt": ("container open-webui", "volume open-webui")'
+    own = f'{{"lock": "site.lock.yaml", {adopt}, "operators"'
+    inventory.write_text(site.replace('{"operators"', own))
+    playbook = {"open-webui": {"id": "0", "ports": [8080]}}
+    foreign = {"containers": playbook, "volumes": ["open-webui"]}
+    fails = {HOSTS[0]: {"foreign": foreign}}
+    refused = wiped.deploy(fails=fails)
+    assert refused.returncode == 1
+    assert refused.stderr.count("not-ours") == 2
+    assert wiped.ran(HOSTS[0]) == wiped.ran(HOSTS[1]) == ["? preflight"]
+    wiped.inventory = "inventories/adopting.py"
+    done = wiped.deploy(fails=fails)
+    assert done.returncode == 0
+    changes = wiped.changes(HOSTS[0])
+    removed = changes.index("/usr/bin/docker rm --force open-webui")
+    assert removed < changes.index("job start-open-webui: systemctl start open-webui.service")
+    assert not [line for line in wiped.changes(HOSTS[1]) if "docker rm" in line]
+    # No administrator is made beside the accounts that are there.
+    (made,) = (line for line in changes if "make_secrets.py" in line and "open-webui.env" in line)
+    assert made.endswith("open-webui.env ''")
+    assert "with the accounts of before" in " ".join(done.stdout.split())
+
+
 def test_a_finding_of_preflight_that_the_inventory_waives_is_shown_and_stops_nothing(
     wiped: Site,
 ) -> None:

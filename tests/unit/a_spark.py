@@ -124,6 +124,7 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
             "devices": [],
             "cdi": {},
             "images": [],
+            "foreign": {"containers": {}, "volumes": []},
             "root": "/var/lib/docker",
         },
         "kernel": {

@@ -238,6 +238,8 @@ class FakeDocker:
         self.images: dict[str, dict] = {}
         #: Name of each volume → its folder on the host.
         self.volumes: dict[str, str] = {}
+        #: Containers and volumes that somebody else has made.
+        self.foreign: set[str] = set()
         self.pull_events: list[dict] = []
         self.pulled_image: dict | None = None
         self.pulls: list[dict[str, str]] = []
@@ -278,17 +280,27 @@ class FakeDocker:
         name = path.removesuffix("/json").split("/", 2)[-1]
         if path == "/containers/json":
             entries = self.containers.items()
-            _reply(handler, 200, [{"Names": [f"/{n}"], "Image": i} for n, i in entries])
+            found = [
+                {"Names": [f"/{n}"], "Image": i, "Labels": self._labels(n)} for n, i in entries
+            ]
+            _reply(handler, 200, found)
         elif path == "/volumes":
             entries = self.volumes.items()
-            found = [{"Name": name, "Mountpoint": place} for name, place in entries]
+            found = [
+                {"Name": name, "Mountpoint": place, "Labels": self._labels(name)}
+                for name, place in entries
+            ]
             _reply(handler, 200, {"Volumes": found or None})
         elif path.startswith("/containers/") and name in self.containers:
-            _reply(handler, 200, {"Name": f"/{name}"})
+            config = {"Labels": self._labels(name)}
+            _reply(handler, 200, {"Id": name, "Name": f"/{name}", "Config": config})
         elif path.startswith("/images/") and name in self.images:
             _reply(handler, 200, self.images[name])
         else:
             _reply(handler, 404, {"message": f"No such object: {name}"})
+
+    def _labels(self, name: str) -> dict[str, str] | None:
+        return None if name in self.foreign else {"lockstep.unit": name}
 
     def _delete(self, handler: BaseHTTPRequestHandler) -> None:
         path = urllib.parse.unquote(urllib.parse.urlsplit(handler.path).path)

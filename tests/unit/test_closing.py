@@ -79,6 +79,13 @@ def test_a_wiped_host_is_said_to_have_nothing() -> None:
     ]
 
 
+def test_accounts_that_were_taken_over_are_said_for_no_new_password_is_theirs() -> None:
+    plan = spark(adopt=("volume open-webui",))
+    assert dict(rows(plan, UNITS, ENGINES, STATUS))["open-webui"] == (
+        "active, 127.0.0.1:8080, with the accounts of before"
+    )
+
+
 def test_a_boot_link_is_reported_even_of_a_fallback() -> None:
     linked = {"ActiveState": "inactive", "links": ["/etc/systemd/system/x.wants/y"]}
     units = {**UNITS, "sglang-mistral4-fallback.service": linked, "vllm.service": linked}

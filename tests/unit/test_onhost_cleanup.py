@@ -295,6 +295,19 @@ def test_what_an_engine_compiled_goes_with_it(spark):
     assert len(list(foreign.iterdir())) == 4
 
 
+def test_a_volume_of_our_name_that_somebody_else_made_is_not_looked_at(spark):
+    folder = spark.root / "docker/volumes/vllm-qwen36-cache/_data"
+    kept = folder / IMAGES[0].rpartition(":")[2][:12]
+    kept.mkdir(parents=True)
+    spark.docker.volumes["vllm-qwen36-cache"] = f"/{folder.relative_to(spark.root)}"
+    spark.docker.foreign = {"vllm-qwen36-cache"}
+    units = [{"path": "/etc/systemd/system/vllm-qwen36.service", "text": ""}]
+    generations.record(spark.paths, {**spark.record(2), "digest": "3", "files": units})
+    generations.record(spark.paths, {**spark.record(1), "digest": "4", "files": units})
+    spark.remove()
+    assert kept.exists()
+
+
 def test_wheels_that_an_environment_shares_stay(spark):
     archive = spark.engines / "uv-cache/archive-v0"
     for number, letter in enumerate("abc"):

@@ -179,6 +179,16 @@ def test_an_orphan_of_its_own_name_is_removed(spark, capsys):
     assert "removed the orphaned container vllm-qwen36" in capsys.readouterr().out
 
 
+def test_a_container_of_its_name_that_is_not_ours_stays_and_keeps_the_engine_out(spark):
+    spark.docker.containers["vllm-qwen36"] = "somebody/elses"
+    spark.docker.foreign = {"vllm-qwen36"}
+
+    with pytest.raises(common.Problem, match="is not Lockstep's"):
+        spark.gate("qwen").pass_or_refuse()
+
+    assert "vllm-qwen36" in spark.docker.containers
+
+
 def test_a_host_whose_docker_is_down_can_still_start_a_venv_engine(spark, capsys):
     spark.docker.close()
     spark.paths.docker_socket.unlink()

@@ -363,6 +363,15 @@ def test_a_container_is_stopped_until_its_name_is_free(docker, paths, capsys):
     assert capsys.readouterr().out == "lockstep: container vllm-qwen36 is gone\n"
 
 
+def test_a_container_of_somebody_elses_is_left_alone_and_named(docker, paths):
+    docker.containers["open-webui"] = "ghcr.io/open-webui/open-webui:ollama"
+    docker.foreign = {"open-webui"}
+
+    with pytest.raises(common.Problem, match="open-webui is not Lockstep's"):
+        stop_container.main(["open-webui"], paths)
+    assert "open-webui" in docker.containers
+
+
 def test_no_container_to_stop_is_silent_success(docker, paths, capsys):
     assert stop_container.main(["vllm-qwen36"], paths) == 0
     assert capsys.readouterr().out == ""

@@ -117,6 +117,13 @@ def test_keys_are_drawn_once_and_are_for_root_alone(tmp_path: Path) -> None:
     assert os.listdir(path.parent) == [path.name]  # noqa: PTH208
 
 
+def test_beside_accounts_that_are_there_no_administrator_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "open-webui.env"
+    done = run("make_secrets", str(path), "", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"made {path}\n")
+    assert sorted(secrets_of(path)) == ["WEBUI_SECRET_KEY"]
+
+
 def test_two_hosts_have_different_keys(tmp_path: Path) -> None:
     for name in ("a", "b"):
         run("make_secrets", str(tmp_path / name), "me@example.com", folder=tmp_path)

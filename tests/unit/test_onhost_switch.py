@@ -421,6 +421,16 @@ def test_a_container_outside_its_unit_is_removed(spark):
     assert "removing container vllm-qwen36: it runs outside its unit" in spark.lines
 
 
+def test_a_container_of_our_name_that_is_not_ours_is_said_and_stays(spark):
+    spark.docker.containers["vllm-qwen36"] = "somebody/elses"
+    spark.docker.foreign = {"vllm-qwen36"}
+
+    spark.to("none")
+
+    assert "vllm-qwen36" in spark.docker.containers
+    assert "container vllm-qwen36 is not Lockstep's and stays" in spark.lines
+
+
 def front(spark, monkeypatch, *argv: str) -> int:
     monkeypatch.setattr("units.is_root", lambda: True)
     monkeypatch.setattr("switch_job.program", lambda: _worker_program(spark))

@@ -13,6 +13,7 @@ exec /usr/bin/docker run \
   --name vllm-qwen36 \
   --pull never \
   --restart no \
+  --label lockstep.unit=vllm-qwen36 \
   --label com.centurylinklabs.watchtower.enable=false \
   --cap-drop ALL \
   --security-opt no-new-privileges \
@@ -27,7 +28,7 @@ exec /usr/bin/docker run \
   --entrypoint '' \
   --ulimit memlock=-1 \
   --mount type=bind,source=/data/models/huggingface,target=/data/models/huggingface,readonly \
-  --mount type=volume,source=vllm-qwen36-cache,target=/cache \
+  --mount type=volume,source=vllm-qwen36-cache,target=/cache,volume-label=lockstep.unit=vllm-qwen36 \
   --env HF_HOME=/data/models/huggingface \
   --env HF_HUB_OFFLINE=1 \
   --env VLLM_NO_USAGE_STATS=1 \

@@ -13,6 +13,7 @@ exec /usr/bin/docker run \
   --name vllm-deepseek \
   --pull never \
   --restart no \
+  --label lockstep.unit=vllm-deepseek \
   --label com.centurylinklabs.watchtower.enable=false \
   --cap-drop ALL \
   --security-opt no-new-privileges \
@@ -29,7 +30,7 @@ exec /usr/bin/docker run \
   --ulimit stack=67108864 \
   --device /dev/infiniband \
   --mount type=bind,source=/data/models/huggingface,target=/data/models/huggingface,readonly \
-  --mount type=volume,source=vllm-deepseek-cache,target=/cache \
+  --mount type=volume,source=vllm-deepseek-cache,target=/cache,volume-label=lockstep.unit=vllm-deepseek \
   --env HF_HOME=/data/models/huggingface \
   --env HF_HUB_OFFLINE=1 \
   --env VLLM_NO_USAGE_STATS=1 \

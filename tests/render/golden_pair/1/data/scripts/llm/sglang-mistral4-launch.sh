@@ -13,6 +13,7 @@ exec /usr/bin/docker run \
   --name sglang-mistral4 \
   --pull never \
   --restart no \
+  --label lockstep.unit=sglang-mistral4 \
   --label com.centurylinklabs.watchtower.enable=false \
   --cap-drop ALL \
   --security-opt no-new-privileges \
@@ -28,7 +29,7 @@ exec /usr/bin/docker run \
   --ulimit memlock=-1 \
   --device /dev/infiniband \
   --mount type=bind,source=/data/models/huggingface,target=/data/models/huggingface,readonly \
-  --mount type=volume,source=sglang-mistral4-cache,target=/cache \
+  --mount type=volume,source=sglang-mistral4-cache,target=/cache,volume-label=lockstep.unit=sglang-mistral4 \
   --env HF_HOME=/data/models/huggingface \
   --env HF_HUB_OFFLINE=1 \
   --env XDG_CACHE_HOME=/cache/333333333333 \

@@ -1,0 +1,59 @@
+"""Preflight: containers and volumes that have our names and were not made by a deploy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lockstep.docker_run import LABEL
+from lockstep.findings import Finding
+from lockstep.inventory import HostPlan
+
+
+def findings(plan: HostPlan, docker: dict[str, Any]) -> Iterator[Finding]:
+    """One finding for each that the inventory does not take over."""
+    webui = plan.settings.webui
+    # A Docker that does not answer knows of none.
+    foreign = docker.get("foreign", {"containers": {}, "volumes": []})
+    for name in foreign["containers"]:
+        if f"container {name}" not in plan.settings.adopt:
+            key = "webui.unit" if name == webui.unit else "targets.NAME.unit"
+            yield _finding(
+                plan,
+                f"container {name}",
+                f"Set another name (`{key}`), or remove it there (`sudo docker rm -f {name}`). "
+                f'`"adopt": ("container {name}",)` in the inventory lets the deploy remove it.',
+            )
+    for name in foreign["volumes"]:
+        if f"volume {name}" in plan.settings.adopt:
+            continue
+        if name == webui.volume:
+            remedy = (
+                "Set another name (`webui.volume`). "
+                f'`"adopt": ("volume {name}",)` in the inventory takes its accounts and chats '
+                "over; logins and passwords are then those that it has."
+            )
+        else:
+            remedy = (
+                f"Remove it there (`sudo docker volume rm {name}`), or set another name "
+                f'(`targets.NAME.unit`). `"adopt": ("volume {name}",)` in the inventory uses it.'
+            )
+        yield _finding(plan, f"volume {name}", remedy)
+
+
+def adopted(plan: HostPlan, docker: dict[str, Any]) -> dict[str, Any]:
+    """Containers that are not ours and that the inventory has the deploy remove, as found."""
+    found: dict[str, Any] = docker.get("foreign", {}).get("containers", {})
+    return {
+        name: each for name, each in found.items() if f"container {name}" in plan.settings.adopt
+    }
+
+
+def _finding(plan: HostPlan, what: str, remedy: str) -> Finding:
+    return Finding(
+        "not-ours",
+        "error",
+        plan.name,
+        f"there is a {what} without the label {LABEL}: Lockstep did not make it",
+        remedy,
+    )
