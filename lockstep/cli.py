@@ -15,6 +15,7 @@ _COMMANDS = {
     "cluster": ("lockstep.commands.cluster", "cluster"),
     "diff": ("lockstep.commands.diff", "diff"),
     "engine": ("lockstep.commands.engine", "engine"),
+    "evidence": ("lockstep.commands.evidence", "evidence"),
     "gc": ("lockstep.commands.gc", "gc"),
     "lab": ("lab.cli", "lab"),
     "lock": ("lockstep.commands.lock", "lock"),

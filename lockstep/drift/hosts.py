@@ -37,10 +37,14 @@ class Taken:
 
 @dataclass(frozen=True)
 class Asked:
-    """What one host is asked, and how it is reached; `password` is for sudo, where it needs one."""
+    """What one host is asked, by which program, and how it is reached.
+
+    `password` is for sudo, where it needs one.
+    """
 
     login: Login
     question: dict[str, Any] = field(repr=False)
+    program: str = "snapshot"
     sudo: bool = True
     password: str | None = field(default=None, repr=False)
 
@@ -61,7 +65,7 @@ def take_all(asked: Sequence[Asked], ask: Ask | None = None) -> list[Taken]:
 
 def over_ssh(asked: Asked) -> Taken:
     """The snapshot of one host, by one command that leaves nothing there."""
-    text = snapshot.document(asked.question)
+    text = snapshot.document(asked.question, asked.program)
     sudo = ["sudo", "-n"]
     if asked.sudo and asked.password is not None:
         # Read from standard input's first line; where sudo needs none, the program skips that.

@@ -1,4 +1,4 @@
-"""One host's state in one round trip: the program that `lockstep diff` sends.
+"""One host's state in one round trip: what `lockstep diff` and `lockstep evidence` send.
 
 Standard library only, Python 3.11 or later. The modules travel together as one document on
 standard input, with the question; nothing is left on the host.
@@ -30,6 +30,24 @@ _MODULES = {
         )
     },
 }
+# What one program needs besides; its own module last.
+_MORE = {
+    "snapshot": {},
+    "evidence": {
+        **{
+            name: ("lockstep.onhost", name)
+            for name in ("engine", "units", "load", "technical", "floor")
+        },
+        **{
+            f"lockstep.probes.{name}": ("lockstep.probes", name)
+            for name in ("generations", "link", "preflight")
+        },
+        **{
+            f"lockstep.snapshot.{name}": ("lockstep.snapshot", name)
+            for name in ("history", "own", "evidence")
+        },
+    },
+}
 
 # Runs on the host: makes modules of the last line of standard input, and asks the last one.
 _BOOT = """\
@@ -48,9 +66,15 @@ json.dump(module.take(sent["asked"]), sys.stdout)
 COMMAND = ("/usr/bin/python3", "-I", "-c", _BOOT)
 
 
-def document(asked: dict[str, Any]) -> str:
-    """What the command reads: its own modules, and the question."""
-    modules = [(name, _text(*place) if place else "") for name, place in _MODULES.items()]
+def document(asked: dict[str, Any], program: str = "snapshot") -> str:
+    """What the command reads: its own modules, and the question.
+
+    Args:
+        asked: The question.
+        program: The module that answers it: "snapshot" or "evidence".
+    """
+    chosen = {**_MODULES, **_MORE[program]}
+    modules = [(name, _text(*place) if place else "") for name, place in chosen.items()]
     return json.dumps({"modules": modules, "asked": asked})
 
 

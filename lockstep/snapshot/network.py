@@ -10,7 +10,7 @@ import struct
 from lockstep.snapshot.collected import Collected, listed, run, text
 
 _TABLES = (("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07"))
-_VIRTUAL = ("lo", "veth", "docker", "br-", "virbr", "tap", "tun", "wg")
+VIRTUAL = ("lo", "veth", "docker", "br-", "virbr", "tap", "tun", "wg")
 # Docker makes rules of its own for every container, in these tables.
 _OF_DOCKER = {f"{family} {name}" for family in ("ip", "ip6") for name in ("nat", "raw", "mangle")}
 
@@ -104,7 +104,7 @@ def interfaces(found: Collected) -> None:
     """Settings of real interfaces; addresses are each host's own."""
     for path in listed("/sys/class/net"):
         name = os.path.basename(path)
-        if name.startswith(_VIRTUAL):
+        if name.startswith(VIRTUAL):
             continue
         for key in ("mtu", "speed", "operstate"):
             value = text(f"{path}/{key}")

@@ -23,10 +23,11 @@ from lockstep.snapshot import (
 from lockstep.snapshot.collected import Collected, Unreadable
 
 Reader = Callable[[Collected], None]
+Readers = dict[str, tuple[Reader, tuple[str, ...]]]
 
 #: Part of the host → its reader and the kinds of facts that it finds. Those that wait for other
 #: programs come first.
-READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {
+READERS: Readers = {
     "driver": (machine.driver, ("driver", "CDI", "CDI driver")),
     "units": (
         units.units,
@@ -76,16 +77,21 @@ READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {
 _AT_ONCE = 6
 
 
-def take(asked: dict[str, Any]) -> dict[str, Any]:
+def take(asked: dict[str, Any], readers: Readers | None = None) -> dict[str, Any]:
     """The snapshot that `asked` describes: {"facts", "faults", "unknown", "records"}.
 
     `unknown` lists the kinds of facts that cannot be compared, because a reader failed.
+
+    Args:
+        asked: The question.
+        readers: What to read; None: everything that `lockstep diff` compares.
     """
+    readers = READERS if readers is None else readers
     found = Collected(asked)
 
     def read(name: str) -> None:
         try:
-            READERS[name][0](found)
+            readers[name][0](found)
         except Unreadable as fault:
             found.faults[name] = str(fault)
         except Exception as fault:
@@ -93,8 +99,8 @@ def take(asked: dict[str, Any]) -> dict[str, Any]:
             found.faults[name] = f"{type(fault).__name__}: {fault}"
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(read, READERS))
-    unknown = sorted({kind for name in found.faults for kind in READERS[name][1]})
+        list(pool.map(read, readers))
+    unknown = sorted({kind for name in found.faults for kind in readers[name][1]})
     return {
         "facts": found.facts,
         "faults": found.faults,

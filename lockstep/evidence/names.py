@@ -1,0 +1,122 @@
+"""Which words name the owner's machines, people and networks: by the inventory and by the hosts."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import socket
+import string
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from lockstep.evidence.scrub import Known
+from lockstep.inventory import HostPlan
+
+# Words of the page itself. As names they tell nothing about anybody, and without them the page
+# could not be read. A folder under /home is left out whatever its name is.
+_COMMON = frozenset(
+    (
+        *("account", "address", "admin", "apt", "dgx", "docker", "engine", "gpu", "gx10", "home"),
+        *("host", "id", "key", "localhost", "local", "lockstep", "memory", "none", "no", "nvidia"),
+        *("root", "secret", "serial", "service", "sglang", "spark", "system", "ubuntu", "user"),
+        *("vllm", "yes"),
+    )
+)
+_FIRMWARE = re.compile(r"(?=.*\d).{5,}")
+
+
+def host_label(number: int) -> str:
+    """spark-A for the first host of the inventory."""
+    letters = string.ascii_uppercase
+    return f"spark-{letters[number] if number < len(letters) else number + 1}"
+
+
+def known(
+    plans: Sequence[HostPlan],
+    data: Mapping[str, Mapping[str, Any]],
+    told: Mapping[str, Mapping[str, Any]],
+) -> Known:
+    """The words, with what stands there instead.
+
+    Args:
+        plans: Every host of the inventory, asked or not.
+        data: Host → its merged data.
+        told: Host → what it says of its own names, for those that answered.
+    """
+    hosts: dict[str, str] = {}
+    words: dict[str, str] = {}
+    for number, plan in enumerate(plans):
+        own = told.get(plan.name, {})
+        given = [plan.name.removeprefix("@ssh/"), data[plan.name].get("ssh_hostname")]
+        for name in _host_names([*given, *own.get("hosts", [])[:1]], short=True):
+            hosts.setdefault(name, host_label(number))
+    here = [socket.gethostname()]
+    others = [name for own in told.values() for name in own.get("hosts", [])]
+    for name in _host_names([*here, *others, *_servers(plans)]):
+        hosts.setdefault(name, "[host]")
+    for number, person in enumerate(_people(plans, data, told.values()), 1):
+        words |= {name: f"account-{number}" for name in person if name not in words}
+    for own in told.values():
+        domains = [name.strip(".") for name in own.get("domains", [])]
+        words |= {name: "[host]" for name in domains if "." in name or _private(name)}
+        serials = [text.strip() for text in own.get("serials", [])]
+        # Firmware that knows none says "0", "None" or "Not Specified".
+        words |= {text: "[serial]" for text in serials if _FIRMWARE.fullmatch(text)}
+    return Known(hosts, words)
+
+
+def _private(name: str) -> bool:
+    return len(name) > 1 and name.lower() not in _COMMON and not name.startswith("@")
+
+
+def _host_names(names: Iterable[str | None], *, short: bool = False) -> Iterator[str]:
+    """Names as given; with `short`, without their domain as well."""
+    for name in filter(None, names):
+        plain = name.strip(".")
+        address = ":" in plain or plain.replace(".", "").isdigit()
+        for each in (plain, plain.partition(".")[0]) if short and not address else (plain,):
+            local = each.lower().startswith(("ip6-", "localhost", "127.", "::"))
+            if _private(each) and not local:
+                yield each
+
+
+def _servers(plans: Sequence[HostPlan]) -> Iterator[str]:
+    """Hosts of the proxy, and of mirrors in the owner's network."""
+    for plan in plans:
+        settings, sources = plan.settings, plan.settings.sources
+        yield from filter(None, [settings.fabric_address])
+        urls = (settings.proxy.http, settings.proxy.https, sources.python_index, sources.hub)
+        for url in filter(None, (*urls, *sources.git.values())):
+            yield urlsplit(url).hostname or ""
+        for registry in (*sources.registries.values(), *sources.plain_registries):
+            yield registry.partition("/")[0].partition(":")[0]
+
+
+def _people(
+    plans: Sequence[HostPlan],
+    data: Mapping[str, Mapping[str, Any]],
+    told: Iterable[Mapping[str, Any]],
+) -> list[list[str]]:
+    """Names of each person, who may have an account on several hosts."""
+    given = [
+        name
+        for plan in plans
+        for name in (
+            *plan.settings.operators,
+            *plan.settings.docker_users,
+            data[plan.name].get("ssh_user"),
+        )
+    ]
+    ours = {plan.settings.service_user for plan in plans}
+    every = [[getpass.getuser()], *([name] for name in given if name)]
+    every += [list(names) for own in told for names in own.get("accounts", [])]
+    merged: list[list[str]] = []
+    for names in every:
+        names = [name for name in names if _private(name) and name not in ours]
+        same = next((known for known in merged if set(known) & set(names)), None)
+        if same is None and names:
+            merged.append(names)
+        elif same is not None:
+            same += [name for name in names if name not in same]
+    return merged

@@ -1,0 +1,167 @@
+"""The evidence of an inventory: hosts asked at once, their answers put together and scrubbed."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from lockstep import inventory as inventories
+from lockstep import lockfile
+from lockstep.drift import hosts
+from lockstep.errors import InventoryError
+from lockstep.evidence.names import host_label, known
+from lockstep.evidence.parts import PARTS, Part
+from lockstep.evidence.scrub import scrubbed
+from lockstep.generation import GENERATIONS, lock_hash
+from lockstep.inventory import HostPlan
+from lockstep.login import login
+from lockstep.variants import unit_names
+
+WHOLE, PARTLY, NONE = 0, 1, 2
+_BOOKS = ("facts", "faults", "records")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was found.
+
+    Attributes:
+        document: What may be sent on.
+        missing: (host by its real name, what is missing and why), for the one who asked.
+        answered: How many hosts answered.
+    """
+
+    document: dict[str, Any]
+    missing: tuple[tuple[str, str], ...]
+    answered: int
+
+    @property
+    def code(self) -> int:
+        """Exit code: 0 everything, 1 something is missing, 2 no host answered."""
+        if not self.answered:
+            return NONE
+        return PARTLY if self.missing else WHOLE
+
+
+def gather(path: Path, *, limit: Sequence[str] = (), password: str | None = None) -> Evidence:
+    """The evidence of the hosts of an inventory file.
+
+    Args:
+        path: The inventory; a lock is not needed.
+        limit: Only these hosts; () all.
+        password: For sudo on the hosts; None where it asks for none.
+
+    Raises:
+        LockstepError: the inventory is wrong, or lacks a host of ``limit``.
+    """
+    plans, data = inventories.load_merged(path)
+    names = [plan.name for plan in plans]
+    if absent := [name for name in limit if name not in names]:
+        raise InventoryError(
+            "no such host", where=str(path), found=", ".join(absent), allowed=", ".join(names)
+        )
+    asked = [
+        hosts.Asked(
+            login(plan.name, data[plan.name]),
+            question(plan),
+            program="evidence",
+            sudo=bool(data[plan.name].get("_sudo")),
+            password=password,
+        )
+        for plan in plans
+        if not limit or plan.name in limit
+    ]
+    lock = lockfile.load(inventories.lock_path(path.stem, list(plans)))
+    return judge(plans, data, hosts.take_all(asked), lock=lock_hash(lock))
+
+
+def question(plan: HostPlan) -> dict[str, Any]:
+    """What one host is asked: nothing of it needs a lock, so a wiped Spark can answer it."""
+    settings = plan.settings
+    return {
+        # The key of hashes that `diff` compares; here they are not shown.
+        "key": secrets.token_hex(32),
+        "deep": False,
+        "units": list(unit_names(plan.targets)),
+        "images": [],
+        "engines": settings.paths.engines,
+        "generations": GENERATIONS,
+    }
+
+
+def judge(
+    plans: Sequence[HostPlan],
+    data: Mapping[str, Mapping[str, Any]],
+    taken: Sequence[hosts.Taken],
+    *,
+    lock: str,
+    now: float | None = None,
+) -> Evidence:
+    """The evidence from the answers of the hosts. Pure.
+
+    Args:
+        plans: Every host of the inventory.
+        data: Host → its merged data.
+        taken: The answers.
+        lock: Hash of the lock here.
+        now: Seconds since the epoch; None: now.
+    """
+    answers = {each.host: each.snapshot for each in taken if each.snapshot is not None}
+    told = {name: answer["records"].get("own", {}) for name, answer in answers.items()}
+    labels = {plan.name: host_label(number) for number, plan in enumerate(plans)}
+    missing = [(each.host, each.fault) for each in taken if each.snapshot is None]
+    for name, answer in answers.items():
+        missing += [(name, f"{part}: {why}") for part, why in answer["faults"].items()]
+    # Without a host's own names nobody could take them out of what it says.
+    shown = {name: answer for name, answer in answers.items() if told[name]}
+    document = {
+        "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)),
+        "lockstep": metadata.version("lockstep"),
+        "lock": lock,
+        "hosts": [
+            _host(labels[each.host], shown.get(each.host), each.fault or "its names are not known")
+            for each in taken
+        ],
+    }
+    return Evidence(scrubbed(document, known(plans, data, told)), tuple(missing), len(answers))
+
+
+def _host(label: str, answer: Mapping[str, Any] | None, why: str) -> dict[str, Any]:
+    if answer is None:
+        return {"name": label, "answered": False, "why": why, "missing": [], "parts": {}}
+    return {
+        "name": label,
+        "answered": True,
+        "why": "",
+        "missing": [f"{part}: {fault}" for part, fault in sorted(answer["faults"].items())],
+        "parts": {part.key: _part(part, answer) for part in PARTS},
+    }
+
+
+def _part(part: Part, answer: Mapping[str, Any]) -> dict[str, Any]:
+    facts = answer["facts"]
+    lines = answer["records"].get("lines", {})
+    return {
+        "facts": [
+            {"what": _named(kind, item), "found": value}
+            for kind in part.kinds
+            for item, value in sorted(facts.get(kind, {}).items())
+            if part.wanted(kind, item)
+        ],
+        "lines": [
+            {"about": about, "text": list(text)}
+            for about, text in lines.items()
+            if about.startswith(part.lines)
+        ],
+    }
+
+
+def _named(kind: str, item: str) -> str:
+    """Of some kinds the item alone does not say what it is."""
+    words = {"CDI driver": "made for driver:", "apt hold": "held:", "apt package": "package"}
+    return f"{words[kind]} {item}" if kind in words else item

@@ -1,0 +1,139 @@
+"""What nobody else may see, taken out of a whole document at this one place.
+
+Names of hosts and accounts become letters and numbers, so that a reader can still tell them apart.
+Everything else is replaced by a word in brackets. Where a text may be either a version or an
+address, an address is assumed: what is lost can be asked for, what was sent cannot be taken back.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# Names of units of systemd look like addresses of mail.
+_UNIT = re.compile(r"\.(?:service|socket|timer|path|target|mount|slice|scope|device)$")
+# Unlike words, random text changes between capitals, small letters and digits all the time.
+_PIECE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
+_WORD_LENGTH = 4
+
+_Change = str | Callable[[re.Match[str]], str]
+
+
+@dataclass(frozen=True)
+class Known:
+    """Words that are known to name somebody or something → what stands there instead.
+
+    Attributes:
+        hosts: Names of hosts; the domain behind such a name goes with it.
+        words: Anything else.
+    """
+
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+
+
+def scrubbed(document: Any, known: Known) -> Any:
+    """A document of lists, mappings and texts without what nobody else may see.
+
+    Keys of mappings stay: they are the page's own words, and no host's.
+    """
+    changes = (*_known(known), *_PATTERNS)
+    if isinstance(document, str):
+        for pattern, change in changes:
+            document = pattern.sub(change, document)
+        return document
+    if isinstance(document, Mapping):
+        return {key: scrubbed(value, known) for key, value in document.items()}
+    if isinstance(document, (list, tuple)):
+        return [scrubbed(value, known) for value in document]
+    return document
+
+
+def _known(known: Known) -> list[tuple[re.Pattern[str], _Change]]:
+    found: list[tuple[re.Pattern[str], _Change]] = []
+    for labels, behind in ((known.hosts, r"(?:\.[A-Za-z][A-Za-z0-9-]*)*"), (known.words, "")):
+        lower = {word.lower(): label for word, label in labels.items()}
+        if lower:
+            # A longer name may begin with a shorter one.
+            every = "|".join(re.escape(word) for word in sorted(lower, key=len, reverse=True))
+            pattern = rf"(?<![A-Za-z0-9])({every}){behind}(?![A-Za-z0-9])"
+            found.append((re.compile(pattern, re.IGNORECASE), _label(lower)))
+    return found
+
+
+def _label(labels: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
+    return lambda match: labels[match[1].lower()]
+
+
+def _mail(match: re.Match[str]) -> str:
+    return match[0] if _UNIT.search(match[0]) else "[mail]"
+
+
+def _address(match: re.Match[str]) -> str:
+    """Of the addresses only those that every machine has stay."""
+    try:
+        found = ipaddress.ip_address(match[0].partition("%")[0])
+    except ValueError:
+        # Four numbers are one all the same; words and times with colons are none.
+        return match[0] if ":" in match[0] else "[address]"
+    return match[0] if found.is_loopback or found.is_unspecified else "[address]"
+
+
+def _random(match: re.Match[str]) -> str:
+    text = match[0]
+    classes = (str.islower, str.isupper, str.isdigit)
+    pieces = _PIECE.findall(text)
+    mixed = all(any(map(has, text)) for has in classes)
+    words = sum(map(len, pieces)) >= _WORD_LENGTH * len(pieces)
+    return "[secret]" if mixed and not words else text
+
+
+_SECRET = r"pass(?:word|wd|phrase)|secret|token(?!s)|credential|psk|cookie|authorization"
+_KEY = r"(?:api|access|auth|private|host|encryption|session|signing)[_-]?key"
+
+_PATTERNS: tuple[tuple[re.Pattern[str], _Change], ...] = (
+    (re.compile(r"-----BEGIN [^-]*-----.*?(?:-----END [^-]*-----|\Z)", re.DOTALL), "[key]"),
+    (re.compile(r"\b(?:ssh-|ecdsa-|sk-ssh-|sk-ecdsa-)[\w.@-]+ +[A-Za-z0-9+/=]{20,}.*"), "[key]"),
+    (re.compile(r"\b(?:SHA256:[A-Za-z0-9+/=_-]{20,}|MD5:[0-9a-fA-F:]{20,})"), "[fingerprint]"),
+    (re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/]\S*"), "[address]"),
+    (re.compile(r"\b(?i:bearer|basic) +[A-Za-z0-9+/=_.~-]{6,}"), "[secret]"),
+    # To the end of the line: a password may have spaces, quotes and commas in it.
+    (
+        re.compile(rf"(?i)([\w.-]*(?:{_SECRET}|{_KEY})[\w.-]*[\"']?(?: *[:=]| is)).*"),
+        r"\1 [secret]",
+    ),
+    (re.compile(rf"(?i)(--[\w-]*(?:{_SECRET}|{_KEY})[\w-]* ).*"), r"\1[secret]"),
+    (re.compile(r"(?i)([\w.-]*(?:serial|s/n|asset.?tag)[\w. -]*[\"']? *[:=] *)\S+"), r"\1[serial]"),
+    (
+        re.compile(
+            r"\b(?:hf|sk|gh[a-z]|github_pat|glpat|nvapi|xox[a-z]|dckr_pat|pypi|npm|tskey)"
+            r"[-_][\w.=-]{16,}"
+        ),
+        "[secret]",
+    ),
+    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), "[secret]"),
+    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "[secret]"),
+    (re.compile(r"(?i)\b(?:GPU-|MIG-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "[id]"),
+    (re.compile(r"(?i)\b[0-9a-f]{2}([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2}){4,}\b"), "[MAC]"),
+    (re.compile(r"(?i)\b[0-9a-f]{4}(?:\.[0-9a-f]{4}){2}\b"), "[MAC]"),
+    # An interface that is named by its address.
+    (re.compile(r"\b((?:en|wl|ww|ib|sl)x)[0-9a-f]{12}"), r"\1[MAC]"),
+    (re.compile(r"(?i)\b(?=[0-9a-f]*\d)(?=\d*[a-f])[0-9a-f]{12}\b"), "[id]"),
+    (re.compile(r"(?i)\b[0-9a-f]{4}(?::[0-9a-f]{4}){3}\b(?!:)"), "[id]"),
+    (re.compile(r"(?i)\b(?=[0-9a-f]*\d)(?=\d*[a-f])[0-9a-f]{20,}\b"), "[id]"),
+    (re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), _mail),
+    (
+        re.compile(
+            r"(?i)\b[\w-]+(?:\.[\w-]+)*\.(?:local|localdomain|lan|home|internal|corp|arpa"
+            r"|ts\.net|fritz\.box)\b"
+        ),
+        "[host]",
+    ),
+    (re.compile(r"(/home/|/Users/|/run/user/)[^/\s\"']+"), r"\1[account]"),
+    (re.compile(r"(?<![\w.:])[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*(?:%\w+)?"), _address),
+    (re.compile(r"(?<!\d)(?<!\d\.)\d{1,3}(?:\.\d{1,3}){3}(?!\d)(?!\.\d)"), _address),
+    (re.compile(r"[A-Za-z0-9_+/=-]{28,}"), _random),
+)

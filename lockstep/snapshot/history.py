@@ -1,0 +1,135 @@
+"""What a host did: when apt ran, how each target started, what the driver told the kernel."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable
+
+from lockstep.snapshot.collected import Collected, Unreadable, run, text
+
+# Who runs apt on a Spark besides an operator (facts of the field, 2026-11).
+APT_UNITS = (
+    *("unattended-upgrades.service", "apt-daily.service", "apt-daily-upgrade.service"),
+    *("nvidia-spark-run-apt-upgrade-once.service", "dgx-dashboard-admin.service"),
+    *("nvidia-spark-ota-check.service", "packagekit.service"),
+)
+# No part of the page is longer, in lines.
+MOST = 120
+_LONG = 400
+# What vLLM 0.17-0.32 and SGLang 0.5 say about what they chose and about memory, and what our own
+# programs say (2026-11).
+_TELLS = re.compile(
+    r"lockstep (?:gate|ready|roles): |[Bb]ackend|[Qq]uantiz|for NVFP4 GEMM|Resolved architecture"
+    r"|[Mm]emory (?:baseline|profil|pool)|[Mm]odel loading took|Load weight|avail(?:able)? mem"
+    r"|KV [Cc]ache|Maximum concurrency|max_total_num_tokens|Free memory on device|graph capturing"
+    r"|[Cc]apture cuda graph end|Using max model len|vLLM (?:API server )?version|NV_ERR"
+    r"|[Oo]ut of memory|^(?:Started|Failed|Stopped) |Main process exited|\b[A-Z]\w*Error\b"
+)
+# What says so in SGLang's one line with all its arguments, which holds keys as well.
+_ARGUMENT = re.compile(
+    r"\b(?:(?:prefill_|decode_)?attention_backend|moe_runner_backend|fp4_gemm_runner_backend"
+    r"|quantization|kv_cache_dtype|mem_fraction_static|context_length|max_total_tokens"
+    r"|speculative_algorithm|chunked_prefill_size|disable_cuda_graph)=(?:'[\w.-]*'|[\w.+-]+)"
+)
+_DRIVER = re.compile(r"NVRM|NV_ERR|\bXid\b|nvidia|[Oo]ut of memory|oom-kill|invoked oom-killer")
+
+
+def say(found: Collected, part: str, lines: Iterable[str]) -> None:
+    """Note lines as they are; of too many, the first and the last ones."""
+    every = list(lines)
+    if len(every) > MOST:
+        left_out = f"({len(every) - MOST} more lines)"
+        every = [*every[: MOST // 2], left_out, *every[-MOST // 2 :]]
+    found.records.setdefault("lines", {}).setdefault(part, []).extend(every)
+
+
+def apt(found: Collected) -> None:
+    """Runs of apt since the machine's start: apt's own record, and its services' words."""
+    began = time.time() - float((text("/proc/uptime") or "0").split()[0])
+    blocks = (text("/var/log/apt/history.log") or "").split("\n\n")
+    runs = [line for block in blocks if _started(block) >= began for line in block.splitlines()]
+    say(found, "apt", [line for line in runs if line.startswith(_OF_A_RUN)])
+    names = [word for name in APT_UNITS for word in ("-u", name)]
+    say(found, "apt", journal("-b", *names))
+
+
+_OF_A_RUN = ("Start-Date", "Commandline", "Requested-By", "End-Date", "Error")
+
+
+def _started(block: str) -> float:
+    told = re.search(r"^Start-Date: (\S+ +\S+)", block, re.MULTILINE)
+    try:
+        words = " ".join(told[1].split()) if told else ""
+        return time.mktime(time.strptime(words, "%Y-%m-%d %H:%M:%S"))
+    except ValueError:
+        return 0.0
+
+
+def starts(found: Collected) -> None:
+    """The last start of each target: what the gate saw, what the engine chose and took."""
+    for unit in found.asked["units"]:
+        newest = _entries("-u", unit, "-n", "1")
+        # systemd speaks about a unit's run in one field, the processes of the run in another.
+        ids = ("INVOCATION_ID", "_SYSTEMD_INVOCATION_ID")
+        run_id = next((str(newest[-1][key]) for key in ids if newest and newest[-1].get(key)), "")
+        if run_id:
+            lines = _lines(_entries(f"{ids[0]}={run_id}", "+", f"{ids[1]}={run_id}"))
+            say(found, f"start of {unit}", filter(None, map(told, lines)))
+
+
+def told(line: str) -> str:
+    """What a line of an engine's log says of a start; "" when nothing, and of a long one pieces."""
+    if len(line) > _LONG:
+        return " ".join(dict.fromkeys(_ARGUMENT.findall(line)))
+    # The words after the time and the program's name.
+    return line if _TELLS.search(line.partition(": ")[2]) else ""
+
+
+def kernel(found: Collected) -> None:
+    """What the driver told the kernel in this boot and in the one before, and who was killed."""
+    for part, boot in (("kernel, this boot", "0"), ("kernel, the boot before", "-1")):
+        try:
+            lines = journal("-k", "-b", boot)
+        except Unreadable:
+            if boot == "0":
+                raise
+            lines = ["(the journal has no boot before this one)"]
+        say(found, part, [line for line in lines if _DRIVER.search(line) or line.startswith("(")])
+
+
+def journal(*matches: str) -> list[str]:
+    """Lines of the journal: time, program, message. Unreadable where journalctl fails."""
+    return _lines(_entries(*matches))
+
+
+def _lines(entries: list[dict[str, object]]) -> list[str]:
+    return [
+        f"{clock(int(str(each['__REALTIME_TIMESTAMP'])) / 1e6)} "
+        f"{each.get('SYSLOG_IDENTIFIER') or 'unnamed'}: {line}"
+        for each in entries
+        for line in _message(each.get("MESSAGE")).splitlines()
+    ]
+
+
+def _entries(*matches: str) -> list[dict[str, object]]:
+    fields = "MESSAGE,SYSLOG_IDENTIFIER,INVOCATION_ID,_SYSTEMD_INVOCATION_ID"
+    argv = ("journalctl", "--no-pager", "-q", "-a", "-o", "json", f"--output-fields={fields}")
+    done = run(*argv, *matches)
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip()[-200:]
+        raise Unreadable(f"journalctl {' '.join(matches)} ended with {done.returncode}: {said}")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def _message(value: object) -> str:
+    """The journal gives what is no plain text as numbers of bytes."""
+    if isinstance(value, list):
+        return bytes(value).decode(errors="replace")
+    return str(value or "")
+
+
+def clock(seconds: float) -> str:
+    """A time of UTC as all lines have it."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
