@@ -13,7 +13,12 @@ _PACKAGES = re.compile(
     r"|earlyoom|systemd|openssh-server|unattended-upgrades|apt|libnccl2|rdma-core|python3"
 )
 # Of Docker's settings, those that name no server of the owner's.
-_DOCKER = re.compile(r"storage driver|cgroup .*|default runtime|log driver|live restore")
+_DOCKER = re.compile(
+    r"version|storage driver|cgroup .*|default runtime|runtime .*|hook .*|device .*|log driver"
+    r"|live restore"
+)
+# A hash that only `diff` can compare.
+_CUDA = re.compile(r"(?!version\.json).*")
 
 
 @dataclass(frozen=True)
@@ -43,14 +48,15 @@ PARTS = (
     Part(
         "identity",
         "Identity and versions",
-        ("DGX OS", "kernel", "firmware", "CUDA", "apt hold", "apt package"),
-        {"apt package": _PACKAGES},
+        ("DGX OS", "DGX factory", "kernel", "firmware", "CUDA", "apt hold", "apt package"),
+        {"apt package": _PACKAGES, "CUDA": _CUDA},
+        lines=("updates of DGX OS",),
     ),
     Part("gpu", "GPU and its devices", ("driver", "device"), lines=("gpu",)),
     Part(
         "docker",
         "Docker's view of the GPU",
-        ("GPU in containers", "CDI driver", "docker"),
+        ("docker", "toolkit", "CDI driver"),
         {"docker": _DOCKER},
     ),
     Part("apt", "apt and the services of the first day", ("service",), lines=("apt",)),

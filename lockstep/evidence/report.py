@@ -163,5 +163,10 @@ def _part(part: Part, answer: Mapping[str, Any]) -> dict[str, Any]:
 
 def _named(kind: str, item: str) -> str:
     """Of some kinds the item alone does not say what it is."""
-    words = {"CDI driver": "made for driver:", "apt hold": "held:", "apt package": "package"}
+    words = {
+        "CDI driver": "made for driver:",
+        "DGX factory": "factory:",
+        "apt hold": "held:",
+        "apt package": "package",
+    }
     return f"{words[kind]} {item}" if kind in words else item

@@ -42,6 +42,12 @@ _VERSIONS = re.compile(
 )
 
 
+def updates(found: Collected) -> None:
+    """Every update that DGX OS has written down; `machine.system` tells the last one."""
+    lines = (text("/etc/dgx-release") or "").splitlines()
+    history.say(found, "updates of DGX OS", [line for line in lines if line.startswith("DGX_OTA")])
+
+
 def devices(found: Collected) -> None:
     """Device files of GPU and adapters, and what nvidia-smi shows."""
     for path in (path for folder in _DEVICES for path in listed(folder)):
@@ -50,31 +56,26 @@ def devices(found: Collected) -> None:
     history.say(found, "gpu", run("nvidia-smi").stdout.splitlines())
 
 
-def gpu_in_containers(found: Collected) -> None:
-    """What `docker run --gpus all` can use, as preflight reads it."""
-    answer = preflight.docker([])
-    for key, value in answer.items():
-        if key not in ("images", "root", "fault"):
-            found.put("GPU in containers", key, _shown(value))
+def toolkit(found: Collected) -> None:
+    """NVIDIA's toolkit for containers, and every CDI file."""
+    told = run("nvidia-ctk", "--version")
+    if told.returncode == 0:
+        found.put("toolkit", "nvidia-ctk", told.stdout.splitlines()[0])
     for folder in ("/etc/cdi", "/var/run/cdi"):
         names = " ".join(os.path.basename(path) for path in listed(folder))
-        found.put("GPU in containers", folder, names or "empty")
-    toolkit = run("nvidia-ctk", "--version")
-    if toolkit.returncode == 0:
-        found.put("GPU in containers", "nvidia-ctk", toolkit.stdout.splitlines()[0])
+        found.put("toolkit", folder, names or "empty")
 
 
 def services(found: Collected) -> None:
     """State of the services that the first day depends on, and of the targets."""
     for name, unit in units.show([*SERVICES, *found.asked["units"]]).items():
-        if unit.installed:
-            state = f"{unit.active} ({unit.sub}), {unit.file_state or 'static'}"
-            since = f", since {history.clock(unit.since)}" if unit.since else ""
-            found.put("service", name, state + since)
+        state = f"{unit.active} ({unit.sub}), {unit.file_state or 'static'}"
+        since = f", since {history.clock(unit.since)}" if unit.since else ""
+        found.put("service", name, state + since if unit.installed else unit.load)
 
 
 def memory(found: Collected) -> None:
-    """Memory as it is now, and since when the machine runs."""
+    """Memory as it is now, what is hot meanwhile, and since when the machine runs."""
     for key, size in preflight.meminfo(*_MEMORY).items():
         found.put("memory now", f"{key} GiB", f"{size / 2**30:.2f}")
     pressure = text("/proc/pressure/memory")
@@ -82,6 +83,8 @@ def memory(found: Collected) -> None:
         found.put("memory now", "pressure", pressure.replace("\n", "; "))
     up = float((text("/proc/uptime") or "0").split()[0])
     found.put("memory now", "up for", f"{up / 3600:.1f} h")
+    hot = [name for name, unit in units.show(found.asked["units"]).items() if unit.up]
+    found.put("memory now", "targets that are up", ", ".join(hot) or "none")
 
 
 def interfaces(found: Collected) -> None:
@@ -127,7 +130,7 @@ def engine(found: Collected) -> None:
             if _VERSIONS.fullmatch(name):
                 found.put("engine", name, version)
         for name, commit in told["commits"].items():
-            found.put("engine", f"commit of {name}", (commit or "none")[:12])
+            found.put("engine", f"commit of {name}", (commit or "none")[:9])
     _answered(found, "the engine in the venv", told["check"])
     for number, record in enumerate(told["images"].values(), 1):
         _answered(found, f"the engine in image {number}", record)
@@ -165,12 +168,13 @@ READERS: snapshot.Readers = {
     "driver": (machine.driver, ("driver", "CDI driver")),
     "devices": (devices, ("device",)),
     "Docker": (docker_state.daemon, ("docker",)),
-    "GPU in containers": (gpu_in_containers, ("GPU in containers",)),
+    "container toolkit": (toolkit, ("toolkit",)),
     "starts": (history.starts, ()),
     "kernel's messages": (history.kernel, ()),
     "apt": (history.apt, ()),
     "packages": (packages.packages, ("apt package", "apt hold")),
     "DGX OS and CUDA": (machine.system, ("DGX OS", "CUDA")),
+    "updates of DGX OS": (updates, ()),
     "kernel": (machine.kernel, ("kernel",)),
     "firmware": (machine.firmware, ("firmware",)),
     "services": (services, ("service",)),

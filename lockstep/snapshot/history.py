@@ -21,7 +21,7 @@ _LONG = 400
 # What vLLM 0.17-0.32 and SGLang 0.5 say about what they chose and about memory, and what our own
 # programs say (2026-11).
 _TELLS = re.compile(
-    r"lockstep (?:gate|ready|roles): |[Bb]ackend|[Qq]uantiz|for NVFP4 GEMM|Resolved architecture"
+    r"lockstep (?:gate|ready|roles): (?!waiting)|[Bb]ackend|[Qq]uantiz|for NVFP4 GEMM|Resolved architecture"
     r"|[Mm]emory (?:baseline|profil|pool)|[Mm]odel loading took|Load weight|avail(?:able)? mem"
     r"|KV [Cc]ache|Maximum concurrency|max_total_num_tokens|Free memory on device|graph capturing"
     r"|[Cc]apture cuda graph end|Using max model len|vLLM (?:API server )?version|NV_ERR"
@@ -49,20 +49,27 @@ def apt(found: Collected) -> None:
     """Runs of apt since the machine's start: apt's own record, and its services' words."""
     began = time.time() - float((text("/proc/uptime") or "0").split()[0])
     blocks = (text("/var/log/apt/history.log") or "").split("\n\n")
-    runs = [line for block in blocks if _started(block) >= began for line in block.splitlines()]
-    say(found, "apt", [line for line in runs if line.startswith(_OF_A_RUN)])
+    runs = [_run(dict(_ENTRY.findall(block))) for block in blocks]
+    say(found, "apt", [f"{clock(start)} apt: {line}" for start, line in runs if start >= began])
     names = [word for name in APT_UNITS for word in ("-u", name)]
     say(found, "apt", journal("-b", *names))
 
 
-_OF_A_RUN = ("Start-Date", "Commandline", "Requested-By", "End-Date", "Error")
+_ENTRY = re.compile(r"^(Start-Date|End-Date|Commandline|Requested-By|Error): (.*)$", re.MULTILINE)
 
 
-def _started(block: str) -> float:
-    told = re.search(r"^Start-Date: (\S+ +\S+)", block, re.MULTILINE)
+def _run(entry: dict[str, str]) -> tuple[float, str]:
+    """When one run of apt began, 0 where that is not told, and what it was."""
+    start, end = _seconds(entry.get("Start-Date", "")), _seconds(entry.get("End-Date", ""))
+    took = f"{end - start:.0f} s" if end else "not ended"
+    words = (entry.get("Commandline", "no command line"), took, entry.get("Requested-By"))
+    return start, ", ".join(filter(None, (*words, entry.get("Error"))))
+
+
+def _seconds(date: str) -> float:
+    """apt writes the host's own time."""
     try:
-        words = " ".join(told[1].split()) if told else ""
-        return time.mktime(time.strptime(words, "%Y-%m-%d %H:%M:%S"))
+        return time.mktime(time.strptime(" ".join(date.split()), "%Y-%m-%d %H:%M:%S"))
     except ValueError:
         return 0.0
 
