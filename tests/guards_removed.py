@@ -37,6 +37,20 @@ class Guard:
 
 GUARDS = (
     Guard(
+        "nothing private in what is sent in",
+        "lockstep/evidence/report.py",
+        "scrubbed(document, known(plans, data, told))",
+        "document",
+        "tests/unit/test_evidence_scrub.py",
+    ),
+    Guard(
+        "no page of a host whose own names are not known",
+        "lockstep/evidence/report.py",
+        " for name, answer in answers.items() if told[name]}",
+        " for name, answer in answers.items()}",
+        "tests/unit/test_evidence.py",
+    ),
+    Guard(
         "one switch at a time",
         f"{ONHOST}/lock.py",
         "fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n            return",

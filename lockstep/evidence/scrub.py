@@ -15,6 +15,8 @@ from typing import Any
 
 # Names of units of systemd look like addresses of mail.
 _UNIT = re.compile(r"\.(?:service|socket|timer|path|target|mount|slice|scope|device)$")
+# What stands for the name of somebody who is known.
+_ACCOUNT = re.compile(r"account-\d+")
 # Unlike words, random text changes between capitals, small letters and digits all the time.
 _PIECE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 _WORD_LENGTH = 4
@@ -40,15 +42,18 @@ def scrubbed(document: Any, known: Known) -> Any:
 
     Keys of mappings stay: they are the page's own words, and no host's.
     """
-    changes = (*_known(known), *_PATTERNS)
+    return _changed(document, (*_known(known), *_PATTERNS))
+
+
+def _changed(document: Any, changes: tuple[tuple[re.Pattern[str], _Change], ...]) -> Any:
     if isinstance(document, str):
         for pattern, change in changes:
             document = pattern.sub(change, document)
         return document
     if isinstance(document, Mapping):
-        return {key: scrubbed(value, known) for key, value in document.items()}
+        return {key: _changed(value, changes) for key, value in document.items()}
     if isinstance(document, (list, tuple)):
-        return [scrubbed(value, known) for value in document]
+        return [_changed(value, changes) for value in document]
     return document
 
 
@@ -69,17 +74,23 @@ def _label(labels: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
 
 
 def _mail(match: re.Match[str]) -> str:
-    return match[0] if _UNIT.search(match[0]) else "[mail]"
+    known = _ACCOUNT.fullmatch(match[1]) or _UNIT.search(match[0])
+    return match[0] if known else "[mail]"
 
 
 def _address(match: re.Match[str]) -> str:
     """Of the addresses only those that every machine has stay."""
-    try:
-        found = ipaddress.ip_address(match[0].partition("%")[0])
-    except ValueError:
-        # Four numbers are one all the same; words and times with colons are none.
-        return match[0] if ":" in match[0] else "[address]"
-    return match[0] if found.is_loopback or found.is_unspecified else "[address]"
+    # "ADDRESS: what is said about it" is one, too.
+    for text in (match[1], match[1].removesuffix(":")):
+        try:
+            found = ipaddress.ip_address(text)
+        except ValueError:
+            continue
+        if found.is_loopback or found.is_unspecified:
+            return match[0]
+        return f"[address]{match[1].removeprefix(text)}"
+    # Four numbers are one all the same; times and other words with colons are none.
+    return match[0] if ":" in match[1] else "[address]"
 
 
 def _random(match: re.Match[str]) -> str:
@@ -122,9 +133,11 @@ _PATTERNS: tuple[tuple[re.Pattern[str], _Change], ...] = (
     # An interface that is named by its address.
     (re.compile(r"\b((?:en|wl|ww|ib|sl)x)[0-9a-f]{12}"), r"\1[MAC]"),
     (re.compile(r"(?i)\b(?=[0-9a-f]*\d)(?=\d*[a-f])[0-9a-f]{12}\b"), "[id]"),
-    (re.compile(r"(?i)\b[0-9a-f]{4}(?::[0-9a-f]{4}){3}\b(?!:)"), "[id]"),
     (re.compile(r"(?i)\b(?=[0-9a-f]*\d)(?=\d*[a-f])[0-9a-f]{20,}\b"), "[id]"),
-    (re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), _mail),
+    (
+        re.compile(r"\b([\w.+-]+)@(?:\[host\]|spark-[A-Z0-9]+\b|[\w-]+(?:\.[\w-]+)+)"),
+        _mail,
+    ),
     (
         re.compile(
             r"(?i)\b[\w-]+(?:\.[\w-]+)*\.(?:local|localdomain|lan|home|internal|corp|arpa"
@@ -133,7 +146,11 @@ _PATTERNS: tuple[tuple[re.Pattern[str], _Change], ...] = (
         "[host]",
     ),
     (re.compile(r"(/home/|/Users/|/run/user/)[^/\s\"']+"), r"\1[account]"),
-    (re.compile(r"(?<![\w.:])[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*(?:%\w+)?"), _address),
-    (re.compile(r"(?<!\d)(?<!\d\.)\d{1,3}(?:\.\d{1,3}){3}(?!\d)(?!\.\d)"), _address),
+    (
+        re.compile(r"(?<![A-Za-z0-9])([0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,8})(?:%\w+)?"),
+        _address,
+    ),
+    (re.compile(r"(?i)(?<![0-9a-f:])[0-9a-f]{4}(?::[0-9a-f]{4}){3}(?![0-9a-f:])"), "[id]"),
+    (re.compile(r"(?<!\d)(?<!\d\.)(\d{1,3}(?:\.\d{1,3}){3})(?!\d)(?!\.\d)"), _address),
     (re.compile(r"[A-Za-z0-9_+/=-]{28,}"), _random),
 )

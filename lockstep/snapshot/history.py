@@ -21,8 +21,9 @@ _LONG = 400
 # What vLLM 0.17-0.32 and SGLang 0.5 say about what they chose and about memory, and what our own
 # programs say (2026-11).
 _TELLS = re.compile(
-    r"lockstep (?:gate|ready|roles): (?!waiting)|[Bb]ackend|[Qq]uantiz|for NVFP4 GEMM|Resolved architecture"
-    r"|[Mm]emory (?:baseline|profil|pool)|[Mm]odel loading took|Load weight|avail(?:able)? mem"
+    r"lockstep (?:gate|ready|roles): (?!waiting)|[Bb]ackend|[Qq]uantiz|for NVFP4 GEMM"
+    r"|Resolved architecture|[Mm]emory (?:baseline|profil|pool)|[Mm]odel loading took"
+    r"|Load weight|avail(?:able)? mem"
     r"|KV [Cc]ache|Maximum concurrency|max_total_num_tokens|Free memory on device|graph capturing"
     r"|[Cc]apture cuda graph end|Using max model len|vLLM (?:API server )?version|NV_ERR"
     r"|[Oo]ut of memory|^(?:Started|Failed|Stopped) |Main process exited|\b[A-Z]\w*Error\b"
@@ -33,6 +34,7 @@ _ARGUMENT = re.compile(
     r"|quantization|kv_cache_dtype|mem_fraction_static|context_length|max_total_tokens"
     r"|speculative_algorithm|chunked_prefill_size|disable_cuda_graph)=(?:'[\w.-]*'|[\w.+-]+)"
 )
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _DRIVER = re.compile(r"NVRM|NV_ERR|\bXid\b|nvidia|[Oo]ut of memory|oom-kill|invoked oom-killer")
 
 
@@ -131,10 +133,9 @@ def _entries(*matches: str) -> list[dict[str, object]]:
 
 
 def _message(value: object) -> str:
-    """The journal gives what is no plain text as numbers of bytes."""
-    if isinstance(value, list):
-        return bytes(value).decode(errors="replace")
-    return str(value or "")
+    """The journal gives what is no plain text, one with colours for example, as bytes."""
+    said = bytes(value).decode(errors="replace") if isinstance(value, list) else str(value or "")
+    return _COLOUR.sub("", said)
 
 
 def clock(seconds: float) -> str:

@@ -1,0 +1,256 @@
+"""Nothing that names the owner, or opens a door, is in what is sent on; what is asked for stays."""
+
+from __future__ import annotations
+
+import html
+import json
+import string
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from a_host_for_evidence import DATA, PLANS, answer, evidence
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockstep.evidence import page
+from lockstep.evidence.names import known
+from lockstep.evidence.scrub import Known, scrubbed
+
+NOBODY = Known()
+KEY_TEXT = "AAAAC3NzaC1lZDI1NTE5AAAAIJ5kY0v2n7Xq9pRtB3wLz8cD1mEoFhGuSaViNbQyTxWe"
+
+
+@pytest.mark.parametrize(
+    ("said", "secret"),
+    [
+        (f"ssh-ed25519 {KEY_TEXT} anna@attic", KEY_TEXT),
+        (f"ssh-ed25519 {KEY_TEXT} anna@attic", "anna@attic"),
+        ("SHA256:4Xc0oD9cJdXv0yZr3m1QbVn7uT5kLwEaSfGhPiRj2Bo", "4Xc0oD9cJdXv0yZr3m1QbVn7uT5k"),
+        ("MD5:16:27:ac:a5:76:28:2d:36:63:1b:56:4d:eb:df:a6:48", "16:27:ac:a5"),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1r\nZXktdjEA\n", "ZXktdjEA"),
+        ("http_proxy=http://bob:hun/ter@2@proxy.attic:3128/", "ter"),
+        ("git clone https://bob:s3cret@git.attic/x.git", "s3cret"),
+        ("Authorization: Bearer abcdef", "abcdef"),
+        ("Authorization: Basic Ym9iOmh1bnRlcjI=", "Ym9iOmh1bnRlcjI="),
+        ("WEBUI_ADMIN_PASSWORD=correct horse, battery", "battery"),
+        ("args: Namespace(api_key='hunter2', port=1)", "hunter2"),
+        ("--api-key hunter2", "hunter2"),
+        ('"password": "hunter2"', "hunter2"),
+        ("HF_TOKEN=hf_x", "hf_x"),
+        ("using hf_AbCdEfGhIjKlMnOpQrStUvWxYz012345", "hf_AbCd"),
+        ("key sk-0aZ_9-xYq3Lr7TtVb2Nn5Mm8Kk1Jj4Hh6Gg0Ff3Dd", "0aZ_9"),
+        ("ghp_16C7e42F292c6912E7710c838347Ae178B4a", "ghp_16C7"),
+        ("nvapi-0123456789abcdefGHIJ_klmn", "0123456789abcdefGHIJ"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dozjgNryP4J3jVmN", "eyJzdWIiOiIxIn0"),
+        ("bare aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5zA7b of random", "aB3dE5fG7hI9"),
+        ("wg 4Xc0oD9cJdXv0yZr3m1/QbVn7uT5k+LwEaSfGhPiRj2=", "QbVn7uT5k"),
+        ("machine-id 1f0e2d3c4b5a69788796a5b4c3d2e1f0", "1f0e2d3c"),
+        ("GPU-6b1c2d3e-0a1b-2c3d-4e5f-6a7b8c9d0e1f", "6b1c2d3e"),
+        ("root=UUID=6b1c2d3e-0a1b-2c3d-4e5f-6a7b8c9d0e1f", "6b1c2d3e"),
+        ("link/ether 4c:bb:47:01:02:03 brd", "4c:bb:47:01:02:03"),
+        ("4C-BB-47-01-02-03", "4C-BB-47-01-02-03"),
+        ("link/infiniband 00:00:10:49:fe:80:00:00:00:00:00:00:a0:88", "fe:80"),
+        ("enx4cbb47010203: carrier", "4cbb47010203"),
+        ("node_guid a088:c203:00fe:1234", "a088:c203"),
+        ("via 192.168.7.11:8000/x", "192.168.7.11"),
+        ("v10.0.0.5,", "10.0.0.5"),
+        ("inet6 fe80::4ebb:47ff:fe01:203%enP7s7/64", "4ebb"),
+        ("inet6 2001:db8:1:2:3:4:5:6", "2001:db8"),
+        ("inet6 addr:2001:db8::5 [2001:db8::5]:80 2001:db8::5: refused", "2001:db8"),
+        ("inet6 ::ffff:10.0.0.5", "10.0.0.5"),
+        ("Serial Number: 1794824001337", "1794824001337"),
+        ('DGX_SERIAL_NUMBER="1794824001337"', "1794824001337"),
+        ("mail to anna.lovelace+x@mail.attic.example", "anna.lovelace"),
+        ("http://spark-9.local:80 and spark-9.local", "spark-9"),
+        ("open /home/anna/models", "anna"),
+    ],
+)
+def test_of_each_kind_nothing_is_left(said: str, secret: str) -> None:
+    assert secret in said
+    assert secret not in scrubbed(said, NOBODY)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "5:29.2.1-1~ubuntu.24.04~noble",
+        "580.95.05",
+        "6.17.0-1031-nvidia",
+        "0.17.2.dev0+g8e6f4314.precompiled",
+        "26.02.1",
+        "28.45.4028",
+        "2026-11-22 18:11:16 kernel: NVRM: Xid (PCI:000f:01:00): 13",
+        "0000000F:01:00.0",
+        "listens at 127.0.0.1 and ::1, 0.0.0.0",
+        "Using 'MARLIN' NvFp4 MoE backend out of potential backends: ['MARLIN']",
+        "Using FlashInferCutlassNvFp4LinearKernel for NVFP4 GEMM",
+        "Using AttentionBackendEnum.TRITON_ATTN backend.",
+        "KV Cache is allocated. #tokens: 371661, K size: 12.74 GB, V size: 12.74 GB",
+        "GPU KV cache size: 1,048,576 tokens, Maximum concurrency for 1,024 tokens: 9.00x",
+        "lockstep gate: 83.1 of 121.7 GiB available, 79.0 GiB needed",
+        "NVRM: nvAssertOkFailedNoLog: NV_ERR_NO_MEMORY [0x51] _memdescAllocInternal @ mem_desc.c",
+        "enp1s0f0np0 rocep1s0f0 roceP2p1s0f0 carrier yes, mtu 9000",
+        "PixtralRotaryEmbedding from transformers.models.pixtral.modeling_pixtral",
+        "/opt/lockstep/engines/current/venv/lib/python3.12/site-packages/vllm/model_executor",
+        "getty@tty1.service, nvidia-spark-run-apt-upgrade-once.service",
+        "68d4993b48304043",
+        "MemAvailable GiB 102.20",
+        "0666 root:root",
+    ],
+)
+def test_what_an_owner_is_asked_for_stays(said: str) -> None:
+    assert scrubbed(said, NOBODY) == said
+
+
+def test_hosts_and_people_can_still_be_told_apart() -> None:
+    own = {plan.name: answer()["records"]["own"] for plan in PLANS[:1]}
+    names = known(PLANS, DATA, own)
+    said = (
+        "SPARK-1 spark-1.attic.example.: Anna Lovelace (anna) as karl@spark-c0ffee.lan, spark-2,"
+        " nas.attic.example, proxy.attic.example, 1794824001337, To Be Filled By O.E.M."
+    )
+    assert scrubbed(said, names) == (
+        "spark-A spark-A.: account-1 (account-1) as account-2@spark-A, spark-B,"
+        " [host], [host], [serial], To Be Filled By O.E.M."
+    )
+
+
+def test_a_name_that_is_a_word_of_the_page_does_not_make_it_unreadable() -> None:
+    own = {"hosts": ["spark"], "accounts": [["nvidia", "", "nvidia"]]}
+    names = known(PLANS[:1], DATA, {PLANS[0].name: own})
+    said = "nvidia-smi of dgx-spark-ota-update-meta, /home/nvidia/x"
+    assert scrubbed(said, names) == "nvidia-smi of dgx-spark-ota-update-meta, /home/[account]/x"
+
+
+LETTERS = string.ascii_lowercase
+HEX = "0123456789abcdef"
+_word = st.text(LETTERS, min_size=6, max_size=12).map(lambda text: f"q{text}z")
+_random = st.text(string.ascii_letters + string.digits, min_size=20, max_size=40)
+_octet = st.integers(1, 254).map(str)
+
+
+def _groups(size: int, count: int, mark: str) -> st.SearchStrategy[str]:
+    group = st.text(HEX, min_size=size, max_size=size)
+    return st.lists(group, min_size=count, max_size=count).map(mark.join)
+
+
+def _id(length: int) -> st.SearchStrategy[str]:
+    """Hexadecimal digits that are neither a number nor a word."""
+    return st.text(HEX, min_size=length - 2, max_size=length - 2).map(lambda text: f"a{text}7")
+
+
+#: Kind → what is planted, and how it stands in what a host says.
+PLANTED: dict[str, tuple[st.SearchStrategy[str], Callable[[str], str]]] = {
+    "hub token": (_random.map(lambda text: f"hf_{text}"), str),
+    "API key": (_random.map(lambda text: f"sk-{text}"), str),
+    "bearer": (_random, lambda text: f"Bearer {text}"),
+    "password": (_word, lambda text: f"password: {text}"),
+    "password in JSON": (_word, lambda text: f'{{"sudo_password": "{text}"}}'),
+    "login in a URL": (_word, lambda text: f"https://x:{text}@example.org/y"),
+    "SSH key": (_random.map(lambda text: f"AAAAC3{text}"), lambda text: f"ssh-ed25519 {text} x"),
+    "fingerprint": (_random, lambda text: f"SHA256:{text}"),
+    "serial": (st.integers(10**9, 10**13).map(str), lambda text: f"Serial Number: {text}"),
+    "machine-id": (_id(32), str),
+    "UUID": (
+        st.tuples(*(_groups(size, 1, "") for size in (8, 4, 4, 4, 12))).map("-".join),
+        str,
+    ),
+    "MAC": (_groups(2, 6, ":"), str),
+    "MAC with dashes": (_groups(2, 6, "-"), str),
+    "address": (st.tuples(*4 * [_octet]).map(".".join).filter(lambda x: x[:4] != "127."), str),
+    "address of IPv6": (_groups(4, 7, ":").map(lambda text: f"2001:{text}"), str),
+    "host on the local network": (_word, lambda text: f"{text}.local"),
+    "mail": (_word, lambda text: f"{text}@attic.example"),
+    "home": (_word, lambda text: f"/home/{text}/x"),
+}
+#: Kind → where the host or the inventory names it, so that it is known wherever it stands.
+NAMED: dict[str, Callable[[dict[str, Any], str], None]] = {
+    "host name": lambda own, text: own["hosts"].insert(0, text),
+    "neighbour": lambda own, text: own["hosts"].append(f"{text}.attic.example"),
+    "account": lambda own, text: own["accounts"].append([text, "", text]),
+    "full name": lambda own, text: own["accounts"].append(["x1", text, "x1"]),
+    "domain": lambda own, text: own["domains"].append(f"{text}.example"),
+    "serial of firmware": lambda own, text: own["serials"].append(f"{text}7"),
+}
+
+
+def everywhere(value: Any, text: str) -> Any:
+    """An answer with `text` in each of its texts, names of facts and of lines included."""
+    if isinstance(value, dict):
+        return {key: everywhere(item, text) for key, item in value.items()}
+    if isinstance(value, list):
+        return [everywhere(item, text) for item in value]
+    return f"{value} {text}"
+
+
+def planted(said: str, own: dict[str, Any] | None = None) -> tuple[str, str]:
+    """JSON and HTML of evidence that has it in every field, of a host and of ssh's own words."""
+    given = answer()
+    names = own or given["records"].pop("own")
+    given["records"].pop("own", None)
+    found = everywhere(given, said)
+    # Names of facts come from a host as well: of packages, devices, interfaces, files.
+    found["facts"] = {
+        kind: {**items, **{f"{name} {said}": value for name, value in items.items()}}
+        for kind, items in found["facts"].items()
+    }
+    found["faults"] |= {f"part {said}": said}
+    lines = found["records"]["lines"]
+    found["records"]["lines"] = {**lines, **{f"start of {said}": [said]}}
+    found["records"]["own"] = names
+    done = evidence(found, None, fault=f"no connection: {said}")
+    return json.dumps(done.document, ensure_ascii=False), page.render(done.document)
+
+
+def test_planting_reaches_every_text_that_a_host_fills() -> None:
+    """Otherwise the tests below would prove nothing."""
+
+    def texts(value: Any) -> list[str]:
+        if isinstance(value, dict):
+            return [text for item in value.values() for text in texts(item)]
+        if isinstance(value, list):
+            return [text for item in value for text in texts(item)]
+        return [value] if isinstance(value, str) else []
+
+    one, two = json.loads(planted("harmless")[0])["hosts"]
+    filled = [*texts(one["parts"]), *one["missing"], two["why"]]
+    plain = {fact for fact in filled if "harmless" not in fact}
+    # Each fact and each line stands there as it was, too, under a name with what was planted.
+    assert len(filled) > 90 and len(plain) < len(filled) / 3
+    assert all(part["facts"] or part["lines"] for part in one["parts"].values())
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_nothing_planted_in_any_field_is_in_the_files(kind: str, data: st.DataObject) -> None:
+    strategy, said = PLANTED[kind]
+    secret = data.draw(strategy)
+    for text in planted(said(secret)):
+        assert secret not in text and html.escape(secret) not in text
+
+
+@pytest.mark.parametrize("kind", NAMED)
+@settings(max_examples=12, deadline=None)
+@given(secret=_word)
+def test_what_a_host_says_is_its_own_is_found_wherever_it_stands(kind: str, secret: str) -> None:
+    own: dict[str, Any] = {"hosts": ["spark-c0ffee"], "accounts": [], "domains": [], "serials": []}
+    NAMED[kind](own, secret)
+    tail = {"neighbour": ".attic.example", "domain": ".example", "serial of firmware": "7"}
+    for said in (f"{secret}{tail.get(kind, '')}", f"({secret.upper()}{tail.get(kind, '')}):"):
+        for text in planted(said, own):
+            assert secret not in text.lower()
+
+
+def test_only_words_of_the_page_itself_are_keys_of_the_document() -> None:
+    """`scrubbed` leaves keys as they are, so that none of them may come from a host."""
+
+    def keys(value: Any) -> set[str]:
+        if isinstance(value, dict):
+            return set(value).union(*map(keys, value.values()))
+        return set().union(*map(keys, value)) if isinstance(value, list) else set()
+
+    one = keys(evidence(answer()).document)
+    assert one == keys(evidence(everywhere(answer(), "x")).document)
+    assert not {word for word in one if not word.isalpha()}
