@@ -59,7 +59,7 @@ PARTS = (
         ("docker", "toolkit", "CDI driver"),
         {"docker": _DOCKER},
     ),
-    Part("apt", "apt and the services of the first day", ("service",), lines=("apt",)),
+    Part("apt", "apt and the services of the first day", ("apt now", "service"), lines=("apt",)),
     Part(
         "memory",
         "Memory now",

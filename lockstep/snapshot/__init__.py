@@ -36,7 +36,7 @@ _MORE = {
     "evidence": {
         **{
             name: ("lockstep.onhost", name)
-            for name in ("engine", "units", "load", "technical", "floor")
+            for name in ("apt_turn", "engine", "units", "load", "technical", "floor")
         },
         **{
             f"lockstep.probes.{name}": ("lockstep.probes", name)

@@ -16,8 +16,9 @@ from lockstep.snapshot import docker_state, history, machine, network, own, pack
 from lockstep.snapshot.collected import Collected, listed, owner, run, text
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, floor, units
+    from lockstep.onhost import apt_turn, common, floor, units
 else:
+    import apt_turn
     import common
     import floor
     import units
@@ -64,6 +65,15 @@ def toolkit(found: Collected) -> None:
     for folder in ("/etc/cdi", "/var/run/cdi"):
         names = " ".join(os.path.basename(path) for path in listed(folder))
         found.put("toolkit", folder, names or "empty")
+
+
+def apt(found: Collected) -> None:
+    """Who has apt's locks, the upgrade that waits for a boot, and when apt ran."""
+    found.put("apt now", "locks", apt_turn.holder(common.Paths()) or "free")
+    told = preflight.updates()
+    found.put("apt now", "one-shot upgrade", _shown(told["once"]))
+    found.put("apt now", "daily services at work", _shown(told["daily"]))
+    history.apt(found)
 
 
 def services(found: Collected) -> None:
@@ -171,7 +181,7 @@ READERS: snapshot.Readers = {
     "container toolkit": (toolkit, ("toolkit",)),
     "starts": (history.starts, ()),
     "kernel's messages": (history.kernel, ()),
-    "apt": (history.apt, ()),
+    "apt": (apt, ("apt now",)),
     "packages": (packages.packages, ("apt package", "apt hold")),
     "DGX OS and CUDA": (machine.system, ("DGX OS", "CUDA")),
     "updates of DGX OS": (updates, ()),

@@ -48,6 +48,7 @@ def answer() -> dict[str, Any]:
             },
             "toolkit": {"nvidia-ctk": "NVIDIA Container Toolkit CLI version 1.19.0"},
             "CDI driver": {"/var/run/cdi/nvidia.yaml": "580.95.05"},
+            "apt now": {"locks": "free", "one-shot upgrade": "state enabled, done no"},
             "service": {"ssh.socket": "active (listening), enabled, since 2026-11-22 18:07:36"},
             "memory now": {"MemAvailable GiB": "102.20", "CmaFree GiB": "0.03"},
             "memory": {"swap /swap.img": "file 16.0 GiB", "MemTotal GiB": "121.7"},

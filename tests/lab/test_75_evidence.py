@@ -1,0 +1,67 @@
+"""Evidence of two hosts: every part answers, nothing is written there, and no secret is in it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from stack import Host, Stack
+
+HISTORY = "/var/log/apt/history.log"
+MARK = "/run/lockstep-test-mark"
+# What a host writes by itself: logs of the ssh session and of Docker's containers.
+OWN = "-path /var/log -o -path /var/lib/docker -o -path /var/tmp"
+
+
+def plant(host: Host) -> None:
+    """A run of apt through a proxy with a password, by somebody, in this boot."""
+    entry = (
+        "\\nStart-Date: $(date '+%F  %T')\\nCommandline: apt-get -o "
+        "Acquire::http::Proxy=http://bob:hunter2@10.77.0.1:3128 install planted-package"
+        "\\nRequested-By: spark (1000)\\nEnd-Date: $(date '+%F  %T')\\n"
+    )
+    host.root(f'printf "{entry}" >> {HISTORY}; touch {MARK}; sleep 0.01')
+
+
+def private(host: Host) -> set[str]:
+    """What names this host or opens a door on it, as it stands in its own files."""
+    files = "/etc/lockstep/secrets/* /etc/machine-id /etc/ssh/ssh_host_*_key.pub"
+    words = set(host.root(f"cat {files}; cat /sys/class/net/*/address; hostname -I").split())
+    values = {word.rpartition("=")[2] for word in words}
+    # An empty MAC of loopback is nobody's.
+    return {word for word in words | values if len(word) > 8 and word != "00:00:00:00:00:00"}
+
+
+def test_evidence_of_two_hosts(deployed: Stack, tmp_path: Path) -> None:
+    for host in deployed.hosts:
+        plant(host)
+    before = [
+        host.root("systemctl list-units --state=active --plain -q") for host in deployed.hosts
+    ]
+    done = deployed.lockstep("evidence", "--output", str(tmp_path))
+    assert done.code == 0, done.text
+    for host, units in zip(deployed.hosts, before, strict=True):
+        written = f"find / -xdev \\( {OWN} \\) -prune -o -type f -newer {MARK} -print"
+        assert host.root(written) == ""
+        now = host.root("systemctl list-units --state=active --plain -q")
+        services = re.compile(r"^\S+\.service", re.MULTILINE)
+        assert set(services.findall(now)) == set(services.findall(units))
+    page, told = (path.read_text() for path in sorted(tmp_path.iterdir()))
+    one, two = json.loads(told)["hosts"]
+    assert (one["name"], two["name"]) == ("spark-A", "spark-B")
+    for host in (one, two):
+        parts = host["parts"]
+        found = {each["what"]: each["found"] for part in parts.values() for each in part["facts"]}
+        assert found["GPU"] == "NVIDIA GB10" and found["locks"] == "free"
+        assert found["package docker-cli"] and found["number"]
+        assert 0 < float(found["MemAvailable GiB"]) <= float(found["MemTotal GiB"])
+        assert "vllm" in found and found["ssh.service"].startswith("active")
+        empty = [key for key, part in parts.items() if not part["facts"] and not part["lines"]]
+        assert set(empty) <= {"starts"}
+    assert "planted-package" in told and "planted-package" in page
+    secrets = {"hunter2", "spark1", "spark2", *map("10.77.0.{}".format, (1, 11, 12))}
+    for host in deployed.hosts:
+        secrets |= private(host)
+    assert len(secrets) > 12
+    assert [word for word in secrets if word in told or word in page] == []
