@@ -17,6 +17,7 @@ from lockstep.preflight import (
     containers,
     disks,
     docker,
+    earlyoom,
     hardware,
     identity,
     network,
@@ -53,6 +54,7 @@ def findings(
     return [
         *hardware.findings(plan, facts),
         *updates.findings(plan, facts["updates"]),
+        *earlyoom.findings(plan, pins),
         *clock.findings(plan, facts["time"], now=now),
         *docker.findings(plan, facts),
         *containers.findings(plan, facts["docker"]),

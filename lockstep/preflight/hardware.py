@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep import dgx_os, kernels
+from lockstep import dgx_os, drivers, kernels
 from lockstep.catalogue import FOLDER
 from lockstep.findings import Finding
 from lockstep.inventory import HostPlan
@@ -60,15 +60,8 @@ def _hardware(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
             "Install the CUDA toolkit of DGX OS (apt install cuda-toolkit-13-0).",
         )
     gpu = facts["gpu"]
-    if "fault" in gpu:
-        yield Finding(
-            "driver",
-            "error",
-            host,
-            f"the driver does not answer: {gpu['fault']}",
-            "Reboot; if it stays, update from the DGX Dashboard (README, Updating DGX OS).",
-        )
-    elif gpu["compute_cap"] != expected.compute_capability:
+    yield from drivers.findings(host, gpu, drivers.load(FOLDER))
+    if gpu.get("compute_cap", expected.compute_capability) != expected.compute_capability:
         yield Finding(
             "gpu",
             "error",
