@@ -23,7 +23,7 @@ import yaml
 from benchmarks.playbook import tasks, variables
 from lab import connection
 from lockstep import inventory, lockfile, pins, probes
-from lockstep.engine_id import engine_id
+from lockstep.intended import Intended
 from lockstep.login import ALIVE, ssh_options
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -71,23 +71,17 @@ def ssh(lab: connection.Description, address: str) -> list[str]:
     return [*connection.client(lab.ssh_key, lab.known_hosts, options), f"{lab.ssh_user}@{address}"]
 
 
-def engine_versions(
+def moe_flags(
     lab: connection.Description, plan: inventory.HostPlan, record: pins.Pins, address: str
-) -> dict[str, str | None]:
-    """Target → what its engine said about itself on the host, as the deploy knows it."""
-    digests = {
-        target.name: record.images[target.image].digest for target in plan.targets if target.image
-    }
-    home = f"{plan.settings.paths.engines}/{engine_id(plan.settings, record)}"
-    asked = json.dumps({"home": home, "current": home, "images": digests})
+) -> dict[str, bool]:
+    """Target → what its engine said on the host about the freeze guard's flag."""
+    this = Intended(plan, record)
+    asked = json.dumps(this.engine_question)
     argv = ["sudo", "python3", "-c", probes.source("engines"), asked]
     done = subprocess.run(
         [*ssh(lab, address), shlex.join(argv)], capture_output=True, text=True, check=True
     )
-    found = json.loads(done.stdout)
-    records = {name: found["images"].get(name) or {} for name in digests}
-    versions = {target.name: (found["check"] or {}).get("version") for target in plan.targets}
-    return versions | {name: record.get("version") for name, record in records.items()}
+    return this.moe_flags(json.loads(done.stdout))
 
 
 def ansible(lab: connection.Description, folder: Path) -> tuple[list[str], dict[str, str]]:
@@ -95,14 +89,14 @@ def ansible(lab: connection.Description, folder: Path) -> tuple[list[str], dict[
     plans = inventory.load(INVENTORY)
     record = lockfile.load(inventory.lock_path("lab", plans))
     address = {host.name: host.address for host in lab.hosts}
-    versions = {plan.name: engine_versions(lab, plan, record, address[plan.name]) for plan in plans}
-    first = tasks(plans[0], record, versions[plans[0].name])
+    said = {plan.name: moe_flags(lab, plan, record, address[plan.name]) for plan in plans}
+    first = tasks(plans[0], record, said[plans[0].name])
     play = {"hosts": "all", "gather_facts": False, "become": True, "tasks": first}
     (folder / "play.yml").write_text(yaml.safe_dump([play], sort_keys=False))
     hosts = {
         plan.name: {
             "ansible_host": address[plan.name],
-            **variables(plan, record, versions[plan.name]),
+            **variables(plan, record, said[plan.name]),
         }
         for plan in plans
     }

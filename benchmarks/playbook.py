@@ -23,14 +23,14 @@ from lockstep.preflight import images_of
 
 
 def variables(
-    plan: HostPlan, pins: Pins, versions: dict[str, str | None]
+    plan: HostPlan, pins: Pins, moe_flags: dict[str, bool]
 ) -> dict[str, list[dict[str, str]]]:
     """One host's variables: its files, whose text differs between hosts.
 
     Args:
         plan: The host.
         pins: The lock.
-        versions: Target → version that its engine reported there.
+        moe_flags: Target → whether its engine there takes the freeze guard's flag.
     """
     return {
         "managed_files": [
@@ -41,27 +41,25 @@ def variables(
                 "owner": file.owner,
                 "group": file.group,
             }
-            for file in files_of(plan, pins, versions)
+            for file in files_of(plan, pins, moe_flags)
         ]
     }
 
 
-def files_of(
-    plan: HostPlan, pins: Pins, versions: dict[str, str | None]
-) -> tuple[ManagedFile, ...]:
+def files_of(plan: HostPlan, pins: Pins, moe_flags: dict[str, bool]) -> tuple[ManagedFile, ...]:
     """Everything that the deploy writes on a host as files; arguments as for `variables`."""
     engine = engine_id(plan.settings, pins)
-    return artefacts(plan.settings, plan.targets, pins, engine_id=engine, engine_versions=versions)
+    return artefacts(plan.settings, plan.targets, pins, engine_id=engine, moe_flags=moe_flags)
 
 
-def tasks(plan: HostPlan, pins: Pins, versions: dict[str, str | None]) -> list[dict[str, Any]]:
+def tasks(plan: HostPlan, pins: Pins, moe_flags: dict[str, bool]) -> list[dict[str, Any]]:
     """The play's tasks, the same for every host of the plan's inventory; arguments as above."""
     settings = plan.settings
     user = {"name": settings.service_user, "system": True, "home": HOME, "groups": ["docker"]}
     engine = f"{settings.paths.engines}/current/venv"
     images = [pins.images[name].digest for name in images_of(plan)]
     weights = ("/usr/local/lib/lockstep/weights_state.py", "/etc/lockstep/weights.json")
-    files = files_of(plan, pins, versions)
+    files = files_of(plan, pins, moe_flags)
     return [
         _task("group", {"name": OPERATORS_GROUP, "system": True}),
         _task("user", {**user, "append": True, "shell": "/usr/sbin/nologin"}),

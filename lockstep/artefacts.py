@@ -27,7 +27,7 @@ def artefacts(
     pins: Pins,
     *,
     engine_id: str,
-    engine_versions: Mapping[str, str | None],
+    moe_flags: Mapping[str, bool],
 ) -> tuple[ManagedFile, ...]:
     """All files of one host: its own, the firewall's, programs and `service_files`, in this order.
 
@@ -36,8 +36,8 @@ def artefacts(
         targets: Its targets with their recipes.
         pins: What every tag, branch and revision stands for.
         engine_id: Name of the venv engine's generation ("" where no target needs one).
-        engine_versions: Target → version that the engine itself reported on this host, None where
-            it is not known yet; decides how the freeze guard is given.
+        moe_flags: Target → whether the engine on this host said that it takes the freeze guard's
+            flag; one that has not been asked yet is left out.
 
     Raises:
         LockstepError: something that cannot be written down safely, with what, where and remedy.
@@ -47,9 +47,7 @@ def artefacts(
         *firewall_files(settings, targets),
         *netplan_files(settings),
         *programs(),
-        *service_files(
-            settings, targets, pins, engine_id=engine_id, engine_versions=engine_versions
-        ),
+        *service_files(settings, targets, pins, engine_id=engine_id, moe_flags=moe_flags),
     )
     double = next((path for path, n in Counter(f.path for f in found).items() if n > 1), None)
     if double is not None:
@@ -68,10 +66,10 @@ def service_files(
     pins: Pins,
     *,
     engine_id: str,
-    engine_versions: Mapping[str, str | None],
+    moe_flags: Mapping[str, bool],
 ) -> tuple[ManagedFile, ...]:
     """Units, launchers, switch scripts and what they read; arguments as for `artefacts`."""
-    found = variants(settings, targets, pins, engine_id=engine_id, engine_versions=engine_versions)
+    found = variants(settings, targets, pins, engine_id=engine_id, moe_flags=moe_flags)
     webui = (webui_unit(settings, found, pins),) if settings.webui.enabled else ()
     return (
         targets_file(settings, found),

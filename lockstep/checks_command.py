@@ -46,7 +46,7 @@ class _Case:
     version: str | None
 
     def findings(self) -> Iterator[Finding]:
-        argv = serve_command(self.recipe, overrides=self.overrides, engine_version=self.version)
+        argv = serve_command(self.recipe, overrides=self.overrides)
         engine = self.recipe.engine
         assert engine is not None
         asked = read_back(self.recipe, argv, engine)
@@ -165,14 +165,8 @@ class _Case:
             )
 
     def engine(self, argv: tuple[str, ...]) -> Iterator[Finding]:
-        variables = environment(self.recipe, engine_version=self.version, control=_Anything())
-        if variables.get(guards.VARIABLE) == "throughput":
-            yield self.find(
-                "freezing-backend",
-                f"{guards.VARIABLE}=throughput freezes a Spark",
-                "Set it to latency, or leave it to Lockstep.",
-                error=True,
-            )
+        variables = environment(self.recipe, control=_Anything())
+        yield from self._freezing(argv, variables)
         if self.recipe.engine == "vllm" and self.recipe.lockstep.moe is None:
             yield self.find(
                 "guard-unknown",
@@ -199,6 +193,23 @@ class _Case:
                 error=item.name.startswith("-"),
             )
         yield from self.described(argv, variables, {item.name for item in gone})
+
+    def _freezing(self, argv: tuple[str, ...], variables: Mapping[str, str]) -> Iterator[Finding]:
+        backend = flags.value_of(argv, guards.FLAG)
+        if backend in guards.FREEZING:
+            yield self.find(
+                "freezing-backend",
+                f"{guards.FLAG[0]} {backend} leads to FlashInfer's MoE kernels, which were seen to "
+                "freeze a Spark",
+                f"Remove {guards.FLAG[0]}: Lockstep gives the right one.",
+            )
+        if variables.get(guards.VARIABLE) == "throughput":
+            yield self.find(
+                "freezing-backend",
+                f"{guards.VARIABLE}=throughput freezes a Spark",
+                "Remove it, and set lockstep.moe, so that the freeze guard is given as a flag.",
+                error=True,
+            )
 
     def described(
         self, argv: tuple[str, ...], variables: Mapping[str, str], named: set[str]

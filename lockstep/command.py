@@ -19,7 +19,7 @@ def serve_command(
     recipe: Recipe,
     *,
     overrides: Mapping[str, object] | None = None,
-    engine_version: str | None = None,
+    moe_flag: bool = True,
 ) -> tuple[str, ...]:
     """The engine's whole argument list: ``("vllm", "serve", MODEL, …)`` or ``("sglang", …)``.
 
@@ -28,8 +28,8 @@ def serve_command(
         overrides: Recipe key → value; wins over `defaults` and over flags written out in the
             command. Besides every key of the flag table: ``model`` (id or path of a local
             snapshot), ``revision``, ``draft_model``, ``draft_revision``. None removes a flag.
-        engine_version: Version of the engine that will run ("0.19.1", "0.32.0+cpu"), which decides
-            how the freeze guard is given; None: unknown.
+        moe_flag: Whether the engine's parser takes the freeze guard's flag; as long as it has not
+            been asked, it is given the flag.
 
     Raises:
         RecipeError: an engine that Lockstep does not run, unbalanced quotes, shell constructs, a
@@ -45,27 +45,27 @@ def serve_command(
     argv = _with_overrides(recipe, engine, _model_first(recipe, engine, argv), overrides)
     argv = _with_revisions(recipe, engine, argv, overrides)
     refuse_leftovers(recipe, argv)
-    return (*argv, *guards.arguments(recipe, argv, engine_version))
+    return (*argv, *guards.arguments(recipe, argv, moe_flag))
 
 
 def environment(
     recipe: Recipe,
     *,
-    engine_version: str | None = None,
+    moe_flag: bool = True,
     control: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The engine's environment: the guard's variables, then the recipe's own, which win.
 
     Args:
         recipe: What to serve.
-        engine_version: As for `serve_command`; a variable this engine ignores is left out.
+        moe_flag: As for `serve_command`; a variable that means nothing beside it is left out.
         control: Values for ``$VAR`` and ``${VAR}`` inside the recipe's values.
 
     Raises:
         RecipeError: a value refers to a variable that ``control`` lacks.
     """
-    obsolete = guards.obsolete_variables(engine_version)
-    result = guards.environment(recipe, engine_version)
+    obsolete = guards.obsolete_variables(recipe, moe_flag)
+    result = guards.environment(recipe, moe_flag)
     for key, value in recipe.env.items():
         if key not in obsolete:
             result[key] = _expanded(recipe, key, value, control or {})

@@ -1,13 +1,21 @@
-"""The freeze guard: keep vLLM off the MoE kernels that brick a Spark's desktop.
+"""The freeze guard: keep vLLM off FlashInfer's MoE kernels on a Spark.
 
-vLLM's FlashInfer MoE throughput path is broken on compute capability 12.1; the unified-memory
-cascade it triggers takes the whole host down (article 000, 2026-05: the fix that was measured is
-`VLLM_FLASHINFER_MOE_BACKEND=latency`). That variable exists up to vLLM 0.21, is deprecated in 0.22
-and silently ignored from 0.24 on, where `--moe-backend` replaces it (vllm-project/vllm#33807 added
-the flag in February 2026; 0.18 has it). Lockstep changes over at 0.22: below, the variable that the
-articles measured; from there on, the flag. For an engine of unknown version both are given: an
-unknown variable only warns, and an unknown flag fails at once and visibly, while a missing guard
-freezes the machine.
+On compute capability 12.1 these kernels were seen to take the whole host down (article 000,
+2026-05), and NVFP4 ones to end with an illegal instruction (vllm-project/vllm#38423, 2026-03-28).
+vLLM's automatic choice is FlashInfer's CUTLASS kernel there, for it counts the family 12.x as
+supported; Marlin comes last (vLLM at 8e6f4314, 2026-03-16: fused_moe/oracle/nvfp4.py and
+fused_moe/flashinfer_cutlass_moe.py).
+
+The guard is `--moe-backend`, which wins over everything else (vllm-project/vllm#33807, 2026-02-25).
+Whether an engine takes it, its own parser says on the host (`onhost/engine_parser.py`). Until it
+has answered, the flag is given: an engine without it ends at once and says why, while a missing
+guard freezes the machine. An engine that answered no gets the variables that take FlashInfer's
+kernels out of the automatic choice (same sources, and oracle/fp8.py).
+
+`VLLM_FLASHINFER_MOE_BACKEND=latency`, which article 000 names, is no guard: it is read only where
+`VLLM_USE_FLASHINFER_MOE_FP4` or `…_FP8` is on, and means CUTLASS on every GPU outside the family
+10.x (vLLM at 8e6f4314, quantization/utils/flashinfer_utils.py). vLLM dropped it, and the other
+variables, on 2026-06-11 (vllm-project/vllm#44992).
 """
 
 from __future__ import annotations
@@ -17,16 +25,19 @@ from collections.abc import Sequence
 from packaging.version import InvalidVersion, Version
 
 from lockstep import flags
+from lockstep.onhost.engine_parser import MOE_BACKENDS, MOE_FLAG
 from lockstep.recipes import Recipe
 
 VARIABLE = "VLLM_FLASHINFER_MOE_BACKEND"
-FLAG = ("--moe-backend",)
-FLAG_SINCE = Version("0.22")
+FLAG = (MOE_FLAG,)
+WITHOUT_FLAG = {"VLLM_USE_FLASHINFER_MOE_FP4": "0", "VLLM_USE_FLASHINFER_MOE_FP8": "0"}
+#: Values of the flag that lead to FlashInfer's CUTLASS kernels, by name or by the automatic choice.
+FREEZING = frozenset({"auto", "flashinfer_cutlass"})
 
 # Unquantised experts refuse Marlin, a weight-only kernel ("not supported for unquantized MoE",
-# vLLM's oracle/unquantized.py, read 2026-11); quantised ones take it on every GPU since 8.0, and
-# NVIDIA's own Spark playbook uses it (2026-06).
-_QUANTISED, _UNQUANTISED = "marlin", "triton"
+# vLLM's oracle/unquantized.py, read 2026-11); quantised ones take it on every GPU since 7.5, and
+# NVIDIA's Spark playbooks use it (dgx-spark-playbooks, nvidia/nemotron and nvidia/vllm, 2026-07).
+_QUANTISED, _UNQUANTISED = MOE_BACKENDS
 _PLAIN_TYPES = frozenset({"bf16", "bfloat16", "fp16", "float16", "half", "none", "fp32", "float32"})
 
 
@@ -38,32 +49,33 @@ def release(engine_version: str | None) -> Version | None:
         return None
 
 
-def environment(recipe: Recipe, engine_version: str | None = None) -> dict[str, str]:
-    """The guard's variables for this recipe on this engine; {} where none is needed."""
-    known = release(engine_version)
-    if recipe.engine != "vllm" or recipe.lockstep.moe is False:
+def environment(recipe: Recipe, moe_flag: bool = True) -> dict[str, str]:
+    """The guard's variables for an engine whose parser lacks the flag; {} for every other.
+
+    Also for a recipe that does not say whether it is a mixture of experts: a dense model ignores
+    them.
+    """
+    if moe_flag or recipe.engine != "vllm" or recipe.lockstep.moe is False:
         return {}
-    return {} if known and known >= FLAG_SINCE else {VARIABLE: "latency"}
+    return dict(WITHOUT_FLAG)
 
 
-def obsolete_variables(engine_version: str | None = None) -> frozenset[str]:
-    """Variables that this engine would ignore, so that a unit must not claim them."""
-    known = release(engine_version)
-    return frozenset({VARIABLE}) if known and known >= FLAG_SINCE else frozenset()
+def obsolete_variables(recipe: Recipe, moe_flag: bool = True) -> frozenset[str]:
+    """Variables of a recipe that mean nothing beside the flag, and that newer engines refuse."""
+    if moe_flag and recipe.engine == "vllm" and recipe.lockstep.moe:
+        return frozenset({VARIABLE})
+    return frozenset()
 
 
-def arguments(
-    recipe: Recipe, argv: Sequence[str], engine_version: str | None = None
-) -> tuple[str, ...]:
+def arguments(recipe: Recipe, argv: Sequence[str], moe_flag: bool = True) -> tuple[str, ...]:
     """The guard's flags to append to ``argv``; () where none is needed or the recipe has one.
 
     Only for recipes that say `lockstep.moe: true`: whether experts are quantised must be known,
     because a backend that does not fit them stops the engine.
     """
-    known = release(engine_version)
-    if recipe.engine != "vllm" or not recipe.lockstep.moe or flags.find(argv, FLAG):
+    if not moe_flag or recipe.engine != "vllm" or not recipe.lockstep.moe:
         return ()
-    if known and known < FLAG_SINCE:
+    if flags.find(argv, FLAG):
         return ()
     return (*FLAG, _QUANTISED if quantised(recipe, argv) else _UNQUANTISED)
 

@@ -11,7 +11,7 @@ from typing import Any
 from lockstep import inventory, pins, preflight
 from lockstep.artefacts import artefacts
 from lockstep.engine_id import engine_id
-from lockstep.image_questions import image_questions
+from lockstep.engine_questions import image_questions
 from lockstep.images import api_address, parse, pinned_reference
 from lockstep.layout import model_units
 from lockstep.managed import CONFIGURATION, SERVED_WEIGHTS, ManagedFile, Stage
@@ -106,63 +106,65 @@ class Intended:
     @cached_property
     def model_units(self) -> list[str]:
         """Units of all targets and their fallbacks."""
-        return model_units(self.files("services", dict.fromkeys(self.plan.settings.targets)))
+        return model_units(self.files("services", {}))
 
-    def versions(self, engines: dict[str, Any]) -> dict[str, str | None]:
-        """Target or fallback → version that its engine reported on this host, None before it did.
+    def moe_flags(self, engines: dict[str, Any]) -> dict[str, bool]:
+        """Target or fallback → whether its engine's parser takes the freeze guard's flag.
+
+        An engine that has not been asked on this host, or could not be, is taken for one that does.
 
         Args:
             engines: Answer of the probe `engines`.
         """
-        found: dict[str, str | None] = {}
+        found: dict[str, bool] = {}
         for name, _, image in self._variants():
             if image:
                 record = engines["images"].get(self.pins.images[image].digest)
             else:
                 record = engines["check"]
-            found[name] = (record or {}).get("version")
+            found[name] = (record or {}).get("moe_flag") is not False
         return found
 
-    def image_questions(self, engines: dict[str, Any]) -> dict[str, str]:
-        """Digest → what to ask its engine; only for images whose version is known.
+    @cached_property
+    def image_questions(self) -> dict[str, str]:
+        """Digest of each image → what to ask its engine."""
+        names = [name for name, _, _ in self._variants()]
+        forms = [
+            variants(
+                self.plan.settings,
+                self.plan.targets,
+                self.pins,
+                engine_id=self.engine_id if self.engine_spec else "",
+                moe_flags=dict.fromkeys(names, flag),
+            )
+            for flag in (True, False)
+        ]
+        return image_questions(*forms)
 
-        Args:
-            engines: Answer of the probe `engines`.
-        """
-        versions = self.versions(engines)
-        found = variants(
-            self.plan.settings,
-            self.plan.targets,
-            self.pins,
-            engine_id=self.engine_id if self.engine_spec else "",
-            engine_versions=versions,
-        )
-        return image_questions(item for item in found if versions[item.name])
-
-    def files(self, stage: Stage, versions: dict[str, str | None]) -> list[ManagedFile]:
+    def files(self, stage: Stage, moe_flags: dict[str, bool]) -> list[ManagedFile]:
         """The managed files of one stage of the deploy ("base", "services", "switch", "webui")."""
-        chosen = [file for file in self._every(versions) if file.stage == stage]
+        chosen = [file for file in self._every(moe_flags) if file.stage == stage]
         if stage == "base":
             return chosen + self._specs()
         return [*chosen, self._served_weights()] if stage == "services" else chosen
 
-    def all_files(self, versions: dict[str, str | None]) -> list[ManagedFile]:
+    def all_files(self, moe_flags: dict[str, bool]) -> list[ManagedFile]:
         """The managed files of all stages."""
-        return [*self._every(versions), *self._specs(), self._served_weights()]
+        return [*self._every(moe_flags), *self._specs(), self._served_weights()]
 
     @cached_property
     def paths(self) -> set[str]:
         """Every path that this deploy owns."""
-        every = self._every(dict.fromkeys(self.plan.settings.targets))
+        every = self._every({})
         return {file.path for file in every} | {SERVED_WEIGHTS}
 
-    def _every(self, versions: dict[str, str | None]) -> tuple[ManagedFile, ...]:
+    def _every(self, moe_flags: dict[str, bool]) -> tuple[ManagedFile, ...]:
         return artefacts(
             self.plan.settings,
             self.plan.targets,
             self.pins,
             engine_id=self.engine_id if self.engine_spec else "",
-            engine_versions=versions,
+            moe_flags=moe_flags,
         )
 
     def _served_weights(self) -> ManagedFile:

@@ -9,12 +9,14 @@ from typing import Any
 
 from packaging.utils import parse_wheel_filename
 
-from lockstep import guards
+from lockstep.bound import BoundTarget
 from lockstep.command import environment, serve_command
 from lockstep.engine_id import engine_id
+from lockstep.engine_questions import Form, question
 from lockstep.inventory import HostPlan
 from lockstep.packages import BUILD, ENGINE, FLASHINFER, locked, mirrored, precompiled
 from lockstep.pins import ModelPin, Pins, WheelPin
+from lockstep.recipes import Recipe
 from lockstep.tools import same_version
 from lockstep.wheelserver import wheel_url
 
@@ -126,17 +128,13 @@ def _precompiled(plan: HostPlan, pins: Pins) -> dict[str, Any] | None:
 
 def _recipes(plan: HostPlan) -> list[dict[str, Any]]:
     """Command lines and environments that this venv's engine must accept."""
+
+    def form(target: BoundTarget, recipe: Recipe, moe_flag: bool) -> Form:
+        argv = serve_command(recipe, overrides=target.overrides(recipe), moe_flag=moe_flag)
+        return Form(argv, environment(recipe, moe_flag=moe_flag))
+
     return [
-        {
-            "name": recipe.name,
-            "argv": list(serve_command(recipe, overrides=target.overrides(recipe))),
-            # Which of its two forms the guard takes is decided when the engine's version is known.
-            "environment": {
-                name: value
-                for name, value in environment(recipe).items()
-                if name != guards.VARIABLE
-            },
-        }
+        question(recipe.name, form(target, recipe, True), form(target, recipe, False))
         for target in plan.targets
         for recipe in target.recipes
         if not recipe.in_container

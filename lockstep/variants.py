@@ -126,9 +126,17 @@ def variants(
     pins: Pins,
     *,
     engine_id: str,
-    engine_versions: Mapping[str, str | None],
+    moe_flags: Mapping[str, bool],
 ) -> tuple[Variant, ...]:
     """Every variant of one host, in the inventory's order, a fallback right after its target.
+
+    Args:
+        settings: The host's data.
+        targets: Its targets with their recipes.
+        pins: What every tag, branch and revision stands for.
+        engine_id: Name of the venv engine's generation ("" where no target needs one).
+        moe_flags: Target or fallback → whether its engine's parser takes the freeze guard's flag;
+            one that has not answered is left out, and gets it.
 
     Raises:
         ResolveError: a model or image that ``pins`` does not hold.
@@ -137,12 +145,12 @@ def variants(
     """
     found: list[Variant] = []
     for target in targets:
-        version = engine_versions.get(target.name)
-        main = _variant(settings, target, target.recipe, pins, version, engine_id)
+        flag = moe_flags.get(target.name, True)
+        main = _variant(settings, target, target.recipe, pins, flag, engine_id)
         if target.fallback is not None:
             name = target.name + FALLBACK
-            version = engine_versions.get(name, version if _same_engine(target) else None)
-            spare = _variant(settings, target, target.fallback, pins, version, engine_id, FALLBACK)
+            flag = moe_flags.get(name, flag if _same_engine(target) else True)
+            spare = _variant(settings, target, target.fallback, pins, flag, engine_id, FALLBACK)
             found += [replace(main, fallback=name), spare]
         else:
             found.append(main)
@@ -184,7 +192,7 @@ def _variant(
     target: BoundTarget,
     recipe: Recipe,
     pins: Pins,
-    version: str | None,
+    moe_flag: bool,
     engine_id: str,
     suffix: str = "",
 ) -> Variant:
@@ -192,9 +200,9 @@ def _variant(
     reference = (target.data.image or recipe.container) if recipe.in_container else None
     image = pinned_reference(reference, pins) if reference else None
     overrides = {**target.overrides(recipe), **weight_overrides(settings, recipe, pins)}
-    engine_argv = serve_command(recipe, overrides=overrides, engine_version=version)
+    engine_argv = serve_command(recipe, overrides=overrides, moe_flag=moe_flag)
     ours = compiled.of_image(image) if image else _of_venv(settings, engine_id)
-    variables = _environment(settings, recipe, version, ours)
+    variables = _environment(settings, recipe, moe_flag, ours)
     if target.group is not None and recipe.engine is not None:
         # A recipe cannot know a host's interfaces.
         variables |= target.group.environment(recipe.engine)
@@ -248,14 +256,14 @@ def _of_venv(settings: Settings, engine_id: str) -> dict[str, str]:
 
 
 def _environment(
-    settings: Settings, recipe: Recipe, version: str | None, of_engine: Mapping[str, str]
+    settings: Settings, recipe: Recipe, moe_flag: bool, of_engine: Mapping[str, str]
 ) -> dict[str, str]:
     """The engine's variables: what every engine here gets, then the recipe's own, which win."""
     ours = {"HF_HOME": settings.paths.hub_cache, "HF_HUB_OFFLINE": "1"}
     if recipe.engine == "vllm":
         ours["VLLM_NO_USAGE_STATS"] = "1"
     ours |= of_engine
-    return {**ours, **environment(recipe, engine_version=version, control=ours)}
+    return {**ours, **environment(recipe, moe_flag=moe_flag, control=ours)}
 
 
 def _refuse_secrets(recipe: Recipe, argv: tuple[str, ...], variables: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ from tasks.operations import artefacts, image_engines
 
 @deploy("Images")
 def images() -> None:
-    """Pull what is not here; ask each engine image for its version, and about its recipes."""
+    """Pull what is not here; ask each engine image about its recipes."""
     this = run.current()
     artefacts.images(
         name="Pull images by digest",

@@ -435,6 +435,27 @@ GUARDS = (
         "",
         "tests/unit/test_preflight_containers.py",
     ),
+    Guard(
+        "an engine that has not answered gets the freeze guard's flag",
+        "lockstep/intended.py",
+        '.get("moe_flag") is not False',
+        '.get("moe_flag") is True',
+        "tests/operations/test_image_engines.py",
+    ),
+    Guard(
+        "a mixture of experts on vLLM gets the freeze guard",
+        "lockstep/command.py",
+        "(*argv, *guards.arguments(recipe, argv, moe_flag))",
+        "tuple(argv)",
+        "tests/unit/test_artefacts_variants.py tests/unit/test_command.py",
+    ),
+    Guard(
+        "an engine without the freeze guard's flag is asked about its variables",
+        f"{ONHOST}/engine_parser.py",
+        'recipe = {**recipe, **recipe["without_flag"]}',
+        "pass",
+        "tests/unit/test_engine_check.py tests/unit/test_image_check.py",
+    ),
 )
 
 

@@ -69,8 +69,8 @@ def show(name_or_file: str, engine_version: str | None, as_json: bool) -> None:
     argv: tuple[str, ...] = ()
     variables: dict[str, str] = {}
     if item.engine:
-        argv = serve_command(item, engine_version=engine_version)
-        variables = environment(item, engine_version=engine_version, control=_Names())
+        argv = serve_command(item)
+        variables = environment(item, control=_Names())
     if as_json:
         print_json(
             {

@@ -14,8 +14,8 @@ from lockstep import dgx_os, gpu_access
 from lockstep.accounts import people
 from lockstep.agent_unit import key_path
 from lockstep.drift.question import system_units
+from lockstep.engine_questions import unasked
 from lockstep.hostfiles import docker_generation
-from lockstep.image_questions import unasked
 from lockstep.images import PLATFORMS
 from lockstep.intended import Intended
 from lockstep.layout import HUB_TOKEN, folders, generation
@@ -72,7 +72,7 @@ def expectations(
         key: Key of this run's hashes.
     """
     engines = snapshot["records"].get("engines") or {"check": None, "images": {}}
-    files = this.all_files(this.versions(engines))
+    files = this.all_files(this.moe_flags(engines))
     yield from _files(this, files, key)
     yield from _units(this, files)
     yield from _system(this, snapshot["facts"])
@@ -95,7 +95,7 @@ def answers(this: Intended, records: Mapping[str, Any]) -> dict[str, dict[str, s
     if not engines:
         return {}
     facts: dict[str, dict[str, str]] = {"image answer": {}, "engine": {}}
-    silent = unasked(this.image_questions(engines), engines["images"])
+    silent = unasked(this.image_questions, engines["images"])
     for digest, (reference, _) in this.engine_images.items():
         asked = engines["images"].get(digest) and digest not in silent
         facts["image answer"][reference] = TAKEN if asked else "not asked about these recipes"

@@ -46,8 +46,7 @@ def question(this: Intended, *, key: bytes, deep: bool) -> dict[str, Any]:
         LockstepError: the record lacks something that the inventory asks for.
     """
     settings = this.plan.settings
-    unknown = dict.fromkeys(settings.targets)
-    files = this.all_files(unknown)
+    files = this.all_files({})
     secrets = [WEBUI_SECRETS] if settings.webui.enabled else []
     keys = [API_KEY] if this.key_users else []
     clusters = [key_path(group.name) for group in this.plan.groups]

@@ -3,7 +3,8 @@
 usage: PYTHON-OF-THE-VENV engine_check.py RECORD.json
 
 The question stands in LOCKSTEP_ENGINE: {"id", "engine_cuda", "recipes": [{"name", "argv",
-"environment"}]}. RECORD.json gets {"asked", "version", "torch", "cuda", "flashinfer", "faults"}.
+"environment"}]}. RECORD.json gets {"asked", "version", "moe_flag", "torch", "cuda", "flashinfer",
+"faults"}.
 
 exit codes: 0 no fault, 1 faults, one line each
 """
@@ -62,10 +63,10 @@ def triple_fault(found: dict[str, str | None]) -> str | None:
     return None
 
 
-def recipe_fault(recipe: dict[str, Any], engine: str) -> str | None:
+def recipe_fault(recipe: dict[str, Any], engine: str, moe_flag: bool | None) -> str | None:
     """Why the engine's own parser or environment registry refuses a recipe, or None."""
     try:
-        return engine_parser.fault("vllm", engine, recipe)
+        return engine_parser.fault("vllm", engine, recipe, moe_flag)
     except engine_parser.Unanswered as reason:
         return str(reason)
 
@@ -83,12 +84,15 @@ def examine(asked: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         cuda = None
         faults.append(f"torch {version('torch')} cannot be imported: {error}")
+    moe_flag = None
     if engine is None:
         faults.append("vllm is not installed")
     else:
-        faults += [recipe_fault(recipe, engine) for recipe in asked["recipes"]]
+        moe_flag = engine_parser.takes_moe_flag("vllm")
+        faults += [recipe_fault(recipe, engine, moe_flag) for recipe in asked["recipes"]]
     return {
         "version": engine,
+        "moe_flag": moe_flag,
         "torch": version("torch"),
         "cuda": cuda,
         "flashinfer": triple,

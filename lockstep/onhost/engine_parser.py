@@ -10,24 +10,53 @@ import contextlib
 import functools
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
 NAMES = {"vllm": "vLLM", "sglang": "SGLang"}
+# The freeze guard's flag, and every value that it is given (lockstep/guards.py).
+MOE_FLAG = "--moe-backend"
+MOE_BACKENDS = ("marlin", "triton")
 
 
 class Unanswered(Exception):
     """The engine cannot be asked here; the text says why."""
 
 
-def fault(engine: str, version: str, recipe: Mapping[str, Any]) -> str | None:
+def takes_moe_flag(engine: str) -> bool | None:
+    """Whether the parser takes the freeze guard's flag with all its values.
+
+    None where the parser cannot be asked, and for SGLang, which needs no guard.
+    """
+    if engine != "vllm":
+        return None
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            _, commands, parser_class = _imported(_vllm_entries)
+            for backend in MOE_BACKENDS:
+                words = ["serve", "model", MOE_FLAG, backend]
+                for _ in _parsed(commands, parser_class, words):
+                    pass
+    except SystemExit:
+        return False
+    except Exception:
+        return None
+    return True
+
+
+def fault(
+    engine: str, version: str, recipe: Mapping[str, Any], moe_flag: bool | None
+) -> str | None:
     """Why the engine refuses a recipe, with flag and version; None when it takes it.
 
     Args:
         engine: "vllm" or "sglang".
         version: What it calls itself.
-        recipe: {"name", "argv", "environment"}; argv is the engine's whole command line.
+        recipe: {"name", "argv", "environment"}; argv is the engine's whole command line. Where
+            there is {"without_flag": {"argv", "environment"}}, this is what runs on an engine whose
+            parser lacks the freeze guard's flag.
+        moe_flag: As `takes_moe_flag` says.
 
     Raises:
         Unanswered: the parser cannot be imported, or fails in a way that judges no argument, as for
@@ -35,6 +64,8 @@ def fault(engine: str, version: str, recipe: Mapping[str, Any]) -> str | None:
     """
     known = f"{NAMES[engine]} {version}"
     ask = {"vllm": _vllm, "sglang": _sglang}[engine]
+    if moe_flag is False and "without_flag" in recipe:
+        recipe = {**recipe, **recipe["without_flag"]}
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), _given(engine, recipe["environment"]):
@@ -80,17 +111,22 @@ def _vllm(known: str, recipe: Mapping[str, Any]) -> str | None:
             envs.environment_variables[variable]()
         except (TypeError, ValueError) as error:
             return f"recipe {recipe['name']}: {known} refuses the value of {variable}: {error}"
-    parser = parser_class(prog="vllm")
-    subparsers = parser.add_subparsers(dest="subparser")
-    for command in commands():
-        _imported(functools.partial(command.subparser_init, subparsers))
-        parsed = parser.parse_args(recipe["argv"][1:])
+    for command, parsed in _parsed(commands, parser_class, recipe["argv"][1:]):
         template = getattr(parsed, "chat_template", None)
         if isinstance(template, str) and template.startswith("/"):
             # Among the weights, which may not be here yet.
             parsed.chat_template = None
         command.validate(parsed)
     return None
+
+
+def _parsed(commands: Any, parser_class: Any, words: Sequence[str]) -> Iterator[tuple[Any, Any]]:
+    """vLLM's `serve`, and what its parser makes of a command line."""
+    parser = parser_class(prog="vllm")
+    subparsers = parser.add_subparsers(dest="subparser")
+    for command in commands():
+        _imported(functools.partial(command.subparser_init, subparsers))
+        yield command, parser.parse_args(words)
 
 
 def _vllm_entries() -> tuple[Any, Any, Any]:

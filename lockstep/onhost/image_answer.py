@@ -2,9 +2,10 @@
 
 usage: python3 image_answer.py vllm|sglang QUESTION.json
 
-QUESTION.json is a list of {"name", "argv", "environment"}. The last line of standard output is
-JSON: {"version", "faults", "unanswered"}, where "unanswered" says why the engine could not be
-asked, or is null.
+QUESTION.json is a list of recipes as `engine_parser.fault` takes them. The last line of standard
+output is JSON: {"version", "moe_flag", "faults", "unanswered"}, where "moe_flag" is what
+`engine_parser.takes_moe_flag` says, and "unanswered" says why the engine could not be asked, or is
+null.
 """
 
 from __future__ import annotations
@@ -29,17 +30,23 @@ LIMIT_S = 240
 
 
 def answer(engine: str, recipes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Version, faults, and why it could not be asked."""
+    """Version, whether its parser has the freeze guard's flag, faults, why it was not asked."""
     version = importlib.metadata.version(engine)
+    moe_flag = engine_parser.takes_moe_flag(engine)
     faults: list[str] = []
     unanswered: dict[str, None] = {}
     for recipe in recipes:
         try:
-            fault = engine_parser.fault(engine, version, recipe)
+            fault = engine_parser.fault(engine, version, recipe, moe_flag)
             faults += [fault] if fault else []
         except engine_parser.Unanswered as reason:
             unanswered[str(reason)] = None
-    return {"version": version, "faults": faults, "unanswered": "; ".join(unanswered) or None}
+    return {
+        "version": version,
+        "moe_flag": moe_flag,
+        "faults": faults,
+        "unanswered": "; ".join(unanswered) or None,
+    }
 
 
 def main(argv: list[str]) -> int:

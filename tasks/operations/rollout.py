@@ -117,7 +117,7 @@ def _change(units: Sequence[str], folders: Sequence[str], together: Sequence[str
     left = services.left_over(folders)
     if engines is None or left is None:
         return None
-    files = this.files("services", this.versions(engines))
+    files = this.files("services", this.moe_flags(engines))
     gone = services.unit_names(left)
     states = host.get_fact(Units, asked={"units": [*units, *gone]})
     private = [file.path for file in files if file.private]

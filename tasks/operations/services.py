@@ -25,7 +25,7 @@ def files_of(stage: Stage) -> list[ManagedFile] | None:
     """The host's managed files of one stage, with the versions that its engines reported."""
     this = run.current()
     found = engine_state.ask()
-    return this.files(stage, this.versions(found)) if found else None
+    return this.files(stage, this.moe_flags(found)) if found else None
 
 
 @operation()

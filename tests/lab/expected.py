@@ -1,7 +1,7 @@
-"""Print what each target must be started with: python expected.py INVENTORY LOCK VERSIONS.
+"""Print what each target must be started with: python expected.py INVENTORY LOCK ANSWERS.
 
 A process of its own, because reading the lab's inventory moves the reader into the lab's network.
-VERSIONS is JSON: host → {"venv" or the digest of an image: version}.
+ANSWERS is JSON: host → {"venv" or the digest of an image: what the host's record says}.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from lockstep.variants import model_path, variants
 
 
 def of_host(
-    plan: inventory.HostPlan, record: pins.Pins, versions: dict[str, str]
+    plan: inventory.HostPlan, record: pins.Pins, answers: dict[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Target → its command line and environment, by recipe, pins and the engine's version."""
+    """Target → its command line and environment, by recipe, pins and the engine's answer."""
     reported = {
-        target.name: versions[record.images[target.image].digest if target.image else "venv"]
+        target.name: answers[record.images[target.image].digest if target.image else "venv"]
         for target in plan.targets
     }
     found = variants(
@@ -32,13 +32,12 @@ def of_host(
         plan.targets,
         record,
         engine_id=engine_id(plan.settings, record),
-        engine_versions=reported,
+        moe_flags={name: answer["moe_flag"] is not False for name, answer in reported.items()},
     )
     by_name = {target.name: target for target in plan.targets}
     answer: dict[str, dict[str, Any]] = {}
     for variant in found:
         target = by_name[variant.name.removesuffix("-fallback")]
-        version = reported[target.name]
         recipe = variant.recipe
         answer[variant.name] = {
             "unit": variant.unit,
@@ -47,8 +46,8 @@ def of_host(
             "argv": variant.argv,
             "environment": dict(variant.environment),
             "recipe": recipe.name,
-            "version": version,
-            "serve": _served(plan, target, recipe, record, version),
+            "version": reported[target.name]["version"],
+            "serve": _served(plan, target, recipe, record),
             "commit": record.models[recipe.model].commit,
             "draft_commit": (
                 record.models[recipe.lockstep.draft.model].commit if recipe.lockstep.draft else None
@@ -62,7 +61,6 @@ def _served(
     target: BoundTarget,
     recipe: Recipe,
     record: pins.Pins,
-    version: str,
 ) -> tuple[str, ...]:
     """The recipe's own words at the pinned commits, without what stands around the engine."""
     commit = record.models[recipe.model].commit
@@ -74,15 +72,15 @@ def _served(
         words["revision"] = commit
     if draft:
         words["draft_revision"] = record.models[draft.model].commit
-    return serve_command(recipe, overrides=words, engine_version=version)
+    return serve_command(recipe, overrides=words)
 
 
 def main(argv: list[str]) -> None:
     """Command line; see the module's docstring."""
-    path, lock_path, versions = argv
+    path, lock_path, answers = argv
     plans = inventory.load(Path(path))
     record = lockfile.load(Path(lock_path))
-    asked = json.loads(versions)
+    asked = json.loads(answers)
     print(json.dumps({plan.name: of_host(plan, record, asked[plan.name]) for plan in plans}))
 
 

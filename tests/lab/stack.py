@@ -353,11 +353,11 @@ class Stack:
         return path
 
     def variants(self, inventory: Path = INVENTORY) -> dict[str, dict[str, Any]]:
-        """Host → target → what recipes, pins and the engines' versions ask for."""
-        versions = {host.name: reported_versions(host) for host in self.hosts}
+        """Host → target → what recipes, pins and the engines' answers ask for."""
+        answers = {host.name: engine_answers(host) for host in self.hosts}
         program = Path(__file__).with_name("expected.py")
         done = subprocess.run(
-            [sys.executable, str(program), str(inventory), str(self.lock), json.dumps(versions)],
+            [sys.executable, str(program), str(inventory), str(self.lock), json.dumps(answers)],
             capture_output=True,
             text=True,
             cwd=REPOSITORY,
@@ -410,17 +410,17 @@ _STATE = (
 )
 
 
-def reported_versions(host: Host) -> dict[str, str]:
-    """Digest of an image, or "venv" → the version that its engine reported on the host."""
+def engine_answers(host: Host) -> dict[str, dict[str, Any]]:
+    """Digest of an image, or "venv" → what its engine said on the host."""
     listed = host.root(
         "cat /opt/lockstep/engines/current/check.json; echo; echo ---;"
         "cd /var/cache/lockstep/images && for f in *.json; do echo $f; cat $f; "
         "echo; echo ---; done"
     )
     venv, *images = listed.split("\n---\n")
-    found = {"venv": str(json.loads(venv)["version"])}
+    found: dict[str, dict[str, Any]] = {"venv": json.loads(venv)}
     for entry in filter(str.strip, images):
         name, _, text = entry.strip().partition("\n")
         digest = name.removesuffix(".json").replace("-", ":", 1)
-        found[digest] = str(json.loads(text)["version"])
+        found[digest] = json.loads(text)
     return found

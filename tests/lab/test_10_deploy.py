@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from stack import Deployed, Host, Stack, reported_versions, state
+from stack import Deployed, Host, Stack, engine_answers, state
 
 from lockstep import lockfile
 
@@ -18,7 +18,9 @@ def test_the_first_deploy_ends_well_and_says_what_runs_where(
         table = closing.partition(f"{host.name}\n")[2]
         rows = dict(re.findall(r"^ (\S+(?: \S+)*?)  +(\S.*)$", table, re.MULTILINE))
         assert {"venv engine", "qwen", "mistral", "tiny", "open-webui"} <= set(rows)
-        assert rows["venv engine"].startswith(f"vLLM {reported_versions(host)['venv']}, torch ")
+        assert rows["venv engine"].startswith(
+            f"vLLM {engine_answers(host)['venv']['version']}, torch "
+        )
         assert rows["qwen"].startswith("inactive, vllm-qwen36 at 127.0.0.1:30001,")
         assert rows["mistral"].startswith("inactive, sglang-mistral4 at 127.0.0.1:30000,")
         assert rows["tiny"].startswith("inactive, vllm at 127.0.0.1:8000,")

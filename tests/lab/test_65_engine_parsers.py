@@ -37,11 +37,10 @@ def pythons() -> dict[str, Path]:
 
 
 def question(recipe: Recipe, name: str, *more: str) -> dict[str, Any]:
-    version = PINNED[str(recipe.engine)]
     return {
         "name": name,
-        "argv": [*serve_command(recipe, engine_version=version), *more],
-        "environment": environment(recipe, engine_version=version),
+        "argv": [*serve_command(recipe), *more],
+        "environment": environment(recipe),
     }
 
 
@@ -81,6 +80,7 @@ def test_the_catalogue_is_taken_and_removed_flags_are_named(
     asked = [*(question(recipe, recipe.name) for recipe in recipes), *removed]
     answer = ask(pythons[engine], engine, asked, tmp_path)
     assert answer["version"].startswith(PINNED[engine])
+    assert answer["moe_flag"] is (True if engine == "vllm" else None)
     refused = {fault.split()[1].rstrip(":"): fault for fault in answer["faults"]}
     gone = {item["name"] for item in removed}
     assert set(refused) == foreign | gone, "\n".join(answer["faults"])

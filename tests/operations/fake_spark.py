@@ -219,16 +219,14 @@ class Spark:
         platform = words[words.index("--platform") + 1]
         self.state["images"][words[2]] = platform.partition("/")[2]
 
-    def _run_image_version_py(self, words: list[str]) -> None:
-        record = {"engine": words[3], "version": "0.19.1"}
-        self.state["image_records"][words[2].partition("@")[2]] = record
-
     def _run_image_check_py(self, words: list[str]) -> None:
         digest = words[2].partition("@")[2]
         question = f"/var/cache/lockstep/questions/{digest.replace(':', '-')}.json"
         text = self.state["files"][question]["text"]
-        answer = {"faults": [], "unanswered": None, "asked": sha256(text.encode()).hexdigest()}
-        self.state["image_records"][digest] |= answer
+        self.state["image_records"][digest] = {
+            **{"engine": words[3], "version": "0.19.1", "moe_flag": True, "faults": []},
+            **{"unanswered": None, "asked": sha256(text.encode()).hexdigest()},
+        }
 
     def _run_fetch_weights_py(self, words: list[str]) -> None:
         self.state["weights"] = "complete"

@@ -1,4 +1,4 @@
-"""Images are asked for their engine's version first, then about recipes, and once for each."""
+"""The engine of each image is asked about its recipes, once for each answer."""
 
 from __future__ import annotations
 
@@ -34,22 +34,14 @@ PROGRAMS = "/usr/bin/python3 /usr/local/lib/lockstep"
 def answered(**changes: Any) -> dict[str, Any]:
     """What the host keeps when every image took its recipes."""
     images = {
-        digest: {"engine": engine, "version": VERSIONS[engine]}
+        digest: {
+            **{"engine": engine, "version": VERSIONS[engine], "moe_flag": True, "faults": []},
+            **{"asked": hashlib.sha256(RUN.image_questions[digest].encode()).hexdigest()},
+            **{"unanswered": None, **changes},
+        }
         for digest, (_, engine) in RUN.engine_images.items()
     }
-    found = {**NEW, "images": images}
-    for digest, text in RUN.image_questions(found).items():
-        asked = hashlib.sha256(text.encode()).hexdigest()
-        images[digest] |= {"asked": asked, "faults": [], "unanswered": None, **changes}
-    return found
-
-
-class Asked(Host):
-    """A host whose images know their version once they were asked."""
-
-    def get_fact(self, fact: type, **arguments: Any) -> Any:
-        found = super().get_fact(fact, **arguments)
-        return found[min(len(self.asked), len(found)) - 1]
+    return {**NEW, "images": images}
 
 
 @pytest.fixture(autouse=True)
@@ -57,8 +49,8 @@ def _this_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tasks_run._runs, "spark1", RUN)
 
 
-def accepted(*found: Any) -> tuple[Host, list[Any]]:
-    host = Asked({"Engines": found})
+def accepted(found: Any) -> tuple[Host, list[Any]]:
+    host = Host({"Engines": found})
     return host, run("image_engines.accepted", host)
 
 
@@ -86,31 +78,12 @@ def test_what_could_not_be_asked_is_not_called_accepted() -> None:
     ]
 
 
-def test_a_new_image_is_asked_for_its_version_first() -> None:
-    known = answered()
-    versions_only = {
-        **known,
-        "images": {
-            digest: {key: record[key] for key in ("engine", "version")}
-            for digest, record in known["images"].items()
-        },
-    }
-    _, commands = accepted(NEW, versions_only)
-    number = len(RUN.engine_images)
-    assert commands[:number] == [
-        f"{JOB} image-version -- {PROGRAMS}/image_version.py {reference} {engine}"
-        for reference, engine in RUN.engine_images.values()
-    ]
-    assert [command for command in commands[number:] if isinstance(command, str)] == [
-        command for _, command in checks()
-    ]
-
-
-@pytest.mark.parametrize("change", [{"asked": "another question"}, {"faults": ["refused"]}])
-def test_a_changed_recipe_or_a_refused_one_is_asked_about_again(change: dict[str, Any]) -> None:
-    known = answered(**change)
+@pytest.mark.parametrize(
+    "known", [NEW, answered(asked="another question"), answered(faults=["refused"])]
+)
+def test_a_new_image_a_changed_recipe_and_a_refused_one_are_asked_about(known: Any) -> None:
     _, commands = accepted(known)
-    questions = RUN.image_questions(known)
+    questions = RUN.image_questions
     expected: list[Any] = []
     for digest, command in checks():
         path = f"/var/cache/lockstep/questions/{digest.replace(':', '-')}.json"
@@ -125,7 +98,7 @@ def test_a_changed_recipe_or_a_refused_one_is_asked_about_again(change: dict[str
 
 
 def test_the_question_is_what_the_unit_will_run() -> None:
-    questions = RUN.image_questions(answered())
+    questions = RUN.image_questions
     [qwen] = [
         json.loads(text)
         for digest, text in questions.items()
@@ -133,10 +106,32 @@ def test_the_question_is_what_the_unit_will_run() -> None:
     ]
     [unit] = [
         file.text
-        for file in RUN.files("services", RUN.versions(answered()))
+        for file in RUN.files("services", RUN.moe_flags(answered()))
         if file.path.endswith("/qwen36-launch.sh") or file.path.endswith("vllm-qwen36.service")
         if qwen[0]["argv"][2] in file.text
     ]
     assert qwen[0]["argv"][:2] == ["vllm", "serve"]
     assert "--moe-backend" in qwen[0]["argv"] and "--moe-backend" in unit
-    assert "VLLM_FLASHINFER_MOE_BACKEND" not in qwen[0]["environment"]
+
+
+def test_an_image_that_answered_no_gets_the_form_that_it_was_asked_about() -> None:
+    lacking = RUN.moe_flags(answered(moe_flag=False))
+    assert set(lacking.values()) == {False, True}  # the venv engine has not been asked
+    [qwen] = [
+        json.loads(text)[0]["without_flag"]
+        for digest, text in RUN.image_questions.items()
+        if RUN.engine_images[digest][1] == "vllm"
+    ]
+    [launcher] = [
+        file.text for file in RUN.files("services", lacking) if "qwen36-launch" in file.path
+    ]
+    assert "--moe-backend" not in qwen["argv"] and "--moe-backend" not in launcher
+    for name, value in qwen["environment"].items():
+        assert f"--env {name}={value}" in " ".join(launcher.split()), name
+
+
+def test_an_engine_that_has_not_answered_gets_the_same_as_one_that_has_the_flag() -> None:
+    """Plan, `--dry` and deploy agree, and nothing restarts because an engine was asked."""
+    never = RUN.files("services", RUN.moe_flags(NEW))
+    silent = RUN.files("services", RUN.moe_flags(answered(unanswered="no GPU", moe_flag=None)))
+    assert never == silent == RUN.files("services", RUN.moe_flags(answered()))

@@ -25,7 +25,7 @@ from tasks import services
 PLAN = spark()
 RUN = Intended(PLAN, pins_for(PLAN))
 ENGINES: dict[str, Any] = {"images": {}, "check": {"version": "0.19.2"}}
-WANTED = generation(RUN.files("services", RUN.versions(ENGINES)), "vllm.service")
+WANTED = generation(RUN.files("services", RUN.moe_flags(ENGINES)), "vllm.service")
 JOB = "/usr/bin/python3 /usr/local/lib/lockstep/job.py run"
 
 
@@ -107,7 +107,7 @@ def test_a_restart_that_is_due_is_read_from_the_unit(
     assert host.logged == (["restart vllm.service"] if RESTART[0] in commands else [])
 
 
-WEBUI = generation(RUN.files("webui", RUN.versions(ENGINES)), "open-webui.service")
+WEBUI = generation(RUN.files("webui", RUN.moe_flags(ENGINES)), "open-webui.service")
 
 
 @pytest.mark.parametrize(
@@ -226,5 +226,5 @@ def test_a_fallback_from_another_image_is_asked_and_written_for_itself(tmp_path:
         f"{name}/engine@{first}": "https://site.example/v2/engine",
         f"{name}/other@{other}": "https://site.example/v2/other",
     }
-    answer = {"images": {first: {"version": "0.19.1"}, other: {"version": "0.32.0"}}, "check": None}
-    assert this.versions(answer) == {"main": "0.19.1", "main-fallback": "0.32.0"}
+    answer = {"images": {first: {"moe_flag": False}, other: {"moe_flag": True}}, "check": None}
+    assert this.moe_flags(answer) == {"main": False, "main-fallback": True}

@@ -70,11 +70,6 @@ HOSTS = {
         service_user="engines",
     ),
 }
-VERSIONS: dict[str, str | None] = {
-    "qwen": "0.32.0",
-    "mistral": "0.5.23",
-    "mistral-vllm": "0.19.2rc1.dev7+gabc",
-}
 
 
 def bound(settings: Settings) -> tuple[BoundTarget, ...]:
@@ -119,7 +114,7 @@ def every(host: str) -> tuple[ManagedFile, ...]:
         targets,
         pins(settings, targets),
         engine_id="0123456789ab",
-        engine_versions=VERSIONS,
+        moe_flags={},
     )
 
 

@@ -77,6 +77,6 @@ def rendered(rank: int) -> dict[str, ManagedFile]:
         plan.targets,
         pins(plan.settings, plan.targets),
         engine_id="0123456789ab",
-        engine_versions=dict.fromkeys(TARGETS, "0.32.0") | {"mistral": "0.5.23"},
+        moe_flags={},
     )
     return {file.path: file for file in found if not file.path.startswith(f"{PROGRAMS}/")}

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from example import HOSTS, VERSIONS, bound, pins, rendered
+from example import HOSTS, bound, pins, rendered
 from onhost_fakes import common
 from tools import run, written
 
@@ -115,7 +115,7 @@ def test_a_launcher_under_its_unit_runs_exactly_what_the_recipe_says(
         overrides["revision"] = model.commit
     assert target.recipe.lockstep.draft is not None
     overrides["draft_revision"] = record.models[target.recipe.lockstep.draft.model].commit
-    expected = serve_command(target.recipe, overrides=overrides, engine_version=VERSIONS[name])
+    expected = serve_command(target.recipe, overrides=overrides)
     assert tuple(words[image + 1 :]) == expected
 
 
@@ -146,7 +146,7 @@ def test_docker_understands_open_webuis_options_before_it_looks_for_the_secrets(
     settings = HOSTS["spark"]
     targets = bound(settings)
     record = pins(settings, targets)
-    found = variants(settings, targets, record, engine_id="", engine_versions={})
+    found = variants(settings, targets, record, engine_id="", moe_flags={})
     _, *words = webui_command(settings, found, record)
     assert "/etc/lockstep/secrets/open-webui.env" in docker_says(words)
 

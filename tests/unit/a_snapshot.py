@@ -32,14 +32,12 @@ def host(name: str = "spark1", **data: object) -> Intended:
 
 def perfect(this: Intended) -> dict[str, Any]:
     """The snapshot of a host that shows everything that is asked of it."""
-    versions = {name: "0.19.2" for name in this.plan.settings.targets}
-    questions = this.image_questions({"check": None, "images": {}})
     images: dict[str, Any] = {
         digest: {"version": "0.19.2", "faults": []} for digest in this.engine_images
     }
-    check: dict[str, Any] = {"version": versions.popitem()[1], "faults": []}
+    check: dict[str, Any] = {"version": "0.19.2", "faults": []}
     engines = {"check": check, "images": images}
-    questions = this.image_questions(engines)
+    questions = this.image_questions
     for digest, record in images.items():
         record["asked"] = hashlib.sha256(questions[digest].encode()).hexdigest()
     if this.engine_spec:

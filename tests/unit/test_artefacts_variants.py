@@ -52,12 +52,12 @@ def made(
     data: Settings | None = None,
     pins: Pins = PINS,
     engine_id: str = "0" * 12,
-    versions: Mapping[str, str | None] | None = None,
+    moe_flags: Mapping[str, bool] | None = None,
     **texts: str,
 ) -> tuple[Variant, ...]:
     data = data or settings(model=TARGET)
     targets = bound(data, **(texts or {"main": RECIPE}))
-    return variants(data, targets, pins, engine_id=engine_id, engine_versions=versions or {})
+    return variants(data, targets, pins, engine_id=engine_id, moe_flags=moe_flags or {})
 
 
 def one(**arguments: Any) -> Variant:
@@ -66,29 +66,31 @@ def one(**arguments: Any) -> Variant:
 
 
 def test_a_venv_engine_is_started_from_the_generation_in_use_at_its_pinned_revision() -> None:
-    variant = one(versions={"model": "0.19.1"})
+    variant = one()
     assert variant.argv == (
         *("/opt/lockstep/engines/current/venv/bin/vllm", "serve", "org/model"),
         *("--port", "8000", "--gpu-memory-utilization", "0.5"),
-        *("--host", "127.0.0.1", "--revision", "a" * 40),
+        *("--host", "127.0.0.1", "--revision", "a" * 40, "--moe-backend", "triton"),
     )
-    assert variant.environment["VLLM_FLASHINFER_MOE_BACKEND"] == "latency"
     assert variant.environment["HF_HUB_OFFLINE"] == "1"
 
 
-@pytest.mark.parametrize(
-    ("version", "flag", "variable"),
-    [("0.19.1", False, True), ("0.32.0", True, False), (None, True, True)],
-)
-def test_the_freeze_guard_fits_the_version_that_the_engine_reported(
-    version: str | None, flag: bool, variable: bool
-) -> None:
-    for text in (RECIPE, CONTAINER):
-        variant = one(main=text, versions={"model": version})
-        assert ("--moe-backend" in variant.argv) is flag
-        assert ("VLLM_FLASHINFER_MOE_BACKEND" in variant.environment) is variable
-        shown = "VLLM_FLASHINFER_MOE_BACKEND=latency" in variant.argv
-        assert shown is (variable and text is CONTAINER)
+@pytest.mark.parametrize("text", [RECIPE, CONTAINER])
+def test_the_freeze_guard_is_a_flag_unless_the_engine_said_that_it_has_none(text: str) -> None:
+    silent, has = one(main=text), one(main=text, moe_flags={"model": True})
+    assert silent == has
+    assert "--moe-backend" in has.argv
+    assert not [name for name in has.environment if "MOE" in name]
+    lacks = one(main=text, moe_flags={"model": False})
+    assert "--moe-backend" not in lacks.argv
+    assert lacks.environment["VLLM_USE_FLASHINFER_MOE_FP4"] == "0"
+    assert lacks.environment["VLLM_USE_FLASHINFER_MOE_FP8"] == "0"
+    assert lacks.generation != has.generation
+
+
+def test_a_variable_that_guards_nothing_is_not_claimed_beside_the_flag() -> None:
+    inert = "env: {VLLM_FLASHINFER_MOE_BACKEND: latency}\n"
+    assert one(main=RECIPE + inert) == replace(one(), recipe=one(main=RECIPE + inert).recipe)
 
 
 def test_borrowed_files_make_the_model_a_folder_that_keeps_its_name() -> None:
@@ -140,7 +142,7 @@ def test_what_demands_a_restart_changes_the_generation_and_nothing_else_does() -
     assert one(data=slower).generation == one(data=renamed).generation == first.generation
     changed = [
         one(engine_id="1" * 12),
-        one(versions={"model": "0.32.0"}),
+        one(moe_flags={"model": False}),
         one(data=settings(model=replace(TARGET, port=8001))),
         one(data=settings(model=replace(TARGET, overrides={"max_model_len": 1024}))),
         one(main=RECIPE + "env: {A: b}\n"),
@@ -167,7 +169,7 @@ def test_what_one_build_of_an_engine_compiled_is_read_by_no_other_one(text: str)
         assert other[name].startswith(f"{home}/222222222222")
     assert mine["HF_MODULES_CACHE"] == other["HF_MODULES_CACHE"]
     assert (
-        one(main=text, versions={"model": "0.32.0"}).environment["XDG_CACHE_HOME"]
+        one(main=text, moe_flags={"model": False}).environment["XDG_CACHE_HOME"]
         == (mine["XDG_CACHE_HOME"])
     )
 

@@ -39,18 +39,22 @@ def recipe_of(body: str) -> recipes.Recipe:
     return recipes.parse(f"model: org/model\n{body}", Path("some.yaml"))
 
 
-def test_the_vllm_fork_gets_article_003_flag_for_flag() -> None:
+def test_the_vllm_fork_gets_article_003_flag_for_flag_and_the_freeze_guard() -> None:
     recipe = CATALOGUE["mistral-small-4-119b-nvfp4-vllm-fork"]
-    argv = list(serve_command(recipe, engine_version="0.19.1"))
+    argv = list(serve_command(recipe))
     assert argv[3:7] == ["--host", "127.0.0.1", "--port", "8000"]
     del argv[3:7]
+    at = argv.index("--moe-backend")
+    assert argv[at + 1] == "marlin"
+    del argv[at : at + 2]
     assert argv == shlex.split(ARTICLE_003)
 
 
-def test_the_vllm_fork_gets_article_003s_environment() -> None:
+def test_the_vllm_fork_gets_article_003s_environment_and_nvidias_two_variables() -> None:
     recipe = CATALOGUE["mistral-small-4-119b-nvfp4-vllm-fork"]
-    assert environment(recipe, engine_version="0.19.1") == {
-        "VLLM_FLASHINFER_MOE_BACKEND": "latency",
+    assert environment(recipe) == {
+        "VLLM_NVFP4_GEMM_BACKEND": "marlin",
+        "VLLM_USE_FLASHINFER_MOE_FP4": "0",
         "LD_LIBRARY_PATH": "/usr/local/cuda/lib64:/usr/local/cuda/extras/CUPTI/lib64",
         "TORCH_CUDA_ARCH_LIST": "12.1a",
         "TRITON_PTXAS_PATH": "/usr/local/cuda/bin/ptxas",
@@ -60,15 +64,16 @@ def test_the_vllm_fork_gets_article_003s_environment() -> None:
     }
 
 
-def test_production_qwen_before_the_guard_changed() -> None:
-    assert line(CATALOGUE["qwen3.6-35b-a3b-prismaquant-dflash-k3"], engine_version="0.20.2") == (
+def test_production_qwen() -> None:
+    assert line(CATALOGUE["qwen3.6-35b-a3b-prismaquant-dflash-k3"]) == (
         "vllm serve rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm --host 127.0.0.1 --port 30001 "
         "--gpu-memory-utilization 0.5 --max-model-len 262144 --max-num-seqs 4 "
         "--max-num-batched-tokens 32768 --attention-backend flash_attn --language-model-only "
         "--reasoning-parser qwen3 --enable-auto-tool-choice --tool-call-parser qwen3_coder "
         "--default-chat-template-kwargs '{\"enable_thinking\": false}' "
         '--speculative-config \'{"method":"dflash","model":"z-lab/Qwen3.6-35B-A3B-DFlash",'
-        '"num_speculative_tokens":3}\' --revision e347d86b2a6cba4b54ea6f87ca247f60439eed07'
+        '"num_speculative_tokens":3}\' --revision e347d86b2a6cba4b54ea6f87ca247f60439eed07 '
+        "--moe-backend marlin"
     )
 
 

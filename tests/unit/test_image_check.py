@@ -14,7 +14,7 @@ import pytest
 from a_probe import program
 from onhost_fakes import ONHOST, common
 
-from lab.services.image_content import TAGS, program_files
+from lab.services.image_content import TAGS, Tag, program_files
 
 DIGEST = "sha256:" + 64 * "a"
 NAME = f"sha256-{64 * 'a'}.json"
@@ -34,8 +34,11 @@ SGLANG = {
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
     """The packages of the newest stand-in images, side by side."""
-    folder = tmp_path / "image"
-    for tag in (TAGS[0], TAGS[3]):
+    return installed(tmp_path / "image", TAGS[0], TAGS[3])
+
+
+def installed(folder: Path, *tags: Tag) -> Path:
+    for tag in tags:
         for entry in program_files(tag):
             if entry.path.startswith("usr/lib/python3"):
                 path = folder / entry.path.partition("dist-packages/")[2]
@@ -60,13 +63,40 @@ def ask(image: Path, engine: str, *recipes: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("engine", "version", "recipe"), [("vllm", "0.32.0", VLLM), ("sglang", "0.5.23", SGLANG)]
+    ("engine", "version", "recipe", "moe_flag"),
+    [("vllm", "0.32.0", VLLM, True), ("sglang", "0.5.23", SGLANG, None)],
 )
 def test_a_recipe_that_is_taken_has_no_fault(
-    image: Path, engine: str, version: str, recipe: dict[str, Any]
+    image: Path, engine: str, version: str, recipe: dict[str, Any], moe_flag: bool | None
 ) -> None:
     answer = ask(image, engine, recipe)
-    assert answer == {"version": version, "faults": [], "unanswered": None}
+    assert answer == {
+        "version": version,
+        "moe_flag": moe_flag,
+        "faults": [],
+        "unanswered": None,
+    }
+
+
+GUARDED = {
+    **VLLM,
+    "argv": [*VLLM["argv"], "--moe-backend", "marlin"],
+    "without_flag": {"argv": VLLM["argv"], "environment": {"VLLM_USE_FLASHINFER_MOE_FP4": "0"}},
+}
+
+
+def test_the_image_itself_says_which_form_of_the_freeze_guard_it_takes(
+    image: Path, tmp_path: Path
+) -> None:
+    assert ask(image, "vllm", GUARDED)["faults"] == []
+    older = installed(tmp_path / "older", Tag("spark-arena/older", "x", "vllm", "0.15.1"))
+    answer = ask(older, "vllm", GUARDED)
+    assert answer == {"version": "0.15.1", "moe_flag": False, "faults": [], "unanswered": None}
+    # Without the other form the guard would stop this engine.
+    only = {key: GUARDED[key] for key in ("name", "argv", "environment")}
+    assert ask(older, "vllm", only)["faults"] == [
+        "recipe qwen: vLLM 0.15.1 refuses it: vllm: error: unrecognized arguments: --moe-backend"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -102,8 +132,8 @@ def test_only_the_recipe_that_is_refused_is_named(
 
 def test_an_engine_that_cannot_be_imported_is_no_refusal(image: Path) -> None:
     (image / "vllm/envs.py").write_text("raise ImportError('no libcuda.so.1')\n")
-    answer = ask(image, "vllm", VLLM)
-    assert answer["faults"] == []
+    answer = ask(image, "vllm", GUARDED)
+    assert (answer["faults"], answer["moe_flag"]) == ([], None)
     assert answer["unanswered"] == "vLLM 0.32.0 cannot be imported: no libcuda.so.1"
 
 

@@ -1,8 +1,7 @@
-"""Small programs of a host: which engine an image holds, secrets, Open WebUI's keys."""
+"""Small programs of a host: secrets, Open WebUI's keys."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
@@ -11,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from a_probe import program
 from onhost_fakes import ONHOST, common
 
 DIGEST = "sha256:" + 64 * "a"
@@ -32,61 +30,6 @@ def run(name: str, *argv: str, folder: Path) -> subprocess.CompletedProcess[str]
         },
         check=False,
     )
-
-
-# image_version.py
-
-
-def test_an_image_is_asked_without_network_gpu_or_pull(tmp_path: Path) -> None:
-    log = tmp_path / "argv"
-    program(tmp_path / "bin", "docker", f'echo "$@" > {log}; echo a banner; echo 0.5.4')
-    done = run("image_version", REFERENCE, "sglang", folder=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "sglang 0.5.4 in registry.example:5000/lmsysorg/sglang\n"
-    record = tmp_path / f"images/{DIGEST.replace(':', '-')}.json"
-    assert json.loads(record.read_text()) == {"engine": "sglang", "version": "0.5.4"}
-    assert log.read_text() == (
-        "run --rm --pull never --network none --cap-drop ALL --entrypoint python3 "
-        f"{REFERENCE} -c import importlib.metadata as m; print(m.version('sglang'))\n"
-    )
-
-
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        ("echo Traceback >&2; echo 'No package metadata' >&2; exit 1", "No package metadata"),
-        ("exit 0", "nothing"),
-    ],
-)
-def test_an_image_that_does_not_say_leaves_no_record(
-    tmp_path: Path, answer: str, message: str
-) -> None:
-    program(tmp_path / "bin", "docker", answer)
-    done = run("image_version", REFERENCE, "sglang", folder=tmp_path)
-    assert done.returncode == common.EXIT_FAILED
-    assert done.stderr == (
-        f"image_version: registry.example:5000/lmsysorg/sglang does not say its sglang: {message}\n"
-    )
-    assert not (tmp_path / "images").exists()
-
-
-def test_a_machine_without_docker_is_named(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    done = subprocess.run(
-        [sys.executable, str(ONHOST / "image_version.py"), REFERENCE, "vllm"],
-        capture_output=True,
-        text=True,
-        env={"PATH": str(tmp_path / "bin")},
-        check=False,
-    )
-    assert done.returncode == common.EXIT_FAILED
-    assert done.stderr == "image_version: docker: command not found\n"
-
-
-def test_only_a_digest_is_asked(tmp_path: Path) -> None:
-    done = run("image_version", "lmsysorg/sglang:latest", "sglang", folder=tmp_path)
-    assert done.returncode == common.EXIT_USAGE
-    assert "usage: image_version.py" in done.stderr
 
 
 # make_secrets.py

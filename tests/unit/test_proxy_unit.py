@@ -61,7 +61,7 @@ def pins(data: Settings, version: str = "1.0") -> Pins:
 
 def made(data: Settings) -> tuple[Variant, ...]:
     targets = bound(data)
-    return variants(data, targets, pins(data), engine_id="0" * 12, engine_versions={})
+    return variants(data, targets, pins(data), engine_id="0" * 12, moe_flags={})
 
 
 def only(data: Settings, version: str = "1.0") -> ManagedFile:

@@ -17,7 +17,7 @@ EXAMPLE = DOCUMENT.split("```yaml\n", 1)[1].split("```", 1)[0]
 
 def test_the_example_is_a_valid_recipe_and_shows_every_lockstep_key_but_the_last() -> None:
     recipe = recipes.parse(EXAMPLE, Path("example.yaml"))
-    assert serve_command(recipe, engine_version="0.32.0")[-2:] == ("--moe-backend", "marlin")
+    assert serve_command(recipe)[-2:] == ("--moe-backend", "marlin")
     block = recipe.lockstep
     unset = {item.name for item in fields(LockstepBlock) if not getattr(block, item.name)}
     assert unset == {"known_bad", "vision"}  # vision is shown as false

@@ -13,6 +13,7 @@ from a_spark import COMMIT, pins_for, spark, wheel
 
 from lockstep import recipes
 from lockstep.bound import bind
+from lockstep.guards import WITHOUT_FLAG
 from lockstep.inventory import HostPlan
 from lockstep.onhost import weights_spec as on_host
 from lockstep.pins import FilePin, ModelPin, Pins
@@ -114,9 +115,16 @@ def test_the_engine_is_asked_about_its_own_recipes_only() -> None:
     assert recipe["argv"][:2] == ["vllm", "serve"]
 
 
-def test_the_form_of_the_guard_is_no_question_before_the_version_is_known() -> None:
-    [recipe] = SPEC["recipes"]
-    assert "VLLM_FLASHINFER_MOE_BACKEND" not in recipe["environment"]
+def test_the_engine_is_told_what_runs_if_it_lacks_the_guards_flag() -> None:
+    text = "model: a/b\nruntime: vllm\ndefaults: {port: 1}\nlockstep: {moe: true}\n"
+    settings = Settings("s", {"main": TargetData("main", "main")})
+    plan = HostPlan(
+        "s", settings, bind(settings, {"main": recipes.parse(text, Path("main.yaml"))}, {})
+    )
+    [recipe] = engine_spec(plan, pins_for(plan))["recipes"]
+    lacking = recipe["without_flag"]
+    assert recipe["argv"] == [*lacking["argv"], "--moe-backend", "triton"]
+    assert {**recipe["environment"], **WITHOUT_FLAG} == lacking["environment"]
 
 
 # A finished environment, as the probe sees it.

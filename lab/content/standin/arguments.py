@@ -11,6 +11,16 @@ REMOVED = {
     "vllm": ("--disable-log-requests", "--swap-space", "--task", "--cuda-graph-sizes"),
     "sglang": ("--cuda-graph-max-bs", "--cuda-graph-bs", "--mamba-scheduler-strategy"),
 }
+#: What vLLM 0.32.0 takes for the flag (run against its own parser, 2026-11).
+MOE_BACKENDS = (
+    *("aiter", "aiter_mega_moe", "aiter_triton_mxfp4_bf16", "auto", "b12x"),
+    *("batched_triton", "cutlass", "deep_gemm", "deep_gemm_mega_moe", "emulation"),
+    *("flashinfer_b12x", "flashinfer_cutedsl", "flashinfer_cutlass"),
+    *("flashinfer_moe_ep_cutedsl", "flashinfer_moe_ep_mega_deep_gemm", "flashinfer_trtllm"),
+    *("flydsl", "hpc", "humming", "marlin", "rdna3", "triton", "triton_unfused"),
+)
+#: The first release that has the flag is not established; 0.15 is older (vllm#33807, 2026-02-25).
+WITHOUT_MOE_BACKEND = ("0.15.",)
 #: Where each engine listens when the command line does not say, and its share of the memory.
 DEFAULT_PORT = {"vllm": 8000, "sglang": 30000}
 DEFAULT_FRACTION = {"vllm": 0.9, "sglang": 0.85}
@@ -59,7 +69,7 @@ def _following(argv: Sequence[str], position: int) -> list[str]:
     return values
 
 
-def parse(engine: str, argv: Sequence[str]) -> Serving:
+def parse(engine: str, argv: Sequence[str], version: str = "") -> Serving:
     """Read the words after ``serve``. ``UsageError`` for what the real parser refuses."""
 
     def last(default: str | None, *flags: str) -> str | None:
@@ -69,6 +79,11 @@ def parse(engine: str, argv: Sequence[str]) -> Serving:
     for word in argv:
         if word.partition("=")[0] in REMOVED[engine]:
             raise UsageError(f"{engine}: error: unrecognized arguments: {word}")
+    for backend in values_of(argv, "--moe-backend") if engine == "vllm" else ():
+        if version.startswith(WITHOUT_MOE_BACKEND):
+            raise UsageError("vllm: error: unrecognized arguments: --moe-backend")
+        if backend not in MOE_BACKENDS:
+            raise UsageError(f"vllm: error: argument --moe-backend: invalid choice: {backend!r}")
     model = last(None, "--model", "--model-path")
     if model is None and engine == "vllm" and argv and not argv[0].startswith("-"):
         model = argv[0]

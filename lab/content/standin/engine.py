@@ -34,7 +34,7 @@ def serve(engine: str, version: str, argv: list[str], words: list[str]) -> int:
     ``argv`` is the whole command line, which is recorded; ``words`` are those after ``serve``.
     """
     try:
-        serving = parse(engine, words)
+        serving = parse(engine, words, version)
         knobs = initial_knobs(engine, engine == "sglang" and "mistral" in serving.model.lower())
     except (UsageError, ValueError) as error:
         print(error, file=sys.stderr)

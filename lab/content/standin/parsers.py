@@ -10,11 +10,12 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
 from .arguments import UsageError, parse
 
-#: Variables that vLLM 0.32.0 no longer has (run against its own registry, 2026-11).
+#: Variables that vLLM 0.32.0 no longer has (run against its own registry, 2026-11); 0.15 had them.
 REMOVED_VARIABLES = frozenset(
     {
         "VLLM_ATTENTION_BACKEND",
@@ -35,7 +36,11 @@ class Parser(argparse.ArgumentParser):
         """Refuse what the real parser refuses; every other flag is taken."""
         words: Sequence[str] = sys.argv[1:] if args is None else list(args)
         try:
-            serving = parse(self.engine, words[1:] if words[:1] == ["serve"] else words)
+            serving = parse(
+                self.engine,
+                words[1:] if words[:1] == ["serve"] else words,
+                version(self.engine),
+            )
         except UsageError as error:
             print(f"usage: {self.prog} ...\n{error}", file=sys.stderr)
             raise SystemExit(2) from None
@@ -63,7 +68,7 @@ class Variables(Mapping[str, Callable[[], "str | None"]]):
     """Every variable that was not removed."""
 
     def __contains__(self, name: object) -> bool:
-        return name not in REMOVED_VARIABLES
+        return name not in REMOVED_VARIABLES or version("vllm").startswith("0.15.")
 
     def __getitem__(self, name: str) -> Callable[[], str | None]:
         if name not in self:
