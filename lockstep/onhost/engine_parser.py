@@ -12,7 +12,6 @@ import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from unittest import mock
 
 NAMES = {"vllm": "vLLM", "sglang": "SGLang"}
 # The freeze guard's flag, and every value that it is given (lockstep/guards.py).
@@ -84,6 +83,9 @@ def fault(
 @contextlib.contextmanager
 def _given(engine: str, environment: Mapping[str, str]) -> Iterator[None]:
     """The recipe's own variables of this engine; folders and caches are of where it will run."""
+    # Here, because the commands of the control machine read this module's constants.
+    from unittest import mock
+
     ours = {name: value for name, value in environment.items() if name.startswith(_PREFIX[engine])}
     with mock.patch.dict(os.environ, ours):
         yield
