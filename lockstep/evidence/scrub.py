@@ -105,12 +105,15 @@ def _random(match: re.Match[str]) -> str:
 _SECRET = r"pass(?:word|wd|phrase)|secret|token(?!s)|credential|psk|cookie|authorization"
 _KEY = r"(?:api|access|auth|private|host|encryption|session|signing)[_-]?key"
 
+# A border of a word; "_" is a part of none, for it stands before what a program has made up.
+_START, _END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
+
 _PATTERNS: tuple[tuple[re.Pattern[str], _Change], ...] = (
     (re.compile(r"-----BEGIN [^-]*-----.*?(?:-----END [^-]*-----|\Z)", re.DOTALL), "[key]"),
-    (re.compile(r"\b(?:ssh-|ecdsa-|sk-ssh-|sk-ecdsa-)[\w.@-]+ +[A-Za-z0-9+/=]{20,}.*"), "[key]"),
-    (re.compile(r"\b(?:SHA256:[A-Za-z0-9+/=_-]{20,}|MD5:[0-9a-fA-F:]{20,})"), "[fingerprint]"),
-    (re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/]\S*"), "[address]"),
-    (re.compile(r"\b(?i:bearer|basic) +[A-Za-z0-9+/=_.~-]{6,}"), "[secret]"),
+    (re.compile(r"(?:ssh-|ecdsa-|sk-ssh-|sk-ecdsa-)[\w.@-]+ +[A-Za-z0-9+/=]{20,}.*"), "[key]"),
+    (re.compile(r"(?:SHA256:[A-Za-z0-9+/=_-]{20,}|MD5:[0-9a-fA-F:]{20,})"), "[fingerprint]"),
+    (re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/]\S*"), "[address]"),
+    (re.compile(r"(?i:bearer|basic) +[A-Za-z0-9+/=_.~-]{6,}"), "[secret]"),
     # To the end of the line: a password may have spaces, quotes and commas in it.
     (
         re.compile(rf"(?i)([\w.-]*(?:{_SECRET}|{_KEY})[\w.-]*[\"']?(?: *[:=]| is)).*"),
@@ -120,22 +123,30 @@ _PATTERNS: tuple[tuple[re.Pattern[str], _Change], ...] = (
     (re.compile(r"(?i)([\w.-]*(?:serial|s/n|asset.?tag)[\w. -]*[\"']? *[:=] *)\S+"), r"\1[serial]"),
     (
         re.compile(
-            r"\b(?:hf|sk|gh[a-z]|github_pat|glpat|nvapi|xox[a-z]|dckr_pat|pypi|npm|tskey)"
+            _START + r"(?:hf|sk|gh[a-z]|github_pat|glpat|nvapi|xox[a-z]|dckr_pat|pypi|npm|tskey)"
             r"[-_][\w.=-]{16,}"
         ),
         "[secret]",
     ),
-    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), "[secret]"),
-    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "[secret]"),
-    (re.compile(r"(?i)\b(?:GPU-|MIG-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "[id]"),
-    (re.compile(r"(?i)\b[0-9a-f]{2}([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2}){4,}\b"), "[MAC]"),
-    (re.compile(r"(?i)\b[0-9a-f]{4}(?:\.[0-9a-f]{4}){2}\b"), "[MAC]"),
-    # An interface that is named by its address.
-    (re.compile(r"\b((?:en|wl|ww|ib|sl)x)[0-9a-f]{12}"), r"\1[MAC]"),
-    (re.compile(r"(?i)\b(?=[0-9a-f]*\d)(?=\d*[a-f])[0-9a-f]{12}\b"), "[id]"),
-    (re.compile(r"(?i)\b(?=[0-9a-f]*\d)(?=\d*[a-f])[0-9a-f]{20,}\b"), "[id]"),
+    (re.compile(_START + r"eyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), "[secret]"),
+    (re.compile(_START + r"(?:AKIA|ASIA)[A-Z0-9]{16}" + _END), "[secret]"),
     (
-        re.compile(r"\b([\w.+-]+)@(?:\[host\]|spark-[A-Z0-9]+\b|[\w-]+(?:\.[\w-]+)+)"),
+        re.compile(
+            r"(?i)" + _START + r"(?:GPU-|MIG-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}" + _END
+        ),
+        "[id]",
+    ),
+    (
+        re.compile(r"(?i)" + _START + r"[0-9a-f]{2}([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2}){4,}" + _END),
+        "[MAC]",
+    ),
+    (re.compile(r"(?i)" + _START + r"[0-9a-f]{4}(?:\.[0-9a-f]{4}){2}" + _END), "[MAC]"),
+    # An interface that is named by its address.
+    (re.compile(_START + r"((?:en|wl|ww|ib|sl)x)[0-9a-f]{12}"), r"\1[MAC]"),
+    (re.compile(r"(?i)" + _START + r"(?=[0-9a-f]*\d)(?=\d*[a-f])[0-9a-f]{12}" + _END), "[id]"),
+    (re.compile(r"(?i)" + _START + r"(?=[0-9a-f]*\d)(?=\d*[a-f])[0-9a-f]{20,}" + _END), "[id]"),
+    (
+        re.compile(r"([\w.+-]+)@(?:\[host\]|spark-[A-Z0-9]+\b|[\w-]+(?:\.[\w-]+)+)"),
         _mail,
     ),
     (

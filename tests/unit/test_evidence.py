@@ -208,6 +208,16 @@ def test_the_last_start_is_told_by_the_words_of_systemd_and_of_the_processes(
     ]
 
 
+def test_a_start_of_which_nothing_is_said_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = ENTRY % ('"x"', ',"INVOCATION_ID":"abc"')
+    journal(tmp_path, monkeypatch, f"case \"$*\" in *' -n 1') echo '{last}';; *) exit 1;; esac")
+    found = Collected({"units": ["vllm.service"]})
+    history.starts(found)
+    assert found.records["lines"] == {"start of vllm.service": []}
+
+
 def test_the_boot_before_may_not_be_in_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ KEY_TEXT = "AAAAC3NzaC1lZDI1NTE5AAAAIJ5kY0v2n7Xq9pRtB3wLz8cD1mEoFhGuSaViNbQyTxWe
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dozjgNryP4J3jVmN", "eyJzdWIiOiIxIn0"),
         ("bare aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5zA7b of random", "aB3dE5fG7hI9"),
         ("wg 4Xc0oD9cJdXv0yZr3m1/QbVn7uT5k+LwEaSfGhPiRj2=", "QbVn7uT5k"),
+        ("vllm_dist_1f0e2d3c4b5a69788796a5b4c3d2e1f0 x", "1f0e2d3c"),
         ("machine-id 1f0e2d3c4b5a69788796a5b4c3d2e1f0", "1f0e2d3c"),
         ("GPU-6b1c2d3e-0a1b-2c3d-4e5f-6a7b8c9d0e1f", "6b1c2d3e"),
         ("root=UUID=6b1c2d3e-0a1b-2c3d-4e5f-6a7b8c9d0e1f", "6b1c2d3e"),
@@ -175,21 +176,25 @@ NAMED: dict[str, Callable[[dict[str, Any], str], None]] = {
 }
 
 
-def everywhere(value: Any, text: str) -> Any:
-    """An answer with `text` in each of its texts, names of facts and of lines included."""
+#: What stands before it.
+BEFORE = (" ", "_", "=", "(", '"', "/", ",", ": ", "\n")
+
+
+def everywhere(value: Any, text: str, before: str = " ") -> Any:
+    """An answer with `text` behind each of its texts."""
     if isinstance(value, dict):
-        return {key: everywhere(item, text) for key, item in value.items()}
+        return {key: everywhere(item, text, before) for key, item in value.items()}
     if isinstance(value, list):
-        return [everywhere(item, text) for item in value]
-    return f"{value} {text}"
+        return [everywhere(item, text, before) for item in value]
+    return f"{value}{before}{text}"
 
 
-def planted(said: str, own: dict[str, Any] | None = None) -> tuple[str, str]:
+def planted(said: str, own: dict[str, Any] | None = None, before: str = " ") -> tuple[str, str]:
     """JSON and HTML of evidence that has it in every field, of a host and of ssh's own words."""
     given = answer()
     names = own or given["records"].pop("own")
     given["records"].pop("own", None)
-    found = everywhere(given, said)
+    found = everywhere(given, said, before)
     # Names of facts come from a host as well: of packages, devices, interfaces, files.
     found["facts"] = {
         kind: {**items, **{f"{name} {said}": value for name, value in items.items()}}
@@ -222,24 +227,26 @@ def test_planting_reaches_every_text_that_a_host_fills() -> None:
 
 
 @pytest.mark.parametrize("kind", PLANTED)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(data=st.data())
 def test_nothing_planted_in_any_field_is_in_the_files(kind: str, data: st.DataObject) -> None:
     strategy, said = PLANTED[kind]
     secret = data.draw(strategy)
-    for text in planted(said(secret)):
+    for text in planted(said(secret), before=data.draw(st.sampled_from(BEFORE))):
         assert secret not in text and html.escape(secret) not in text
 
 
 @pytest.mark.parametrize("kind", NAMED)
-@settings(max_examples=12, deadline=None)
-@given(secret=_word)
-def test_what_a_host_says_is_its_own_is_found_wherever_it_stands(kind: str, secret: str) -> None:
+@settings(max_examples=8, deadline=None)
+@given(secret=_word, before=st.sampled_from(BEFORE))
+def test_what_a_host_says_is_its_own_is_found_wherever_it_stands(
+    kind: str, secret: str, before: str
+) -> None:
     own: dict[str, Any] = {"hosts": ["spark-c0ffee"], "accounts": [], "domains": [], "serials": []}
     NAMED[kind](own, secret)
     tail = {"neighbour": ".attic.example", "domain": ".example", "serial of firmware": "7"}
     for said in (f"{secret}{tail.get(kind, '')}", f"({secret.upper()}{tail.get(kind, '')}):"):
-        for text in planted(said, own):
+        for text in planted(said, own, before):
             assert secret not in text.lower()
 
 
