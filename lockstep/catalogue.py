@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from packaging.version import Version
@@ -37,6 +38,12 @@ class Catalogue:
             ),
             None,
         )
+
+
+@cache
+def knowledge() -> Knowledge:
+    """Models and machines of the catalogue, read once."""
+    return load_knowledge(FOLDER)
 
 
 def load(folder: Path = FOLDER, *more_recipes: Path, accept: tuple[str, ...] = ()) -> Catalogue:

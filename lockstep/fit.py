@@ -10,16 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from lockstep import need
 from lockstep.architecture import ArchitectureUnknown, element_bytes
+from lockstep.block import Figure
 from lockstep.metadata import stated_architecture, stated_weights
 from lockstep.models import GIB, Hardware, Knowledge, Model
+from lockstep.onhost.need import Need
 from lockstep.recipes import Recipe
 from lockstep.serving import Serving, serving
 
+OVERHEAD = "overhead, at least"
 Verdict = Literal["fits", "tight", "does not fit", "unknown"]
-
-# vLLM's own default where a recipe names no share.
-VLLM_DEFAULT_UTILIZATION = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,9 @@ class Fit:
         largest_context: Longest context for one sequence in the worse case, tokens.
         sequences: Sequences of `context` that fit in the worse case.
         host_use_gib: Memory in use on the host while it serves, the system included.
+        need: What must be available before its engine starts; None where it is neither engine.
+        needs_gib: The same for this machine: the least MemAvailable to serve `context`.
+        loads_gib: The least MemAvailable with which it loads, for shorter sequences.
         reasons: Sentences that explain a verdict other than "fits".
     """
 
@@ -59,6 +63,9 @@ class Fit:
     largest_context: int | None = None
     sequences: int | None = None
     host_use_gib: float | None = None
+    need: Need | None = None
+    needs_gib: float | None = None
+    loads_gib: float | None = None
     reasons: tuple[str, ...] = ()
 
 
@@ -80,13 +87,17 @@ def fit(
     Raises:
         RecipeError: the recipe's command line cannot be built.
     """
-    draft = recipe.lockstep.draft
+    draft, own = recipe.lockstep.draft, serving(recipe)
     case = _Case(
-        asked=asked or serving(recipe),
+        asked=asked or own,
         engine=recipe.engine,
         model=_with_metadata(recipe, knowledge.model(recipe.model)),
         draft=knowledge.model(draft.model) if draft else None,
         machine=knowledge.hardware[machine],
+        # What was published holds for the share that it was published with.
+        published=recipe.lockstep.memory_gib
+        if asked is None or asked.utilization == own.utilization
+        else None,
     )
     return case.answer()
 
@@ -118,14 +129,17 @@ class _Case:
     model: Model
     draft: Model | None
     machine: Hardware
+    published: float | None = None
 
     def answer(self) -> Fit:
         unknown = self.unknowns()
-        start = Fit("unknown", self.asked.hosts, self.context, self.pool(), reasons=unknown)
+        each = None if unknown_shapes(self) else self.sequence_gib(self.context or 0)
+        start = self.with_need(
+            Fit("unknown", self.asked.hosts, self.context, self.pool(), reasons=unknown), each or 0
+        )
         if self.model.weights is None:
             return start
         worse, better = self.room(self.overhead("high")), self.room(self.overhead("low"))
-        each = None if unknown_shapes(self) else self.sequence_gib(self.context or 0)
         shapes = self.model.architecture
         verdict, reasons = self.verdict(worse, better, each)
         return replace(
@@ -142,6 +156,26 @@ class _Case:
             reasons=(*reasons, *unknown),
         )
 
+    def with_need(self, answer: Fit, sequence: float) -> Fit:
+        """The same, and what must be available before the engine starts."""
+        serves, loads = self.need(sequence), self.need(0.0)
+        total = self.machine.gib("memory_total_gib")
+        return replace(
+            answer,
+            need=serves,
+            needs_gib=serves.available(total) if serves else None,
+            loads_gib=loads.available(total) if loads else None,
+        )
+
+    def need(self, sequence: float) -> Need | None:
+        """By the engine's own arithmetic, for one sequence of so many GiB."""
+        weights = sum(term.gib for term in self.weights()) if self.model.weights else None
+        if self.engine == "vllm":
+            return need.vllm(self.asked, self.machine, weights, self.published)
+        if self.engine == "sglang":
+            return need.sglang(self.asked, self.machine, weights, sequence, self.published)
+        return None
+
     @property
     def context(self) -> int | None:
         shapes = self.model.architecture
@@ -153,22 +187,27 @@ class _Case:
         return self.machine.gib("memory_total_gib") - self.machine.gib("reserve_gib")
 
     def pool(self) -> float | None:
-        """The engine's own bound: vLLM a share of all memory, SGLang of what is free at start."""
-        total, share = self.machine.gib("memory_total_gib"), self.asked.utilization
+        """The engine's own bound: vLLM a share of all memory, SGLang of what it finds at start."""
         if self.engine == "vllm" and self.asked.kv_gib is None:
-            return (share or VLLM_DEFAULT_UTILIZATION) * total
-        if self.engine == "sglang" and share is not None:
-            return share * (total - self.machine.gib("system_gib"))
+            total = self.machine.gib("memory_total_gib")
+            return need.share_of("vllm", self.asked) * total
+        if self.engine == "sglang":
+            return need.share_of("sglang", self.asked) * need.found_at_rest(self.machine)
         return None
 
-    def overhead(self, end: str) -> float:
-        kind = "vllm" if self.engine == "vllm" else "sglang"
-        return self.machine.gib(f"{kind}_overhead_{end}_gib")
+    def overhead(self, end: Literal["low", "high"]) -> float:
+        return float(self.overhead_figure(end).value)
+
+    def overhead_figure(self, end: Literal["low", "high"]) -> Figure:
+        """Beside SGLang's share there is at least what it takes before it looks."""
+        vllm, machine = self.engine == "vllm", self.machine
+        if end == "low":
+            return machine.vllm_overhead_low_gib if vllm else machine.engine_start_gib
+        return machine.vllm_overhead_high_gib if vllm else machine.sglang_overhead_high_gib
 
     def overhead_term(self) -> Term:
-        kind = "vllm" if self.engine == "vllm" else "sglang"
-        figure = getattr(self.machine, f"{kind}_overhead_low_gib")
-        return Term("overhead, at least", float(figure.value), figure.source)
+        figure = self.overhead_figure("low")
+        return Term(OVERHEAD, float(figure.value), figure.source)
 
     def weights(self) -> list[Term]:
         """Weights of the model and of its draft, split over the hosts."""
@@ -185,7 +224,7 @@ class _Case:
 
         vLLM counts its overhead inside its share, SGLang beside it.
         """
-        inside = overhead if self.engine == "vllm" else 0.0
+        inside = overhead if self.engine == "vllm" else need.MULTIMODAL_CACHE_GIB
         pool = self.pool()
         most = self.limit - overhead
         if pool is not None:

@@ -54,9 +54,9 @@ class Hardware:
     memory_total_gib: Figure
     system_gib: Figure
     reserve_gib: Figure
+    engine_start_gib: Figure
     vllm_overhead_low_gib: Figure
     vllm_overhead_high_gib: Figure
-    sglang_overhead_low_gib: Figure
     sglang_overhead_high_gib: Figure
     highest_utilization: Figure
     bandwidth_gb_s: Figure

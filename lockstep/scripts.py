@@ -9,6 +9,7 @@ from typing import Any
 
 from lockstep.cluster import Group
 from lockstep.managed import API_KEY, CONFIGURATION, OPERATORS_GROUP, PROGRAMS, ManagedFile, Stage
+from lockstep.onhost.need import Need
 from lockstep.settings import Floor, Settings
 from lockstep.templating import render
 from lockstep.variants import Variant
@@ -67,7 +68,7 @@ def targets_file(settings: Settings, variants: Sequence[Variant]) -> ManagedFile
                 "proxy_unit": f"{variant.proxy_unit}.service" if variant.proxy_unit else None,
                 "api_key_file": API_KEY if variant.open else None,
                 "model": variant.model_name,
-                "memory_gib": variant.memory_gib,
+                **_memory(variant.need),
                 "start_timeout_s": variant.start_timeout_s,
                 "recipe": variant.recipe.name,
                 "engine": variant.recipe.engine,
@@ -89,6 +90,15 @@ def _cluster(group: Group) -> dict[str, Any]:
         "rank": group.rank,
         "port": group.data.port,
         "members": [{"name": member.name, "address": member.address} for member in group.members],
+    }
+
+
+def _memory(need: Need) -> dict[str, Any]:
+    return {
+        "memory_gib": round(need.gib, 2),
+        "memory_share": need.share,
+        "memory_of_total": need.of_total,
+        "memory_beside_gib": need.beside_gib,
     }
 
 

@@ -11,15 +11,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lockstep import compiled, flags
+from lockstep import catalogue, compiled, flags
 from lockstep.bound import LOOPBACK, BoundTarget, is_loopback
 from lockstep.cluster import Group
 from lockstep.command import environment, serve_command
 from lockstep.docker_run import docker_run
 from lockstep.engine_id import digest
 from lockstep.errors import InventoryError, RecipeError
+from lockstep.fit import fit
 from lockstep.images import pinned_reference
 from lockstep.managed import HOME
+from lockstep.onhost.need import Need
 from lockstep.pins import Pins
 from lockstep.recipes import Recipe
 from lockstep.served_weights import commit_of, model_path, weight_overrides
@@ -30,8 +32,6 @@ FALLBACK = "-fallback"
 # Units of the proxy before an engine: one that merges roles, one that only asks for the key.
 ROLES = "-roles"
 KEY = "-key"
-# vLLM's own default share of the memory where a recipe gives none (0.18 to 0.32).
-_DEFAULT_SHARE = 0.9
 _SECRET = re.compile(r"(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(?:API|ACCESS|AUTH)_?KEY)$")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -52,7 +52,7 @@ class Variant:
         launcher: Path of the script that the unit runs, or None: the engine itself.
         argv: What runs in the unit's foreground, with every flag.
         environment: Variables of the engine.
-        memory_gib: What the start gate asks for, GiB.
+        need: What the start gate asks for.
         start_timeout_s: Seconds from start to the first token before giving up.
         fallback: Name of the variant to try where this one fails, or None.
         floor: How fast it must stay, or None.
@@ -71,7 +71,7 @@ class Variant:
     launcher: str | None
     argv: tuple[str, ...]
     environment: Mapping[str, str]
-    memory_gib: float
+    need: Need
     start_timeout_s: int
     fallback: str | None = None
     floor: Floor | None = None
@@ -224,7 +224,7 @@ def _variant(
         launcher=_launcher(settings, target, image, suffix),
         argv=argv,
         environment=variables,
-        memory_gib=_memory(settings, target, recipe, engine_argv),
+        need=_need(recipe, engine_argv),
         start_timeout_s=target.data.start_timeout_s,
         floor=None if suffix else target.data.floor,
         group=target.group,
@@ -278,16 +278,12 @@ def _refuse_secrets(recipe: Recipe, argv: tuple[str, ...], variables: Mapping[st
         )
 
 
-def _memory(
-    settings: Settings, target: BoundTarget, recipe: Recipe, argv: tuple[str, ...]
-) -> float:
-    """GiB: the recipe's published figure, unless the inventory changed the share it was for."""
-    published = recipe.lockstep.memory_gib
-    if published is not None and "gpu_memory_utilization" not in target.data.overrides:
-        return published
+def _need(recipe: Recipe, argv: tuple[str, ...]) -> Need:
     assert recipe.engine is not None
-    share = read_back(recipe, argv, recipe.engine).utilization or _DEFAULT_SHARE
-    return round(share * settings.expected.memory_gib, 1)
+    asked = read_back(recipe, argv, recipe.engine)
+    found = fit(recipe, catalogue.knowledge(), asked=asked).need
+    assert found is not None, "both engines have one"
+    return found
 
 
 def _with_generation(variant: Variant, pins: Pins, engine_id: str) -> Variant:

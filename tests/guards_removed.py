@@ -142,6 +142,27 @@ GUARDS = (
         "tests/unit/test_onhost_gate.py",
     ),
     Guard(
+        "vLLM's share is of the host's own memory",
+        f"{ONHOST}/need.py",
+        "return max(self.gib, self.held(total)) if self.of_total else self.gib",
+        "return self.gib",
+        "tests/unit/test_onhost_gate.py",
+    ),
+    Guard(
+        "SGLang's share is of what it finds at its start",
+        "lockstep/need.py",
+        "(weights + MULTIMODAL_CACHE_GIB + sequence) / share + start",
+        "weights + MULTIMODAL_CACHE_GIB + sequence + start",
+        "tests/unit/test_need.py",
+    ),
+    Guard(
+        "memory that is short is told before the download",
+        "lockstep/preflight/__init__.py",
+        "        *memory.findings(plan, pins, facts),\n",
+        "",
+        "tests/unit/test_preflight_memory.py",
+    ),
+    Guard(
         "the gate drops the page cache",
         f"{ONHOST}/gate.py",
         "                self.drop_page_cache()\n",

@@ -70,13 +70,15 @@ def _print_host(host: PlannedHost, same_as: PlannedHost | None) -> None:
         click.echo(f"  the same as {same_as.name}")
     else:
         table = Table(box=None, pad_edge=False, padding=(0, 1), show_edge=False)
-        for heading in ("  target", "address", "GiB in use", "verdict"):
+        for heading in ("  target", "address", "GiB to start", "GiB in use", "verdict"):
             table.add_column(heading, no_wrap=True)
         for target in host.targets:
+            need = target.fit.needs_gib if target.fit else None
             use = target.fit.host_use_gib if target.fit else None
             table.add_row(
                 f"  {target.name}",
                 target.address,
+                f"{need:.1f}" if need else "unknown",
                 f"{use:.1f}" if use else "unknown",
                 target.fit.verdict if target.fit else "cannot run",
             )
@@ -85,7 +87,7 @@ def _print_host(host: PlannedHost, same_as: PlannedHost | None) -> None:
             also = f", else {target.fallback}" if target.fallback else ""
             where = f", rank {target.rank} of cluster {target.cluster}" if target.cluster else ""
             indented(f"{target.name}: {target.recipe}{also}{where}")
-        indented("One is hot at a time.")
+        indented("One is hot at a time. GiB to start: what MemAvailable must show at least.")
     indented(f"To fetch: {_bytes(host.downloads)}.")
     if host.from_peers:
         indented(f"Of these an earlier host has {_bytes(host.from_peers)}.")

@@ -17,13 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep.onhost import clusters
+    from lockstep.onhost import clusters, need
 else:
     import clusters
+    import need
 
 GIB = 1024**3
 
 Cluster = clusters.Cluster
+Need = need.Need
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -185,6 +187,16 @@ class Target:
     floor_tok_s: float | None = None
     floor_share: float | None = None
     cluster: str | None = None
+    memory_share: float = 0.0
+    memory_of_total: bool = False
+    memory_beside_gib: float = 0.0
+
+    @property
+    def need(self) -> Need:
+        """What it needs of the unified memory before it starts."""
+        return Need(
+            self.memory_gib, self.memory_share, self.memory_of_total, self.memory_beside_gib
+        )
 
 
 @dataclass(frozen=True)
@@ -236,6 +248,9 @@ _OPTIONAL: dict[str, tuple[type, ...]] = {
     "floor_tok_s": (int, float),
     "floor_share": (int, float),
     "cluster": (str, type(None)),
+    "memory_share": (int, float),
+    "memory_of_total": (bool,),
+    "memory_beside_gib": (int, float),
 }
 
 
@@ -278,7 +293,9 @@ def _target(name: str, entry: Any) -> Target:
             if key in _REQUIRED:
                 raise ValueError(f'target {name}: key "{key}" is missing')
             continue
-        if not isinstance(entry[key], types) or isinstance(entry[key], bool):
+        if not isinstance(entry[key], types) or (
+            isinstance(entry[key], bool) and bool not in types
+        ):
             raise ValueError(f'target {name}, key "{key}": found {entry[key]!r}')
         values[key] = tuple(entry[key]) if isinstance(entry[key], list) else entry[key]
     return Target(name=name, **{**values, "url": values["url"] or ""})

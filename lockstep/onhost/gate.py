@@ -129,8 +129,8 @@ class Gate:
 
     def wait_for_memory(self) -> None:
         """Wait until MemAvailable reaches what the target needs, dropping the page cache."""
-        need = self.target.memory_gib
         now = common.memory(self.paths.proc)
+        need = self.target.need.available(now.total)
         dropped = told = -30.0
         # MemFree decides about dropping only: vLLM before 0.20.2 counts it. MemAvailable decides
         # about starting.
@@ -175,13 +175,14 @@ class Gate:
             tell(f"{self.target.proxy_unit} not asked for: {why}")
 
     def _short(self, now: common.Memory) -> common.Problem:
-        need = self.target.memory_gib
+        need = self.target.need.available(now.total)
         if need > now.total:
             remedy = "this host can never run it: bind a smaller recipe to the target"
         else:
             remedy = (
                 "see what holds it with `ps -eo rss,pid,user,args --sort=-rss | head`, stop it, "
-                f"then switch.sh {self.target.name}"
+                f"then switch.sh {self.target.name}; where nothing can be stopped, another share "
+                f"(targets.{self.target.name}.overrides gpu_memory_utilization, docs/fit.md)"
             )
         return common.Problem(
             f"{self.target.name} needs {need:.1f} GiB, {now.available:.1f} GiB available after "

@@ -35,30 +35,32 @@ class Precheck:
         self._weights(target)
 
     def promised(self) -> tuple[float, float]:
-        """GiB available now, and GiB that the units which are up were let in with.
+        """GiB available now, and the most GiB that the units which are up can hold.
 
         The kernel charges no process for what it holds on the GPU, so what a unit holds cannot be
-        read; what its gate asked for is known, and its gate saw that much.
+        read; what its engine takes at most is known.
         """
+        now = common.memory(self.paths.proc)
         up = {
-            target.unit: target.memory_gib
+            target.unit: target.need.held(now.total)
             for target in self.host.targets.values()
             if self.state[target.unit].up
         }
-        return common.memory(self.paths.proc).available, sum(up.values())
+        return now.available, sum(up.values())
 
     def _memory(self, target: common.Target) -> None:
         total = common.memory(self.paths.proc).total
-        if target.memory_gib > total:
+        need = target.need.available(total)
+        if need > total:
             raise _refused(
-                f"{target.name} needs {target.memory_gib:.1f} GiB, this host has {total:.1f}",
+                f"{target.name} needs {need:.1f} GiB, this host has {total:.1f}",
                 "bind a smaller recipe to the target",
             )
         available, held = self.promised()
         # With nothing to lose the gate decides: it can wait for memory that is on its way back.
-        if held and target.memory_gib > available + held:
+        if held and need > available + held:
             raise _refused(
-                f"{target.name} needs {target.memory_gib:.1f} GiB; {available:.1f} GiB are "
+                f"{target.name} needs {need:.1f} GiB; {available:.1f} GiB are "
                 f"available and stopping what is hot frees at most {held:.1f}",
                 "see what else holds memory with `ps -eo rss,pid,user,args --sort=-rss | head`",
             )

@@ -45,7 +45,8 @@ def switch_log(paths: common.Paths) -> Path:
 class TargetStatus:
     """One target: `state` is hot, loading, stopping, restarting, failed or off.
 
-    `wedge` is what the wedge watch did to it since boot.
+    `wedge` is what the wedge watch did to it since boot, `needs_gib` what must be available before
+    it starts.
     """
 
     name: str
@@ -61,6 +62,7 @@ class TargetStatus:
     restarts: int = 0
     fallback_of: str | None = None
     wedge: str | None = None
+    needs_gib: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class Status:
 
 def gather(host: common.Host, paths: common.Paths) -> Status:
     """Ask everything once: one systemctl call, one Docker call, one token of the hot engine."""
+    memory = common.memory(paths.proc)
     names = [target.unit for target in host.targets.values()]
     state = units.show([*names, host.webui_unit, SWITCH_UNIT])
     watched = watchrecord.load(paths)
@@ -97,6 +100,7 @@ def gather(host: common.Host, paths: common.Paths) -> Status:
             _target(target, state[target.unit], cluster_status.of_target(host, target)),
             fallback_of=main.get(target.name),
             wedge=_wedge(watchrecord.last_deed(watched, target.unit), state[target.unit]),
+            needs_gib=round(target.need.available(memory.total), 1),
         )
         for target in host.targets.values()
     ]
@@ -105,7 +109,7 @@ def gather(host: common.Host, paths: common.Paths) -> Status:
     return Status(
         host=host.name,
         targets=targets,
-        memory=common.memory(paths.proc),
+        memory=memory,
         webui=webui.active if webui.installed else "not installed",
         switching=lock.holder(paths.run / "switch.lock"),
         last_switch=_last_switch(state[SWITCH_UNIT], paths),
@@ -245,7 +249,8 @@ def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
         out += terminal.wrapped(f"BROKEN: {problem}", columns)
     pad = max((len(target.name) for target in status.targets), default=0)
     for target in status.targets:
-        when = "" if target.state == "off" else f" since {terminal.since(target.since, now)}"
+        off = f", needs {target.needs_gib:.1f} GiB"
+        when = off if target.state == "off" else f" since {terminal.since(target.since, now)}"
         out += terminal.wrapped(f"{target.name:<{pad}}  {target.state}{when}", columns)
         if target.state != "off" and target.recipe:
             out += terminal.wrapped(target.recipe, columns, "  ")

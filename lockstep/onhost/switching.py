@@ -136,9 +136,10 @@ class Switch:
         check = self._precheck(state)
         check.check(target)
         available, held = check.promised()
+        need = target.need.available(common.memory(self._paths.proc).total)
         self._say(f"image and weights of {name} are here")
         self._say(
-            f"memory: needs {target.memory_gib:.1f} GiB, {available:.1f} available"
+            f"memory: needs {need:.1f} GiB, {available:.1f} available"
             + (f", {held:.1f} more when {', '.join(up)} is stopped" if held else "")
         )
         spare = [spare.name for spare in self._spares(target, self._previous(target, state))]

@@ -20,6 +20,7 @@ from lockstep.preflight import (
     earlyoom,
     hardware,
     identity,
+    memory,
     network,
     updates,
 )
@@ -55,6 +56,7 @@ def findings(
         *hardware.findings(plan, facts),
         *updates.findings(plan, facts["updates"]),
         *earlyoom.findings(plan, pins),
+        *memory.findings(plan, pins, facts),
         *clock.findings(plan, facts["time"], now=now),
         *docker.findings(plan, facts),
         *containers.findings(plan, facts["docker"]),

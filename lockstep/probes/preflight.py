@@ -304,6 +304,21 @@ def updates() -> dict[str, Any]:
     }
 
 
+def up() -> list[str]:
+    """Units of Lockstep's own targets that are not off: what they hold is not available now."""
+    try:
+        with open("/etc/lockstep/targets.json", encoding="utf-8") as file:
+            units = [target["unit"] for target in json.load(file)["targets"].values()]
+    except (OSError, ValueError, KeyError):
+        return []
+    if not units:
+        return []
+    _, text, _ = run("systemctl", "show", "--property=Id,ActiveState", "--", *units)
+    blocks = [dict(re.findall(r"^(\w+)=(.*)$", block, re.M)) for block in text.split("\n\n")]
+    off = ("inactive", "failed", None)
+    return [block["Id"] for block in blocks if block.get("ActiveState") not in off]
+
+
 def leases() -> list[str]:
     """Deploys that this host may copy in; one that was killed leaves its own behind."""
     end = ".client.json"
@@ -341,6 +356,7 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         "updates": updates(),
         "leases": leases(),
         "identity": identity(),
+        "units_up": up(),
         "units_held": os.path.exists("/etc/lockstep/targets.json"),
         "time": time.time(),
     }

@@ -146,6 +146,7 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
         },
         "leases": [],
         "identity": {"machine_id": plan.name, "host_keys": [f"ssh-ed25519 SHA256:{plan.name}"]},
+        "units_up": [],
         "units_held": False,
         "time": now + 1.5,
     }

@@ -82,7 +82,7 @@ def test_mistral_on_sglang_with_eagle() -> None:
         "sglang serve --model-path mistralai/Mistral-Small-4-119B-2603-NVFP4 --host 127.0.0.1 "
         "--port 30000 --enable-metrics --tp 1 --attention-backend triton "
         "--tool-call-parser mistral "
-        "--reasoning-parser mistral --context-length 32768 --mem-fraction-static 0.65 "
+        "--reasoning-parser mistral --context-length 32768 --mem-fraction-static 0.72 "
         "--speculative-algorithm EAGLE "
         "--speculative-draft-model-path mistralai/Mistral-Small-4-119B-2603-eagle "
         "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4"

@@ -44,6 +44,7 @@ def sparks(name: str) -> str:
 
 MISTRAL = "mistralai/Mistral-Small-4-119B-2603-NVFP4"
 FORK = "mistral-small-4-119b-nvfp4-vllm-fork"
+SGLANG = "mistral-small-4-119b-nvfp4-sglang"
 PRODUCTION = "qwen3.6-35b-a3b-prismaquant-dflash-k3"
 MINIMAX = Architecture((Layers("full", 62, kv_heads=8, head_dim=128),), None, "MiniMax-M2 config")
 QWEN = KNOWN.knowledge.model("Qwen/Qwen3.6-35B-A3B").architecture
@@ -64,9 +65,14 @@ PREDICTIONS = [
         f"{121.69 - (answer(PRODUCTION).host_use_gib or 0):.1f} GiB",
     ),
     (
-        "Mistral on SGLang, in use",
+        "Mistral on SGLang, in use at 0.65",
         "82 GB",
-        f"{answer('mistral-small-4-119b-nvfp4-sglang').host_use_gib:.1f} GiB",
+        f"{answer(SGLANG, utilization=0.65).host_use_gib:.1f} GiB",
+    ),
+    (
+        "Mistral on SGLang with EAGLE, in use at 0.75",
+        "about 94 GB",
+        f"{answer(f'{SGLANG}-eagle', utilization=0.75).host_use_gib:.1f} GiB",
     ),
     ("Qwen BF16 weights", "71 GB", f"{weights('Qwen/Qwen3.6-35B-A3B'):.1f} GiB"),
     (
@@ -119,7 +125,8 @@ def test_the_table_in_the_documentation_is_what_the_code_predicts(
 
 def test_production_holds_what_the_articles_measured() -> None:
     assert answer(PRODUCTION).host_use_gib == pytest.approx(67, abs=1)
-    assert answer("mistral-small-4-119b-nvfp4-sglang").host_use_gib == pytest.approx(82, abs=1)
+    assert answer(SGLANG, utilization=0.65).host_use_gib == pytest.approx(82, abs=1)
+    assert answer(SGLANG, utilization=0.75).host_use_gib == pytest.approx(94, abs=1)
     worse, better = room(answer(FORK))
     assert worse == pytest.approx(13, abs=0.5) and better > worse
 

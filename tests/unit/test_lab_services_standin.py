@@ -93,6 +93,30 @@ def test_the_exact_command_line_and_environment_are_recorded(tmp_path: Path, nam
     assert recorded["environment"]["STANDIN_LOAD_SECONDS"] == "0.1"
 
 
+@pytest.mark.parametrize(("available", "lives"), [(102, False), (106, True)])
+def test_sglang_loads_and_then_ends_where_its_share_does_not_hold_what_it_loaded(
+    tmp_path: Path, available: float, lives: bool
+) -> None:
+    """With 0.65, the share of before: the gate let it start from 83 GiB on."""
+    model = "/merged/mistralai--Mistral-Small-4-119B-2603-NVFP4/1"
+    words = ("--mem-fraction-static", "0.65")
+    with engine(tmp_path, "sglang", *words, model=model, available_gib=available) as stand_in:
+        if lives:
+            stand_in.ready()
+            return
+        output, _ = stand_in.process.communicate(timeout=20)
+    assert stand_in.process.returncode == 1
+    assert "Loaded weights leave no GPU memory for the KV cache under --mem-fraction" in output
+    assert "Raise --mem-fraction-static above 0.665 (minimum viable" in output
+
+
+def test_vllm_refuses_its_share_before_it_loads(tmp_path: Path) -> None:
+    words = ("--gpu-memory-utilization", "0.8")
+    with engine(tmp_path, "vllm", *words, available_gib=95) as stand_in:
+        output, _ = stand_in.process.communicate(timeout=20)
+    assert "Free memory on device cuda:0 (92.30/121.7 GiB) on startup is less than" in output
+
+
 def test_a_secret_is_recorded_as_its_hash_only() -> None:
     code = "from standin import record; print(record.started_with([]))"
     with program(code, [], HF_TOKEN="hf_secret") as process:

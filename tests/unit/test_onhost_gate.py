@@ -242,8 +242,36 @@ def test_memory_that_does_not_come_is_refused_with_numbers_and_a_remedy(spark):
     assert str(refusal.value) == (
         "qwen needs 67.0 GiB, 41.2 GiB available after 3 s (of 119.6 GiB). Remedy: see what "
         "holds it with `ps -eo rss,pid,user,args --sort=-rss | head`, stop it, then "
-        "switch.sh qwen"
+        "switch.sh qwen; where nothing can be stopped, another share "
+        "(targets.qwen.overrides gpu_memory_utilization, docs/fit.md)"
     )
+
+
+SHARE = {"memory_gib": 67.0, "memory_share": 0.8, "memory_beside_gib": 2.7}
+
+
+@pytest.mark.parametrize(
+    ("values", "available", "needs"),
+    [
+        # vLLM: 0.8 of 119.6 GiB, and what it takes before it looks.
+        ({**SHARE, "memory_of_total": True}, 98.3, "98.4"),
+        ({**SHARE, "memory_of_total": True}, 98.5, ""),
+        # SGLang: its least, whatever the share.
+        ({**SHARE, "memory_of_total": False}, 66.9, "67.0"),
+        ({**SHARE, "memory_of_total": False}, 67.1, ""),
+    ],
+)
+def test_a_share_is_of_the_hosts_own_memory_or_of_what_is_available(
+    spark, values, available, needs
+):
+    spark.paths.targets.write_text(json.dumps({"targets": {"qwen": {**QWEN, **values}}}))
+    write_meminfo(spark.paths, available_gib=available)
+
+    if not needs:
+        spark.gate("qwen").pass_or_refuse()
+        return
+    with pytest.raises(common.Problem, match=f"qwen needs {needs} GiB, {available} GiB available"):
+        spark.gate("qwen").pass_or_refuse()
 
 
 def test_available_memory_counts_and_not_free_memory(spark):

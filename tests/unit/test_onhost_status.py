@@ -74,7 +74,7 @@ def test_a_healthy_host_in_40_columns(spark):
         "  qwen3.6-35b-a3b-prismaquant-4.75bit",
         "  ready",
         "  a token in 0.0 s",
-        "mistral  off",
+        "mistral  off, needs 67.0 GiB",
         "memory 41.2 of 119.6 GiB available",
         "Open WebUI active",
     ]

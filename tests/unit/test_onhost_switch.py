@@ -331,6 +331,10 @@ def test_a_model_that_was_failing_itself_is_not_brought_back(spark):
         (lambda s: s.systemd.unit(QWEN_UNIT, LoadState="not-found"), "is not-found"),
         (lambda s: s.need("qwen", memory_gib=130.0), "needs 130.0 GiB, this host has 119.6"),
         (lambda s: s.memory(20.0, need=88.0), "needs 88.0 GiB; 20.0 GiB are available and stop"),
+        (
+            lambda s: s.need("qwen", memory_share=0.98, memory_of_total=True, memory_beside_gib=3),
+            "needs 120.2 GiB, this host has 119.6",
+        ),
         (lambda s: s.need("qwen", weights=["/nowhere"]), "/nowhere does not exist"),
         (lambda s: s.need("qwen", weights=["org/none"]), "weights.json does not name it"),
         (lambda s: s.need("qwen", weights=["org/name"]), "not whole .*: b.safetensors and 1 more"),

@@ -94,6 +94,23 @@ def preflight(spark: Path, **asked: Any) -> Any:
     )
 
 
+@pytest.mark.parametrize(
+    ("state", "up"),
+    [("active", ["b.service"]), ("activating", ["b.service"]), ("failed", []), ("inactive", [])],
+)
+def test_a_unit_of_ours_that_is_not_off_is_told(spark: Path, state: str, up: list[str]) -> None:
+    targets = spark / "targets.json"
+    units = {name: {"unit": f"{name}.service"} for name in "ab"}
+    targets.write_text(json.dumps({"targets": units}))
+    shown = f"Id=a.service\\nActiveState=inactive\\n\\nId=b.service\\nActiveState={state}\\n"
+    program(spark / "bin", "systemctl", f"printf '{shown}'")
+    place = '"/etc/lockstep/targets.json", encoding'
+    found = {place: f'"{targets}", encoding'}
+    assert ask("preflight", ASKED, spark / "bin", found)["units_up"] == up
+    targets.unlink()
+    assert ask("preflight", ASKED, spark / "bin", found)["units_up"] == []
+
+
 def test_preflight_reads_a_spark(spark: Path) -> None:
     answer = preflight(spark, images={"here": "here@sha256:1", "gone": "gone@sha256:2"})
     assert (answer["lacking"], answer["leases"]) == (["gone"], [])

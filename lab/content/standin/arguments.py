@@ -28,7 +28,11 @@ DEFAULT_FRACTION = {"vllm": 0.9, "sglang": 0.85}
 
 @dataclass(frozen=True)
 class Serving:
-    """What the command line asks for; ``memory_fraction`` is of the unified memory."""
+    """What the command line asks for.
+
+    ``memory_fraction`` is of the unified memory (vLLM) or of what is available at the start
+    (SGLang); ``hosts`` split the weights among them.
+    """
 
     engine: str
     model: str
@@ -43,6 +47,7 @@ class Serving:
     thinking: bool
     text_only: bool
     metrics: bool
+    hosts: int = 1
 
 
 class UsageError(Exception):
@@ -94,6 +99,8 @@ def parse(engine: str, argv: Sequence[str], version: str = "") -> Serving:
         str(DEFAULT_FRACTION[engine]), "--gpu-memory-utilization", "--mem-fraction-static"
     )
     context = last("32768", "--max-model-len", "--context-length") or ""
+    tensor = last("1", "--tensor-parallel-size", "--tp-size", "--tp", "-tp") or ""
+    pipeline = last("1", "--pipeline-parallel-size", "--pp-size", "--pp", "-pp") or ""
     template = _json(last("{}", "--default-chat-template-kwargs"))
     try:
         return Serving(
@@ -110,6 +117,7 @@ def parse(engine: str, argv: Sequence[str], version: str = "") -> Serving:
             thinking=bool(template.get("enable_thinking", "--reasoning-parser" in argv)),
             text_only="--language-model-only" in argv,
             metrics=engine == "vllm" or "--enable-metrics" in argv,
+            hosts=int(tensor) * int(pipeline),
         )
     except ValueError as error:
         raise UsageError(f"{engine}: error: argument: {error}") from None

@@ -11,11 +11,10 @@ import threading
 import time
 from dataclasses import dataclass
 
-from . import record, weights
+from . import memory, record, weights
 from .arguments import Serving, UsageError, parse
 from .knobs import Knobs, initial_knobs
 from .log import Log
-from .memory import TOTAL_GIB, Holding, available_gib
 from .server import EngineServer
 
 _PR_SET_NAME = 15
@@ -43,30 +42,24 @@ def serve(engine: str, version: str, argv: list[str], words: list[str]) -> int:
     record.write(started_with)
     log = Log(engine, version)
     try:
-        count = _check(serving, knobs)
+        available = knobs.available_gib or memory.available_gib() or memory.TOTAL_GIB
+        found = available - memory.START_GIB
+        count = _check(serving, knobs, found)
         server = EngineServer(serving, knobs, version, started_with)
     except (CannotStart, weights.MissingWeights, OSError) as error:
         log.line("ERROR", str(error))
         return 1
-    return _Life(serving, knobs, server, log, count).run()
+    return _Life(serving, knobs, server, log, count, found).run()
 
 
-def _check(serving: Serving, knobs: Knobs) -> int:
+def _check(serving: Serving, knobs: Knobs, found: float) -> int:
     count = 2
     if knobs.need_model:
         count = weights.require(serving.engine, serving.model, serving.revision, serving.draft)
-    free = available_gib()
-    wanted = _memory(serving, knobs)
-    if knobs.need_memory and free is not None and free < wanted:
-        raise CannotStart(
-            f"Free memory on device cuda:0 ({free:.2f}/{TOTAL_GIB} GiB) on startup is less than "
-            f"desired GPU memory utilization ({serving.memory_fraction}, {wanted:.2f} GiB)."
-        )
+    refusal = memory.refused_at_start(serving, found)
+    if knobs.need_memory and refusal:
+        raise CannotStart(refusal)
     return count
-
-
-def _memory(serving: Serving, knobs: Knobs) -> float:
-    return knobs.memory_gib or serving.memory_fraction * TOTAL_GIB
 
 
 @dataclass
@@ -76,6 +69,7 @@ class _Life:
     server: EngineServer
     log: Log
     shards: int
+    found: float
     held: str = ""
 
     def run(self) -> int:
@@ -126,9 +120,18 @@ class _Life:
                 self.log.line("ERROR", "the engine crashed while loading: the knob says so")
                 return self.knobs.exit_code
             code = self._ended()
-            if code is not None or share >= 1.0:
+            if code is None and share >= 1.0:
+                return self._loaded()
+            if code is not None:
                 return code
             self.stopping.wait(0.05)
+
+    def _loaded(self) -> int | None:
+        refusal = memory.refused_when_loaded(self.serving, self.found)
+        if refusal is None or not self.knobs.need_memory:
+            return None
+        self.log.line("ERROR", f"Scheduler hit an exception: {refusal}")
+        return 1
 
     def _until_the_end(self) -> int:
         while (code := self._ended()) is None:
@@ -164,7 +167,7 @@ class _Life:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
         ctypes.CDLL(None).prctl(_PR_SET_NAME, PROCESS_NAME[self.serving.engine][:15], 0, 0, 0)
-        holding = Holding()
+        holding = memory.Holding()
         with os.fdopen(reading) as changes:
             for line in changes:
                 gib, lingers = line.split()
@@ -173,7 +176,8 @@ class _Life:
 
     def _hold_memory(self) -> None:
         """Tell the engine process how much to hold, when that has changed."""
-        holding = f"{_memory(self.serving, self.knobs)} {self.knobs.memory_lingers}\n"
+        taken = self.knobs.memory_gib or memory.taken(self.serving, self.found)
+        holding = f"{taken} {self.knobs.memory_lingers}\n"
         if holding != self.held:
             self.held = holding
             with contextlib.suppress(BrokenPipeError):

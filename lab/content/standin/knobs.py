@@ -36,6 +36,8 @@ class Knobs:
     stop_seconds: float = 0.2
     #: Unified memory to take; 0 means the fraction that the command line asks for.
     memory_gib: float = 0.0
+    #: Unified memory available at the start; 0 means what /proc/meminfo says.
+    available_gib: float = 0.0
     #: How long the memory stays taken after the end.
     memory_lingers: float = 0.0
     #: Accept requests and generate nothing, with /health as green as the real engine's.
@@ -50,7 +52,7 @@ class Knobs:
     check_alternation: bool = False
     #: Refuse to start without the model's files in the cache, as a real engine does offline.
     need_model: bool = True
-    #: Refuse to start when less unified memory is available than the command line asks for.
+    #: Refuse to start where the real engine's arithmetic leaves no memory.
     need_memory: bool = True
     #: Share of drafted tokens that are accepted.
     acceptance: float = 0.6

@@ -1,15 +1,27 @@
-"""Takes unified memory the way the stand-in Sparks account for it."""
+"""Takes unified memory the way the stand-in Sparks account for it, and counts as the engines do."""
 
 from __future__ import annotations
 
 import fcntl
+import math
 import uuid
 from pathlib import Path
 from typing import TextIO
 
+from .arguments import Serving
+
 FOLDER = Path("/run/unified-memory")
 #: MemTotal of a DGX Spark in GiB (127,600,000 kB).
 TOTAL_GIB = 121.7
+#: Taken by an engine's processes and the CUDA context before it looks (llamastash/llamastash#81).
+START_GIB = 2.7
+#: SGLang's cache for images (SGLANG_VLM_CACHE_SIZE_MB of 0.5.23).
+IMAGES_GIB = 100 / 1024
+#: What the real weights take; the files of the lab have a few megabytes.
+WEIGHTS_GIB = {
+    "Mistral-Small-4-119B-2603-NVFP4": 65.94,
+    "Mistral-Small-4-119B-2603-eagle": 0.37,
+}
 
 
 def available_gib() -> float | None:
@@ -19,6 +31,49 @@ def available_gib() -> float | None:
         name, _, rest = line.partition(":")
         figures[name] = int(rest.split()[0]) / 1024**2
     return figures["MemAvailable"] if figures["MemTotal"] > 100 else None
+
+
+def taken(serving: Serving, found: float) -> float:
+    """GiB that an engine holds which found so much available."""
+    of = TOTAL_GIB if serving.engine == "vllm" else found
+    return START_GIB + serving.memory_fraction * of
+
+
+def refused_at_start(serving: Serving, found: float) -> str | None:
+    """vLLM's last line where its share of all memory is not there; SGLang loads first."""
+    wanted = serving.memory_fraction * TOTAL_GIB
+    if serving.engine == "sglang" or found >= wanted:
+        return None
+    return (
+        f"ValueError: Free memory on device cuda:0 ({found:.2f}/{TOTAL_GIB} GiB) on startup is "
+        f"less than desired GPU memory utilization ({serving.memory_fraction}, {wanted:.2f} GiB). "
+        "Decrease GPU memory utilization or reduce GPU memory used by other processes."
+    )
+
+
+def refused_when_loaded(serving: Serving, found: float) -> str | None:
+    """SGLang's last line where its share of what it found does not hold what it loaded."""
+    left = found - weights(serving) / serving.hosts
+    share = serving.memory_fraction
+    if serving.engine == "vllm" or left - found * (1 - share) - IMAGES_GIB > 0:
+        return None
+    least = 1 - left / found
+    return (
+        "ValueError: Loaded weights leave no GPU memory for the KV cache under "
+        f"--mem-fraction-static={share}. Raise --mem-fraction-static above "
+        f"{math.ceil(least * 1000) / 1000:.3f} (minimum viable = 1 - available/pre = {least:.4f}). "
+        "If using speculative decoding, draft weights are now counted."
+    )
+
+
+def weights(serving: Serving) -> float:
+    """GiB of the real weights of model and draft; 0 for one that is not a stand-in's."""
+    return sum(
+        gib
+        for path in (serving.model, serving.draft or "")
+        for name, gib in WEIGHTS_GIB.items()
+        if name in path
+    )
 
 
 class Holding:

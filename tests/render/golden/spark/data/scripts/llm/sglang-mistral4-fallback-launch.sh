@@ -46,5 +46,5 @@ exec /usr/bin/docker run \
   --tool-call-parser mistral \
   --reasoning-parser mistral \
   --context-length 32768 \
-  --mem-fraction-static 0.65 \
+  --mem-fraction-static 0.72 \
   --served-model-name mistralai/Mistral-Small-4-119B-2603-NVFP4

@@ -46,7 +46,7 @@ exec /usr/bin/docker run \
   --tool-call-parser mistral \
   --reasoning-parser mistral \
   --context-length 32768 \
-  --mem-fraction-static 0.65 \
+  --mem-fraction-static 0.72 \
   --speculative-algorithm EAGLE \
   --speculative-draft-model-path mistralai/Mistral-Small-4-119B-2603-eagle \
   --speculative-num-steps 3 \

@@ -53,7 +53,7 @@ exec /usr/bin/docker run \
   --tool-call-parser mistral \
   --reasoning-parser mistral \
   --context-length 32768 \
-  --mem-fraction-static 0.65 \
+  --mem-fraction-static 0.72 \
   --nnodes 2 \
   --node-rank 1 \
   --dist-init-addr 10.77.0.11:29501 \

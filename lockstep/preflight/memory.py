@@ -1,0 +1,116 @@
+"""Preflight: the memory that each target's engine needs at its start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from lockstep import catalogue
+from lockstep.errors import RecipeError
+from lockstep.findings import Finding
+from lockstep.fit import OVERHEAD, Fit, fit
+from lockstep.hubcache import missing_bytes
+from lockstep.inventory import HostPlan
+from lockstep.pins import Pins
+from lockstep.recipes import Recipe
+from lockstep.serving import Serving, serving
+from lockstep.variants import FALLBACK
+
+GIB = 1024**3
+# Shorter contexts that are tried where no share is enough.
+_PARTS = (2, 4, 8)
+
+
+def findings(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Finding]:
+    """Targets whose engine would not start in what is available now.
+
+    Not judged while an engine of ours is up: what it holds comes back when it is stopped, and how
+    much that is the kernel does not say. The gate judges then.
+    """
+    if facts["units_up"]:
+        return
+    for target in plan.targets:
+        for suffix, recipe in zip(("", FALLBACK), target.recipes, strict=False):
+            try:
+                asked = serving(recipe, target.overrides(recipe))
+            except RecipeError:
+                continue  # said by the check of the recipe
+            case = _Case(recipe, asked, facts["memory"])
+            if case.short <= 0:
+                continue
+            draft = recipe.lockstep.draft
+            models = [recipe.model, *([draft.model] if draft else [])]
+            to_fetch = any(
+                missing_bytes(pins.models[model].files, facts["models"][model])
+                for model in models
+                if model in facts["models"]
+            )
+            # Memory that is short today may be free tomorrow: only a download makes it an error.
+            yield Finding(
+                "memory-available",
+                "error" if to_fetch else "warning",
+                plan.name,
+                f"{target.name}{suffix} {case.message()}",
+                case.remedy(target.name),
+            )
+
+
+class _Case:
+    """One recipe's need against what one host has available."""
+
+    def __init__(self, recipe: Recipe, asked: Serving, memory: dict[str, int]) -> None:
+        self._recipe, self._asked = recipe, asked
+        self._total, self._available = (memory[key] / GIB for key in ("MemTotal", "MemAvailable"))
+        self._found = self._fit(asked)
+        self.short = self._needs(self._found) - self._available
+
+    def _fit(self, asked: Serving) -> Fit:
+        return fit(self._recipe, catalogue.knowledge(), asked=asked)
+
+    def _needs(self, found: Fit) -> float:
+        return found.need.available(self._total) if found.need else 0.0
+
+    def message(self) -> str:
+        """What is needed, what is there, and why so much."""
+        found, need = self._found, self._found.need
+        assert need is not None, "one without a need is not short"
+        needs = self._needs(found)
+        said = f"needs {needs:.1f} GiB available to start, and {self._available:.1f} GiB are"
+        if need.of_total:
+            return f"{said}: vLLM asks for {need.share:g} of {self._total:.1f} GiB at its start"
+        held = sum(term.gib for term in found.terms if term.name != OVERHEAD)
+        if not held:
+            return said
+        return (
+            f"{said}: {need.share:g} of what SGLang finds must hold {held:.1f} GiB of weights and "
+            f"the KV cache of {found.context} tokens"
+        )
+
+    def remedy(self, target: str) -> str:
+        """What to set so that it starts in what is available; else how much is missing."""
+        free = f"free {self.short:.1f} GiB (a desktop in use takes about 10)"
+        values = self.values()
+        if values is None:
+            return f"F{free[1:]}, or bind a smaller recipe: `lockstep recipe list`."
+        said = ", ".join(f'"{key}": {value:g}' for key, value in values.items())
+        return f"Set `targets.{target}.overrides` to {{{said}}} (docs/fit.md), or {free}."
+
+    def values(self) -> dict[str, float] | None:
+        """The least change of the share, else also of the context, with which it starts."""
+        machine = catalogue.knowledge().hardware["dgx-spark"]
+        highest = round(machine.gib("highest_utilization") * 100)
+        own = self._found.need.share * 100 if self._found.need else 0
+        for share in sorted(range(5, highest + 1), key=lambda percent: abs(percent - own)):
+            if self._starts(replace(self._asked, utilization=share / 100)):
+                return {"gpu_memory_utilization": share / 100}
+        for part in _PARTS:
+            context = (self._found.context or 0) // part // 1024 * 1024
+            less = replace(self._asked, utilization=highest / 100, context=context)
+            if context and self._starts(less):
+                return {"gpu_memory_utilization": highest / 100, "max_model_len": context}
+        return None
+
+    def _starts(self, asked: Serving) -> bool:
+        found = self._fit(asked)
+        return found.verdict != "does not fit" and self._needs(found) <= self._available
