@@ -81,7 +81,7 @@ def spark(tmp_path, monkeypatch):
             spec = {"cache_dir": f"{tmp_path}/hub", "endpoint": "http://hub.example"}
             self.paths.weights.write_text(json.dumps({**spec, "repositories": [repository]}))
             snapshot = tmp_path / "hub/models--org--name/snapshots" / commit
-            snapshot.mkdir(parents=True)
+            snapshot.mkdir(parents=True, exist_ok=True)
             (snapshot / "a.json").write_text("1")
 
         def memory(self, available: float, need: float) -> None:
@@ -349,6 +349,15 @@ def test_what_cannot_work_is_refused_before_anything_is_stopped(spark, change, w
     assert "nothing was stopped" in str(problem.value)
     assert spark.hot == ["mistral"]
     assert spark.systemd.calls == []
+
+
+def test_an_engine_that_took_more_than_it_needed_gives_that_back(spark):
+    """SGLang takes its share of what it found; that is more than the least that it needs."""
+    write_meminfo(spark.paths, 14.0)
+    spark.need("qwen", memory_gib=97.0)
+    spark.need("mistral", memory_gib=81.6, memory_share=0.85, memory_beside_gib=2.7)
+
+    assert spark.to("qwen") == 0
 
 
 def test_a_target_that_is_hot_and_generates_is_left_alone(spark):

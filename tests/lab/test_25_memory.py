@@ -1,0 +1,51 @@
+"""Memory as each engine counts it: what starts with 102 GiB, and what is refused with 90."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from stack import Stack
+
+USUAL = "118"
+
+
+@pytest.fixture
+def available(stack: Stack, first: object) -> Iterator[Callable[[str], None]]:
+    """Set what the first host has available; as usual and nothing hot afterwards."""
+    yield lambda gib: print(stack.lab("memory", "spark1", "--available", gib))
+    stack.lab("memory", "spark1", "--available", USUAL)
+    stack.one.switch("none")
+
+
+def test_the_default_target_starts_with_102_gib(
+    stack: Stack, available: Callable[[str], None]
+) -> None:
+    available("102")
+    answer = stack.one.switch("mistral")
+    assert answer.code == 0, answer.text
+    log = stack.one.root("journalctl -u sglang-mistral4 -b --no-pager | grep 'lockstep gate'")
+    assert "95.9 GiB needed" in log
+
+
+def test_with_90_gib_it_is_refused_before_what_is_hot_is_stopped(
+    stack: Stack, available: Callable[[str], None]
+) -> None:
+    assert stack.one.switch("qwen").code == 0
+    available("90")
+    answer = stack.one.switch("mistral")
+    assert answer.code == 1
+    assert "mistral needs 95.9 GiB" in " ".join(answer.text.split())
+    assert stack.one.active() == {"vllm-qwen36.service"}
+    needs = {name: target["needs_gib"] for name, target in stack.one.status()["targets"].items()}
+    assert (needs["mistral"], needs["qwen"]) == (95.9, 67.0)
+
+
+def test_preflight_says_the_number_and_what_to_set(
+    stack: Stack, available: Callable[[str], None]
+) -> None:
+    assert stack.one.switch("none").code == 0
+    available("90")
+    said = " ".join(stack.deploy().output.split())
+    assert "mistral needs 95.9 GiB available to start, and 90.0 GiB are" in said
+    assert '"gpu_memory_utilization": 0.77' in said
