@@ -20,6 +20,12 @@ EXECUTOR = "mp"
 # DGX OS on a Spark: enp1s0f0np0 is rocep1s0f0 to RDMA, its twin enP2p1s0f0np0 roceP2p1s0f0
 # (facts of the field, 2026-11).
 _CONNECTX = re.compile(r"en([pP].*)np\d+")
+# Package dgx-spark-mlnx-hotplug, which an update of 2026-02 brings (facts of the field, 2026-11).
+HIDDEN = "DGX OS hides a ConnectX port while its cable is out or the Spark at its other end is off"
+SHOWN = (
+    "plug the cable in; `sudo rm /etc/nvidia/cx7-hotplug-enabled` and a reboot keep the port "
+    "without one"
+)
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,11 @@ class Fabric:
             return self.socket
         named = (name for name, found in self.addresses.items() if str(found.ip) == address)
         return next(named, None)
+
+
+def is_connectx(interface: str) -> bool:
+    """Whether this is how DGX OS names a ConnectX-7 port, which a cable that is out takes away."""
+    return _CONNECTX.fullmatch(interface) is not None
 
 
 def _rdma_name(interface: str) -> str:

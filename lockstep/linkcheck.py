@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lockstep.cluster import Group
+from lockstep.cluster import HIDDEN, SHOWN, Group, is_connectx
 from lockstep.inventory import HostPlan
 
 # Where an interface is none of the fast link's, frames are as everywhere.
@@ -96,6 +96,9 @@ def judged(group: Group, plans: Mapping[str, HostPlan], answers: Mapping[str, An
 def _links(plan: HostPlan, answer: Mapping[str, Any]) -> Iterator[str]:
     fabric = plan.settings.fabric
     for name, link in answer["links"].items():
+        if link is None and is_connectx(name):
+            yield f"there is no interface {name}: {HIDDEN}. Remedy: {SHOWN}."
+            continue
         if link is None:
             yield f"there is no interface {name}. Remedy: correct the inventory's fabric."
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lockstep.cluster import is_connectx
 from lockstep.managed import PROGRAMS, ManagedFile
 from lockstep.settings import Settings
 from lockstep.templating import render
@@ -47,5 +48,9 @@ def amiss(settings: Settings, found: dict[str, Any]) -> list[str]:
 
 
 def absent(settings: Settings, found: dict[str, Any]) -> list[str]:
-    """Interfaces that the inventory names and the host does not have."""
-    return [name for name in settings.fabric.interfaces if found["interfaces"].get(name) is None]
+    """Interfaces that the inventory names and the host never had: no cable would bring them."""
+    return [
+        name
+        for name in settings.fabric.interfaces
+        if found["interfaces"].get(name) is None and not is_connectx(name)
+    ]

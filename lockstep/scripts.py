@@ -57,7 +57,9 @@ def targets_file(settings: Settings, variants: Sequence[Variant]) -> ManagedFile
         "host": settings.name,
         "webui_unit": f"{settings.webui.unit}.service",
         "clusters": {
-            variant.group.name: _cluster(variant.group) for variant in variants if variant.group
+            variant.group.name: _cluster(settings, variant.group)
+            for variant in variants
+            if variant.group
         },
         "targets": {
             variant.name: {
@@ -85,8 +87,11 @@ def targets_file(settings: Settings, variants: Sequence[Variant]) -> ManagedFile
     return ManagedFile(TARGETS, text, check="json", stage="services")
 
 
-def _cluster(group: Group) -> dict[str, Any]:
+def _cluster(settings: Settings, group: Group) -> dict[str, Any]:
+    devices = settings.fabric.devices
+    links = dict.fromkeys((*settings.fabric.interfaces, group.interface))
     return {
+        "links": {name: devices.get(name, "") for name in links},
         "rank": group.rank,
         "port": group.data.port,
         "members": [{"name": member.name, "address": member.address} for member in group.members],

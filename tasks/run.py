@@ -179,8 +179,12 @@ def _members(
     plans: dict[Any, inventory.HostPlan], facts: dict[Any, Any]
 ) -> Iterator[sharing.Member]:
     for each, plan in plans.items():
+        fabric = plan.settings.fabric
         address = plan.settings.fabric_address or connection.address(each)
-        if facts.get(each) and address and plan.settings.copying:
+        if not facts.get(each) or not address or not plan.settings.copying:
+            continue
+        # Without the cable nobody reaches it there.
+        if fabric.socket_of(plan.settings.fabric_address) not in facts[each]["fabric"]["absent"]:
             yield sharing.Member(plan, facts[each], address)
 
 

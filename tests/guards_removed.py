@@ -477,6 +477,20 @@ GUARDS = (
         "pass",
         "tests/unit/test_engine_check.py tests/unit/test_image_check.py",
     ),
+    Guard(
+        "no rank starts without its fast link",
+        f"{ONHOST}/cluster.py",
+        "    cluster_link.check(name, cluster, paths)\n",
+        "",
+        "tests/unit/test_onhost_cluster_link.py",
+    ),
+    Guard(
+        "a member without its fast link stops nothing",
+        f"{ONHOST}/precheck.py",
+        "cluster_link.check(target.name, cluster, self.paths)",
+        "pass",
+        "tests/unit/test_onhost_cluster_link.py",
+    ),
 )
 
 

@@ -6,7 +6,8 @@ usage: cluster.py admit TARGET
 Runs as root in ExecStartPre=+ of every unit that is one rank of several.
 
 exit codes: 0 the group is being started, or systemd stops the unit, 1 it is not: a rank is never
-            started alone; so too when somebody else ends this, 2 wrong use
+            started alone, nor without its fast link; so too when somebody else ends this,
+            2 wrong use
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, stopped
+    from lockstep.onhost import cluster_link, common, stopped
 else:
+    import cluster_link
     import common
     import stopped
 
@@ -38,6 +40,7 @@ def admit(name: str, paths: common.Paths) -> None:
             f"{name} runs on {len(cluster.members)} Sparks and starts on all of them together, "
             f"never here alone. Remedy: switch.sh {name}"
         )
+    cluster_link.check(name, cluster, paths)
 
 
 def main(argv: list[str], paths: common.Paths | None = None) -> int:

@@ -93,7 +93,8 @@ class Caller:
         where = f"{member.address}:{self.cluster.port}"
         return Unreachable(
             f"{member.name} ({where}) does not answer: {why}. "
-            f"Remedy: on {member.name}: systemctl status lockstep-cluster; ping over the fabric"
+            f"Remedy: on {member.name}: is its cable in? systemctl status lockstep-cluster; ping "
+            "over the fabric"
         )
 
 

@@ -24,6 +24,9 @@ else:
 MOST_BYTES = 64 * 1024
 LONGEST_S = 15.0
 AT_ONCE = 16
+# linux/in.h and in6.h; Python 3.12 has no names for them.
+_IP_FREEBIND = 15
+_IPV6_FREEBIND = 78
 
 Answer = dict[str, Any]
 #: (cluster, verb, body) → answer, or a Problem.
@@ -54,6 +57,13 @@ class Server(peer_server.Listener):
             for cluster in served.values()
             for member in cluster.members
         }
+
+    def server_bind(self) -> None:
+        """Listen also while the address is not there: the link may come later, and go."""
+        six = self.address_family == socket.AF_INET6
+        level = socket.IPPROTO_IPV6 if six else socket.IPPROTO_IP
+        self.socket.setsockopt(level, _IPV6_FREEBIND if six else _IP_FREEBIND, 1)
+        super().server_bind()
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Only members, and only a few connections of each at a time."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lockstep.onhost import (
         cluster_call,
         cluster_crew,
+        cluster_link,
         cluster_plan,
         cluster_work,
         common,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 else:
     import cluster_call
     import cluster_crew
+    import cluster_link
     import cluster_plan
     import cluster_work
     import common
@@ -64,6 +66,7 @@ class GroupSwitch:
         """Make `name` hot: on all members of its cluster, or here and no group elsewhere."""
         target = self._host.target(name)
         with self._steps.timed("check"):
+            self._linked(target)
             plan = self._planner.concerned(target)
             up = self._planner.up_everywhere(target, plan)
             if up and self._planner.serves(target):
@@ -107,6 +110,7 @@ class GroupSwitch:
             self._say(f"would stop what is up on {members}")
             return common.EXIT_DONE
         target = self._host.target(name)
+        self._linked(target)
         plan = self._planner.concerned(target)
         self._planner.gate(target)
         plan, _ = self._join(name, plan, lambda: self._planner.concerned(target))
@@ -115,6 +119,11 @@ class GroupSwitch:
         for member, previous in self._previous.items():
             self._say(f"{member}: would stop {previous}" if previous else f"{member}: no model up")
         return common.EXIT_DONE
+
+    def _linked(self, target: common.Target) -> None:
+        """Problem where this host has no link: it would only say that nobody answers."""
+        if cluster := self._host.cluster(target.name):
+            cluster_link.check(target.name, cluster, self._paths)
 
     def undo(self) -> None:
         """Have everybody undo a switch that was cut off here."""

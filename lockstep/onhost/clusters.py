@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -16,12 +17,16 @@ class Member:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Sparks that run one model together; `rank` is this host's, `port` the agents'."""
+    """Sparks that run one model together; `rank` is this host's, `port` the agents'.
+
+    `links` are this host's network interfaces of the fast link, each with its RDMA device or "".
+    """
 
     name: str
     rank: int
     port: int
     members: tuple[Member, ...]
+    links: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def me(self) -> Member:
@@ -61,7 +66,10 @@ def _cluster(name: str, entry: Any) -> Cluster:
         raise ValueError(
             f'cluster {name}, key "rank": expected 0 to {len(members) - 1}, found {entry["rank"]}'
         )
-    return Cluster(name, entry["rank"], entry["port"], members)
+    links = entry.get("links", {})
+    if not isinstance(links, dict) or not all(isinstance(each, str) for each in links.values()):
+        raise ValueError(f'cluster {name}, key "links": found {links!r}')
+    return Cluster(name, entry["rank"], entry["port"], members, links)
 
 
 def _member(cluster: str, entry: Any) -> Member:

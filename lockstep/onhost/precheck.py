@@ -1,4 +1,4 @@
-"""What can be known of a start before anything is stopped: unit, image, weights, memory."""
+"""What can be known of a start before anything is stopped: unit, link, image, weights, memory."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, docker_api, units, weights_spec, weights_state
+    from lockstep.onhost import (
+        cluster_link,
+        common,
+        docker_api,
+        units,
+        weights_spec,
+        weights_state,
+    )
 else:
+    import cluster_link
     import common
     import docker_api
     import units
@@ -30,6 +38,8 @@ class Precheck:
         unit = self.state[target.unit]
         if not unit.installed:
             raise _refused(f"{target.unit} is {unit.load}", "run the deploy")
+        if cluster := self.host.cluster(target.name):
+            cluster_link.check(target.name, cluster, self.paths)
         self._memory(target)
         self._image(target)
         self._weights(target)

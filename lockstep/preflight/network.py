@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from lockstep.cluster import HIDDEN, SHOWN, is_connectx
 from lockstep.findings import Finding
 from lockstep.inventory import HostPlan
 from lockstep.preflight import containers
@@ -27,7 +28,20 @@ def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _fabric(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
+    hidden = [name for name in facts["absent"] if is_connectx(name)]
+    if hidden:
+        waiting = ", ".join(target.name for target in plan.targets if target.group)
+        yield Finding(
+            "no-cable",
+            "warning",
+            plan.name,
+            f"there is no network interface {' nor '.join(hidden)}, which `fabric` names: {HIDDEN}"
+            + (f". Targets that do not start without: {waiting}" if waiting else ""),
+            f"{SHOWN[0].upper()}{SHOWN[1:]}.",
+        )
     for name in facts["absent"]:
+        if name in hidden:
+            continue
         yield Finding(
             "no-interface",
             "error",

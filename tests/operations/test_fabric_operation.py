@@ -11,6 +11,7 @@ from a_spark import spark
 from pyinfra.context import ctx_host, ctx_state
 from test_firewall_operation import Host as Reached
 
+from lockstep.settings import Settings
 from tasks.operations import fabric
 
 TEXT = "network: {}\n"
@@ -33,9 +34,9 @@ class Host(Reached):
         self.nooped.append(f"log: {message}")
 
 
-def commands(host: Host) -> list[Any]:
+def commands(host: Host, settings: Settings = SETTINGS) -> list[Any]:
     with ctx_state.use(SimpleNamespace()), ctx_host.use(host):
-        return list(fabric.addressed._inner(text=TEXT, settings=SETTINGS, ssh_ports=(22,)))
+        return list(fabric.addressed._inner(text=TEXT, settings=settings, ssh_ports=(22,)))
 
 
 def link(**changes: Any) -> dict[str, Any]:
@@ -71,6 +72,22 @@ def test_what_differs_is_tried_and_kept_after_a_login(found: Any, said: list[str
     assert host.nooped == said
 
 
-def test_an_interface_that_is_not_there_is_refused_before_anything_is_changed() -> None:
-    (refusal,) = commands(Host({**GOOD, "interfaces": {"enp1s0f0np0": None}}))
-    assert "names enp1s0f0np0, and the host has enP7s7, enp1s0f0np0" in refusal.args[0]
+def test_a_port_that_is_hidden_without_its_cable_gets_its_file_once() -> None:
+    hidden = {**GOOD, "interfaces": {"enp1s0f0np0": None}, "known": ["enP7s7"]}
+    attempt, keep = commands(Host({**hidden, "sha256": None}))
+    assert attempt.get_raw_value() == f"{PROGRAM} try --seconds 40"
+    assert isinstance(keep, fabric.Kept)
+    host = Host(hidden)
+    assert commands(host) == []
+    assert host.nooped == ["the fast link has its addresses"]
+    # The cable is back, and nobody has given the port its address.
+    assert len(commands(Host(link(addresses=[], mtu=1500)))) == 2
+
+
+def test_an_interface_that_no_cable_brings_is_refused_before_anything_is_changed() -> None:
+    settings = spark(
+        fabric={"interfaces": {"enp1s0f0": "10.77.0.11/24"}, "netplan": True},
+        fabric_address="10.77.0.11",
+    ).settings
+    (refusal,) = commands(Host({**GOOD, "interfaces": {"enp1s0f0": None}}), settings)
+    assert "names enp1s0f0, and the host has enP7s7, enp1s0f0np0" in refusal.args[0]

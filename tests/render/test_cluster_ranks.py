@@ -116,8 +116,10 @@ def test_what_a_rank_is_told_of_its_cluster() -> None:
         {"name": "spark-1", "address": "10.77.0.11"},
         {"name": "spark-2", "address": "10.77.0.12"},
     ]
-    assert zero["clusters"] == {"pair": {"rank": 0, "port": 7079, "members": members}}
-    assert one["clusters"] == {"pair": {"rank": 1, "port": 7079, "members": members}}
+    links = {"enp1s0f0np0": "rocep1s0f0", "enP2p1s0f0np0": "roceP2p1s0f0"}
+    pair = {"port": 7079, "members": members, "links": links}
+    assert zero["clusters"] == {"pair": {"rank": 0, **pair}}
+    assert one["clusters"] == {"pair": {"rank": 1, **pair}}
     assert {name: each["cluster"] for name, each in one["targets"].items()} == {
         **{"qwen": None},
         **dict.fromkeys(("deepseek", "mistral", "fork"), "pair"),

@@ -34,6 +34,7 @@ import cluster  # noqa: E402
 import cluster_call  # noqa: E402
 import cluster_facts  # noqa: E402
 import cluster_groups  # noqa: E402
+import cluster_link  # noqa: E402
 import cluster_member  # noqa: E402
 import cluster_plan  # noqa: E402
 import cluster_rollout  # noqa: E402
@@ -62,6 +63,7 @@ import peer_server  # noqa: E402
 import peer_store  # noqa: E402
 import peers  # noqa: E402
 import phases  # noqa: E402
+import precheck  # noqa: E402
 import pull_image  # noqa: E402
 import ready  # noqa: E402
 import registry  # noqa: E402
@@ -99,6 +101,7 @@ __all__ = [
     "cluster_call",
     "cluster_facts",
     "cluster_groups",
+    "cluster_link",
     "cluster_member",
     "cluster_plan",
     "cluster_rollout",
@@ -128,6 +131,7 @@ __all__ = [
     "peer_store",
     "peers",
     "phases",
+    "precheck",
     "pull_image",
     "ready",
     "registry",

@@ -91,7 +91,10 @@ def test_a_link_that_is_as_it_should_be_is_proved_by_what_nccl_chose() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"links__enp1s0f0np0": None}, "spark-2: there is no interface enp1s0f0np0."),
+        (
+            {"links__enp1s0f0np0": None},
+            "spark-2: there is no interface enp1s0f0np0: DGX OS hides a ConnectX port while",
+        ),
         ({"links__enp1s0f0np0__carrier": False}, "spark-2: enp1s0f0np0 has no link."),
         (
             {"links__enP2p1s0f0np0__mtu": 1500},

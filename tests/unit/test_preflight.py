@@ -67,8 +67,8 @@ FAULTS = {
         "DGX OS unknown, expected >=7",
     ),
     "no-interface": (
-        change("fabric", "absent", to=["enp1s0f0np0"]),
-        "there is no network interface enp1s0f0np0, which `fabric` names",
+        change("fabric", "absent", to=["enp1s0f1"]),
+        "there is no network interface enp1s0f1, which `fabric` names",
     ),
     "cuda": (
         change("cuda", to={"release": None, "ptxas": False}),
