@@ -20,8 +20,10 @@ def weight_overrides(settings: Settings, recipe: Recipe, pins: Pins) -> dict[str
     overrides: dict[str, object] = {}
     if not recipe.model.startswith("/"):
         commit = commit_of(pins, recipe.model)
-        if recipe.lockstep.borrow:
-            overrides["model"] = model_path(settings, recipe.model, commit)
+        # SGLang tells Mistral's format by the list of files. Of a repository's id it asks the hub
+        # for that, and offline takes none for Hugging Face's format (server_args.py of 0.5.10).
+        if recipe.lockstep.borrow or recipe.engine == "sglang":
+            overrides["model"] = model_path(settings, recipe, commit)
         else:
             overrides["revision"] = commit
     draft = recipe.lockstep.draft
@@ -30,11 +32,11 @@ def weight_overrides(settings: Settings, recipe: Recipe, pins: Pins) -> dict[str
     return overrides
 
 
-def model_path(settings: Settings, model: str, commit: str) -> str:
-    """The folder on a host that holds a model with the files it borrows."""
+def model_path(settings: Settings, recipe: Recipe, commit: str) -> str:
+    """The folder on a host that holds a recipe's model, with the files that it borrows."""
     spec = weights_spec.Spec(Path(settings.paths.hub_cache) / "hub", "", ())
-    borrow = weights_spec.Borrow("", "", ())
-    return str(spec.model_path(weights_spec.Repository(model, commit, (), (borrow,))))
+    borrow = tuple(weights_spec.Borrow(each.model, "", ()) for each in recipe.lockstep.borrow)
+    return str(spec.model_path(weights_spec.Repository(recipe.model, commit, (), borrow)))
 
 
 def commit_of(pins: Pins, model: str) -> str:

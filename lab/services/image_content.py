@@ -35,8 +35,8 @@ TAGS = (
     Tag("spark-arena/dgx-vllm-eugr-nightly", "latest", "vllm", "0.32.0"),
     Tag("spark-arena/dgx-vllm-eugr-nightly", "2026110101", "vllm", "0.31.0"),
     Tag("spark-arena/dgx-vllm-eugr-nightly", "arm64-only", "vllm", "0.32.0", foreign=True),
-    Tag("lmsysorg/sglang", "latest-cu130", "sglang", "0.5.23"),
-    Tag("lmsysorg/sglang", "v0.5.22-cu130", "sglang", "0.5.22"),
+    Tag("lmsysorg/sglang", "latest", "sglang", "0.5.23"),
+    Tag("lmsysorg/sglang", "v0.5.22", "sglang", "0.5.22"),
     Tag("open-webui/open-webui", "main", "open-webui", "0.12.4"),
     Tag("open-webui/open-webui", "v0.12.3", "open-webui", "0.12.3"),
     # An update that its engine's parser accepts, and that never serves.

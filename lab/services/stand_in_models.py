@@ -106,7 +106,7 @@ def _qwen_draft() -> Files:
 
 
 def _mistral(name: str, dtype: str, *, quantized: bool, total: int = 4_000_000) -> Files:
-    """Mistral's own layout: no config.json and no tokenizer.json."""
+    """Mistral's own layout: no config.json (sgl-project/sglang#28020, 2026-06-12)."""
     names = [f"layers.{layer}.experts.{part}" for layer in range(36) for part in ("w1", "w2", "w3")]
     names += [
         "tok_embeddings.weight",
@@ -116,9 +116,14 @@ def _mistral(name: str, dtype: str, *, quantized: bool, total: int = 4_000_000) 
     ]
     params: dict[str, object] = {"dim": 4096, "n_layers": 36, "moe": {"num_experts": 128}}
     if quantized:
-        params["quantization"] = {"config_groups": {"FP4": {"format": "nvfp4-pack-quantized"}}}
+        params["quantization_config"] = {
+            "config_groups": {"FP4": {"format": "nvfp4-pack-quantized"}}
+        }
     return {
         "params.json": _json(params),
+        "tokenizer.json": _json({"version": "1.0", "model": {"type": "BPE", "vocab": {}}}),
+        "tokenizer_config.json": _json({"tokenizer_class": "MistralCommonBackend"}),
+        "processor_config.json": _json({"processor_class": "PixtralProcessor"}),
         "tekken.json": _json({"config": {"version": "v15"}, "vocab": [], "special_tokens": []}),
         "SYSTEM_PROMPT.txt": b"You are a stand-in of Mistral Small 4.\n",
         "chat_template.jinja": b"{{ messages | tojson }}\n",
@@ -127,7 +132,7 @@ def _mistral(name: str, dtype: str, *, quantized: bool, total: int = 4_000_000) 
 
 
 def _mistral_base() -> Files:
-    """The repository from which the quantized one takes its config.json and tokenizer.json."""
+    """The repository beside the quantized one, which has a config.json as well."""
     config = {
         "architectures": ["Mistral3ForConditionalGeneration"],
         "model_type": "mistral3",
@@ -137,10 +142,7 @@ def _mistral_base() -> Files:
     weights = _mistral(MISTRAL_BASE, "BF16", quantized=False, total=8_000_000)
     return weights | {
         "config.json": _json(config),
-        "tokenizer.json": _json({"version": "1.0", "model": {"type": "BPE", "vocab": {}}}),
-        "tokenizer_config.json": _json({"tokenizer_class": "MistralCommonBackend"}),
         "generation_config.json": _json({"max_length": 262144}),
-        "processor_config.json": _json({"processor_class": "PixtralProcessor"}),
     }
 
 

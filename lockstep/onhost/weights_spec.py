@@ -2,9 +2,9 @@
 
 Shared by the download (fetch_weights.py), the probe (weights_state.py) and the deploy.
 
-A repository that lacks files borrows them from another one: the NVFP4 build of Mistral Small 4
-has no config.json and takes it from the base repository. The hub's snapshot stays untouched, a
-later check of the cache must find it as upstream made it. Instead a merged folder
+A repository that lacks files may borrow them from another one, for example a tokenizer from the
+base model's. The hub's snapshot stays untouched: a later check of the cache must find it as
+upstream made it. Instead a merged folder
 
     <cache_dir>/../lockstep-merged/ORG--NAME/REVISION/
 

@@ -66,8 +66,8 @@ def _served(
     commit = record.models[recipe.model].commit
     draft = recipe.lockstep.draft
     words: dict[str, object] = dict(target.overrides(recipe))
-    if recipe.lockstep.borrow:
-        words["model"] = model_path(plan.settings, recipe.model, commit)
+    if recipe.lockstep.borrow or recipe.engine == "sglang":
+        words["model"] = model_path(plan.settings, recipe, commit)
     else:
         words["revision"] = commit
     if draft:

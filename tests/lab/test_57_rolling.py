@@ -75,7 +75,7 @@ def inventories(stack: Stack) -> dict[str, Path]:
             "sglang",
             targets={
                 "qwen": newer,
-                "mistral": {"image": "docker.io/lmsysorg/sglang:v0.5.22-cu130"},
+                "mistral": {"image": "docker.io/lmsysorg/sglang:v0.5.22"},
             },
         ),
     }

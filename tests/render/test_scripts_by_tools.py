@@ -108,9 +108,9 @@ def test_a_launcher_under_its_unit_runs_exactly_what_the_recipe_says(
     assert words[:4] == ["run", "--rm", "--init", "--name"]
     overrides: dict[str, object] = dict(target.overrides(target.recipe))
     model = record.models[target.recipe.model]
-    if target.recipe.lockstep.borrow:
-        folder = target.recipe.model.replace("/", "--")
-        overrides["model"] = f"/data/models/huggingface/lockstep-merged/{folder}/{model.commit}"
+    if target.recipe.engine == "sglang":
+        folder = f"models--{target.recipe.model.replace('/', '--')}/snapshots/{model.commit}"
+        overrides["model"] = f"/data/models/huggingface/hub/{folder}"
     else:
         overrides["revision"] = model.commit
     assert target.recipe.lockstep.draft is not None

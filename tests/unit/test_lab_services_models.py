@@ -43,10 +43,11 @@ def test_bfloat16_keeps_the_upper_half_rounded() -> None:
     assert bfloat16([1.0, -2.0, 1.00390625]) == bytes.fromhex("803f00c0813f")
 
 
-def test_the_quantized_mistral_lacks_what_its_base_has() -> None:
+def test_the_quantized_mistral_has_mistrals_own_layout() -> None:
+    """As the hub showed it on 2026-06-12 (sgl-project/sglang#28020)."""
     quantized, base = BY_NAME[models.MISTRAL], BY_NAME[models.MISTRAL_BASE]
-    missing = {"config.json", "tokenizer.json"}
-    assert missing.isdisjoint(quantized) and missing <= set(base)
+    assert {"params.json", "tokenizer.json", "tokenizer_config.json"} <= set(quantized)
+    assert "config.json" not in quantized and "config.json" in base
 
 
 def test_every_weight_map_names_tensors_that_the_named_file_has() -> None:

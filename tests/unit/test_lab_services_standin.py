@@ -14,6 +14,12 @@ from typing import Any
 import pytest
 from lab_servers import Answer, ask, free_port, program, until
 
+from lockstep.catalogue import FOLDER
+from lockstep.pins import ModelPin, Pins
+from lockstep.recipes import Recipe, load_catalogue
+from lockstep.served_weights import weight_overrides
+from lockstep.settings import Paths, Settings
+
 CODE = """
 import sys
 from standin import engine
@@ -360,13 +366,56 @@ def test_an_engine_does_not_start_without_the_model_s_files(tmp_path: Path) -> N
     assert (stand_in.process.returncode, "cannot find revision main" in output) == (1, True)
 
 
-def test_sglang_wants_the_files_that_the_quantized_mistral_lacks(tmp_path: Path) -> None:
+def test_sglang_wants_the_files_that_mistrals_own_layout_lacks(tmp_path: Path) -> None:
     snapshot(tmp_path, "some/model", "params.json", "consolidated.safetensors")
     with engine(tmp_path, "vllm", need_model=1) as stand_in:
         stand_in.ready()
     with engine(tmp_path, "sglang", need_model=1) as stand_in:
         output, _ = stand_in.process.communicate(timeout=20)
     assert "some/model has no config.json" in output
+
+
+DEFAULTS = ["mistral-small-4-119b-nvfp4-sglang", "mistral-small-4-119b-nvfp4-sglang-eagle"]
+COMMIT = 40 * "a"
+OWN = ("params.json", "tokenizer.json", "consolidated-00001-of-00001.safetensors")
+
+
+def served(home: Path, recipe: Recipe) -> str:
+    """What SGLang is given as a recipe's model, with the files that it finds on a host."""
+    settings = Settings("s", {}, paths=Paths(models=str(home)))
+    draft = recipe.lockstep.draft
+    models = (recipe.model, draft.model) if draft else (recipe.model,)
+    pins = Pins(models={name: ModelPin("main", COMMIT, ()) for name in models})
+    folder = Path(str(weight_overrides(settings, recipe, pins)["model"]))
+    folder.mkdir(parents=True)
+    for file in (*OWN, *(name for each in recipe.lockstep.borrow for name in each.files)):
+        (folder / file).write_text("x")
+    return str(folder)
+
+
+@pytest.mark.parametrize("old", [0, 1])
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_sglang_loads_mistral_on_both_sides_of_its_change(
+    tmp_path: Path, name: str, old: int
+) -> None:
+    recipe = load_catalogue(FOLDER / "recipes")[name]
+    model = served(tmp_path, recipe)
+    with engine(tmp_path, "sglang", model=model, need_model=1, old_mistral_format=old) as stand_in:
+        stand_in.ready()
+
+
+def test_sglang_before_its_change_fails_on_a_config_or_an_id(tmp_path: Path) -> None:
+    recipe = load_catalogue(FOLDER / "recipes")[DEFAULTS[0]]
+    folder = Path(served(tmp_path, recipe))
+    snapshot(tmp_path / "ids", recipe.model, *OWN)
+    (folder / "config.json").write_text("x")
+    for model, home in ((str(folder), tmp_path), (recipe.model, tmp_path / "ids")):
+        knobs = {"need_model": 1, "old_mistral_format": 1}
+        with engine(home, "sglang", model=model, **knobs) as stand_in:
+            output, _ = stand_in.process.communicate(timeout=20)
+        assert "w_kc is None" in output
+        with engine(home, "sglang", model=model, need_model=1) as stand_in:
+            stand_in.ready()
 
 
 def test_a_missing_draft_ends_the_start(tmp_path: Path) -> None:

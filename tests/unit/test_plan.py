@@ -15,7 +15,7 @@ from lockstep.commands.plan import plan as command
 from lockstep.pins import ImagePin, Pins
 
 KNOWN = catalogues.load()
-SGLANG = "lmsysorg/sglang:latest-cu130"
+SGLANG = "lmsysorg/sglang:latest"
 
 
 # Its own inventory: the shipped one is the user's to edit.

@@ -55,7 +55,13 @@ def serve(engine: str, version: str, argv: list[str], words: list[str]) -> int:
 def _check(serving: Serving, knobs: Knobs, found: float) -> int:
     count = 2
     if knobs.need_model:
-        count = weights.require(serving.engine, serving.model, serving.revision, serving.draft)
+        count = weights.require(
+            serving.engine,
+            serving.model,
+            serving.revision,
+            serving.draft,
+            old_mistral_format=knobs.old_mistral_format,
+        )
     refusal = memory.refused_at_start(serving, found)
     if knobs.need_memory and refusal:
         raise CannotStart(refusal)

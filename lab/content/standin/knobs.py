@@ -52,6 +52,8 @@ class Knobs:
     check_alternation: bool = False
     #: Refuse to start without the model's files in the cache, as a real engine does offline.
     need_model: bool = True
+    #: Tell Mistral's format by the files alone, as SGLang before its PR 21620 (2026-03-30).
+    old_mistral_format: bool = False
     #: Refuse to start where the real engine's arithmetic leaves no memory.
     need_memory: bool = True
     #: Share of drafted tokens that are accepted.

@@ -48,16 +48,42 @@ def shards(folder: Path) -> list[Path]:
     return files
 
 
-def require(engine: str, model: str, revision: str | None, draft: str | None) -> int:
+#: Names whose configuration SGLang makes from params.json (#20708, 2026-03-18; 0.5.10 and 0.5.23).
+NATIVE = ("mistral-large-3", "mistral-small-4", "leanstral")
+
+
+def _require_old_format(model: str, folder: Path) -> None:
+    """SGLang between 2026-03-18 and 2026-03-30 loads the weights as Hugging Face's in two cases.
+
+    For a repository's id it asks the hub for the list of files, and offline there is none; so do
+    the releases after it (0.5.10).
+    """
+    if not Path(model).is_dir() or (folder / "config.json").is_file():
+        raise MissingWeights(
+            f"{model}: weights in Mistral's names were loaded under Hugging Face's: w_kc is None"
+        )
+
+
+def require(
+    engine: str,
+    model: str,
+    revision: str | None,
+    draft: str | None,
+    *,
+    old_mistral_format: bool = False,
+) -> int:
     """The number of weight files of model and draft; ``MissingWeights`` when they cannot load.
 
-    SGLang reads config.json and tokenizer.json; vLLM can do with Mistral's own params.json.
+    vLLM can do with Mistral's own params.json, SGLang only for names that it knows.
     """
     folder = snapshot(model, revision)
-    needed = ("config.json", "tokenizer.json") if engine == "sglang" else ()
-    for name in needed:
-        if not (folder / name).is_file():
-            raise MissingWeights(f"{model} has no {name} in {folder}")
+    if engine == "sglang":
+        native = any(name in model.lower() for name in NATIVE)
+        for name in ("params.json",) if native else ("config.json", "tokenizer.json"):
+            if not (folder / name).is_file():
+                raise MissingWeights(f"{model} has no {name} in {folder}")
+        if native and old_mistral_format:
+            _require_old_format(model, folder)
     if engine == "vllm" and not any(
         (folder / name).is_file() for name in ("config.json", "params.json")
     ):

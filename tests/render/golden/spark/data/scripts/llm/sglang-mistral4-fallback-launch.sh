@@ -37,7 +37,7 @@ exec /usr/bin/docker run \
   --env TORCHINDUCTOR_CACHE_DIR=/cache/222222222222/inductor \
   --env HF_MODULES_CACHE=/cache/huggingface/modules \
   127.0.0.1:7078/docker.io/lmsysorg/sglang@sha256:2222222222222222222222222222222222222222222222222222222222222222 sglang serve \
-  --model-path /data/models/huggingface/lockstep-merged/mistralai--Mistral-Small-4-119B-2603-NVFP4/1111111111111111111111111111111111111111 \
+  --model-path /data/models/huggingface/hub/models--mistralai--Mistral-Small-4-119B-2603-NVFP4/snapshots/0000000000000000000000000000000000000000 \
   --host 127.0.0.1 \
   --port 31000 \
   --enable-metrics \

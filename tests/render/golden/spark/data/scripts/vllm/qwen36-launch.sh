@@ -50,6 +50,6 @@ exec /usr/bin/docker run \
   --enable-auto-tool-choice \
   --tool-call-parser qwen3_coder \
   --default-chat-template-kwargs '{"enable_thinking": false}' \
-  --speculative-config '{"method":"dflash","model":"z-lab/Qwen3.6-35B-A3B-DFlash","num_speculative_tokens":3,"revision":"4444444444444444444444444444444444444444"}' \
-  --revision 3333333333333333333333333333333333333333 \
+  --speculative-config '{"method":"dflash","model":"z-lab/Qwen3.6-35B-A3B-DFlash","num_speculative_tokens":3,"revision":"3333333333333333333333333333333333333333"}' \
+  --revision 2222222222222222222222222222222222222222 \
   --moe-backend marlin
