@@ -20,10 +20,10 @@ from lockstep.evidence.scrub import scrubbed
 from lockstep.generation import GENERATIONS, lock_hash
 from lockstep.inventory import HostPlan
 from lockstep.login import login
+from lockstep.pins import Pins
 from lockstep.variants import unit_names
 
 WHOLE, PARTLY, NONE = 0, 1, 2
-_BOOKS = ("facts", "faults", "records")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ def gather(path: Path, *, limit: Sequence[str] = (), password: str | None = None
         if not limit or plan.name in limit
     ]
     lock = lockfile.load(inventories.lock_path(path.stem, list(plans)))
-    return judge(plans, data, hosts.take_all(asked), lock=lock_hash(lock))
+    told = lock_hash(lock) if lock != Pins() else "none"
+    return judge(plans, data, hosts.take_all(asked), lock=told)
 
 
 def question(plan: HostPlan) -> dict[str, Any]:
@@ -108,7 +109,7 @@ def judge(
         plans: Every host of the inventory.
         data: Host → its merged data.
         taken: The answers.
-        lock: Hash of the lock here.
+        lock: Hash of the lock here, "none" without one.
         now: Seconds since the epoch; None: now.
     """
     answers = {each.host: each.snapshot for each in taken if each.snapshot is not None}
