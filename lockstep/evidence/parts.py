@@ -20,6 +20,9 @@ _DOCKER = re.compile(
 # A hash that only `diff` can compare.
 _CUDA = re.compile(r"(?!version\.json).*")
 
+# Found by the plan, and by no host.
+NEEDED = "memory needed"
+
 
 @dataclass(frozen=True)
 class Part:
@@ -63,7 +66,7 @@ PARTS = (
     Part(
         "memory",
         "Memory now",
-        ("memory now", "memory"),
+        ("memory now", NEEDED, "memory"),
         {"memory": re.compile(r"swap .*|huge pages .*|governor|processors")},
     ),
     Part("network", "Network and RDMA devices", ("link", "RDMA device")),

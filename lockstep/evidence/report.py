@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from lockstep import catalogue, lockfile
 from lockstep import inventory as inventories
-from lockstep import lockfile
 from lockstep.drift import hosts
-from lockstep.errors import InventoryError
+from lockstep.errors import InventoryError, RecipeError
 from lockstep.evidence.names import host_label, known
-from lockstep.evidence.parts import PARTS, Part
+from lockstep.evidence.parts import NEEDED, PARTS, Part
 from lockstep.evidence.scrub import scrubbed
+from lockstep.fit import fit
 from lockstep.generation import GENERATIONS, lock_hash
 from lockstep.inventory import HostPlan
 from lockstep.login import login
 from lockstep.pins import Pins
-from lockstep.variants import unit_names
+from lockstep.serving import serving
+from lockstep.variants import FALLBACK, unit_names
 
 WHOLE, PARTLY, NONE = 0, 1, 2
 
@@ -115,11 +117,16 @@ def judge(
     answers = {each.host: each.snapshot for each in taken if each.snapshot is not None}
     told = {name: answer["records"].get("own", {}) for name, answer in answers.items()}
     labels = {plan.name: host_label(number) for number, plan in enumerate(plans)}
+    needs = {plan.name: {NEEDED: dict(_needs(plan))} for plan in plans}
     missing = [(each.host, each.fault) for each in taken if each.snapshot is None]
     for name, answer in answers.items():
         missing += [(name, f"{part}: {why}") for part, why in answer["faults"].items()]
     # Without a host's own names nobody could take them out of what it says.
-    shown = {name: answer for name, answer in answers.items() if told[name]}
+    shown = {
+        name: {**answer, "facts": answer["facts"] | needs[name]}
+        for name, answer in answers.items()
+        if told[name]
+    }
     document = {
         "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)),
         "lockstep": metadata.version("lockstep"),
@@ -130,6 +137,18 @@ def judge(
         ],
     }
     return Evidence(scrubbed(document, known(plans, data, told)), tuple(missing), len(answers))
+
+
+def _needs(plan: HostPlan) -> Iterator[tuple[str, str]]:
+    """Beside what a host has available: what each target asks for, as `lockstep plan` prints it."""
+    for target in plan.targets:
+        for suffix, recipe in zip(("", FALLBACK), target.recipes, strict=False):
+            try:
+                asked = serving(recipe, target.overrides(recipe))
+            except RecipeError:
+                continue
+            if needs := fit(recipe, catalogue.knowledge(), asked=asked).needs_gib:
+                yield f"{target.name}{suffix} needs GiB to start", f"{needs:.1f}"
 
 
 def _host(label: str, answer: Mapping[str, Any] | None, why: str) -> dict[str, Any]:

@@ -15,7 +15,8 @@ _MODULES = {
     **{
         name: ("lockstep.onhost", name)
         for name in (
-            *("clusters", "common", "content", "docker_api", "weights_spec", "weights_state"),
+            *("clusters", "need", "common", "content", "docker_api", "weights_spec"),
+            "weights_state",
         )
     },
     "lockstep": None,
