@@ -44,8 +44,8 @@ LOCKS = (
 LIMIT_S = 600.0
 SAY_EVERY_S = 60.0
 LOOK_EVERY_S = 1.0
-# apt 2.6 to 3.0 and dpkg 1.21 to 1.22, in English.
-_REFUSED = re.compile(r"Could not get lock |was locked by another process")
+# apt 2.6 to 3.0 and dpkg 1.21 ("by another process") to 1.22 ("by PROGRAM process"), in English.
+_REFUSED = re.compile(r"Could not get lock |lock was locked by ")
 # struct flock of 64-bit Linux: type, whence, start, length, process.
 _FLOCK = "hhqqi0q"
 

@@ -89,6 +89,8 @@ def test_a_command_waits_until_the_lock_is_free(paths, work, monkeypatch):
     [
         "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1 (apt-get)",
         "dpkg: error: dpkg frontend lock was locked by another process with pid 7",
+        "dpkg: error: dpkg frontend lock was locked by /usr/bin/python3.13 process with pid 5462",
+        "dpkg: error: dpkg database lock was locked by another process with pid 7",
     ],
 )
 def test_a_command_that_somebody_beat_to_the_lock_waits_again(paths, work, text):
