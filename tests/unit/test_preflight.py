@@ -25,7 +25,7 @@ IMAGES = [
         "ghcr.io/spark-arena/dgx-vllm-eugr-nightly:latest": (
             "ghcr.io/spark-arena/dgx-vllm-eugr-nightly"
         ),
-        "lmsysorg/sglang:latest-cu130": "docker.io/lmsysorg/sglang",
+        "lmsysorg/sglang:latest": "docker.io/lmsysorg/sglang",
         "ghcr.io/open-webui/open-webui:main": "ghcr.io/open-webui/open-webui",
     }.items()
 ]
