@@ -153,10 +153,14 @@ class Intended:
         return [*self._every(moe_flags), *self._specs(), self._served_weights()]
 
     @cached_property
+    def unversioned(self) -> tuple[ManagedFile, ...]:
+        """The managed files of all stages, as if no engine had been asked yet."""
+        return self._every({})
+
+    @cached_property
     def paths(self) -> set[str]:
         """Every path that this deploy owns."""
-        every = self._every({})
-        return {file.path for file in every} | {SERVED_WEIGHTS}
+        return {file.path for file in self.unversioned} | {SERVED_WEIGHTS}
 
     def _every(self, moe_flags: dict[str, bool]) -> tuple[ManagedFile, ...]:
         return artefacts(

@@ -9,7 +9,8 @@ from lockstep.managed import PROGRAMS, ManagedFile
 from lockstep.settings import Settings
 from lockstep.templating import render
 
-# The name of NVIDIA's own instructions for two Sparks, so that it replaces what followed them.
+# The name of NVIDIA's own instructions for two Sparks: what followed them is a finding, and never
+# beside ours in force.
 NETPLAN = "/etc/netplan/40-cx7.yaml"
 PROGRAM = f"{PROGRAMS}/fabric.py"
 

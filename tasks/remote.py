@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pyinfra import logger
+from pyinfra import host, logger
 from pyinfra.api import FunctionCommand, QuoteString, StringCommand
 from pyinfra.connectors.util import CommandOutput
 
@@ -28,8 +28,17 @@ def probe(name: str, asked: object) -> StringCommand:
     return words([PYTHON, "-c", probes.source(name), json.dumps(asked)])
 
 
-def write(document: object) -> StringCommand:
-    """The program that writes files; their text goes through standard input, never through argv."""
+def adopted() -> list[str]:
+    """What the current host's inventory takes over on purpose."""
+    return list(host.data.get("adopt") or ())
+
+
+def write(document: Mapping[str, object]) -> StringCommand:
+    """The program that writes files; their text goes through standard input, never through argv.
+
+    It changes nothing where something in the way is not Lockstep's.
+    """
+    document = {**document, "adopt": adopted()}
     return words([PYTHON, "-c", probes.source("write_files")], _stdin=[json.dumps(document)])
 
 

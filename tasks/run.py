@@ -18,10 +18,11 @@ from lockstep.errors import LockstepError, paragraph
 from lockstep.findings import Finding, split_waived
 from lockstep.intended import Intended
 from lockstep.plan import plan_hosts
+from lockstep.preflight import foreign
 from lockstep.resolve import resolve
 from lockstep.wanted import wanted
 from tasks import connection, report, turns
-from tasks.facts.host import Preflight
+from tasks.facts.host import Foreign, Preflight
 
 
 class Refusal(PyinfraError):
@@ -158,6 +159,9 @@ def _refuse_findings(plans: dict[Any, inventory.HostPlan], resolved: pins.Pins) 
     def read(each: Any, plan: inventory.HostPlan) -> None:
         with ctx_host.use(each):
             facts[each] = each.get_fact(Preflight, asked=preflight.questions(plan, resolved))
+            asked = foreign.question(Intended(plan, resolved))
+            found = each.get_fact(Foreign, asked=asked) if facts[each] else None
+            facts[each] = None if found is None else {**facts[each], "foreign": found}
 
     gevent.joinall([gevent.spawn(read, each, plan) for each, plan in plans.items()])
     standing: list[Finding] = []

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, generations
+    from lockstep.onhost import common, generations, ours
 else:
     import common
     import generations
+    import ours
 
 Document = dict[str, Any]
 
@@ -75,7 +76,11 @@ def of_records(before: generations.Record, now: generations.Record) -> Document:
 
 
 def restore(paths: common.Paths, kept: Document) -> None:
-    """Bring files and link back, and have systemd read them. Problem when that cannot be done."""
+    """Bring files and link back, and have systemd read them. Problem when that cannot be done.
+
+    Nothing is touched where somebody else's file has come into the place of one.
+    """
+    refuse_foreign(paths, kept)
     try:
         for file in kept["files"]:
             _place(paths.root / file["path"].lstrip("/"), file)
@@ -88,6 +93,25 @@ def restore(paths: common.Paths, kept: Document) -> None:
     done = common.run(["systemctl", "daemon-reload"], timeout=120)
     if done.returncode != 0:
         raise common.Problem(f"systemctl daemon-reload failed: {done.stderr.strip()}")
+
+
+def refuse_foreign(paths: common.Paths, kept: Document) -> None:
+    """Problem where somebody else's file is where a way back would write or remove one."""
+    judge = ours.Ours(root=paths.root)
+    # A way back that was cut off has brought some of them already.
+    back = [file["path"] for file in kept["files"] if not _is(paths, file)]
+    theirs = {path: judge.file(path) for path in (*back, *kept["absent"])}
+    found = [f"{path} ({whose})" for path, whose in theirs.items() if whose]
+    if found:
+        raise common.Problem(
+            f"not made by Lockstep: {', '.join(found)}; nothing was changed. "
+            "Remedy: move it away and try again"
+        )
+
+
+def _is(paths: common.Paths, file: dict[str, str]) -> bool:
+    found = _read(paths.root / file["path"].lstrip("/"))
+    return found is not None and found["text"] == file["text"]
 
 
 def _read(path: Path) -> dict[str, str] | None:

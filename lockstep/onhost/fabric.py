@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 """Give the fast link its addresses without losing the host.
 
-usage: fabric.py try --seconds N   apply the netplan file on standard input; after N seconds what
-                                   there was comes back
+usage: fabric.py try --seconds N [--adopt]
+                                   apply the netplan file on standard input; after N seconds what
+                                   there was comes back. A file that Lockstep did not write is
+                                   replaced only with --adopt
        fabric.py keep              a fresh login came through: it stays
        fabric.py back              what there was comes back now
 
@@ -19,9 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, trial
+    from lockstep.onhost import common, ours, trial
 else:
     import common
+    import ours
     import trial
 
 _NAME = "40-cx7.yaml"
@@ -32,6 +35,7 @@ class Fabric:
     """The link of one host; `paths` is another root only in unit tests."""
 
     def __init__(self, paths: common.Paths) -> None:
+        self._root = paths.root
         self._file = paths.root / "etc/netplan" / _NAME
         self._before = paths.run / "fabric-before.json"
         self.trial = trial.Trial(
@@ -41,9 +45,17 @@ class Fabric:
             lock=self._before.with_suffix(".lock"),
         )
 
-    def attempt(self, text: str, seconds: int) -> None:
+    def attempt(self, text: str, seconds: int, adopt: bool = False) -> None:
         """Apply a file, with a timer that undoes it unless somebody keeps it."""
+        path = f"/etc/netplan/{_NAME}"
+        judge = ours.Ours([path] if adopt else [], self._root)
+        if whose := judge.file(path):
+            raise common.Problem(
+                f"{path} was not made by Lockstep ({whose}); nothing was changed. Remedy: set "
+                f'fabric.netplan to False, or take it over: "adopt": ("{path}",)'
+            )
         _check(text)
+        judge.keep_adopted(path)
         self.trial.attempt(seconds, self._remember, lambda: self._apply(text), self._restore)
 
     def keep(self) -> None:
@@ -137,7 +149,7 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
     text = sys.stdin.read() if options.action == "try" else ""
     with fabric.trial.alone():
         if options.action == "try":
-            fabric.attempt(text, options.seconds)
+            fabric.attempt(text, options.seconds, options.adopt)
         else:
             getattr(fabric, options.action)()
     return common.EXIT_DONE

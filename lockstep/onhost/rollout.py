@@ -124,9 +124,11 @@ def back(paths: common.Paths, why: str) -> int:
         return cluster_rollout.back(paths, group.name, why)
     with rolling.alone(paths):
         host, hot = common.load_host(paths.targets), _up(paths)
+        kept = before.of_records(previous, now)
+        before.refuse_foreign(paths, kept)
         for target in hot:
             switching.Switch(host, paths, user=rolling.USER).stop(target.name)
-        before.restore(paths, before.of_records(previous, now))
+        before.restore(paths, kept)
         note = f"returned from generation {now['number']}" + (f": {why}" if why else "")
         written = generations.record(paths, previous, note)
         common.say(f"generation {written['number']}, as {previous['number']} was")

@@ -95,7 +95,7 @@ def must(argv: list[str]) -> str:
 
 
 def options(doc: str | None, argv: list[str], actions: Mapping[str, str]) -> argparse.Namespace:
-    """`action`, and `seconds` of the action `try`; `actions` are all, with a word of help each."""
+    """`action`, `seconds` and `adopt` of `try`; `actions` has all, each with a word of help."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -104,4 +104,5 @@ def options(doc: str | None, argv: list[str], actions: Mapping[str, str]) -> arg
         action = known.add_parser(name, help=text)
         if name == "try":
             action.add_argument("--seconds", type=int, required=True, metavar="N")
+            action.add_argument("--adopt", action="store_true", help="replace somebody else's file")
     return parser.parse_args(argv)

@@ -18,6 +18,7 @@ from lockstep.preflight import (
     disks,
     docker,
     earlyoom,
+    foreign,
     hardware,
     identity,
     memory,
@@ -63,6 +64,7 @@ def findings(
         *network.findings(plan, facts),
         *disks.findings(plan, pins, facts),
         *accounts.findings(plan, facts["unknown_accounts"]),
+        *foreign.findings(plan, facts["foreign"]),
     ]
 
 

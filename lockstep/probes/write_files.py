@@ -1,8 +1,9 @@
 """Write files atomically, after the tools that read them accepted every one. Input on stdin:
 
 {"folders": [{"path", "mode", "owner", "group"}], "files": [{"path", "text", "mode", "owner",
-"group", "check"}], "remove": [path]}.
+"group", "check"}], "remove": [path], "links": {path: target}, "adopt": [name]}.
 
+Nothing is changed where one thing in the way is not Lockstep's, nor adopted by the inventory.
 Where a checker refuses a file, every file that was there stays as it was. New files that no checker
 looks at may be there already then: systemd demands that a unit's script exists.
 """
@@ -17,7 +18,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstep.onhost import ours
+else:
+    import ours
 
 File = dict[str, Any]
 TEMPORARY = ".lockstep-"
@@ -49,8 +55,38 @@ def sweep(folders: set[str]) -> None:
     """Remove what a run that was cut off left half-written; some programs read every file."""
     for folder in folders:
         for name in os.listdir(folder) if os.path.isdir(folder) else []:
+            path = os.path.join(folder, name)
             if name.startswith(TEMPORARY):
-                os.unlink(os.path.join(folder, name))
+                (os.rmdir if os.path.isdir(path) else os.unlink)(path)
+
+
+def make(folder: File) -> None:
+    """A folder with its mode and owner. A new one has them at once, and so is known as ours."""
+    path = folder["path"]
+    if os.path.isdir(path):
+        own(path, folder)
+        return
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    new = tempfile.mkdtemp(prefix=TEMPORARY, dir=os.path.dirname(path))
+    try:
+        own(new, folder)
+        os.rename(new, path)
+    except BaseException:
+        os.rmdir(new)
+        raise
+
+
+def own(path: str, folder: File) -> None:
+    os.chmod(path, int(folder["mode"], 8))
+    shutil.chown(path, folder["owner"], folder["group"])
+
+
+def link(path: str, target: str) -> None:
+    new = os.path.join(os.path.dirname(path), f"{TEMPORARY}{os.path.basename(path)}")
+    if os.path.lexists(new):
+        os.unlink(new)
+    os.symlink(target, new)
+    os.replace(new, path)
 
 
 def said(*argv: str, **environment: str) -> str:
@@ -110,11 +146,17 @@ def must_come_first(file: File) -> bool:
 def write(asked: dict[str, Any]) -> int:
     files = asked.get("files", [])
     removed = asked.get("remove", [])
+    foreign = ours.intruders(asked)
+    if foreign:
+        print("not Lockstep's, and nothing was changed:", file=sys.stderr)
+        print("\n".join(f"{what}: {whose}" for what, whose in foreign.items()), file=sys.stderr)
+        return 1
+    judge = ours.Ours(asked.get("adopt", []))
+    for path in [*(file["path"] for file in files), *removed]:
+        judge.keep_adopted(path)
     sweep({os.path.dirname(file["path"]) for file in files})
     for item in asked.get("folders", []):
-        os.makedirs(item["path"], exist_ok=True)
-        os.chmod(item["path"], int(item["mode"], 8))
-        shutil.chown(item["path"], item["owner"], item["group"])
+        make(item)
     first = [file for file in files if must_come_first(file)]
     for file in first:
         place(file)
@@ -129,6 +171,8 @@ def write(asked: dict[str, Any]) -> int:
     for path in removed:
         if os.path.lexists(path):
             os.unlink(path)
+    for path, target in asked.get("links", {}).items():
+        link(path, target)
     return 0
 
 

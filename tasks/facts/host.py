@@ -35,6 +35,12 @@ class Preflight(Probe):
     probe = "preflight"
 
 
+class Foreign(Probe):
+    """What is in the way of the deploy and is somebody else's."""
+
+    probe = "intruders"
+
+
 class System(Probe):
     """Packages, accounts, groups, kernel settings, tools."""
 

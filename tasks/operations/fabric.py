@@ -49,7 +49,9 @@ def addressed(
         return
     for line in wrong:
         host.log(line)
-    yield remote.words([*_PROGRAM, "try", "--seconds", str(UNDO_AFTER_S)], _stdin=[text])
+    adopt = ["--adopt"] if netplan.NETPLAN in settings.adopt else []
+    words = [*_PROGRAM, "try", "--seconds", str(UNDO_AFTER_S), *adopt]
+    yield remote.words(words, _stdin=[text])
     keep = Kept(*(QuoteString(word) for word in (*_PROGRAM, "keep")))
     keep.ssh_ports = ssh_ports
     yield keep

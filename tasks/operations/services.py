@@ -159,7 +159,7 @@ def forget(left: Sequence[str]) -> Commands:
     if units:
         yield remote.words(["systemctl", "disable", "--now", "--quiet", *units])
     records = RECORDS if AGENT_UNIT in units else ()
-    yield remote.words(["rm", "-f", *left, *records])
+    yield remote.write({"remove": [*left, *records]})
     yield remote.words(["systemctl", "daemon-reload"])
 
 

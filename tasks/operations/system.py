@@ -44,7 +44,9 @@ def packages(versions: Mapping[str, str]) -> Generator[StringCommand, None, None
     turn = [remote.PYTHON, f"{remote.PROGRAMS}/apt_turn.py", "--"]
     yield remote.job("apt", [*turn, "dpkg", *keep, "--configure", "-a"])
     yield remote.job("apt", [*turn, "apt-get", "-q", "update"])
-    yield remote.job("apt", [*turn, *install, "-y", "--no-install-recommends", *missing])
+    # A package that conflicts with one of the system's (docker.io with docker-ce) is refused.
+    options = ["-y", "--no-remove", "--no-install-recommends"]
+    yield remote.job("apt", [*turn, *install, *options, *missing])
 
 
 @operation()
@@ -61,6 +63,15 @@ def accounts(
     found = host.get_fact(System, asked=asked)
     if not found:
         return
+    for user in users:
+        have = found["accounts"][user.name]
+        theirs = have and user.home and have["home"] != user.home
+        if theirs and f"account {user.name}" not in remote.adopted():
+            yield from remote.refuse(
+                f"the account {user.name} has the home {have['home']} and was not made by "
+                "Lockstep. Remedy: set service_user to another name; nothing was changed."
+            )
+            return
     commands = account_commands(groups, users, found)
     if not commands:
         host.noop("accounts and groups are as they should be")
@@ -120,11 +131,10 @@ def tools(
         yield remote.words(["rm", f"{others.folder}/{UNFINISHED}"])
         changed = True
     links = {UV_VENV: uv.folder, TOOLS_VENV: others.folder, UV: f"{UV_VENV}/bin/uv"}
-    for link, target in links.items():
-        if found["links"][link] != target:
-            yield remote.words(["ln", "-sfn", target, link])
-            changed = True
-    if not changed:
+    moved = {link: to for link, to in links.items() if found["links"][link] != to}
+    if moved:
+        yield remote.write({"links": moved})
+    if not (changed or moved):
         host.noop("uv, the hub client and what our programs import are installed")
 
 

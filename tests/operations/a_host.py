@@ -26,6 +26,7 @@ class Host:
     logged: list[str] = field(default_factory=list)
     nooped: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    data: dict[str, Any] = field(default_factory=dict)
 
     def get_fact(self, fact: type, **arguments: Any) -> Any:
         # What pyinfra would send must be a command, whatever the answer is.

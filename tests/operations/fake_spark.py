@@ -23,6 +23,7 @@ from pyinfra.connectors.fake import FakeConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from lockstep import probes
+from lockstep.managed import HOME
 from lockstep.preflight import ENGINE
 from lockstep.specs import check_wanted
 
@@ -36,6 +37,7 @@ WIPED: dict[str, Any] = {
     "packages": [],
     "groups": {},
     "accounts": {"spark": ["spark", "sudo"]},
+    "foreign": {},
     "sysctls": {},
     "venvs": {},
     "links": {},
@@ -116,16 +118,17 @@ class Spark:
 
     def _write(self, document: dict[str, Any]) -> None:
         for kind, key in (("folder", "folders"), ("file", "files")):
-            for item in document[key]:
+            for item in document.get(key, []):
                 kept = {name: item[name] for name in ("mode", "owner", "group")}
                 self.state["files"][item["path"]] = {
                     "kind": kind,
                     "text": item.get("text"),
                     **kept,
                 }
-        for path in document["remove"]:
+        for path in document.get("remove", []):
             self.state["files"].pop(path, None)
-        for path in [file["path"] for file in document["files"]]:
+        self.state["links"] |= document.get("links", {})
+        for path in [file["path"] for file in document.get("files", [])]:
             if Path(path).name in self.state["units"]:
                 self.state["units"][Path(path).name]["NeedDaemonReload"] = "yes"
 
@@ -160,9 +163,6 @@ class Spark:
         text = self.state["files"][words[-1]]["text"]
         pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
         self.state["sysctls"] = {key.strip(): value.strip() for key, _, value in pairs}
-
-    def _run_ln(self, words: list[str]) -> None:
-        self.state["links"][words[-1]] = words[-2]
 
     def _run_python(self, words: list[str]) -> None:
         self._install(str(Path(words[0]).parents[1]), words)
@@ -275,12 +275,20 @@ class Spark:
         facts["docker"]["foreign"] |= self.fails.get("foreign", {})
         return facts | self.fails.get("facts", {})
 
+    def _probe_intruders(self, asked: dict[str, Any]) -> Any:
+        found = self.state["foreign"]
+        return {what: whose for what, whose in found.items() if what not in asked["adopt"]}
+
     def _probe_system(self, asked: dict[str, Any]) -> Any:
         state = self.state
         accounts = {name: state["accounts"].get(name) for name in asked.get("accounts", [])}
         return {
             "packages": dict.fromkeys(state["packages"], "1"),
-            "accounts": {name: have and {"groups": have} for name, have in accounts.items()},
+            "accounts": {
+                name: have
+                and {"groups": have, "home": HOME if name == "lockstep" else f"/home/{name}"}
+                for name, have in accounts.items()
+            },
             "groups": {name: state["groups"].get(name) for name in asked.get("groups", [])},
             "sysctls": {key: state["sysctls"].get(key) for key in asked.get("sysctls", [])},
             "venvs": {path: state["venvs"].get(path, {}) for path in asked.get("venvs", [])},
@@ -334,10 +342,11 @@ class Spark:
 
 
 def _paths(document: dict[str, Any]) -> list[str]:
-    paths = [item["path"] for key in ("folders", "files") for item in document[key]]
+    paths = [item["path"] for key in ("folders", "files") for item in document.get(key, [])]
     # Which programs there are is no matter of a deploy.
     shown = ("/usr/local/lib/lockstep/*" if "/lib/lockstep/" in path else path for path in paths)
-    return list(dict.fromkeys((*shown, *document["remove"])))
+    links = (f"{path} -> {target}" for path, target in document.get("links", {}).items())
+    return list(dict.fromkeys((*shown, *document.get("remove", []), *links)))
 
 
 UNIT: dict[str, Any] = {

@@ -13,6 +13,7 @@ from a_host import Host, run
 from a_spark import pins_for, spark
 
 from lockstep import recipes
+from lockstep.agent_unit import RECORDS
 from lockstep.bound import bind
 from lockstep.intended import Intended
 from lockstep.inventory import HostPlan
@@ -168,7 +169,7 @@ def test_what_no_target_asks_for_any_more_is_stopped_and_removed() -> None:
     host = Host({"Marked": [script, ours, old]})
     assert run("services.forgotten", host, folders=["/etc/systemd/system"]) == [
         "systemctl disable --now --quiet vllm-old.service",
-        f"rm -f {script} {old}",
+        {"remove": [script, old]},
         "systemctl daemon-reload",
     ]
     assert host.logged == [
@@ -182,7 +183,7 @@ def test_without_its_agent_nothing_is_known_of_a_cluster_either() -> None:
     host = Host({"Marked": [agent]})
     assert run("services.forgotten", host, folders=["/etc/systemd/system"]) == [
         f"systemctl disable --now --quiet {AGENT_UNIT}",
-        f"rm -f {agent} /run/lockstep/clusters.json /var/lib/lockstep-cluster/groups.json",
+        {"remove": [agent, *RECORDS]},
         "systemctl daemon-reload",
     ]
 
@@ -196,7 +197,7 @@ def test_nothing_is_forgotten_when_all_is_asked_for() -> None:
 def test_the_api_key_goes_with_the_last_open_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = Host({"Marked": [API_KEY]})
     assert run("services.forgotten", closed, folders=["/etc/systemd/system"]) == [
-        f"rm -f {API_KEY}",
+        {"remove": [API_KEY]},
         "systemctl daemon-reload",
     ]
     qwen = {**PLAN.settings.targets, "qwen": replace(PLAN.settings.targets["qwen"], bind="0.0.0.0")}

@@ -137,6 +137,7 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
         "listeners": {},
         "reach": dict.fromkeys(preflight.addresses(plan)),
         "unknown_accounts": [],
+        "foreign": {},
         "fabric": {"absent": [], "known": ["enP7s7", "lo"], "netplan": True},
         "models": {name: {} for name in preflight.models_of(plan)},
         "lacking": [preflight.MODELS, preflight.TOOLS, preflight.ENGINE],

@@ -12,10 +12,10 @@ import pytest
 from a_probe import program
 from onhost_fakes import common
 
-from lockstep.onhost import fabric
+from lockstep.onhost import fabric, ours
 
-NEW = "network: {new}\n"
-OLD = "network: {old}\n"
+NEW = f"# {ours.MARK}\nnetwork: {{new}}\n"
+OLD = f"# {ours.MARK}\nnetwork: {{old}}\n"
 LINKS = [
     {"ifname": "lo", "mtu": 65536, "addr_info": [{"local": "127.0.0.1", "prefixlen": 8}]},
     {
@@ -132,7 +132,7 @@ def test_a_file_that_netplan_does_not_take_changes_nothing(
 ) -> None:
     link.file.write_text(OLD)
     with pytest.raises(common.Problem, match="netplan generate: Error in network definition"):
-        attempt(link, monkeypatch, "network: {bad}\n")
+        attempt(link, monkeypatch, NEW.replace("new", "bad"))
     assert link.file.read_text() == OLD
     assert link.ran == ["netplan generate"]
 
@@ -142,7 +142,7 @@ def test_a_file_that_cannot_be_applied_is_taken_back_at_once(
 ) -> None:
     link.file.write_text(OLD)
     with pytest.raises(common.Problem, match="netplan apply: no device"):
-        attempt(link, monkeypatch, "network: {unfit}\n")
+        attempt(link, monkeypatch, NEW.replace("new", "unfit"))
     assert link.file.read_text() == OLD
     assert "ip address replace 192.168.1.10/24 dev enP7s7" in link.ran
 
@@ -152,3 +152,19 @@ def test_without_a_timer_nothing_is_applied(link: Link, monkeypatch: pytest.Monk
     with pytest.raises(common.Problem, match="no timer"):
         attempt(link, monkeypatch, NEW)
     assert not link.file.exists()
+
+
+def test_nvidias_own_file_is_replaced_only_where_the_inventory_takes_it_over(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As DGX OS' instructions for two Sparks write it.
+    theirs = "network:\n  version: 2\n  ethernets:\n    enp1s0f0np0:\n      link-local: [ipv4]\n"
+    link.file.write_text(theirs)
+    with pytest.raises(common.Problem, match=r"40-cx7.yaml was not made by Lockstep \(written "):
+        attempt(link, monkeypatch, NEW)
+    assert (link.file.read_text(), link.ran) == (theirs, [])
+    monkeypatch.setattr(sys, "stdin", io.StringIO(NEW))
+    assert link.run("try", "--seconds", "40", "--adopt") == 0
+    assert link.file.read_text() == NEW
+    assert link.run("back") == 0
+    assert link.file.read_text() == theirs

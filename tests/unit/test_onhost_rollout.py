@@ -20,6 +20,8 @@ from onhost_fakes import (
     rollout,
 )
 
+from lockstep.onhost.ours import MARK
+
 QWEN, SPARE, OTHER = "vllm-qwen36.service", "vllm-qwen36-fallback.service", "vllm.service"
 OLD, NEW = "a" * 16, "b" * 16
 
@@ -56,7 +58,9 @@ def spark(tmp_path, monkeypatch):
             self.hot()
 
         def unit(self, generation: str) -> None:
-            (self.units / QWEN).write_text(f"Environment=LOCKSTEP_GENERATION={generation}\n")
+            (self.units / QWEN).write_text(
+                f"# {MARK}\nEnvironment=LOCKSTEP_GENERATION={generation}\n"
+            )
 
         def hot(self, **more: object) -> None:
             """Let qwen run, as process 7, with the old generation."""
@@ -79,7 +83,7 @@ def spark(tmp_path, monkeypatch):
             self.unit(NEW)
             launcher = self.root / "data/new-launch.sh"
             launcher.parent.mkdir(exist_ok=True)
-            launcher.write_text("new")
+            launcher.write_text(f"# {MARK}\n")
             (self.engines / "current").unlink()
             (self.engines / "current").symlink_to(NEW)
 
@@ -242,7 +246,7 @@ def a_generation(spark, digest: str, generation: str, *more: str) -> dict:
     def file(path: str, text: str) -> dict[str, str]:
         return {"path": path, "text": text, "mode": "0644", "owner": "root", "group": "root"}
 
-    unit = f"Environment=LOCKSTEP_GENERATION={generation}\n"
+    unit = f"# {MARK}\nEnvironment=LOCKSTEP_GENERATION={generation}\n"
     return {
         "digest": digest,
         "engine": {"folder": "/opt/engines", "id": generation},
@@ -266,6 +270,31 @@ def test_a_host_returns_to_the_previous_generation_on_record(spark, capsys):
     assert (newest["number"], newest["digest"]) == (3, "one")
     assert newest["note"] == "returned from generation 2: 12 of 29 tok/s"
     assert "qwen is hot again" in capsys.readouterr().out
+
+
+def test_a_way_back_over_a_file_of_somebody_elses_is_refused_while_all_runs(spark):
+    generations.record(spark.paths, a_generation(spark, "one", OLD, "/data/launch.sh"))
+    generations.record(spark.paths, a_generation(spark, "two", NEW))
+    theirs = spark.root / "data/launch.sh"
+    theirs.parent.mkdir()
+    theirs.write_text("#!/bin/sh\n# by hand, since\n")
+    spark.unit(NEW)
+    with pytest.raises(common.Problem, match=r"not made by Lockstep: /data/launch.sh \(written "):
+        rollout.main(["back"], spark.paths)
+    assert spark.active == [QWEN]
+    assert (spark.found[0], spark.systemd.calls) == (NEW, [])
+    assert theirs.read_text().endswith("by hand, since\n")
+
+
+def test_nothing_of_somebody_elses_goes_with_a_rollout_that_failed(spark):
+    spark.begin("/data/new-launch.sh")
+    spark.unit(NEW)
+    theirs = spark.root / "data/new-launch.sh"
+    theirs.parent.mkdir()
+    theirs.write_text("#!/bin/sh\n")
+    with pytest.raises(common.Problem, match="nothing was changed"):
+        before.restore(spark.paths, before.there(spark.paths))
+    assert theirs.exists() and spark.found[0] == NEW
 
 
 def test_without_a_record_there_is_nothing_to_return_to(spark):

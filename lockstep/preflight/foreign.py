@@ -1,0 +1,50 @@
+"""Preflight: what is in the way of the deploy and was not made by Lockstep.
+
+What writes on the host judges by the same rule once more (`lockstep/onhost/ours.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from lockstep.findings import Finding
+from lockstep.inventory import HostPlan
+from lockstep.layout import folders
+from lockstep.specs import UV
+
+if TYPE_CHECKING:
+    from lockstep.intended import Intended
+
+
+def question(this: Intended) -> dict[str, Any]:
+    """What to ask the probe `intruders`: everything that the deploy is about to write or change."""
+    settings = this.plan.settings
+    return {
+        "files": [{"path": file.path, "check": file.check} for file in this.unversioned],
+        "folders": [asdict(folder) for folder in folders(settings)],
+        "links": [UV],
+        "accounts": [settings.service_user],
+        "adopt": list(settings.adopt),
+    }
+
+
+def findings(plan: HostPlan, foreign: Mapping[str, str]) -> Iterator[Finding]:
+    """One finding for each thing of somebody else's."""
+    for what, whose in foreign.items():
+        does, remedy = _MEANS.get(what.rpartition(" ")[0], _MEANS[""])
+        yield Finding(
+            "not-ours",
+            "error",
+            plan.name,
+            f"{what} was not made by Lockstep ({whose}), and the deploy would {does}",
+            f'{remedy}, or take it over on purpose: `"adopt": ("{what}",)` for this host.',
+        )
+
+
+_MEANS = {
+    "": ("replace or change it", "Move it away, or name another path or unit in the inventory"),
+    "unit": ("put another unit in its place", "Give the target another `unit`"),
+    "account": ("let the engines run as it, with Docker", "Set `service_user` to another name"),
+}

@@ -1,0 +1,23 @@
+"""What is in the way of a deploy and is not Lockstep's: as `adopt` would name it → whose it is.
+
+Argument: as for `ours.intruders`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstep.onhost import ours
+else:
+    import ours
+
+
+def main(asked: dict[str, Any]) -> dict[str, str]:
+    return ours.intruders(asked)
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))

@@ -1,0 +1,90 @@
+"""What somebody else made is a finding before anything is touched; only `adopt` takes it over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from a_host import Host
+from a_site import Site
+from fake_spark import HOSTS, WIPED
+from pyinfra.context import ctx_host, ctx_state
+
+from lockstep.accounts import Account
+from lockstep.managed import HOME
+from tasks import remote
+from tasks.operations import system
+
+UNIT = "/etc/systemd/system/vllm.service"
+FOREIGN = {
+    UNIT: "written 2026-05-04, of root",
+    "unit open-webui.service": "/usr/lib/systemd/system/open-webui.service, of package owui",
+    "account lockstep": "uid 1001, home /home/lockstep",
+}
+
+
+def hosts(foreign: dict[str, str]) -> dict[str, Any]:
+    """Two wiped Sparks, the first of them with things of somebody else's."""
+    return {HOSTS[0]: {**WIPED, "foreign": foreign}, HOSTS[1]: dict(WIPED)}
+
+
+@pytest.fixture
+def adopting(repository: Path) -> Iterator[str]:
+    """An inventory that takes over all that the first Spark has."""
+    text = (repository / "inventories/site.py").read_text()
+    data = json.dumps(list(FOREIGN))
+    path = repository / "inventories/adopting.py"
+    text = text.replace("site = ", "adopting = ").replace('{"op', f'{{"adopt": {data}, "op')
+    path.write_text(text.replace('"fabric_address"', '"lock": "site.lock.yaml", "fabric_address"'))
+    yield "inventories/adopting.py"
+    path.unlink()
+
+
+@pytest.mark.slow
+def test_it_is_a_finding_before_anything_is_touched_on_any_host(repository: Path) -> None:
+    site = Site(repository, hosts(FOREIGN))
+    done = site.deploy()
+    assert done.returncode != 0
+    said = " ".join((done.stdout + done.stderr).split())
+    for what in FOREIGN:
+        assert what.rpartition("/")[2] in said
+    assert "not-ours" in said and "written 2026-05-04, of root" in said
+    assert "nothing was touched on any host" in said
+    assert [site.changes(host) for host in HOSTS] == [[], []]
+
+
+@pytest.mark.slow
+def test_what_the_inventory_adopts_is_taken_over(repository: Path, adopting: str) -> None:
+    site = Site(repository, hosts(FOREIGN), adopting)
+    done = site.deploy()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert UNIT in site.document["hosts"][HOSTS[0]]["files"]
+
+
+def test_every_write_says_what_is_adopted() -> None:
+    host = Host({}, data={"adopt": (UNIT,)})
+    with ctx_host.use(host):
+        command = remote.write({"remove": [UNIT]})
+    [text] = command.connector_arguments["_stdin"]
+    assert json.loads(text) == {"remove": [UNIT], "adopt": [UNIT]}
+
+
+def accounts(host: Host) -> list[Any]:
+    user = Account("lockstep", ("docker",), home=HOME)
+    with ctx_state.use(SimpleNamespace()), ctx_host.use(host):
+        return list(system.accounts._inner(groups=[], users=[user]))
+
+
+def test_an_account_of_somebody_elses_is_put_into_no_group() -> None:
+    theirs = {"uid": 1001, "home": "/home/lockstep", "groups": ["lockstep"]}
+    facts = {"System": {"groups": {}, "accounts": {"lockstep": theirs}}}
+    [refusal] = accounts(Host(facts))
+    assert "home /home/lockstep and was not made by Lockstep" in refusal.args[0]
+    [command] = accounts(Host(facts, data={"adopt": ["account lockstep"]}))
+    assert command.get_raw_value() == "usermod --append --groups docker lockstep"
+    mine = {**theirs, "home": HOME, "groups": ["docker", "lockstep"]}
+    assert accounts(Host({"System": {"groups": {}, "accounts": {"lockstep": mine}}})) == []
