@@ -21,6 +21,7 @@ def check(
     *,
     overrides: Mapping[str, object] | None = None,
     engine_version: str | None = None,
+    unanswered: str = "",
 ) -> list[Finding]:
     """Every finding about one recipe, errors first.
 
@@ -29,8 +30,14 @@ def check(
         catalogue: What is known.
         overrides: What the inventory sets (bind address, port, share …).
         engine_version: The engine that will run it, None where it is not known.
+        unanswered: Why the engine of its image could not be asked when it was deployed, or "".
     """
-    findings = [*_licences(recipe, catalogue.policy), *_known_bad(recipe), *_hooks(recipe)]
+    findings = [
+        *_unanswered(recipe, unanswered),
+        *_licences(recipe, catalogue.policy),
+        *_known_bad(recipe),
+        *_hooks(recipe),
+    ]
     try:
         if recipe.engine is None:
             raise RecipeError(
@@ -84,6 +91,18 @@ def _known_bad(recipe: Recipe) -> Iterator[Finding]:
             f"executor_config.restart_policy {policy!r}: restart loops of Docker leaked "
             "memory until sshd died, and once made 385 restarts",
             "Remove it: here systemd restarts engines, at a bounded rate.",
+        )
+
+
+def _unanswered(recipe: Recipe, reason: str) -> Iterator[Finding]:
+    if reason:
+        yield Finding(
+            "engine-not-asked",
+            "warning",
+            recipe.name,
+            f"the engine inside {recipe.container.partition('@')[0]} could not be asked whether it "
+            f"takes the recipe: {reason}",
+            "Its start will tell: make it hot once, or bind an image whose engine can be asked.",
         )
 
 

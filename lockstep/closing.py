@@ -32,7 +32,8 @@ class HostOutcome:
         restarts: Hot units that a run which only looks would restart.
         together: Hot models of clusters that it would take down and start again: model → members.
         snapshot: What was read back from the host at the end: {"rows": [(what, state), …],
-            "ssh": how to log in, "switch": path of switch.sh}.
+            "ssh": how to log in, "switch": path of switch.sh, "unanswered": digest of each image
+            with an engine → why that could not be asked, "" where it answered}.
     """
 
     name: str
@@ -180,6 +181,7 @@ def rows(
         state = units.get(f"{webui.unit}.service", {})
         accounts = ", with the accounts of before" if plan.settings.webui_adopted else ""
         lines.append((webui.unit, f"{_active(state)}, {webui.bind}:{webui.port}{accounts}"))
+    lines += _unasked(status)
     models = [unit for unit in unit_names(plan.targets) if units.get(unit, {}).get("links")]
     # A status that could not be read is no evidence that nothing is hot.
     lines.append(("hot now", str(status.get("hot") or "none") if status else "unknown"))
@@ -188,3 +190,15 @@ def rows(
     if "available" in memory:
         lines.append(("memory available", f"{memory['available']:.1f} GiB"))
     return lines
+
+
+def _unasked(status: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The targets whose engine could not be asked about its recipe, by reason."""
+    names: dict[str, list[str]] = {}
+    for name, target in (status.get("targets") or {}).items():
+        if target.get("unasked"):
+            names.setdefault(target["unasked"], []).append(name)
+    return [
+        ("engine not asked", f"{', '.join(found)}: the start will tell; {reason}")
+        for reason, found in names.items()
+    ]

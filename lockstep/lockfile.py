@@ -6,6 +6,8 @@ It is replaced whole or not at all. Beside it stand the lock that the last whole
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from lockstep import schema
@@ -84,6 +86,23 @@ def deployed_path(path: Path) -> Path:
 def previous_path(path: Path) -> Path:
     """Beside the lock: the one that was deployed before `deployed_path`."""
     return path.with_name(path.name.removesuffix(".yaml") + ".previous.yaml")
+
+
+def answered(path: Path, unanswered: Mapping[str, str]) -> None:
+    """Write into the lock which images' engines could not be asked, for `lockstep plan` to say.
+
+    Args:
+        path: The lock.
+        unanswered: Digest → why, "" where the engine answered; images of other hosts are not named.
+    """
+    pins = load(path)
+    told = {
+        name: replace(pin, unanswered=unanswered[pin.digest])
+        for name, pin in pins.images.items()
+        if unanswered.get(pin.digest, pin.unanswered) != pin.unanswered
+    }
+    if told:
+        save(path, pins | Pins(images=told))
 
 
 def deployed(path: Path, pins: Pins) -> None:

@@ -117,12 +117,15 @@ class ImagePin:
         architecture: As `uname -m` says it ("aarch64").
         size: Compressed bytes of its layers, what a pull fetches at most.
         resolved: ISO date, "" where unknown.
+        unanswered: Why its engine could not be asked about recipes, as the last whole deploy found;
+            "" where it answered, or has not been asked. It makes no other pin.
     """
 
     digest: str
     architecture: str
     size: int
     resolved: str = ""
+    unanswered: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)

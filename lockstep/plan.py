@@ -147,7 +147,14 @@ def _findings(
         version = None if recipe.in_container else _venv_version(host, record)
         pinned = _pinned(recipe, target, record)
         overrides = target.overrides(recipe)
-        found = check(pinned, known, overrides=overrides, engine_version=version)
+        image = record.images.get(target.image_of(recipe) or "")
+        found = check(
+            pinned,
+            known,
+            overrides=overrides,
+            engine_version=version,
+            unanswered=image.unanswered if image else "",
+        )
         found += cluster_findings(
             pinned,
             known.knowledge,

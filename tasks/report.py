@@ -73,6 +73,14 @@ def running(name: str, snapshot: dict[str, Any]) -> None:
     _outcomes.setdefault(name, HostOutcome(name)).snapshot = snapshot
 
 
+def unanswered() -> dict[str, str]:
+    """Digest of each image with an engine → why that could not be asked, as the hosts say."""
+    found: dict[str, str] = {}
+    for outcome in _outcomes.values():
+        found |= outcome.snapshot.get("unanswered") or {}
+    return found
+
+
 class _Watcher(BaseStateCallback):
     @staticmethod
     def operation_host_error(

@@ -109,6 +109,7 @@ def _begin() -> None:
         }
     )
     path = lock_path(list(plans.values()))
+    report.when_whole(lambda: lockfile.answered(path, report.unanswered()))
     report.when_whole(lambda: lockfile.deployed(path, resolved))
     for each, plan in plans.items():
         _runs[each.name] = Intended(plan, resolved)

@@ -464,6 +464,13 @@ GUARDS = (
         "tests/operations/test_image_engines.py",
     ),
     Guard(
+        "SGLang gets a folder, by which it tells Mistral's format",
+        "lockstep/served_weights.py",
+        ' or recipe.engine == "sglang"',
+        "",
+        "tests/unit/test_lab_services_standin.py",
+    ),
+    Guard(
         "a mixture of experts on vLLM gets the freeze guard",
         "lockstep/command.py",
         "(*argv, *guards.arguments(recipe, argv, moe_flag))",

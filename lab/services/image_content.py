@@ -39,6 +39,8 @@ TAGS = (
     Tag("lmsysorg/sglang", "v0.5.22", "sglang", "0.5.22"),
     Tag("open-webui/open-webui", "main", "open-webui", "0.12.4"),
     Tag("open-webui/open-webui", "v0.12.3", "open-webui", "0.12.3"),
+    # Its engine cannot be asked about recipes without a GPU, and serves all the same.
+    Tag("lmsysorg/sglang", "needs-gpu", "sglang", "0.5.24", knobs=("STANDIN_NEEDS_GPU=1",)),
     # An update that its engine's parser accepts, and that never serves.
     Tag(
         "spark-arena/dgx-vllm-eugr-nightly",

@@ -72,6 +72,11 @@ class Paths:
         return self.root / "var/lib/lockstep-deploy/accepted.json"
 
     @property
+    def image_answers(self) -> Path:
+        """What the engines inside images said about their recipes."""
+        return self.root / "var/cache/lockstep/images"
+
+    @property
     def proc(self) -> Path:
         """The kernel's process file system."""
         return self.root / "proc"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         cluster_status,
         common,
         docker_api,
+        image_record,
         lock,
         phases,
         serving,
@@ -25,6 +26,7 @@ else:
     import cluster_status
     import common
     import docker_api
+    import image_record
     import lock
     import phases
     import serving
@@ -46,7 +48,7 @@ class TargetStatus:
     """One target: `state` is hot, loading, stopping, restarting, failed or off.
 
     `wedge` is what the wedge watch did to it since boot, `needs_gib` what must be available before
-    it starts.
+    it starts, and `unasked` why the engine of its image could not be asked about the recipe.
     """
 
     name: str
@@ -63,6 +65,7 @@ class TargetStatus:
     fallback_of: str | None = None
     wedge: str | None = None
     needs_gib: float = 0.0
+    unasked: str | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,7 @@ def gather(host: common.Host, paths: common.Paths) -> Status:
             fallback_of=main.get(target.name),
             wedge=_wedge(watchrecord.last_deed(watched, target.unit), state[target.unit]),
             needs_gib=round(target.need.available(memory.total), 1),
+            unasked=image_record.unanswered(paths.image_answers, target.image),
         )
         for target in host.targets.values()
     ]
@@ -260,6 +264,9 @@ def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
             out += terminal.wrapped(target.detail, columns, "  ")
         if target.fallback_of and target.state != "off":
             out += terminal.wrapped(f"fallback of {target.fallback_of}", columns, "  ")
+        if target.unasked:
+            text = f"its start will tell whether the engine takes the recipe: {target.unasked}"
+            out += terminal.wrapped(text, columns, "  ")
         if target.wedge:
             out += terminal.wrapped(target.wedge, columns, "  ")
         if target.restarts and target.state != "off":

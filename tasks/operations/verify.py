@@ -44,6 +44,11 @@ def read_back() -> Generator[StringCommand, None, None]:
             "rows": rows(this.plan, units, engines, status),
             "ssh": login,
             "switch": switch_path(this.plan.settings),
+            "unanswered": {
+                digest: record.get("unanswered") or ""
+                for digest, record in engines["images"].items()
+                if record
+            },
         },
     )
     yield from ()

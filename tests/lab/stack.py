@@ -320,6 +320,17 @@ class Stack:
             check=False,
         )
 
+    def plan(self, inventory: Path = INVENTORY) -> str:
+        """`lockstep plan INVENTORY`: what it prints."""
+        return subprocess.run(
+            [str(BIN / "lockstep"), "plan", str(inventory)],
+            capture_output=True,
+            text=True,
+            cwd=REPOSITORY,
+            env={**os.environ, **self.environment},
+            check=False,
+        ).stdout
+
     def bench(
         self, file: Path, *words: str, host: str = "spark1", inventory: Path = INVENTORY
     ) -> tuple[int, dict[str, Any], str]:

@@ -69,3 +69,26 @@ def test_a_deploy_that_changes_nothing_runs_no_container(
             " --format '{{.Actor.Attributes.image}}'"
         )
         assert host.root(created) == ""
+
+
+def test_an_engine_that_cannot_be_asked_is_in_table_status_and_plan(
+    refused: tuple[Deployed, str, str], deployed: Stack
+) -> None:
+    """The image's engine wants the driver's library when it is imported, as a real one may."""
+    assert refused[0].code == 1
+    reason = "SGLang 0.5.24 cannot be imported: libcuda.so.1"
+    deployed.good_deploy()
+    image = "docker.io/lmsysorg/sglang:needs-gpu"
+    inventory = deployed.inventory("unasked", targets={"mistral": {"image": image}})
+    done = deployed.good_deploy(inventory=inventory)
+    closing = " ".join(done.closing.split())
+    assert closing.count(f"mistral, mistral-fallback: the start will tell; {reason}") == 2
+    said = deployed.one.run("/data/scripts/llm/switch.sh status").out
+    assert f"takes the recipe: {reason}" in " ".join(said.split())
+    planned = deployed.plan(inventory)
+    assert "engine-not-asked" in planned and reason in " ".join(planned.split())
+    assert deployed.one.switch("mistral").code == 0
+    assert deployed.one.switch("none").code == 0
+    # What answers again is no longer called silent.
+    assert "engine not asked" not in deployed.good_deploy().closing
+    assert "engine-not-asked" not in deployed.plan()

@@ -86,6 +86,20 @@ def test_accounts_that_were_taken_over_are_said_for_no_new_password_is_theirs() 
     )
 
 
+def test_an_engine_that_could_not_be_asked_is_in_the_table_with_the_reason() -> None:
+    reason = "SGLang 0.5.23 cannot be imported: no libcuda.so.1"
+    unasked = {
+        "qwen": {"unasked": None},
+        "mistral": {"unasked": reason},
+        "mistral-fallback": {"unasked": reason},
+    }
+    found = dict(rows(PLAN, UNITS, ENGINES, {**STATUS, "targets": unasked}))
+    assert found["engine not asked"] == (
+        f"mistral, mistral-fallback: the start will tell; {reason}"
+    )
+    assert "engine not asked" not in dict(rows(PLAN, UNITS, ENGINES, STATUS))
+
+
 def test_a_boot_link_is_reported_even_of_a_fallback() -> None:
     linked = {"ActiveState": "inactive", "links": ["/etc/systemd/system/x.wants/y"]}
     units = {**UNITS, "sglang-mistral4-fallback.service": linked, "vllm.service": linked}

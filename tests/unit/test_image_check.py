@@ -47,12 +47,12 @@ def installed(folder: Path, *tags: Tag) -> Path:
     return folder
 
 
-def ask(image: Path, engine: str, *recipes: dict[str, Any]) -> dict[str, Any]:
+def ask(image: Path, engine: str, *recipes: dict[str, Any], **environment: str) -> dict[str, Any]:
     question = image / "question.json"
     question.write_text(json.dumps(recipes))
     done = subprocess.run(
         [sys.executable, "-S", str(ONHOST / "image_answer.py"), engine, str(question)],
-        env={**os.environ, "PYTHONPATH": str(image)},
+        env={**os.environ, "PYTHONPATH": str(image), **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -135,6 +135,15 @@ def test_an_engine_that_cannot_be_imported_is_no_refusal(image: Path) -> None:
     answer = ask(image, "vllm", GUARDED)
     assert (answer["faults"], answer["moe_flag"]) == ([], None)
     assert answer["unanswered"] == "vLLM 0.32.0 cannot be imported: no libcuda.so.1"
+
+
+@pytest.mark.parametrize(("engine", "recipe"), [("vllm", GUARDED), ("sglang", SGLANG)])
+def test_a_stand_in_image_may_want_a_gpu_as_a_real_one(
+    image: Path, engine: str, recipe: dict[str, Any]
+) -> None:
+    answer = ask(image, engine, recipe, STANDIN_NEEDS_GPU="1")
+    assert (answer["faults"], answer["moe_flag"]) == ([], None)
+    assert "cannot be imported: libcuda.so.1" in answer["unanswered"]
 
 
 def test_what_fails_without_judging_an_argument_is_no_refusal(image: Path) -> None:

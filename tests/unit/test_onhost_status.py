@@ -65,6 +65,24 @@ def spark(tmp_path, monkeypatch):
     spark.engine.close()
 
 
+def test_an_image_whose_engine_could_not_be_asked_is_said_at_its_target(spark):
+    digest = "sha256:" + 64 * "a"
+    raw = json.loads(spark.paths.targets.read_text())
+    raw["targets"]["qwen"]["image"] = f"lmsysorg/sglang@{digest}"
+    spark.paths.targets.write_text(json.dumps(raw))
+    folder = spark.paths.image_answers
+    folder.mkdir(parents=True)
+    record = folder / f"{digest.replace(':', '-')}.json"
+    for reason, shown in (("no libcuda.so.1", True), (None, False)):
+        record.write_text(json.dumps({"version": "0.5.23", "unanswered": reason}))
+        text = " ".join(" ".join(spark.lines()).split())
+        said = "its start will tell whether the engine takes the recipe: no libcuda.so.1"
+        assert (said in text) is shown
+        found = status.gather(common.load_host(spark.paths.targets), spark.paths)
+        targets = status.as_json(found)["targets"]
+        assert (targets["qwen"]["unasked"], targets["mistral"]["unasked"]) == (reason, None)
+
+
 def test_a_healthy_host_in_40_columns(spark):
     since = terminal.since(NOW - 11100, NOW)
     assert since.endswith("(3 h 5 min)")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.errors import InventoryError, ResolveError
-from lockstep.lockfile import deployed, deployed_path, load, previous_path, save
+from lockstep.lockfile import answered, deployed, deployed_path, load, previous_path, save
 from lockstep.moving import (
     AptWanted,
     GitWanted,
@@ -400,6 +400,24 @@ def test_another_format_is_refused_with_its_number(tmp_path: Path, text: str) ->
     with pytest.raises(InventoryError, match="the lock has another format; found") as caught:
         load(path)
     assert "allowed: version 1" in str(caught.value)
+
+
+def test_why_an_engine_could_not_be_asked_stands_beside_its_digest(tmp_path: Path) -> None:
+    path = tmp_path / "lab.lock.yaml"
+    (name, pin), *_ = PINS.images.items()
+    save(path, PINS)
+    text = path.read_text()
+    answered(path, {"sha256:" + 64 * "9": "of another host", pin.digest: ""})
+    assert path.read_text() == text
+    answered(path, {pin.digest: "no libcuda.so.1"})
+    assert load(path).images[name].unanswered == "no libcuda.so.1"
+    # One host alone says nothing of what the others have.
+    answered(path, {})
+    assert load(path).images[name].unanswered == "no libcuda.so.1"
+    # For a rollback it is the same lock.
+    assert load(path) == PINS
+    answered(path, {pin.digest: ""})
+    assert path.read_text() == text
 
 
 def test_the_lock_before_the_last_deployed_one_is_kept(tmp_path: Path) -> None:

@@ -112,6 +112,27 @@ def test_what_the_inventory_changes_is_what_is_judged(
     assert "public-address" not in codes
 
 
+def test_an_image_whose_engine_could_not_be_asked_is_named_with_the_reason(
+    hosts: tuple[inventory.HostPlan, ...],
+) -> None:
+    pin = ImagePin("sha256:" + 64 * "0", "aarch64", 1)
+    silent = replace(pin, unanswered="SGLang 0.5.23 cannot be imported: no libcuda.so.1")
+    found = [
+        {item.subject.split(" ")[2]: item for item in made.findings if item.code == CODE}
+        for made in (
+            plan.plan_hosts(hosts, Pins(images={SGLANG: each}), KNOWN) for each in (pin, silent)
+        )
+    ]
+    assert found[0] == {}
+    assert set(found[1]) == {"mistral"}
+    assert found[1]["mistral"].severity == "warning"
+    assert "lmsysorg/sglang:latest could not be asked" in found[1]["mistral"].message
+    assert silent.unanswered in found[1]["mistral"].message
+
+
+CODE = "engine-not-asked"
+
+
 def test_a_released_vllm_is_judged_by_its_own_version(
     hosts: tuple[inventory.HostPlan, ...],
 ) -> None:

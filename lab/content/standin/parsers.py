@@ -13,6 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
+if os.environ.get("STANDIN_NEEDS_GPU"):
+    # As an engine whose import loads the driver's library, in a container without a GPU.
+    raise ImportError("libcuda.so.1: cannot open shared object file: No such file or directory")
+
 from .arguments import UsageError, parse
 
 #: Variables that vLLM 0.32.0 no longer has (run against its own registry, 2026-11); 0.15 had them.
