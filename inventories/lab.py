@@ -32,7 +32,6 @@ _data = {
         "hub": _services["hub"],
         "git": {
             "https://github.com/juliendenize/": _services["git"],
-            "https://github.com/huggingface/": _services["git"],
             "https://github.com/vllm-project/": _services["git"],
         },
         "registries": dict.fromkeys(("ghcr.io", "docker.io"), _services["registry"]),
@@ -45,7 +44,7 @@ _data = {
     # Debian 13 has earlyoom 1.8, which counts its percentages otherwise.
     "waive": ("earlyoom-late",),
     "expected": {"architecture": "x86_64", "engine_cuda": None, "free_disk_gib": 2.0},
-    "engine": {"torch": "torch==2.13.0", "disk_gib": 4.0},
+    "engine": {"torch": "torch==2.13.0", "transformers": None, "disk_gib": 4.0},
     # The third name on a Spark is a venv engine too; here it serves a tiny random model.
     "targets": {
         "qwen": targets["qwen"],

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+#: For `PythonWanted.exclude_newer`: the day of the source tree's commit, of several the last.
+FORK_S_DAY = "fork"
+
 
 @dataclass(frozen=True)
 class GitWanted:
@@ -34,6 +37,8 @@ class PythonWanted:
         trees: Source trees that are installed here besides; what they need is resolved with
             ``asked``, whose own words about a package win over theirs.
         build: Whether the environment is the one that ``trees`` are built in.
+        exclude_newer: Last day (ISO date) whose uploads to the package index count, `FORK_S_DAY`,
+            or None for no limit.
     """
 
     name: str
@@ -43,6 +48,7 @@ class PythonWanted:
     agree: tuple[str, ...] = ()
     trees: tuple[GitWanted, ...] = ()
     build: bool = False
+    exclude_newer: str | None = None
 
     @property
     def key(self) -> str:

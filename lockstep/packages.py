@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.utils import canonicalize_name
+from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from lockstep.errors import InventoryError, ResolveError
 from lockstep.moving import GitWanted, PrecompiledWanted, PythonWanted, is_commit
@@ -37,39 +37,54 @@ def engine_sets(settings: Settings) -> tuple[PythonWanted, ...]:
     asked = [("engine.torch", engine.torch), ("engine.torchvision", engine.torchvision)]
     if engine.git is None:
         asked.append(("engine.release", engine.release))
+    tree = transformers_tree(settings)
+    asked.append(("engine.transformers", None if tree else engine.transformers))
     asked.append(("engine.mistral_common", engine.mistral_common))
     if engine.flashinfer:
         asked += [("engine.flashinfer_version", text) for text in _triple(settings)]
     given = [(key, text) for key, text in asked if text]
     trees = engine_repositories(settings)
     agree = FLASHINFER if engine.flashinfer else ()
-    whole = replace(_environment(settings, ENGINE, given), agree=agree, trees=trees)
+    until = engine.exclude_newer
+    whole = _environment(settings, ENGINE, given)
+    whole = replace(whole, agree=agree, trees=trees, exclude_newer=until)
     if not trees:
         return (whole,)
-    return (whole, replace(_environment(settings, BUILD, []), trees=trees, build=True))
+    build = _environment(settings, BUILD, [])
+    return (whole, replace(build, trees=trees, build=True, exclude_newer=until))
 
 
 def engine_repositories(settings: Settings) -> tuple[GitWanted, ...]:
     """The git sources of the engine's venv: the fork and transformers, where asked for."""
     engine = settings.engine
-    asked = (
-        ("engine", engine.git, engine.branch, engine.commit),
-        (
-            "engine.transformers",
-            engine.transformers_git,
-            engine.transformers_branch,
-            engine.transformers_commit,
-        ),
+    if engine.commit is not None and not is_commit(engine.commit):
+        raise InventoryError(
+            "engine.commit is not a whole commit",
+            where=settings.name,
+            found=repr(engine.commit)[:60],
+            allowed="40 hexadecimal digits, or None to resolve the branch",
+        )
+    fork = GitWanted(engine.git, engine.branch, engine.commit) if engine.git else None
+    return tuple(tree for tree in (fork, transformers_tree(settings)) if tree)
+
+
+def transformers_tree(settings: Settings) -> GitWanted | None:
+    """The commit of transformers that is asked for; None where it comes from the package index."""
+    text = settings.engine.transformers or ""
+    if "@" not in text:
+        return None
+    name, _, address = text.partition("@")
+    url, _, commit = address.strip().rpartition("@")
+    if name.strip() == "transformers" and url.startswith("git+") and is_commit(commit):
+        # Any server gives what its HEAD stands on, where it does not give a commit by its name.
+        return GitWanted(url.removeprefix("git+"), "HEAD", commit)
+    raise InventoryError(
+        "engine.transformers is no commit of a repository",
+        where=settings.name,
+        found=repr(text)[:120],
+        allowed="a requirement, or transformers @ git+https://HOST/PATH@COMMIT with 40 "
+        "hexadecimal digits",
     )
-    for key, _, _, commit in asked:
-        if commit is not None and not is_commit(commit):
-            raise InventoryError(
-                f"{key}{'.' if key == 'engine' else '_'}commit is not a whole commit",
-                where=settings.name,
-                found=repr(commit)[:60],
-                allowed="40 hexadecimal digits, or None to resolve the branch",
-            )
-    return tuple(GitWanted(url, branch, commit) for _, url, branch, commit in asked if url)
 
 
 def engine_precompiled(settings: Settings) -> tuple[PrecompiledWanted, ...]:
@@ -99,6 +114,19 @@ def precompiled(settings: Settings, pins: Pins) -> PrecompiledPin | None:
                 remedy="Run `lockstep lock`, or deploy.",
             )
         return pins.precompiled[wanted.key]
+    return None
+
+
+def fork_version(settings: Settings, pins: Pins) -> str | None:
+    """The version that a fork is built as: that of the vLLM whose compiled parts it takes.
+
+    A fork has none of vLLM's tags, and setuptools-scm would call it 0.1.dev. None where no compiled
+    wheel is locked, and so nothing says what the fork descends from.
+    """
+    for wanted in engine_precompiled(settings):
+        if has_precompiled(pins, wanted):
+            _, version, *_ = parse_wheel_filename(pins.precompiled[wanted.key].file)
+            return f"{version.public}+g{pins.git[wanted.key].commit[:9]}"
     return None
 
 

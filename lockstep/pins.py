@@ -52,6 +52,7 @@ class PythonPin:
         packages: Every package, sorted by name.
         trees: Repository → commit of the source trees whose needs are among them.
         resolved: ISO date, "" where unknown.
+        exclude_newer: Last day whose uploads counted, as it was asked for; None: no limit.
     """
 
     asked: tuple[str, ...]
@@ -60,6 +61,7 @@ class PythonPin:
     packages: tuple[WheelPin, ...]
     trees: Mapping[str, str] = field(default_factory=dict)
     resolved: str = ""
+    exclude_newer: str | None = None
 
     @cached_property
     def versions(self) -> dict[str, str]:
@@ -232,12 +234,13 @@ def missing(wanted: Wanted, pins: Pins) -> Wanted:
 
 
 def has_python(pins: Pins, item: PythonWanted) -> bool:
-    """Whether this environment is pinned: for these requirements, commits and interpreter."""
+    """Whether this environment is pinned: for these requirements, commits, interpreter, day."""
     pin = pins.python.get(item.key)
     if pin is None or not all(has_git(pins, tree) for tree in item.trees):
         return False
-    found = (pin.asked, pin.architecture, pin.python, dict(pin.trees))
-    return found == (item.asked, item.architecture, item.python, commits(pins, item))
+    found = (pin.asked, pin.architecture, pin.python, pin.exclude_newer, dict(pin.trees))
+    asked = (item.asked, item.architecture, item.python, item.exclude_newer)
+    return found == (*asked, commits(pins, item))
 
 
 def commits(pins: Pins, item: PythonWanted) -> dict[str, str]:

@@ -17,7 +17,7 @@ from lockstep.findings import Finding, split_waived
 from lockstep.fit import Fit, fit
 from lockstep.inventory import HostPlan
 from lockstep.onhost import url_login
-from lockstep.packages import ENGINE
+from lockstep.packages import ENGINE, fork_version
 from lockstep.pins import Pins
 from lockstep.recipes import Recipe
 from lockstep.serving import serving
@@ -167,9 +167,9 @@ def _findings(
 
 
 def _venv_version(host: HostPlan, record: Pins) -> str | None:
-    """The released vLLM of the host's venv; None for a fork, whose version only it can say."""
+    """The vLLM of the host's venv, of a fork what it is built as; None while that is not locked."""
     if host.settings.engine.git is not None:
-        return None
+        return fork_version(host.settings, record)
     pin = record.python.get(ENGINE)
     if pin is not None and "vllm" in pin.versions:
         return pin.versions["vllm"]

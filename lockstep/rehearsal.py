@@ -33,6 +33,7 @@ def rehearse(hosts: Sequence[tuple[Settings, tuple[BoundTarget, ...]]]) -> None:
                 item.python,
                 tuple(WheelPin(name_of(text), "0", "", "") for text in item.asked),
                 {tree.url: tree.commit or _COMMIT for tree in item.trees},
+                exclude_newer=item.exclude_newer,
             )
             for item in asked.python
         },

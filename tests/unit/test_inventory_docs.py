@@ -159,7 +159,7 @@ def test_sparks_with_other_models_and_one_that_sees(repository: Path) -> None:
 def test_a_released_vllm_is_one_value(repository: Path) -> None:
     (plan,) = hosts("README.md", "release", repository).values()
     engine = plan.settings.engine
-    assert (engine.git, engine.transformers_git) == (None, None)
+    assert (engine.git, engine.transformers, engine.exclude_newer) == (None, None, None)
     assert (engine.release, engine.torch) == ("vllm==0.20.2", "torch")
 
 

@@ -50,8 +50,14 @@ def test_a_project_page_links_the_wheel_with_its_hash_and_metadata(tmp_path: Pat
     assert (project / "index.html").read_text() == (
         "<!DOCTYPE html>\n<html><head><title>flashinfer-cubin</title></head><body>\n"
         f'<a href="Flashinfer_Cubin-0.6.13%2Bcu130-py3-none-any.whl#sha256={wheel}" '
-        f'data-core-metadata="sha256={metadata}">{name}</a><br>\n</body></html>\n'
+        f'data-core-metadata="sha256={metadata}" data-upload-time="2026-02-01T00:00:00Z">{name}</a>'
+        "<br>\n</body></html>\n"
     )
+
+
+def test_pytorch_s_index_does_not_say_when_a_file_was_uploaded(tmp_path: Path) -> None:
+    make_index(tmp_path, "torch", [StandInWheel("torch", "1.0")])
+    assert "upload" not in (tmp_path / "torch/torch/index.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -52,19 +52,29 @@ def wheel(name: str, version: str, tag: str = ANY, needs: Iterable[str] = ()) ->
     return f"{stem}-{tag}.whl", content.getvalue()
 
 
-def index(place: str, *files: tuple[str, bytes]) -> dict[str, Reply]:
-    """The addresses of a simple index at ``/place/``."""
+def index(place: str, *files: tuple[str, bytes], uploaded: str = "") -> dict[str, Reply]:
+    """The addresses of a simple index at ``/place/``; it says when files were uploaded, or not."""
+    day = f' data-upload-time="{uploaded}"' if uploaded else ""
     answers: dict[str, Reply] = {}
     projects: dict[str, list[str]] = {}
     for file, content in files:
         answers[f"/{place}/files/{file.replace('+', '%2B')}"] = Reply(content)
         digest = hashlib.sha256(content).hexdigest()
-        link = f'<a href="../files/{file.replace("+", "%2B")}#sha256={digest}">{file}</a>'
+        link = f'<a href="../files/{file.replace("+", "%2B")}#sha256={digest}"{day}>{file}</a>'
         projects.setdefault(file.split("-")[0].replace("_", "-"), []).append(link)
     for project, links in projects.items():
         page = f"<!DOCTYPE html><html><body>{' '.join(links)}</body></html>"
         answers[f"/{place}/{project}/"] = Reply(page.encode(), 200, {"Content-Type": "text/html"})
     return answers
+
+
+def merged(*pages: dict[str, Reply]) -> dict[str, Reply]:
+    """Several indexes of one place whose pages hold the files of all."""
+    found: dict[str, Reply] = {}
+    for address, reply in (pair for page in pages for pair in page.items()):
+        before = found.get(address, Reply()).body
+        found[address] = replace(reply, body=before + reply.body)
+    return found
 
 
 def sdist(name: str, version: str) -> tuple[str, bytes]:
@@ -149,8 +159,8 @@ def test_of_several_wheels_that_would_do_the_most_alike_is_taken() -> None:
     assert [each.file for each in pin.packages] == [alike[0]]
 
 
-def tree(name: str, *needs: str, builds: tuple[str, ...] = ()) -> Tree:
-    return Tree(f"https://git.example/{name}", 40 * "a", name, needs, builds)
+def tree(name: str, *needs: str, builds: tuple[str, ...] = (), day: str = "2026-03-16") -> Tree:
+    return Tree(f"https://git.example/{name}", 40 * "a", name, needs, builds, day)
 
 
 SEVERAL = index(
@@ -205,6 +215,8 @@ TORCH = {
         "simple",
         wheel("torch", "2.10.0", AARCH64, ["needed"]),
         wheel("torch", "2.11.0", AARCH64, ["needed"]),
+        wheel("torchaudio", "2.10.0", AARCH64, ["torch"]),
+        wheel("triton", "3.6.1", AARCH64),
         wheel("torchvision", "0.25.0", AARCH64, ["torch==2.10.0"]),
         wheel("torchvision", "0.26.0", AARCH64, ["torch==2.11.0"]),
         wheel("needed", "2.0"),
@@ -216,8 +228,11 @@ TORCH = {
         wheel("torchvision", "0.24.0+cu130", AARCH64, ["torch==2.9.0"]),
         wheel("torchvision", "0.25.0+cu130", AARCH64, ["torch==2.10.0"]),
         wheel("torchvision", "0.26.0+cu130", AARCH64, ["torch==2.11.0"]),
-        # An index of its own also holds old versions of common packages.
-        wheel("needed", "1.0"),
+        wheel("torch", "2.10.1+cu130", AARCH64, ["needed", "triton"]),
+        wheel("torchaudio", "2.10.0+cu130", AARCH64, ["torch"]),
+        wheel("triton", "3.6.0", AARCH64),
+        # An index of its own also holds other versions of common packages.
+        wheel("needed", "3.0"),
     ),
 }
 
@@ -241,6 +256,62 @@ def test_a_release_gets_the_cuda_build_of_the_torch_that_it_requires() -> None:
             "torchvision==0.24.0+cu130",
             "vllm==1.0",
         )
+
+
+def test_what_brings_its_own_build_of_torch_s_family_gets_that_of_pytorch_s_index() -> None:
+    """torchaudio of the package index has no CUDA; nobody asks for it, or for triton, by name."""
+    released = index("simple", wheel("vllm", "1.0", AARCH64, ["torchaudio==2.10.0"]))
+    with serving(TORCH | released) as server:
+        assert resolve(server, wanted("torch==2.10.1", "vllm")) == (
+            "needed==2.0",
+            "torch==2.10.1+cu130",
+            "torchaudio==2.10.0+cu130",
+            "triton==3.6.0",
+            "vllm==1.0",
+        )
+
+
+def dated(**more: Any) -> PythonWanted:
+    return wanted("torch==2.10.0", "some", trees=(GitWanted("u", "main"),), **more)
+
+
+# PyTorch's index does not say when a file was uploaded.
+DATED = {
+    **TORCH,
+    **index("simple", wheel("needed", "2.0"), uploaded="2026-03-16T20:00:00Z"),
+    **merged(
+        index("simple", wheel("some", "1.0"), uploaded="2026-03-16T20:00:00Z"),
+        index("simple", wheel("some", "2.0"), uploaded="2026-03-18T00:00:00Z"),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("until", "version"),
+    [("fork", "1.0"), ("2026-03-17", "1.0"), ("2026-03-18", "2.0"), (None, "2.0")],
+)
+def test_what_was_uploaded_after_the_day_does_not_count(until: str | None, version: str) -> None:
+    item = dated(exclude_newer=until)
+    with serving(DATED) as server:
+        pin = resolve_python(
+            item, sources=sources(server), proxy=Proxy(), trees=[tree("vllm", "some")]
+        )
+    assert pin.versions == {"needed": "2.0", "some": version, "torch": "2.10.0+cu130"}
+    assert pin.exclude_newer == until
+
+
+def test_what_the_inventory_asks_for_in_one_version_may_be_newer() -> None:
+    item = replace(dated(exclude_newer="2026-03-17"), asked=("torch==2.10.0", "some==2.0"))
+    with serving(DATED) as server:
+        assert "some==2.0" in resolve(server, item)
+
+
+def test_an_index_that_knows_no_days_is_named_with_the_way_out() -> None:
+    item = dated(exclude_newer="2026-03-17")
+    with serving(TORCH | index("simple", wheel("some", "1.0"))) as server:
+        message = failure(server, item)
+    assert "no versions exist that fit" in message
+    assert "or to None where the index does not say when a file was uploaded." in message
 
 
 def test_a_torch_that_only_the_package_index_has_is_refused() -> None:

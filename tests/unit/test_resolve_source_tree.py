@@ -29,6 +29,15 @@ def prepare_metadata_for_build_wheel(folder, config_settings=None):
 """
 
 
+# Late in the evening in the committer's zone is the next day in UTC.
+COMMITTED, DAY = "2026-03-16T23:30:00-02:00", "2026-03-17"
+
+
+@pytest.fixture(autouse=True)
+def _committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_COMMITTER_DATE", COMMITTED)
+
+
 def repository(folder: Path, files: dict[str, str]) -> tuple[Path, str]:
     """A bare-bones repository and the commit of these files; its branch has moved on since."""
     tree = folder / "some" / "tree.git"
@@ -54,7 +63,7 @@ def test_what_stands_in_pyproject_is_taken_as_it_is(tmp_path: Path) -> None:
     project = PROJECT + 'dependencies = ["b>=2", "a"]\n' + BUILD
     folder, commit = repository(tmp_path, {"pyproject.toml": project})
     assert read(folder, commit) == Tree(
-        URL, commit, "some-tree", ("b>=2", "a"), ("setuptools>=77", "torch==2.10.0")
+        URL, commit, "some-tree", ("b>=2", "a"), ("setuptools>=77", "torch==2.10.0"), DAY
     )
 
 
@@ -73,7 +82,7 @@ def test_else_the_trees_own_build_backend_is_asked(tmp_path: Path) -> None:
     build = '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n'
     folder, commit = repository(tmp_path, {"pyproject.toml": build, "own.py": BACKEND})
     assert read(folder, commit) == Tree(
-        URL, commit, "transformers", ("numpy>=2", 'old; python_version < "3"'), ()
+        URL, commit, "transformers", ("numpy>=2", 'old; python_version < "3"'), (), DAY
     )
 
 

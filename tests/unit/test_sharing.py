@@ -85,7 +85,7 @@ def test_what_an_engine_is_built_of_is_expected_by_the_stage_that_fetches_it() -
     assert sorted(expected) == ["engine-flashinfer", "engine-pytorch", "engine-vllm"]
     engine = engine_spec(first.plan, PINS)
     wheels = {wheel["sha256"] for wheel in (*engine["packages"], *engine["built_with"])}
-    commits = {engine["vllm"]["commit"], engine["transformers"]["commit"]}
+    commits = {engine["vllm"]["commit"]}
     compiled = {engine["precompiled"]["sha256"]}
     assert {name for names in expected.values() for name in names} == wheels | compiled | commits
     assert commits <= set(expected["engine-vllm"])

@@ -48,6 +48,7 @@ def test_the_fork_is_specified_to_the_last_commit() -> None:
             package("mistral-common", "1.0", "vllm"),
             package("torch", "2.10.0+cu130", "pytorch"),
             package("torchvision", "1.0", "pytorch"),
+            package("transformers", "5.4.0", "vllm"),
         ],
         "built_with": [package("setuptools", "1.0", "vllm")],
         "precompiled": {
@@ -62,17 +63,18 @@ def test_the_fork_is_specified_to_the_last_commit() -> None:
             "git": "https://github.com/juliendenize/vllm.git",
             "branch": "fix_mistral_parsing",
             "commit": COMMIT,
-            "environment": {"VLLM_USE_PRECOMPILED": "1"},
+            "environment": {
+                "VLLM_USE_PRECOMPILED": "1",
+                # Its own tags would say 0.1.dev.
+                "SETUPTOOLS_SCM_PRETEND_VERSION": "0.19.1.dev1+gccccccccc",
+            },
         },
-        "transformers": {
-            "git": "https://github.com/huggingface/transformers.git",
-            "branch": "main",
-            "commit": COMMIT,
-        },
+        "transformers": None,
         "expected": {
             "torch": "2.10.0+cu130",
             "torchvision": "1.0",
             "mistral-common": "1.0",
+            "transformers": "5.4.0",
             "flashinfer-python": "1.0",
             "flashinfer-cubin": "1.0",
             "flashinfer-jit-cache": "1.0",
@@ -103,10 +105,17 @@ def test_a_mirror_gives_the_compiled_wheel_too() -> None:
 
 
 def test_mirrors_replace_where_git_sources_come_from() -> None:
-    plan = spark(sources={"git": {"https://github.com/": "git://10.0.0.5/"}})
+    plan = spark(
+        sources={"git": {"https://github.com/": "git://10.0.0.5/"}},
+        engine={"transformers": PINNED},
+    )
     spec = engine_spec(plan, pins_for(plan))
     assert spec["vllm"]["git"] == "git://10.0.0.5/juliendenize/vllm.git"
-    assert spec["transformers"]["git"] == "git://10.0.0.5/huggingface/transformers.git"
+    assert spec["transformers"] == {
+        "git": "git://10.0.0.5/huggingface/transformers.git",
+        "branch": "HEAD",
+        "commit": 40 * "d",
+    }
 
 
 def test_the_engine_is_asked_about_its_own_recipes_only() -> None:
@@ -127,21 +136,24 @@ def test_the_engine_is_told_what_runs_if_it_lacks_the_guards_flag() -> None:
     assert {**recipe["environment"], **WITHOUT_FLAG} == lacking["environment"]
 
 
-# A finished environment, as the probe sees it.
+PINNED = f"transformers @ git+https://github.com/huggingface/transformers.git@{40 * 'd'}"
+# A finished environment with a commit of transformers, as the probe sees it.
+PLAN_OF_BOTH = spark(engine={"transformers": PINNED})
+BOTH = engine_spec(PLAN_OF_BOTH, pins_for(PLAN_OF_BOTH))
 WHOLE: dict[str, Any] = {
     "environment": {
         "python": "3.12",
         "distributions": {
-            **SPEC["expected"],
+            **BOTH["expected"],
             "vllm": "0.19.2rc1.dev7+gccccccc",
             "transformers": "5.9.0.dev0",
         },
         "origins": {
-            "vllm": {"url": f"file://{HOME}/vllm", "editable": True},
-            "transformers": {"url": f"file://{HOME}/transformers", "editable": False},
+            "vllm": {"url": f"file://{BOTH['home']}/vllm", "editable": True},
+            "transformers": {"url": f"file://{BOTH['home']}/transformers", "editable": False},
         },
     },
-    "commits": {"vllm": COMMIT, "transformers": COMMIT},
+    "commits": {"vllm": COMMIT, "transformers": 40 * "d"},
     "unfinished": False,
 }
 EMPTY: dict[str, Any] = {
@@ -152,18 +164,18 @@ EMPTY: dict[str, Any] = {
 
 
 def test_a_whole_environment_lacks_nothing() -> None:
-    assert engine_missing(SPEC, WHOLE) == {}
+    assert engine_missing(BOTH, WHOLE) == {}
 
 
 def test_a_wiped_host_lacks_every_stage() -> None:
-    assert engine_missing(SPEC, EMPTY) == {
+    assert engine_missing(BOTH, EMPTY) == {
         "pytorch": ["the venv", "torch 2.10.0+cu130", "torchvision 1.0"],
         "flashinfer": [
             "flashinfer-cubin 1.0",
             "flashinfer-jit-cache 1.0",
             "flashinfer-python 1.0",
         ],
-        "vllm": ["mistral-common 1.0", "vllm at cccccccccccc", "transformers at cccccccccccc"],
+        "vllm": ["mistral-common 1.0", "vllm at cccccccccccc", "transformers at dddddddddddd"],
     }
 
 
@@ -191,7 +203,7 @@ DRIFTS = [
     # Another's work in our environment.
     (("environment", "distributions", "left-pad"), "1.0", {"vllm": ["no left-pad"]}),
     (("commits", "vllm"), 40 * "a", {"vllm": ["vllm at cccccccccccc"]}),
-    (("commits", "transformers"), None, {"vllm": ["transformers at cccccccccccc"]}),
+    (("commits", "transformers"), None, {"vllm": ["transformers at dddddddddddd"]}),
     # Checked out, but the installation was cut off.
     (("environment", "origins", "vllm"), REMOVED, {"vllm": ["vllm at cccccccccccc"]}),
     (
@@ -203,7 +215,7 @@ DRIFTS = [
     (
         ("environment", "origins", "transformers"),
         None,
-        {"vllm": ["transformers at cccccccccccc"]},
+        {"vllm": ["transformers at dddddddddddd"]},
     ),
 ]
 
@@ -220,7 +232,7 @@ def test_each_kind_of_drift_is_seen(
         del place[path[-1]]
     else:
         place[path[-1]] = value
-    assert engine_missing(SPEC, found) == missing
+    assert engine_missing(BOTH, found) == missing
 
 
 def test_the_record_of_a_check_counts_only_for_the_same_question() -> None:
@@ -228,7 +240,7 @@ def test_the_record_of_a_check_counts_only_for_the_same_question() -> None:
     other["recipes"][0]["argv"].append("--enforce-eager")
     assert check_wanted(SPEC) == check_wanted(copy.deepcopy(SPEC))
     assert check_wanted(SPEC) != check_wanted(other)
-    assert check_wanted(SPEC) != check_wanted({**SPEC, "engine_cuda": None})
+    assert check_wanted(SPEC) != check_wanted({**BOTH, "engine_cuda": None})
 
 
 FILES = tuple(FilePin(name, 5, sha256=64 * "e") for name in ("config.json", "big.safetensors"))

@@ -27,7 +27,8 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 TRIPLE = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
 FORK = GitWanted("https://github.com/juliendenize/vllm.git", "fix_mistral_parsing")
-TRANSFORMERS = GitWanted("https://github.com/huggingface/transformers.git", "main")
+TRANSFORMERS = GitWanted("https://github.com/huggingface/transformers.git", "HEAD", COMMIT)
+PINNED = f"transformers @ git+{TRANSFORMERS.url}@{COMMIT}"
 
 CONTAINER = """
 model: org/main
@@ -70,17 +71,30 @@ def test_everything_that_moves_is_found_and_each_thing_once() -> None:
             PythonWanted("uv", ("uv",), "aarch64", "3.12"),
             PythonWanted(
                 "engine",
-                ("torch==2.10.0+cu130", "torchvision", "mistral_common", *TRIPLE),
+                (
+                    "torch==2.10.0+cu130",
+                    "torchvision",
+                    "transformers==5.4.0",
+                    "mistral_common",
+                    *TRIPLE,
+                ),
                 "aarch64",
                 "3.12",
                 agree=TRIPLE,
-                trees=(FORK, TRANSFORMERS),
+                trees=(FORK,),
+                exclude_newer="fork",
             ),
             PythonWanted(
-                "engine-build", (), "aarch64", "3.12", trees=(FORK, TRANSFORMERS), build=True
+                "engine-build",
+                (),
+                "aarch64",
+                "3.12",
+                trees=(FORK,),
+                build=True,
+                exclude_newer="fork",
             ),
         ),
-        git=(FORK, TRANSFORMERS),
+        git=(FORK,),
         precompiled=(
             PrecompiledWanted(FORK, "https://github.com/vllm-project/vllm.git", "aarch64", "cu130"),
         ),
@@ -153,9 +167,25 @@ def test_a_release_decides_on_what_it_needs_unless_something_is_said(
     assert whole.trees == ()
 
 
-def test_transformers_can_be_of_a_branch_with_a_release_too() -> None:
-    settings, _ = host(engine=VenvEngine(release="vllm", transformers_git=TRANSFORMERS.url))
+def test_transformers_is_of_the_index_or_one_commit_with_a_release_too() -> None:
+    settings, _ = host(engine=VenvEngine(release="vllm", transformers=PINNED))
     assert [item.trees for item in engine_sets(settings)] == [(TRANSFORMERS,), (TRANSFORMERS,)]
+    settings, _ = host(engine=VenvEngine(transformers="transformers<5"))
+    whole, _ = engine_sets(settings)
+    assert whole.trees == (FORK,) and "transformers<5" in whole.asked
+
+
+def test_a_release_looks_at_all_that_was_uploaded_unless_a_day_is_named() -> None:
+    days = [
+        engine_sets(host(engine=engine)[0])[0].exclude_newer
+        for engine in (
+            VenvEngine(),
+            VenvEngine(exclude_newer=None),
+            VenvEngine(release="vllm"),
+            VenvEngine(release="vllm", exclude_newer="2026-04-01"),
+        )
+    ]
+    assert days == ["fork", None, None, "2026-04-01"]
 
 
 def test_uv_is_apart_from_the_tools_that_it_installs() -> None:
@@ -167,7 +197,7 @@ def test_uv_is_apart_from_the_tools_that_it_installs() -> None:
 
 
 def test_a_fixed_commit_is_wanted_as_it_is() -> None:
-    engine = VenvEngine(commit=COMMIT, transformers_git=None)
+    engine = VenvEngine(commit=COMMIT)
     assert wanted([host(engine=engine)]).git == (
         GitWanted("https://github.com/juliendenize/vllm.git", "fix_mistral_parsing", COMMIT),
     )
@@ -235,9 +265,19 @@ def test_two_branches_of_one_repository_are_refused() -> None:
         (VenvEngine(flashinfer_version="0.6"), "engine.flashinfer_version is not a version"),
         (VenvEngine(commit="abc123"), "engine.commit is not a whole commit; found 'abc123'"),
         (
-            VenvEngine(transformers_commit=COMMIT.upper()),
-            "engine.transformers_commit is not a whole commit",
+            VenvEngine(transformers="transformers @ git+https://example.com/t.git@main"),
+            "engine.transformers is no commit of a repository; found "
+            "'transformers @ git+https://example.com/t.git@main'",
         ),
+        (
+            VenvEngine(transformers=f"other @ git+https://example.com/t.git@{COMMIT}"),
+            "engine.transformers is no commit of a repository",
+        ),
+        (
+            VenvEngine(transformers=f"transformers @ https://example.com/t.zip@{COMMIT}"),
+            "engine.transformers is no commit of a repository",
+        ),
+        (VenvEngine(transformers="transformers = 4"), "engine.transformers is not a requirement"),
     ],
 )
 def test_what_cannot_be_resolved_exactly_is_refused(engine: VenvEngine, message: str) -> None:
