@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lockstep.cluster import Group
-from lockstep.engine_id import digest
 from lockstep.managed import AGENT_UNIT, CONFIGURATION, PROGRAMS, SYSTEMD, ManagedFile
+from lockstep.restart_key import keyed
 from lockstep.scripts import programs
-from lockstep.templating import render
 
 #: What the agent notes about its clusters' last runs (`onhost/common.py`, `Paths.groups` and
 #: `groups_kept`); without the agent it is worth nothing, and must not start a model one day.
@@ -31,7 +30,6 @@ def agent_units(groups: Iterable[Group]) -> tuple[ManagedFile, ...]:
     start = ("/usr/bin/python3", f"{PROGRAMS}/cluster_agent.py")
     members = {name: (group.rank, group.data.port, group.members) for name, group in found.items()}
     contents = {
-        "argv": start,
         "clusters": repr(members),
         "programs": {file.path: file.text for file in programs()},
     }
@@ -41,12 +39,12 @@ def agent_units(groups: Iterable[Group]) -> tuple[ManagedFile, ...]:
         for member in group.members
         for address in member.addresses
     )
-    text = render(
+    text = keyed(
         "systemd/cluster.service.j2",
+        contents=contents,
         names=list(found),
         start=start,
         keys={f"cluster-{name}": key_path(name) for name in found},
         addresses=list(dict.fromkeys(every)),
-        generation=digest(contents, 16),
     )
     return (ManagedFile(f"{SYSTEMD}/{AGENT_UNIT}", text, check="unit", stage="switch"),)

@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 from lockstep.bound import PROXY_TOOLS
-from lockstep.engine_id import digest
 from lockstep.managed import API_KEY, PROGRAMS, TOOLS_VENV, ManagedFile
 from lockstep.packages import tool_requirements
 from lockstep.pins import Pins
+from lockstep.restart_key import keyed
 from lockstep.settings import Settings
-from lockstep.templating import render
 from lockstep.units import unit_path
 from lockstep.variants import Variant
 
@@ -53,15 +52,14 @@ def _unit(settings: Settings, variant: Variant, tools: Mapping[str, str]) -> Man
     )
     folder = files("lockstep").joinpath("onhost")
     contents = {
-        "argv": start,
         "tools": tools,
         "modules": [folder.joinpath(name).read_text(encoding="utf-8") for name in _MODULES],
     }
-    text = render(
+    text = keyed(
         "systemd/proxy.service.j2",
+        contents=contents,
         variant=variant,
         description=f"{variant.name}: {_purpose(variant)}",
-        generation=digest(contents, 16),
         start=start,
         key=API_KEY if variant.open else None,
     )

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from lockstep.bound import is_loopback
 from lockstep.docker_run import OOM_SCORE, foreground, volume
-from lockstep.engine_id import digest
 from lockstep.images import pinned_reference
 from lockstep.managed import (
     AGENT_UNIT,
@@ -19,8 +18,8 @@ from lockstep.managed import (
     ManagedFile,
 )
 from lockstep.pins import Pins
+from lockstep.restart_key import keyed
 from lockstep.settings import Settings
-from lockstep.templating import render
 from lockstep.variants import Variant
 
 PYTHON = "/usr/bin/python3"
@@ -67,8 +66,9 @@ def _model_unit(
     container = variant.image is not None
     start_s = variant.start_timeout_s + GATE_S
     recipe = variant.recipe
-    text = render(
+    text = keyed(
         "systemd/model.service.j2",
+        contents=variant.identity,
         variant=variant,
         description=f"{variant.name}: {recipe.description or recipe.name}",
         container=container,
@@ -121,13 +121,12 @@ def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> M
     """
     webui = settings.webui
     argv = webui_command(settings, variants, pins)
-    text = render(
+    text = keyed(
         "systemd/webui.service.j2",
         unit=webui.unit,
         loopback=is_loopback(_reachable(webui.bind)),
         keys=_webui_keys(webui.unit, variants),
         docker_config=DOCKER_CONFIG,
-        generation=digest(argv, 16),
         start=argv,
         image=argv[-1],
         ready=_webui_ready(f"http://{_reachable(webui.bind)}:{webui.port}/health"),

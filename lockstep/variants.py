@@ -56,7 +56,7 @@ class Variant:
         start_timeout_s: Seconds from start to the first token before giving up.
         fallback: Name of the variant to try where this one fails, or None.
         floor: How fast it must stay, or None.
-        generation: 16 hexadecimal digits that change with anything that demands a restart.
+        identity: Hash of what it runs: command line, variables, engine, borrowed weights.
         group: This host's part of the cluster that serves it, or None: this host alone.
     """
 
@@ -75,7 +75,7 @@ class Variant:
     start_timeout_s: int
     fallback: str | None = None
     floor: Floor | None = None
-    generation: str = ""
+    identity: str = ""
     group: Group | None = None
 
     @property
@@ -155,7 +155,7 @@ def variants(
         else:
             found.append(main)
     _refuse_doubles(settings, found)
-    return tuple(_with_generation(item, pins, engine_id) for item in found)
+    return tuple(_with_identity(item, pins, engine_id) for item in found)
 
 
 def unit_names(targets: Iterable[BoundTarget]) -> tuple[str, ...]:
@@ -286,7 +286,7 @@ def _need(recipe: Recipe, argv: tuple[str, ...]) -> Need:
     return found
 
 
-def _with_generation(variant: Variant, pins: Pins, engine_id: str) -> Variant:
+def _with_identity(variant: Variant, pins: Pins, engine_id: str) -> Variant:
     borrowed = [borrow.model for borrow in variant.recipe.lockstep.borrow]
     contents = {
         "argv": variant.argv,
@@ -294,7 +294,7 @@ def _with_generation(variant: Variant, pins: Pins, engine_id: str) -> Variant:
         "engine": None if variant.image else engine_id,
         "borrowed": {model: commit_of(pins, model) for model in borrowed},
     }
-    return replace(variant, generation=digest(contents, 16))
+    return replace(variant, identity=digest(contents, 16))
 
 
 def _refuse_doubles(settings: Settings, found: list[Variant]) -> None:

@@ -52,8 +52,10 @@ def _older(found: Collected, name: str, state: dict[str, str]) -> None:
     if state["ActiveState"] != "active" or not since.isdigit() or name.endswith(".timer"):
         return
     environment = [line.partition(" (")[0] for line in state["EnvironmentFiles"].splitlines()]
+    # A unit of ours is compared by its restart key, which knows what needs no restart.
+    unit = [] if name in found.asked["units"] else [state["FragmentPath"]]
     reads = [
-        *(state["FragmentPath"], *state["DropInPaths"].split(), *environment),
+        *(*unit, *state["DropInPaths"].split(), *environment),
         *found.asked["reads"].get(name, []),
     ]
     files = [file for path in reads for file in below(path)]

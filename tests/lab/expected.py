@@ -42,7 +42,6 @@ def of_host(
         answer[variant.name] = {
             "unit": variant.unit,
             "port": variant.port,
-            "generation": variant.generation,
             "argv": variant.argv,
             "environment": dict(variant.environment),
             "recipe": recipe.name,

@@ -85,7 +85,7 @@ def test_the_freeze_guard_is_a_flag_unless_the_engine_said_that_it_has_none(text
     assert "--moe-backend" not in lacks.argv
     assert lacks.environment["VLLM_USE_FLASHINFER_MOE_FP4"] == "0"
     assert lacks.environment["VLLM_USE_FLASHINFER_MOE_FP8"] == "0"
-    assert lacks.generation != has.generation
+    assert lacks.identity != has.identity
 
 
 def test_a_variable_that_guards_nothing_is_not_claimed_beside_the_flag() -> None:
@@ -102,7 +102,7 @@ def test_borrowed_files_make_the_model_a_folder_that_keeps_its_name() -> None:
     assert variant.model_name == "org/model"
     later = replace(PINS.models["org/base"], commit="c" * 40)
     moved = replace(PINS, models={**PINS.models, "org/base": later})
-    assert one(main=RECIPE + borrow, pins=moved).generation != variant.generation
+    assert one(main=RECIPE + borrow, pins=moved).identity != variant.identity
 
 
 def test_a_fallback_is_a_target_of_its_own_that_shares_nothing_but_the_port() -> None:
@@ -113,7 +113,7 @@ def test_a_fallback_is_a_target_of_its_own_that_shares_nothing_but_the_port() ->
     assert (spare.name, spare.unit) == ("model-fallback", "engine-fallback")
     assert spare.launcher == "/data/run-fallback.sh"
     assert (main.fallback, spare.fallback) == ("model-fallback", None)
-    assert main.port == spare.port and main.generation != spare.generation
+    assert main.port == spare.port and main.identity != spare.identity
     assert unit_names(bound(data, main=CONTAINER, spare=second)) == (
         "engine.service",
         "engine-fallback.service",
@@ -135,11 +135,11 @@ def test_a_name_that_a_fallback_needs_is_refused_where_it_is_taken(
         made(settings(**targets), main=RECIPE, spare=RECIPE)
 
 
-def test_what_demands_a_restart_changes_the_generation_and_nothing_else_does() -> None:
+def test_what_demands_a_restart_changes_what_a_variant_is_and_nothing_else_does() -> None:
     first = one()
     slower = settings(model=replace(TARGET, start_timeout_s=60))
     renamed = settings(model=replace(TARGET, unit="engine2"))
-    assert one(data=slower).generation == one(data=renamed).generation == first.generation
+    assert one(data=slower).identity == one(data=renamed).identity == first.identity
     changed = [
         one(engine_id="1" * 12),
         one(moe_flags={"model": False}),
@@ -148,12 +148,12 @@ def test_what_demands_a_restart_changes_the_generation_and_nothing_else_does() -
         one(main=RECIPE + "env: {A: b}\n"),
         one(pins=replace(PINS, models={"org/model": ModelPin("main", "e" * 40, ())})),
     ]
-    assert len({first.generation, *(item.generation for item in changed)}) == len(changed) + 1
+    assert len({first.identity, *(item.identity for item in changed)}) == len(changed) + 1
     # A container's engine is its image, not the venv beside it.
-    boxed = one(main=CONTAINER).generation
-    assert one(main=CONTAINER, engine_id="1" * 12).generation == boxed
+    boxed = one(main=CONTAINER).identity
+    assert one(main=CONTAINER, engine_id="1" * 12).identity == boxed
     image = {"ghcr.io/a/b:main": ImagePin("sha256:" + "2" * 64, "aarch64", 1)}
-    assert one(main=CONTAINER, pins=replace(PINS, images=image)).generation != boxed
+    assert one(main=CONTAINER, pins=replace(PINS, images=image)).identity != boxed
 
 
 @pytest.mark.parametrize("text", [RECIPE, CONTAINER])

@@ -44,7 +44,7 @@ exec /usr/bin/docker run \
   --env NCCL_NET=IB \
   --env NCCL_IB_HCA=rocep1s0f0,roceP2p1s0f0 \
   127.0.0.1:7078/docker.io/lmsysorg/sglang@sha256:3333333333333333333333333333333333333333333333333333333333333333 sglang serve \
-  --model-path /data/models/huggingface/lockstep-merged/mistralai--Mistral-Small-4-119B-2603-NVFP4/2222222222222222222222222222222222222222 \
+  --model-path /data/models/huggingface/hub/models--mistralai--Mistral-Small-4-119B-2603-NVFP4/snapshots/1111111111111111111111111111111111111111 \
   --host 127.0.0.1 \
   --port 31000 \
   --enable-metrics \
