@@ -9,6 +9,7 @@ from lockstep.artefacts import absent_files
 from lockstep.hostfiles import docker_generation, tools_environment
 from lockstep.layout import folders
 from lockstep.managed import HOME, OPERATORS_GROUP
+from lockstep.preflight import foreign
 from lockstep.variants import unit_names
 from tasks import run
 from tasks.operations import files, services, system
@@ -43,6 +44,7 @@ def base() -> None:
             [target for target in this.plan.targets if target.image and not target.group]
         ),
         generations={"docker.service": docker_generation(settings)},
+        containers=foreign.containers(this.plan, None),
     )
     system.packages(name="Install packages", versions=this.packages)
     system.sysctls(

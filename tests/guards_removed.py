@@ -562,6 +562,20 @@ GUARDS = (
         "tests/unit/test_onhost_fabric.py",
     ),
     Guard(
+        "no restart of Docker ends somebody else's containers",
+        "tasks/operations/services.py",
+        "_ended_with_docker(containers) if containers and DOCKER in old else {}",
+        "{}",
+        "tests/operations/test_not_ours.py",
+    ),
+    Guard(
+        "somebody else's drop-in restarts no service of the system",
+        "lockstep/probes/units.py",
+        ".d/*lockstep*.conf",
+        ".d/*.conf",
+        "tests/unit/test_probes.py",
+    ),
+    Guard(
         "an account of somebody else's is put into no group",
         "tasks/operations/system.py",
         'theirs = have and user.home and have["home"] != user.home',

@@ -33,6 +33,7 @@ HOME = "/var/lib/lockstep"
 GENERATIONS = "/var/lib/lockstep-deploy/generations"
 #: What was there before the inventory adopted it.
 ADOPTED = "/var/lib/lockstep-deploy/adopted"
+DOCKER = "docker.service"
 UNITS = "/etc/systemd/system/"
 #: A file of a package in whose place a deploy writes its own, unless somebody has changed it.
 CONFFILES = ("/etc/default/earlyoom",)
@@ -98,6 +99,26 @@ class Ours:
             return ""
         return f"uid {entry.pw_uid}, home {entry.pw_dir}"
 
+    def containers(self, label: str, names: Iterable[str], generation: str | None) -> str:
+        """Containers of others that a restart of Docker would end; "" where none would be.
+
+        Args:
+            label: What containers of ours carry.
+            names: Names of ours, for those of a deploy before there was a label.
+            generation: With which Docker is to run, and is not restarted where it does; None: it is
+                restarted.
+        """
+        shown = _said("systemctl", "show", "--property=MainPID", "--value", "--", DOCKER)
+        if f"unit {DOCKER}" in self._adopted or shown in ("", "0"):
+            return ""
+        if _environment(shown).get("LOCKSTEP_GENERATION", "") == generation:
+            return ""
+        form = "{{.Names}}\t{{.Label " + json.dumps(label) + "}}"
+        rows = _said("docker", "ps", "--format", form)
+        pairs = [line.partition("\t")[::2] for line in rows.splitlines()]
+        theirs = [name for name, ours in pairs if not ours and name not in names]
+        return f"its restart would end {', '.join(theirs)}" if theirs else ""
+
     def keep_adopted(self, path: str) -> None:
         """Put a copy aside of what an adoption is about to replace, once."""
         at, copy = self._root / path.lstrip("/"), self._root / (ADOPTED + path).lstrip("/")
@@ -125,7 +146,8 @@ def intruders(asked: dict[str, Any], root: Path = Path("/")) -> dict[str, str]:
 
     Args:
         asked: "files" with "path" and "check", "folders" with "path", "mode", "owner" and "group",
-            "remove" and "links" as paths, "accounts" as names, "adopt"; each may be absent.
+            "remove" and "links" as paths, "accounts" as names, "docker" as the arguments of
+            `Ours.containers`, "adopt"; each may be absent.
         root: Another folder only in unit tests.
     """
     judge = Ours(asked.get("adopt", ()), root)
@@ -137,6 +159,8 @@ def intruders(asked: dict[str, Any], root: Path = Path("/")) -> dict[str, str]:
     units = [file["path"] for file in files if file.get("check") == "unit"]
     names = [path.removeprefix(UNITS) for path in units if not found[path]]
     found |= {f"unit {name}": whose for name, whose in judge.units(names).items()}
+    if "docker" in asked:
+        found[f"unit {DOCKER}"] = judge.containers(**asked["docker"])
     found |= {f"account {name}": judge.account(name) for name in asked.get("accounts", [])}
     return {what: whose for what, whose in found.items() if whose}
 
@@ -203,6 +227,14 @@ def _as_shipped(path: str, at: Path) -> bool:
     listed = _said("dpkg-query", "--show", "--showformat=${Conffiles}", name) if name else ""
     digest = hashlib.md5(at.read_bytes(), usedforsecurity=False).hexdigest()
     return any(line.split()[:2] == [path, digest] for line in listed.splitlines())
+
+
+def _environment(pid: str) -> dict[str, str]:
+    try:
+        text = Path(f"/proc/{pid}/environ").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    return {key: value for key, _, value in (item.partition("=") for item in text.split("\0"))}
 
 
 def _said(*argv: str) -> str:

@@ -9,10 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from lockstep.docker_run import LABEL
 from lockstep.findings import Finding
+from lockstep.hostfiles import docker_generation
 from lockstep.inventory import HostPlan
 from lockstep.layout import folders
+from lockstep.onhost.ours import DOCKER
 from lockstep.specs import UV
+from lockstep.variants import unit_names
 
 if TYPE_CHECKING:
     from lockstep.intended import Intended
@@ -26,14 +30,27 @@ def question(this: Intended) -> dict[str, Any]:
         "folders": [asdict(folder) for folder in folders(settings)],
         "links": [UV],
         "accounts": [settings.service_user],
+        "docker": containers(this.plan, docker_generation(settings)),
         "adopt": list(settings.adopt),
     }
+
+
+def containers(plan: HostPlan, generation: str | None) -> dict[str, Any]:
+    """What tells the containers of others that a restart of Docker would end.
+
+    Args:
+        plan: The host.
+        generation: With which Docker is to run; None: it is restarted whatever it runs with.
+    """
+    units = (*unit_names(plan.targets), f"{plan.settings.webui.unit}.service")
+    names = [unit.removesuffix(".service") for unit in units]
+    return {"label": LABEL, "names": names, "generation": generation}
 
 
 def findings(plan: HostPlan, foreign: Mapping[str, str]) -> Iterator[Finding]:
     """One finding for each thing of somebody else's."""
     for what, whose in foreign.items():
-        does, remedy = _MEANS.get(what.rpartition(" ")[0], _MEANS[""])
+        does, remedy = _MEANS.get(what) or _MEANS.get(what.rpartition(" ")[0], _MEANS[""])
         yield Finding(
             "not-ours",
             "error",
@@ -44,6 +61,7 @@ def findings(plan: HostPlan, foreign: Mapping[str, str]) -> Iterator[Finding]:
 
 
 _MEANS = {
+    f"unit {DOCKER}": ("restart it for the proxy", "Stop these containers"),
     "": ("replace or change it", "Move it away, or name another path or unit in the inventory"),
     "unit": ("put another unit in its place", "Give the target another `unit`"),
     "account": ("let the engines run as it, with Docker", "Set `service_user` to another name"),

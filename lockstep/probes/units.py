@@ -6,6 +6,7 @@ so that a restart that is due is seen from the unit itself, whoever changed its 
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import subprocess
@@ -40,17 +41,17 @@ def links(units: set[str]) -> dict[str, list[str]]:
 
 
 def outdated(state: dict[str, Any]) -> bool:
-    """Whether a unit runs since before one of its drop-ins was written."""
-    if state.get("ActiveState") == "active" and state.get("NeedDaemonReload") == "yes":
-        # systemd has not read a drop-in yet, and so does not name it either.
-        return True
+    """Whether a unit runs since before one of our drop-ins was written; others' restart nothing."""
     since = state.get("ActiveEnterTimestamp", "").removeprefix("@")
     if state.get("ActiveState") != "active" or not since.isdigit():
         return False
+    read = state.get("DropInPaths", "").split()
     try:
-        # Timestamps are whole seconds: what was written in that second counts as read.
+        # Timestamps are whole seconds: what was written in that second counts as read, where
+        # systemd names it.
         return any(
-            os.stat(path).st_mtime >= int(since) + 1 for path in state["DropInPaths"].split()
+            path not in read or os.stat(path).st_mtime >= int(since) + 1
+            for path in glob.glob(f"/etc/systemd/system/{state['Id']}.d/*lockstep*.conf")
         )
     except OSError:
         return False

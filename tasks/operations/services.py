@@ -14,7 +14,7 @@ from lockstep.docker_run import DOCKER as DOCKER_PROGRAM
 from lockstep.layout import generation
 from lockstep.managed import AGENT_UNIT, API_KEY, MARK, ManagedFile, Stage
 from tasks import engine_state, remote, report, run, turns
-from tasks.facts.host import Marked, Units
+from tasks.facts.host import Foreign, Marked, Units
 from tasks.operations.files import write_tree
 
 DOCKER = "docker.service"
@@ -70,6 +70,7 @@ def reread(
     units: Sequence[str],
     generations: Mapping[str, str] | None = None,
     engines: Sequence[str] = (),
+    containers: Mapping[str, Any] | None = None,
 ) -> Commands:
     """Restart system services that run since before one of their drop-ins was written or removed.
 
@@ -81,6 +82,7 @@ def reread(
         generations: Unit → LOCKSTEP_GENERATION that it must run with, "" for none: sees a drop-in
             that was removed, and a change in a file that the drop-in names.
         engines: Model units whose engine is in a container.
+        containers: What tells others' containers, which no restart of Docker may end.
     """
     if not state.is_executing:
         old, hot = _outdated(units, generations or {}, engines)
@@ -93,7 +95,19 @@ def reread(
         if blocked:
             report.held(host.name, f"{', '.join(hot)} runs on")
             yield from remote.refuse(f"held back, because {blocked} failed")
+        theirs = _ended_with_docker(containers) if containers and DOCKER in old else {}
+        if theirs:
+            yield from remote.refuse(
+                f"{DOCKER} is not restarted: {theirs.popitem()[1]}. Remedy: stop these containers, "
+                f'or let the inventory end them: "adopt": ("unit {DOCKER}",)'
+            )
+            return
         yield from _reread(old, hot)
+
+
+def _ended_with_docker(containers: Mapping[str, Any]) -> dict[str, str]:
+    asked = {"docker": dict(containers), "adopt": remote.adopted()}
+    return host.get_fact(Foreign, asked=asked) or {}
 
 
 def _outdated(

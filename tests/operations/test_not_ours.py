@@ -17,7 +17,7 @@ from pyinfra.context import ctx_host, ctx_state
 from lockstep.accounts import Account
 from lockstep.managed import HOME
 from tasks import remote
-from tasks.operations import system
+from tasks.operations import services, system
 
 UNIT = "/etc/systemd/system/vllm.service"
 FOREIGN = {
@@ -88,3 +88,23 @@ def test_an_account_of_somebody_elses_is_put_into_no_group() -> None:
     assert command.get_raw_value() == "usermod --append --groups docker lockstep"
     mine = {**theirs, "home": HOME, "groups": ["docker", "lockstep"]}
     assert accounts(Host({"System": {"groups": {}, "accounts": {"lockstep": mine}}})) == []
+
+
+def test_docker_is_not_restarted_over_the_containers_of_others() -> None:
+    old = {"docker.service": {"outdated": False, "generation": ""}}
+    facts: dict[str, Any] = {"Units": old, "Foreign": {"unit docker.service": "it would end plex"}}
+    containers = {"label": "lockstep.unit", "names": [], "generation": None}
+    asked = {"units": ["docker.service"], "generations": {"docker.service": "0123"}}
+    host = Host(facts)
+    state = SimpleNamespace(
+        is_executing=True, inventory=[host], active_hosts={host}, ops={host: {"the operation"}}
+    )
+    with ctx_state.use(state), ctx_host.use(host):
+        [refusal] = services.reread._inner(**asked, containers=containers)
+    assert "docker.service is not restarted: it would end plex. Remedy: stop" in refusal.args[0]
+    facts["Foreign"] = {}
+    with ctx_state.use(state), ctx_host.use(host):
+        commands = [
+            each.get_raw_value() for each in services.reread._inner(**asked, containers=containers)
+        ]
+    assert commands[-1] == "systemctl restart docker.service"

@@ -7,7 +7,9 @@ import grp
 import hashlib
 import json
 import os
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from a_probe import ask, program
@@ -227,6 +229,31 @@ def test_a_unit_that_comes_from_elsewhere_is_named_with_its_package(root: Root) 
         "none.service": "",
     }
     assert root.judge().units([]) == {}
+
+
+DOCKER: dict[str, Any] = {"label": "lockstep.unit", "names": ["vllm-qwen36"]}
+
+
+@pytest.mark.usefixtures("tools")
+def test_a_restart_of_docker_would_end_the_containers_of_others(root: Root) -> None:
+    folder = root.folder.parent / "bin"
+    rows = r"postgres\t\nopen-webui\topen-webui\nvllm-qwen36\t\nplex\t\n"
+    program(folder, "docker", f"printf '{rows}'")
+    running = subprocess.Popen(["sleep", "60"], env={"LOCKSTEP_GENERATION": "0123"})
+    try:
+        program(folder, "systemctl", f"echo {running.pid}")
+        judge = root.judge()
+        theirs = "its restart would end postgres, plex"
+        assert judge.containers(**DOCKER, generation="4567") == theirs
+        assert judge.containers(**DOCKER, generation=None) == theirs
+        assert judge.containers(**DOCKER, generation="0123") == ""
+        assert root.judge("unit docker.service").containers(**DOCKER, generation=None) == ""
+    finally:
+        running.kill()
+        running.wait()
+    # Docker does not run: nothing of anybody's does.
+    program(folder, "systemctl", "echo 0")
+    assert root.judge().containers(**DOCKER, generation=None) == ""
 
 
 def test_an_account_is_ours_by_its_home(monkeypatch: pytest.MonkeyPatch, root: Root) -> None:

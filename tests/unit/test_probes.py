@@ -100,7 +100,7 @@ def test_units_answers_state_generation_and_boot_links(tmp_path: Path) -> None:
             "MainPID": str(running.pid),
             "NeedDaemonReload": "yes",
             "generation": "0123456789abcdef",
-            "outdated": True,
+            "outdated": False,
             "links": [],
         },
         "b.service": {
@@ -121,22 +121,26 @@ def test_units_answers_state_generation_and_boot_links(tmp_path: Path) -> None:
         ("ActiveState=active\\nActiveEnterTimestamp=@{later}\\nDropInPaths={file}", False),
         ("ActiveState=active\\nActiveEnterTimestamp=@{now}\\nDropInPaths={file}", False),
         ("ActiveState=active\\nActiveEnterTimestamp=@1000\\nDropInPaths={file}", True),
-        ("ActiveState=active\\nActiveEnterTimestamp=@1000\\nDropInPaths=", False),
         ("ActiveState=inactive\\nActiveEnterTimestamp=@1000\\nDropInPaths={file}", False),
         # Written, but systemd was not told: it does not name the file yet.
-        ("ActiveState=active\\nNeedDaemonReload=yes\\nDropInPaths=", True),
-        ("ActiveState=inactive\\nNeedDaemonReload=yes\\nDropInPaths=", False),
+        ("ActiveState=active\\nActiveEnterTimestamp=@{later}\\nDropInPaths=", True),
+        ("ActiveState=inactive\\nActiveEnterTimestamp=@1000\\nDropInPaths=", False),
     ],
 )
-def test_units_sees_a_service_that_is_older_than_its_settings(
+def test_units_sees_a_service_that_is_older_than_our_settings(
     tmp_path: Path, state: str, outdated: bool
 ) -> None:
-    file = tmp_path / "60-lockstep.conf"
+    file, theirs = (tmp_path / f"a.service.d/{name}.conf" for name in ("60-lockstep", "99-mine"))
+    file.parent.mkdir()
     file.touch()
+    # Somebody else's drop-in restarts nothing, however new it is.
+    theirs.touch()
+    os.utime(theirs, (2**31, 2**31))
     now = int(file.stat().st_mtime)
-    text = state.format(now=now, later=now + 60, file=file)
+    text = state.format(now=now, later=now + 60, file=f"{file} {theirs}")
     program(tmp_path / "bin", "systemctl", f"printf 'Id=a.service\\n{text}\\n'")
-    answer = ask("units", {"units": ["a.service"]}, tmp_path / "bin")
+    places = {"/etc/systemd/system": str(tmp_path)}
+    answer = ask("units", {"units": ["a.service"]}, tmp_path / "bin", places)
     assert answer["a.service"]["outdated"] is outdated
 
 
