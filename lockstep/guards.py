@@ -1,16 +1,16 @@
 """The freeze guard: keep vLLM off FlashInfer's MoE kernels on a Spark.
 
 On compute capability 12.1 these kernels were seen to take the whole host down (article 000,
-2026-05), and NVFP4 ones to end with an illegal instruction (vllm-project/vllm#38423, 2026-03-28).
-vLLM's automatic choice is FlashInfer's CUTLASS kernel there, for it counts the family 12.x as
-supported; Marlin comes last (vLLM at 8e6f4314, 2026-03-16: fused_moe/oracle/nvfp4.py and
-fused_moe/flashinfer_cutlass_moe.py).
+2026-05), and the FP4 one to end with an illegal instruction (flashinfer-ai/flashinfer#2065,
+2025-11-08). vLLM's automatic choice there is FlashInfer's CUTLASS kernel for NVFP4, and for FP8
+with one scale per tensor: it counts the family 12.x as supported (vLLM at 8e6f4314, 2026-03-16:
+fused_moe/oracle/nvfp4.py, oracle/fp8.py and flashinfer_cutlass_moe.py).
 
 The guard is `--moe-backend`, which wins over everything else (vllm-project/vllm#33807, 2026-02-25).
 Whether an engine takes it, its own parser says on the host (`onhost/engine_parser.py`). Until it
 has answered, the flag is given: an engine without it ends at once and says why, while a missing
 guard freezes the machine. An engine that answered no gets the variables that take FlashInfer's
-kernels out of the automatic choice (same sources, and oracle/fp8.py).
+kernels out of the automatic choice (same sources).
 
 `VLLM_FLASHINFER_MOE_BACKEND=latency`, which article 000 names, is no guard: it is read only where
 `VLLM_USE_FLASHINFER_MOE_FP4` or `…_FP8` is on, and means CUTLASS on every GPU outside the family
