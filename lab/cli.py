@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from lab import connection, control
+from lab import connection, control, network
 from lab.errors import LabError
 from lab.machine import CGROUP_VERSIONS
 from lab.progress import WIDTH, Steps
@@ -196,20 +196,37 @@ def delay(lab: Lab, host: str, milliseconds: float) -> None:
     control.ask(lab, "delay", hosts=chosen, milliseconds=milliseconds)
 
 
+_CONNECTX = click.option(
+    "--connectx",
+    is_flag=True,
+    help="The cable of the ConnectX port, which is there only while that is in. Out after a boot.",
+)
+
+
 @lab.command()
 @click.argument("host")
+@_CONNECTX
 @_of_a_lab
-def cut(lab: Lab, host: str) -> None:
+def cut(lab: Lab, host: str, connectx: bool) -> None:
     """Let HOST's cable drop everything, silently, until it is mended."""
-    control.ask(lab, "cut", host=host, cut=True)
+    _cable(lab, host, connectx, plugged=False)
 
 
 @lab.command()
 @click.argument("host")
+@_CONNECTX
 @_of_a_lab
-def mend(lab: Lab, host: str) -> None:
+def mend(lab: Lab, host: str, connectx: bool) -> None:
     """Undo a cut; ends when HOST can be logged in to again."""
-    control.ask(lab, "cut", host=host, cut=False)
+    _cable(lab, host, connectx, plugged=True)
+
+
+def _cable(lab: Lab, host: str, connectx: bool, *, plugged: bool) -> None:
+    if connectx:
+        known = hosts(len(control.ask(lab, "status")["hosts"]))
+        network.connectx(lab, find_host(known, host), plugged)
+    else:
+        control.ask(lab, "cut", host=host, cut=not plugged)
 
 
 @lab.command()

@@ -11,6 +11,8 @@ from lab.run import run
 from lab.state import CONTROL_ADDRESS, INTERFACE, PREFIX, Host, Lab
 
 BRIDGE = "br0"
+#: The first port as DGX OS names it; a host boots without, as a Spark without a cable does.
+CONNECTX = "enp1s0f0np0"
 BRIDGE_MAC = "02:4c:53:00:00:01"
 NAMESPACES = Path("/run/netns")
 _CLONE_NEWNET = 0x40000000
@@ -81,6 +83,24 @@ def disconnect(lab: Lab, host: Host) -> None:
 def plug(lab: Lab, port: str, plugged: bool) -> None:
     """Put ``port`` on the bridge, or take it off: then nothing passes and no one is told."""
     ip(lab.namespace, f"link set {port} " + (f"master {BRIDGE}" if plugged else "nomaster"))
+
+
+def connectx(lab: Lab, host: Host, plugged: bool) -> None:
+    """Put a cable into ``host``'s ConnectX port, or pull it: then the port itself is gone.
+
+    As DGX OS does (package dgx-spark-mlnx-hotplug): no cable, no interface.
+    """
+    port = f"{host.name}-cx"
+    run(["ip", "-netns", lab.namespace, "link", "delete", port], check=False)
+    if not plugged:
+        return
+    namespace = lab.host_namespace(host)
+    ip(
+        lab.namespace,
+        f"link add {port} type veth peer name {CONNECTX} netns {namespace}",
+        f"link set {port} master {BRIDGE} up",
+    )
+    ip(namespace, f"link set {CONNECTX} up")
 
 
 def remove_all(lab: Lab) -> None:

@@ -1,0 +1,110 @@
+"""What a Spark has of its own before the first deploy: Docker's ways to the GPU, an Open WebUI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from stack import Host, Stack
+
+KEPT = "/root/kept"
+# Earlier images of DGX OS: NVIDIA's hook alone, no runtime and no CDI file.
+HOOK_ONLY = (
+    f"mkdir {KEPT} && cp /etc/docker/daemon.json {KEPT}/ && mv /etc/cdi {KEPT}/cdi"
+    " && python3 -c \"import json; p = '/etc/docker/daemon.json'; d = json.load(open(p));"
+    " del d['runtimes'], d['features']; json.dump(d, open(p, 'w'))\" && systemctl reload docker"
+)
+BACK = f"cp {KEPT}/daemon.json /etc/docker/ && mv {KEPT}/cdi /etc/cdi; systemctl reload docker"
+# The lab's Docker is 26: what `docker info` says of 29, and the toolkit's second program.
+DOCKER_29 = """cat > /usr/local/bin/docker <<'END'
+#!/bin/sh
+case "$1" in info) exec python3 -c '
+import json, subprocess, sys
+info = json.loads(subprocess.check_output(["/usr/bin/docker", *sys.argv[1:]]))
+info["ServerVersion"] = "29.2.1"
+info["DiscoveredDevices"] = [{"Source": "cdi", "ID": "nvidia.com/gpu=all"}]
+print(json.dumps(info))' "$@";; esac
+exec /usr/bin/docker "$@"
+END
+install -m 0755 /usr/local/bin/docker /usr/local/bin/nvidia-cdi-hook
+chmod 755 /usr/local/bin/docker
+cp /etc/cdi/nvidia.yaml /root/nvidia.yaml
+echo '# libcuda.so.570.1' >> /etc/cdi/nvidia.yaml"""
+DOCKER_26 = (
+    "rm /usr/local/bin/docker /usr/local/bin/nvidia-cdi-hook; mv /root/nvidia.yaml /etc/cdi/"
+)
+
+
+@pytest.fixture
+def bare(deployed: Stack) -> Iterator[Host]:
+    """spark2 with Docker as earlier images have it."""
+    deployed.two.root(HOOK_ONLY)
+    yield deployed.two
+    deployed.two.root(f"{BACK}; rm -r {KEPT}")
+
+
+@pytest.fixture
+def updated(deployed: Stack) -> Iterator[Host]:
+    """spark2 with Docker 29, and the CDI file of the driver before."""
+    deployed.two.root(DOCKER_29)
+    yield deployed.two
+    deployed.two.root(DOCKER_26)
+
+
+def test_a_docker_with_nvidias_hook_alone_is_deployed_to(deployed: Stack, bare: Host) -> None:
+    image = bare.root("docker inspect -f '{{.Image}}' open-webui").strip()
+    bare.root(f"docker run --rm --gpus all --entrypoint true {image}")
+    done = deployed.good_deploy("--dry", "--limit", bare.name)
+    assert "docker-gpu" not in done.output
+
+
+def test_a_stale_cdi_file_ends_a_deploy_from_docker_29_on(deployed: Stack, updated: Host) -> None:
+    done = deployed.deploy("--dry", "--limit", updated.name)
+    said = " ".join(done.output.split())
+    assert done.code == 1
+    assert "error cdi-stale: /etc/cdi/nvidia.yaml was made for driver 570.1" in said
+    assert "sudo systemctl restart nvidia-cdi-refresh" in said
+
+
+@pytest.fixture
+def foreign(deployed: Stack) -> Iterator[Host]:
+    """spark2 with a container and a volume as NVIDIA's playbook makes them, called `chat`."""
+    host = deployed.two
+    image = host.root("docker inspect -f '{{.Image}}' open-webui").strip()
+    host.root(
+        "docker volume create chat && docker run --detach --restart always --name chat"
+        f" -v chat:/app/backend/data --entrypoint sh {image}"
+        " -c 'echo mine > /app/backend/data/theirs; sleep infinity'"
+    )
+    secrets = "/etc/lockstep/secrets/open-webui.env"
+    host.root(f"mv {secrets} /root/open-webui.env")
+    yield host
+    host.root(f"mv -f /root/open-webui.env {secrets}")
+    deployed.good_deploy("-y", "--limit", host.name)
+    host.root("docker rm -f chat; docker volume rm chat")
+
+
+def test_what_somebody_else_made_is_refused_and_then_taken_over_on_purpose(
+    deployed: Stack, foreign: Host
+) -> None:
+    webui = {"unit": "chat", "volume": "chat"}
+    asked = ("-y", "--limit", foreign.name)
+    done = deployed.deploy(*asked, inventory=deployed.inventory("theirs", webui=webui))
+    said = " ".join(done.output.split())
+    assert done.code == 1
+    assert "error not-ours: there is a container chat without the label lockstep.unit" in said
+    assert "error not-ours: there is a volume chat without the label lockstep.unit" in said
+    assert "Starting operation" not in done.output
+    # Its name is not enough on the host either.
+    gone = foreign.run("sudo /usr/bin/python3 /usr/local/lib/lockstep/stop_container.py chat")
+    assert gone.code == 1
+    assert "container chat is not Lockstep's" in gone.text
+    adopt = ("container chat", "volume chat")
+    inventory = deployed.inventory("adopted", webui=webui, adopt=adopt)
+    done = deployed.good_deploy(*asked, inventory=inventory)
+    assert "with the accounts of before" in " ".join(done.closing.split())
+    assert foreign.root("docker exec chat cat /app/backend/data/theirs").strip() == "mine"
+    assert foreign.show("chat.service", "ActiveState") == "active"
+    names = foreign.root("cut -d = -f 1 /etc/lockstep/secrets/open-webui.env").split()
+    assert names == ["WEBUI_SECRET_KEY"]
+    assert deployed.good_deploy(*asked, inventory=inventory).changed == set()
