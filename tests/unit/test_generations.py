@@ -13,13 +13,18 @@ import pytest
 from a_spark import pins_for, spark
 from onhost_fakes import common, generations
 
+from group_data.all import targets
 from lockstep import generation
 from lockstep.managed import ManagedFile
 from lockstep.pins import Pins
 from lockstep.probes import generations as probe
 from lockstep.specs import weights_spec
 
-PLAN = spark()
+# Among its recipes is one that borrows a file from another repository.
+PLAN = spark(
+    recipe_folders=("catalogue/recipes", "lab/recipes"),
+    targets={**targets, "mistral": {"recipe": "mistral-sglang-nx", "unit": "sglang"}},
+)
 PINS = pins_for(PLAN)
 FILE = ManagedFile("/etc/systemd/system/vllm.service", "[Unit]\n", check="unit", stage="services")
 

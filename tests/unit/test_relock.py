@@ -133,7 +133,7 @@ def test_a_new_commit_asks_again_what_its_tree_needs_and_keeps_the_versions(worl
     [
         ("open-webui", "image", "ghcr.io/open-webui/open-webui:main"),
         ("ghcr.io/open-webui/open-webui", "image", "ghcr.io/open-webui/open-webui:main"),
-        ("Mistral-Small-4-119B-2603", "model", "mistralai/Mistral-Small-4-119B-2603"),
+        ("Qwen3.6-35B-A3B-DFlash", "model", "z-lab/Qwen3.6-35B-A3B-DFlash"),
         ("jq", "apt", "jq"),
     ],
 )
@@ -180,7 +180,7 @@ def test_every_kind_of_change_is_one_line() -> None:
     [first, *rest] = old.packages
     other = replace(first, sha256=64 * "0")
     new = replace(old, packages=(other, *rest[1:], wheel("brand-new", "3.0")))
-    model = "mistralai/Mistral-Small-4-119B-2603"
+    model = "z-lab/Qwen3.6-35B-A3B-DFlash"
     asked = OLD.models[model].asked[:12]
     after = replace(OLD, python={**OLD.python, "engine": new}) | Pins(
         models={model: replace(OLD.models[model], commit=NEW_COMMIT)}

@@ -64,7 +64,7 @@ def test_the_lock_before_the_deployed_one_is_put_back_and_deployed(site: Site) -
     assert done.exit_code == 0, done.output
     assert site.deploys == [FIRST]
     assert lockfile.load(site.lock) == FIRST
-    assert "main dddddddddddd" in done.stdout and "main cccccccccccc" in done.stdout
+    assert "ddddddddd" in done.stdout and "cccccccccccc" in done.stdout
     assert "some.lock.yaml is the lock that was deployed before again" in done.stdout
 
 
