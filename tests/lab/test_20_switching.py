@@ -27,11 +27,9 @@ def nothing_hot_afterwards(stack: Stack) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def tiny(stack: Stack, first: object) -> dict[str, Answer]:
-    """`switch.sh tiny` on both hosts at the same time, each over a login of its own."""
-    with ThreadPoolExecutor() as pool:
-        answers = pool.map(lambda host: host.switch("tiny"), stack.hosts)
-        return dict(zip((host.name for host in stack.hosts), answers, strict=True))
+def tiny(stack: Stack, first: object) -> Answer:
+    """`switch.sh tiny` on spark1; test_96 has the real vLLM on both hosts."""
+    return stack.one.switch("tiny")
 
 
 @pytest.fixture(scope="module")
@@ -40,18 +38,17 @@ def variants(stack: Stack, first: object) -> Variants:
     return stack.variants()
 
 
-def test_the_real_vllm_becomes_hot(host: Host, tiny: dict[str, Answer]) -> None:
-    answer = tiny[host.name]
-    assert answer.code == 0, answer.text
-    assert "tiny is hot, started in" in answer.out
-    assert host.active() == {"vllm.service"}
-    reply = host.complete(8000, "tiny-qwen3")
+def test_the_real_vllm_becomes_hot(one: Host, tiny: Answer) -> None:
+    assert tiny.code == 0, tiny.text
+    assert "tiny is hot, started in" in tiny.out
+    assert one.active() == {"vllm.service"}
+    reply = one.complete(8000, "tiny-qwen3")
     assert reply["usage"]["completion_tokens"] == 8
-    assert host.get("http://127.0.0.1:8000/version")["version"].startswith("0.32")
+    assert one.get("http://127.0.0.1:8000/version")["version"].startswith("0.32")
 
 
-def test_status_says_what_systemd_says(host: Host, tiny: dict[str, Answer]) -> None:
-    found = host.status()
+def test_status_says_what_systemd_says(one: Host, tiny: Answer) -> None:
+    found = one.status()
     assert found["hot"] == "tiny"
     assert found["problems"] == [] and found["unknown"] == []
     assert found["webui"] == "active"
@@ -63,23 +60,19 @@ def test_status_says_what_systemd_says(host: Host, tiny: dict[str, Answer]) -> N
         "tiny": "hot",
     }
     for target in found["targets"].values():
-        active = host.show(f"{target['unit'].removesuffix('.service')}.service", "ActiveState")
+        active = one.show(f"{target['unit'].removesuffix('.service')}.service", "ActiveState")
         assert (target["state"] == "hot") == (active == "active")
     assert found["targets"]["tiny"]["ready"] is True
 
 
-def test_status_for_people_says_the_same_within_forty_columns(
-    one: Host, tiny: dict[str, Answer]
-) -> None:
+def test_status_for_people_says_the_same_within_forty_columns(one: Host, tiny: Answer) -> None:
     lines = on_a_phone(one, "status")
     assert lines[0] == "spark1: tiny hot"
     assert any(line.startswith("tiny  ") and "hot since" in line for line in lines[1:])
     assert [line for line in lines if len(line) > 40] == []
 
 
-def test_the_engine_survives_the_operators_logout(
-    stack: Stack, one: Host, tiny: dict[str, Answer]
-) -> None:
+def test_the_engine_survives_the_operators_logout(stack: Stack, one: Host, tiny: Answer) -> None:
     """With an ordinary account logind would remove the engine's semaphores now."""
     pid = one.show("vllm.service", "MainPID")
     # Asking over SSH would be a login, so the host itself reports that logind let go of the user.
@@ -96,11 +89,11 @@ def test_the_engine_survives_the_operators_logout(
 
 
 def test_the_running_engine_was_started_as_the_recipe_says(
-    host: Host, tiny: dict[str, Answer], variants: Variants
+    one: Host, tiny: Answer, variants: Variants
 ) -> None:
-    asked = variants[host.name]["tiny"]
-    pid = host.show("vllm.service", "MainPID")
-    argv, environment = process(host, pid)
+    asked = variants[one.name]["tiny"]
+    pid = one.show("vllm.service", "MainPID")
+    argv, environment = process(one, pid)
     # The kernel puts the interpreter of the console script before its words.
     assert argv[1:] == asked["argv"]
     assert argv[2:4] == ["serve", "lab/tiny-qwen3"]
@@ -108,12 +101,12 @@ def test_the_running_engine_was_started_as_the_recipe_says(
     assert asked["environment"].items() <= environment.items()
     assert environment["HF_HUB_OFFLINE"] == "1"
     assert not {name for name in environment if "proxy" in name.lower()}
-    seen = host.root(f"nsenter --target {pid} --mount ls -A /etc/lockstep /run/lockstep")
+    seen = one.root(f"nsenter --target {pid} --mount ls -A /etc/lockstep /run/lockstep")
     assert seen.split() == ["/etc/lockstep:", "targets.json", "/run/lockstep:"]
 
 
 def test_qwen_takes_over_with_exactly_the_recipes_words(
-    host: Host, tiny: dict[str, Answer], variants: Variants
+    host: Host, tiny: Answer, variants: Variants
 ) -> None:
     answer = host.switch("qwen")
     assert answer.code == 0, answer.text
