@@ -87,10 +87,8 @@ def tasks(plan: HostPlan, pins: Pins, moe_flags: dict[str, bool]) -> list[dict[s
         _read("/usr/local/bin/uv", "pip", "freeze", "--python", engine),
         _read("docker", "image", "inspect", *images) | {"failed_when": False},
         _read("/usr/bin/python3", *weights),
-        *(
-            _task("systemd_service", {"name": unit, "enabled": False})
-            for unit in model_units(files)
-        ),
+        # Not the module: for it a unit without [Install] is enabled, and to be disabled each time.
+        _read("systemctl", "is-enabled", *model_units(files)) | {"failed_when": False},
         _task("stat", {"path": WEBUI_SECRETS}),
         *(
             _task("systemd_service", {"name": unit, "enabled": True, "state": "started"})
@@ -112,7 +110,8 @@ _OWNER = {"mode": "{{ item.mode }}", "owner": "{{ item.owner }}", "group": "{{ i
 
 
 def _task(module: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    return {"name": module, f"ansible.builtin.{module}": arguments}
+    what = arguments.get("name") or arguments.get("cmd") or arguments.get("path", "")
+    return {"name": f"{module} {what}".strip(), f"ansible.builtin.{module}": arguments}
 
 
 def _loop(module: str, arguments: dict[str, Any], items: list[Any] | str) -> dict[str, Any]:

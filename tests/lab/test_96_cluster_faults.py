@@ -47,8 +47,36 @@ def test_no_half_of_a_group_stays_up(together: Stack, case: Case) -> None:
     assert counts.violations == []
 
 
-def test_each_rank_is_started_with_exactly_the_recipes_words(together: Stack) -> None:
-    assert together.one.switch(STANDIN).code == 0
+def test_a_rank_alone_is_refused_with_the_remedy(together: Stack) -> None:
+    answer = together.two.run(f"sudo systemctl start {UNIT}")
+    assert answer.code != 0
+    journal = together.two.root(f"journalctl -u {UNIT} -n 20 -o cat --no-pager")
+    assert f"never here alone. Remedy: switch.sh {STANDIN}" in journal
+    together.two.root(f"systemctl reset-failed {UNIT}")
+
+
+@pytest.fixture
+def hot(together: Stack) -> None:
+    """The group is hot, from the test before where that left it so."""
+    # Faster than the memory of one Spark allows, not than that of two.
+    turn(together, decode_rate=100)
+    if together.one.status()["hot"] != STANDIN:
+        assert together.one.switch(STANDIN).code == 0
+
+
+@pytest.fixture(scope="module")
+def cold(together: Stack) -> None:
+    """No model is hot any more."""
+    assert together.one.switch("none").code == 0
+
+
+def turn(stack: Stack, **knobs: float) -> None:
+    """Knobs of the engine, for its next start."""
+    for host in stack.hosts:
+        host.root(f"echo '{json.dumps(knobs)}' > {KNOBS}/standin-sglang.json")
+
+
+def test_each_rank_is_started_with_exactly_the_recipes_words(together: Stack, hot: None) -> None:
     asked = together.variants(cluster_faults.INVENTORY)
     for rank, host in enumerate(together.hosts):
         # The engine, and what it was forked from.
@@ -57,15 +85,21 @@ def test_each_rank_is_started_with_exactly_the_recipes_words(together: Stack) ->
         assert [Path(program).name, *words] == asked[host.name][STANDIN]["serve"]
         assert words[words.index("--node-rank") + 1] == str(rank)
         assert words[words.index("--nnodes") + 1] == "2"
-    assert together.one.switch("none").code == 0
 
 
-def test_a_rank_alone_is_refused_with_the_remedy(together: Stack) -> None:
-    answer = together.two.run(f"sudo systemctl start {UNIT}")
-    assert answer.code != 0
-    journal = together.two.root(f"journalctl -u {UNIT} -n 20 -o cat --no-pager")
-    assert f"never here alone. Remedy: switch.sh {STANDIN}" in journal
-    together.two.root(f"systemctl reset-failed {UNIT}")
+def test_what_is_split_over_hosts_is_measured_where_it_answers(
+    together: Stack, hot: None, tmp_path: Path
+) -> None:
+    asked = {"inventory": cluster_faults.INVENTORY}
+    file = tmp_path / "rank 0.json"
+    code, suites, said = together.bench(file, "--suite", "decode", **asked)
+    assert code == 0, said
+    assert suites["decode"]["summary"]["decode_tok_s"]["count"] == 3
+    assert json.loads(file.read_text())["subject"]["target"] == STANDIN
+    code, suites, said = together.bench(tmp_path / "rank 1.json", host="spark2", **asked)
+    assert (code, suites) == (2, {})
+    assert "answers on another host of cluster pair" in " ".join(said.split())
+    assert "Measure it on spark1" in " ".join(said.split())
 
 
 _CHANGED = """\
@@ -92,18 +126,12 @@ def changed(folder: Path, **changes: object) -> Path:
     return path
 
 
-def turn(stack: Stack, **knobs: float) -> None:
-    """Knobs of the engine, for its next start."""
-    for host in stack.hosts:
-        host.root(f"echo '{json.dumps(knobs)}' > {KNOBS}/standin-sglang.json")
-
-
 @pytest.mark.parametrize(
     ("knobs", "changes", "said"),
     [
         # No time to load.
         (
-            {"load_seconds": 6},
+            {"load_seconds": 6, "decode_rate": 100},
             {"start_timeout_s": 3},
             f"{STANDIN}: with what was deployed it does not start",
         ),
@@ -118,13 +146,12 @@ def turn(stack: Stack, **knobs: float) -> None:
 )
 def test_what_does_not_pass_after_a_deploy_is_undone_on_both(
     together: Stack,
+    hot: None,
     tmp_path: Path,
     knobs: dict[str, float],
     changes: dict[str, object],
     said: str,
 ) -> None:
-    turn(together, decode_rate=400)
-    assert together.one.switch(STANDIN).code == 0
     turn(together, **knobs)
     before = [host.root(f"cat /etc/systemd/system/{UNIT}") for host in together.hosts]
     done = together.deploy(inventory=changed(tmp_path, **changes))
@@ -133,28 +160,6 @@ def test_what_does_not_pass_after_a_deploy_is_undone_on_both(
     assert [host.root(f"cat /etc/systemd/system/{UNIT}") for host in together.hosts] == before
     assert [host.status()["hot"] for host in together.hosts] == [STANDIN, STANDIN]
     assert together.one.status()["targets"][STANDIN]["ready"]
-    assert together.one.switch("none").code == 0
-
-
-def test_what_is_split_over_hosts_is_measured_where_it_answers(
-    together: Stack, tmp_path: Path
-) -> None:
-    # Faster than the memory of one Spark allows, not than that of two.
-    turn(together, decode_rate=100)
-    assert together.one.switch(STANDIN).code == 0
-    asked = {"inventory": cluster_faults.INVENTORY}
-    try:
-        file = tmp_path / "rank 0.json"
-        code, suites, said = together.bench(file, "--suite", "decode", **asked)
-        assert code == 0, said
-        assert suites["decode"]["summary"]["decode_tok_s"]["count"] == 3
-        assert json.loads(file.read_text())["subject"]["target"] == STANDIN
-        code, suites, said = together.bench(tmp_path / "rank 1.json", host="spark2", **asked)
-        assert (code, suites) == (2, {})
-        assert "answers on another host of cluster pair" in " ".join(said.split())
-        assert "Measure it on spark1" in " ".join(said.split())
-    finally:
-        together.one.switch("none")
 
 
 _DROP_IN = f"/run/systemd/system/{UNIT}.d"
@@ -199,7 +204,9 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("what", PLANTED)
-def test_the_launch_gate_refuses_a_member_that_differs(together: Stack, what: str) -> None:
+def test_the_launch_gate_refuses_a_member_that_differs(
+    together: Stack, cold: None, what: str
+) -> None:
     target, plant, undo, said = PLANTED[what]
     together.two.root(plant)
     try:

@@ -56,7 +56,7 @@ def test_files_folders_and_what_must_be_absent_are_the_deploys() -> None:
 
 
 def test_units_are_at_boot_what_the_deploy_makes_them() -> None:
-    off = {unit["name"] for unit in arguments("systemd_service", enabled=False)}
-    assert off == set(model_units(files_of(PLAN, PINS, VERSIONS)))
+    units = " ".join(model_units(files_of(PLAN, PINS, VERSIONS)))
+    assert of("command", cmd=f"systemctl is-enabled {units}")
     on = {unit["name"] for unit in arguments("systemd_service", enabled=True, state="started")}
     assert on == {"open-webui.service", "lockstep-wedge.timer", "lockstep-firewall.service"}
