@@ -32,6 +32,12 @@ def weight_overrides(settings: Settings, recipe: Recipe, pins: Pins) -> dict[str
     return overrides
 
 
+def snapshot(settings: Settings, model: str, commit: str) -> str:
+    """The folder on a host that holds a model as its repository has it."""
+    spec = weights_spec.Spec(Path(settings.paths.hub_cache) / "hub", "", ())
+    return str(spec.snapshot(model, commit))
+
+
 def model_path(settings: Settings, recipe: Recipe, commit: str) -> str:
     """The folder on a host that holds a recipe's model, with the files that it borrows."""
     spec = weights_spec.Spec(Path(settings.paths.hub_cache) / "hub", "", ())

@@ -26,6 +26,7 @@ from lockstep.packages import (
 )
 from lockstep.pins import ModelPin, Pins, WheelPin
 from lockstep.recipes import Recipe
+from lockstep.served_weights import snapshot
 from lockstep.tools import same_version
 from lockstep.wheelserver import wheel_url
 
@@ -63,7 +64,7 @@ def engine_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         "expected": {wheel.name: wheel.version for wheel in packages},
         "proxy": settings.proxy.environment(),
         "engine_cuda": settings.expected.engine_cuda,
-        "recipes": _recipes(plan),
+        "recipes": _recipes(plan, pins),
     }
 
 
@@ -135,8 +136,8 @@ def _precompiled(plan: HostPlan, pins: Pins) -> dict[str, Any] | None:
     }
 
 
-def _recipes(plan: HostPlan) -> list[dict[str, Any]]:
-    """Command lines and environments that this venv's engine must accept."""
+def _recipes(plan: HostPlan, pins: Pins) -> list[dict[str, Any]]:
+    """Command lines, environments and checkpoints that this venv's engine must accept."""
 
     def form(target: BoundTarget, recipe: Recipe, moe_flag: bool) -> Form:
         argv = serve_command(recipe, overrides=target.overrides(recipe), moe_flag=moe_flag)
@@ -144,9 +145,25 @@ def _recipes(plan: HostPlan) -> list[dict[str, Any]]:
 
     return [
         question(recipe.name, form(target, recipe, True), form(target, recipe, False))
+        | {"checkpoint": _checkpoint(plan, recipe, pins)}
         for target in plan.targets
         for recipe in target.recipes
         if not recipe.in_container
+    ]
+
+
+def _checkpoint(plan: HostPlan, recipe: Recipe, pins: Pins) -> list[dict[str, Any]]:
+    """Folders on the host and the files that an engine finds there; a later one's win.
+
+    A folder of the owner's has no list: it is as it is.
+    """
+    if recipe.model.startswith("/"):
+        return [{"folder": recipe.model, "files": []}]
+    parts = [(recipe.model, [file.path for file in pins.models[recipe.model].files])]
+    parts += [(borrow.model, list(borrow.files)) for borrow in recipe.lockstep.borrow]
+    return [
+        {"folder": snapshot(plan.settings, model, pins.models[model].commit), "files": files}
+        for model, files in parts
     ]
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
+from lockstep.layout import HUB_TOKEN
 from tasks import run
 from tasks.operations import engine
 
 
 @deploy("Engine check")
 def engine_check() -> None:
-    """CUDA build, FlashInfer's versions, and every recipe against the engine's own parser."""
+    """CUDA build, FlashInfer's versions, every recipe's flags, the classes of its checkpoint."""
     this = run.current()
     if this.engine_spec:
         engine.checked(
             name="Ask the engine about its build and every recipe",
             spec=this.engine_spec,
             user=this.plan.settings.service_user,
+            token_file=HUB_TOKEN,
+            proxy=bool(this.plan.settings.proxy.environment()),
         )

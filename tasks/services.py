@@ -12,7 +12,9 @@ from tasks.operations import services as operations
 
 # What a host that comes here has behind it, whichever run has done it.
 _ENGINE = ("pytorch", "vllm", "flashinfer", "check", "activate")
-_EARLIER_JOBS = remote.job_units("apt", "tools", *(f"engine-{each}" for each in _ENGINE), "weights")
+_EARLIER_JOBS = remote.job_units(
+    "apt", "tools", *(f"engine-{each}" for each in _ENGINE), "configurations", "weights"
+)
 
 
 @deploy("Services")

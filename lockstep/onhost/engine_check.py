@@ -1,10 +1,10 @@
-"""Ask an installed vLLM, without a GPU, whether it is what was wanted and knows every flag.
+"""Ask an installed vLLM, without a GPU, whether it is what was wanted and can run every recipe.
 
 usage: PYTHON-OF-THE-VENV engine_check.py RECORD.json
 
 The question stands in LOCKSTEP_ENGINE: {"id", "engine_cuda", "recipes": [{"name", "argv",
-"environment"}]}. RECORD.json gets {"asked", "version", "moe_flag", "torch", "cuda", "flashinfer",
-"faults"}.
+"environment", "checkpoint"}]}. RECORD.json gets {"asked", "version", "moe_flag", "torch", "cuda",
+"flashinfer", "faults"}.
 
 exit codes: 0 no fault, 1 faults, one line each
 """
@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep.onhost import engine_parser
+    from lockstep.onhost import engine_classes, engine_parser
 else:
+    import engine_classes
     import engine_parser
 
 TRIPLE = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
@@ -64,11 +65,12 @@ def triple_fault(found: dict[str, str | None]) -> str | None:
 
 
 def recipe_fault(recipe: dict[str, Any], engine: str, moe_flag: bool | None) -> str | None:
-    """Why the engine's own parser or environment registry refuses a recipe, or None."""
+    """Why the engine refuses a recipe's flags or variables, or cannot load its model, or None."""
     try:
-        return engine_parser.fault("vllm", engine, recipe, moe_flag)
+        said = engine_parser.fault("vllm", engine, recipe, moe_flag)
     except engine_parser.Unanswered as reason:
         return str(reason)
+    return said or engine_classes.fault(engine, recipe)
 
 
 def examine(asked: dict[str, Any]) -> dict[str, Any]:

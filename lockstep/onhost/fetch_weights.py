@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Fetch pinned model weights into the Hugging Face cache, check them once, repair what is broken.
 
-usage: fetch_weights.py SPEC.json [--token-file FILE] [--workers N]
+usage: fetch_weights.py SPEC.json [--token-file FILE] [--workers N] [--small]
 
 Run by a Python that has huggingface_hub. What another Spark of this deploy has is copied from it,
 what an earlier one is fetching is waited for, the rest comes from the hub (`peers.py`). Resumes;
 several files at a time; a complete repository costs no network. Every file is read once and
 compared with its hash, LFS files by SHA-256, others by git's id; a stamp keeps a later run from
-reading it again. A corrupt file is removed and fetched again once.
+reading it again. A corrupt file is removed and fetched again once. With --small only the small
+files, such as configurations.
 
 exit codes: 0 everything is there and right, 1 a file could not be had, 2 wrong use,
             3 no access (licence, token), 4 not found, 5 disk full
@@ -51,16 +52,19 @@ CLAIM = "weights"
 
 
 def fetch(
-    store: weights_store.Store, spec: weights_spec.Spec, repository: weights_spec.Repository
+    store: weights_store.Store,
+    spec: weights_spec.Spec,
+    repository: weights_spec.Repository,
+    what: str,
 ) -> None:
-    """Bring one repository to `complete`. Problem when that cannot be had."""
+    """Bring one repository to `complete`, and say that `what` is there. Problem when it cannot."""
     for part in repository.parts:
         hub_cache.noted(spec.cache_dir, part.model.replace("/", "--"), part.revision)
     for part in repository.parts:
         _fetch_part(store, spec, part)
     store.merge(repository)
     store.write_refs(repository)
-    common.say(f"weights {repository.model}: complete at {spec.model_path(repository)}")
+    common.say(f"weights {repository.model}: {what} at {spec.model_path(repository)}")
 
 
 def _fetch_part(
@@ -91,6 +95,7 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
     parser.add_argument("spec", type=Path)
     parser.add_argument("--token-file", type=Path, metavar="FILE")
     parser.add_argument("--workers", type=int, default=4, metavar="N")
+    parser.add_argument("--small", action="store_true")
     options = parser.parse_args(argv)
     try:
         spec = weights_spec.parse(options.spec.read_text(encoding="utf-8"))
@@ -99,13 +104,17 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
         raise common.Problem(f"{error.filename}: {error.strerror}", common.EXIT_USAGE) from error
     except weights_spec.BadSpec as error:
         raise common.Problem(f"{options.spec}: {error}", common.EXIT_USAGE) from error
+    if options.small:
+        spec = spec.small()
     paths = paths or common.Paths()
     copier = peers.Copier(peers.lease(paths))
-    with claims.held(paths, CLAIM, weights_state.absent(spec)) as claim:
+    # Peers that wait for the weights wait for the claim of that name, which comes later.
+    name = "small" if options.small else CLAIM
+    with claims.held(paths, name, weights_state.absent(spec)) as claim:
         sources = weights_sources.Sources(spec, hub.Hub(spec, token), copier, claim)
         store = weights_store.Store(spec, sources, options.workers)
         for repository in spec.repositories:
-            fetch(store, spec, repository)
+            fetch(store, spec, repository, "small files" if options.small else "complete")
     copier.told("weights")
     return common.EXIT_DONE
 

@@ -21,6 +21,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+#: Bytes. A configuration has a few thousand, one that names its layers some hundred thousand, a
+#: tokenizer several million.
+SMALL = 2 * 2**20
 DEFAULT_ENDPOINT = "https://huggingface.co"
 _MODEL = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -91,6 +94,18 @@ class Spec:
     cache_dir: Path
     endpoint: str
     repositories: tuple[Repository, ...]
+
+    def small(self) -> Spec:
+        """Its small files alone: what an engine's code reads of a checkpoint before its weights.
+
+        Without merged folders and names, which promise a checkpoint that is whole.
+        """
+        parts = [part for repository in self.repositories for part in repository.parts]
+        few = tuple(
+            replace(part, files=tuple(file for file in part.files if (file.size or 0) <= SMALL))
+            for part in parts
+        )
+        return replace(self, repositories=few)
 
     @property
     def stamps(self) -> Path:

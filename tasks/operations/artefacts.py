@@ -56,6 +56,12 @@ def weights(user: str, token_file: str, proxy: bool = False) -> Commands:
         if state["state"] != "complete":
             gigabytes = (state["bytes_total"] - state["bytes_present"]) / 1e9
             host.log(f"{name.partition('@')[0]}: {gigabytes:.1f} GB to fetch")
+    yield fetch("weights", user, token_file, proxy)
+
+
+def fetch(name: str, user: str, token_file: str, proxy: bool, *more: str) -> remote.Streamed:
+    """The job that fetches the weights, or what further options say of them."""
     program = [f"{TOOLS_VENV}/bin/python", f"{remote.PROGRAMS}/fetch_weights.py", WEIGHTS_SPEC]
     options = ["--setenv-file", PROXY_ENVIRONMENT] if proxy else []
-    yield remote.job("weights", [*program, "--token-file", token_file], "--uid", user, *options)
+    words = [*program, "--token-file", token_file, *more]
+    return remote.job(name, words, "--uid", user, *options)

@@ -10,6 +10,7 @@ from pyinfra.api import FunctionCommand, StringCommand, operation
 
 from lockstep.specs import check_wanted, engine_missing
 from tasks import engine_state
+from tasks.operations.artefacts import fetch
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 
@@ -35,8 +36,15 @@ def built(stage: str, spec: Mapping[str, Any], user: str) -> Commands:
 
 
 @operation()
-def checked(spec: Mapping[str, Any], user: str) -> Commands:
-    """Ask the engine itself about its build and every recipe."""
+def checked(spec: Mapping[str, Any], user: str, token_file: str, proxy: bool = False) -> Commands:
+    """Ask the engine itself about its build, every recipe, and the classes of its checkpoint.
+
+    Args:
+        spec: As `lockstep.specs.engine_spec` gives it.
+        user: Account that asks, and owns the hub cache.
+        token_file: File on the host that may hold a hub token.
+        proxy: Whether to go through the proxy of `proxy.env`, whose URL may hold a password.
+    """
     found = engine_state.ask()
     if not found:
         return
@@ -44,6 +52,8 @@ def checked(spec: Mapping[str, Any], user: str) -> Commands:
     if record.get("asked") == check_wanted(spec) and record.get("faults") == []:
         host.noop(f"vLLM {record['version']} accepts {len(spec['recipes'])} recipe(s)")
         return
+    # vLLM tells the classes by a checkpoint's configuration; its weights come later.
+    yield fetch("configurations", user, token_file, proxy, "--small")
     yield engine_state.build("check", user)
 
 

@@ -10,12 +10,16 @@ from pathlib import Path
 import yaml
 from stack import REPOSITORY, Host, Stack
 
+from lab.services.git_content import STALE_BRANCH
 from lockstep import catalogue
 from lockstep.command import environment, serve_command
 
 TINY = REPOSITORY / "lab" / "recipes" / "tiny-qwen3.yaml"
 QWEN_IMAGE = "ghcr.io/spark-arena/dgx-vllm-eugr-nightly"
+ENGINES = "/opt/lockstep/engines"
+CURRENT = f"{ENGINES}/current"
 CHECK = "/usr/local/lib/lockstep/engine_check.py"
+SNAPSHOTS = "/data/models/huggingface/hub/models--lab--tiny-qwen3/snapshots/*"
 QWEN = "/data/models/huggingface/hub/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
 
 
@@ -46,13 +50,35 @@ def test_what_the_engine_does_not_know_stops_the_deploy_before_a_unit_is_written
     closing = " ".join(done.closing.split())
     assert "FAILED spark1: Engine check | Ask the engine" in closing
     for name, (_, _, word) in ODD.items():
-        assert re.search(rf"recipe {name}: vLLM 0\.32\.0\S* [^!]{{1,60}} {word}", closing)
+        assert re.search(rf"recipe {name}: vLLM 0\.32\.1\S* [^!]{{1,60}} {word}", closing)
     assert [line for line in done.closing.splitlines() if len(line) > 80] == []
     assert units(one) == before
     assert deployed.good_deploy().changed == {
         "Base | Write folders, programs and settings",
         "Engine check | Ask the engine about its build and every recipe",
     }
+
+
+def test_a_fork_whose_class_cannot_be_imported_stops_the_deploy_before_it_is_current(
+    deployed: Stack, one: Host
+) -> None:
+    """Its class wants a name that the transformers of the lab's index no longer has."""
+    inventory = deployed.inventory("stale", engine={"branch": STALE_BRANCH})
+    before, current = units(one), one.root(f"readlink {CURRENT}")
+    lock = deployed.lock.read_bytes()
+    done = deployed.deploy("-y", "--limit", "spark1", inventory=inventory)
+    deployed.lock.write_bytes(lock)
+    assert done.code == 1
+    closing = " ".join(done.closing.split())
+    assert "FAILED spark1: Engine check | Ask the engine" in closing
+    # The fork says what it descends from: vLLM's own tags are not in it.
+    assert re.search(r"recipe tiny-qwen3: vLLM 0\.32\.1\.dev1\+g[0-9a-f]{9}\.cpu cannot", closing)
+    assert "its class Qwen3ForCausalLM with transformers 5.19.0: cannot import name" in closing
+    assert "'PixtralRotaryEmbedding' from 'transformers.models.pixtral." in closing
+    assert (units(one), one.root(f"readlink {CURRENT}")) == (before, current)
+    deployed.good_deploy()
+    kept = f"! -name {current.strip()} ! -name uv-cache ! -name store"
+    one.root(f"find {ENGINES} -mindepth 1 -maxdepth 1 -type d {kept} -exec rm -rf {{}} +")
 
 
 def test_the_production_recipe_passes_the_parser_of_the_engine_on_the_host(one: Host) -> None:
@@ -71,6 +97,8 @@ def test_the_production_recipe_passes_the_parser_of_the_engine_on_the_host(one: 
                     # Variables of the fork, which vLLM 0.32 has not (the recipe's engine_versions).
                     if name not in gone
                 },
+                # The parser is asked here; the classes are those of the tiny model.
+                "checkpoint": [{"folder": one.root(f"ls -d {SNAPSHOTS}").strip(), "files": []}],
             }
         ],
     }

@@ -229,7 +229,8 @@ class Spark:
         }
 
     def _run_fetch_weights_py(self, words: list[str]) -> None:
-        self.state["weights"] = "complete"
+        if "--small" not in words:
+            self.state["weights"] = "complete"
 
     def _run_rm(self, words: list[str]) -> None:
         for path in words[1:]:

@@ -44,6 +44,11 @@ def _this_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tasks_run._runs, "spark1", RUN)
 
 
+def checked(host: Host) -> list[str]:
+    token = "/etc/lockstep/hub-token"
+    return run("engine.checked", host, spec=SPEC, user="lockstep", token_file=token)
+
+
 def test_a_host_is_asked_once_as_long_as_nothing_changes_its_engine() -> None:
     host = Host({"Engines": WHOLE})
     for stage in ("pytorch", "vllm", "flashinfer"):
@@ -65,10 +70,10 @@ def test_what_a_build_has_changed_is_asked_for_again() -> None:
 
 def test_one_hosts_answer_is_not_anothers_and_what_cannot_be_asked_is_asked_again() -> None:
     silent, other = Host({"Engines": None}), Host({"Engines": EMPTY})
-    assert run("engine.checked", silent, spec=SPEC, user="lockstep") == []
-    assert run("engine.checked", other, spec=SPEC, user="lockstep") == [CHECK]
+    assert checked(silent) == []
+    assert checked(other) == CHECK
     silent.facts["Engines"] = EMPTY
-    assert run("engine.checked", silent, spec=SPEC, user="lockstep") == [CHECK]
+    assert checked(silent) == CHECK
 
 
 @pytest.mark.parametrize("stage", ["pytorch", "vllm", "flashinfer"])
@@ -97,7 +102,13 @@ def test_a_stage_is_built_as_a_job_of_its_own_account(stage: str, why: str) -> N
     assert host.logged == [f"{stage}: {why}"]
 
 
-CHECK = f"{JOB} engine-check {PROGRAM} check"
+# The classes of a checkpoint are told by its configuration, and that comes before the weights.
+CHECK = [
+    f"{JOB} configurations --uid lockstep -- /usr/local/lib/lockstep/environments/tools/bin/python "
+    "/usr/local/lib/lockstep/fetch_weights.py /etc/lockstep/weights.json "
+    "--token-file /etc/lockstep/hub-token --small",
+    f"{JOB} engine-check {PROGRAM} check",
+]
 ACTIVATE = f"{JOB} engine-activate {PROGRAM} activate"
 
 
@@ -105,9 +116,9 @@ ACTIVATE = f"{JOB} engine-activate {PROGRAM} activate"
     ("change", "commands"),
     [
         ({}, []),
-        ({"check": None}, [CHECK]),
-        ({"check": {**WHOLE["check"], "faults": ["x"]}}, [CHECK]),
-        ({"check": {**WHOLE["check"], "asked": "another question"}}, [CHECK]),
+        ({"check": None}, CHECK),
+        ({"check": {**WHOLE["check"], "faults": ["x"]}}, CHECK),
+        ({"check": {**WHOLE["check"], "asked": "another question"}}, CHECK),
         # It becomes the current one with the units that use it.
         ({"current": "older"}, []),
     ],
@@ -116,7 +127,7 @@ def test_the_engine_is_asked_again_when_anything_changed(
     change: dict[str, Any], commands: list[str]
 ) -> None:
     host = Host({"Engines": {**WHOLE, **change}})
-    assert run("engine.checked", host, spec=SPEC, user="lockstep") == commands
+    assert checked(host) == commands
     assert host.nooped == ([] if commands else ["vLLM 0.19.2 accepts 1 recipe(s)"])
 
 

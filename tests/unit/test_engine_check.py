@@ -16,7 +16,52 @@ from lockstep.onhost.engine_check import cuda_fault, triple_fault
 from lockstep.specs import check_wanted
 
 VLLM = {
-    "vllm/__init__.py": "",
+    "vllm/__init__.py": """\
+import importlib
+
+
+class Registered:
+    def __init__(self, module, name):
+        self.module, self.name = module, name
+
+    def load_model_cls(self):
+        return getattr(importlib.import_module(self.module), self.name)
+
+
+class ModelRegistry:
+    models = {
+        "Sees": Registered("vllm.models.sees", "Sees"),
+        "Writes": Registered("vllm.models.writes", "Writes"),
+    }
+""",
+    "vllm/plugins.py": "def load_general_plugins():\n    pass\n",
+    "vllm/transformers_utils/__init__.py": "",
+    "vllm/transformers_utils/config.py": """\
+import json
+import struct
+from pathlib import Path
+from types import SimpleNamespace
+
+
+def get_config(model, trust_remote_code, config_format):
+    folder = Path(model)
+    weights = sorted(folder.glob("consolidated*.safetensors"))
+    if config_format == "auto":
+        config_format = "mistral" if weights else "hf"
+    for file in weights:
+        (length,) = struct.unpack("<Q", file.read_bytes()[:8])
+        json.loads(file.read_bytes()[8 : 8 + length])
+    name = {"mistral": "params.json", "hf": "config.json"}[config_format]
+    said = json.loads((folder / name).read_text())
+    text = said.get("text")
+    text = SimpleNamespace(architectures=[text]) if text else None
+    return SimpleNamespace(architectures=[said["class"]], text_config=text)
+""",
+    "vllm/models/__init__.py": "",
+    "vllm/models/sees.py": "from transformers.pixtral import Rotary\nSees = object\n",
+    "vllm/models/writes.py": "Writes = object\n",
+    "transformers/__init__.py": "",
+    "transformers/pixtral.py": "Rotary = object\n",
     "vllm/envs.py": """\
 import os
 
@@ -59,6 +104,7 @@ OLD_PARSER = {
 VERSIONS = {
     "vllm": "0.19.2",
     "torch": "2.10.0+cu130",
+    "transformers": "5.17.0",
     "flashinfer-python": "0.6.1",
     "flashinfer-cubin": "0.6.1",
     "flashinfer-jit-cache": "0.6.1+cu130",
@@ -78,9 +124,14 @@ class Venv:
         self.files = dict(VLLM)
         self.versions = dict(VERSIONS)
         self.asked: dict[str, Any] = {"id": "abc", "engine_cuda": "13", "recipes": [RECIPE]}
+        (folder / "checkpoint").mkdir()
+        (folder / "checkpoint/config.json").write_text('{"class": "Sees", "text": "Writes"}')
 
     def ask(self) -> tuple[int, Any, str]:
         """Exit code, record, and what was said on stderr."""
+        whole = [{"folder": str(self.folder / "checkpoint"), "files": []}]
+        recipes = [{"checkpoint": whole, **recipe} for recipe in self.asked["recipes"]]
+        self.asked = {**self.asked, "recipes": recipes}
         for name, text in self.files.items():
             path = self.folder / "site" / name
             path.parent.mkdir(parents=True, exist_ok=True)

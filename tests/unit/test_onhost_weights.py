@@ -159,8 +159,8 @@ def hash_of(path: str, body: bytes) -> dict[str, str]:
     return {"blob": hashlib.sha1(b"blob %d\0" % len(body) + body).hexdigest()}
 
 
-def fetch(spec: Path) -> int:
-    return fetch_weights.main([str(spec)])
+def fetch(spec: Path, *options: str) -> int:
+    return fetch_weights.main([str(spec), *options])
 
 
 def state(spec: Path) -> dict:
@@ -195,6 +195,26 @@ def test_a_fetch_brings_it_to_complete_and_a_second_one_asks_nobody(spec, hub, c
     hub.requests.clear()
     assert fetch(spec) == 0
     assert hub.requests == []
+
+
+def test_small_files_alone_promise_no_checkpoint_that_is_whole(spec, hub, monkeypatch, capsys):
+    """The engine is asked about a checkpoint by its configuration, hours before its weights."""
+    monkeypatch.setattr(weights_spec, "SMALL", 100)
+    assert fetch(spec, "--small") == 0
+    assert hub.gets() == ["config.json", "original/params.json"]
+    assert "complete" not in capsys.readouterr().out
+    found = state(spec)
+    assert (found["state"], found["missing"]) == (
+        "incomplete",
+        ["model-00001.safetensors", "model-00002.safetensors"],
+    )
+    assert not Path(found["path"]).exists()
+    assert not (snapshot(spec).parents[1] / "refs/main").exists()
+
+    hub.requests.clear()
+    assert fetch(spec) == 0
+    assert hub.gets() == ["model-00001.safetensors", "model-00002.safetensors"]
+    assert state(spec)["state"] == "complete"
 
 
 def test_the_engine_gets_a_folder_with_own_and_borrowed_files(spec, tmp_path):

@@ -124,6 +124,13 @@ def test_the_engine_is_asked_about_its_own_recipes_only() -> None:
     assert recipe["argv"][:2] == ["vllm", "serve"]
 
 
+def test_the_engine_is_asked_about_the_checkpoint_by_the_files_that_it_will_have() -> None:
+    [recipe] = SPEC["recipes"]
+    model = "models--mistralai--Mistral-Small-4-119B-2603-NVFP4"
+    folder = f"/data/models/huggingface/hub/{model}/snapshots/{COMMIT}"
+    assert recipe["checkpoint"] == [{"folder": folder, "files": ["model.safetensors"]}]
+
+
 def test_the_engine_is_told_what_runs_if_it_lacks_the_guards_flag() -> None:
     text = "model: a/b\nruntime: vllm\ndefaults: {port: 1}\nlockstep: {moe: true}\n"
     settings = Settings("s", {"main": TargetData("main", "main")})
