@@ -44,7 +44,7 @@ _data = {
     # Debian 13 has earlyoom 1.8, which counts its percentages otherwise.
     "waive": ("earlyoom-late",),
     "expected": {"architecture": "x86_64", "engine_cuda": None, "free_disk_gib": 2.0},
-    "engine": {"torch": "torch==2.13.0", "transformers": None, "disk_gib": 4.0},
+    "engine": {"torch": "torch==2.13.0", "transformers": "transformers", "disk_gib": 4.0},
     # The third name on a Spark is a venv engine too; here it serves a tiny random model.
     "targets": {
         "qwen": targets["qwen"],
