@@ -51,6 +51,20 @@ GUARDS = (
         "tests/unit/test_evidence.py",
     ),
     Guard(
+        "no engine whose class of a checkpoint cannot be imported",
+        f"{ONHOST}/engine_check.py",
+        " or engine_classes.fault(engine, recipe)",
+        "",
+        "tests/unit/test_engine_classes.py",
+    ),
+    Guard(
+        "torch's family from PyTorch's index alone",
+        "lockstep/resolve/python.py",
+        "own |= dict.fromkeys(_FROM_TORCH, sources.torch_index)",
+        "pass",
+        "tests/unit/test_resolve_python.py",
+    ),
+    Guard(
         "one switch at a time",
         f"{ONHOST}/lock.py",
         "fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n            return",
