@@ -72,7 +72,8 @@ class Spark:
         name = PROBES.get(words[2]) if words[:2] == ["/usr/bin/python3", "-c"] else None
         if name == "write_files":
             document = json.loads(stdin)
-            self._changes(f"write {' '.join(_paths(document))}")
+            writes = any(document.get(key) for key in ("folders", "files", "links"))
+            self._changes(f"{'write' if writes else 'remove'} {' '.join(_paths(document))}")
             self._write(document)
             return ""
         if name:

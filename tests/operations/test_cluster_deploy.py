@@ -119,7 +119,7 @@ def test_the_key_of_a_cluster_that_is_no_more_is_removed_once(again: Site) -> No
     files[old] = files[KEY]
     assert again.deploy().returncode == 0
     assert again.changes(HOSTS[0]) == []
-    assert again.changes(second) == [f"rm -f {old}", "systemctl daemon-reload"]
+    assert again.changes(second) == [f"remove {old}", "systemctl daemon-reload"]
     assert again.deploy().returncode == 0
     assert again.changes(second) == []
 

@@ -124,7 +124,7 @@ def test_a_hot_unit_that_no_target_names_any_more_is_ended_in_turn(converged: Si
     assert done.returncode == 0
     steps = [
         *("begin", "systemctl daemon-reload", ROLLOUT),
-        *("systemctl disable --now --quiet vllm-old.service", f"rm -f {path}"),
+        *("systemctl disable --now --quiet vllm-old.service", f"remove {path}"),
         "systemctl daemon-reload",
     ]
     assert changed(converged) == [(host, step) for host in (ONE, TWO) for step in steps]
