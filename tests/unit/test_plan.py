@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from a_spark import pins_for
 from click.testing import CliRunner
 
 from lockstep import catalogue as catalogues
@@ -166,3 +167,17 @@ def test_an_inventory_that_cannot_be_used_ends_with_2(tmp_path: Path) -> None:
     result = CliRunner().invoke(command, [str(tmp_path / "none.py")])
     assert result.exit_code == 2
     assert "Traceback" not in result.output
+
+
+def test_a_fork_is_judged_by_the_version_of_the_vllm_that_it_descends_from(
+    hosts: tuple[inventory.HostPlan, ...],
+) -> None:
+    """Its recipe is for vLLM below 0.24; setuptools-scm would have called any fork 0.1.dev."""
+    pins = pins_for(hosts[0])
+    codes = {item.code for item in plan.plan_hosts(hosts, pins, KNOWN).findings}
+    assert "engine-version" not in codes
+    [(url, pin)] = pins.precompiled.items()
+    newer = replace(pin, path=pin.path.replace("vllm-0.19.1", "vllm-0.32.1"))
+    moved = replace(pins, precompiled={url: newer})
+    codes = {item.code for item in plan.plan_hosts(hosts, moved, KNOWN).findings}
+    assert "engine-version" in codes
