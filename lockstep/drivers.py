@@ -37,7 +37,7 @@ def findings(host: str, gpu: Mapping[str, str], bad: Sequence[KnownBad]) -> Iter
             "; ".join((f"the driver does not answer: {fault}", *(each.what for each in known))),
             known[0].remedy
             if known
-            else "Reboot; if it stays, update from the DGX Dashboard (README, Updating DGX OS).",
+            else "Reboot; if it stays, update from the DGX Dashboard (docs/operating.md).",
         )
         return
     version = gpu["driver_version"]

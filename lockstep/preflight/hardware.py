@@ -46,7 +46,7 @@ def _hardware(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
             "error",
             host,
             f"DGX OS {dgx_os.shown(release)}, expected {expected.dgx_os}",
-            "Update it from the DGX Dashboard (README, Updating DGX OS).",
+            "Update it from the DGX Dashboard (docs/operating.md).",
         )
     cuda = facts["cuda"]
     if cuda["release"] != expected.cuda_toolkit or not cuda["ptxas"]:

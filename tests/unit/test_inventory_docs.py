@@ -150,14 +150,14 @@ def test_one_spark_differs_on_purpose(repository: Path) -> None:
 
 
 def test_sparks_with_other_models_and_one_that_sees(repository: Path) -> None:
-    found = hosts("README.md", "_seeing", repository)
+    found = hosts("operating.md", "_seeing", repository)
     assert [targets(plan) for plan in found.values()] == [["qwen"], DEFAULT]
     assert [plan.targets[0].recipe.lockstep.vision for plan in found.values()] == [False, True]
     assert {plan.targets[0].unit for plan in found.values()} == {"vllm-qwen36.service"}
 
 
 def test_a_released_vllm_is_one_value(repository: Path) -> None:
-    (plan,) = hosts("README.md", "release", repository).values()
+    (plan,) = hosts("operating.md", "release", repository).values()
     engine = plan.settings.engine
     assert (engine.git, engine.transformers, engine.exclude_newer) == (None, None, None)
     assert (engine.release, engine.torch) == ("vllm==0.20.2", "torch")
