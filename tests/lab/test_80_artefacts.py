@@ -131,7 +131,7 @@ def test_a_digest_that_is_gone_from_the_registry_is_named_with_its_remedy(
     record = yaml.safe_load(deployed.lock.read_text(encoding="utf-8"))
     gone = "sha256:" + "0" * 64
     record["images"][f"{QWEN_IMAGE}:latest"]["digest"] = gone
-    other = deployed.folder / "gone.yaml"
+    other = deployed.folder / "gone.lock.yaml"
     other.write_text(yaml.safe_dump(record), encoding="utf-8")
     before = units(one)
     done = deployed.deploy("-y", inventory=deployed.inventory("gone", lock=str(other)))
