@@ -30,7 +30,8 @@ BIN = Path(sys.executable).parent
 RUNS = 5
 # Round trip added to every host's cable, milliseconds.
 DELAYS = (0, 20)
-TARGET_S = 2.0
+# Times `ssh HOST true`, at the longest round trip: 4.6 when idle, 5.8 at load 6 (lab, 2026-11-22).
+MOST = 8.0
 MANY = 50
 
 
@@ -89,7 +90,7 @@ def many(this: Intended, taken: hosts.Taken, key: bytes) -> float:
 
 
 def main() -> int:
-    """Print the medians; 1 when two hosts at 20 ms take two seconds or more."""
+    """Print the medians; 1 when two hosts at 20 ms take `MOST` times a bare login or more."""
     os.environ["COLUMNS"] = "80"
     lab = connection.load()
     delay = [str(BIN / "lockstep"), "lab", "delay", "all"]
@@ -102,7 +103,7 @@ def main() -> int:
         for milliseconds in DELAYS:
             subprocess.run([*delay, str(milliseconds)], check=True)
             alone, ours = seconds(lambda: bare(where)), seconds(diff)
-            worst = ours
+            worst = ours / alone
             print(f"{milliseconds} ms of added round trip (median of {RUNS})")
             print(f"ssh HOST true               {alone:6.2f} s")
             print(
@@ -114,7 +115,7 @@ def main() -> int:
         subprocess.run([*delay, "0"], check=True)
     spent = many(intended[0], hosts.over_ssh(every[0]), key)
     print(f"{MANY} equal hosts, no network {spent:6.2f} s, {1000 * spent / MANY:.0f} ms a host")
-    return 0 if worst < TARGET_S else 1
+    return 0 if worst < MOST else 1
 
 
 if __name__ == "__main__":
