@@ -78,7 +78,7 @@ def service_files(
         *proxy_units(settings, found, pins),
         *webui,
         *wedge_units(found),
-        *agent_units(variant.group for variant in found if variant.group),
+        *agent_units(variant.target.group for variant in found if variant.target.group),
         sudoers(found),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lockstep import flags
@@ -225,10 +225,13 @@ def _bind(name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: st
             where=file,
             remedy=f"Set targets.{name}.port.",
         )
+    return BoundTarget(name, data, recipe, fallback, int(found), served_name(recipe, argv), image)
+
+
+def served_name(recipe: Recipe, argv: Sequence[str]) -> str:
+    """The model's name in the API of an engine with that command line."""
     names = flags.value_of(argv, ("--served-model-name",))
-    return BoundTarget(
-        name, data, recipe, fallback, int(found), (names or recipe.model).split()[0], image
-    )
+    return (names or recipe.model).split()[0]
 
 
 def _recipe(key: str, name: str, catalogue: Mapping[str, Recipe], file: str) -> Recipe:

@@ -45,10 +45,10 @@ def _unit(settings: Settings, variant: Variant, tools: Mapping[str, str]) -> Man
     assert variant.proxy_unit is not None
     start = (
         *(f"{TOOLS_VENV}/bin/python", PROGRAM),
-        *("--listen", variant.bind, "--port", str(variant.port)),
+        *("--listen", variant.target.data.bind, "--port", str(variant.target.port)),
         *("--engine", variant.engine_url),
         *(("--merge",) if variant.recipe.needs_roles_proxy else ()),
-        *(("--key",) if variant.open else ()),
+        *(("--key",) if variant.target.open else ()),
     )
     folder = files("lockstep").joinpath("onhost")
     contents = {
@@ -61,7 +61,7 @@ def _unit(settings: Settings, variant: Variant, tools: Mapping[str, str]) -> Man
         variant=variant,
         description=f"{variant.name}: {_purpose(variant)}",
         start=start,
-        key=API_KEY if variant.open else None,
+        key=API_KEY if variant.target.open else None,
     )
     return ManagedFile(unit_path(variant.proxy_unit), text, check="unit", stage="services")
 
@@ -69,5 +69,5 @@ def _unit(settings: Settings, variant: Variant, tools: Mapping[str, str]) -> Man
 def _purpose(variant: Variant) -> str:
     merges, asks = "merges messages of one role in a row", "asks for the API key"
     if variant.recipe.needs_roles_proxy:
-        return f"{merges}, {asks}" if variant.open else merges
+        return f"{merges}, {asks}" if variant.target.open else merges
     return asks

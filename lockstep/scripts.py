@@ -57,21 +57,21 @@ def targets_file(settings: Settings, variants: Sequence[Variant]) -> ManagedFile
         "host": settings.name,
         "webui_unit": f"{settings.webui.unit}.service",
         "clusters": {
-            variant.group.name: _cluster(settings, variant.group)
+            variant.target.group.name: _cluster(settings, variant.target.group)
             for variant in variants
-            if variant.group
+            if variant.target.group
         },
         "targets": {
             variant.name: {
                 "unit": f"{variant.unit}.service",
-                "cluster": variant.group.name if variant.group else None,
+                "cluster": variant.target.group.name if variant.target.group else None,
                 "url": variant.url if variant.reachable else None,
-                "engine_url": variant.engine_url if variant.answers else None,
+                "engine_url": variant.engine_url if variant.target.answers else None,
                 "proxy_unit": f"{variant.proxy_unit}.service" if variant.proxy_unit else None,
-                "api_key_file": API_KEY if variant.open else None,
+                "api_key_file": API_KEY if variant.target.open else None,
                 "model": variant.model_name,
                 **_memory(variant.need),
-                "start_timeout_s": variant.start_timeout_s,
+                "start_timeout_s": variant.target.data.start_timeout_s,
                 "recipe": variant.recipe.name,
                 "engine": variant.recipe.engine,
                 "container": variant.unit if variant.image else None,

@@ -64,7 +64,7 @@ def _model_unit(
     settings: Settings, variant: Variant, earlier: Sequence[str], others: Sequence[str]
 ) -> ManagedFile:
     container = variant.image is not None
-    start_s = variant.start_timeout_s + GATE_S
+    start_s = variant.target.data.start_timeout_s + GATE_S
     recipe = variant.recipe
     text = keyed(
         "systemd/model.service.j2",
@@ -105,7 +105,7 @@ def _stop_container(name: str) -> tuple[str, ...]:
 
 
 def _limits(variant: Variant) -> dict[str, str]:
-    asked = {**variant.recipe.lockstep.ulimits, **({"memlock": -1} if variant.group else {})}
+    asked = {**variant.recipe.lockstep.ulimits, **({"memlock": -1} if variant.target.group else {})}
     return {
         _LIMITS[name]: "infinity" if limit == -1 else str(limit)
         for name, limit in sorted(asked.items())
@@ -138,7 +138,9 @@ def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> M
 def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -> tuple[str, ...]:
     """The `docker run` of Open WebUI; its secrets come from a file on the host."""
     webui = settings.webui
-    urls = {f"{variant.url}/v1": variant.open for variant in variants if variant.answers}
+    urls = {
+        f"{variant.url}/v1": variant.target.open for variant in variants if variant.target.answers
+    }
     # Names as on docs.openwebui.com, reference/env-configuration (v0.9.6, read 2026-11).
     environment = {
         "HOST": webui.bind,
@@ -169,7 +171,7 @@ def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -
 
 def _webui_keys(unit: str, variants: Sequence[Variant]) -> tuple[str, ...]:
     """The program that writes the engines' keys; () where no engine asks for one."""
-    urls = {variant.url: variant.open for variant in variants if variant.answers}
+    urls = {variant.url: variant.target.open for variant in variants if variant.target.answers}
     if not any(urls.values()):
         return ()
     words = ("key" if asks else "none" for asks in urls.values())

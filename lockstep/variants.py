@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lockstep import catalogue, compiled, flags
-from lockstep.bound import LOOPBACK, BoundTarget, is_loopback
-from lockstep.cluster import Group
+from lockstep.bound import LOOPBACK, BoundTarget, is_loopback, served_name
 from lockstep.command import environment, serve_command
 from lockstep.docker_run import docker_run
 from lockstep.engine_id import digest
@@ -41,47 +40,45 @@ class Variant:
     """One name that `switch.sh` accepts, ready to be written as a unit.
 
     Attributes:
+        target: The target that it is of, with what the inventory says about it.
         name: What `switch.sh` accepts.
         unit: Name of the systemd unit, without ".service"; also of the container.
         recipe: What it serves.
-        bind: Address of its API.
-        port: TCP port of its API.
-        engine_port: Loopback port of the engine where a proxy has `port`; None: the engine has it.
-        model_name: The model's name in that API.
         image: Image as Docker has it (REPOSITORY@sha256:…), or None: the venv engine.
         launcher: Path of the script that the unit runs, or None: the engine itself.
         argv: What runs in the unit's foreground, with every flag.
         environment: Variables of the engine.
         need: What the start gate asks for.
-        start_timeout_s: Seconds from start to the first token before giving up.
         fallback: Name of the variant to try where this one fails, or None.
-        floor: How fast it must stay, or None.
         identity: Hash of what it runs: command line, variables, engine, borrowed weights.
-        group: This host's part of the cluster that serves it, or None: this host alone.
     """
 
+    target: BoundTarget
     name: str
     unit: str
     recipe: Recipe
-    bind: str
-    port: int
-    engine_port: int | None
-    model_name: str
     image: str | None
     launcher: str | None
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     need: Need
-    start_timeout_s: int
     fallback: str | None = None
-    floor: Floor | None = None
     identity: str = ""
-    group: Group | None = None
 
     @property
-    def answers(self) -> bool:
-        """Whether the API is at this host: of a cluster, at rank 0 only."""
-        return self.group is None or self.group.rank == 0
+    def engine_port(self) -> int | None:
+        """Loopback port of the engine behind a proxy; None where the engine has the API's port."""
+        return self.target.engine_port(self.recipe)
+
+    @property
+    def model_name(self) -> str:
+        """The model's name in the API."""
+        return served_name(self.recipe, self.engine_argv)
+
+    @property
+    def floor(self) -> Floor | None:
+        """How fast it must stay, or None: no fallback has to."""
+        return self.target.data.floor if self.name == self.target.name else None
 
     @property
     def engine_argv(self) -> tuple[str, ...]:
@@ -92,17 +89,18 @@ class Variant:
     def url(self) -> str:
         """Where this host itself reaches the API, without a path; see `reachable`."""
         every = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}
-        if self.group is not None and not self.answers:
-            every = dict.fromkeys(every, self.group.master)
-        host = every.get(self.bind, self.bind)
+        group, bind = self.target.group, self.target.data.bind
+        if group is not None and not self.target.answers:
+            every = dict.fromkeys(every, group.master)
+        host = every.get(bind, bind)
         if ":" in host and not host.startswith("["):
             host = f"[{host}]"
-        return f"http://{host}:{self.port}"
+        return f"http://{host}:{self.target.port}"
 
     @property
     def reachable(self) -> bool:
         """Whether this host reaches the API at all: rank 0 may have it at loopback only."""
-        return self.answers or not is_loopback(self.bind)
+        return self.target.answers or not is_loopback(self.target.data.bind)
 
     @property
     def engine_url(self) -> str:
@@ -110,13 +108,8 @@ class Variant:
         return f"http://{LOOPBACK}:{self.engine_port}" if self.engine_port else self.url
 
     @property
-    def open(self) -> bool:
-        """Whether other machines can reach the API here, so that its proxy asks for a key."""
-        return self.answers and not is_loopback(self.bind)
-
-    @property
     def proxy_unit(self) -> str | None:
-        """The unit, without ".service", of the proxy that has `port`; None without one."""
+        """The unit, without ".service", of the proxy that has the API's port; None without one."""
         return self.unit + _proxy_suffix(self.recipe) if self.engine_port else None
 
 
@@ -211,23 +204,16 @@ def _variant(
         argv = docker_run(settings, recipe, unit, image, engine_argv, variables, group=target.group)
     else:
         argv = (f"{venv(settings)}/bin/{engine_argv[0]}", *engine_argv[1:])
-    names = flags.value_of(engine_argv, ("--served-model-name",))
     return Variant(
+        target=target,
         name=target.name + suffix,
         unit=unit,
         recipe=recipe,
-        bind=target.data.bind,
-        port=target.port,
-        engine_port=target.engine_port(recipe),
-        model_name=(names or recipe.model).split()[0],
         image=image,
         launcher=_launcher(settings, target, image, suffix),
         argv=argv,
         environment=variables,
         need=_need(recipe, engine_argv),
-        start_timeout_s=target.data.start_timeout_s,
-        floor=None if suffix else target.data.floor,
-        group=target.group,
     )
 
 

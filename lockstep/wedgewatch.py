@@ -21,7 +21,7 @@ def wedge_units(variants: Sequence[Variant]) -> tuple[ManagedFile, ...]:
     """The service and its timer; the timer starts at boot, which starts no model."""
     program = ("/usr/bin/python3", f"{PROGRAMS}/wedge.py")
     # It asks at the port of the API, which may be at an address of the network.
-    urls = [variant.url for variant in variants if variant.answers]
+    urls = [variant.url for variant in variants if variant.target.answers]
     loopback = all(is_loopback(urlsplit(url).hostname or "") for url in urls)
     service = render("systemd/wedge.service.j2", start=program, limit_s=_LIMIT_S, loopback=loopback)
     timer = render("systemd/wedge.timer.j2", every_s=EVERY_S)

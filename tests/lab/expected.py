@@ -34,14 +34,12 @@ def of_host(
         engine_id=engine_id(plan.settings, record),
         moe_flags={name: answer["moe_flag"] is not False for name, answer in reported.items()},
     )
-    by_name = {target.name: target for target in plan.targets}
     answer: dict[str, dict[str, Any]] = {}
     for variant in found:
-        target = by_name[variant.name.removesuffix("-fallback")]
-        recipe = variant.recipe
+        target, recipe = variant.target, variant.recipe
         answer[variant.name] = {
             "unit": variant.unit,
-            "port": variant.port,
+            "port": target.port,
             "argv": variant.argv,
             "environment": dict(variant.environment),
             "recipe": recipe.name,

@@ -90,7 +90,8 @@ def test_the_freeze_guard_is_a_flag_unless_the_engine_said_that_it_has_none(text
 
 def test_a_variable_that_guards_nothing_is_not_claimed_beside_the_flag() -> None:
     inert = "env: {VLLM_FLASHINFER_MOE_BACKEND: latency}\n"
-    assert one(main=RECIPE + inert) == replace(one(), recipe=one(main=RECIPE + inert).recipe)
+    made = one(main=RECIPE + inert)
+    assert made == replace(one(), target=made.target, recipe=made.recipe)
 
 
 def test_borrowed_files_make_the_model_a_folder_that_keeps_its_name() -> None:
@@ -113,7 +114,7 @@ def test_a_fallback_is_a_target_of_its_own_that_shares_nothing_but_the_port() ->
     assert (spare.name, spare.unit) == ("model-fallback", "engine-fallback")
     assert spare.launcher == "/data/run-fallback.sh"
     assert (main.fallback, spare.fallback) == ("model-fallback", None)
-    assert main.port == spare.port and main.identity != spare.identity
+    assert main.url == spare.url and main.identity != spare.identity
     assert unit_names(bound(data, main=CONTAINER, spare=second)) == (
         "engine.service",
         "engine-fallback.service",

@@ -77,7 +77,7 @@ def generation(file: ManagedFile) -> str:
 def test_an_engine_that_is_not_known_to_refuse_has_the_port_itself(recipe: str) -> None:
     data = settings(tools={}, model=replace(TARGET, recipe=recipe))
     (variant,) = made(data)
-    assert (variant.port, variant.engine_port, variant.proxy_unit) == (8000, None, None)
+    assert (variant.target.port, variant.engine_port, variant.proxy_unit) == (8000, None, None)
     assert variant.engine_url == variant.url == "http://127.0.0.1:8000"
     assert variant.argv[3:7] == ("--port", "8000", "--host", "127.0.0.1")
     assert proxy_units(data, (variant,), pins(data)) == ()
@@ -133,7 +133,7 @@ def test_on_loopback_nobody_is_asked_for_a_key(address: str) -> None:
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.168.1.5", "spark-1.local", ""])
 def test_any_other_address_counts_as_open(address: str) -> None:
-    assert made(settings(model=replace(TARGET, bind=address)))[0].open
+    assert made(settings(model=replace(TARGET, bind=address)))[0].target.open
 
 
 def test_open_webui_is_given_a_key_for_each_engine_that_asks() -> None:
