@@ -26,6 +26,7 @@ from benchmarks.playbook import tasks, variables
 from lab import connection
 from lockstep import inventory, lockfile, pins, probes
 from lockstep.intended import Intended
+from lockstep.inventory_host import HostPlan
 from lockstep.login import ALIVE, ssh_options
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -76,7 +77,7 @@ def ssh(lab: connection.Description, address: str) -> list[str]:
 
 
 def moe_flags(
-    lab: connection.Description, plan: inventory.HostPlan, record: pins.Pins, address: str
+    lab: connection.Description, plan: HostPlan, record: pins.Pins, address: str
 ) -> dict[str, bool]:
     """Target → what its engine said on the host about the freeze guard's flag."""
     this = Intended(plan, record)

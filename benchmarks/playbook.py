@@ -15,7 +15,7 @@ from lockstep.accounts import people
 from lockstep.artefacts import absent_files, artefacts
 from lockstep.engine_id import engine_id
 from lockstep.firewall import TABLE
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.layout import folders, model_units
 from lockstep.managed import HOME, OPERATORS_GROUP, SYSTEMD, WEBUI_SECRETS, ManagedFile
 from lockstep.pins import Pins

@@ -2,6 +2,6 @@
 
 import getpass
 
-from lockstep.inventory import checked
+from lockstep.checked import checked
 
 local = checked(__file__, [("@local", {"operators": (getpass.getuser(),)})])

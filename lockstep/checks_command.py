@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from packaging.specifiers import SpecifierSet
 
-from lockstep import flags, guards
+from lockstep import engine_names, flags, guards
 from lockstep.catalogue import Catalogue
 from lockstep.command import environment, serve_command
 from lockstep.findings import Finding
@@ -174,7 +174,7 @@ class _Case:
                 "is not given as a flag",
                 "Set lockstep.moe to true or false.",
             )
-        known, wanted = guards.release(self.version), self.recipe.lockstep.engine_versions
+        known, wanted = engine_names.release(self.version), self.recipe.lockstep.engine_versions
         if known and wanted and not SpecifierSet(wanted).contains(known, prereleases=True):
             yield self.find(
                 "engine-version",
@@ -215,7 +215,7 @@ class _Case:
         self, argv: tuple[str, ...], variables: Mapping[str, str], named: set[str]
     ) -> Iterator[Finding]:
         """What the engine's own description of that version lacks."""
-        version = guards.release(self.version)
+        version = engine_names.release(self.version)
         known = self.catalogue.described(str(self.recipe.engine), version)
         if known is None:
             return

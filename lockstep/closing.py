@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lockstep.findings import Finding, ordered
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.variants import unit_names
 
 WIDTH = 80

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 
-from lockstep.block import Engine
+from lockstep.engine_names import Engine
 
 TOPOLOGIES = ("pair", "switch", "ring")
 # vLLM's own word for its executor without Ray.

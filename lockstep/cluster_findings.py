@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from lockstep import flags, guards
+from lockstep import engine_names, flags
 from lockstep.architecture import Architecture
 from lockstep.cluster import EXECUTOR
 from lockstep.command import serve_command
@@ -111,7 +111,7 @@ class _Case:
             )
 
     def engine(self) -> Iterator[Finding]:
-        release = guards.release(self.version)
+        release = engine_names.release(self.version)
         if self.recipe.engine == "vllm" and release is not None and release < VLLM_SINCE:
             yield self.error(
                 "cluster-engine",

@@ -6,13 +6,10 @@ import ipaddress
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from lockstep.cluster import ClusterData, Group, Member
 from lockstep.errors import InventoryError
-
-if TYPE_CHECKING:
-    from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 
 
 def joined(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]:

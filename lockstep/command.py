@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lockstep import flags, guards
-from lockstep.block import Engine
+from lockstep.argv import is_flag
+from lockstep.engine_names import Engine
 from lockstep.errors import RecipeError
 from lockstep.recipes import Recipe
 from lockstep.template import engine_of, refuse_leftovers, split, substitute
@@ -120,7 +121,7 @@ def _with_overrides(
 
 def _model_first(recipe: Recipe, engine: Engine, argv: tuple[str, ...]) -> tuple[str, ...]:
     """vLLM's positional model stands right after `serve`, where no flag can swallow it."""
-    if engine == "vllm" and recipe.model in argv[3:] and flags.is_flag(argv[2]):
+    if engine == "vllm" and recipe.model in argv[3:] and is_flag(argv[2]):
         index = argv.index(recipe.model, 3)
         if argv[index - 1] != "--model":
             return (*argv[:2], recipe.model, *argv[2:index], *argv[index + 1 :])
@@ -141,7 +142,7 @@ def _with_model(engine: Engine, argv: tuple[str, ...], model: str) -> tuple[str,
     names = ("--model",) if engine == "vllm" else flags.spellings("sglang", "model")
     if flags.find(argv, names) or engine == "sglang":
         return flags.replaced(argv, names, model)
-    if len(argv) > 2 and not flags.is_flag(argv[2]):
+    if len(argv) > 2 and not is_flag(argv[2]):
         return (*argv[:2], model, *argv[3:])
     return (*argv[:2], model, *argv[2:])
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from lockstep import flags
+from lockstep.argv import is_flag
 from lockstep.errors import CatalogueError
 
 _KEYS = {"engine", "version", "flags", "environment", "registries"}
@@ -147,7 +148,7 @@ def _pairs(argv: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """Each flag of a command line, in the parser's spelling, with the words that follow it."""
     current: tuple[str, list[str]] | None = None
     for word in argv:
-        if flags.is_flag(word):
+        if is_flag(word):
             if current:
                 yield current
             name, equals, value = word.partition("=")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-
+from lockstep.digest import digest
 from lockstep.errors import ResolveError
 from lockstep.packages import BUILD, ENGINE, engine_repositories, locked, precompiled
 from lockstep.pins import Pins
@@ -41,12 +39,6 @@ def engine_id(settings: Settings, pins: Pins) -> str:
         "built_with": _hashes(settings, pins, BUILD),
     }
     return digest(contents, DIGITS)
-
-
-def digest(contents: object, digits: int) -> str:
-    """The first ``digits`` hexadecimal digits of the SHA-256 of JSON-like contents."""
-    text = json.dumps(contents, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
 
 def _hashes(settings: Settings, pins: Pins, environment: str) -> list[tuple[str, str, str]]:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from lockstep import need
 from lockstep.architecture import ArchitectureUnknown, element_bytes
-from lockstep.block import Figure
+from lockstep.figures import Figure
 from lockstep.metadata import stated_architecture, stated_weights
 from lockstep.models import GIB, Hardware, Knowledge, Model
 from lockstep.onhost.need import Need

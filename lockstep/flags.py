@@ -7,11 +7,11 @@ flag of the same name with dashes, which is right for every flag of both engines
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
-from lockstep.block import Engine
+from lockstep.argv import is_flag
+from lockstep.engine_names import Engine
 from lockstep.errors import RecipeError
 
 # key of `defaults` -> spellings of the flag, the one we write first.
@@ -43,8 +43,6 @@ _FLAGS: dict[Engine, dict[str, tuple[str, ...]]] = {
 # Keys that steer a launcher, not the engine: never turned into a flag.
 NOT_FLAGS = frozenset({"distributed_executor_backend_hint", "head_ip", "cluster_id", "base_url"})
 
-_SHORT_OR_LONG = re.compile(r"--[A-Za-z]|-[A-Za-z]+(?:=|$)")
-
 
 def spellings(engine: Engine, key: str) -> tuple[str, ...]:
     """Every spelling of the flag for a recipe key, the preferred one first."""
@@ -66,11 +64,6 @@ def words(value: Any) -> tuple[str, ...] | None:
     if isinstance(value, list | tuple):
         return tuple(str(item) for item in value)
     return (str(value),)
-
-
-def is_flag(word: str) -> bool:
-    """Whether a word of a command line starts a flag (``-1`` is a value)."""
-    return bool(_SHORT_OR_LONG.match(word))
 
 
 def find(argv: Sequence[str], names: Sequence[str]) -> tuple[int, int] | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from lockstep.engine_id import digest
+from lockstep.digest import digest
 from lockstep.managed import STATE, ManagedFile
 from lockstep.pins import Pins
 from lockstep.settings import Settings

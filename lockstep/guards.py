@@ -22,8 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from packaging.version import InvalidVersion, Version
-
 from lockstep import flags
 from lockstep.onhost.engine_parser import MOE_BACKENDS, MOE_FLAG
 from lockstep.recipes import Recipe
@@ -39,14 +37,6 @@ FREEZING = frozenset({"auto", "flashinfer_cutlass"})
 # NVIDIA's Spark playbooks use it (dgx-spark-playbooks, nvidia/nemotron and nvidia/vllm, 2026-07).
 _QUANTISED, _UNQUANTISED = MOE_BACKENDS
 _PLAIN_TYPES = frozenset({"bf16", "bfloat16", "fp16", "float16", "half", "none", "fp32", "float32"})
-
-
-def release(engine_version: str | None) -> Version | None:
-    """The release a version belongs to ("0.19.2rc1.dev7+gabc" → 0.19.2), None where unknown."""
-    try:
-        return Version(Version(engine_version or "").base_version)
-    except InvalidVersion:
-        return None
 
 
 def environment(recipe: Recipe, moe_flag: bool = True) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from lockstep import apt_login
-from lockstep.engine_id import digest
+from lockstep.digest import digest
 from lockstep.errors import InventoryError
 from lockstep.firewall import KEPT, RULES
 from lockstep.managed import (

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from lockstep import inventory, pins, preflight
+from lockstep import pins, preflight
 from lockstep.artefacts import artefacts
 from lockstep.engine_id import engine_id
 from lockstep.engine_questions import image_questions
 from lockstep.images import api_address, parse, pinned_reference
+from lockstep.inventory_host import HostPlan
 from lockstep.layout import model_units
 from lockstep.managed import CONFIGURATION, SERVED_WEIGHTS, ManagedFile, Stage
 from lockstep.recipes import Recipe
@@ -26,7 +27,7 @@ from lockstep.wanted import needs_engine
 class Intended:
     """One host as it is to be: everything derived from its plan and the pins."""
 
-    plan: inventory.HostPlan
+    plan: HostPlan
     pins: pins.Pins
 
     @cached_property

@@ -1,32 +1,25 @@
-"""Inventories read as pyinfra reads them, but without contacting a host, and checked whole.
-
-An inventory file ends with ``GROUP = checked(__file__, hosts)``: pyinfra executes that file before
-it connects anywhere, so wrong input never reaches a Spark.
-"""
+"""Inventories read as pyinfra reads them, but without contacting a host, and checked whole."""
 
 from __future__ import annotations
 
 import ast
 import runpy
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 from lockstep import schema
-from lockstep.bound import BoundTarget, bind, check_tools
-from lockstep.cluster import Group
+from lockstep.bound import bind, check_tools
 from lockstep.cluster_join import joined
-from lockstep.errors import InventoryError, LockstepError, paragraph
+from lockstep.errors import InventoryError, LockstepError
+from lockstep.inventory_host import HostPlan
 from lockstep.inventory_names import refuse_groups, refuse_ignored, refuse_imported
-from lockstep.lockfile import SUFFIX
 from lockstep.recipes import Recipe, load_catalogue
-from lockstep.rehearsal import rehearse
 from lockstep.settings import Settings
 from lockstep.settings_check import check_values
 
+LOCK_SUFFIX = ".lock.yaml"
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 # Keys that pyinfra itself reads from host data; ours may not collide with them.
@@ -34,74 +27,9 @@ PYINFRA_PREFIXES = ("_", "ssh_", "local_", "docker_", "chroot_")
 Host = tuple[str, Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class HostPlan:
-    """One host, its data and its targets.
-
-    Attributes:
-        name: As pyinfra names it.
-        settings: Its data, checked.
-        targets: Its targets with their recipes.
-    """
-
-    name: str
-    settings: Settings
-    targets: tuple[BoundTarget, ...]
-
-    @property
-    def groups(self) -> tuple[Group, ...]:
-        """Its part of each cluster that serves one of its targets."""
-        found = (target.group for target in self.targets if target.group)
-        return tuple({group.name: group for group in found}.values())
-
-
-def checked(inventory_file: str, hosts: Sequence[Host | str]) -> list[Host]:
-    """``hosts`` unchanged, after every fault in them and in the group data was looked for.
-
-    Ends the process with exit code 2 and one message per fault, before any connection.
-    """
-    path = Path(inventory_file)
-    named = [host if isinstance(host, tuple) else (host, {}) for host in hosts]
-    try:
-        plans = read(path, named)
-        _refuse_groups(path, _names_of(inventory_file), named)
-        rehearse([(plan.settings, plan.targets) for plan in plans])
-    except LockstepError as fault:
-        _end(fault)
-    return named
-
-
-def _names_of(inventory_file: str) -> Mapping[str, Any]:
-    """What an inventory that is being executed has defined so far, {} where none is."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_globals.get("__file__") != inventory_file:
-        frame = frame.f_back
-    return {} if frame is None else frame.f_globals
-
-
-def _refuse_groups(path: Path, names: Mapping[str, Any], hosts: Sequence[Host]) -> None:
+def refuse_wrong_groups(path: Path, names: Mapping[str, Any], hosts: Sequence[Host]) -> None:
+    """As `refuse_groups`, with this repository's group data."""
     refuse_groups(path, names, [name for name, _ in hosts], REPOSITORY / "group_data")
-
-
-def must_be_python(arguments: Sequence[str]) -> None:
-    """End the process where a file that is about to be executed is not Python.
-
-    Args:
-        arguments: The command line; files among them whose name ends with .py are looked at, and
-            all group data.
-    """
-    files = [Path(word) for word in arguments if word.endswith(".py") and Path(word).is_file()]
-    try:
-        for file in (*files, *sorted((REPOSITORY / "group_data").glob("*.py"))):
-            _tree(file)
-    except LockstepError as fault:
-        _end(fault)
-
-
-def _end(fault: LockstepError) -> NoReturn:
-    text = paragraph(f"{fault}\nNothing was contacted and nothing was changed.")
-    print(text, file=sys.stderr)
-    raise SystemExit(2) from None
 
 
 def load(path: Path) -> tuple[HostPlan, ...]:
@@ -137,7 +65,7 @@ def _listed(path: Path) -> list[Host]:
             remedy=f"End it with `{path.stem} = checked(__file__, [(ADDRESS, {{…}}), …])`.",
         )
     listed = [host if isinstance(host, tuple) else (host, {}) for host in hosts]
-    _refuse_groups(path, names, listed)
+    refuse_wrong_groups(path, names, listed)
     return listed
 
 
@@ -148,7 +76,7 @@ def read(path: Path, hosts: Sequence[Host]) -> tuple[HostPlan, ...]:
     if twice:
         raise InventoryError("a host is listed twice", where=str(path), found=", ".join(twice))
     _refuse_double_keys(path)
-    refuse_ignored(path, _tree(path), _keys())
+    refuse_ignored(path, tree(path), _keys())
     shared, origin = _shared(path)
     plans = [
         plan(name, {**shared, **data}, {**origin, **dict.fromkeys(data, path.name)})
@@ -190,7 +118,7 @@ def lock_path(name: str, plans: Sequence[HostPlan]) -> Path:
             remedy="Give all of them the same `lock`, or put them into two inventories.",
         )
     file = next(iter(named), None)
-    return REPOSITORY / (file or f"{name}{SUFFIX}")
+    return REPOSITORY / (file or f"{name}{LOCK_SUFFIX}")
 
 
 _catalogues: dict[tuple[str, ...], dict[str, Recipe]] = {}
@@ -244,7 +172,7 @@ def _group_data(path: Path) -> dict[str, Any]:
     _refuse_double_keys(path)
     values = _execute(path)
     imported = _imported(path)
-    refuse_imported(path, _tree(path), imported)
+    refuse_imported(path, tree(path), imported)
     return {
         key: value
         for key, value in values.items()
@@ -271,12 +199,17 @@ def _execute(path: Path) -> dict[str, Any]:
         ) from fault
 
 
-def _tree(path: Path) -> ast.Module:
+def tree(path: Path) -> ast.Module:
+    """A Python file read.
+
+    Raises:
+        InventoryError: it is not Python, or not UTF-8.
+    """
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        module = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
         # Some faults are found only here: a `return` outside a function.
-        compile(tree, str(path), "exec")
-        return tree
+        compile(module, str(path), "exec")
+        return module
     except SyntaxError as fault:
         raise InventoryError(
             f"not valid Python: {fault.msg}", where=f"{path.name}:{fault.lineno}"
@@ -288,7 +221,7 @@ def _tree(path: Path) -> ast.Module:
 def _imported(path: Path) -> set[str]:
     return {
         (alias.asname or alias.name).split(".")[0]
-        for node in _tree(path).body
+        for node in tree(path).body
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
     }
@@ -296,7 +229,7 @@ def _imported(path: Path) -> set[str]:
 
 def _refuse_double_keys(path: Path) -> None:
     """Python keeps the last of two equal keys in silence; a target bound twice must not pass."""
-    for node in ast.walk(_tree(path)):
+    for node in ast.walk(tree(path)):
         if not isinstance(node, ast.Dict):
             continue
         seen: set[object] = set()

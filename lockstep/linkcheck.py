@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.cluster import HIDDEN, SHOWN, Group, is_connectx
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 
 # Where an interface is none of the fast link's, frames are as everywhere.
 PLAIN_MTU = 1500

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from lockstep.moving import is_commit
+from lockstep.digest import is_commit
 from lockstep.pins import ModelPin, Pins, PythonPin
-from lockstep.resolve.announce import DIGITS, bytes_text, files_text
+from lockstep.printing import bytes_text
+
+# Digits of a commit or digest that are enough to recognise it.
+DIGITS = 12
 
 
 @dataclass(frozen=True)
@@ -104,3 +107,9 @@ def _debian(pins: Pins) -> dict[str, str]:
         for architecture, pin in pins.apt.items()
         for package in pin.packages
     }
+
+
+def files_text(pin: ModelPin) -> str:
+    """ "3 files, 1.2 GiB"."""
+    count = f"{len(pin.files)} file{'' if len(pin.files) == 1 else 's'}"
+    return f"{count}, {bytes_text(pin.size)}"

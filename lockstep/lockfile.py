@@ -19,7 +19,6 @@ from lockstep.yamlwrite import dump, replace_file
 
 #: Number of the format; another one is refused.
 VERSION = 1
-SUFFIX = ".lock.yaml"
 HEADER = """\
 # What every branch, tag, range and revision stands for. Every host gets exactly this.
 # Written by `lockstep lock`, which moves all of it or one thing (--only NAME), and by a deploy for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lockstep.architecture import Architecture, Layers
-from lockstep.block import Figure
+from lockstep.figures import Figure
 from lockstep.recipes import Recipe
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.architecture import Architecture, from_catalogue
-from lockstep.block import Figure, parse_figure
 from lockstep.errors import CatalogueError, RecipeError
+from lockstep.figures import Figure, parse_figure
 from lockstep.yamlfile import place, read_mapping, refuse_unknown_keys
 
 GIB = 2**30

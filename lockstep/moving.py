@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-#: For `PythonWanted.exclude_newer`: the day of the source tree's commit, of several the last.
-FORK_S_DAY = "fork"
-
 
 @dataclass(frozen=True)
 class GitWanted:
@@ -37,8 +34,8 @@ class PythonWanted:
         trees: Source trees that are installed here besides; what they need is resolved with
             ``asked``, whose own words about a package win over theirs.
         build: Whether the environment is the one that ``trees`` are built in.
-        exclude_newer: Last day (ISO date) whose uploads to the package index count, `FORK_S_DAY`,
-            or None for no limit.
+        exclude_newer: Last day (ISO date) whose uploads to the package index count, `FORK_S_DAY` of
+            the settings, or None for no limit.
     """
 
     name: str
@@ -148,8 +145,3 @@ class Wanted:
     def __len__(self) -> int:
         """How many things there are to resolve; an empty one is false."""
         return sum(1 for _ in self)
-
-
-def is_commit(text: str) -> bool:
-    """Whether this is a whole git commit id: 40 lower-case hexadecimal digits."""
-    return len(text) == 40 and set(text) <= set("0123456789abcdef")

@@ -6,7 +6,7 @@ where its share of what it found at its start does not hold weights, draft and a
 
 from __future__ import annotations
 
-from lockstep.block import Engine
+from lockstep.engine_names import Engine
 from lockstep.models import Hardware
 from lockstep.onhost.need import Need
 from lockstep.serving import Serving

@@ -9,8 +9,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
+from lockstep.digest import is_commit
 from lockstep.errors import InventoryError, ResolveError
-from lockstep.moving import GitWanted, PrecompiledWanted, PythonWanted, is_commit
+from lockstep.moving import GitWanted, PrecompiledWanted, PythonWanted
 from lockstep.pins import Pins, PrecompiledPin, PythonPin, WheelPin, has_precompiled, has_python
 from lockstep.settings import Settings, Sources
 

@@ -14,7 +14,7 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 
-from lockstep.moving import is_commit
+from lockstep.digest import is_commit
 
 if TYPE_CHECKING:
     from lockstep.pins import FilePin, Pins, PrecompiledPin, WheelPin

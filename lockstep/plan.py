@@ -15,7 +15,7 @@ from lockstep.cluster_findings import cluster_findings
 from lockstep.errors import RecipeError
 from lockstep.findings import Finding, split_waived
 from lockstep.fit import Fit, fit
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.onhost import url_login
 from lockstep.packages import ENGINE, fork_version
 from lockstep.pins import Pins

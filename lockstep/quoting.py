@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from lockstep import flags
+from lockstep.argv import is_flag
 from lockstep.errors import UnitError
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%$_+-=./:,@^!~")
@@ -58,7 +58,7 @@ def lines(argv: Iterable[str], before: str | None = None) -> list[list[str]]:
     """The words of a command line, a new line before each flag and before the word ``before``."""
     grouped: list[list[str]] = [[]]
     for item in argv:
-        if (flags.is_flag(item) or item == before) and grouped[0]:
+        if (is_flag(item) or item == before) and grouped[0]:
             grouped.append([])
         grouped[-1].append(item)
     return grouped

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from lockstep.block import Engine
+from lockstep.engine_names import Engine
 from lockstep.errors import RecipeError
 from lockstep.yamlfile import place
 

@@ -12,7 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from lockstep.block import ENGINES, Engine, LockstepBlock, parse_block
+from lockstep.block import LockstepBlock, parse_block
+from lockstep.engine_names import ENGINES, Engine
 from lockstep.errors import RecipeError
 from lockstep.recipe_fields import (
     ENGINE_OF_RUNTIME,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from lockstep.errors import LockstepError
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.moving import (
     AptWanted,
     GitWanted,

@@ -9,8 +9,8 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
+from lockstep.engine_names import release
 from lockstep.errors import CatalogueError
-from lockstep.guards import release
 from lockstep.yamlfile import read_mapping, refuse_unknown_keys
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockstep.engine_id import digest
+from lockstep.digest import digest
 from lockstep.templating import render
 
 # systemd.service(5), systemd.kill(5): what systemd itself does with a unit that runs, by the file

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lockstep import flags
-from lockstep.block import Engine
 from lockstep.command import serve_command
+from lockstep.engine_names import Engine
 from lockstep.errors import RecipeError
 from lockstep.recipes import Recipe
 

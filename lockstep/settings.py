@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.cluster import ClusterData, Fabric
-from lockstep.moving import FORK_S_DAY
 
 FORK = "https://github.com/juliendenize/vllm.git"
 FORK_TORCH = "torch==2.10.0+cu130"
@@ -21,6 +20,8 @@ FORK_TORCH = "torch==2.10.0+cu130"
 # transformers takes since 5.4.0 and refuses before. From 5.17.0 on, the names that the fork's
 # Pixtral class imports are gone. Run on a CPU with the fork at 8e6f4314, 2026-11-22.
 FORK_TRANSFORMERS = "transformers==5.4.0"
+#: For `Engine.exclude_newer`: the day of the source tree's commit, of several the last.
+FORK_S_DAY = "fork"
 
 
 @dataclass(frozen=True)

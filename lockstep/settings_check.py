@@ -12,8 +12,8 @@ from lockstep.address_check import (
 )
 from lockstep.adopt import check_adopt
 from lockstep.cluster_check import check_clusters
-from lockstep.drift.kinds import KINDS
 from lockstep.errors import InventoryError
+from lockstep.fact_kinds import FACT_KINDS
 from lockstep.findings import FATAL
 from lockstep.name_check import check_names
 from lockstep.number_check import check_numbers
@@ -77,12 +77,12 @@ def check_values(settings: Settings, where: Mapping[str, str], login: str | None
     check_image("webui.image", settings.webui.image, where.get("webui", file))
     check_bind("webui.bind", settings.webui.bind, where.get("webui", file))
     for pattern in settings.differs:
-        if not any(pattern.startswith(f"{kind} ") for kind in KINDS):
+        if not any(pattern.startswith(f"{kind} ") for kind in FACT_KINDS):
             raise InventoryError(
                 "differs names no kind of fact",
                 where=where.get("differs", file),
                 found=repr(pattern)[:60],
-                allowed="KIND ITEM as `lockstep diff` shows it: " + ", ".join(sorted(KINDS)),
+                allowed="KIND ITEM as `lockstep diff` shows it: " + ", ".join(sorted(FACT_KINDS)),
             )
     if fatal := sorted(FATAL.intersection(settings.waive)):
         raise InventoryError(

@@ -9,7 +9,7 @@ from typing import Any
 
 from lockstep.hubcache import absent
 from lockstep.images import pull_reference
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.layout import IMAGE_STORE, engine_store
 from lockstep.pins import Pins
 from lockstep.preflight import ENGINE, images_of, models_of

@@ -13,9 +13,9 @@ from lockstep.address_check import (
     check_no_login,
     check_registries,
 )
+from lockstep.digest import is_commit
 from lockstep.errors import InventoryError
-from lockstep.moving import FORK_S_DAY, is_commit
-from lockstep.settings import Settings, Sources, VenvEngine
+from lockstep.settings import FORK_S_DAY, Settings, Sources, VenvEngine
 
 _ADDRESSES = {
     "sources": ("python_index", "torch_index", "flashinfer_index", "vllm_wheels", "hub"),

@@ -13,7 +13,7 @@ from lockstep.bound import BoundTarget
 from lockstep.command import environment, serve_command
 from lockstep.engine_id import engine_id
 from lockstep.engine_questions import Form, question
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.packages import (
     BUILD,
     ENGINE,

@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Mapping
 
-from lockstep.block import Engine
+from lockstep.engine_names import Engine
 from lockstep.errors import RecipeError
 from lockstep.recipes import Recipe
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
-from lockstep.engine_id import DIGITS, digest
+from lockstep.digest import digest
+from lockstep.engine_id import DIGITS
 from lockstep.managed import CONFIGURATION, ENVIRONMENTS
 from lockstep.packages import TOOLS, UV, locked
 from lockstep.pins import Pins, WheelPin

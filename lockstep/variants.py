@@ -14,8 +14,8 @@ from pathlib import Path
 from lockstep import catalogue, compiled, flags
 from lockstep.bound import LOOPBACK, BoundTarget, is_loopback, served_name
 from lockstep.command import environment, serve_command
+from lockstep.digest import digest
 from lockstep.docker_run import docker_run
-from lockstep.engine_id import digest
 from lockstep.errors import InventoryError, RecipeError
 from lockstep.fit import fit
 from lockstep.images import pinned_reference

@@ -17,6 +17,7 @@ from lockstep.closing import findings_table
 from lockstep.errors import LockstepError, paragraph
 from lockstep.findings import Finding, split_waived
 from lockstep.intended import Intended
+from lockstep.inventory_host import HostPlan
 from lockstep.plan import plan_hosts
 from lockstep.preflight import foreign
 from lockstep.resolve import resolve
@@ -115,14 +116,14 @@ def _begin() -> None:
         _runs[each.name] = Intended(plan, resolved)
 
 
-def _plans(hosts: list[Any]) -> dict[Any, inventory.HostPlan]:
+def _plans(hosts: list[Any]) -> dict[Any, HostPlan]:
     """The plan of each host; of a cluster all members are read, also those left out now."""
     every = [inventory.plan(each.name, each.data.dict()) for each in state.inventory]
     found = {plan.name: plan for plan in cluster_join.joined(every, "the inventory")}
     return {each: found[each.name] for each in hosts}
 
 
-def lock_path(plans: Sequence[inventory.HostPlan]) -> Path:
+def lock_path(plans: Sequence[HostPlan]) -> Path:
     """The lock file of the inventory that is deployed to."""
     here = [
         group
@@ -132,7 +133,7 @@ def lock_path(plans: Sequence[inventory.HostPlan]) -> Path:
     return inventory.lock_path(here[0] if here else "hosts", plans)
 
 
-def _resolved(plans: list[inventory.HostPlan]) -> pins.Pins:
+def _resolved(plans: list[HostPlan]) -> pins.Pins:
     path = lock_path(plans)
     known = lockfile.load(path)
     every = wanted([(plan.settings, plan.targets) for plan in plans])
@@ -153,11 +154,11 @@ def _resolved(plans: list[inventory.HostPlan]) -> pins.Pins:
     return resolved
 
 
-def _refuse_findings(plans: dict[Any, inventory.HostPlan], resolved: pins.Pins) -> dict[Any, Any]:
+def _refuse_findings(plans: dict[Any, HostPlan], resolved: pins.Pins) -> dict[Any, Any]:
     """What preflight learned of each host, if nothing of it is an error that stands."""
     facts: dict[Any, Any] = {}
 
-    def read(each: Any, plan: inventory.HostPlan) -> None:
+    def read(each: Any, plan: HostPlan) -> None:
         with ctx_host.use(each):
             facts[each] = each.get_fact(Preflight, asked=preflight.questions(plan, resolved))
             asked = foreign.question(Intended(plan, resolved))
@@ -180,9 +181,7 @@ def _refuse_findings(plans: dict[Any, inventory.HostPlan], resolved: pins.Pins) 
     return facts
 
 
-def _members(
-    plans: dict[Any, inventory.HostPlan], facts: dict[Any, Any]
-) -> Iterator[sharing.Member]:
+def _members(plans: dict[Any, HostPlan], facts: dict[Any, Any]) -> Iterator[sharing.Member]:
     for each, plan in plans.items():
         fabric = plan.settings.fabric
         address = plan.settings.fabric_address or connection.address(each)
@@ -193,7 +192,7 @@ def _members(
             yield sharing.Member(plan, facts[each], address)
 
 
-def _planned(plans: list[inventory.HostPlan]) -> tuple[Sequence[Finding], Sequence[Finding]]:
+def _planned(plans: list[HostPlan]) -> tuple[Sequence[Finding], Sequence[Finding]]:
     """What speaks against the plan itself (fit, licences, flags …), and what of it is waived."""
     record = lockfile.load(lock_path(plans))
     planned = plan_hosts(plans, record, catalogue.load(catalogue.FOLDER))

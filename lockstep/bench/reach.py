@@ -18,6 +18,7 @@ from lockstep import lockfile, pins
 from lockstep.bench.look import HostLook
 from lockstep.bench.results import ResultError
 from lockstep.errors import InventoryError
+from lockstep.inventory_host import HostPlan
 from lockstep.login import NO_CONNECTION, SUDO, Login, login, sudo_refused
 from lockstep.probes import source
 from lockstep.scripts import TARGETS
@@ -38,7 +39,7 @@ class Place:
         lock_path: The file that holds them.
     """
 
-    plan: inventories.HostPlan
+    plan: HostPlan
     where: Login
     record: pins.Pins
     lock_path: Path

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lockstep.bench.results import Result, ResultError
-from lockstep.block import Figure
 from lockstep.errors import RecipeError
+from lockstep.figures import Figure
 from lockstep.recipes import parse
 
 _LIST = re.compile(r"^  figures:[ \t]*\n((?:    .*\n|[ \t]*\n)*)", re.MULTILINE)

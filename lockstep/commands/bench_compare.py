@@ -11,14 +11,8 @@ from rich.table import Table
 from lockstep.bench.compare import Difference, differences
 from lockstep.bench.results import Result, ResultError, load
 from lockstep.bench.table import number
-from lockstep.commands.shared import (
-    DONE,
-    FINDINGS,
-    console,
-    errors_as_sentences,
-    indented,
-    print_json,
-)
+from lockstep.commands.shared import DONE, FINDINGS, errors_as_sentences, print_json
+from lockstep.printing import console, indented
 
 
 @click.command()

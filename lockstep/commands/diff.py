@@ -10,11 +10,12 @@ from pathlib import Path
 
 import click
 
-from lockstep.commands.shared import console, errors_as_sentences, print_json
+from lockstep.commands.shared import errors_as_sentences, print_json
 from lockstep.drift import page, report, view
 from lockstep.drift.compare import fixable
 from lockstep.errors import InventoryError
 from lockstep.inventory import REPOSITORY
+from lockstep.printing import console
 
 
 @click.command()

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from lockstep import catalogue as catalogues
-from lockstep.block import ENGINES
 from lockstep.commands.shared import errors_as_sentences
 from lockstep.described import parse
+from lockstep.engine_names import ENGINES
 from lockstep.errors import LockstepError
 from lockstep.yamlwrite import replace_file
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import click
 
-from lockstep.commands.shared import errors_as_sentences, indented
+from lockstep.commands.shared import errors_as_sentences
 from lockstep.errors import InventoryError
 from lockstep.evidence import page, report
+from lockstep.printing import indented
 
 
 @click.command()

@@ -15,10 +15,11 @@ import click
 from rich.table import Table
 
 from lockstep import inventory as inventories
-from lockstep.commands.shared import DONE, FINDINGS, UNUSABLE, console, errors_as_sentences
+from lockstep.commands.shared import DONE, FINDINGS, UNUSABLE, errors_as_sentences
 from lockstep.errors import InventoryError
 from lockstep.login import NO_CONNECTION, SUDO, Login, login, sudo_refused
 from lockstep.managed import PROGRAMS
+from lockstep.printing import console
 
 KEEP = 2
 _LIMIT_S = 1800.0

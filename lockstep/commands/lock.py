@@ -12,11 +12,11 @@ from rich.table import Table
 
 from lockstep import inventory as inventories
 from lockstep import lockfile
-from lockstep.commands.shared import DONE, FINDINGS, console, errors_as_sentences, print_json
+from lockstep.commands.shared import DONE, FINDINGS, errors_as_sentences, print_json
 from lockstep.lockdiff import Change, changes
 from lockstep.pins import Pins
+from lockstep.printing import bytes_text, console
 from lockstep.relock import relock
-from lockstep.resolve.announce import bytes_text
 
 DEFAULT = inventories.REPOSITORY / "inventories" / "spark.py"
 

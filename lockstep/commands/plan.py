@@ -13,13 +13,12 @@ from lockstep.commands.shared import (
     DONE,
     FINDINGS,
     as_data,
-    console,
     errors_as_sentences,
-    indented,
     print_findings,
     print_json,
 )
 from lockstep.plan import Download, Plan, PlannedHost, make
+from lockstep.printing import console, indented
 
 
 @click.command()

@@ -17,7 +17,6 @@ from lockstep.commands.shared import (
     FINDINGS,
     UNUSABLE,
     as_data,
-    console,
     errors_as_sentences,
     print_findings,
     print_json,
@@ -26,6 +25,7 @@ from lockstep.container import run_options
 from lockstep.errors import LockstepError, RecipeError
 from lockstep.findings import Finding
 from lockstep.fit import Fit, fit
+from lockstep.printing import console
 from lockstep.recipes import Recipe, load
 
 

@@ -9,9 +9,9 @@ from dataclasses import asdict
 import click
 from rich.text import Text
 
-from lockstep import flags
-from lockstep.commands.shared import console, indented
+from lockstep.argv import is_flag
 from lockstep.fit import Fit
+from lockstep.printing import console, indented
 from lockstep.recipes import Recipe
 
 
@@ -59,7 +59,7 @@ def broken_over_lines(argv: tuple[str, ...]) -> str:
     """The command line as one would type it, a flag to a line."""
     lines = [[argv[0]]]
     for word in argv[1:]:
-        if flags.is_flag(word):
+        if is_flag(word):
             lines.append([word])
         else:
             lines[-1].append(word)

@@ -7,30 +7,21 @@ from __future__ import annotations
 
 import functools
 import json
-import sys
-import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any, ParamSpec, TypeVar
 
 import click
-from rich.console import Console
 from rich.text import Text
 
 from lockstep.errors import LockstepError, paragraph
 from lockstep.findings import Finding
+from lockstep.printing import console, indented
 
 DONE, FINDINGS, UNUSABLE = 0, 1, 2
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-
-
-def console() -> Console:
-    """Standard output; 80 columns where it is not a terminal, so that output can be compared."""
-    if sys.stdout.isatty():
-        return Console(highlight=False)
-    return Console(highlight=False, width=80, color_system=None)
 
 
 def errors_as_sentences(command: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -55,22 +46,6 @@ def print_json(value: Any) -> None:
 def as_data(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     """Findings for `print_json`."""
     return [asdict(item) for item in findings]
-
-
-def indented(text: str, by: int = 2) -> None:
-    """Text wrapped to the terminal, every line ``by`` columns in."""
-    width = min(console().width, 100)
-    margin = " " * by
-    click.echo(
-        textwrap.fill(
-            text,
-            width,
-            initial_indent=margin,
-            subsequent_indent=margin,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    )
 
 
 def print_findings(findings: Iterable[Finding], *, with_subject: bool = True) -> None:

@@ -13,7 +13,7 @@ import click
 from lockstep import inventory as inventories
 from lockstep.commands.shared import UNUSABLE, errors_as_sentences
 from lockstep.errors import InventoryError
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.login import NO_CONNECTION, Login, login
 from lockstep.scripts import switch_path
 from lockstep.variants import FALLBACK

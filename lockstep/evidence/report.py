@@ -19,7 +19,7 @@ from lockstep.evidence.parts import NEEDED, PARTS, Part
 from lockstep.evidence.scrub import scrubbed
 from lockstep.fit import fit
 from lockstep.generation import GENERATIONS, lock_hash
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.login import login
 from lockstep.pins import Pins
 from lockstep.serving import serving

@@ -12,13 +12,13 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep.onhost import cluster_call, cluster_seal, clusters, common, peer_server
+    from lockstep.onhost import cluster_call, cluster_seal, clusters, common, http_listener
 else:
     import cluster_call
     import cluster_seal
     import clusters
     import common
-    import peer_server
+    import http_listener
 
 #: A request is small and comes at once; whoever sends more, or slowly, is cut off.
 MOST_BYTES = 64 * 1024
@@ -33,7 +33,7 @@ Answer = dict[str, Any]
 Act = Callable[[clusters.Cluster, str, Answer], Answer]
 
 
-class Server(peer_server.Listener):
+class Server(http_listener.Listener):
     """Listens at one address for the clusters whose fabric that is; `keys` by cluster's name."""
 
     def __init__(
@@ -111,10 +111,10 @@ class Handler(BaseHTTPRequestHandler):
         name, _, verb = self.path.lstrip("/").partition("/")
         length = self.headers.get("Content-Length", "")
         if name not in self.server.served or not length.isdigit():
-            peer_server.empty(self, 404)
+            http_listener.empty(self, 404)
             return
         if int(length) > MOST_BYTES:
-            peer_server.empty(self, 413)
+            http_listener.empty(self, 413)
             return
         body = self.rfile.read(int(length))
         self.server.arrived(self.connection)
@@ -126,7 +126,7 @@ class Handler(BaseHTTPRequestHandler):
             if why.known:
                 self._answer(key, 403, {"problem": str(why), "code": common.EXIT_FAILED})
             else:
-                peer_server.empty(self, 401)
+                http_listener.empty(self, 401)
             return
         status, found = self._act(cluster, verb, body)
         self._answer(key, status, found)

@@ -8,11 +8,12 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, lock, status, terminal, transient, units
+    from lockstep.onhost import common, lock, status, switch_job, terminal, transient, units
 else:
     import common
     import lock
     import status
+    import switch_job
     import terminal
     import transient
     import units
@@ -41,12 +42,12 @@ def log(target: common.Target, follow: bool) -> int:
 
 def wait(host: common.Host, paths: common.Paths) -> int:
     """Return when no switch and no start is under way: the switch's code, 1 for a failed start."""
-    job = transient.Job("switch", (), unit_prefix="lockstep-", log=status.switch_log(paths))
+    job = transient.Job("switch", (), unit_prefix="lockstep-", log=switch_job.log_file(paths))
     code, started = common.EXIT_DONE, set[str]()
     told = 0.0
     while True:
-        state = units.show([status.SWITCH_UNIT, *(t.unit for t in host.targets.values())])
-        if transient.running(state[status.SWITCH_UNIT]):
+        state = units.show([switch_job.UNIT, *(t.unit for t in host.targets.values())])
+        if transient.running(state[switch_job.UNIT]):
             code, started = follow(job, from_end=True), set()
             if code in (130, transient.EXIT_ALONE):
                 return code

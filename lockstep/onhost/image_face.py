@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, image_store, peer_server
+    from lockstep.onhost import common, http_listener, image_store
 else:
     import common
+    import http_listener
     import image_store
-    import peer_server
 
 _TLS_HANDSHAKE = b"\x16"
 _PATH = re.compile(r"/v2/.+/(?P<kind>manifests|blobs)/sha256:(?P<name>[0-9a-f]{64})")
@@ -57,19 +57,19 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, with_body: bool) -> None:
         match = _PATH.fullmatch(self.path)
         if self.path.rstrip("/") == "/v2":
-            peer_server.empty(self, 200, {"Docker-Distribution-Api-Version": "registry/2.0"})
+            http_listener.empty(self, 200, {"Docker-Distribution-Api-Version": "registry/2.0"})
         elif match is None or not (self.server.folder / match["name"]).exists():
-            peer_server.empty(self, 404)
+            http_listener.empty(self, 404)
         else:
             path = self.server.folder / match["name"]
             headers = {"Docker-Content-Digest": f"sha256:{match['name']}"}
             kind = "application/octet-stream"
             if match["kind"] == "manifests":
                 kind = image_store.parse(image_store.read_json(path)).media_type
-            peer_server.send(self, path, with_body, {**headers, "Content-Type": kind})
+            http_listener.send(self, path, with_body, {**headers, "Content-Type": kind})
 
 
-class _Face(peer_server.Listener):
+class _Face(http_listener.Listener):
     def __init__(self, address: tuple[str, int], folder: Path) -> None:
         self.folder = folder
         super().__init__(address, _Handler)

@@ -17,53 +17,26 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
-import re
-import socket
-import socketserver
 import sys
 import threading
 import time
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, content, peer_store
+    from lockstep.onhost import common, content, http_listener, peer_store
 else:
     import common
     import content
+    import http_listener
     import peer_store
 
 #: A client that takes no byte for so long is gone.
 _SILENCE_S = 60.0
-_RANGE = re.compile(r"bytes=(\d+)-")
 
 
-class Listener(ThreadingHTTPServer):
-    """An HTTP server that needs no name service, and is silent about clients that hang up."""
-
-    daemon_threads = True
-    # Eight hosts with a few copies each at once.
-    request_queue_size = 128
-
-    def __init__(
-        self, address: tuple[str, int], handler: Callable[..., BaseHTTPRequestHandler]
-    ) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(address, handler)
-
-    def server_bind(self) -> None:
-        """Listen; HTTPServer's own way asks the name service for its name and may wait for it."""
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A peer that hangs up is nothing to report."""
-
-
-class Server(Listener):
+class Server(http_listener.Listener):
     """Serves one store; `idle_s` seconds without a request end it."""
 
     def __init__(self, address: tuple[str, int], store: peer_store.Store, idle_s: float) -> None:
@@ -110,11 +83,11 @@ class Handler(BaseHTTPRequestHandler):
         """The end of a deploy."""
         accepted = self._accepted()
         if accepted is None or self.path != "/end":
-            empty(self, 401 if accepted is None else 404)
+            http_listener.empty(self, 401 if accepted is None else 404)
             return
         # Before the answer: who has it may count on it.
         self.server.over.add(accepted)
-        empty(self, 200)
+        http_listener.empty(self, 200)
         self.server.end_if_unneeded()
 
     def _accepted(self) -> str | None:
@@ -125,65 +98,30 @@ class Handler(BaseHTTPRequestHandler):
 
     def _content(self, with_body: bool) -> None:
         if self._accepted() is None:
-            empty(self, 401)
+            http_listener.empty(self, 401)
             return
         place, _, name = self.path.lstrip("/").partition("/")
         if place != "content" or not content.NAME.fullmatch(name):
-            empty(self, 404)
+            http_listener.empty(self, 404)
             return
         store = self.server.store
         path = store.path(name)
         coming = store.coming(name) if path is None else None
         if coming is not None:
             state, progress = coming
-            empty(self, 202, {"X-Lockstep-State": state, "X-Lockstep-Progress": progress})
+            http_listener.empty(
+                self, 202, {"X-Lockstep-State": state, "X-Lockstep-Progress": progress}
+            )
             return
         # A fetch that ended between the two questions has left it here.
         path = path or store.path(name)
         if path is None:
-            empty(self, 404)
+            http_listener.empty(self, 404)
             return
         try:
-            send(self, path, with_body)
+            http_listener.send(self, path, with_body)
         except FileNotFoundError:
-            empty(self, 404)
-
-
-def send(
-    handler: BaseHTTPRequestHandler,
-    path: Path,
-    with_body: bool,
-    headers: dict[str, str] | None = None,
-) -> None:
-    """Answer with a file, from the byte that `Range: bytes=N-` names."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        match = _RANGE.fullmatch(handler.headers.get("Range", ""))
-        start = int(match[1]) if match else 0
-        if match and start >= size:
-            empty(handler, 416, {"Content-Range": f"bytes */{size}"})
-            return
-        handler.send_response(206 if match else 200)
-        for name, value in (headers or {}).items():
-            handler.send_header(name, value)
-        if match:
-            handler.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
-        handler.send_header("Content-Length", str(size - start))
-        handler.end_headers()
-        if with_body and start < size:
-            handler.connection.sendfile(file, start, size - start)
-            content.forget(file.fileno())
-
-
-def empty(
-    handler: BaseHTTPRequestHandler, status: int, headers: dict[str, str] | None = None
-) -> None:
-    """Answer without a body."""
-    handler.send_response(status)
-    for name, value in (headers or {}).items():
-        handler.send_header(name, value)
-    handler.send_header("Content-Length", "0")
-    handler.end_headers()
+            http_listener.empty(self, 404)
 
 
 def main(argv: list[str]) -> int:

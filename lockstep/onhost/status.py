@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
         lock,
         phases,
         serving,
+        switch_job,
         terminal,
         units,
         watchrecord,
@@ -30,17 +30,12 @@ else:
     import lock
     import phases
     import serving
+    import switch_job
     import terminal
     import units
     import watchrecord
 
 _ENGINES = ("vllm", "sglang")
-SWITCH_UNIT = "lockstep-switch.service"
-
-
-def switch_log(paths: common.Paths) -> Path:
-    """What the last switch said."""
-    return paths.log / "switch.log"
 
 
 @dataclass(frozen=True)
@@ -95,7 +90,7 @@ def gather(host: common.Host, paths: common.Paths) -> Status:
     """Ask everything once: one systemctl call, one Docker call, one token of the hot engine."""
     memory = common.memory(paths.proc)
     names = [target.unit for target in host.targets.values()]
-    state = units.show([*names, host.webui_unit, SWITCH_UNIT])
+    state = units.show([*names, host.webui_unit, switch_job.UNIT])
     watched = watchrecord.load(paths)
     main = {target.fallback: target.name for target in host.targets.values() if target.fallback}
     targets = [
@@ -116,7 +111,7 @@ def gather(host: common.Host, paths: common.Paths) -> Status:
         memory=memory,
         webui=webui.active if webui.installed else "not installed",
         switching=lock.holder(paths.run / "switch.lock"),
-        last_switch=_last_switch(state[SWITCH_UNIT], paths),
+        last_switch=_last_switch(state[switch_job.UNIT], paths),
         problems=[*_unit_problems(targets), *strays],
         unknown=unknown,
         clusters=cluster_status.as_json(host, cluster_groups.load(paths)),
@@ -173,7 +168,7 @@ def _last_switch(unit: units.Unit, paths: common.Paths) -> str | None:
     if unit.active != "failed":
         return None
     try:
-        said = switch_log(paths).read_text(encoding="utf-8").splitlines()[-1:]
+        said = switch_job.log_file(paths).read_text(encoding="utf-8").splitlines()[-1:]
     except OSError:
         said = []
     words = "".join(said) or unit.failure

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, status, transient
+    from lockstep.onhost import common, transient
 else:
     import common
-    import status
     import transient
 
 WORKER, FINISH = "--worker", "--finish"
+#: The unit of `job`.
+UNIT = "lockstep-switch.service"
 
 
 def program() -> list[str]:
@@ -21,13 +22,18 @@ def program() -> list[str]:
     return ["/usr/bin/python3", str(Path(__file__).resolve().with_name("switch.py"))]
 
 
+def log_file(paths: common.Paths) -> Path:
+    """What the last switch said."""
+    return paths.log / "switch.log"
+
+
 def job(name: str, user: str, paths: common.Paths) -> transient.Job:
     """The switch to `name` that `user` asks for."""
     return transient.Job(
         name="switch",
-        unit_prefix="lockstep-",  # status.SWITCH_UNIT
+        unit_prefix="lockstep-",
         argv=(*program(), WORKER, name, user),
-        log=status.switch_log(paths),
+        log=log_file(paths),
         # status shows its last line to everybody.
         log_mode=0o644,
         properties=(

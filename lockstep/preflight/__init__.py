@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lockstep.findings import Finding
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.pins import Pins
 from lockstep.preflight import (
     accounts,

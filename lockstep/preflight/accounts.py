@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from lockstep.findings import Finding
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 
 
 def findings(plan: HostPlan, unknown: Sequence[str]) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from lockstep.accounts import people
 from lockstep.docker_run import LABEL, cache_volume
 from lockstep.engine_id import engine_id
 from lockstep.images import DEFAULT_REGISTRY, parse, pull_reference
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.layout import IMAGE_STORE
 from lockstep.managed import MARK
 from lockstep.packages import engine_repositories, mirrored

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from lockstep.findings import Finding
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 
 
 def findings(plan: HostPlan, theirs: float, *, now: float | None = None) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstep.docker_run import LABEL
 from lockstep.findings import Finding
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 
 
 def findings(plan: HostPlan, docker: dict[str, Any]) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from typing import Any
 from lockstep.findings import Finding
 from lockstep.hubcache import missing_bytes
 from lockstep.images import pull_reference
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.layout import IMAGE_STORE
 from lockstep.packages import BUILD, locked, precompiled
 from lockstep.pins import Pins

@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstep import gpu_access
 from lockstep.findings import Finding
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 
 
 def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:

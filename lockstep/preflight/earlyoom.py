@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lockstep import debian_version
 from lockstep.findings import Finding
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.pins import Pins
 
 # Commit 459d762 of earlyoom: from here on percent of MemAvailable + AnonPages, before of MemTotal.

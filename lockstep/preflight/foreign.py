@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep.docker_run import LABEL
 from lockstep.findings import Finding
 from lockstep.hostfiles import docker_generation
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.layout import folders
 from lockstep.onhost.ours import DOCKER
 from lockstep.specs import UV

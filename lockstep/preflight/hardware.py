@@ -8,7 +8,7 @@ from typing import Any
 from lockstep import dgx_os, drivers, kernels
 from lockstep.catalogue import FOLDER
 from lockstep.findings import Finding
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 
 GIB = 1024**3
 

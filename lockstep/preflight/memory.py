@@ -11,7 +11,7 @@ from lockstep.errors import RecipeError
 from lockstep.findings import Finding
 from lockstep.fit import OVERHEAD, Fit, fit
 from lockstep.hubcache import missing_bytes
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.pins import Pins
 from lockstep.recipes import Recipe
 from lockstep.serving import Serving, serving

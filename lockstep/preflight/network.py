@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstep.cluster import HIDDEN, SHOWN, is_connectx
 from lockstep.findings import Finding
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.preflight import containers
 from lockstep.variants import unit_names
 

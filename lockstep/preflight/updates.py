@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lockstep.findings import Finding
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 
 ONCE = "nvidia-spark-run-apt-upgrade-once.service"
 _WAIVE = '`"waive": ("upgrade-pending",)` in the inventory goes on all the same.'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lockstep.lockdiff import DIGITS, files_text
 from lockstep.moving import (
     AptWanted,
     GitWanted,
@@ -15,10 +16,9 @@ from lockstep.moving import (
 )
 from lockstep.packages import name_of
 from lockstep.pins import AptPin, GitPin, ImagePin, ModelPin, Pin, PrecompiledPin, PythonPin
+from lockstep.printing import bytes_text
 
 COLUMNS = 78
-# Digits of a commit or digest that are enough to recognise it.
-DIGITS = 12
 
 
 def resolved(item: Item, pin: Pin) -> list[str]:
@@ -82,17 +82,3 @@ def _line(left: str, right: str) -> str:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def files_text(pin: ModelPin) -> str:
-    """ "3 files, 1.2 GiB"."""
-    count = f"{len(pin.files)} file{'' if len(pin.files) == 1 else 's'}"
-    return f"{count}, {bytes_text(pin.size)}"
-
-
-def bytes_text(size: int) -> str:
-    """Bytes in the unit that gives a readable number."""
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size >= 2**power:
-            return f"{size / 2**power:.1f} {unit}"
-    return f"{size} B"

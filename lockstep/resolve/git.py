@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from lockstep.digest import is_commit
 from lockstep.errors import ResolveError
-from lockstep.moving import GitWanted, is_commit
+from lockstep.moving import GitWanted
 from lockstep.onhost import git_login
 from lockstep.packages import mirrored
 from lockstep.pins import GitPin

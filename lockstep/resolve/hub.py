@@ -9,8 +9,9 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from requests.utils import parse_header_links
 
+from lockstep.digest import is_commit
 from lockstep.errors import ResolveError
-from lockstep.moving import ModelWanted, is_commit
+from lockstep.moving import ModelWanted
 from lockstep.pincheck import is_inside
 from lockstep.pins import FilePin, ModelPin
 from lockstep.resolve.http import Answer, ask, without_credentials

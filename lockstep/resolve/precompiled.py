@@ -10,8 +10,9 @@ from __future__ import annotations
 import tempfile
 from typing import Any
 
+from lockstep.digest import is_commit
 from lockstep.errors import ResolveError
-from lockstep.moving import GitWanted, PrecompiledWanted, is_commit
+from lockstep.moving import GitWanted, PrecompiledWanted
 from lockstep.onhost import git_login
 from lockstep.packages import mirrored
 from lockstep.pins import PrecompiledPin

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +27,23 @@ class Result:
     code: int
     output: str
     errors: str
+
+
+def uv() -> str:
+    """The uv beside this interpreter, else the one on PATH.
+
+    Raises:
+        ResolveError: there is none.
+    """
+    beside = Path(sys.executable).with_name("uv")
+    found = str(beside) if beside.is_file() else shutil.which("uv")
+    if found is None:
+        raise ResolveError(
+            "uv was not found",
+            where=str(beside),
+            remedy="Install it into this environment: `pip install uv`.",
+        )
+    return found
 
 
 def run(

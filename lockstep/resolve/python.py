@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -15,14 +14,14 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from lockstep.errors import ResolveError
-from lockstep.moving import FORK_S_DAY, PythonWanted
+from lockstep.moving import PythonWanted
 from lockstep.packages import name_of
 from lockstep.pins import PythonPin, WheelPin
 from lockstep.resolve import pylock
 from lockstep.resolve.http import without_credentials
-from lockstep.resolve.program import Result, run
+from lockstep.resolve.program import Result, run, uv
 from lockstep.resolve.source_tree import Tree
-from lockstep.settings import Proxy, Sources
+from lockstep.settings import FORK_S_DAY, Proxy, Sources
 
 # uv's plain `aarch64-unknown-linux-gnu` means an older glibc, for which some CUDA wheels do not
 # exist.
@@ -168,23 +167,6 @@ def _markers(item: PythonWanted) -> dict[str, str]:
         "platform_python_implementation": "CPython",
         "extra": "",
     }
-
-
-def uv() -> str:
-    """The uv beside this interpreter, else the one on PATH.
-
-    Raises:
-        ResolveError: there is none.
-    """
-    beside = Path(sys.executable).with_name("uv")
-    found = str(beside) if beside.is_file() else shutil.which("uv")
-    if found is None:
-        raise ResolveError(
-            "uv was not found",
-            where=str(beside),
-            remedy="Install it into this environment: `pip install uv`.",
-        )
-    return found
 
 
 def _compile(

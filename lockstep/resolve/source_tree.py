@@ -21,7 +21,7 @@ from lockstep.moving import GitWanted
 from lockstep.onhost import git_login
 from lockstep.packages import mirrored
 from lockstep.resolve.http import without_credentials
-from lockstep.resolve.program import Result, run
+from lockstep.resolve.program import Result, run, uv
 from lockstep.settings import Proxy, Sources
 
 # Fetching the tree of one commit of a large repository, or building its metadata.
@@ -189,8 +189,6 @@ shutil.copy(os.path.join(answer, name, "METADATA"), os.path.join(answer, "METADA
 
 def _built(clone: _Clone, build: dict[str, Any], indexes: dict[str, str]) -> tuple[str, list[str]]:
     """Name and requirements as the tree's build backend says them."""
-    from lockstep.resolve.python import uv
-
     tree = clone.check_out()
     with tempfile.TemporaryDirectory(prefix="lockstep-") as name:
         answer = Path(name, "answer")

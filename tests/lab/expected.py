@@ -15,12 +15,13 @@ from lockstep import inventory, lockfile, pins
 from lockstep.bound import BoundTarget
 from lockstep.command import serve_command
 from lockstep.engine_id import engine_id
+from lockstep.inventory_host import HostPlan
 from lockstep.recipes import Recipe
 from lockstep.variants import model_path, variants
 
 
 def of_host(
-    plan: inventory.HostPlan, record: pins.Pins, answers: dict[str, dict[str, Any]]
+    plan: HostPlan, record: pins.Pins, answers: dict[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
     """Target → its command line and environment, by recipe, pins and the engine's answer."""
     reported = {
@@ -54,7 +55,7 @@ def of_host(
 
 
 def _served(
-    plan: inventory.HostPlan,
+    plan: HostPlan,
     target: BoundTarget,
     recipe: Recipe,
     record: pins.Pins,

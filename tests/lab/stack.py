@@ -381,7 +381,7 @@ class Stack:
 
 _COPY = """\
 import runpy
-from lockstep.inventory import checked
+from lockstep.checked import checked
 
 def merged(old, new):
     both = {{**old, **new}}

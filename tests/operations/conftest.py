@@ -18,7 +18,7 @@ PARTS = ("config.py", "deploy.py", "lockstep", "tasks", "templates", "catalogue"
 
 INVENTORY = """\
 import fake_spark
-from lockstep.inventory import checked
+from lockstep.checked import checked
 fake_spark.install()
 site = checked(
     __file__,

@@ -37,7 +37,7 @@ DATA = """\
 INVENTORY = f"""\
 import fake_spark
 from group_data.all import targets
-from lockstep.inventory import checked
+from lockstep.checked import checked
 fake_spark.install()
 duo = checked(
     __file__, [(name, {DATA}) for number, name in enumerate(fake_spark.HOSTS, 1)]

@@ -16,7 +16,7 @@ from lockstep import recipes
 from lockstep.agent_unit import RECORDS
 from lockstep.bound import bind
 from lockstep.intended import Intended
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.layout import generation
 from lockstep.managed import AGENT_UNIT, API_KEY
 from lockstep.settings import Settings, TargetData, WebUi

@@ -10,7 +10,7 @@ from example import pins
 
 from lockstep.artefacts import ManagedFile, artefacts
 from lockstep.cluster_join import joined
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.managed import PROGRAMS
 
 TARGETS: dict[str, dict[str, Any]] = {

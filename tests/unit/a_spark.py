@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lockstep import preflight
-from lockstep.inventory import HostPlan
 from lockstep.inventory import plan as plan_of
+from lockstep.inventory_host import HostPlan
 from lockstep.layout import IMAGE_STORE
 from lockstep.moving import PrecompiledWanted, PythonWanted
 from lockstep.packages import name_of

@@ -76,6 +76,7 @@ import status  # noqa: E402
 import steps  # noqa: E402
 import stop_container  # noqa: E402
 import switch  # noqa: E402
+import switch_job  # noqa: E402
 import switching  # noqa: E402
 import terminal  # noqa: E402
 import transient  # noqa: E402
@@ -144,6 +145,7 @@ __all__ = [
     "steps",
     "stop_container",
     "switch",
+    "switch_job",
     "switching",
     "terminal",
     "transient",

@@ -12,7 +12,7 @@ from lockstep.cli import cli
 from lockstep.settings import Floor
 
 INVENTORY = """\
-from lockstep.inventory import checked
+from lockstep.checked import checked
 from group_data.all import targets
 _targets = {**targets, "qwen": {**targets["qwen"], "floor": FLOOR}}
 sparks = checked(

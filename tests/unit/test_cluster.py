@@ -10,7 +10,7 @@ from a_spark import spark
 from lockstep.cluster import ClusterData, Fabric, Group, Member
 from lockstep.cluster_join import joined
 from lockstep.errors import InventoryError
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 
 GLM = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", "cluster": "pair"}
 # What NCCL is to write into the log.

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from lockstep.cluster_join import joined
 from lockstep.commands import cluster_check
 from lockstep.commands.cluster import cluster
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.linkcheck import Told, judged, question
 
 NAMES = ("spark-1", "spark-2")
@@ -146,7 +146,7 @@ def test_without_rdma_it_says_plainly_that_it_proved_tcp() -> None:
 
 
 INVENTORY = f"""
-from lockstep.inventory import checked
+from lockstep.checked import checked
 _names = {NAMES!r}
 pair = checked(
     __file__,

@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 from lockstep import catalogue as catalogues
-from lockstep import guards, recipes
+from lockstep import engine_names, recipes
 from lockstep.architecture import Architecture, Layers
-from lockstep.block import Engine
 from lockstep.cluster import ClusterData, Group, Member
 from lockstep.cluster_findings import cluster_findings
 from lockstep.command import serve_command
 from lockstep.commands.plan import plan as command
+from lockstep.engine_names import Engine
 from lockstep.fit import fit
 from lockstep.models import Figure, Knowledge, Model
 from lockstep.serving import serving
@@ -145,7 +145,7 @@ def test_each_way_to_share_leaves_its_part_of_weights_and_cache_on_a_spark() -> 
 
 
 INVENTORY = """
-from lockstep.inventory import checked
+from lockstep.checked import checked
 
 _names = ("spark-1", "spark-2")
 glm = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", %s}
@@ -199,6 +199,6 @@ def test_the_engines_own_parsers_know_every_word_of_a_rank(
             engine, data_parallel=copies
         )
         argv = serve_command(recipe(engine=engine), overrides=words)
-        described = CATALOGUE.described(engine, guards.release(version))
+        described = CATALOGUE.described(engine, engine_names.release(version))
         assert described is not None and list(described.unknown(argv, {})) == []
         assert len([word for word in argv if word.startswith("--")]) >= 3

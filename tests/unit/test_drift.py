@@ -17,6 +17,7 @@ from lockstep.drift.kinds import KINDS
 from lockstep.drift.question import question
 from lockstep.drift.report import DRIFT, SAME, UNKNOWN
 from lockstep.errors import InventoryError
+from lockstep.fact_kinds import FACT_KINDS
 from lockstep.login import Login
 from lockstep.snapshot import machine
 from lockstep.snapshot.collected import Collected
@@ -53,6 +54,10 @@ def test_every_fact_that_is_asked_for_is_named_when_it_is_missing_or_another() -
             # What any value will do for, and what need not be there, is no drift.
             wanted = [] if item.holds(value) else [(item.kind, item.item, value)]
             assert [(each.kind, each.item, each.found) for each in found] == wanted
+
+
+def test_an_inventory_can_name_exactly_the_kinds_that_are_compared() -> None:
+    assert set(FACT_KINDS) == set(KINDS)
 
 
 @pytest.mark.parametrize("kind", [kind for kind, about in KINDS.items() if about.closed])

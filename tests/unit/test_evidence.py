@@ -21,7 +21,7 @@ from lockstep.snapshot import history
 from lockstep.snapshot.collected import Collected
 
 INVENTORY = """\
-from lockstep.inventory import checked
+from lockstep.checked import checked
 
 sparks = checked(
     __file__, [(name, {"ssh_user": "karl"}) for name in ("spark-1.local", "spark-2.local")]

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from lockstep.commands.gc import gc
 
 INVENTORY = """\
-from lockstep.inventory import checked
+from lockstep.checked import checked
 
 sparks = checked(
     __file__, [(name, {"operators": ("anna",)}) for name in ("spark-1.local", "spark-2.local")]

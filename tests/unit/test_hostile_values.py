@@ -12,9 +12,9 @@ import pytest
 from a_spark import spark
 
 from lockstep import recipes
+from lockstep.checked import rehearse
 from lockstep.container import run_options
 from lockstep.errors import InventoryError, RecipeError
-from lockstep.rehearsal import rehearse
 
 QWEN = {"recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3", "unit": "vllm-qwen36"}
 

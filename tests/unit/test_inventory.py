@@ -403,7 +403,7 @@ def damage(repository: Path, case: Case, port: int = 22) -> Path:
     """Write the inventory of one case and damage the copy; the inventory's path."""
     path = repository / "inventories/site.py"
     path.write_text(
-        "from lockstep.inventory import checked\n"
+        "from lockstep.checked import checked\n"
         f"host = {case.host}\n"
         f"{case.names}"
         f'site = {{"recipe_folders": ("catalogue/recipes", "few"), "ssh_port": {port}}}\n'
@@ -533,7 +533,7 @@ def test_an_inventory_that_is_not_python_is_named_like_any_other_fault(
     repository: Path,
 ) -> None:
     path = repository / "inventories/site.py"
-    path.write_text("from lockstep.inventory import checked\nsite = [\n")
+    path.write_text("from lockstep.checked import checked\nsite = [\n")
     done = deploy(repository, path)
     said = done.stdout + done.stderr
     assert f"site.py:2: not valid Python: '[' was never closed.\n{END}" in said

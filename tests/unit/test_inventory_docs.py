@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from lockstep import catalogue, inventory
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.pins import Pins
 from lockstep.plan import plan_hosts
 from lockstep.settings import Settings, TargetData
@@ -57,7 +57,7 @@ def examples() -> Iterator[Example]:
 
 EXAMPLES = tuple(examples())
 PLAIN = """\
-from lockstep.inventory import checked
+from lockstep.checked import checked
 spark = checked(__file__, [("spark-1.local", {"operators": ("you",)})])
 """
 

@@ -13,7 +13,7 @@ from lockstep.catalogue import FOLDER
 from lockstep.cluster_join import joined
 from lockstep.errors import CatalogueError
 from lockstep.findings import Finding
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.kernels import findings, load
 
 BAD = load(FOLDER)

@@ -16,6 +16,7 @@ from onhost_fakes import (
     phases,
     status,
     switch,
+    switch_job,
     terminal,
     timeless,
     units,
@@ -165,9 +166,9 @@ def test_a_switch_under_way_is_shown_first(spark):
 
 
 def test_a_failed_last_switch_is_remembered(spark):
-    spark.systemd.unit(status.SWITCH_UNIT, ActiveState="failed", SubState="failed")
-    status.switch_log(spark.paths).parent.mkdir(parents=True)
-    status.switch_log(spark.paths).write_text("x\nthe switch to mistral FAILED\n")
+    spark.systemd.unit(switch_job.UNIT, ActiveState="failed", SubState="failed")
+    switch_job.log_file(spark.paths).parent.mkdir(parents=True)
+    switch_job.log_file(spark.paths).write_text("x\nthe switch to mistral FAILED\n")
 
     assert spark.lines(80)[1] == "last switch FAILED unknown: the switch to mistral FAILED"
 
@@ -192,7 +193,7 @@ def test_status_asks_systemd_once_for_all_units(spark, monkeypatch):
 
     spark.lines()
 
-    assert asked == [[QWEN_UNIT, MISTRAL_UNIT, "open-webui.service", status.SWITCH_UNIT]]
+    assert asked == [[QWEN_UNIT, MISTRAL_UNIT, "open-webui.service", switch_job.UNIT]]
 
 
 def test_status_works_without_docker(spark):

@@ -14,7 +14,7 @@ import pytest
 
 from lab.services.wheels import StandInWheel, write_wheel
 from lockstep.onhost.uv_cache import broken
-from lockstep.resolve.python import uv
+from lockstep.resolve.program import uv
 
 BUILD = '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n'
 

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from lockstep import catalogue as catalogues
 from lockstep import inventory, plan
 from lockstep.commands.plan import plan as command
+from lockstep.inventory_host import HostPlan
 from lockstep.pins import ImagePin, Pins
 
 KNOWN = catalogues.load()
@@ -21,7 +22,7 @@ SGLANG = "lmsysorg/sglang:latest"
 
 # Its own inventory: the shipped one is the user's to edit.
 INVENTORY = """
-from lockstep.inventory import checked
+from lockstep.checked import checked
 
 _targets = {
     "qwen": {"recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3", "unit": "vllm-qwen36"},
@@ -45,12 +46,12 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def hosts(file: Path) -> tuple[inventory.HostPlan, ...]:
+def hosts(file: Path) -> tuple[HostPlan, ...]:
     return inventory.load(file)
 
 
 def test_two_sparks_get_the_same_targets_and_the_second_fetches_from_the_first(
-    hosts: tuple[inventory.HostPlan, ...],
+    hosts: tuple[HostPlan, ...],
 ) -> None:
     made = plan.plan_hosts(hosts, Pins(), KNOWN)
     first, second = made.hosts
@@ -66,7 +67,7 @@ def test_two_sparks_get_the_same_targets_and_the_second_fetches_from_the_first(
     assert weights[SGLANG] is None
 
 
-def test_a_hubs_password_is_not_shown(hosts: tuple[inventory.HostPlan, ...]) -> None:
+def test_a_hubs_password_is_not_shown(hosts: tuple[HostPlan, ...]) -> None:
     settings = hosts[0].settings
     sources = replace(settings.sources, hub="https://anna:geheim@hub.example")
     mirrored = replace(hosts[0], settings=replace(settings, sources=sources))
@@ -74,13 +75,13 @@ def test_a_hubs_password_is_not_shown(hosts: tuple[inventory.HostPlan, ...]) -> 
     assert {item.source for item in host.downloads} == {"https://hub.example", "registry"}
 
 
-def test_the_articles_stack_has_no_error(hosts: tuple[inventory.HostPlan, ...]) -> None:
+def test_the_articles_stack_has_no_error(hosts: tuple[HostPlan, ...]) -> None:
     made = plan.plan_hosts(hosts, Pins(), KNOWN)
     assert not [item for item in made.findings if item.severity == "error"]
 
 
 def test_a_finding_that_hosts_share_stands_once_and_names_them(
-    hosts: tuple[inventory.HostPlan, ...],
+    hosts: tuple[HostPlan, ...],
 ) -> None:
     made = plan.plan_hosts(hosts, Pins(), KNOWN)
     found = [item for item in made.findings if item.code == "eagle-on-moving-tag"]
@@ -89,7 +90,7 @@ def test_a_finding_that_hosts_share_stands_once_and_names_them(
     ]
 
 
-def test_a_recorded_digest_is_what_would_run(hosts: tuple[inventory.HostPlan, ...]) -> None:
+def test_a_recorded_digest_is_what_would_run(hosts: tuple[HostPlan, ...]) -> None:
     pin = ImagePin("sha256:" + "0" * 64, "aarch64", 12_000_000_000)
     made = plan.plan_hosts(hosts, Pins(images={SGLANG: pin}), KNOWN)
     assert "eagle-on-moving-tag" not in {item.code for item in made.findings}
@@ -98,7 +99,7 @@ def test_a_recorded_digest_is_what_would_run(hosts: tuple[inventory.HostPlan, ..
 
 
 def test_what_the_inventory_changes_is_what_is_judged(
-    hosts: tuple[inventory.HostPlan, ...],
+    hosts: tuple[HostPlan, ...],
 ) -> None:
     host = hosts[0]
     target = host.targets[0]
@@ -114,7 +115,7 @@ def test_what_the_inventory_changes_is_what_is_judged(
 
 
 def test_an_image_whose_engine_could_not_be_asked_is_named_with_the_reason(
-    hosts: tuple[inventory.HostPlan, ...],
+    hosts: tuple[HostPlan, ...],
 ) -> None:
     pin = ImagePin("sha256:" + 64 * "0", "aarch64", 1)
     silent = replace(pin, unanswered="SGLang 0.5.23 cannot be imported: no libcuda.so.1")
@@ -135,7 +136,7 @@ CODE = "engine-not-asked"
 
 
 def test_a_released_vllm_is_judged_by_its_own_version(
-    hosts: tuple[inventory.HostPlan, ...],
+    hosts: tuple[HostPlan, ...],
 ) -> None:
     host = hosts[0]
     engine = replace(host.settings.engine, git=None, release="vllm==0.32.0")
@@ -170,7 +171,7 @@ def test_an_inventory_that_cannot_be_used_ends_with_2(tmp_path: Path) -> None:
 
 
 def test_a_fork_is_judged_by_the_version_of_the_vllm_that_it_descends_from(
-    hosts: tuple[inventory.HostPlan, ...],
+    hosts: tuple[HostPlan, ...],
 ) -> None:
     """Its recipe is for vLLM below 0.24; setuptools-scm would have called any fork 0.1.dev."""
     pins = pins_for(hosts[0])

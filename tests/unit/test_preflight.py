@@ -15,6 +15,7 @@ from lockstep import preflight
 from lockstep.closing import findings_table
 from lockstep.engine_id import engine_id
 from lockstep.findings import FATAL, Finding
+from lockstep.inventory_host import HostPlan
 
 PLAN = spark()
 PINS = pins_for(PLAN)
@@ -33,7 +34,7 @@ IMAGES = [
 HEALTHY = healthy(PLAN, NOW)
 
 
-def found(facts: dict[str, Any], plan: preflight.HostPlan = PLAN) -> list[Finding]:
+def found(facts: dict[str, Any], plan: HostPlan = PLAN) -> list[Finding]:
     return preflight.findings(plan, PINS, facts, now=NOW)
 
 

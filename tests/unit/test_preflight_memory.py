@@ -11,7 +11,7 @@ from a_spark import GIB, healthy, pins_for, spark
 from group_data import all as group_data
 from lockstep import preflight
 from lockstep.findings import Finding
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 
 PLAN = spark()
 PINS = pins_for(PLAN)

@@ -8,7 +8,7 @@ from a_spark import healthy, pins_for, spark
 from lockstep import preflight
 from lockstep.cluster_join import joined
 from lockstep.findings import Finding
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 
 NOW = 1_795_000_000.0
 TWINS = ("enp1s0f0np0", "enP2p1s0f0np0")

@@ -200,7 +200,7 @@ def test_every_kind_of_change_is_one_line() -> None:
 
 
 INVENTORY = """\
-from lockstep.inventory import checked
+from lockstep.checked import checked
 some = checked(__file__, [("spark1", {"lock": "LOCK"})])
 """
 

@@ -18,6 +18,7 @@ from lockstep.errors import ResolveError
 from lockstep.moving import GitWanted, PythonWanted
 from lockstep.pins import WheelPin
 from lockstep.resolve import program, python
+from lockstep.resolve.program import uv
 from lockstep.resolve.python import Before, NoSolution, resolve_python
 from lockstep.resolve.source_tree import Tree
 from lockstep.settings import Proxy, Sources
@@ -451,4 +452,4 @@ def test_a_machine_without_uv_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ResolveError, match="uv was not found"):
-        python.uv()
+        uv()

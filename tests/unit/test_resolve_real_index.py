@@ -10,7 +10,8 @@ from onhost_fakes import ONHOST
 from lockstep.moving import PythonWanted
 from lockstep.pincheck import faults
 from lockstep.pins import Pins
-from lockstep.resolve.python import Before, resolve_python, uv
+from lockstep.resolve.program import uv
+from lockstep.resolve.python import Before, resolve_python
 from lockstep.settings import Proxy, Sources
 
 import engine_content  # isort: skip

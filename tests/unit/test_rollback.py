@@ -19,7 +19,7 @@ FIRST = pins_for(spark())
 SECOND = replace(FIRST, git={url: replace(pin, commit=40 * "d") for url, pin in FIRST.git.items()})
 THIRD = replace(FIRST, git={url: replace(pin, commit=40 * "e") for url, pin in FIRST.git.items()})
 INVENTORY = """\
-from lockstep.inventory import checked
+from lockstep.checked import checked
 some = checked(__file__, [("spark1", {"lock": "LOCK"})])
 """
 

@@ -14,7 +14,7 @@ from a_spark import COMMIT, pins_for, spark, wheel
 from lockstep import recipes
 from lockstep.bound import bind
 from lockstep.guards import WITHOUT_FLAG
-from lockstep.inventory import HostPlan
+from lockstep.inventory_host import HostPlan
 from lockstep.onhost import weights_spec as on_host
 from lockstep.pins import FilePin, ModelPin, Pins
 from lockstep.settings import Settings, TargetData

@@ -13,7 +13,7 @@ from lockstep.errors import InventoryError
 from lockstep.login import login
 
 INVENTORY = """\
-from lockstep.inventory import checked
+from lockstep.checked import checked
 
 sparks = checked(
     __file__,
@@ -108,7 +108,7 @@ def test_local_runs_here_and_other_connectors_are_refused() -> None:
 
 
 CLUSTER = """\
-from lockstep.inventory import checked
+from lockstep.checked import checked
 
 sparks = checked(
     __file__,

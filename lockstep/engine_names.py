@@ -1,0 +1,18 @@
+"""Names of the engines, and how a version of one is read."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from packaging.version import InvalidVersion, Version
+
+Engine = Literal["vllm", "sglang"]
+ENGINES: tuple[Engine, ...] = ("vllm", "sglang")
+
+
+def release(engine_version: str | None) -> Version | None:
+    """The release a version belongs to ("0.19.2rc1.dev7+gabc" → 0.19.2), None where unknown."""
+    try:
+        return Version(Version(engine_version or "").base_version)
+    except InvalidVersion:
+        return None

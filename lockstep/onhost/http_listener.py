@@ -1,0 +1,74 @@
+"""An HTTP server on a host, and its answers: a file, or nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import socketserver
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+_RANGE = re.compile(r"bytes=(\d+)-")
+
+
+class Listener(ThreadingHTTPServer):
+    """An HTTP server that needs no name service, and is silent about clients that hang up."""
+
+    daemon_threads = True
+    # Eight hosts with a few copies each at once.
+    request_queue_size = 128
+
+    def __init__(
+        self, address: tuple[str, int], handler: Callable[..., BaseHTTPRequestHandler]
+    ) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """Listen; HTTPServer's own way asks the name service for its name and may wait for it."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A peer that hangs up is nothing to report."""
+
+
+def send(
+    handler: BaseHTTPRequestHandler,
+    path: Path,
+    with_body: bool,
+    headers: dict[str, str] | None = None,
+) -> None:
+    """Answer with a file, from the byte that `Range: bytes=N-` names."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        match = _RANGE.fullmatch(handler.headers.get("Range", ""))
+        start = int(match[1]) if match else 0
+        if match and start >= size:
+            empty(handler, 416, {"Content-Range": f"bytes */{size}"})
+            return
+        handler.send_response(206 if match else 200)
+        for name, value in (headers or {}).items():
+            handler.send_header(name, value)
+        if match:
+            handler.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
+        handler.send_header("Content-Length", str(size - start))
+        handler.end_headers()
+        if with_body and start < size:
+            handler.connection.sendfile(file, start, size - start)
+            # Copies are read once, and an engine needs the memory of their page cache.
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def empty(
+    handler: BaseHTTPRequestHandler, status: int, headers: dict[str, str] | None = None
+) -> None:
+    """Answer without a body."""
+    handler.send_response(status)
+    for name, value in (headers or {}).items():
+        handler.send_header(name, value)
+    handler.send_header("Content-Length", "0")
+    handler.end_headers()

@@ -1,0 +1,40 @@
+"""Text on the operator's terminal."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+
+import click
+from rich.console import Console
+
+
+def console() -> Console:
+    """Standard output; 80 columns where it is not a terminal, so that output can be compared."""
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    return Console(highlight=False, width=80, color_system=None)
+
+
+def indented(text: str, by: int = 2) -> None:
+    """Text wrapped to the terminal, every line ``by`` columns in."""
+    width = min(console().width, 100)
+    margin = " " * by
+    click.echo(
+        textwrap.fill(
+            text,
+            width,
+            initial_indent=margin,
+            subsequent_indent=margin,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    )
+
+
+def bytes_text(size: int) -> str:
+    """Bytes in the unit that gives a readable number."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 2**power:
+            return f"{size / 2**power:.1f} {unit}"
+    return f"{size} B"
