@@ -37,7 +37,6 @@ _data = {
         "registries": dict.fromkeys(("ghcr.io", "docker.io"), _services["registry"]),
         "plain_registries": (_services["registry"],),
         "apt": (f"deb [trusted=yes] {_services['apt']} ./",),
-        "apt_index": (),
     },
     # The lab's archive offers what the hosts lack; these they have from the start.
     "packages": tuple(name for name in _packages if name not in _in_root),

@@ -46,14 +46,6 @@ class Intended:
         return tool_environments(self.plan.settings, self.pins)
 
     @cached_property
-    def packages(self) -> dict[str, str]:
-        """Debian package → locked version."""
-        settings = self.plan.settings
-        pin = self.pins.apt.get(settings.expected.architecture)
-        versions = {item.name: item.version for item in pin.packages} if pin else {}
-        return {name: versions[name] for name in settings.packages}
-
-    @cached_property
     def images(self) -> list[str]:
         """References by digest of all images of the host."""
         return [pinned_reference(name, self.pins) for name in preflight.images_of(self.plan)]

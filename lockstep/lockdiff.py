@@ -18,7 +18,7 @@ class Change:
     """One thing that moved, came or went.
 
     Attributes:
-        kind: "engine" or another environment, "git", "precompiled", "image", "model", "apt".
+        kind: "engine" or another environment, "git", "precompiled", "image", "model".
         name: Package, repository, reference or hub id.
         old: What it was, None where it was not locked.
         new: What it is, None where it is not locked any more.
@@ -43,7 +43,6 @@ def _changes(old: Pins, new: Pins) -> Iterator[Change]:
         ("precompiled", _compiled(old), _compiled(new)),
         ("image", _digests(old), _digests(new)),
         ("model", _models(old), _models(new)),
-        ("apt", _debian(old), _debian(new)),
     )
     for kind, before, after in kinds:
         yield from _compared(kind, before, after)
@@ -99,14 +98,6 @@ def _models(pins: Pins) -> dict[str, str]:
 def _asked(pin: ModelPin) -> str:
     """The revision as it was asked for; of a commit as much as shows it."""
     return pin.asked[:DIGITS] if is_commit(pin.asked) else pin.asked
-
-
-def _debian(pins: Pins) -> dict[str, str]:
-    return {
-        package.name if len(pins.apt) < 2 else f"{package.name}:{architecture}": package.version
-        for architecture, pin in pins.apt.items()
-        for package in pin.packages
-    }
 
 
 def files_text(pin: ModelPin) -> str:

@@ -44,7 +44,9 @@ def load(path: Path) -> Pins:
             allowed=f"version {VERSION}",
             remedy="Use the Lockstep that wrote it, or delete it and run `lockstep lock`.",
         )
-    sections = {key: value or {} for key, value in document.items() if key != "version"}
+    # Locks held versions of Debian packages (`apt`) until 2026-11; the next one written has none.
+    other = ("version", "apt")
+    sections = {key: value or {} for key, value in document.items() if key not in other}
     # What is no mapping is for the schema to refuse, by name.
     sections |= {key: document[key] for key in sections if document[key] not in (None, {})}
     pins = schema.build(Pins, sections, where=str(path))

@@ -78,19 +78,6 @@ class PrecompiledWanted:
 
 
 @dataclass(frozen=True)
-class AptWanted:
-    """Debian packages that the deploy installs, for one architecture (as `uname -m` says it)."""
-
-    names: tuple[str, ...]
-    architecture: str
-
-    @property
-    def key(self) -> str:
-        """Name in the lock."""
-        return self.architecture
-
-
-@dataclass(frozen=True)
 class ImageWanted:
     """A container image by tag or digest, for one architecture (as `uname -m` says it)."""
 
@@ -117,9 +104,7 @@ class ModelWanted:
         return self.id
 
 
-Item: TypeAlias = (
-    PythonWanted | GitWanted | PrecompiledWanted | ImageWanted | ModelWanted | AptWanted
-)
+Item: TypeAlias = PythonWanted | GitWanted | PrecompiledWanted | ImageWanted | ModelWanted
 
 
 @dataclass(frozen=True)
@@ -131,7 +116,6 @@ class Wanted:
     precompiled: tuple[PrecompiledWanted, ...] = ()
     images: tuple[ImageWanted, ...] = ()
     models: tuple[ModelWanted, ...] = ()
-    apt: tuple[AptWanted, ...] = ()
 
     def __iter__(self) -> Iterator[Item]:
         """Every one, kind by kind."""
@@ -140,7 +124,6 @@ class Wanted:
         yield from self.precompiled
         yield from self.images
         yield from self.models
-        yield from self.apt
 
     def __len__(self) -> int:
         """How many things there are to resolve; an empty one is false."""

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import TypeAlias
 
 from lockstep.moving import (
-    AptWanted,
     GitWanted,
     ImageWanted,
     ModelWanted,
@@ -171,23 +170,7 @@ class ModelPin:
         return sum(file.size for file in self.files)
 
 
-@dataclass(frozen=True)
-class DebianPin:
-    """A Debian package at the version that apt was offered."""
-
-    name: str
-    version: str
-
-
-@dataclass(frozen=True)
-class AptPin:
-    """Debian packages of one architecture, sorted by name."""
-
-    packages: tuple[DebianPin, ...]
-    resolved: str = ""
-
-
-Pin: TypeAlias = PythonPin | GitPin | PrecompiledPin | ImagePin | ModelPin | AptPin
+Pin: TypeAlias = PythonPin | GitPin | PrecompiledPin | ImagePin | ModelPin
 
 
 @dataclass(frozen=True)
@@ -201,7 +184,6 @@ class Pins:
         precompiled: Repository URL of a fork → the wheel with its compiled parts.
         images: Image reference as asked for → digest.
         models: Hub id → commit and files.
-        apt: Architecture → versions of Debian packages.
     """
 
     python: Mapping[str, PythonPin] = field(default_factory=dict)
@@ -209,7 +191,6 @@ class Pins:
     precompiled: Mapping[str, PrecompiledPin] = field(default_factory=dict)
     images: Mapping[str, ImagePin] = field(default_factory=dict)
     models: Mapping[str, ModelPin] = field(default_factory=dict)
-    apt: Mapping[str, AptPin] = field(default_factory=dict)
 
     def __or__(self, later: Pins) -> Pins:
         """Both; what `later` holds wins."""
@@ -229,7 +210,6 @@ def missing(wanted: Wanted, pins: Pins) -> Wanted:
         precompiled=tuple(item for item in wanted.precompiled if not has_precompiled(pins, item)),
         images=tuple(item for item in wanted.images if not _has_image(pins, item)),
         models=tuple(item for item in wanted.models if not _has_model(pins, item)),
-        apt=tuple(item for item in wanted.apt if not _has_apt(pins, item)),
     )
 
 
@@ -278,8 +258,3 @@ def _has_model(pins: Pins, item: ModelWanted) -> bool:
     if not pin.partial:
         return True
     return bool(item.files) and set(item.files) <= {file.path for file in pin.files}
-
-
-def _has_apt(pins: Pins, item: AptWanted) -> bool:
-    pin = pins.apt.get(item.key)
-    return pin is not None and set(item.names) <= {package.name for package in pin.packages}

@@ -10,7 +10,6 @@ from typing import Any
 from lockstep.errors import LockstepError
 from lockstep.inventory_host import HostPlan
 from lockstep.moving import (
-    AptWanted,
     GitWanted,
     ImageWanted,
     Item,
@@ -20,7 +19,7 @@ from lockstep.moving import (
     Wanted,
 )
 from lockstep.packages import FLASHINFER, name_of
-from lockstep.pins import AptPin, Pins, PrecompiledPin
+from lockstep.pins import Pins, PrecompiledPin
 from lockstep.resolve import Before, resolve
 from lockstep.wanted import wanted
 
@@ -59,8 +58,6 @@ def relock(
         before=moved.before(old) if only else {},
         hashed=moved.hashed(old),
     )
-    if moved.debian:
-        new = replace(new, apt={key: moved.merged(old, key, pin) for key, pin in new.apt.items()})
     return _dated(_asked_for(new, every), old)
 
 
@@ -71,7 +68,6 @@ class _Moved:
     items: set[Item] = field(default_factory=set)
     packages: dict[str, set[str]] = field(default_factory=dict)
     whole: set[str] = field(default_factory=set)
-    debian: set[str] = field(default_factory=set)
 
     def before(self, old: Pins) -> dict[str, Before]:
         """Environment → what is kept of it."""
@@ -85,14 +81,6 @@ class _Moved:
         """Compiled wheels whose hash is believed where they still are what they were."""
         named = {item.key for item in self.items if isinstance(item, PrecompiledWanted)}
         return {key: pin for key, pin in old.precompiled.items() if key not in named}
-
-    def merged(self, old: Pins, key: str, new: AptPin) -> AptPin:
-        """The old versions but for the named packages."""
-        kept = {each.name: each for each in old.apt[key].packages} if key in old.apt else {}
-        versions = (
-            each if each.name in self.debian else kept.get(each.name, each) for each in new.packages
-        )
-        return replace(new, packages=tuple(versions))
 
 
 def names(item: Item, old: Pins) -> Iterator[str]:
@@ -119,9 +107,6 @@ def names(item: Item, old: Pins) -> Iterator[str]:
         case ModelWanted(id=identity):
             yield identity.rpartition("/")[2]
             yield identity
-        case AptWanted(names=packages):
-            yield "apt"
-            yield from packages
 
 
 def _chosen(every: Wanted, old: Pins, only: Iterable[str]) -> _Moved:
@@ -141,8 +126,6 @@ def _chosen(every: Wanted, old: Pins, only: Iterable[str]) -> _Moved:
                     moved.whole.add(item.name)
                 some = FLASHINFER if word == TRIPLE else (package,)
                 moved.packages.setdefault(item.name, set()).update(some)
-            elif isinstance(item, AptWanted):
-                moved.debian |= set(item.names) if word == "apt" else {word}
         if not found:
             raise _unknown(asked, every, old)
     return moved
@@ -173,7 +156,6 @@ def _kept(old: Pins, moved: _Moved) -> Pins:
         "precompiled": (PrecompiledWanted, old.precompiled),
         "images": (ImageWanted, old.images),
         "models": (ModelWanted, old.models),
-        "apt": (AptWanted, old.apt),
     }
     return Pins(
         **{

@@ -65,8 +65,6 @@ class Sources:
             ("docker.io": "10.0.0.5:5000"); without a login.
         plain_registries: Registry hosts that speak HTTP without TLS.
         apt: Extra lines for /etc/apt/sources.list.d/lockstep.list.
-        apt_index: Where the locked versions of Debian packages are looked up besides: the
-            archive that the host's own apt asks, as lines of sources.list.
     """
 
     python_index: str | None = None
@@ -78,11 +76,6 @@ class Sources:
     registries: Mapping[str, str] = field(default_factory=dict)
     plain_registries: tuple[str, ...] = ()
     apt: tuple[str, ...] = ()
-    apt_index: tuple[str, ...] = (
-        "deb http://ports.ubuntu.com/ubuntu-ports noble main universe",
-        "deb http://ports.ubuntu.com/ubuntu-ports noble-updates main universe",
-        "deb http://ports.ubuntu.com/ubuntu-ports noble-security main universe",
-    )
 
 
 @dataclass(frozen=True)

@@ -50,16 +50,15 @@ def _check_sources(sources: Sources, file: str) -> None:
     for here, there in sources.git.items():
         check_git(f"sources.git[{here.rpartition('@')[2]!r}]", there, file)
         check_git("sources.git", here, file)
-    for key in ("apt", "apt_index"):
-        for index, line in enumerate(getattr(sources, key)):
-            if not re.fullmatch(r"deb(?:-src)? [\x20-\x7e]+", line):
-                raise InventoryError(
-                    f"sources.{key}[{index}] is not a line of sources.list",
-                    where=file,
-                    # It may hold a password.
-                    found=repr(line.rpartition("@")[2])[:60],
-                    allowed='"deb http://HOST/PATH SUITE COMPONENT"',
-                )
+    for index, line in enumerate(sources.apt):
+        if not re.fullmatch(r"deb(?:-src)? [\x20-\x7e]+", line):
+            raise InventoryError(
+                f"sources.apt[{index}] is not a line of sources.list",
+                where=file,
+                # It may hold a password.
+                found=repr(line.rpartition("@")[2])[:60],
+                allowed='"deb http://HOST/PATH SUITE COMPONENT"',
+            )
 
 
 def _check_engine(engine: VenvEngine, file: str) -> None:

@@ -12,7 +12,6 @@ from typing import TypeVar
 from lockstep.bound import BoundTarget
 from lockstep.errors import InventoryError
 from lockstep.moving import (
-    AptWanted,
     GitWanted,
     ImageWanted,
     ModelWanted,
@@ -39,7 +38,6 @@ def wanted(hosts: Sequence[tuple[Settings, tuple[BoundTarget, ...]]]) -> Wanted:
     precompiled: dict[str, PrecompiledWanted] = {}
     images: dict[str, ImageWanted] = {}
     models: dict[str, ModelWanted] = {}
-    apt: dict[str, AptWanted] = {}
     for settings, targets in hosts:
         for packages in tool_sets(settings):
             _add(python, packages, settings.name)
@@ -55,18 +53,12 @@ def wanted(hosts: Sequence[tuple[Settings, tuple[BoundTarget, ...]]]) -> Wanted:
         for model in _models(targets):
             earlier = models.get(model.id)
             models[model.id] = model if earlier is None else _both(earlier, model, settings.name)
-        if settings.packages:
-            debian = AptWanted(settings.packages, settings.expected.architecture)
-            known = apt.get(debian.key, debian)
-            names = tuple(sorted({*known.names, *debian.names}))
-            apt[debian.key] = AptWanted(names, debian.architecture)
     return Wanted(
         python=tuple(python.values()),
         git=tuple(git.values()),
         precompiled=tuple(precompiled.values()),
         images=tuple(images.values()),
         models=tuple(models.values()),
-        apt=tuple(apt.values()),
     )
 
 

@@ -46,7 +46,7 @@ def base() -> None:
         generations={"docker.service": docker_generation(settings)},
         containers=foreign.containers(this.plan, None),
     )
-    system.packages(name="Install packages", versions=this.packages)
+    system.packages(name="Install packages", names=this.plan.settings.packages)
     system.sysctls(
         name="Apply kernel settings", values=settings.sysctls, path="/etc/sysctl.d/60-lockstep.conf"
     )

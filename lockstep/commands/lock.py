@@ -27,7 +27,7 @@ DEFAULT = inventories.REPOSITORY / "inventories" / "spark.py"
     "--only",
     multiple=True,
     metavar="NAME",
-    help="Move only this: an environment, package, repository, image, model, precompiled, or apt. "
+    help="Move only this: an environment, package, repository, image, model or precompiled. "
     "May be repeated.",
 )
 @click.option("--dry", is_flag=True, help="Show what would move; write nothing.")
@@ -45,9 +45,9 @@ def lock(
 ) -> None:
     """Resolve every moving input of INVENTORY (inventories/spark.py) into its lock file.
 
-    Asks package indexes, git servers, registries, the hub and apt archives through the same
-    mirrors and proxy as the deploy; no Spark is contacted. Everything that cannot be resolved is
-    named, and then nothing is written.
+    Asks package indexes, git servers, registries and the hub through the same mirrors and proxy
+    as the deploy; no Spark is contacted. Everything that cannot be resolved is named, and then
+    nothing is written.
 
     Exit 0: the lock is as shown, 1: with --check, it is behind, 2: not everything could be
     resolved, or wrong use.

@@ -56,7 +56,7 @@ def findings(
     return [
         *hardware.findings(plan, facts),
         *updates.findings(plan, facts["updates"]),
-        *earlyoom.findings(plan, pins),
+        *earlyoom.findings(plan, facts["earlyoom"]),
         *memory.findings(plan, pins, facts),
         *clock.findings(plan, facts["time"], now=now),
         *docker.findings(plan, facts),

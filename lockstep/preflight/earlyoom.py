@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from lockstep import debian_version
 from lockstep.findings import Finding
 from lockstep.inventory_host import HostPlan
-from lockstep.pins import Pins
 
 # Commit 459d762 of earlyoom: from here on percent of MemAvailable + AnonPages, before of MemTotal.
-OTHER_COUNT = "1.8"
+OTHER_COUNT = (1, 8)
 
 
-def findings(plan: HostPlan, pins: Pins) -> Iterator[Finding]:
-    """A warning where the locked earlyoom ends an engine much later than `earlyoom.j2` says.
+def findings(plan: HostPlan, version: str) -> Iterator[Finding]:
+    """A warning where the host's earlyoom ends an engine much later than `earlyoom.j2` says.
 
     Args:
         plan: The host.
-        pins: What will be installed.
+        version: Debian version of the one that it has or would install; "" where it knows none.
     """
-    settings = plan.settings
-    pin = pins.apt.get(settings.expected.architecture)
-    versions = {item.name: item.version for item in pin.packages} if pin else {}
-    version = versions.get("earlyoom", "0")
-    wanted = "earlyoom" in settings.packages
-    if wanted and debian_version.compare(version, OTHER_COUNT) >= 0:
+    found = re.match(r"(?:\d+:)?(\d+)\.(\d+)", version)
+    late = found is not None and (int(found[1]), int(found[2])) >= OTHER_COUNT
+    if late and "earlyoom" in plan.settings.packages:
         yield Finding(
             "earlyoom-late",
             "warning",

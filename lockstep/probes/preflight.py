@@ -304,6 +304,16 @@ def updates() -> dict[str, Any]:
     }
 
 
+def package(name: str) -> str:
+    """Version of a Debian package: the installed one, else the archive's candidate; "" for none."""
+    _, text, _ = run("dpkg-query", "-W", "-f", "${Version}", name)
+    if text:
+        return text
+    _, text, _ = run("apt-cache", "show", "--no-all-versions", name)
+    found = re.search(r"^Version: (\S+)$", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
 def up() -> list[str]:
     """Units of Lockstep's own targets that are not off: what they hold is not available now."""
     try:
@@ -354,6 +364,7 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         "models": present(asked["cache"], asked["models"]),
         "lacking": lacking,
         "updates": updates(),
+        "earlyoom": package("earlyoom"),
         "leases": leases(),
         "identity": identity(),
         "units_up": up(),

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 
 from lockstep.errors import ResolveError
 from lockstep.moving import (
-    AptWanted,
     GitWanted,
     ImageWanted,
     Item,
@@ -24,7 +23,6 @@ from lockstep.moving import (
 )
 from lockstep.pincheck import faults
 from lockstep.pins import (
-    AptPin,
     GitPin,
     ImagePin,
     ModelPin,
@@ -38,7 +36,6 @@ from lockstep.pins import (
     missing,
 )
 from lockstep.resolve import announce
-from lockstep.resolve.apt import resolve_apt
 from lockstep.resolve.git import resolve_git
 from lockstep.resolve.hub import resolve_model
 from lockstep.resolve.precompiled import resolve_precompiled
@@ -225,8 +222,6 @@ class _Work:
         if isinstance(item, PrecompiledWanted):
             commit, old = self.known.git[item.key].commit, self.hashed.get(item.key)
             return resolve_precompiled(item, commit, sources=sources, proxy=proxy, old=old)
-        if isinstance(item, AptWanted):
-            return resolve_apt(item, sources=sources, proxy=proxy)
         if isinstance(item, GitWanted):
             return resolve_git(item, sources=sources, proxy=proxy)
         if isinstance(item, ImageWanted):
@@ -255,7 +250,6 @@ def _sorted_out(found: dict[Item, Pin]) -> Pins:
         },
         images={item.key: pin for item, pin in found.items() if isinstance(pin, ImagePin)},
         models={item.key: pin for item, pin in found.items() if isinstance(pin, ModelPin)},
-        apt={item.key: pin for item, pin in found.items() if isinstance(pin, AptPin)},
     )
 
 

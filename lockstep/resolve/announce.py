@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from lockstep.lockdiff import DIGITS, files_text
 from lockstep.moving import (
-    AptWanted,
     GitWanted,
     ImageWanted,
     Item,
@@ -15,7 +14,7 @@ from lockstep.moving import (
     PythonWanted,
 )
 from lockstep.packages import name_of
-from lockstep.pins import AptPin, GitPin, ImagePin, ModelPin, Pin, PrecompiledPin, PythonPin
+from lockstep.pins import GitPin, ImagePin, ModelPin, Pin, PrecompiledPin, PythonPin
 from lockstep.printing import bytes_text
 
 COLUMNS = 78
@@ -37,8 +36,6 @@ def resolved(item: Item, pin: Pin) -> list[str]:
             return [_line(name(item), f"{short}, {bytes_text(size)}")]
         case ModelPin(commit=commit):
             return [_line(name(item), f"{commit[:DIGITS]}, {files_text(pin)}")]
-        case AptPin(packages=debian):
-            return [_line(name(item), f"{len(debian)} versions")]
 
 
 def failed(item: Item) -> str:
@@ -56,8 +53,6 @@ def name(item: Item) -> str:
     match item:
         case PythonWanted(name=environment):
             return f"environment {environment}"
-        case AptWanted(architecture=architecture):
-            return f"Debian packages for {architecture}"
         case GitWanted(url=url, branch=branch):
             return f"{_repository(url)} {branch}"
         case PrecompiledWanted(tree=tree):

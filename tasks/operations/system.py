@@ -19,23 +19,19 @@ UNFINISHED = "unfinished"
 
 
 @operation()
-def packages(versions: Mapping[str, str]) -> Generator[StringCommand, None, None]:
-    """Install what is missing at the locked version; the package index is read again only then.
+def packages(names: Sequence[str]) -> Generator[StringCommand, None, None]:
+    """Install the archive's candidate of what is missing; its index is read again only then.
 
-    What is there in another version stays: apt moves it for reasons of its own (security). Each
-    command waits for its turn: other services of a Spark use apt too.
+    A package that is there stays at its version. Each command waits for its turn: other services
+    of a Spark use apt too.
 
     Args:
-        versions: Package → version.
+        names: Debian packages.
     """
-    found = host.get_fact(System, asked={"packages": list(versions)})
-    missing = [
-        f"{name}={version}"
-        for name, version in versions.items()
-        if found and name not in found["packages"]
-    ]
+    found = host.get_fact(System, asked={"packages": list(names)})
+    missing = [name for name in names if found and name not in found["packages"]]
     if not missing:
-        host.noop(f"{len(versions)} packages are installed")
+        host.noop(f"{len(names)} packages are installed")
         return
     # What a cut-off run left half configured, first. Settings that we wrote before the package
     # came (earlyoom's) are kept without a question.

@@ -148,8 +148,7 @@ class Spark:
 
     def _run_apt_get(self, words: list[str]) -> None:
         if "install" in words:
-            asked = words[words.index("--no-install-recommends") + 1 :]
-            self.state["packages"] += [word.partition("=")[0] for word in asked]
+            self.state["packages"] += words[words.index("--no-install-recommends") + 1 :]
 
     def _run_groupadd(self, words: list[str]) -> None:
         self.state["groups"][words[-1]] = 990

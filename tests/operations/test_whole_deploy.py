@@ -14,7 +14,7 @@ from a_site import Site
 from fake_spark import HOSTS
 
 from lockstep import lockfile
-from lockstep.pins import AptPin, DebianPin
+from lockstep.pins import GitPin
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,9 @@ def test_the_lock_that_all_hosts_have_is_remembered_and_the_one_before(
     used = lockfile.load(lock)
     assert lockfile.load(lockfile.deployed_path(lock)) == used
     assert not lockfile.previous_path(lock).exists()
-    newer = replace(used, apt={**used.apt, "x86_64": AptPin((DebianPin("jq", "2.0"),))})
+    newer = replace(
+        used, git={**used.git, "https://example.com/more.git": GitPin("main", 40 * "d")}
+    )
     lockfile.save(lock, newer)
     site = Site(repository, whole)
     try:

@@ -14,8 +14,6 @@ from lockstep.layout import IMAGE_STORE
 from lockstep.moving import PrecompiledWanted, PythonWanted
 from lockstep.packages import name_of
 from lockstep.pins import (
-    AptPin,
-    DebianPin,
     FilePin,
     GitPin,
     ImagePin,
@@ -60,10 +58,6 @@ def pins_for(plan: HostPlan, model_bytes: int = 20 * GIB, image_bytes: int = 10 
             for number, item in enumerate(asked.images)
         },
         models={item.id: ModelPin(item.revision, COMMIT, weights) for item in asked.models},
-        apt={
-            item.key: AptPin(tuple(DebianPin(name, "1.0-1") for name in item.names))
-            for item in asked.apt
-        },
     )
 
 
@@ -142,6 +136,7 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
         "fabric": {"absent": [], "known": ["enP7s7", "lo"], "netplan": True},
         "models": {name: {} for name in preflight.models_of(plan)},
         "lacking": [preflight.MODELS, preflight.TOOLS, preflight.ENGINE],
+        "earlyoom": "1.7-2",
         "updates": {
             "once": {"state": "enabled", "running": False, "done": True},
             "daily": [],

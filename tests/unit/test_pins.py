@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from lockstep.errors import InventoryError, ResolveError
 from lockstep.lockfile import answered, deployed, deployed_path, load, previous_path, save
 from lockstep.moving import (
-    AptWanted,
     GitWanted,
     ImageWanted,
     ModelWanted,
@@ -23,8 +22,6 @@ from lockstep.moving import (
 )
 from lockstep.packages import mirrored, tool_requirements
 from lockstep.pins import (
-    AptPin,
-    DebianPin,
     FilePin,
     GitPin,
     ImagePin,
@@ -91,7 +88,6 @@ PINS = Pins(
         ),
         "org/base": ModelPin("v1", COMMIT, (FilePin("config.json", 2),), partial=True),
     },
-    apt={"aarch64": AptPin((DebianPin("git", "1:2.43.0-1"), DebianPin("jq", "1.7.1-3")))},
 )
 
 TORCH, VISION = PINS.python["engine"].packages
@@ -138,11 +134,6 @@ models:
     - {{path: a.bin, size: 10, sha256: {"cd" * 32}}}
     - {{path: b/empty, size: 0, blob: 0123456789abcdef0123456789abcdef01234567}}
     resolved: '2026-11-21'
-apt:
-  aarch64:
-    packages:
-    - {{name: git, version: '1:2.43.0-1'}}
-    - {{name: jq, version: 1.7.1-3}}
 """  # noqa: E501
 
 
@@ -186,6 +177,14 @@ def test_a_section_without_entries_is_empty(tmp_path: Path) -> None:
     assert load(path) == Pins()
 
 
+def test_a_lock_with_versions_of_debian_packages_is_read_without_them(tmp_path: Path) -> None:
+    path = tmp_path / "lab.lock.yaml"
+    path.write_text(TEXT + "apt:\n  aarch64:\n    packages:\n    - {name: jq, version: 1.7.1-3}\n")
+    assert load(path) == PINS
+    save(path, load(path))
+    assert path.read_text() == TEXT
+
+
 def wheel_line(file: str, name: str = "torch", sha256: str = "ab" * 32) -> str:
     line = f"{{name: {name}, version: '2.0', file: {file}, sha256: {sha256}}}"
     return (
@@ -205,7 +204,7 @@ def compiled_line(**changed: str) -> str:
     [
         (
             "gti: {}",
-            "unknown key 'gti'; allowed: apt, git, images, models, precompiled, python. "
+            "unknown key 'gti'; allowed: git, images, models, precompiled, python. "
             "Did you mean 'git'?",
         ),
         (
@@ -254,10 +253,6 @@ def compiled_line(**changed: str) -> str:
         (compiled_line(path="a/b.zip"), "u: path is not that of a wheel; found 'a/b.zip'"),
         (compiled_line(commit="main"), "precompiled: u: commit is not a commit; found 'main'"),
         (
-            "apt:\n  aarch64: {packages: [{name: --purge, version: '1'}]}",
-            "name is not a name; found '--purge'; allowed: a name of a Debian package",
-        ),
-        (
             f"models:\n  m: {{asked: main, commit: {COMMIT}, files: [{{path: ../x, size: 1}}]}}",
             "a path leaves the repository; found '../x'",
         ),
@@ -300,7 +295,6 @@ TREE = PythonWanted(
     "3.12",
     trees=(GitWanted(URL, "main"),),
 )
-APT = AptWanted(("git", "jq"), "aarch64")
 GIT = GitWanted(URL, "main")
 COMPILED = PrecompiledWanted(GIT, UPSTREAM, "aarch64", "cu130")
 IMAGE = ImageWanted("ghcr.io/a/b:main", "aarch64")
@@ -315,7 +309,6 @@ def test_what_the_record_holds_is_not_missing() -> None:
         (COMPILED, replace(COMPILED, commit=COMMIT)),
         (IMAGE,),
         (MODEL, BORROWED),
-        (APT,),
     )
     assert missing(every, PINS) == Wanted()
     assert not missing(every, PINS)
@@ -331,8 +324,6 @@ def test_what_the_record_holds_is_not_missing() -> None:
         # Another commit needs other packages.
         Wanted(python=(replace(TREE, trees=(GitWanted(URL, "main", COMMIT),)),)),
         Wanted(python=(replace(TREE, trees=()),)),
-        Wanted(apt=(AptWanted(("git", "rsync"), "aarch64"),)),
-        Wanted(apt=(replace(APT, architecture="x86_64"),)),
         Wanted(precompiled=(replace(COMPILED, commit=NUMBER_LIKE),)),
         Wanted(precompiled=(replace(COMPILED, variant="cu129"),)),
         Wanted(precompiled=(replace(COMPILED, architecture="x86_64"),)),

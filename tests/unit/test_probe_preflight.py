@@ -295,6 +295,16 @@ def test_a_host_without_these_services_has_none(spark: Path) -> None:
     assert preflight(spark)["updates"] == {"once": once, "daily": []}
 
 
+def test_preflight_reads_which_earlyoom_is_there_or_would_come(spark: Path) -> None:
+    program(spark / "bin", "dpkg-query", "exit 1")
+    program(spark / "bin", "apt-cache", "exit 100")
+    assert preflight(spark)["earlyoom"] == ""
+    program(spark / "bin", "apt-cache", "printf 'Package: earlyoom\\nVersion: 1.8.2-1\\n'")
+    assert preflight(spark)["earlyoom"] == "1.8.2-1"
+    program(spark / "bin", "dpkg-query", 'test "$4" = earlyoom && printf 1.7-2')
+    assert preflight(spark)["earlyoom"] == "1.7-2"
+
+
 def test_preflight_names_accounts_that_are_not_there(spark: Path) -> None:
     answer = preflight(spark, accounts=["root", "no-such-user"])
     assert answer["unknown_accounts"] == ["no-such-user"]

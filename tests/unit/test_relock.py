@@ -19,7 +19,7 @@ from lockstep.errors import LockstepError, ResolveError
 from lockstep.lockdiff import Change, changes
 from lockstep.moving import Wanted
 from lockstep.packages import engine_sets
-from lockstep.pins import AptPin, DebianPin, GitPin, Pins, PrecompiledPin, PythonPin, missing
+from lockstep.pins import GitPin, Pins, PrecompiledPin, PythonPin, missing
 from lockstep.resolve import Before
 
 PLAN = spark()
@@ -53,13 +53,9 @@ class World:
             git={url: GitPin(pin.branch, NEW_COMMIT, "today") for url, pin in newer.git.items()},
             images={name: replace(pin, digest=DIGEST) for name, pin in newer.images.items()},
             models={name: replace(pin, commit=NEW_COMMIT) for name, pin in newer.models.items()},
-            apt={
-                key: AptPin(tuple(DebianPin(each.name, "2.0-1") for each in pin.packages))
-                for key, pin in newer.apt.items()
-            },
         )
         pins = known
-        for kind in ("git", "precompiled", "images", "models", "apt", "python"):
+        for kind in ("git", "precompiled", "images", "models", "python"):
             for item in getattr(missing(wanted, pins), kind):
                 self.asked.append(item.key)
                 pin = getattr(newer, kind).get(item.key)
@@ -134,7 +130,6 @@ def test_a_new_commit_asks_again_what_its_tree_needs_and_keeps_the_versions(worl
         ("open-webui", "image", "ghcr.io/open-webui/open-webui:main"),
         ("ghcr.io/open-webui/open-webui", "image", "ghcr.io/open-webui/open-webui:main"),
         ("Qwen3.6-35B-A3B-DFlash", "model", "z-lab/Qwen3.6-35B-A3B-DFlash"),
-        ("jq", "apt", "jq"),
     ],
 )
 def test_one_thing_moves_by_the_name_that_people_use(
@@ -150,10 +145,6 @@ def test_a_compiled_wheel_that_is_named_is_read_again_and_else_believed(world: W
     assert (world.asked[-1], world.hashed) == (FORK, {})
 
 
-def test_apt_moves_all_debian_packages(world: World) -> None:
-    assert {name for _, name in moved("apt")} == set(PLAN.settings.packages)
-
-
 def test_an_unknown_name_is_refused_with_the_nearest_one(world: World) -> None:
     with pytest.raises(LockstepError, match="nothing that is locked is called 'flashinfre'") as no:
         moved("flashinfre")
@@ -163,7 +154,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(world: World) -> None:
 
 def test_what_nobody_asks_for_any_more_leaves_the_lock(world: World) -> None:
     old = OLD | Pins(git={"https://example.com/gone.git": GitPin("main", 40 * "a")})
-    new = relock.relock([PLAN], old, only=["jq"], report=print)
+    new = relock.relock([PLAN], old, only=["tools"], report=print)
     assert "https://example.com/gone.git" not in new.git
 
 
@@ -219,14 +210,14 @@ def run(*argv: object) -> Any:
 
 
 def test_the_command_writes_the_lock_and_shows_what_moved(world: World, site: Path) -> None:
-    done = run(site, "--only", "jq")
+    done = run(site, "--only", "uv")
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[0].split() == ["what", "name", "was", "is"]
-    assert done.stdout.splitlines()[1].split() == ["apt", "jq", "1.0-1", "2.0-1"]
-    assert "1 change (1 apt); some.lock.yaml written" in done.stdout
+    assert done.stdout.splitlines()[1].split() == ["uv", "uv", "1.0", "2.0"]
+    assert "1 change (1 uv); some.lock.yaml written" in done.stdout
     after = lockfile.load(site.with_name("some.lock.yaml"))
-    assert changes(OLD, after) == (Change("apt", "jq", "1.0-1", "2.0-1"),)
-    again = run(site, "--only", "jq")
+    assert changes(OLD, after) == (Change("uv", "uv", "1.0", "2.0"),)
+    again = run(site, "--only", "uv")
     assert again.stdout == "Nothing has moved; some.lock.yaml is as it was.\n"
 
 

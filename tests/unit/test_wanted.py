@@ -11,7 +11,6 @@ from lockstep import recipes
 from lockstep.bound import BoundTarget, bind
 from lockstep.errors import InventoryError
 from lockstep.moving import (
-    AptWanted,
     GitWanted,
     ImageWanted,
     ModelWanted,
@@ -108,7 +107,6 @@ def test_everything_that_moves_is_found_and_each_thing_once() -> None:
             ModelWanted("org/draft", "main"),
             ModelWanted("org/base", "main", ("config.json",)),
         ),
-        apt=(AptWanted(("git", "jq"), "aarch64"),),
     )
 
 
