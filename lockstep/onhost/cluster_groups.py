@@ -1,7 +1,7 @@
-"""How the last run of each cluster stands, as this member knows it: for the watch and `status`.
+"""What this member keeps of its clusters: how the last run of each stands, its part in a switch.
 
 In /run, and on disk what a boot must not forget: why a group ended. Whether a rank is up is always
-asked of systemd. Only the agent writes it.
+asked of systemd. Only the agent writes it, and an agent that is restarted undoes a part.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common, generations
+    from lockstep.onhost import clusters, common, generations
 else:
+    import clusters
     import common
     import generations
 
+#: Who starts a group again after a fault.
+WATCH = "the cluster watch"
 HOT, ENDED, RECOVERING, DOWN, STOPPED = "hot", "ended", "recovering", "down", "stopped"
 WORDS = {
     HOT: "hot",
@@ -28,6 +31,8 @@ WORDS = {
     DOWN: "left down",
     STOPPED: "switched off",
 }
+# A unit's start gate asks within this time whether its rank may start.
+_ADMITTED_S = 60.0
 _writing = threading.Lock()
 
 
@@ -67,6 +72,18 @@ class Group:
         return replace(
             self, state=state, reason=reason, ended=time.time(), ended_at=time.monotonic()
         )
+
+
+@dataclass(frozen=True)
+class Part:
+    """This host's part in one switch: its id, who asked and where, what was hot here before."""
+
+    switch: str
+    user: str
+    asked_on: str
+    wanted: str
+    previous: str | None
+    dropped: bool = False
 
 
 def load(paths: common.Paths) -> dict[str, Group]:
@@ -110,6 +127,35 @@ def remember(paths: common.Paths, host: str) -> None:
             _write(paths, old)
 
 
+def committed(paths: common.Paths, host: common.Host, part: Part, hot: str | None) -> None:
+    """A switch is done: `hot` is hot here, and whatever else a group ran is not."""
+    cluster = host.cluster(hot) if hot else None
+    groups = load(paths)
+    for group in groups.values():
+        # Who starts a group again after a fault has not decided against it.
+        decided = part.user != WATCH and group.state != STOPPED
+        if decided and (cluster is None or group.cluster != cluster.name):
+            reason = f"{part.user} switched to {part.wanted} on {part.asked_on}"
+            save(paths, group.over(STOPPED, reason))
+    if cluster is None or not hot:
+        return
+    new = Group(cluster.name, hot, part.switch, heard=time.time())
+    before = groups.get(cluster.name)
+    if before is not None and part.user == WATCH:
+        new = replace(new, starts=before.starts, reason=before.reason, ended=before.ended)
+    save(paths, new)
+
+
+def owed(paths: common.Paths, cluster: clusters.Cluster, part: Part, reason: str) -> None:
+    """A group was hot before a switch that is off: rank 0 starts it again when all can."""
+    group = load(paths).get(cluster.name)
+    if group is None:
+        group = Group(cluster.name, str(part.previous), part.switch)
+    state = ENDED if cluster.rank else RECOVERING
+    why = f"the switch to {part.wanted} was cut off: {reason}"
+    save(paths, group.over(state, why))
+
+
 def forget_others(paths: common.Paths, clusters: Container[str]) -> None:
     """Keep nothing of a cluster that this host is a member of no more."""
     with _writing:
@@ -126,6 +172,33 @@ def note(paths: common.Paths, group: Group, **values: Any) -> None:
         current = load(paths).get(group.cluster)
         if current is not None and (current.run, current.state) == (group.run, group.state):
             _write(paths, replace(current, **values))
+
+
+def part_kept(paths: common.Paths) -> Part | None:
+    """The part that an earlier agent kept; None where it owed nothing."""
+    try:
+        return Part(**json.loads(paths.joined.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def keep_part(paths: common.Paths, part: Part) -> None:
+    """Keep it in one step."""
+    new = paths.joined.with_suffix(".new")
+    new.write_text(json.dumps(asdict(part)), encoding="utf-8")
+    new.replace(paths.joined)
+
+
+def admit(paths: common.Paths, name: str) -> None:
+    """Let the rank of a target start now."""
+    until = time.monotonic() + _ADMITTED_S
+    paths.admitted.write_text(json.dumps({"target": name, "until": until}))
+
+
+def forget_part(paths: common.Paths) -> None:
+    """The switch is over: nothing is owed, and no rank may start."""
+    paths.admitted.unlink(missing_ok=True)
+    paths.joined.unlink(missing_ok=True)
 
 
 def _write(paths: common.Paths, group: Group) -> None:

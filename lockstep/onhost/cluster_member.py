@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lockstep.onhost import (
-        cluster_ledger,
-        cluster_part,
-        cluster_report,
+        cluster_groups,
         cluster_work,
         common,
         docker_api,
@@ -27,9 +25,7 @@ if TYPE_CHECKING:
         units,
     )
 else:
-    import cluster_ledger
-    import cluster_part
-    import cluster_report
+    import cluster_groups
     import cluster_work
     import common
     import docker_api
@@ -53,7 +49,7 @@ class Member:
         self.lease_s = lease_s
         self._changing = threading.RLock()
         self._held = ExitStack()
-        self._part: cluster_part.Part | None = None
+        self._part: cluster_groups.Part | None = None
         self._work: cluster_work.Work | None = None
         self._started: str | None = None
         self._joined_as: common.Host | None = None
@@ -73,7 +69,7 @@ class Member:
         return replace(host, targets={**before.targets, **host.targets})
 
     @property
-    def part(self) -> cluster_part.Part | None:
+    def part(self) -> cluster_groups.Part | None:
         """The switch that this host takes part in."""
         return self._part
 
@@ -83,10 +79,11 @@ class Member:
             mine = self._part and self._part.switch == body.get("switch")
             if mine and self._until != _FOR_EVER:
                 self._until = time.monotonic() + self.lease_s
-            part, work, started = self._part, self._work, self._started
+            switch = self._part.switch if self._part else None
+            work, started = self._work, self._started
             host = self._host_now
-        found = cluster_report.report(host, self.paths, part, work, body.get("from", 0))
-        return {**found, "why": cluster_report.why(host, started, found)}
+        found = cluster_work.report(host, self.paths, switch, work, body.get("from", 0))
+        return {**found, "why": cluster_work.why(host, started, found)}
 
     def prepare(self, body: Answer) -> Answer:
         """Join a switch: take the lock, and see that the wanted target can start here.
@@ -105,7 +102,7 @@ class Member:
                 self._joined_as = self.host
                 previous = self._check(body.get("target"))
                 self._keep(
-                    cluster_part.Part(
+                    cluster_groups.Part(
                         body["switch"], body["user"], body["asked_on"], body["wanted"], previous
                     )
                 )
@@ -128,7 +125,7 @@ class Member:
         """Begin to start a target; the lines of the start come with `state`."""
         name = body["target"]
         with self._joined(body):
-            cluster_part.admit(self.paths, name)
+            cluster_groups.admit(self.paths, name)
             self._started = name
             self._begin(lambda say: switching.Switch(self.host, self.paths, say).start(name))
         return {}
@@ -136,7 +133,7 @@ class Member:
     def commit(self, body: Answer) -> Answer:
         """The end of a switch that is done: what is hot here stays."""
         with self._joined(body) as part:
-            cluster_ledger.committed(self.paths, self.host, part, body.get("hot"))
+            cluster_groups.committed(self.paths, self.host, part, body.get("hot"))
             self._release()
         return {}
 
@@ -171,20 +168,20 @@ class Member:
 
     def resume(self) -> None:
         """Undo the switch that an earlier agent took part in when it ended."""
-        part = cluster_part.kept(self.paths)
+        part = cluster_groups.part_kept(self.paths)
         if part is None:
             return
         with self._changing:
             self._held.enter_context(
                 lock.held(
-                    self.paths.run / "switch.lock", cluster_work.WATCH, part.previous or "none"
+                    self.paths.run / "switch.lock", cluster_groups.WATCH, part.previous or "none"
                 )
             )
             self._part = part
             self.abort({"switch": part.switch, "reason": "the cluster agent was restarted"})
 
     @contextmanager
-    def _joined(self, body: Answer) -> Iterator[cluster_part.Part]:
+    def _joined(self, body: Answer) -> Iterator[cluster_groups.Part]:
         """The part in the switch that a message is about; Problem when that is over."""
         with self._changing:
             if self._part is None or self._part.switch != body["switch"]:
@@ -222,7 +219,7 @@ class Member:
 
     def _restore(
         self,
-        part: cluster_part.Part,
+        part: cluster_groups.Part,
         reason: str,
         stop: cluster_work.Do,
         say: Callable[[str], None],
@@ -236,17 +233,17 @@ class Member:
             if cluster is None:
                 switch = switching.Switch(host, self.paths, say)
                 return switch.revive(part.previous) == common.EXIT_DONE
-            cluster_ledger.owed(self.paths, cluster, part, reason)
+            cluster_groups.owed(self.paths, cluster, part, reason)
             return True
         finally:
             with self._changing:
                 self._release()
 
-    def _keep(self, part: cluster_part.Part) -> None:
+    def _keep(self, part: cluster_groups.Part) -> None:
         self._part = part
-        cluster_part.keep(self.paths, part)
+        cluster_groups.keep_part(self.paths, part)
 
     def _release(self) -> None:
-        cluster_part.forget(self.paths)
+        cluster_groups.forget_part(self.paths)
         self._part = None
         self._held.close()

@@ -67,7 +67,7 @@ class Recovery:
             return
         cluster_work.tell(f"{group.target}: starting it again on all members")
         cluster_groups.save(self._paths, replace(group, starts=(*group.starts, now)))
-        job = switch_job.job(group.target, cluster_work.WATCH, self._paths)
+        job = switch_job.job(group.target, cluster_groups.WATCH, self._paths)
         try:
             transient.start(job, self._paths, cluster_work.tell, wait=False)
         except transient.Busy:

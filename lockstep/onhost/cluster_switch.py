@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from lockstep.onhost import (
         cluster_call,
         cluster_crew,
+        cluster_groups,
         cluster_link,
         cluster_plan,
-        cluster_work,
         common,
         steps,
         unfinished,
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 else:
     import cluster_call
     import cluster_crew
+    import cluster_groups
     import cluster_link
     import cluster_plan
-    import cluster_work
     import common
     import steps
     import unfinished
@@ -176,7 +176,7 @@ class GroupSwitch:
                 self._previous[name] = answer["previous"]
         states = self._crew.states()
         self._planner.still(plan, states)
-        if self._user == cluster_work.WATCH:
+        if self._user == cluster_groups.WATCH:
             self._planner.owed(wanted, states)
         return states
 

@@ -231,7 +231,7 @@ class Watch:
     ) -> None:
         """Stop this host's rank, unless somebody is switching here, who sees to it."""
         try:
-            with lock.held(self._paths.run / "switch.lock", cluster_work.WATCH, "none"):
+            with lock.held(self._paths.run / "switch.lock", cluster_groups.WATCH, "none"):
                 current = cluster_groups.load(self._paths)[self._cluster.name]
                 if current.run != group.run or current.state != cluster_groups.HOT:
                     return
@@ -256,7 +256,7 @@ class Watch:
             if self._state(target.name) not in ("hot", "loading"):
                 continue
             try:
-                with lock.held(self._paths.run / "switch.lock", cluster_work.WATCH, "none"):
+                with lock.held(self._paths.run / "switch.lock", cluster_groups.WATCH, "none"):
                     cluster_work.tell(f"{target.unit} is up without its group: stopping it")
                     self._stop(target.name)
             except lock.Locked:

@@ -1,18 +1,22 @@
-"""What an agent does in a thread because it takes long, and what it says of it."""
+"""What a member does that takes long, and what it says of itself to who switches or watches."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep.onhost import common
+    from lockstep.onhost import cluster_groups, common, lock, phases, units
 else:
+    import cluster_groups
     import common
+    import lock
+    import phases
+    import units
 
-#: Who starts a group again after a fault.
-WATCH = "the cluster watch"
+Answer = dict[str, Any]
 #: Long work that says lines and ends well or not.
 Do = Callable[[Callable[[str], None]], bool]
 
@@ -50,6 +54,41 @@ class Work:
         except Exception as error:
             self.ok, self.problem = False, f"{type(error).__name__}: {error}"
             raise
+
+
+def report(
+    host: common.Host,
+    paths: common.Paths,
+    switch: str | None,
+    work: Work | None,
+    read: int,
+) -> Answer:
+    """What is up, what is under way, and the lines of that from number `read` on."""
+    shown = units.show(target.unit for target in host.targets.values())
+    holder = lock.holder(paths.run / "switch.lock")
+    groups = cluster_groups.load(paths)
+    return {
+        "switch": switch,
+        "states": {target.name: shown[target.unit].state for target in host.targets.values()},
+        "busy": work is not None and work.busy,
+        "ok": work.ok if work else None,
+        "problem": work.problem if work else "",
+        "lines": work.lines[read:] if work else [],
+        "locked": str(holder) if holder else None,
+        "groups": {name: asdict(group) for name, group in groups.items()},
+    }
+
+
+def why(host: common.Host, started: str | None, found: Answer) -> list[str]:
+    """Why the target that was started here is no good; [] while all is well."""
+    if started is None:
+        return []
+    name = host.target(started).unit
+    if not found["busy"] and found["states"][started] not in ("hot", "loading"):
+        unit = units.show([name])[name]
+        ended = "it ended by itself" if unit.state == "off" else unit.failure
+        return [f"{name}: {ended}", *phases.reason(units.last_lines(name, 60))]
+    return []
 
 
 def tell(line: str) -> None:

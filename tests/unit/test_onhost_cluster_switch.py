@@ -5,7 +5,7 @@ from __future__ import annotations
 import onhost_fake_systemd
 import pytest
 from a_cluster import GLM, OWN, SPARE, cluster_of, until
-from onhost_fakes import cluster_plan, cluster_switch, cluster_work, common, lock, switch
+from onhost_fakes import cluster_groups, cluster_plan, cluster_switch, common, lock, switch
 
 pytestmark = pytest.mark.slow
 
@@ -199,7 +199,7 @@ def test_what_was_switched_off_meanwhile_is_not_started_again_by_the_watch(pair)
     pair[1].switch("none")
     paths = pair[0].paths
     host = common.load_host(paths.targets)
-    group = cluster_switch.GroupSwitch(host, paths, user=cluster_work.WATCH)
+    group = cluster_switch.GroupSwitch(host, paths, user=cluster_groups.WATCH)
     with pytest.raises(common.Problem, match="not started again: alice switched to none on spark2"):
         group.to("glm")
     assert hot_everywhere(pair) == [[], []]
