@@ -1,19 +1,15 @@
-"""The catalogue folder as one value: recipes, models and machines, licences, engines."""
+"""The catalogue folder as one value: recipes, models and machines, licences."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from packaging.version import Version
-
-from lockstep.described import Description, load_descriptions
 from lockstep.licences import LicencePolicy, default_policy
 from lockstep.models import Knowledge, load_knowledge
 from lockstep.recipes import Recipe, load_catalogue
-from lockstep.removed import EngineTable, load_engine_table
 
 FOLDER = Path(__file__).resolve().parent.parent / "catalogue"
 
@@ -25,19 +21,6 @@ class Catalogue:
     recipes: Mapping[str, Recipe]
     knowledge: Knowledge
     policy: LicencePolicy
-    engines: EngineTable = field(default_factory=EngineTable)
-    descriptions: tuple[Description, ...] = ()
-
-    def described(self, engine: str, version: Version | None) -> Description | None:
-        """What that very version said about itself, None where nobody asked it."""
-        return next(
-            (
-                item
-                for item in self.descriptions
-                if item.engine == engine and item.version == version
-            ),
-            None,
-        )
 
 
 @cache
@@ -56,6 +39,4 @@ def load(folder: Path = FOLDER, *more_recipes: Path, accept: tuple[str, ...] = (
         recipes=load_catalogue(folder / "recipes", *more_recipes),
         knowledge=load_knowledge(folder),
         policy=default_policy(folder, accept),
-        engines=load_engine_table(folder),
-        descriptions=load_descriptions(folder / "engines"),
     )

@@ -182,17 +182,6 @@ class _Case:
                 "Pin an engine of that range, or check the flags and widen engine_versions.",
                 error=True,
             )
-        gone = self.catalogue.engines.missing(
-            str(self.recipe.engine), argv, variables, self.version
-        )
-        for item in gone:
-            yield self.find(
-                "removed-upstream",
-                f"{self.recipe.engine} {self.version} does not know {item.name}",
-                f"Use {item.instead}." if item.instead else "Remove it.",
-                error=item.name.startswith("-"),
-            )
-        yield from self.described(argv, variables, {item.name for item in gone})
 
     def _freezing(self, argv: tuple[str, ...], variables: Mapping[str, str]) -> Iterator[Finding]:
         backend = flags.value_of(argv, guards.FLAG)
@@ -209,25 +198,6 @@ class _Case:
                 f"{guards.VARIABLE}=throughput freezes a Spark",
                 "Remove it, and set lockstep.moe, so that the freeze guard is given as a flag.",
                 error=True,
-            )
-
-    def described(
-        self, argv: tuple[str, ...], variables: Mapping[str, str], named: set[str]
-    ) -> Iterator[Finding]:
-        """What the engine's own description of that version lacks."""
-        version = engine_names.release(self.version)
-        known = self.catalogue.described(str(self.recipe.engine), version)
-        if known is None:
-            return
-        for item in known.unknown(argv, variables):
-            if item.name in named:
-                continue
-            value = f" the value {item.value!r} for" if item.value else f" the {item.kind}"
-            yield self.find(
-                f"unknown-{item.kind}",
-                f"{known.engine} {known.version} does not know{value} {item.name}",
-                f"Did you mean {item.nearest}?" if item.nearest else "Correct or remove it.",
-                error=item.kind != "variable",
             )
 
 

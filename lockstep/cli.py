@@ -14,7 +14,6 @@ _COMMANDS = {
     "bench": ("lockstep.commands.bench", "bench"),
     "cluster": ("lockstep.commands.cluster", "cluster"),
     "diff": ("lockstep.commands.diff", "diff"),
-    "engine": ("lockstep.commands.engine", "engine"),
     "evidence": ("lockstep.commands.evidence", "evidence"),
     "gc": ("lockstep.commands.gc", "gc"),
     "lab": ("lab.cli", "lab"),

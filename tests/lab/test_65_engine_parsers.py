@@ -1,13 +1,14 @@
-"""Every command line of the catalogue passes the real parser of the engine that it is pinned to.
+"""Every command line of the catalogue, and of a cluster's ranks, passes its engine's real parser.
 
 Needs no lab and no GPU: `lab.parsers` installs vLLM's CPU build and what SGLang's parser needs.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ import lockstep
 from lab import parsers
 from lab.state import open_lab
 from lockstep import catalogue as catalogues
+from lockstep.cluster import ClusterData, Group, Member
 from lockstep.command import environment, serve_command
+from lockstep.engine_names import Engine
 from lockstep.recipes import Recipe
 
 PINNED = {"vllm": parsers.VLLM_VERSION, "sglang": parsers.SGLANG_VERSION}
@@ -36,12 +39,23 @@ def pythons() -> dict[str, Path]:
     return parsers.interpreters(open_lab().cache, print)
 
 
-def question(recipe: Recipe, name: str, *more: str) -> dict[str, Any]:
+def question(recipe: Recipe, name: str, *more: str, **words: Any) -> dict[str, Any]:
     return {
         "name": name,
-        "argv": [*serve_command(recipe), *more],
+        "argv": [*serve_command(recipe, overrides=words), *more],
         "environment": environment(recipe),
     }
+
+
+def ranks(engine: Engine, recipe: Recipe) -> Iterator[dict[str, Any]]:
+    """A recipe as every rank of four Sparks starts it, as one copy and as two."""
+    members = tuple(Member(f"spark-{rank}", f"10.77.0.{rank}", ()) for rank in range(4))
+    data = ClusterData(hosts=tuple(member.name for member in members))
+    for copies, rank in itertools.product((1, 2), range(4)):
+        group = Group("all", rank, members, data, "enP7s7", ())
+        words = group.arguments(engine, data_parallel=copies)
+        assert len(words) >= 3
+        yield question(recipe, f"rank-{rank}-of-{copies}", **words)
 
 
 def ask(python: Path, engine: str, questions: Iterable[Any], folder: Path) -> dict[str, Any]:
@@ -65,7 +79,7 @@ def ask(python: Path, engine: str, questions: Iterable[Any], folder: Path) -> di
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_the_catalogue_is_taken_and_removed_flags_are_named(
-    engine: str, pythons: dict[str, Path], tmp_path: Path
+    engine: Engine, pythons: dict[str, Path], tmp_path: Path
 ) -> None:
     recipes = [item for item in catalogues.load().recipes.values() if item.engine == engine]
     # Written for an older engine, or for an image's own.
@@ -78,6 +92,7 @@ def test_the_catalogue_is_taken_and_removed_flags_are_named(
     good = next(recipe for recipe in recipes if recipe.name not in foreign)
     removed = [question(good, flag.split()[0], *flag.split()) for flag in REMOVED[engine]]
     asked = [*(question(recipe, recipe.name) for recipe in recipes), *removed]
+    asked += ranks(engine, good)
     answer = ask(pythons[engine], engine, asked, tmp_path)
     assert answer["version"].startswith(PINNED[engine])
     assert answer["moe_flag"] is (True if engine == "vllm" else None)

@@ -171,61 +171,6 @@ def test_an_mtp_head_that_inherits_marlin_is_warned_about() -> None:
     assert "mtp-inherits-backend" not in codes(stated)
 
 
-def test_flags_and_variables_removed_upstream_are_named_for_that_version() -> None:
-    recipe = edited(PRODUCTION, "--language-model-only", "--disable-log-requests")
-    assert "removed-upstream" in codes(recipe, "error", engine_version="0.32.0")
-    assert "removed-upstream" not in codes(recipe, engine_version="0.20.2")
-    variable = replace(PRODUCTION, env={"VLLM_ATTENTION_BACKEND": "X"})
-    assert "removed-upstream" in codes(variable, "warning", engine_version="0.32.0")
-
-
-def test_what_the_pinned_version_itself_does_not_know_is_refused() -> None:
-    recipe = edited(PRODUCTION, "--language-model-only", "--languge-model-only")
-    finding = next(
-        item
-        for item in check(recipe, KNOWN, engine_version="0.32.0+cpu")
-        if item.code == "unknown-flag"
-    )
-    assert finding.message == "vllm 0.32.0 does not know the flag --languge-model-only"
-    assert finding.remedy == "Did you mean --language-model-only?"
-    wrong = changed(PRODUCTION, tool_call_parser="qwen3_codr")
-    assert "unknown-value" in codes(wrong, "error", engine_version="0.32.0")
-    method = str(PRODUCTION.defaults["speculative_config"]).replace("dflash", "dflush")
-    drafted = changed(PRODUCTION, speculative_config=method)
-    assert "unknown-value" in codes(drafted, "error", engine_version="0.32.0")
-    variable = replace(PRODUCTION, env={"VLLM_NO_SUCH": "1"})
-    assert "unknown-variable" in codes(variable, "warning", engine_version="0.32.0")
-    assert "unknown-flag" not in codes(recipe, engine_version="0.31.0")
-
-
-@pytest.mark.parametrize(
-    "name", sorted(n for n, item in KNOWN.recipes.items() if item.engine == "vllm")
-)
-def test_the_catalogues_flags_are_those_of_vllm_0_32(name: str) -> None:
-    unknown = {"unknown-flag", "unknown-value", "unknown-variable", "removed-upstream"}
-    found = codes(KNOWN.recipes[name], engine_version="0.32.0") & unknown
-    # Both say by engine_versions that they are for older ones.
-    outdated: dict[str, set[str]] = {
-        "gpt-oss-120b": {"unknown-flag", "removed-upstream"},
-        "mistral-small-4-119b-nvfp4-vllm-fork": {"removed-upstream"},
-    }
-    old = outdated.get(name, set())
-    # An image of a fork, with kernels and a variable of its own.
-    fork = unknown - {"removed-upstream"} if "flash-next" in name else set()
-    assert found == old | fork
-
-
-@pytest.mark.parametrize(
-    "name", sorted(n for n, item in KNOWN.recipes.items() if item.engine == "sglang")
-)
-def test_the_catalogues_flags_are_those_of_sglang_0_5_23(name: str) -> None:
-    unknown = {"unknown-flag", "unknown-value", "unknown-variable", "removed-upstream"}
-    found = codes(KNOWN.recipes[name], engine_version="0.5.23") & unknown
-    # --cuda-graph-max-bs is gone there, and that recipe's engine_versions say so.
-    gone = {"removed-upstream"} if name == "qwen3.8-27b-nvfp4-sglang-dflash2" else set()
-    assert found == gone
-
-
 def test_an_engine_outside_the_recipes_range_is_refused() -> None:
     recipe = KNOWN.recipes["gpt-oss-120b"]
     assert "engine-version" in codes(recipe, "error", engine_version="0.32.0")

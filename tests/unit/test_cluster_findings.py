@@ -10,13 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from lockstep import catalogue as catalogues
-from lockstep import engine_names, recipes
+from lockstep import recipes
 from lockstep.architecture import Architecture, Layers
-from lockstep.cluster import ClusterData, Group, Member
 from lockstep.cluster_findings import cluster_findings
-from lockstep.command import serve_command
 from lockstep.commands.plan import plan as command
-from lockstep.engine_names import Engine
 from lockstep.fit import fit
 from lockstep.models import Figure, Knowledge, Model
 from lockstep.serving import serving
@@ -185,20 +182,3 @@ def test_plan_shows_who_answers_and_refuses_a_target_without_its_cluster(tmp_pat
     alone = planned(tmp_path, "")
     (found,) = (item for item in alone["findings"] if item["code"] == "needs-cluster")
     assert found["subject"].startswith("spark-1, spark-2: glm")
-
-
-@pytest.mark.parametrize(("engine", "version"), [("vllm", "0.32.0"), ("sglang", "0.5.23")])
-@pytest.mark.parametrize("copies", [1, 2])
-def test_the_engines_own_parsers_know_every_word_of_a_rank(
-    engine: Engine, version: str, copies: int
-) -> None:
-    members = tuple(Member(f"spark-{rank}", f"10.77.0.{rank}", ()) for rank in range(4))
-    data = ClusterData(hosts=tuple(member.name for member in members))
-    for rank in range(4):
-        words = Group("all", rank, members, data, "enP7s7", ()).arguments(
-            engine, data_parallel=copies
-        )
-        argv = serve_command(recipe(engine=engine), overrides=words)
-        described = CATALOGUE.described(engine, engine_names.release(version))
-        assert described is not None and list(described.unknown(argv, {})) == []
-        assert len([word for word in argv if word.startswith("--")]) >= 3

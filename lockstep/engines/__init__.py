@@ -1,1 +1,0 @@
-"""Programs that run inside an engine's own environment and print what it knows."""
