@@ -6,14 +6,14 @@ import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lockstep import flags
+from lockstep import flags, schema
 from lockstep.cluster import Group
 from lockstep.command import serve_command
 from lockstep.errors import InventoryError
 from lockstep.recipes import Recipe
 from lockstep.serving import serving
 from lockstep.settings import Settings, TargetData
-from lockstep.settings_check import check_image
+from lockstep.values import Image
 
 # From the port of the API to the port of an engine behind a proxy, where the inventory names none.
 ENGINE_PORT_OFFSET = 1000
@@ -213,7 +213,7 @@ def _bind(name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: st
         )
     image = data.image or recipe.container or None
     if image is not None:
-        check_image(f"targets.{name}: the image", image, file)
+        schema.convert(Image, image, where=file, key=f"targets.{name}: the image")
     overrides = {**data.overrides, "host": data.bind}
     if data.port is not None:
         overrides["port"] = data.port

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
+from typing import Literal
 
+from lockstep import values
 from lockstep.engine_names import Engine
 
-TOPOLOGIES = ("pair", "switch", "ring")
+Topology = Literal["pair", "switch", "ring"]
 # vLLM's own word for its executor without Ray.
 EXECUTOR = "mp"
 # DGX OS on a Spark: enp1s0f0np0 is rocep1s0f0 to RDMA, its twin enP2p1s0f0np0 roceP2p1s0f0
@@ -40,9 +42,9 @@ class ClusterData:
     """
 
     hosts: tuple[str, ...]
-    port: int = 7079
-    master_port: int = 29501
-    topology: str = "pair"
+    port: values.Port = 7079
+    master_port: values.Port = 29501
+    topology: Topology = "pair"
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,10 @@ class Fabric:
         netplan: Whether the deploy writes the addresses; False: the host has them already.
     """
 
-    interfaces: Mapping[str, str] = field(default_factory=dict)
-    rdma: Mapping[str, str] = field(default_factory=dict)
-    socket: str | None = None
-    mtu: int = 9000
+    interfaces: Mapping[values.FabricInterface, values.WithNetwork] = field(default_factory=dict)
+    rdma: Mapping[values.Interface, values.RdmaDevice] = field(default_factory=dict)
+    socket: values.Interface | None = None
+    mtu: values.Mtu = 9000
     netplan: bool = False
 
     @cached_property

@@ -153,6 +153,8 @@ def plan(name: str, data: Mapping[str, Any], origin: Mapping[str, str] | None = 
         values[key] = schema.convert(hint, value, where=origin.get(key, name), key=key)
     if "targets" not in values:
         raise InventoryError("targets is missing", where=name, remedy="Bind a recipe to a name.")
+    hint = schema.hints(Settings)["name"]
+    schema.convert(hint, name, where=name, key="a host's name")
     settings = Settings(name=name, **values)
     check_values(settings, origin, data.get("ssh_user"))
     folders = settings.recipe_folders

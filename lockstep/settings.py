@@ -7,11 +7,14 @@ one behind a proxy and one with no internet at all.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from lockstep import values
 from lockstep.cluster import ClusterData, Fabric
+from lockstep.schema import Rule
 
 FORK = "https://github.com/juliendenize/vllm.git"
 FORK_TORCH = "torch==2.10.0+cu130"
@@ -22,6 +25,14 @@ FORK_TORCH = "torch==2.10.0+cu130"
 FORK_TRANSFORMERS = "transformers==5.4.0"
 #: For `Engine.exclude_newer`: the day of the source tree's commit, of several the last.
 FORK_S_DAY = "fork"
+Day = Annotated[
+    str,
+    Rule(
+        "is not a day",
+        lambda day: day == FORK_S_DAY or datetime.date.fromisoformat(day),
+        '"YYYY-MM-DD", "fork" for the day of the fork\'s commit, or None',
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -40,14 +51,14 @@ class Expected:
         clock_skew_s: Most seconds between this clock and the host's.
     """
 
-    architecture: str = "aarch64"
-    dgx_os: str = ">=7"
-    cuda_toolkit: str = "13.0"
-    compute_capability: str = "12.1"
-    memory_gib: float = 115.0
-    free_disk_gib: float = 20.0
+    architecture: values.Architecture = "aarch64"
+    dgx_os: values.Specifier = ">=7"
+    cuda_toolkit: values.Version = "13.0"
+    compute_capability: values.Version = "12.1"
+    memory_gib: values.Size = 115.0
+    free_disk_gib: values.Size = 20.0
     engine_cuda: str | None = "13"
-    clock_skew_s: float = 120.0
+    clock_skew_s: values.Size = 120.0
 
 
 @dataclass(frozen=True)
@@ -67,23 +78,23 @@ class Sources:
         apt: Extra lines for /etc/apt/sources.list.d/lockstep.list.
     """
 
-    python_index: str | None = None
-    torch_index: str | None = "https://download.pytorch.org/whl/cu130"
-    flashinfer_index: str | None = "https://flashinfer.ai/whl/cu130"
-    vllm_wheels: str = "https://wheels.vllm.ai"
-    hub: str = "https://huggingface.co"
-    git: Mapping[str, str] = field(default_factory=dict)
-    registries: Mapping[str, str] = field(default_factory=dict)
-    plain_registries: tuple[str, ...] = ()
-    apt: tuple[str, ...] = ()
+    python_index: values.Url | None = None
+    torch_index: values.Url | None = "https://download.pytorch.org/whl/cu130"
+    flashinfer_index: values.Url | None = "https://flashinfer.ai/whl/cu130"
+    vllm_wheels: values.Url = "https://wheels.vllm.ai"
+    hub: values.Url = "https://huggingface.co"
+    git: Mapping[values.Git, values.Git] = field(default_factory=dict)
+    registries: Mapping[str, values.Registry] = field(default_factory=dict)
+    plain_registries: tuple[values.PlainRegistry, ...] = ()
+    apt: tuple[values.AptLine, ...] = ()
 
 
 @dataclass(frozen=True)
 class Proxy:
     """Proxy for apt, uv, git, Docker and the hub client; None: direct."""
 
-    http: str | None = None
-    https: str | None = None
+    http: values.Url | None = None
+    https: values.Url | None = None
     no: str = "localhost,127.0.0.1,::1"
 
     def environment(self) -> dict[str, str]:
@@ -99,9 +110,9 @@ class Proxy:
 class Paths:
     """Folders on the host."""
 
-    scripts: str = "/data/scripts"
-    models: str = "/data/models"
-    engines: str = "/opt/lockstep/engines"
+    scripts: values.Folder = "/data/scripts"
+    models: values.Folder = "/data/models"
+    engines: values.Folder = "/opt/lockstep/engines"
 
     @property
     def hub_cache(self) -> str:
@@ -144,23 +155,23 @@ class VenvEngine:
             kernels. An allowance of ours until it is measured on a Spark (2026-11-21).
     """
 
-    git: str | None = ""
-    branch: str = "fix_mistral_parsing"
+    git: values.Repository | None = ""
+    branch: values.Branch = "fix_mistral_parsing"
     commit: str | None = None
     release: str | None = None
     torch: str = ""
     torchvision: str | None = "torchvision"
-    transformers: str | None = ""
+    transformers: values.Transformers | None = ""
     mistral_common: str | None = "mistral_common"
-    exclude_newer: str | None = FORK_S_DAY
+    exclude_newer: Day | None = FORK_S_DAY
     flashinfer: bool = True
     flashinfer_version: str = ""
     precompiled: bool = True
-    precompiled_commit: str | None = None
-    precompiled_variant: str = "cu130"
-    upstream: str = "https://github.com/vllm-project/vllm.git"
-    build_environment: Mapping[str, str] = field(default_factory=dict)
-    disk_gib: float = 15.0
+    precompiled_commit: values.Commit | None = None
+    precompiled_variant: values.Build = "cu130"
+    upstream: values.Repository = "https://github.com/vllm-project/vllm.git"
+    build_environment: Mapping[values.BuildVariable, values.Printable] = field(default_factory=dict)
+    disk_gib: values.Size = 15.0
 
     def __post_init__(self) -> None:
         """What is not said is that of the fork or, with a release, what the release requires."""
@@ -190,8 +201,8 @@ class Floor:
         not_below: Share of the result that was accepted on that host ("90 %").
     """
 
-    decode_tok_s: float | None = None
-    not_below: str | None = None
+    decode_tok_s: values.Speed | None = None
+    not_below: values.Share | None = None
 
     @property
     def share(self) -> float | None:
@@ -223,16 +234,16 @@ class TargetData:
     """
 
     recipe: str
-    unit: str
+    unit: values.Unit
     fallback: str | None = None
-    bind: str = "127.0.0.1"
-    port: int | None = None
-    engine_port: int | None = None
-    image: str | None = None
+    bind: values.Bind = "127.0.0.1"
+    port: values.Port | None = None
+    engine_port: values.Port | None = None
+    image: values.Image | None = None
     launcher: str | None = None
     scripts: tuple[str, ...] = ()
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    start_timeout_s: int = 1800
+    start_timeout_s: values.StartTime = 1800
     floor: Floor | None = None
     cluster: str | None = None
 
@@ -242,12 +253,12 @@ class WebUi:
     """Open WebUI: a container under a unit, enabled at boot."""
 
     enabled: bool = True
-    image: str = "ghcr.io/open-webui/open-webui:main"
-    unit: str = "open-webui"
-    bind: str = "127.0.0.1"
-    port: int = 8080
-    volume: str = "open-webui"
-    admin_email: str = "admin@localhost"
+    image: values.Image = "ghcr.io/open-webui/open-webui:main"
+    unit: values.Unit = "open-webui"
+    bind: values.Bind = "127.0.0.1"
+    port: values.Port = 8080
+    volume: values.Volume = "open-webui"
+    admin_email: values.Email = "admin@localhost"
 
 
 @dataclass(frozen=True)
@@ -263,9 +274,9 @@ class Firewall:
     """
 
     enabled: bool = True
-    ssh_ports: tuple[int, ...] = (22,)
-    open: tuple[str, ...] = ()
-    peers: tuple[str, ...] = ()
+    ssh_ports: tuple[values.AnyPort, ...] = (22,)
+    open: tuple[values.Service, ...] = ()
+    peers: tuple[values.Peer, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -300,8 +311,8 @@ class Settings:
         others: see the classes above.
     """
 
-    name: str
-    targets: Mapping[str, TargetData]
+    name: values.HostName
+    targets: Mapping[values.TargetName, TargetData]
     expected: Expected = field(default_factory=Expected)
     sources: Sources = field(default_factory=Sources)
     proxy: Proxy = field(default_factory=Proxy)
@@ -309,25 +320,25 @@ class Settings:
     engine: VenvEngine = field(default_factory=VenvEngine)
     webui: WebUi = field(default_factory=WebUi)
     firewall: Firewall = field(default_factory=Firewall)
-    python: str = "3.12"
-    service_user: str = "lockstep"
-    operators: tuple[str, ...] = ()
-    docker_users: tuple[str, ...] = ()
+    python: values.Python = "3.12"
+    service_user: values.Account = "lockstep"
+    operators: tuple[values.Account, ...] = ()
+    docker_users: tuple[values.Account, ...] = ()
     recipe_folders: tuple[str, ...] = ("catalogue/recipes",)
-    packages: tuple[str, ...] = ()
-    sysctls: Mapping[str, str] = field(default_factory=dict)
+    packages: tuple[values.Package, ...] = ()
+    sysctls: Mapping[values.Sysctl, values.SysctlValue] = field(default_factory=dict)
     tools: Mapping[str, str] = field(default_factory=dict)
-    lock: str | None = None
-    login: str | None = None
-    fabric_address: str | None = None
+    lock: values.LockFile | None = None
+    login: values.Printable | None = None
+    fabric_address: values.FabricAddress | None = None
     fabric: Fabric = field(default_factory=Fabric)
-    clusters: Mapping[str, ClusterData] = field(default_factory=dict)
+    clusters: Mapping[values.ClusterName, ClusterData] = field(default_factory=dict)
     copying: bool = True
-    copy_port: int = 7077
+    copy_port: values.Port = 7077
     accept_licences: tuple[str, ...] = ()
-    waive: tuple[str, ...] = ()
+    waive: tuple[values.Code, ...] = ()
     differs: tuple[str, ...] = ()
-    adopt: tuple[str, ...] = ()
+    adopt: tuple[values.Adopted, ...] = ()
 
     @property
     def webui_adopted(self) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from a_spark import spark
 
-from lockstep.adopt import check_adopt
 from lockstep.errors import InventoryError
 
 
@@ -20,7 +20,7 @@ from lockstep.errors import InventoryError
     ],
 )
 def test_a_path_and_a_kind_with_a_name_can_be_taken_over(entry: str) -> None:
-    check_adopt((entry,), "site.py")
+    assert spark(adopt=(entry,)).settings.adopt == (entry,)
 
 
 @pytest.mark.parametrize(
@@ -29,4 +29,4 @@ def test_a_path_and_a_kind_with_a_name_can_be_taken_over(entry: str) -> None:
 )
 def test_anything_else_is_refused(entry: str) -> None:
     with pytest.raises(InventoryError, match=r"adopt\[1\] names nothing .* found .* Copy it from"):
-        check_adopt(("/etc/x", entry), "site.py")
+        spark(adopt=("/etc/x", entry))

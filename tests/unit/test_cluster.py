@@ -147,8 +147,12 @@ def test_a_member_that_the_inventory_does_not_have_is_named() -> None:
             "fabric.interfaces.b is in the network of a; found 10.77.0.0/24",
         ),
         ({"fabric": {"mtu": 90000}}, "fabric.mtu is not a size for a frame; found 90000"),
-        ({"fabric": {"rdma": {"enp1s0f0np0": "x y"}}}, "names no RDMA device of an interface"),
-        ({"fabric": {"socket": "a b"}}, "fabric names something that is no network interface"),
+        ({"fabric": {"rdma": {"enp1s0f0np0": "x y"}}}, "fabric.rdma.enp1s0f0np0 is no RDMA device"),
+        (
+            {"fabric": {"rdma": {"enp1": "rocep1"}}},
+            "fabric.rdma.enp1 names no interface of the link; found 'rocep1'",
+        ),
+        ({"fabric": {"socket": "a b"}}, "fabric.socket is no network interface; found 'a b'"),
         ({"fabric": {"netplan": True}}, "fabric.netplan is on and fabric.interfaces is empty"),
     ],
 )

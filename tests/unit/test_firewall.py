@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from a_spark import spark
 
 from lockstep.bound import BoundTarget, bind
 from lockstep.errors import InventoryError
@@ -13,7 +15,6 @@ from lockstep.firewall import KEPT, RULES, UNIT, firewall_files, opened
 from lockstep.hostfiles import absent_files
 from lockstep.recipes import parse
 from lockstep.settings import Firewall, Settings, TargetData, WebUi
-from lockstep.settings_check import check_values
 
 RECIPE = """
 recipe_version: "2"
@@ -79,16 +80,18 @@ def test_switched_off_nothing_is_written_and_what_was_is_removed() -> None:
 @pytest.mark.parametrize(
     ("firewall", "message"),
     [
-        (Firewall(open=("8080",)), "firewall.open[0] names no port; found '8080'"),
-        (Firewall(open=("tcp/80", "icmp/1")), "firewall.open[1] names no port"),
-        (Firewall(open=("tcp/70000",)), "firewall.open[0] names no port"),
-        (Firewall(ssh_ports=()), "firewall.ssh_ports is empty"),
-        (Firewall(ssh_ports=(0,)), "firewall.ssh_ports[0] is not a port"),
-        (Firewall(peers=("spark-2.local",)), "firewall.peers[0] is not a network"),
-        (Firewall(peers=("10.0.0.5/24",)), "firewall.peers[0] is not a network"),
+        ({"open": ("8080",)}, "firewall.open[0] names no port; found '8080'"),
+        ({"open": ("tcp/80", "icmp/1")}, "firewall.open[1] names no port"),
+        ({"open": ("tcp/70000",)}, "firewall.open[0] names no port"),
+        ({"ssh_ports": ()}, "firewall.ssh_ports is empty"),
+        ({"ssh_ports": (0,)}, "firewall.ssh_ports[0] is not a port"),
+        ({"peers": ("spark-2.local",)}, "firewall.peers[0] is not a network"),
+        ({"peers": ("10.0.0.5/24",)}, "firewall.peers[0] is not a network"),
     ],
 )
-def test_what_no_rule_could_say_is_refused_with_its_key(firewall: Firewall, message: str) -> None:
+def test_what_no_rule_could_say_is_refused_with_its_key(
+    firewall: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InventoryError) as error:
-        check_values(replace(SPARK, firewall=firewall), {"firewall": "site.py"})
+        spark("site.py", firewall=firewall)
     assert message in str(error.value) and str(error.value).startswith("site.py: ")

@@ -167,8 +167,8 @@ CASES = {
         host='{"targets": {"q": {"unit": "q"}}}',
     ),
     "a target's name that switch.sh takes for itself": Case(
-        "site.py: targets.none is not a name that switch.sh can take; allowed: lower-case "
-        "letters, digits, '-' and '_'; not help, log, none, status, wait.",
+        "site.py: targets.none is not a name that switch.sh can take; found 'none'; allowed: "
+        "lower-case letters, digits, '-' and '_'; not help, log, none, status, wait.",
         host='{"targets": {"none": {"recipe": "a", "unit": "q"}}}',
     ),
     "a unit's name that is none": Case(
@@ -246,8 +246,9 @@ CASES = {
         host='{"engine": {"precompiled_variant": "../cu130"}}',
     ),
     "a finding that no deploy survives, waived": Case(
-        "site.py: waive names 'architecture', which no deploy survives; allowed: codes of other "
-        "findings, as plan and preflight show them. Remove it, and mend what the finding says.",
+        "site.py: waive[1] names a finding that no deploy survives; found 'architecture'; "
+        "allowed: codes of other findings, as plan and preflight show them. Remove it, and mend "
+        "what the finding says.",
         host='{"waive": ("dgx-os", "architecture")}',
     ),
     "a fork and a release": Case(
@@ -296,8 +297,9 @@ CASES = {
         host='{"sources": {"plain_registries": ("mirror:5000/hub",)}}',
     ),
     "a compiled wheel past the lock": Case(
-        "site.py: engine.build_environment names VLLM_PRECOMPILED_WHEEL_COMMIT, which the lock "
-        "decides. Use engine.precompiled, precompiled_commit or precompiled_variant.",
+        "site.py: engine.build_environment.VLLM_PRECOMPILED_WHEEL_COMMIT is a variable that the "
+        "lock decides; found 'VLLM_PRECOMPILED_WHEEL_COMMIT'. Use engine.precompiled, "
+        "precompiled_commit or precompiled_variant.",
         host='{"engine": {"build_environment": {"VLLM_PRECOMPILED_WHEEL_COMMIT": "x"}}}',
     ),
     "a digest without sha256:": Case(
