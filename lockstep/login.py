@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lockstep.errors import InventoryError
@@ -36,6 +36,13 @@ class Login:
     def command(self, argv: Sequence[str]) -> list[str]:
         """`argv` on that host, as an argument list for this machine."""
         return [*self.words, shlex.join(argv)] if self.words else list(argv)
+
+    def compressed(self) -> Login:
+        """The same, for long answers."""
+        if not self.words:
+            return self
+        ssh, *more = self.words
+        return replace(self, words=(ssh, "-o", "Compression=yes", *more))
 
 
 def sudo_refused(code: int, said: str) -> bool:

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from lockstep import fleet_hosts, lockfile, pins
 from lockstep import inventory as inventories
-from lockstep import lockfile, pins
 from lockstep.bench.look import HostLook
 from lockstep.bench.results import ResultError
-from lockstep.errors import InventoryError
 from lockstep.inventory_host import HostPlan
-from lockstep.login import NO_CONNECTION, SUDO, Login, login, sudo_refused
+from lockstep.login import Login
 from lockstep.probes import source
 from lockstep.scripts import TARGETS
 
@@ -59,26 +58,15 @@ class Place:
             ResultError: no connection, or no answer.
         """
         words = ["sudo", "-n", "python3", "-c", source(probe), json.dumps(question)]
-        argv = self.where.command(words)
-        try:
-            done = subprocess.run(
-                argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PROBE_S
-            )
-            found: dict[str, Any] = json.loads(done.stdout)
-        except subprocess.TimeoutExpired as fault:
-            raise ResultError(
-                f"the host did not answer within {PROBE_S:.0f} s",
-                where=self.where.name,
-                remedy="Try `ssh` to it by hand, and measure again when it answers.",
-            ) from fault
-        except ValueError as fault:
+        found, fault = fleet_hosts.ask(self.where, words, limit_s=PROBE_S).json()
+        if fault:
             raise ResultError(
                 "the host could not be asked",
                 where=self.where.name,
-                found=_said(done),
-                remedy="Try `ssh` to it by hand; the account needs sudo without a password.",
-            ) from fault
-        return found
+                found=fault,
+                remedy="Try `ssh` to it by hand, and measure again when it answers.",
+            )
+        return dict(found)
 
     def secret(self, path: str) -> str:
         """The content of a file that only root reads there.
@@ -86,40 +74,21 @@ class Place:
         Raises:
             ResultError: it cannot be read.
         """
-        argv = self.where.command(["sudo", "-n", "cat", path])
-        key = f"{self.where.name}:{path}"
-        try:
-            done = subprocess.run(
-                argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PROBE_S
-            )
-        except subprocess.TimeoutExpired as fault:
-            raise ResultError(
-                f"the API key cannot be read: no answer within {PROBE_S:.0f} s",
-                where=key,
-                remedy="Try `ssh` to the host by hand, and measure again when it answers.",
-            ) from fault
-        if done.returncode != 0:
-            lost = self.where.words and done.returncode == NO_CONNECTION
+        found = fleet_hosts.ask(self.where, ["sudo", "-n", "cat", path], limit_s=PROBE_S)
+        if found.code != 0:
             remedy = "Deploy to this host: the deploy makes the key where there is none."
-            if sudo_refused(done.returncode, done.stderr):
-                remedy = SUDO
             raise ResultError(
                 "the API key cannot be read",
-                where=key,
-                found=_said(done),
-                remedy="Try `ssh` to the host by hand." if lost else remedy,
+                where=f"{self.where.name}:{path}",
+                found=found.fault or found.said,
+                remedy="Try `ssh` to the host by hand." if found.fault else remedy,
             )
-        return done.stdout.strip()
+        return found.out.strip()
 
     def look(self) -> HostLook:
         """How the host is now. ResultError as for `probe`."""
         found = self.probe()
         return HostLook(**{item.name: found.get(item.name) for item in fields(HostLook)})
-
-
-def _said(done: subprocess.CompletedProcess[str]) -> str:
-    lines = (done.stderr or done.stdout).strip().splitlines()
-    return lines[-1][:200] if lines else f"exit {done.returncode}"
 
 
 @dataclass(frozen=True)
@@ -143,18 +112,10 @@ def place(inventory: Path, host: str) -> Place:
     Raises:
         InventoryError: the inventory is wrong or has no such host.
     """
-    plans = {plan.name: plan for plan in inventories.load(inventory)}
-    if host not in plans:
-        raise InventoryError(
-            "no such host",
-            where=str(inventory),
-            found=host,
-            allowed=", ".join(plans),
-            remedy="Name another inventory with --inventory, or give the engine's URL.",
-        )
-    path = inventories.lock_path(inventory.stem, list(plans.values()))
-    data = inventories.merged(inventory)[host]
-    return Place(plans[host], login(host, data), lockfile.load(path), path)
+    remedy = "Name another inventory with --inventory, or give the engine's URL."
+    every, [chosen] = fleet_hosts.choose(inventory, (host,), remedy=remedy)
+    path = inventories.lock_path(inventory.stem, [each.plan for each in every])
+    return Place(chosen.plan, chosen.login, lockfile.load(path), path)
 
 
 def hot(place: Place) -> Hot:

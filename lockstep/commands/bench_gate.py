@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
 
-from lockstep import inventory as inventories
 from lockstep.commands.shared import UNUSABLE, errors_as_sentences
-from lockstep.errors import InventoryError
-from lockstep.login import NO_CONNECTION, SUDO, Login, login, sudo_refused
+from lockstep.fleet_hosts import Answer, ask, at_once, choose
 from lockstep.managed import PROGRAMS
 
 
@@ -30,33 +25,18 @@ def gate(context: click.Context, inventory: Path, limit: tuple[str, ...], accept
     1: below the floor; 2: could not be told, for example because no model is hot where a target has
     a floor. The exit code is the worst of all hosts'.
     """
-    hosts = _hosts(inventory, limit)
+    _, hosts = choose(inventory, limit)
     argv = ["sudo", "-n", "python3", f"{PROGRAMS}/floor.py", *(["--accept"] if accept else [])]
-    with ThreadPoolExecutor(len(hosts)) as pool:
-        ended = list(pool.map(lambda host: _ask(host, argv), hosts))
+    ended = [_judged(found) for found in at_once(lambda host: ask(host.login, argv), hosts)]
     for host, (_, line) in zip(hosts, ended, strict=True):
         click.echo(f"{host.name}  {line}")
     context.exit(max(code for code, _ in ended))
 
 
-def _hosts(inventory: Path, limit: tuple[str, ...]) -> list[Login]:
-    plans = [plan.name for plan in inventories.load(inventory)]
-    data = inventories.merged(inventory)
-    if unknown := [name for name in limit if name not in plans]:
-        raise InventoryError(
-            "no such host", where=str(inventory), found=", ".join(unknown), allowed=", ".join(plans)
-        )
-    return [login(name, data[name]) for name in limit or plans]
-
-
-def _ask(where: Login, argv: Sequence[str]) -> tuple[int, str]:
-    done = subprocess.run(
-        where.command(argv), capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
-    )
-    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    last = lines[-1].strip() if lines else f"ended with {done.returncode} and said nothing"
-    if where.words and done.returncode == NO_CONNECTION:
-        return UNUSABLE, f"no connection ({last})"
-    if sudo_refused(done.returncode, done.stderr):
-        return UNUSABLE, f"{last}. {SUDO}"
-    return (done.returncode if done.returncode in (0, 1) else UNUSABLE), last
+def _judged(found: Answer) -> tuple[int, str]:
+    """Exit code and line for one host."""
+    if found.fault:
+        return UNUSABLE, found.fault
+    lines = (found.out + found.err).strip().splitlines()
+    last = lines[-1].strip() if lines else f"{found.said} and said nothing"
+    return (found.code if found.code in (0, 1) else UNUSABLE), last

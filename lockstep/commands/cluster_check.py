@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from lockstep import inventory as inventories
 from lockstep import probes
 from lockstep.commands.shared import DONE, FINDINGS, UNUSABLE, errors_as_sentences, print_json
-from lockstep.errors import InventoryError
+from lockstep.fleet_hosts import Host, ask, at_once, members
 from lockstep.linkcheck import Told, judged, question
-from lockstep.login import SUDO, login, sudo_refused
 
 _LIMIT_S = 120.0
 
@@ -34,27 +30,15 @@ def check(context: click.Context, inventory: Path, as_json: bool) -> None:
     last model of the cluster started. Changes nothing. Exit codes: 0 as the inventory says, 1
     something is not, 2 a member could not be asked.
     """
-    plans, data = inventories.load_merged(inventory)
-    known = {plan.name: plan for plan in plans}
-    groups = {group.name: group for plan in plans for group in plan.groups}
-    if not groups:
-        raise InventoryError(
-            "no target is of a cluster",
-            where=str(inventory),
-            remedy="Set `clusters`, and `cluster` of a target.",
-        )
-    asked = [(plan, group) for plan in plans for group in plan.groups]
-    with ThreadPoolExecutor(len(asked)) as pool:
-        found = pool.map(
-            lambda each: _asked(
-                each[0].name, data[each[0].name], question(each[0], known, each[1])
-            ),
-            asked,
-        )
-        answers: dict[str, dict[str, Any]] = {}
-        for (plan, group), answer in zip(asked, found, strict=True):
-            answers.setdefault(group.name, {})[plan.name] = answer
-    told = [judged(group, known, answers[name]) for name, group in groups.items()]
+    hosts = members(inventory)
+    plans = {host.name: host.plan for host in hosts}
+    groups = {group.name: group for plan in plans.values() for group in plan.groups}
+    asked = [(host, group) for host in hosts for group in host.plan.groups]
+    found = at_once(lambda each: _asked(each[0], question(each[0].plan, plans, each[1])), asked)
+    answers: dict[str, dict[str, Any]] = {}
+    for (host, group), answer in zip(asked, found, strict=True):
+        answers.setdefault(group.name, {})[host.name] = answer
+    told = [judged(group, plans, answers[name]) for name, group in groups.items()]
     if as_json:
         print_json([asdict(each) for each in told])
     else:
@@ -77,23 +61,9 @@ def _print(told: Told) -> None:
     click.echo(f"  {told.proof}")
 
 
-def _asked(name: str, data: Mapping[str, Any], asked: Mapping[str, Any]) -> Any:
+def _asked(host: Host, asked: Mapping[str, Any]) -> Any:
     """A member's answer, or why there is none."""
-    sudo = ["sudo", "-n"] if data.get("_sudo") else []
+    sudo = ["sudo", "-n"] if host.with_sudo else []
     words = [*sudo, "/usr/bin/python3", "-I", "-c", probes.source("link"), json.dumps(asked)]
-    try:
-        done = subprocess.run(
-            login(name, data).command(words),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_LIMIT_S,
-            check=False,
-        )
-        return json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        return f"no answer within {_LIMIT_S:.0f} s"
-    except ValueError:
-        said = " ".join(done.stderr.split())[-200:] or f"ended with {done.returncode}"
-        return f"{said}. {SUDO}" if sudo_refused(done.returncode, done.stderr) else said
+    found, fault = ask(host.login, words, limit_s=_LIMIT_S).json()
+    return fault or found

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import click
 
-from lockstep import inventory as inventories
 from lockstep.commands.shared import DONE, FINDINGS, UNUSABLE, errors_as_sentences, print_json
-from lockstep.errors import InventoryError
-from lockstep.login import Login, login
+from lockstep.fleet_hosts import Host, ask, at_once, members
 from lockstep.scripts import switch_path
 
 _LIMIT_S = 60.0
@@ -32,23 +27,13 @@ def status(context: click.Context, inventory: Path, as_json: bool) -> None:
 
     Exit codes: 0 every cluster is whole or off, 1 one is not, 2 a member could not be asked.
     """
-    plans = inventories.load(inventory)
-    data = inventories.merged(inventory)
-    asked = [plan for plan in plans if plan.groups]
-    if not asked:
-        raise InventoryError(
-            "no target is of a cluster",
-            where=str(inventory),
-            remedy="Set `clusters`, and `cluster` of a target.",
-        )
-    with ThreadPoolExecutor(len(asked)) as pool:
-        found = pool.map(
-            lambda plan: _asked(login(plan.name, data[plan.name]), switch_path(plan.settings)),
-            asked,
-        )
-        answers = dict(zip((plan.name for plan in asked), found, strict=True))
-    clusters = {group.name: [m.name for m in group.members] for p in asked for group in p.groups}
-    told = {name: judged(name, members, answers) for name, members in clusters.items()}
+    hosts = members(inventory)
+    answers = dict(zip((host.name for host in hosts), at_once(_asked, hosts), strict=True))
+    groups = {group.name: group for host in hosts for group in host.plan.groups}
+    told = {
+        name: judged(name, [member.name for member in group.members], answers)
+        for name, group in groups.items()
+    }
     if as_json:
         print_json({name: {"code": code, "lines": lines} for name, (code, lines) in told.items()})
     else:
@@ -89,22 +74,11 @@ def _of_member(answer: Answers, run: Answers | None) -> str:
     return f"{hot} hot{reason}"
 
 
-def _asked(where: Login, program: str) -> Answers | str:
-    try:
-        done = subprocess.run(
-            where.command([program, "status", "--json"]),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_LIMIT_S,
-            check=False,
-        )
-        found: dict[str, Any] = json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        return f"no answer within {_LIMIT_S:.0f} s"
-    except ValueError:
-        return " ".join(done.stderr.split())[-200:] or f"ended with {done.returncode}"
+def _asked(host: Host) -> Answers | str:
+    argv = [switch_path(host.plan.settings), "status", "--json"]
+    found, fault = ask(host.login, argv, limit_s=_LIMIT_S).json()
+    if fault:
+        return fault
     if "clusters" not in found:
         return "its programs know no clusters. Remedy: deploy to it"
-    return found
+    return dict(found)

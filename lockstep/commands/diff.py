@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ from lockstep.commands.shared import errors_as_sentences, print_json
 from lockstep.drift import page, report, view
 from lockstep.drift.compare import fixable
 from lockstep.errors import InventoryError
-from lockstep.inventory import REPOSITORY
+from lockstep.fleet_hosts import deploy
 from lockstep.printing import console
 
 
@@ -49,7 +48,11 @@ def diff(
     look = functools.partial(report.diff, inventory, limit=limit, deep=deep, password=password)
     found = look()
     if fix and (hosts := list(dict.fromkeys(item.host for item in fixable(found.differences)))):
-        _deploy(inventory, hosts, quiet=as_json)
+        click.echo(f"Deploying to {', '.join(hosts)} ...", err=True)
+        # What it changes, it says itself.
+        code = deploy(inventory, hosts, output=sys.stderr if as_json else None)
+        if code:
+            click.echo(f"The deploy ended with {code}; what is left:", err=True)
         found = look()
     if html is not None:
         try:
@@ -64,18 +67,6 @@ def diff(
         chosen = [word for name in limit for word in ("--limit", name)]
         view.table(found, console(), ["lockstep", "diff", str(inventory), *chosen, "--fix"])
     context.exit(found.code)
-
-
-def _deploy(inventory: Path, hosts: list[str], *, quiet: bool) -> None:
-    """The deploy, to these hosts. Its own output says what it changes."""
-    chosen = [word for name in hosts for word in ("--limit", name)]
-    program = Path(sys.executable).with_name("pyinfra")
-    argv = [str(program), "-y", *chosen, str(inventory.absolute()), "deploy.py"]
-    click.echo(f"Deploying to {', '.join(hosts)} ...", err=True)
-    output = sys.stderr if quiet else None
-    done = subprocess.run(argv, cwd=REPOSITORY, stdout=output, check=False)
-    if done.returncode != 0:
-        click.echo(f"The deploy ended with {done.returncode}; what is left:", err=True)
 
 
 def _data(found: report.Report) -> dict[str, object]:

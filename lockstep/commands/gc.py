@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from rich.table import Table
 
-from lockstep import inventory as inventories
 from lockstep.commands.shared import DONE, FINDINGS, UNUSABLE, errors_as_sentences
-from lockstep.errors import InventoryError
-from lockstep.login import NO_CONNECTION, SUDO, Login, login, sudo_refused
+from lockstep.fleet_hosts import ask, at_once, choose
+from lockstep.login import Login
 from lockstep.managed import PROGRAMS
 from lockstep.printing import console
 
 KEEP = 2
 _LIMIT_S = 1800.0
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -79,8 +74,8 @@ def gc(
     to ask, no connection, sudo asks for a password, no record of a generation, or a deploy or
     switch is under way on a host.
     """
-    hosts = _hosts(inventory, limit)
-    found = _each(hosts, lambda where: _plan(where, keep))
+    _, hosts = choose(inventory, limit)
+    found = at_once(lambda where: _plan(where, keep), [host.login for host in hosts])
     for answer in found:
         _show(answer)
     unusable = any(answer.problem for answer in found)
@@ -94,27 +89,12 @@ def gc(
         if not sys.stdin.isatty():
             raise click.UsageError("nobody can be asked here: --yes removes, --dry only shows")
         click.confirm(question, abort=True)
-    ended = _each(todo, lambda answer: _remove(answer, keep))
+    ended = at_once(lambda answer: _remove(answer, keep), todo)
     for end in ended:
         _tell(end)
     unusable = unusable or any(end.problem for end in ended)
     failed = any(end.failed for end in ended)
     context.exit(UNUSABLE if unusable else FINDINGS if failed else DONE)
-
-
-def _hosts(inventory: Path, limit: tuple[str, ...]) -> list[Login]:
-    plans = {plan.name: plan for plan in inventories.load(inventory)}
-    data = inventories.merged(inventory)
-    if unknown := [name for name in limit if name not in plans]:
-        raise InventoryError(
-            "no such host", where=str(inventory), found=", ".join(unknown), allowed=", ".join(plans)
-        )
-    return [login(name, data[name]) for name in limit or plans]
-
-
-def _each(things: Sequence[T], work: Callable[[T], Any]) -> list[Any]:
-    with ThreadPoolExecutor(len(things)) as pool:
-        return list(pool.map(work, things))
 
 
 def _plan(where: Login, keep: int) -> Found:
@@ -136,21 +116,7 @@ def _remove(found: Found, keep: int) -> Ended:
 def _asked(where: Login, action: str, keep: int, text: str) -> tuple[Any, str]:
     """The program's JSON, or None and why there is none."""
     argv = ["/usr/bin/python3", f"{PROGRAMS}/cleanup.py", action, "--keep", str(keep)]
-    command = where.command(["sudo", "-n", *argv])
-    try:
-        done = subprocess.run(
-            command, input=text, capture_output=True, text=True, timeout=_LIMIT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as fault:
-        return None, str(fault)
-    try:
-        return json.loads(done.stdout), ""
-    except ValueError:
-        said = done.stderr.strip() or f"exit code {done.returncode}"
-        if sudo_refused(done.returncode, done.stderr):
-            return None, f"{said}. {SUDO}"
-        lost = where.words and done.returncode == NO_CONNECTION
-        return None, f"no connection ({said})" if lost else said
+    return ask(where, ["sudo", "-n", *argv], text=text, limit_s=_LIMIT_S).json()
 
 
 def _show(found: Found) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from lockstep import lockfile
 from lockstep.commands.lock import print_changes
 from lockstep.commands.shared import DONE, FINDINGS, errors_as_sentences
 from lockstep.errors import LockstepError
+from lockstep.fleet_hosts import deploy
 from lockstep.lockdiff import changes
 from lockstep.pins import Pins
 
@@ -54,7 +53,7 @@ def rollback(context: click.Context, inventory: Path, dry: bool) -> None:
         context.exit(DONE)
     lockfile.save(path, target.pins)
     click.echo(f"{path.name} is {target.what} again; deploying it.")
-    code = _deploy(inventory)
+    code = deploy(inventory)
     if code:
         back = f"`lockstep rollback {inventory}` puts the other lock back."
         click.echo(
@@ -81,11 +80,3 @@ def _target(path: Path, now: Pins) -> Target:
         remedy="The deploy keeps them when it has reached all hosts; else take an older lock from "
         "version control and deploy.",
     )
-
-
-def _deploy(inventory: Path) -> int:
-    """pyinfra as a process of its own, its output going straight to ours."""
-    sys.stdout.flush()
-    pyinfra = Path(sys.executable).with_name("pyinfra")
-    argv = [str(pyinfra), "-y", str(inventory.resolve()), "deploy.py"]
-    return subprocess.run(argv, cwd=inventories.REPOSITORY, check=False).returncode

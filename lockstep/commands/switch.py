@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import click
 
-from lockstep import inventory as inventories
 from lockstep.commands.shared import UNUSABLE, errors_as_sentences
 from lockstep.errors import InventoryError
+from lockstep.fleet_hosts import Host, at_once, choose
 from lockstep.inventory_host import HostPlan
-from lockstep.login import NO_CONNECTION, Login, login
+from lockstep.login import NO_CONNECTION, Login
 from lockstep.scripts import switch_path
 from lockstep.variants import FALLBACK
 
 # Exit codes of switch.sh from best to worst; any other one is the worst but for an empty host.
 _BEST_TO_WORST = (0, 3, 1, 75, 77, UNUSABLE)
 _NOTHING_HOT = 4
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a switch on one host ended: exit code and its last line."""
-
-    host: str
-    code: int
-    line: str
 
 
 @click.command()
@@ -62,18 +51,17 @@ def switch(
     flags = ["--wait"] if wait else ["--dry"] if dry else []
     work = [
         # What ends a group is asked for on each member, and the first one does it for all.
-        (where, [program, target, *(flags or (["--wait"] if member and target == "none" else []))])
-        for where, program, member in _hosts(inventory, target, limit)
+        (
+            host.login,
+            [
+                switch_path(host.plan.settings),
+                target,
+                *(flags or (["--wait"] if host.plan.groups and target == "none" else [])),
+            ],
+        )
+        for host in _hosts(inventory, target, limit)
     ]
-    codes = []
-    with ThreadPoolExecutor(len(work)) as pool:
-        jobs = [pool.submit(_run, where, argv, _teller(where, verbose)) for where, argv in work]
-        for job in as_completed(jobs):
-            ended = job.result()
-            codes.append(ended.code)
-            verdict = "ok" if ended.code == 0 else f"exit {ended.code}"
-            click.echo(f"{ended.host}  {verdict}  {ended.line}")
-    context.exit(worst(codes))
+    context.exit(worst(at_once(lambda each: _run(*each, verbose), work)))
 
 
 def worst(codes: Sequence[int]) -> int:
@@ -84,36 +72,25 @@ def worst(codes: Sequence[int]) -> int:
     return max(known, key=_BEST_TO_WORST.index)
 
 
-def _hosts(inventory: Path, target: str, limit: tuple[str, ...]) -> list[tuple[Login, str, bool]]:
-    """Login and switch.sh of each chosen host, and whether it is a member of a cluster.
-
-    InventoryError for unknown hosts and targets.
-    """
-    plans = {plan.name: plan for plan in inventories.load(inventory)}
-    data = inventories.merged(inventory)
-    if unknown := [name for name in limit if name not in plans]:
-        raise InventoryError(
-            "no such host", where=str(inventory), found=", ".join(unknown), allowed=", ".join(plans)
-        )
-    found = []
-    for name in limit or plans:
-        plan = plans[name]
+def _hosts(inventory: Path, target: str, limit: tuple[str, ...]) -> list[Host]:
+    """The hosts to ask, of those that are chosen. InventoryError for unknown hosts and targets."""
+    _, chosen = choose(inventory, limit)
+    for host in chosen:
         names = [
             each.name + suffix
-            for each in plan.targets
+            for each in host.plan.targets
             for suffix in ("", FALLBACK)
             if not suffix or each.fallback is not None
         ]
         if target not in (*names, "none"):
             raise InventoryError(
-                f"{name} has no target {target!r}",
+                f"{host.name} has no target {target!r}",
                 where=str(inventory),
                 allowed=", ".join([*names, "none"]),
                 remedy="Nothing was switched on any host.",
             )
-        found.append((login(name, data[name]), switch_path(plan.settings), bool(plan.groups)))
-    asked = {each[0].name for each in found}
-    return [each for each in found if not _follows(plans[each[0].name], target, asked)]
+    asked = {host.name for host in chosen}
+    return [host for host in chosen if not _follows(host.plan, target, asked)]
 
 
 def _follows(plan: HostPlan, target: str, asked: Collection[str]) -> bool:
@@ -123,11 +100,8 @@ def _follows(plan: HostPlan, target: str, asked: Collection[str]) -> bool:
     return group is not None and group.rank > 0 and group.members[0].name in asked
 
 
-def _teller(where: Login, verbose: bool) -> Callable[[str], None]:
-    return lambda line: click.echo(f"{where.name}: {line}") if verbose else None
-
-
-def _run(where: Login, argv: Sequence[str], tell: Callable[[str], None]) -> Ended:
+def _run(where: Login, argv: Sequence[str], verbose: bool) -> int:
+    """Run switch.sh on one host, and say how it ended; its exit code."""
     last = ""
     with subprocess.Popen(
         where.command(argv),
@@ -139,12 +113,12 @@ def _run(where: Login, argv: Sequence[str], tell: Callable[[str], None]) -> Ende
     ) as process:
         assert process.stdout is not None
         for line in map(str.rstrip, process.stdout):
-            tell(line)
+            if verbose:
+                click.echo(f"{where.name}: {line}")
             # Continuation lines are indented: the verdict is all of them together.
             last = f"{last} {line.strip()}" if line.startswith("  ") else line or last
     code = process.returncode
     if where.words and code == NO_CONNECTION:
-        return Ended(
-            where.name, UNUSABLE, f"no connection ({last}); a switch that has begun goes on there"
-        )
-    return Ended(where.name, code, last)
+        code, last = UNUSABLE, f"no connection ({last}); a switch that has begun goes on there"
+    click.echo(f"{where.name}  {f'exit {code}' if code else 'ok'}  {last}")
+    return code

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from lockstep import snapshot
-from lockstep.login import NO_CONNECTION, Login
+from lockstep import fleet_hosts, snapshot
+from lockstep.login import Login
 
 # A snapshot takes a second; one that reads all weights, as long as the disk needs.
 LIMIT_S, DEEP_LIMIT_S = 120.0, 3600.0
+_SUDO = "Give --ask-sudo-password, or let the account use sudo without one."
 
 
 @dataclass(frozen=True)
@@ -59,8 +56,7 @@ def take_all(asked: Sequence[Asked], ask: Ask | None = None) -> list[Taken]:
         asked: The hosts.
         ask: What asks one host; another one than ssh is for tests and benchmarks.
     """
-    with ThreadPoolExecutor(max(1, len(asked))) as pool:
-        return list(pool.map(ask or over_ssh, asked))
+    return fleet_hosts.at_once(ask or over_ssh, asked)
 
 
 def over_ssh(asked: Asked) -> Taken:
@@ -70,42 +66,23 @@ def over_ssh(asked: Asked) -> Taken:
     if asked.sudo and asked.password is not None:
         # Read from standard input's first line; where sudo needs none, the program skips that.
         sudo, text = ["sudo", "-S", "-p", ""], f"{asked.password}\n{text}"
-    words = asked.login.command([*(sudo if asked.sudo else []), *snapshot.COMMAND])
-    if words[0] == "ssh":
-        words[1:1] = ["-o", "Compression=yes"]
+    words = [*(sudo if asked.sudo else []), *snapshot.COMMAND]
+    where = asked.login.compressed()
+    limit_s = DEEP_LIMIT_S if asked.question["deep"] else LIMIT_S
     before = time.time()
-    try:
-        done = subprocess.run(
-            words,
-            input=text,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=DEEP_LIMIT_S if asked.question["deep"] else LIMIT_S,
-            check=False,
-            env=os.environ,
-        )
-    except (OSError, subprocess.TimeoutExpired) as fault:
-        return Taken(asked.login.name, fault=f"no answer: {fault.__class__.__name__}")
-    after = time.time()
-    return read(asked.login, done.returncode, done.stdout, done.stderr, (before, after))
+    found = fleet_hosts.ask(where, words, text=text, limit_s=limit_s, sudo_remedy=_SUDO)
+    return read(where.name, found, (before, time.time()))
 
 
-def read(login: Login, code: int, out: str, err: str, between: tuple[float, float]) -> Taken:
+def read(name: str, answer: fleet_hosts.Answer, between: tuple[float, float]) -> Taken:
     """What one host answered, or why its answer is none."""
-    said = " ".join(err.split())[-300:]
-    if login.words and code == NO_CONNECTION:
-        return Taken(login.name, fault=f"no connection: {said}")
-    if "sudo:" in said and code != 0:
-        remedy = "Give --ask-sudo-password, or let the account use sudo without one."
-        return Taken(login.name, fault=f"no right to read it: {said}. {remedy}")
-    try:
-        found = json.loads(out)
-        if code != 0 or not {"facts", "faults", "unknown", "records"} <= set(found):
-            raise ValueError(f"it ended with {code}")
-    except (ValueError, TypeError) as fault:
-        return Taken(login.name, fault=f"its answer is no snapshot: {said or fault}")
-    return Taken(login.name, found, offset=_offset(found["records"], between))
+    if answer.fault:
+        return Taken(name, fault=answer.fault)
+    found, _ = answer.json()
+    parts = {"facts", "faults", "unknown", "records"}
+    if answer.code != 0 or not isinstance(found, dict) or not parts <= set(found):
+        return Taken(name, fault=f"its answer is no snapshot: {answer.said}")
+    return Taken(name, found, offset=_offset(found["records"], between))
 
 
 def _offset(records: Mapping[str, Any], between: tuple[float, float]) -> tuple[float, float]:

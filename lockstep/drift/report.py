@@ -17,8 +17,8 @@ from lockstep.drift.compare import ASKED, Difference, Host, differences
 from lockstep.drift.expected import answers, expectations, shared_keys
 from lockstep.drift.question import question
 from lockstep.errors import InventoryError
+from lockstep.fleet_hosts import choose
 from lockstep.intended import Intended
-from lockstep.login import login
 from lockstep.wanted import wanted
 
 SAME, DRIFT, UNKNOWN = 0, 1, 2
@@ -76,16 +76,11 @@ def read(
     Raises:
         LockstepError: as `diff` does.
     """
-    found, data = inventories.load_merged(path)
-    plans = {plan.name: plan for plan in found}
-    if unknown := [name for name in limit if name not in plans]:
-        raise InventoryError(
-            "no such host", where=str(path), found=", ".join(unknown), allowed=", ".join(plans)
-        )
-    lock_path = inventories.lock_path(path.stem, list(plans.values()))
+    every, chosen = choose(path, limit)
+    plans = [host.plan for host in every]
+    lock_path = inventories.lock_path(path.stem, plans)
     record = lockfile.load(lock_path)
-    every = wanted([(plan.settings, plan.targets) for plan in plans.values()])
-    missing = pins.missing(every, record)
+    missing = pins.missing(wanted([(plan.settings, plan.targets) for plan in plans]), record)
     if missing:
         one = "1 thing that this inventory asks for is"
         many = f"{len(missing)} things that this inventory asks for are"
@@ -94,15 +89,10 @@ def read(
             where=str(lock_path),
             remedy="Deploy first: there is nothing yet to compare with.",
         )
-    chosen = [name for name in plans if not limit or name in limit]
-    intended = [Intended(plans[name], record) for name in chosen]
+    intended = [Intended(host.plan, record) for host in chosen]
     asked = [
-        hosts.Asked(
-            login(name, data[name]),
-            question(this, key=key, deep=deep),
-            sudo=bool(data[name].get("_sudo")),
-        )
-        for name, this in zip(chosen, intended, strict=True)
+        hosts.Asked(host.login, question(this, key=key, deep=deep), sudo=host.with_sudo)
+        for host, this in zip(chosen, intended, strict=True)
     ]
     return intended, asked
 

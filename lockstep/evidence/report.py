@@ -13,14 +13,14 @@ from typing import Any
 from lockstep import catalogue, lockfile
 from lockstep import inventory as inventories
 from lockstep.drift import hosts
-from lockstep.errors import InventoryError, RecipeError
+from lockstep.errors import RecipeError
 from lockstep.evidence.names import host_label, known
 from lockstep.evidence.parts import NEEDED, PARTS, Part
 from lockstep.evidence.scrub import scrubbed
 from lockstep.fit import fit
+from lockstep.fleet_hosts import choose
 from lockstep.generation import GENERATIONS, lock_hash
 from lockstep.inventory_host import HostPlan
-from lockstep.login import login
 from lockstep.pins import Pins
 from lockstep.serving import serving
 from lockstep.variants import FALLBACK, unit_names
@@ -61,24 +61,20 @@ def gather(path: Path, *, limit: Sequence[str] = (), password: str | None = None
     Raises:
         LockstepError: the inventory is wrong, or lacks a host of ``limit``.
     """
-    plans, data = inventories.load_merged(path)
-    names = [plan.name for plan in plans]
-    if absent := [name for name in limit if name not in names]:
-        raise InventoryError(
-            "no such host", where=str(path), found=", ".join(absent), allowed=", ".join(names)
-        )
+    every, chosen = choose(path, limit)
     asked = [
         hosts.Asked(
-            login(plan.name, data[plan.name]),
-            question(plan),
+            host.login,
+            question(host.plan),
             program="evidence",
-            sudo=bool(data[plan.name].get("_sudo")),
+            sudo=host.with_sudo,
             password=password,
         )
-        for plan in plans
-        if not limit or plan.name in limit
+        for host in chosen
     ]
-    lock = lockfile.load(inventories.lock_path(path.stem, list(plans)))
+    plans = [host.plan for host in every]
+    data = {host.name: host.data for host in every}
+    lock = lockfile.load(inventories.lock_path(path.stem, plans))
     told = lock_hash(lock) if lock != Pins() else "none"
     return judge(plans, data, hosts.take_all(asked), lock=told)
 

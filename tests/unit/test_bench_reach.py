@@ -38,7 +38,10 @@ def refusal(folder: Path, monkeypatch: pytest.MonkeyPatch, ssh: str) -> str:
             "found sudo: a password is required. Let the account use sudo without a password",
         ),
         ("echo cat: No such file >&2; exit 1", "found cat: No such file. Deploy to this host"),
-        ("echo timed out >&2; exit 255", "found timed out. Try `ssh` to the host by hand."),
+        (
+            "echo timed out >&2; exit 255",
+            "found no connection: timed out. Try `ssh` to the host by hand.",
+        ),
     ],
 )
 def test_a_key_that_cannot_be_read(

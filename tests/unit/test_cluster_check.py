@@ -185,7 +185,7 @@ def test_the_exit_code_says_whether_it_is_as_the_inventory_says(
     path = tmp_path / "pair.py"
     path.write_text(INVENTORY)
     answers = {"spark-1": answer(12), "spark-2": second}
-    monkeypatch.setattr(cluster_check, "_asked", lambda name, data, asked: answers[name])
+    monkeypatch.setattr(cluster_check, "_asked", lambda host, asked: answers[host.name])
     done = CliRunner().invoke(cluster, ["check", str(path)])
     assert (done.exit_code, said in done.output) == (code, True), done.output
 
@@ -195,8 +195,13 @@ def test_where_sudo_asks_for_a_password_it_is_said_what_to_do(
 ) -> None:
     program(tmp_path / "bin", "ssh", "echo sudo: a password is required >&2; exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-    said = cluster_check._asked("spark-1", {"_sudo": True}, {})
-    assert said.startswith("sudo: a password is required. Let the account use sudo without a")
+    path = tmp_path / "pair.py"
+    path.write_text(INVENTORY)
+    done = CliRunner().invoke(cluster, ["check", str(path)])
+    assert done.exit_code == 2
+    assert "spark-1: could not be asked: sudo: a password is required. Let the account" in (
+        done.output
+    )
 
 
 @pytest.mark.parametrize("command", ["check", "status"])

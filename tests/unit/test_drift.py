@@ -18,6 +18,7 @@ from lockstep.drift.question import question
 from lockstep.drift.report import DRIFT, SAME, UNKNOWN
 from lockstep.errors import InventoryError
 from lockstep.fact_kinds import FACT_KINDS
+from lockstep.fleet_hosts import Answer
 from lockstep.login import Login
 from lockstep.snapshot import machine
 from lockstep.snapshot.collected import Collected
@@ -239,6 +240,7 @@ def test_the_password_of_sudo_goes_through_standard_input_alone(
     assert "sudo -n /usr/bin/python3" in without[-1] and "sudo -S -p " in with_one[-1]
     assert sent == f"s3cret\n{document}"
     assert not any("s3cret" in word for word in with_one) and "s3cret" not in repr(taken)
+    assert "sudo: a password is required. Give --ask-sudo-password" in taken.fault
 
 
 def test_a_host_that_does_not_answer_is_never_the_same() -> None:
@@ -267,16 +269,13 @@ def test_drift_ends_with_1_whatever_its_severity() -> None:
 
 
 def test_a_clock_is_wrong_only_by_more_than_the_answer_was_under_way() -> None:
-    login = Login("spark1", ("ssh", "spark1"))
     text = '{"facts": {}, "faults": {}, "unknown": [], "records": {"time": 1000.0}}'
-    assert read_answer(login, 0, text, "", (600.0, 620.0)).offset == (390.0, 10.0)
+    assert read_answer("spark1", Answer(0, text), (600.0, 620.0)).offset == (390.0, 10.0)
 
 
 @pytest.mark.parametrize(
     ("code", "out", "err", "said"),
     [
-        (255, "", "Connection timed out", "no connection: Connection timed out"),
-        (1, "", "sudo: a password is required", "no right to read it: sudo: a password"),
         (127, "", "python3: not found", "its answer is no snapshot: python3: not found"),
         (0, '{"facts": {}', "", "its answer is no snapshot"),
         (0, "[]", "", "its answer is no snapshot"),
@@ -284,6 +283,6 @@ def test_a_clock_is_wrong_only_by_more_than_the_answer_was_under_way() -> None:
     ],
 )
 def test_an_answer_that_is_none_is_told_as_such(code: int, out: str, err: str, said: str) -> None:
-    taken = read_answer(Login("spark1", ("ssh", "spark1")), code, out, err, (0.0, 0.0))
+    taken = read_answer("spark1", Answer(code, out, err), (0.0, 0.0))
     assert taken.snapshot is None
     assert said in taken.fault

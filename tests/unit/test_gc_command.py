@@ -104,7 +104,7 @@ def test_what_could_not_be_removed_is_a_finding(inventory: Path) -> None:
 def test_a_host_that_cannot_be_reached_does_not_keep_the_others(inventory: Path) -> None:
     done = run(inventory, "--yes", second="echo timed out >&2; exit 255")
     assert done.exit_code == 2
-    assert "spark-2.local: no connection (timed out)" in done.output
+    assert "spark-2.local: no connection: timed out" in done.output
     assert "spark-1.local: 2.5 GB freed" in done.output
 
 

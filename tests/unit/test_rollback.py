@@ -33,7 +33,7 @@ class Site:
         self.inventory.write_text(INVENTORY.replace("LOCK", str(self.lock)))
         self.code = 0
         self.deploys: list[Pins] = []
-        monkeypatch.setattr(rollback, "_deploy", self._deploy)
+        monkeypatch.setattr(rollback, "deploy", self._deploy)
 
     def _deploy(self, inventory: Path) -> int:
         assert inventory == self.inventory
