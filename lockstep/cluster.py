@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from typing import Literal
@@ -133,6 +133,11 @@ class Group:
     def master(self) -> str:
         """Rank 0's fabric address, where the ranks meet."""
         return self.members[0].address
+
+    @property
+    def nameless(self) -> Group:
+        """Rank 0 at links without names: what all members have in common."""
+        return replace(self, rank=0, interface="", devices=("",) if self.devices else ())
 
     @property
     def others(self) -> tuple[str, ...]:

@@ -65,6 +65,7 @@ def targets_file(settings: Settings, variants: Sequence[Variant]) -> ManagedFile
             variant.name: {
                 "unit": f"{variant.unit}.service",
                 "cluster": variant.target.group.name if variant.target.group else None,
+                **({"alike": variant.alike} if variant.alike else {}),
                 "url": variant.url if variant.reachable else None,
                 "engine_url": variant.engine_url if variant.target.answers else None,
                 "proxy_unit": f"{variant.proxy_unit}.service" if variant.proxy_unit else None,

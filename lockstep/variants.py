@@ -51,6 +51,8 @@ class Variant:
         need: What the start gate asks for.
         fallback: Name of the variant to try where this one fails, or None.
         identity: Hash of what it runs: command line, variables, engine, borrowed weights.
+        alike: Of a cluster's, the hash of what it runs on every member but for the rank's own
+            words: equal where all members were deployed alike; "" for one of this host alone.
     """
 
     target: BoundTarget
@@ -64,6 +66,7 @@ class Variant:
     need: Need
     fallback: str | None = None
     identity: str = ""
+    alike: str = ""
 
     @property
     def engine_port(self) -> int | None:
@@ -136,19 +139,31 @@ def variants(
         RecipeError: a recipe that cannot be served, or that carries a secret.
         InventoryError: a name or unit that a fallback needs is taken.
     """
+
+    def made(target: BoundTarget, recipe: Recipe, flag: bool, suffix: str = "") -> Variant:
+        def of(each: BoundTarget) -> Variant:
+            return _variant(settings, each, recipe, pins, flag, engine_id, suffix)
+
+        found = of(target)
+        found = replace(found, identity=_identity(found, pins, engine_id))
+        if target.group is None:
+            return found
+        common = of(replace(target, group=target.group.nameless))
+        return replace(found, alike=_identity(common, pins, engine_id))
+
     found: list[Variant] = []
     for target in targets:
         flag = moe_flags.get(target.name, True)
-        main = _variant(settings, target, target.recipe, pins, flag, engine_id)
+        main = made(target, target.recipe, flag)
         if target.fallback is not None:
             name = target.name + FALLBACK
             flag = moe_flags.get(name, flag if _same_engine(target) else True)
-            spare = _variant(settings, target, target.fallback, pins, flag, engine_id, FALLBACK)
+            spare = made(target, target.fallback, flag, FALLBACK)
             found += [replace(main, fallback=name), spare]
         else:
             found.append(main)
     _refuse_doubles(settings, found)
-    return tuple(_with_identity(item, pins, engine_id) for item in found)
+    return tuple(found)
 
 
 def unit_names(targets: Iterable[BoundTarget]) -> tuple[str, ...]:
@@ -272,7 +287,7 @@ def _need(recipe: Recipe, argv: tuple[str, ...]) -> Need:
     return found
 
 
-def _with_identity(variant: Variant, pins: Pins, engine_id: str) -> Variant:
+def _identity(variant: Variant, pins: Pins, engine_id: str) -> str:
     borrowed = [borrow.model for borrow in variant.recipe.lockstep.borrow]
     contents = {
         "argv": variant.argv,
@@ -280,7 +295,7 @@ def _with_identity(variant: Variant, pins: Pins, engine_id: str) -> Variant:
         "engine": None if variant.image else engine_id,
         "borrowed": {model: commit_of(pins, model) for model in borrowed},
     }
-    return replace(variant, identity=digest(contents, 16))
+    return digest(contents, 16)
 
 
 def _refuse_doubles(settings: Settings, found: list[Variant]) -> None:

@@ -408,6 +408,27 @@ GUARDS = (
         "tests/unit/test_onhost_cluster_switch.py",
     ),
     Guard(
+        "members that differ start nothing",
+        f"{ONHOST}/cluster_plan.py",
+        "        said = cluster_facts.differences(found)\n",
+        "        said = []\n",
+        "tests/unit/test_onhost_cluster_switch.py",
+    ),
+    Guard(
+        "a member's flags that were changed by hand are noticed",
+        f"{ONHOST}/cluster_facts.py",
+        "known = {_TARGETS, _WEIGHTS, unit, *started} & texts.keys()",
+        "known = set[str]()",
+        "tests/unit/test_onhost_cluster_facts.py",
+    ),
+    Guard(
+        "members that were deployed otherwise have another hash",
+        "lockstep/variants.py",
+        "common = of(replace(target, group=target.group.nameless))",
+        "common = replace(found, argv=(), environment={})",
+        RANKS,
+    ),
+    Guard(
         "a mirror's password is on no command line of git",
         f"{ONHOST}/git_login.py",
         "    return parts._replace(netloc=server).geturl(), {",

@@ -129,7 +129,7 @@ class Agent:
         cluster = host.cluster(target.name)
         if cluster is None:
             raise common.Problem(f"{target.name} is no target of a cluster here: run the deploy")
-        return {"facts": cluster_facts.gather(target, cluster, host, self.member.paths)}
+        return {"facts": cluster_facts.gather(target, cluster, self.member.paths)}
 
     def _rollout(self, body: Answer) -> Answer:
         return {"said": cluster_rollout.here(body["words"])}

@@ -171,6 +171,7 @@ class Target:
     `weights` are ids of models on the hub, or full paths, that must be here before a start.
     `floor_tok_s` and `floor_share` are what a deploy must not fall below (`floor.py`).
     `cluster` names the Sparks that run it together; the others than rank 0 may have no `url`.
+    `alike` is the hash of what the deploy made of it, without the rank's own words.
     """
 
     name: str
@@ -192,6 +193,7 @@ class Target:
     floor_tok_s: float | None = None
     floor_share: float | None = None
     cluster: str | None = None
+    alike: str = ""
     memory_share: float = 0.0
     memory_of_total: bool = False
     memory_beside_gib: float = 0.0
@@ -253,6 +255,7 @@ _OPTIONAL: dict[str, tuple[type, ...]] = {
     "floor_tok_s": (int, float),
     "floor_share": (int, float),
     "cluster": (str, type(None)),
+    "alike": (str,),
     "memory_share": (int, float),
     "memory_of_total": (bool,),
     "memory_beside_gib": (int, float),

@@ -164,6 +164,7 @@ def test_what_does_not_pass_after_a_deploy_is_undone_on_both(
 
 _DROP_IN = f"/run/systemd/system/{UNIT}.d"
 _TARGETS = "/etc/lockstep/targets.json"
+_LAUNCHER = f"/data/scripts/llm/{Path(UNIT).stem}-launch.sh"
 _PACKAGE = "/opt/lockstep/engines/current/venv/lib/python3.11/site-packages/planted-1.0.dist-info"
 _WEIGHTS = "/data/models/huggingface/hub/models--mistralai--*NVFP4/snapshots"
 #: What differs on spark2: which target is refused, how it is planted, undone, and told.
@@ -172,20 +173,26 @@ PLANTED = {
         STANDIN,
         f"cp -p {_TARGETS} /run/kept.json; sed -i -E 's/(sglang@sha256:)..../\\10000/' {_TARGETS}",
         f"mv /run/kept.json {_TARGETS}",
-        "docker.io/lmsysorg/sglang: spark1 sha256:",
+        f"changed since the deploy: spark1 nothing, spark2 {_TARGETS} (",
+    ),
+    "flag": (
+        STANDIN,
+        f"cp -p {_LAUNCHER} /run/kept.sh; sed -i 's/--nnodes/--enable-metrics &/' {_LAUNCHER}",
+        f"mv /run/kept.sh {_LAUNCHER}",
+        f"changed since the deploy: spark1 nothing, spark2 {_LAUNCHER} (",
     ),
     "engine package": (
         REAL,
         f"mkdir {_PACKAGE}",
         f"rmdir {_PACKAGE}",
-        "engine package planted: spark1 none, spark2 1.0",
+        "nothing was stopped. engine: spark1 ",
     ),
     "NCCL setting": (
         STANDIN,
         f"mkdir -p {_DROP_IN}; printf '[Service]\\nEnvironment=NCCL_ALGO=Tree\\n'"
         f" > {_DROP_IN}/planted.conf; systemctl daemon-reload",
         f"rm -r {_DROP_IN}; systemctl daemon-reload",
-        "setting NCCL_ALGO: spark1 none, spark2 Tree",
+        f"changed since the deploy: spark1 nothing, spark2 {_DROP_IN}/planted.conf (",
     ),
     "MTU": (
         STANDIN,
@@ -198,7 +205,7 @@ PLANTED = {
         STANDIN,
         f"touch $(find -L {_WEIGHTS} -name '*.safetensors' | sort | head -1)",
         "true",
-        "verified, spark2 … not as verified: ",
+        ": spark1 as verified, spark2 not as verified: ",
     ),
 }
 

@@ -9,13 +9,18 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from example import GOLDEN
-from pair import rendered
+from example import GOLDEN, pins
+from pair import plans, rendered
 from test_units_by_systemd import complaints, directives
 from tools import run
+
+from lockstep.variants import variants
 
 UNITS = "/etc/systemd/system"
 # What differs between a member of a cluster and a host alone.
@@ -132,3 +137,60 @@ def test_what_a_rank_is_told_of_its_cluster() -> None:
         "fork": None,
     }
     assert one["targets"]["deepseek"]["api_key_file"] is None
+
+
+def hashes(
+    rank: int,
+    change: Callable[[Any], Any] = lambda target: target,
+    engine_id: str = "0123456789ab",
+    **pinned: Any,
+) -> dict[str, str]:
+    """Target → the hash by which members tell whether they were deployed alike."""
+    plan = plans()[rank]
+    known = replace(pins(plan.settings, plan.targets), **pinned)
+    targets = tuple(map(change, plan.targets))
+    found = variants(plan.settings, targets, known, engine_id=engine_id, moe_flags={})
+    return {variant.name: variant.alike for variant in found if variant.alike}
+
+
+def test_members_that_were_deployed_alike_have_one_hash_of_each_target() -> None:
+    assert hashes(0) == hashes(1)
+    # A host's own model is compared with nobody's.
+    assert list(hashes(0)) == ["deepseek", "mistral", "fork"]
+
+
+def flagged(target: Any) -> Any:
+    overrides = {**target.data.overrides, "max_num_seqs": 3}
+    return replace(target, data=replace(target.data, overrides=overrides))
+
+
+def without_rdma(target: Any) -> Any:
+    return replace(target, group=target.group and replace(target.group, devices=()))
+
+
+def other_commits() -> dict[str, Any]:
+    models = pins(plans()[1].settings, plans()[1].targets).models
+    return {name: replace(pin, commit="f" * 40) for name, pin in models.items()}
+
+
+def other_images() -> dict[str, Any]:
+    images = pins(plans()[1].settings, plans()[1].targets).images
+    return {name: replace(pin, digest="sha256:" + "f" * 64) for name, pin in images.items()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "differ"),
+    [
+        ({"change": flagged}, {"deepseek", "mistral", "fork"}),
+        ({"change": without_rdma}, {"deepseek", "mistral", "fork"}),
+        ({"models": other_commits()}, {"deepseek", "mistral", "fork"}),
+        ({"images": other_images()}, {"deepseek", "mistral"}),
+        ({"engine_id": "ba9876543210"}, {"fork"}),
+    ],
+    ids=["flag", "link", "weights", "image", "engine"],
+)
+def test_a_member_with_another_part_has_another_hash(
+    changes: dict[str, Any], differ: set[str]
+) -> None:
+    first, second = hashes(0), hashes(1, **changes)
+    assert {name for name in first if first[name] != second[name]} == differ

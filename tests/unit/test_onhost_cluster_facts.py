@@ -4,59 +4,79 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
-from onhost_fakes import FakeDocker, FakeSystemd, cluster_facts, clusters, common, host_root
+from onhost_fakes import FakeSystemd, cluster_facts, clusters, common, host_root
 
 UNIT = "vllm-glm.service"
-IMAGE = "vllm/vllm-openai@sha256:" + "a" * 64
-MEMBERS = (clusters.Member("spark1", "127.0.0.1"), clusters.Member("spark2", "10.9.9.9"))
-PAIR = clusters.Cluster("pair", 0, 7079, MEMBERS)
+FILE = f"/etc/systemd/system/{UNIT}"
+LAUNCHER = "/data/scripts/llm/vllm-glm-launch.sh"
+OTHER = "/etc/systemd/system/vllm-qwen.service"
+TARGETS = "/etc/lockstep/targets.json"
+LINKS = ("enp1s0f0np0", "enP2p1s0f0np0")
+MEMBERS = (clusters.Member("spark1", "10.9.9.8"), clusters.Member("spark2", "10.9.9.9"))
+PAIR = clusters.Cluster("pair", 0, 7079, MEMBERS, dict.fromkeys(LINKS, ""))
+TARGET = common.Target(
+    "glm", UNIT, "", "m", 9.0, 60, image="vllm@sha256:1", cluster="pair", alike="a1"
+)
+CHANGED = "changed since the deploy"
 
 
 @pytest.fixture
 def spark(tmp_path, monkeypatch):
-    """One member with an engine in a venv, weights of its own and a unit."""
+    """One member as a deploy left it."""
 
     class Spark:
         def __init__(self) -> None:
             self.paths = host_root(tmp_path / "root", {})
             self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
-            self.docker = FakeDocker(self.paths.docker_socket)
-            self.argv("/venv/bin/vllm", "serve", "m", "--tensor-parallel-size", "2")
-            self.interface("eth7", "9000")
-            self.target = common.Target("glm", UNIT, "", "m", 9.0, 60, cluster="pair")
-            version = self.paths.proc / "driver/nvidia/version"
-            version.parent.mkdir(parents=True)
-            version.write_text(
-                "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05"
-            )
+            self.systemd.unit(UNIT)
+            for interface in LINKS:
+                self.file(f"/sys/class/net/{interface}/mtu", "9000\n")
+            loaded = "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05"
+            self.file("/proc/driver/nvidia/version", loaded)
+            self.deployed = {
+                FILE: f"ExecStart={LAUNCHER}\n",
+                LAUNCHER: "exec docker run\n",
+                OTHER: "ExecStart=/venv/bin/vllm\n",
+                TARGETS: self.paths.targets.read_text(),
+            }
+            for path, text in self.deployed.items():
+                self.file(path, text)
+            self.record()
 
-        def interface(self, name: str, mtu: str) -> None:
-            folder = self.paths.root / "sys/class/net" / name
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "mtu").write_text(f"{mtu}\n")
+        def file(self, path: str, text: str) -> None:
+            place = self.paths.root / path.lstrip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text)
 
-        def argv(self, *words: str, environment: str = "") -> None:
-            line = f"{{ path={words[0]} ; argv[]={' '.join(words)} ; ignore_errors=no ; pid=0 }}"
-            self.systemd.unit(UNIT, ExecStart=line, Environment=environment)
+        def record(self, folder: str | None = None) -> None:
+            """The newest record: what is there now."""
+            record = {
+                **{"number": 1, "digest": "d", "lock": "l0", "images": [], "weights": {}},
+                "engine": {"folder": folder, "id": "abc"},
+                "files": [{"path": path, "text": text} for path, text in self.deployed.items()],
+            }
+            self.file("/var/lib/lockstep-deploy/generations/0001.json", json.dumps(record))
 
         def facts(self, **changes: object) -> dict[str, str]:
-            from dataclasses import replace
+            return cluster_facts.gather(replace(TARGET, **changes), PAIR, self.paths)
 
-            target = replace(self.target, **changes)
-            return cluster_facts.gather(target, PAIR, common.Host("spark1"), self.paths)
-
-    spark = Spark()
-    yield spark
-    spark.docker.close()
+    return Spark()
 
 
 def test_what_is_the_same_makes_no_difference(spark):
     facts = spark.facts()
     assert cluster_facts.differences({"spark1": facts, "spark2": dict(facts)}) == []
-    assert facts["driver"] == "580.95.05"
-    assert facts["lock"] == "no deploy on record"
+    assert facts.pop("kernel")
+    assert facts == {
+        "driver": "580.95.05",
+        "MTU of the fabric": "9000",
+        "hash of the lock": "l0",
+        "hash of what was deployed for glm": "a1",
+        CHANGED: "nothing",
+    }
 
 
 def test_a_difference_gives_every_value():
@@ -66,63 +86,51 @@ def test_a_difference_gives_every_value():
     assert told == ["a: spark1 1, spark2 none", "driver: spark1 580.95, spark2 590.44"]
 
 
-def test_long_values_are_shown_from_where_they_part():
-    line = " ".join(["/usr/bin/docker", "run", *("--env", "A=1") * 20])
-    (told,) = cluster_facts.differences(
-        {"spark1": {"command line": f"{line} --tp 2"}, "spark2": {"command line": f"{line} --tp 4"}}
-    )
-    assert told == "command line: spark1 … 2, spark2 … 4"
+def test_where_nothing_was_deployed_that_is_said(spark):
+    (spark.paths.generations / "0001.json").unlink()
+    assert spark.facts()["hash of the lock"] == "no deploy on record"
 
 
-def test_what_is_each_ranks_own_is_left_out(spark):
-    own = "VLLM_HOST_IP=10.0.0.1 NCCL_SOCKET_IFNAME=eth7 NCCL_IB_HCA=roce0 NCCL_DEBUG=WARN"
-    start = ("/venv/bin/vllm", "serve", "m")
-    ranks = ("--node-rank", "0", "--master-addr", "10.0.0.1", "--port", "31000")
-    spark.argv(*start, *ranks, environment=own)
-    first = spark.facts()
-    assert {key: value for key, value in first.items() if key.startswith("setting")} == {
-        "setting NCCL_DEBUG": "WARN"
-    }
-    spark.argv(*start, "--node-rank=1", "--headless", environment="NCCL_DEBUG=WARN")
-    assert cluster_facts.differences({"spark1": first, "spark2": spark.facts()}) == []
+@pytest.mark.parametrize("path", [FILE, LAUNCHER, TARGETS])
+def test_a_file_that_was_changed_by_hand_is_named_with_its_hash(spark, path):
+    spark.file(path, "{}")
+    first = spark.facts()[CHANGED]
+    assert first.startswith(f"{path} (")
+    spark.file(path, "{ }")
+    # Two members that were both changed are not the same by that.
+    assert spark.facts()[CHANGED] != first
 
 
-def test_a_launcher_is_read_for_what_it_starts(spark):
-    script = spark.paths.root / "scripts/glm.sh"
-    script.parent.mkdir()
-    script.write_text(
-        "#!/bin/sh\nif x; then\n  exec other\nfi\nexec /usr/bin/docker run \\\n"
-        "  --env NCCL_ALGO=Ring \\\n  --env VLLM_HOST_IP=10.0.0.1 \\\n  image serve --node-rank 1\n"
-    )
-    spark.argv("/scripts/glm.sh")
-    facts = spark.facts()
-    assert facts["setting NCCL_ALGO"] == "Ring"
-    assert facts["command line"] == "/usr/bin/docker run --env NCCL_ALGO=Ring --env image serve"
+def test_a_unit_of_another_model_is_no_matter(spark):
+    spark.file(OTHER, "changed")
+    assert spark.facts()[CHANGED] == "nothing"
 
 
-def test_the_image_is_known_by_digest_and_id(spark):
-    spark.docker.images[IMAGE] = {"Id": "sha256:" + "b" * 64}
-    found = spark.facts(image=IMAGE, container="c")["image vllm/vllm-openai"]
-    assert found == f"sha256:{'a' * 12} is sha256:{'b' * 12}"
-    del spark.docker.images[IMAGE]
-    assert "not here" in spark.facts(image=IMAGE, container="c")["image vllm/vllm-openai"]
+def test_drop_ins_of_the_unit_are_named_with_their_hashes(spark):
+    drop_in = f"/run/systemd/system/{UNIT}.d/debug.conf"
+    spark.systemd.unit(UNIT, DropInPaths=drop_in)
+    spark.file(drop_in, "[Service]\nEnvironment=NCCL_ALGO=Tree\n")
+    first = spark.facts()[CHANGED]
+    assert first.startswith(f"{drop_in} (")
+    spark.file(drop_in, "[Service]\nEnvironment=NCCL_ALGO=Ring\n")
+    assert spark.facts()[CHANGED] != first
 
 
-def test_every_package_of_the_venv_has_its_version(spark):
-    folder = spark.paths.root / "opt/lockstep/engines"
-    for name in ("torch-2.9.0.dist-info", "nvidia_nccl_cu13-2.28.3.dist-info"):
-        (folder / "abc/venv/lib/python3.12/site-packages" / name).mkdir(parents=True)
-    (folder / "current").symlink_to("abc")
-    record = {
-        **{"number": 1, "digest": "d", "lock": "l", "images": [], "weights": {}, "files": []},
-        "engine": {"folder": "/opt/lockstep/engines", "id": "abc"},
-    }
-    spark.paths.generations.mkdir(parents=True)
-    (spark.paths.generations / "0001.json").write_text(json.dumps(record))
-    facts = spark.facts()
-    assert (facts["lock"], facts["engine"]) == ("l", "abc")
-    assert facts["engine package torch"] == "2.9.0"
-    assert facts["engine package nvidia_nccl_cu13"] == "2.28.3"
+def test_every_package_of_the_venv_counts_with_its_version(spark):
+    def packages(*names: str) -> str:
+        for name in names:
+            folder = f"opt/engines/abc/venv/lib/python3.12/site-packages/{name}.dist-info"
+            (spark.paths.root / folder).mkdir(parents=True)
+        return spark.facts(image=None)["engine"]
+
+    (spark.paths.root / "opt/engines").mkdir(parents=True)
+    (spark.paths.root / "opt/engines/current").symlink_to("abc")
+    spark.record(folder="/opt/engines")
+    first = packages("torch-2.9.0")
+    assert first.startswith("abc with packages ")
+    assert packages("nvidia_nccl_cu13-2.28.3") != first
+    # An image brings its own.
+    assert "engine" not in spark.facts()
 
 
 def test_weights_that_changed_since_they_were_verified_are_named(spark, tmp_path):
@@ -138,14 +146,29 @@ def test_weights_that_changed_since_they_were_verified_are_named(spark, tmp_path
     stamps.mkdir()
     stamp = {"a.safetensors": {"size": 1, "mtime_ns": mtime, "sha256": file["sha256"]}}
     (stamps / f"org--name@{'c' * 40}.json").write_text(json.dumps(stamp))
-    good = spark.facts(weights=("org/name",))["weights org/name"]
-    assert good.startswith("cccccccccccc with hashes ") and good.endswith(", verified")
+    assert spark.facts(weights=("org/name",))["weights org/name"] == "as verified"
     (place / "a.safetensors").write_text("2")
     bad = spark.facts(weights=("org/name",))["weights org/name"]
-    assert bad.endswith(", not as verified: a.safetensors")
+    assert bad == "not as verified: a.safetensors"
 
 
-def test_the_mtu_is_that_of_the_interface_with_the_fabrics_address(spark):
-    assert cluster_facts.mtu("10.9.9.9", spark.paths) == "no interface has its address"
-    spark.interface("lo", "65536")
-    assert cluster_facts.mtu("127.0.0.1", spark.paths) == "65536"
+def test_a_folder_of_the_operators_own_counts_by_names_and_sizes(spark):
+    def weights(text: str) -> str:
+        spark.file("/data/own/a.safetensors", text)
+        return spark.facts(weights=("/data/own",))["weights /data/own"]
+
+    first = weights("1")
+    assert first.startswith("1 files with names and sizes ")
+    assert weights("12") != first
+
+
+def test_the_mtu_is_that_of_every_interface_of_the_link(spark):
+    spark.file(f"/sys/class/net/{LINKS[1]}/mtu", "1500\n")
+    assert spark.facts()["MTU of the fabric"] == "1500 and 9000"
+    (spark.paths.root / f"sys/class/net/{LINKS[1]}/mtu").unlink()
+    assert spark.facts()["MTU of the fabric"] == "9000 and no interface"
+
+
+def test_a_driver_that_is_not_loaded_is_said(spark):
+    (spark.paths.proc / "driver/nvidia/version").unlink()
+    assert spark.facts()["driver"] == "not loaded"

@@ -372,12 +372,14 @@ def test_dry_tells_what_would_be_stopped_and_touches_nothing(pair):
     assert not any(spark.paths.joined.exists() for spark in pair)
 
 
-def test_the_launch_gate_names_both_values_and_stops_nothing(pair):
-    pair[1].systemd.unit(GLM, Environment="NCCL_DEBUG=INFO NCCL_SOCKET_IFNAME=eth7")
-    pair[0].systemd.unit(GLM, Environment="NCCL_DEBUG=WARN NCCL_SOCKET_IFNAME=eth0")
+def test_the_launch_gate_names_the_hash_that_differs_and_stops_nothing(pair):
+    pair[0].change("glm", alike="a" * 16)
+    pair[1].change("glm", alike="b" * 16)
     code, lines = pair[0].switch("glm")
 
     assert code == 1
-    assert "setting NCCL_DEBUG: spark1 WARN, spark2 INFO." in lines[-1]
-    assert "IFNAME" not in lines[-1]
+    assert lines[-1].endswith(
+        "the members of pair differ; nothing was stopped. hash of what was deployed for glm: "
+        f"spark1 {'a' * 16}, spark2 {'b' * 16}. Remedy: deploy to all of them, then lockstep diff"
+    )
     assert calls(pair[1]) == []
