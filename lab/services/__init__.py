@@ -11,7 +11,7 @@ from pathlib import Path
 from lab.services.cache import Report, prune
 from lab.services.git_content import git_repositories
 from lab.services.hub_content import hub_repositories
-from lab.services.images import image_base, image_registry
+from lab.services.images import image_bases, image_registry
 from lab.services.precompiled import precompiled_wheels
 from lab.services.python_packages import python_index, wheels
 from lab.services.service import (
@@ -41,7 +41,7 @@ def prepare(cache: Path, report: Report) -> None:
         git_repositories(cache, report),
         precompiled_wheels(cache, report),
         hub_repositories(cache, report),
-        image_base(cache, report),
+        *image_bases(cache, report).values(),
         image_registry(cache, report),
     ]
     prune(cache, (path.name.rpartition("-")[0] for path in keep), keep, report)

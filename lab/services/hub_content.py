@@ -10,10 +10,19 @@ from lab.services import hub_store
 from lab.services.cache import Report, built, fingerprint
 
 _HERE = Path(__file__).parent
-_SOURCES = ("hub_store", "hub_content", "stand_in_models", "tiny_model", "safetensors")
+_SOURCES = (
+    "hub_store",
+    "hub_content",
+    "stand_in_models",
+    "tiny_model",
+    "tiny_gguf",
+    "safetensors",
+    "gguf",
+)
 
 TINY = "lab/tiny-qwen3"
 TINY_STRICT = "lab/tiny-qwen3-strict"
+TINY_GGUF = "lab/tiny-qwen3-GGUF"
 _DATES = ("2026-03-01T12:00:00.000Z", "2026-09-01T12:00:00.000Z")
 
 
@@ -33,6 +42,7 @@ def hub_repositories(cache: Path, report: Report) -> Path:
 
 def _build(root: Path) -> None:
     from lab.services.stand_in_models import stand_in_models
+    from lab.services.tiny_gguf import tiny_gguf
     from lab.services.tiny_model import tiny_model
 
     for model in stand_in_models():
@@ -47,6 +57,9 @@ def _build(root: Path) -> None:
                 sha=model.commit if number == last else None,
                 licence=model.licence,
             )
-    for name, template in ((TINY, "chatml.jinja"), (TINY_STRICT, "alternating.jinja")):
-        files = tiny_model(template)
+    for name, files in (
+        (TINY, tiny_model("chatml.jinja")),
+        (TINY_STRICT, tiny_model("alternating.jinja")),
+        (TINY_GGUF, tiny_gguf("chatml.jinja")),
+    ):
         hub_store.commit(root, name, files, "Tiny model", _DATES[0], licence="apache-2.0")

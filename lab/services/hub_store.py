@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 #: Files whose name ends so are LFS files: identified by sha256, as on the real hub.
-LARGE_SUFFIXES = (".safetensors", "tekken.json", "tokenizer.json")
+LARGE_SUFFIXES = (".safetensors", ".gguf", "tekken.json", "tokenizer.json")
 
 
 @dataclass(frozen=True)

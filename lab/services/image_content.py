@@ -11,6 +11,8 @@ from lab.errors import LabError
 from lab.services.oci import ARCHITECTURES, Entry, Image, Layer, layer_of_files
 
 CONTENT = Path(__file__).parent.parent / "content"
+#: The one program that is no stand-in: Debian's build for the processor.
+LLAMA = "llama.cpp"
 _PACKAGES = "usr/lib/python3/dist-packages"
 _LABEL = {"io.github.lockstep.standin": "true"}
 OTHER = "not runnable: the programs of this stand-in are for another architecture"
@@ -57,6 +59,7 @@ TAGS = (
         "0.33.1",
         knobs=("STANDIN_DECODE_RATE=50",),
     ),
+    Tag("scitrera/dgx-spark-llama-cpp", "b8076-cu131", LLAMA, "debian-testing"),
 )
 
 
@@ -109,6 +112,8 @@ def program_files(tag: Tag) -> Iterator[Entry]:
     yield Entry("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n")
     yield Entry("etc/group", b"root:x:0:\n")
     yield Entry("etc/lockstep-standin", f"{tag.program} {tag.version}\n".encode())
+    if tag.program == LLAMA:
+        return
     yield Entry("usr/local/bin/python", target="/usr/bin/python3")
     metadata = f"Metadata-Version: 2.1\nName: {tag.program}\nVersion: {tag.version}\n"
     info = f"{tag.program.replace('-', '_')}-{tag.version}.dist-info"

@@ -5,38 +5,51 @@ from __future__ import annotations
 import platform
 import subprocess
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from lab import debian
 from lab.errors import LabError
 from lab.services.cache import Report, built, fingerprint
-from lab.services.image_content import CONTENT, TAGS, images
+from lab.services.image_content import CONTENT, LLAMA, TAGS, images
 from lab.services.oci import Layer, layer_of_tar, write_layout
 from lab.services.registry import running_registry
 
 _HERE = Path(__file__).parent
-_SUITE = "bookworm"
-_PACKAGES = ("python3", "dash", "coreutils", "libc-bin", "base-files", "base-passwd")
 #: Nothing in the images reads these.
 _UNUSED = (
     "/usr/share/doc/*",
     "/usr/share/man/*",
     "/usr/share/locale/*",
     "/usr/share/perl*",
-    "/usr/lib/python3.11/lib2to3/*",
     "/usr/lib/*/gconv/*",
 )
 
 
+@dataclass(frozen=True)
+class Base:
+    """What the first layer of an image is made of: packages of a Debian suite, less some files."""
+
+    suite: str
+    packages: tuple[str, ...]
+    unused: tuple[str, ...] = ()
+
+
+_SHELL = ("dash", "coreutils", "libc-bin", "base-files", "base-passwd")
+#: By the program of the image; the programs of all others are Python.
+_BASES = {LLAMA: Base("testing", ("llama.cpp-tools", *_SHELL), ("/usr/share/llama.cpp/*",))}
+_PYTHON = Base("bookworm", ("python3", *_SHELL), ("/usr/lib/python3.11/lib2to3/*",))
+
+
 def image_registry(cache: Path, report: Report) -> Path:
-    """The storage folder of a registry that holds every tag, about 40 MB."""
-    base = image_base(cache, report)
+    """The storage folder of a registry that holds every tag, about 50 MB."""
+    bases = image_bases(cache, report)
     sources = [_HERE / f"{name}.py" for name in ("images", "image_content", "oci")]
     programs = (CONTENT / "standin", CONTENT / "openwebui")
-    name = fingerprint((base.name, *sources, *programs))
+    name = fingerprint((*(base.name for base in bases.values()), *sources, *programs))
 
     def build(folder: Path) -> None:
-        layer = Layer((base / "layer.tar.gz").read_bytes(), (base / "diff-id").read_text().strip())
+        layers = {base: _layer(folder) for base, folder in bases.items()}
         with (
             tempfile.TemporaryDirectory(dir=cache) as scratch,
             running_registry(folder, Path(scratch)) as address,
@@ -44,40 +57,49 @@ def image_registry(cache: Path, report: Report) -> Path:
             for number, tag in enumerate(TAGS):
                 report(f"images: {tag.repository}:{tag.tag} ({number + 1} of {len(TAGS)})")
                 layout = Path(scratch) / str(number)
+                layer = layers[_BASES.get(tag.program, _PYTHON)]
                 write_layout(layout, images(tag, layer), indexed=not tag.foreign)
                 push(layout, f"{address}/{tag.repository}:{tag.tag}")
 
     return built(cache / f"registry-{name}", build, report, "container images")
 
 
-def image_base(cache: Path, report: Report) -> Path:
-    """The folder with the layer that all images share: Debian's Python and a shell."""
-    name = fingerprint((_SUITE, *_PACKAGES, *_UNUSED, platform.machine()))
+def image_bases(cache: Path, report: Report) -> dict[Base, Path]:
+    """The folders with the layers that images begin with: Python, or an engine, and a shell."""
+    return {base: _folder(cache, base, report) for base in (_PYTHON, *_BASES.values())}
+
+
+def _folder(cache: Path, base: Base, report: Report) -> Path:
+    name = fingerprint((base.suite, *base.packages, *_UNUSED, *base.unused, platform.machine()))
 
     def build(folder: Path) -> None:
         tar = folder / "layer.tar"
-        _run(_mmdebstrap(tar))
+        _run(_mmdebstrap(base, tar))
         layer = layer_of_tar(tar.read_bytes())
         (folder / "layer.tar.gz").write_bytes(layer.data)
         (folder / "diff-id").write_text(layer.diff_id)
         tar.unlink()
 
-    return built(cache / f"image-base-{name}", build, report, "base of the images")
+    return built(cache / f"image-base-{name}", build, report, f"base of images ({base.suite})")
 
 
-def _mmdebstrap(target: Path) -> list[str]:
+def _layer(folder: Path) -> Layer:
+    return Layer((folder / "layer.tar.gz").read_bytes(), (folder / "diff-id").read_text().strip())
+
+
+def _mmdebstrap(base: Base, target: Path) -> list[str]:
     options = [f"--aptopt={setting}" for setting in debian.kept_settings()]
-    options += [f"--dpkgopt=path-exclude={pattern}" for pattern in _UNUSED]
+    options += [f"--dpkgopt=path-exclude={pattern}" for pattern in (*_UNUSED, *base.unused)]
     return [
         "mmdebstrap",
         "--quiet",
         "--mode=root",
         "--variant=extract",
-        f"--include={','.join(_PACKAGES)}",
+        f"--include={','.join(base.packages)}",
         *options,
-        _SUITE,
+        base.suite,
         str(target),
-        f"deb {debian.mirror()} {_SUITE} main",
+        f"deb {debian.mirror()} {base.suite} main",
     ]
 
 

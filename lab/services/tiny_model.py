@@ -54,7 +54,7 @@ def tiny_model(template: str) -> dict[str, bytes]:
     return {
         "config.json": _json(_config()),
         "generation_config.json": _json({"eos_token_id": 2, "pad_token_id": 0}),
-        "model.safetensors": _weights(tokenizer),
+        "model.safetensors": write_safetensors(weights(tokenizer)),
         "tokenizer.json": tokenizer.to_str().encode(),
         "tokenizer_config.json": _json(_tokenizer_config(chat_template)),
         "chat_template.jinja": chat_template.encode(),
@@ -114,7 +114,8 @@ def _tokenizer_config(chat_template: str) -> dict[str, object]:
     }
 
 
-def _weights(tokenizer: Tokenizer) -> bytes:
+def weights(tokenizer: Tokenizer) -> dict[str, Tensor]:
+    """All tensors, by the names that transformers gives them."""
     dice = random.Random(20260301)
     embedding = [[dice.gauss(0, 1) for _ in range(HIDDEN)] for _ in range(VOCABULARY)]
     tensors = {"model.embed_tokens.weight": _matrix(embedding)}
@@ -122,7 +123,7 @@ def _weights(tokenizer: Tokenizer) -> bytes:
         tensors |= _layer(f"model.layers.{layer}", dice)
     tensors["model.norm.weight"] = _ones(HIDDEN)
     tensors["lm_head.weight"] = _matrix(_output(embedding, successors(tokenizer)))
-    return write_safetensors(tensors)
+    return tensors
 
 
 def _layer(name: str, dice: random.Random) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ import tarfile
 from pathlib import Path
 
 from lab.services.access_log import Request
-from lab.services.image_content import TAGS, Tag, architectures, images, program_files
+from lab.services.image_content import LLAMA, TAGS, Tag, architectures, images, program_files
 from lab.services.oci import Entry, Layer, layer_of_files, layer_of_tar, write_layout
 from lab.services.registry import merge, parse_line
 from lab.services.service import advance
@@ -81,6 +81,14 @@ def test_an_engine_image_has_command_module_and_version() -> None:
         files[f"{packages}/sglang/launch_server.py"].content
     )
     assert b"Version: 0.5.23" in files[f"{packages}/sglang-0.5.23.dist-info/METADATA"].content
+
+
+def test_llama_cpp_comes_from_its_base_without_a_stand_in() -> None:
+    (tag,) = (tag for tag in TAGS if tag.program == LLAMA)
+    own, _ = images(tag, BASE)
+    assert own.layers[0] == BASE
+    paths = {entry.path for entry in program_files(tag)}
+    assert paths == {"etc/passwd", "etc/group", "etc/lockstep-standin"}
 
 
 def storage(folder: Path, **files: str) -> Path:
