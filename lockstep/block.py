@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from lockstep.engine_names import ENGINES, Engine
 from lockstep.figures import Figure, parse_figure
+from lockstep.onhost.engines import ENGINES, Engine
 from lockstep.reader import Reader, keys_of
 
 # What `docker run --ulimit` knows (docker/go-units, ulimit.go, 0.5.0).
@@ -145,6 +145,11 @@ def _parse_ulimits(reader: Reader) -> dict[str, int]:
     return dict(limits)
 
 
+def _engine(reader: Reader) -> Engine | None:
+    name = reader.choice("engine", tuple(ENGINES))
+    return None if name is None else ENGINES[name]
+
+
 def _parse_versions(reader: Reader) -> str:
     versions = reader.text("engine_versions") or ""
     try:
@@ -168,7 +173,7 @@ def parse_block(raw: Any, where: str) -> LockstepBlock:
     memory, start = reader.mapping.get("memory"), reader.mapping.get("start_seconds")
     draft = reader.mapping.get("draft")
     return LockstepBlock(
-        engine=cast(Engine | None, reader.choice("engine", ENGINES)),
+        engine=_engine(reader),
         draft=None if draft is None else _parse_draft(draft, where),
         borrow=tuple(_parse_borrow(item, where) for item in reader.items("borrow")),
         licence=reader.text("licence"),

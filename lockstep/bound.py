@@ -13,6 +13,7 @@ from lockstep.errors import InventoryError
 from lockstep.recipes import Recipe
 from lockstep.serving import serving
 from lockstep.settings import Settings, TargetData
+from lockstep.template import engine_of
 from lockstep.values import Image
 
 # From the port of the API to the port of an engine behind a proxy, where the inventory names none.
@@ -93,7 +94,7 @@ class BoundTarget:
         """Recipe keys that the inventory sets for this target, for one of its recipes."""
         behind = self.engine_port(recipe)
         host, port = (self.data.bind, self.port) if behind is None else (LOOPBACK, behind)
-        # SGLang opens a port for its health on every rank.
+        # Some engines open a port for their health on every rank.
         host = host if self.answers else LOOPBACK
         asked = {**self.data.overrides, "host": host, "port": port}
         if self.group is None or recipe.engine is None:
@@ -218,7 +219,8 @@ def _bind(name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: st
     if data.port is not None:
         overrides["port"] = data.port
     argv = serve_command(recipe, overrides=overrides)
-    found = flags.value_of(argv, ("--port",))
+    engine = engine_of(recipe)
+    found = flags.value_of(argv, engine.spellings("port"))
     if not found or not found.isdecimal():
         raise InventoryError(
             f"targets.{name} has no port: neither the inventory nor the recipe gives one",
@@ -230,7 +232,7 @@ def _bind(name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: st
 
 def served_name(recipe: Recipe, argv: Sequence[str]) -> str:
     """The model's name in the API of an engine with that command line."""
-    names = flags.value_of(argv, ("--served-model-name",))
+    names = flags.value_of(argv, engine_of(recipe).spellings("served_model_name"))
     return (names or recipe.model).split()[0]
 
 

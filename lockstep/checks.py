@@ -39,11 +39,6 @@ def check(
         *_hooks(recipe),
     ]
     try:
-        if recipe.engine is None:
-            raise RecipeError(
-                f"Lockstep runs vLLM and SGLang, not {recipe.runtime}",
-                remedy="Choose a recipe of the same model for one of them.",
-            )
         findings += command_findings(recipe, catalogue, dict(overrides or {}), engine_version)
     except RecipeError as fault:
         message = f"{fault.what}; found {fault.found}" if fault.found else fault.what

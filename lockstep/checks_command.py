@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from packaging.specifiers import SpecifierSet
 
-from lockstep import engine_names, flags, guards
+from lockstep import engine_version, flags
 from lockstep.catalogue import Catalogue
 from lockstep.command import environment, serve_command
 from lockstep.findings import Finding
+from lockstep.onhost.engines import Engine
 from lockstep.recipes import Recipe
 from lockstep.serving import Serving, read_back
+from lockstep.template import engine_of
 
 # Article 002's refused start; see hardware.yaml for what starts at best.
 KNOWN_BAD_UTILIZATION = 0.9
@@ -45,11 +47,13 @@ class _Case:
     overrides: Mapping[str, object]
     version: str | None
 
+    @property
+    def runs(self) -> Engine:
+        return engine_of(self.recipe)
+
     def findings(self) -> Iterator[Finding]:
         argv = serve_command(self.recipe, overrides=self.overrides)
-        engine = self.recipe.engine
-        assert engine is not None
-        asked = read_back(self.recipe, argv, engine)
+        asked = read_back(self.recipe, argv, self.runs)
         yield from self.memory(asked)
         yield from self.network(asked, argv)
         yield from self.speculation(asked, argv)
@@ -81,7 +85,7 @@ class _Case:
             )
 
     def network(self, asked: Serving, argv: tuple[str, ...]) -> Iterator[Finding]:
-        if asked.host in PUBLIC or (asked.host is None and self.recipe.engine == "vllm"):
+        if asked.host in PUBLIC or (asked.host is None and self.runs.public):
             where = asked.host or "no --host, which means all"
             yield self.find(
                 "public-address",
@@ -107,23 +111,30 @@ class _Case:
             )
         tag = self.recipe.container.rpartition(":")[2]
         moving = "@" not in self.recipe.container and any(mark in tag for mark in _MOVING)
-        if self.recipe.engine == "sglang" and asked.speculative == "eagle" and moving:
+        method = asked.speculative or ""
+        if moving and (seen := self.runs.unsteady.get(method)):
             yield self.find(
-                "eagle-on-moving-tag",
-                f"EAGLE on the moving tag {tag!r}: one nightly of it fell from 36.5 to 12.5 tok/s",
-                "Pin the image by digest, measure, and keep the recipe without EAGLE as fallback.",
+                f"{method}-on-moving-tag",
+                f"{method.upper()} on the moving tag {tag!r}: {seen}",
+                f"Pin the image by digest, measure, and keep the recipe without {method.upper()} "
+                "as fallback.",
             )
         yield from self._mtp(asked, argv)
 
     def _mtp(self, asked: Serving, argv: tuple[str, ...]) -> Iterator[Finding]:
-        if asked.speculative != "mtp" or flags.value_of(argv, guards.FLAG) != "marlin":
+        guard, config = self.runs.guard, self.runs.draft_config
+        if asked.speculative != "mtp" or guard is None or not config:
             return
-        text = flags.value_of(argv, ("--speculative-config", "-sc")) or "{}"
-        if "moe_backend" not in flags.json_value("--speculative-config", text):
+        if flags.value_of(argv, (guard.flag,)) != guard.quantised:
+            return
+        text = flags.value_of(argv, config) or "{}"
+        if guard.draft_key not in flags.json_value(config[0], text):
             yield self.find(
                 "mtp-inherits-backend",
-                "the MTP head inherits --moe-backend marlin, which unquantised experts refuse",
-                'If the head is not quantised, add "moe_backend":"triton" to speculative_config.',
+                f"the MTP head inherits {guard.flag} {guard.quantised}, which unquantised experts "
+                "refuse",
+                f'If the head is not quantised, add "{guard.draft_key}":"{guard.unquantised}" to '
+                "speculative_config.",
             )
 
     def vision(self, argv: tuple[str, ...]) -> Iterator[Finding]:
@@ -167,35 +178,38 @@ class _Case:
     def engine(self, argv: tuple[str, ...]) -> Iterator[Finding]:
         variables = environment(self.recipe, control=_Anything())
         yield from self._freezing(argv, variables)
-        if self.recipe.engine == "vllm" and self.recipe.lockstep.moe is None:
+        if self.runs.guard and self.recipe.lockstep.moe is None:
             yield self.find(
                 "guard-unknown",
                 "it is not stated whether the model is a mixture of experts, so the freeze guard "
                 "is not given as a flag",
                 "Set lockstep.moe to true or false.",
             )
-        known, wanted = engine_names.release(self.version), self.recipe.lockstep.engine_versions
+        known, wanted = engine_version.release(self.version), self.recipe.lockstep.engine_versions
         if known and wanted and not SpecifierSet(wanted).contains(known, prereleases=True):
             yield self.find(
                 "engine-version",
-                f"the flags are right for {self.recipe.engine} {wanted}; pinned is {self.version}",
+                f"the flags are right for {self.runs.name} {wanted}; pinned is {self.version}",
                 "Pin an engine of that range, or check the flags and widen engine_versions.",
                 error=True,
             )
 
     def _freezing(self, argv: tuple[str, ...], variables: Mapping[str, str]) -> Iterator[Finding]:
-        backend = flags.value_of(argv, guards.FLAG)
-        if backend in guards.FREEZING:
+        guard = self.runs.guard
+        if guard is None:
+            return
+        backend = flags.value_of(argv, (guard.flag,))
+        if backend in guard.freezing:
             yield self.find(
                 "freezing-backend",
-                f"{guards.FLAG[0]} {backend} leads to FlashInfer's MoE kernels, which were seen to "
+                f"{guard.flag} {backend} leads to FlashInfer's MoE kernels, which were seen to "
                 "freeze a Spark",
-                f"Remove {guards.FLAG[0]}: Lockstep gives the right one.",
+                f"Remove {guard.flag}: Lockstep gives the right one.",
             )
-        if variables.get(guards.VARIABLE) == "throughput":
+        if variables.get(guard.variable) == guard.freezing_value:
             yield self.find(
                 "freezing-backend",
-                f"{guards.VARIABLE}=throughput freezes a Spark",
+                f"{guard.variable}={guard.freezing_value} freezes a Spark",
                 "Remove it, and set lockstep.moe, so that the freeze guard is given as a flag.",
                 error=True,
             )

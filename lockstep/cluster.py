@@ -14,11 +14,9 @@ from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from typing import Literal
 
 from lockstep import values
-from lockstep.engine_names import Engine
+from lockstep.onhost.engines import Engine
 
 Topology = Literal["pair", "switch", "ring"]
-# vLLM's own word for its executor without Ray.
-EXECUTOR = "mp"
 # DGX OS on a Spark: enp1s0f0np0 is rocep1s0f0 to RDMA, its twin enP2p1s0f0np0 roceP2p1s0f0
 # (facts of the field, 2026-11).
 _CONNECTX = re.compile(r"en([pP].*)np\d+")
@@ -154,30 +152,16 @@ class Group:
 
         Args:
             engine: Whose own multi-node mode it is.
-            data_parallel: Copies of the model in a vLLM group, one per member; with 1 its members
+            data_parallel: Copies of the model in the group, one per member; with 1 its members
                 split one copy.
         """
-        size, port = len(self.members), self.data.master_port
-        if engine == "sglang":
-            meet = f"[{self.master}]:{port}" if ":" in self.master else f"{self.master}:{port}"
-            return {"nnodes": size, "node_rank": self.rank, "dist_init_addr": meet}
-        headless = True if self.rank else None
-        if data_parallel > 1:
-            return {
-                "data_parallel_size_local": 1,
-                "data_parallel_start_rank": self.rank or None,
-                "data_parallel_address": self.master,
-                "data_parallel_rpc_port": port,
-                "headless": headless,
-            }
-        return {
-            "nnodes": size,
-            "node_rank": self.rank,
-            "master_addr": self.master,
-            "master_port": port,
-            "distributed_executor_backend": EXECUTOR,
-            "headless": headless,
-        }
+        return engine.rank_arguments(
+            rank=self.rank,
+            size=len(self.members),
+            master=self.master,
+            port=self.data.master_port,
+            copies=data_parallel,
+        )
 
     def environment(self, engine: Engine) -> dict[str, str]:
         """Variables of this rank: which of this host's networks the ranks talk over.
@@ -192,8 +176,8 @@ class Group:
             "NCCL_DEBUG": "INFO",
             "NCCL_DEBUG_SUBSYS": "INIT,NET",
         }
-        if engine == "vllm":
-            found["VLLM_HOST_IP"] = self.address
+        if engine.address_variable:
+            found[engine.address_variable] = self.address
         if self.devices:
             found |= {"NCCL_NET": "IB", "NCCL_IB_HCA": ",".join(self.devices)}
         if self.devices and self.data.topology == "ring" and len(self.members) >= 4:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from lockstep import engine_names, flags
+from lockstep import engine_version, flags
 from lockstep.architecture import Architecture
-from lockstep.cluster import EXECUTOR
 from lockstep.command import serve_command
 from lockstep.errors import RecipeError
 from lockstep.findings import Finding
@@ -17,14 +16,8 @@ from lockstep.metadata import stated_architecture
 from lockstep.models import Knowledge
 from lockstep.recipes import Recipe
 from lockstep.serving import Serving, serving
+from lockstep.template import engine_of
 
-# vLLM's executor without Ray spans hosts (`--nnodes`) by vllm-project/vllm#23691, opened in August
-# 2025 and merged in November; 0.12.0 of December is the first minor release after that. A patch
-# release of 0.11 may have it too: it is refused, for nobody here has seen it work. The flags stand
-# in 0.32.0's own parser, and were run on the lab.
-# SGLang spans hosts since sgl-project/sglang#550 (June 2024); `--dist-init-addr` is older than
-# sgl-project/sglang#2709 (January 2025), which is before any Spark: no version is refused.
-VLLM_SINCE = Version("0.12")
 _DOCS = "docs/cluster.md tells how."
 
 
@@ -111,30 +104,39 @@ class _Case:
             )
 
     def engine(self) -> Iterator[Finding]:
-        release = engine_names.release(self.version)
-        if self.recipe.engine == "vllm" and release is not None and release < VLLM_SINCE:
+        engine, release = engine_of(self.recipe), engine_version.release(self.version)
+        since = engine.spans_hosts
+        if since is None:
             yield self.error(
                 "cluster-engine",
-                f"vLLM {self.version} runs over several hosts with Ray only",
-                f"Pin vLLM {VLLM_SINCE} or later.",
+                f"{engine.title} serves a model on one host alone",
+                "Choose a recipe of the same model for another engine.",
             )
-        backend = flags.value_of(self.argv, ("--distributed-executor-backend",))
-        if self.recipe.runtime == "vllm-ray" or backend not in (None, EXECUTOR):
+            return
+        if release is not None and release < Version(since):
+            yield self.error(
+                "cluster-engine",
+                f"{engine.title} {self.version} runs over several hosts with Ray only",
+                f"Pin {engine.title} {since} or later.",
+            )
+        backend = flags.value_of(self.argv, engine.spellings("distributed_executor_backend"))
+        if self.recipe.runtime.endswith("-ray") or backend not in (None, engine.executor):
             yield self.error(
                 "cluster-ray",
                 f"it asks for {'Ray' if backend in (None, 'ray') else backend}, which Lockstep "
                 "does not run",
-                "Remove `--distributed-executor-backend` and the runtime vllm-ray: vLLM's own "
-                "multi-node mode needs neither.",
+                f"Remove `--distributed-executor-backend` and the runtime {engine.name}-ray: "
+                f"{engine.title}'s own multi-node mode needs neither.",
             )
         copies = self.asked.data_parallel
-        if copies > 1 and (self.recipe.engine == "sglang" or self.asked.shares > 1):
+        if copies > 1 and (not engine.spans_copies or self.asked.shares > 1):
             yield self.error(
                 "cluster-copies",
                 f"{copies} copies of the model, each "
-                + ("on SGLang" if self.recipe.engine == "sglang" else "over several Sparks")
+                + ("over several Sparks" if engine.spans_copies else f"on {engine.title}")
                 + ", cannot be served as one",
-                "Use tensor or pipeline parallelism alone, or data parallelism alone with vLLM.",
+                "Use tensor or pipeline parallelism alone"
+                + (", or data parallelism alone." if engine.spans_copies else "."),
             )
 
     def shares(self) -> Iterator[Finding]:
@@ -152,7 +154,7 @@ class _Case:
             )
 
     def heads(self, shapes: Architecture) -> Iterator[Finding]:
-        """Both engines: attention heads are split evenly; KV heads too, or each is on several."""
+        """Attention heads are split evenly; KV heads too, or each is on several."""
         degree = self.asked.tensor_parallel
         remedy = "Set tensor_parallel to a divisor of both, or split the layers: pipeline_parallel."
         if shapes.heads is not None and shapes.heads % degree:

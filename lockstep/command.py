@@ -8,12 +8,10 @@ from typing import Any
 
 from lockstep import flags, guards
 from lockstep.argv import is_flag
-from lockstep.engine_names import Engine
 from lockstep.errors import RecipeError
+from lockstep.onhost.engines import Engine
 from lockstep.recipes import Recipe
 from lockstep.template import engine_of, refuse_leftovers, split, substitute
-
-_DRAFT_CONFIG = ("--speculative-config", "-sc")
 
 
 def serve_command(
@@ -22,7 +20,7 @@ def serve_command(
     overrides: Mapping[str, object] | None = None,
     moe_flag: bool = True,
 ) -> tuple[str, ...]:
-    """The engine's whole argument list: ``("vllm", "serve", MODEL, …)`` or ``("sglang", …)``.
+    """The engine's whole argument list, its own name first.
 
     Args:
         recipe: What to serve.
@@ -77,7 +75,7 @@ def _add_served_name(
     recipe: Recipe, engine: Engine, argv: tuple[str, ...], overrides: Mapping[str, object]
 ) -> tuple[str, ...]:
     """sparkrun appends --served-model-name where the template omits it; so do we."""
-    names = flags.spellings(engine, "served_model_name")
+    names = engine.spellings("served_model_name")
     name = recipe.defaults.get("served_model_name")
     if name is None or "served_model_name" in overrides or flags.find(argv, names):
         return argv
@@ -86,16 +84,14 @@ def _add_served_name(
 
 def _built(recipe: Recipe, engine: Engine, overrides: Mapping[str, object]) -> tuple[str, ...]:
     """The command line from `defaults` alone, in their order."""
-    start = ("vllm", "serve", recipe.model)
-    if engine == "sglang":
-        start = ("sglang", "serve", "--model-path", recipe.model)  # type: ignore[assignment]
-    argv: tuple[str, ...] = start
+    flag = () if engine.positional_model else engine.spellings("model")[:1]
+    argv = (*engine.entries[0], *flag, recipe.model)
     for key, value in recipe.defaults.items():
         if key == "model" or key in overrides or key in flags.NOT_FLAGS:
             continue
         words = flags.words(_resolved(recipe, value, overrides))
         if words is not None:
-            argv = (*argv, flags.spellings(engine, key)[0], *words)
+            argv = (*argv, engine.spellings(key)[0], *words)
     return argv
 
 
@@ -115,13 +111,13 @@ def _with_overrides(
         elif key in ("draft_model", "draft_revision"):
             argv = _with_draft(engine, argv, key, value)
         else:
-            argv = flags.replaced(argv, flags.spellings(engine, key), value)
+            argv = flags.replaced(argv, engine.spellings(key), value)
     return argv
 
 
 def _model_first(recipe: Recipe, engine: Engine, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """vLLM's positional model stands right after `serve`, where no flag can swallow it."""
-    if engine == "vllm" and recipe.model in argv[3:] and is_flag(argv[2]):
+    """A positional model stands right after `serve`, where no flag can swallow it."""
+    if engine.positional_model and recipe.model in argv[3:] and is_flag(argv[2]):
         index = argv.index(recipe.model, 3)
         if argv[index - 1] != "--model":
             return (*argv[:2], recipe.model, *argv[2:index], *argv[index + 1 :])
@@ -132,15 +128,15 @@ def _keep_name(
     recipe: Recipe, engine: Engine, argv: tuple[str, ...], overrides: Mapping[str, object]
 ) -> tuple[str, ...]:
     """A model served from a folder keeps its hub id as its name in the API."""
-    names = flags.spellings(engine, "served_model_name")
+    names = engine.spellings("served_model_name")
     if overrides["model"] == recipe.model or "served_model_name" in overrides:
         return argv
     return argv if flags.find(argv, names) else flags.replaced(argv, names, recipe.model)
 
 
 def _with_model(engine: Engine, argv: tuple[str, ...], model: str) -> tuple[str, ...]:
-    names = ("--model",) if engine == "vllm" else flags.spellings("sglang", "model")
-    if flags.find(argv, names) or engine == "sglang":
+    names = engine.spellings("model")
+    if flags.find(argv, names) or not engine.positional_model:
         return flags.replaced(argv, names, model)
     if len(argv) > 2 and not is_flag(argv[2]):
         return (*argv[:2], model, *argv[3:])
@@ -148,12 +144,12 @@ def _with_model(engine: Engine, argv: tuple[str, ...], model: str) -> tuple[str,
 
 
 def _with_draft(engine: Engine, argv: tuple[str, ...], key: str, value: Any) -> tuple[str, ...]:
-    if engine == "vllm":
+    if engine.draft_config:
         field = "model" if key == "draft_model" else "revision"
-        return flags.set_json(argv, _DRAFT_CONFIG, **{field: str(value)})
-    if not flags.find(argv, flags.spellings(engine, "draft_model")):
+        return flags.set_json(argv, engine.draft_config, **{field: str(value)})
+    if not flags.find(argv, engine.spellings("draft_model")):
         return argv
-    return flags.replaced(argv, flags.spellings(engine, key), value)
+    return flags.replaced(argv, engine.spellings(key), value)
 
 
 def _with_revisions(

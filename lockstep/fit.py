@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from lockstep import need
 from lockstep.architecture import ArchitectureUnknown, element_bytes
 from lockstep.figures import Figure
 from lockstep.metadata import stated_architecture, stated_weights
 from lockstep.models import GIB, Hardware, Knowledge, Model
+from lockstep.onhost.engines import Demand, Engine, Machine
 from lockstep.onhost.need import Need
 from lockstep.recipes import Recipe
 from lockstep.serving import Serving, serving
@@ -125,7 +125,7 @@ class _Case:
     """One recipe's settings on one machine."""
 
     asked: Serving
-    engine: str | None
+    engine: Engine | None
     model: Model
     draft: Model | None
     machine: Hardware
@@ -169,12 +169,26 @@ class _Case:
 
     def need(self, sequence: float) -> Need | None:
         """By the engine's own arithmetic, for one sequence of so many GiB."""
-        weights = sum(term.gib for term in self.weights()) if self.model.weights else None
-        if self.engine == "vllm":
-            return need.vllm(self.asked, self.machine, weights, self.published)
-        if self.engine == "sglang":
-            return need.sglang(self.asked, self.machine, weights, sequence, self.published)
-        return None
+        return self.engine.need(self.demand(sequence), self.memory) if self.engine else None
+
+    def demand(self, sequence: float) -> Demand:
+        return Demand(
+            share=self.asked.utilization,
+            kv_cache=self.asked.kv_gib,
+            weights=sum(term.gib for term in self.weights()) if self.model.weights else None,
+            sequence=sequence,
+            published=self.published,
+        )
+
+    @property
+    def memory(self) -> Machine:
+        total, start = (self.machine.gib(f"{key}_gib") for key in ("memory_total", "engine_start"))
+        return Machine(
+            total=total,
+            start=start,
+            at_rest=total - self.machine.gib("system_gib") - start,
+            overhead=self.overhead("low"),
+        )
 
     @property
     def context(self) -> int | None:
@@ -187,23 +201,14 @@ class _Case:
         return self.machine.gib("memory_total_gib") - self.machine.gib("reserve_gib")
 
     def pool(self) -> float | None:
-        """The engine's own bound: vLLM a share of all memory, SGLang of what it finds at start."""
-        if self.engine == "vllm" and self.asked.kv_gib is None:
-            total = self.machine.gib("memory_total_gib")
-            return need.share_of("vllm", self.asked) * total
-        if self.engine == "sglang":
-            return need.share_of("sglang", self.asked) * need.found_at_rest(self.machine)
-        return None
+        """The engine's own bound."""
+        return self.engine.pool(self.demand(0.0), self.memory) if self.engine else None
 
     def overhead(self, end: Literal["low", "high"]) -> float:
         return float(self.overhead_figure(end).value)
 
     def overhead_figure(self, end: Literal["low", "high"]) -> Figure:
-        """Beside SGLang's share there is at least what it takes before it looks."""
-        vllm, machine = self.engine == "vllm", self.machine
-        if end == "low":
-            return machine.vllm_overhead_low_gib if vllm else machine.engine_start_gib
-        return machine.vllm_overhead_high_gib if vllm else machine.sglang_overhead_high_gib
+        return self.machine.overhead(self.engine.name if self.engine else None, end)
 
     def overhead_term(self) -> Term:
         figure = self.overhead_figure("low")
@@ -220,14 +225,11 @@ class _Case:
         return terms
 
     def room(self, overhead: float) -> float:
-        """KV cache per host when the engine's overhead is ``overhead`` (may be negative).
-
-        vLLM counts its overhead inside its share, SGLang beside it.
-        """
-        inside = overhead if self.engine == "vllm" else need.MULTIMODAL_CACHE_GIB
+        """KV cache per host when the engine's overhead is ``overhead`` (may be negative)."""
         pool = self.pool()
         most = self.limit - overhead
-        if pool is not None:
+        if self.engine and pool is not None:
+            inside = overhead if self.engine.counts_overhead else self.engine.image_cache_gib
             most = min(most, pool - inside)
         left = most - sum(term.gib for term in self.weights())
         return left if self.asked.kv_gib is None else min(left, self.asked.kv_gib)
@@ -290,7 +292,8 @@ class _Case:
     def host_use(self, each: float | None) -> float | None:
         """The system, the engine's pool, and what stands beside the pool (better case)."""
         system, pool = self.machine.gib("system_gib"), self.pool()
-        beside = 0.0 if self.engine == "vllm" and pool is not None else self.overhead("low")
+        inside = pool is not None and self.engine and self.engine.counts_overhead
+        beside = 0.0 if inside else self.overhead("low")
         if pool is None:
             kept = self.asked.kv_gib or each
             if kept is None:

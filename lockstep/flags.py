@@ -1,8 +1,4 @@
-"""Which flag of an engine a recipe key stands for, and how flags sit in a command line.
-
-The table follows sparkrun's (RECIPES.md, "Common Defaults Keys"); keys it does not list become the
-flag of the same name with dashes, which is right for every flag of both engines in the catalogue.
-"""
+"""How flags sit in a command line."""
 
 from __future__ import annotations
 
@@ -11,42 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstep.argv import is_flag
-from lockstep.engine_names import Engine
 from lockstep.errors import RecipeError
 
-# key of `defaults` -> spellings of the flag, the one we write first.
-_FLAGS: dict[Engine, dict[str, tuple[str, ...]]] = {
-    "vllm": {
-        "tensor_parallel": ("--tensor-parallel-size", "-tp"),
-        "pipeline_parallel": ("--pipeline-parallel-size", "-pp"),
-        "data_parallel": ("--data-parallel-size", "-dp"),
-        "quantization": ("--quantization", "-q"),
-        "speculative_config": ("--speculative-config", "-sc"),
-        "compilation_config": ("--compilation-config", "-cc"),
-        "optimization_level": ("--optimization-level", "-O"),
-        "nnodes": ("--nnodes", "-n"),
-        "node_rank": ("--node-rank", "-r"),
-    },
-    "sglang": {
-        "model": ("--model-path", "--model"),
-        "tensor_parallel": ("--tp-size", "--tp", "--tensor-parallel-size"),
-        "pipeline_parallel": ("--pp-size", "--pp", "--pipeline-parallel-size"),
-        "data_parallel": ("--dp-size", "--dp", "--data-parallel-size"),
-        "gpu_memory_utilization": ("--mem-fraction-static",),
-        "max_model_len": ("--context-length",),
-        "max_num_seqs": ("--max-running-requests",),
-        "chunked_prefill": ("--chunked-prefill-size",),
-        "draft_model": ("--speculative-draft-model-path", "--speculative-draft-model"),
-        "draft_revision": ("--speculative-draft-model-revision",),
-    },
-}
 # Keys that steer a launcher, not the engine: never turned into a flag.
 NOT_FLAGS = frozenset({"distributed_executor_backend_hint", "head_ip", "cluster_id", "base_url"})
-
-
-def spellings(engine: Engine, key: str) -> tuple[str, ...]:
-    """Every spelling of the flag for a recipe key, the preferred one first."""
-    return _FLAGS[engine].get(key) or ("--" + key.replace("_", "-"),)
 
 
 def words(value: Any) -> tuple[str, ...] | None:

@@ -18,6 +18,7 @@ from lockstep.layout import model_units
 from lockstep.managed import CONFIGURATION, SERVED_WEIGHTS, ManagedFile, Stage
 from lockstep.recipes import Recipe
 from lockstep.specs import engine_spec, weights_spec
+from lockstep.template import engine_of
 from lockstep.tools import Environment, tool_environments
 from lockstep.variants import FALLBACK, key_users, variants
 from lockstep.wanted import needs_engine
@@ -65,7 +66,7 @@ class Intended:
         return {
             self.pins.images[image].digest: (
                 pinned_reference(image, self.pins),
-                str(recipe.engine),
+                engine_of(recipe).name,
             )
             for _, recipe, image in self._variants()
             if image

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lockstep.architecture import Architecture, from_catalogue
 from lockstep.errors import CatalogueError, RecipeError
@@ -55,11 +55,20 @@ class Hardware:
     system_gib: Figure
     reserve_gib: Figure
     engine_start_gib: Figure
-    vllm_overhead_low_gib: Figure
-    vllm_overhead_high_gib: Figure
-    sglang_overhead_high_gib: Figure
     highest_utilization: Figure
     bandwidth_gb_s: Figure
+    overhead_gib: Mapping[str, Mapping[str, Figure]]
+
+    def overhead(self, engine: str | None, end: Literal["low", "high"]) -> Figure:
+        """What an engine holds beside weights and KV cache; of one that is none of ours, the most.
+
+        Args:
+            engine: Its name.
+            end: The better or the worse observed case.
+        """
+        known = [self.overhead_gib.get(engine, {})] if engine else self.overhead_gib.values()
+        figures = [figures.get(end, self.engine_start_gib) for figures in known]
+        return (min if end == "low" else max)(figures, key=lambda figure: float(figure.value))
 
     def gib(self, name: str) -> float:
         """The number of one of the figures."""
@@ -146,9 +155,20 @@ def _hardware(path: Path) -> dict[str, Hardware]:
             raise CatalogueError(
                 f"{machine} lacks figures", where=str(path), found=", ".join(missing)
             )
-        figures = {name: _figure(raw[name], path, name, _unit(name)) for name in names[1:]}
-        machines[machine] = Hardware(str(raw["compute_capability"]), **figures)
+        figures = {name: _figure(raw[name], path, name, _unit(name)) for name in names[1:-1]}
+        overhead = {
+            engine: _overhead(ends, path, engine)
+            for engine, ends in _mapping(raw["overhead_gib"], path).items()
+        }
+        capability = str(raw["compute_capability"])
+        machines[machine] = Hardware(capability, **figures, overhead_gib=overhead)
     return machines
+
+
+def _overhead(raw: Any, path: Path, engine: str) -> dict[str, Figure]:
+    raw = _mapping(raw, path)
+    refuse_unknown_keys(raw, ("low", "high"), str(path), engine, CatalogueError)
+    return {end: _figure(figure, path, f"{engine}.{end}", "GiB") for end, figure in raw.items()}
 
 
 def _unit(name: str) -> str:

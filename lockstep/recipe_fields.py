@@ -5,29 +5,22 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from lockstep.engine_names import Engine
 from lockstep.errors import RecipeError
+from lockstep.onhost.engines import ENGINES
 from lockstep.yamlfile import place
 
 # Nobody was seen to run more than eight Sparks together (2026-11); this only stops typing errors.
 MOST_NODES = 64
 
 _HINTS = (
-    (re.compile(r"vllm\s+serve\b"), "vllm"),
-    (re.compile(r"python3?\s+-m\s+vllm\.entrypoints\."), "vllm"),
-    (re.compile(r"(?:sglang\s+serve|python3?\s+-m\s+sglang\.launch_server)\b"), "sglang"),
+    *(hint for engine in ENGINES.values() for hint in engine.hints),
     (re.compile(r"llama-server\b"), "llama-cpp"),
     (re.compile(r"(?:trtllm-serve\b|mpirun\b.*trtllm)"), "trtllm"),
 )
-_RAY_FLAG = re.compile(r"--distributed-executor-backend[\s=]+ray\b")
-# The runtimes of sparkrun that drive one of our two engines.
-ENGINE_OF_RUNTIME: dict[str, Engine] = {
-    "vllm": "vllm",
-    "vllm-distributed": "vllm",
-    "vllm-ray": "vllm",
-    "eugr-vllm": "vllm",
-    "sglang": "sglang",
-}
+# The runtimes of sparkrun that drive an engine of ours.
+ENGINE_OF_RUNTIME = {name: engine for engine in ENGINES.values() for name in engine.runtimes}
+# What a recipe without a runtime stands for.
+_USUAL = next(engine.runtimes[0] for engine in ENGINES.values() if engine.usual)
 RUNTIMES = (*ENGINE_OF_RUNTIME, "llama-cpp", "trtllm", "atlas")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?(?::[\w.-]+)?", re.ASCII)
 _REVISION = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
@@ -154,7 +147,7 @@ def read_nodes(data: dict[str, Any], where: str) -> tuple[int, int | None]:
 def read_runtime(
     data: dict[str, Any], command: str | None, defaults: dict[str, Any], where: str
 ) -> str:
-    """The runtime as sparkrun resolves it: named, guessed from the command, or vLLM."""
+    """The runtime as sparkrun resolves it: named, guessed from the command, or the usual one."""
     named = read_text(data, "runtime", where)
     if named is None and command:
         named = next((runtime for hint, runtime in _HINTS if hint.match(command)), None)
@@ -165,11 +158,9 @@ def read_runtime(
             found=repr(named),
             allowed=", ".join(RUNTIMES),
         )
-    if named not in (None, "vllm"):
-        return str(named)
-    backend = str(defaults.get("distributed_executor_backend", "")).lower()
-    ray = backend == "ray" or bool(command and _RAY_FLAG.search(command))
-    return "vllm-ray" if ray else "vllm-distributed"
+    named = named or _USUAL
+    engine = ENGINE_OF_RUNTIME.get(named)
+    return engine.runtime(named, command or "", defaults) if engine else named
 
 
 def read_revision(data: dict[str, Any], where: str) -> str | None:

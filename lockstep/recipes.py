@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.block import LockstepBlock, parse_block
-from lockstep.engine_names import ENGINES, Engine
 from lockstep.errors import RecipeError
+from lockstep.onhost.engines import Engine
 from lockstep.recipe_fields import (
     ENGINE_OF_RUNTIME,
     RUNTIMES,
@@ -204,4 +204,4 @@ def _recipe(data: dict[str, Any], path: Path) -> Recipe:
     )
 
 
-__all__ = ["ENGINES", "RUNTIMES", "Recipe", "load", "load_catalogue", "parse"]
+__all__ = ["RUNTIMES", "Recipe", "load", "load_catalogue", "parse"]

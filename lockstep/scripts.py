@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from lockstep.cluster import Group
 from lockstep.managed import API_KEY, CONFIGURATION, OPERATORS_GROUP, PROGRAMS, ManagedFile, Stage
 from lockstep.onhost.need import Need
 from lockstep.settings import Floor, Settings
+from lockstep.template import engine_of
 from lockstep.templating import render
 from lockstep.variants import Variant
 
@@ -74,7 +75,7 @@ def targets_file(settings: Settings, variants: Sequence[Variant]) -> ManagedFile
                 **_memory(variant.need),
                 "start_timeout_s": variant.target.data.start_timeout_s,
                 "recipe": variant.recipe.name,
-                "engine": variant.recipe.engine,
+                "engine": engine_of(variant.recipe).name,
                 "container": variant.unit if variant.image else None,
                 "image": variant.image,
                 "fallback": variant.fallback,
@@ -134,11 +135,10 @@ def sudoers(variants: Sequence[Variant]) -> ManagedFile:
 
 def programs() -> tuple[ManagedFile, ...]:
     """The programs of `lockstep/onhost`, as they are."""
-    folder = files("lockstep").joinpath("onhost")
+    folder = Path(__file__).parent / "onhost"
     found = []
-    for item in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if item.name.endswith(".py") and item.name != "__init__.py":
-            text = item.read_text(encoding="utf-8")
-            mode = "0755" if text.startswith("#!") else "0644"
-            found.append(ManagedFile(f"{PROGRAMS}/{item.name}", text, mode=mode))
+    for item in sorted(folder.rglob("*.py")):
+        text = item.read_text(encoding="utf-8")
+        mode = "0755" if text.startswith("#!") else "0644"
+        found.append(ManagedFile(f"{PROGRAMS}/{item.relative_to(folder)}", text, mode=mode))
     return tuple(found)

@@ -20,9 +20,7 @@ def weight_overrides(settings: Settings, recipe: Recipe, pins: Pins) -> dict[str
     overrides: dict[str, object] = {}
     if not recipe.model.startswith("/"):
         commit = commit_of(pins, recipe.model)
-        # SGLang tells Mistral's format by the list of files. Of a repository's id it asks the hub
-        # for that, and offline takes none for Hugging Face's format (server_args.py of 0.5.10).
-        if recipe.lockstep.borrow or recipe.engine == "sglang":
+        if recipe.lockstep.borrow or (recipe.engine and recipe.engine.needs_folder):
             overrides["model"] = model_path(settings, recipe, commit)
         else:
             overrides["revision"] = commit

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from lockstep import flags
 from lockstep.command import serve_command
-from lockstep.engine_names import Engine
 from lockstep.errors import RecipeError
+from lockstep.onhost.engines import Engine
 from lockstep.recipes import Recipe
 
 
@@ -72,7 +72,7 @@ def read_back(recipe: Recipe, argv: Sequence[str], engine: Engine) -> Serving:
     """The settings that a command line carries."""
 
     def value(key: str) -> str | None:
-        return flags.value_of(argv, flags.spellings(engine, key))
+        return flags.value_of(argv, engine.spellings(key))
 
     def number(key: str) -> float | None:
         return _number(recipe, key, value(key))
@@ -97,23 +97,22 @@ def read_back(recipe: Recipe, argv: Sequence[str], engine: Engine) -> Serving:
 
 
 def _copies(argv: Sequence[str], engine: Engine, degree: int) -> int:
-    """SGLang's attention by data parallelism splits the hosts of one copy and adds none."""
-    shared = engine == "sglang" and flags.find(argv, ("--enable-dp-attention",))
-    return 1 if shared else degree
+    """Attention by data parallelism may split the hosts of one copy, and adds none then."""
+    return 1 if flags.find(argv, engine.shares_copies) else degree
 
 
 def _draft(
     recipe: Recipe, argv: Sequence[str], engine: Engine
 ) -> tuple[str | None, int | None, int | None]:
-    if engine == "sglang":
-        method = flags.value_of(argv, ("--speculative-algorithm",))
-        tokens = flags.value_of(argv, ("--speculative-num-draft-tokens",))
-        count = _whole(_number(recipe, "speculative_num_draft_tokens", tokens))
+    if not engine.draft_config:
+        method = flags.value_of(argv, engine.spellings("speculative_algorithm"))
+        key = "speculative_num_draft_tokens"
+        count = _whole(_number(recipe, key, flags.value_of(argv, engine.spellings(key))))
         return (method.lower() if method else None, count, None)
-    text = flags.value_of(argv, ("--speculative-config", "-sc"))
+    text = flags.value_of(argv, engine.draft_config)
     if text is None:
         return None, None, None
-    config = flags.json_value("--speculative-config", text)
+    config = flags.json_value(engine.draft_config[0], text)
     method = config.get("method")
     return (
         str(method).lower() if method else "draft_model",

@@ -7,8 +7,8 @@ import re
 import shlex
 from collections.abc import Mapping
 
-from lockstep.engine_names import Engine
 from lockstep.errors import RecipeError
+from lockstep.onhost.engines import ENGINES, Engine
 from lockstep.recipes import Recipe
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -16,14 +16,6 @@ _CONTINUATION = re.compile(r"\\[ \t]+(?=\r?\n|$)")
 # A value may hold placeholders of its own; deeper than this it is a circle.
 _MOST_ROUNDS = 20
 _SHELL_WORDS = frozenset({"|", "||", "&&", "&", ";", ">", ">>", "<", "2>&1", "2>"})
-_ENTRY: dict[Engine, tuple[tuple[str, ...], ...]] = {
-    "vllm": (("vllm", "serve"),),
-    "sglang": (
-        ("sglang", "serve"),
-        ("python3", "-m", "sglang.launch_server"),
-        ("python", "-m", "sglang.launch_server"),
-    ),
-}
 
 
 def engine_of(recipe: Recipe) -> Engine:
@@ -37,7 +29,7 @@ def engine_of(recipe: Recipe) -> Engine:
             "Lockstep does not run this engine",
             where=str(recipe.path),
             found=f"runtime {recipe.runtime}",
-            allowed="vllm, sglang",
+            allowed=", ".join(ENGINES),
             remedy="Choose a recipe of the same model for one of these engines.",
         )
     return recipe.engine
@@ -107,13 +99,13 @@ def split(recipe: Recipe, text: str) -> tuple[str, ...]:
             found=repr(shell or "a command substitution"),
             remedy="Leave only the engine and its flags under `command`; variables go under `env`.",
         )
-    engine = engine_of(recipe)
-    if not any(argv[: len(entry)] == entry for entry in _ENTRY[engine]):
+    entries = engine_of(recipe).entries
+    if not any(argv[: len(entry)] == entry for entry in entries):
         raise RecipeError(
             "the command must start the engine",
             where=str(recipe.path),
             found=repr(" ".join(argv[:3])),
-            allowed=" | ".join(" ".join(entry) for entry in _ENTRY[engine]),
+            allowed=" | ".join(" ".join(entry) for entry in entries),
         )
     return argv
 

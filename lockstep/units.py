@@ -20,6 +20,7 @@ from lockstep.managed import (
 from lockstep.pins import Pins
 from lockstep.restart_key import keyed
 from lockstep.settings import Settings
+from lockstep.template import engine_of
 from lockstep.variants import Variant
 
 PYTHON = "/usr/bin/python3"
@@ -34,9 +35,6 @@ RESTART_S = 15
 STOP_S = 60
 # gate.py waits up to 120 s for memory and some more for a container and the page cache.
 GATE_S = 240
-# 15 + 128: ended by SIGTERM. The signal itself: a check that systemd stops before its program runs.
-# 137: SGLang ends itself with SIGKILL when it is asked to stop.
-_SUCCESS = {"vllm": ("143", "SIGTERM"), "sglang": ("143", "SIGTERM", "137")}
 _LIMITS = {
     "memlock": "LimitMEMLOCK",
     "nofile": "LimitNOFILE",
@@ -66,6 +64,7 @@ def _model_unit(
     container = variant.image is not None
     start_s = variant.target.data.start_timeout_s + GATE_S
     recipe = variant.recipe
+    engine = engine_of(recipe)
     text = keyed(
         "systemd/model.service.j2",
         contents=variant.identity,
@@ -91,7 +90,7 @@ def _model_unit(
         start_s=start_s,
         stop_s=STOP_S,
         restart_s=RESTART_S,
-        success=_SUCCESS[recipe.engine or "vllm"],
+        success=engine.success,
         oom_score=OOM_SCORE,
         # A container's limits are Docker's business.
         limits={} if container else _limits(variant),

@@ -26,6 +26,7 @@ from lockstep.recipes import Recipe
 from lockstep.served_weights import commit_of, model_path, weight_overrides
 from lockstep.serving import read_back
 from lockstep.settings import Floor, Settings
+from lockstep.template import engine_of
 
 FALLBACK = "-fallback"
 # Units of the proxy before an engine: one that merges roles, one that only asks for the key.
@@ -261,9 +262,7 @@ def _environment(
 ) -> dict[str, str]:
     """The engine's variables: what every engine here gets, then the recipe's own, which win."""
     ours = {"HF_HOME": settings.paths.hub_cache, "HF_HUB_OFFLINE": "1"}
-    if recipe.engine == "vllm":
-        ours["VLLM_NO_USAGE_STATS"] = "1"
-    ours |= of_engine
+    ours |= {**engine_of(recipe).environment, **of_engine}
     return {**ours, **environment(recipe, moe_flag=moe_flag, control=ours)}
 
 
@@ -280,8 +279,7 @@ def _refuse_secrets(recipe: Recipe, argv: tuple[str, ...], variables: Mapping[st
 
 
 def _need(recipe: Recipe, argv: tuple[str, ...]) -> Need:
-    assert recipe.engine is not None
-    asked = read_back(recipe, argv, recipe.engine)
+    asked = read_back(recipe, argv, engine_of(recipe))
     found = fit(recipe, catalogue.knowledge(), asked=asked).need
     assert found is not None, "both engines have one"
     return found

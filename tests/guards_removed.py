@@ -164,9 +164,9 @@ GUARDS = (
     ),
     Guard(
         "SGLang's share is of what it finds at its start",
-        "lockstep/need.py",
-        "(weights + MULTIMODAL_CACHE_GIB + sequence) / share + start",
-        "weights + MULTIMODAL_CACHE_GIB + sequence + start",
+        f"{ONHOST}/engines/sglang.py",
+        "held / share + machine.start",
+        "held + machine.start",
         "tests/unit/test_need.py",
     ),
     Guard(
@@ -501,7 +501,7 @@ GUARDS = (
     Guard(
         "SGLang gets a folder, by which it tells Mistral's format",
         "lockstep/served_weights.py",
-        ' or recipe.engine == "sglang"',
+        " or (recipe.engine and recipe.engine.needs_folder)",
         "",
         "tests/unit/test_lab_services_standin.py",
     ),

@@ -51,7 +51,12 @@ def list_recipes(as_json: bool) -> None:
     for name, item in known.recipes.items():
         answer = answers[name]
         hosts = str(answer.hosts) if answer else "?"
-        table.add_row(name, item.engine or item.runtime, hosts, _word(item, known, answer))
+        table.add_row(
+            name,
+            item.engine.name if item.engine else item.runtime,
+            hosts,
+            _word(item, known, answer),
+        )
     console().print(table)
 
 

@@ -21,7 +21,7 @@ def as_row(item: Recipe, answer: Fit | None) -> dict[str, object]:
         "name": item.name,
         "model": item.model,
         "revision": item.revision,
-        "engine": item.engine,
+        "engine": item.engine.name if item.engine else None,
         "runtime": item.runtime,
         "licence": item.lockstep.licence,
         "known_bad": item.lockstep.known_bad,

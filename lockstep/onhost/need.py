@@ -1,7 +1,7 @@
 """What an engine needs of a host's unified memory before it starts, as the engine itself counts.
 
 The one definition: plan and preflight use it on the operator's machine, the gate, the check before
-a switch and the status on the host. `lockstep/need.py` says where the figures come from.
+a switch and the status on the host. each module of `engines` says where its figures come from.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         cluster_status,
         common,
         docker_api,
+        engines,
         image_record,
         lock,
         phases,
@@ -26,6 +27,7 @@ else:
     import cluster_status
     import common
     import docker_api
+    import engines
     import image_record
     import lock
     import phases
@@ -34,8 +36,6 @@ else:
     import terminal
     import units
     import watchrecord
-
-_ENGINES = ("vllm", "sglang")
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,9 @@ def _container_problems(
         owner = owners.get(name)
         image = str(container.get("Image", ""))
         stray = owner is not None and not state[owner.unit].up
-        foreign = owner is None and any(word in image for word in _ENGINES)
+        foreign = owner is None and any(
+            word in image for engine in engines.ENGINES.values() for word in engine.images
+        )
         if stray or foreign:
             problems.append(
                 f"container {name} ({image.partition('@')[0]}) runs outside any started unit. "

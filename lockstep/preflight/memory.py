@@ -15,6 +15,7 @@ from lockstep.inventory_host import HostPlan
 from lockstep.pins import Pins
 from lockstep.recipes import Recipe
 from lockstep.serving import Serving, serving
+from lockstep.template import engine_of
 from lockstep.variants import FALLBACK
 
 GIB = 1024**3
@@ -75,16 +76,17 @@ class _Case:
         """What is needed, what is there, and why so much."""
         found, need = self._found, self._found.need
         assert need is not None, "one without a need is not short"
-        needs = self._needs(found)
+        needs, engine = self._needs(found), engine_of(self._recipe)
         said = f"needs {needs:.1f} GiB available to start, and {self._available:.1f} GiB are"
         if need.of_total:
-            return f"{said}: vLLM asks for {need.share:g} of {self._total:.1f} GiB at its start"
+            share = f"{need.share:g} of {self._total:.1f} GiB"
+            return f"{said}: {engine.title} asks for {share} at its start"
         held = sum(term.gib for term in found.terms if term.name != OVERHEAD)
         if not held:
             return said
         return (
-            f"{said}: {need.share:g} of what SGLang finds must hold {held:.1f} GiB of weights and "
-            f"the KV cache of {found.context} tokens"
+            f"{said}: {need.share:g} of what {engine.title} finds must hold {held:.1f} GiB of "
+            f"weights and the KV cache of {found.context} tokens"
         )
 
     def remedy(self, target: str) -> str:

@@ -21,7 +21,7 @@ from lab.state import open_lab
 from lockstep import catalogue as catalogues
 from lockstep.cluster import ClusterData, Group, Member
 from lockstep.command import environment, serve_command
-from lockstep.engine_names import Engine
+from lockstep.onhost.engines import ENGINES
 from lockstep.recipes import Recipe
 
 PINNED = {"vllm": parsers.VLLM_VERSION, "sglang": parsers.SGLANG_VERSION}
@@ -47,13 +47,13 @@ def question(recipe: Recipe, name: str, *more: str, **words: Any) -> dict[str, A
     }
 
 
-def ranks(engine: Engine, recipe: Recipe) -> Iterator[dict[str, Any]]:
+def ranks(engine: str, recipe: Recipe) -> Iterator[dict[str, Any]]:
     """A recipe as every rank of four Sparks starts it, as one copy and as two."""
     members = tuple(Member(f"spark-{rank}", f"10.77.0.{rank}", ()) for rank in range(4))
     data = ClusterData(hosts=tuple(member.name for member in members))
     for copies, rank in itertools.product((1, 2), range(4)):
         group = Group("all", rank, members, data, "enP7s7", ())
-        words = group.arguments(engine, data_parallel=copies)
+        words = group.arguments(ENGINES[engine], data_parallel=copies)
         assert len(words) >= 3
         yield question(recipe, f"rank-{rank}-of-{copies}", **words)
 
@@ -79,9 +79,11 @@ def ask(python: Path, engine: str, questions: Iterable[Any], folder: Path) -> di
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_the_catalogue_is_taken_and_removed_flags_are_named(
-    engine: Engine, pythons: dict[str, Path], tmp_path: Path
+    engine: str, pythons: dict[str, Path], tmp_path: Path
 ) -> None:
-    recipes = [item for item in catalogues.load().recipes.values() if item.engine == engine]
+    recipes = [
+        item for item in catalogues.load().recipes.values() if item.engine is ENGINES[engine]
+    ]
     # Written for an older engine, or for an image's own.
     foreign = {
         recipe.name

@@ -15,6 +15,7 @@ from tools import run, written
 
 from lockstep.command import serve_command
 from lockstep.managed import ManagedFile
+from lockstep.onhost.engines import ENGINES
 from lockstep.units import webui_command
 from lockstep.variants import variants
 
@@ -108,7 +109,7 @@ def test_a_launcher_under_its_unit_runs_exactly_what_the_recipe_says(
     assert words[:4] == ["run", "--rm", "--init", "--name"]
     overrides: dict[str, object] = dict(target.overrides(target.recipe))
     model = record.models[target.recipe.model]
-    if target.recipe.engine == "sglang":
+    if target.recipe.engine is ENGINES["sglang"]:
         folder = f"models--{target.recipe.model.replace('/', '--')}/snapshots/{model.commit}"
         overrides["model"] = f"/data/models/huggingface/hub/{folder}"
     else:

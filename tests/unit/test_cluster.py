@@ -11,7 +11,9 @@ from lockstep.cluster import ClusterData, Fabric, Group, Member
 from lockstep.cluster_join import joined
 from lockstep.errors import InventoryError
 from lockstep.inventory_host import HostPlan
+from lockstep.onhost.engines import ENGINES
 
+VLLM, SGLANG = ENGINES["vllm"], ENGINES["sglang"]
 GLM = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", "cluster": "pair"}
 # What NCCL is to write into the log.
 SAID = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
@@ -193,7 +195,7 @@ def ring(count: int, astray: int | None = None) -> list[HostPlan]:
 def test_a_ring_of_four_meets_over_the_management_network_and_talks_over_its_cables() -> None:
     plans = joined(ring(4), "site.py")
     (group,) = plans[2].groups
-    assert group.environment("vllm") == {
+    assert group.environment(VLLM) == {
         "GLOO_SOCKET_IFNAME": "enP7s7",
         "NCCL_SOCKET_IFNAME": "enP7s7",
         **SAID,
@@ -207,7 +209,7 @@ def test_a_ring_of_four_meets_over_the_management_network_and_talks_over_its_cab
     }
     (three,) = joined(ring(3), "site.py")[0].groups
     # Each is the other's neighbour: no special settings.
-    assert "NCCL_ALGO" not in three.environment("vllm")
+    assert "NCCL_ALGO" not in three.environment(VLLM)
 
 
 def test_a_ring_with_a_cable_in_the_wrong_place_is_refused() -> None:
@@ -228,7 +230,7 @@ def group(rank: int, interface: str = "host0", devices: tuple[str, ...] = ()) ->
 
 
 def test_the_words_that_make_an_engine_a_rank() -> None:
-    assert group(1).arguments("vllm") == {
+    assert group(1).arguments(VLLM) == {
         "nnodes": 2,
         "node_rank": 1,
         "master_addr": "10.77.0.11",
@@ -236,13 +238,13 @@ def test_the_words_that_make_an_engine_a_rank() -> None:
         "distributed_executor_backend": "mp",
         "headless": True,
     }
-    assert group(0).arguments("vllm")["headless"] is None
-    assert group(1).arguments("sglang") == {
+    assert group(0).arguments(VLLM)["headless"] is None
+    assert group(1).arguments(SGLANG) == {
         "nnodes": 2,
         "node_rank": 1,
         "dist_init_addr": "10.77.0.11:29501",
     }
-    assert group(1).arguments("vllm", data_parallel=2) == {
+    assert group(1).arguments(VLLM, data_parallel=2) == {
         "data_parallel_size_local": 1,
         "data_parallel_start_rank": 1,
         "data_parallel_address": "10.77.0.11",
@@ -252,7 +254,7 @@ def test_the_words_that_make_an_engine_a_rank() -> None:
 
 
 def test_a_host_without_rdma_is_told_nothing_of_it() -> None:
-    assert group(0).environment("sglang") == {
+    assert group(0).environment(SGLANG) == {
         "GLOO_SOCKET_IFNAME": "host0",
         "NCCL_SOCKET_IFNAME": "host0",
         **SAID,

@@ -35,6 +35,7 @@ def test_every_finding_is_documented_and_no_other() -> None:
     used = set(re.findall(r'(?:Finding|find|error)\(\s*f?"([a-z{}.-]+)"', sources))
     families = {
         "{code}": ("licence", "draft-licence"),
+        "{method}": ("eagle",),
         "{item.kind}": ("flag", "value", "variable"),
     }
     expanded = {

@@ -15,6 +15,7 @@ from lockstep import command, recipes
 from lockstep.block import Draft
 from lockstep.checks import check
 from lockstep.errors import LockstepError, RecipeError
+from lockstep.onhost.engines import ENGINES
 
 CATALOGUE = Path(__file__).parents[2] / "catalogue" / "recipes"
 FILE = Path("some.yaml")
@@ -35,7 +36,7 @@ def refusal(text: str) -> RecipeError:
 def test_a_minimal_recipe_gets_the_formats_defaults() -> None:
     recipe = read(MINIMAL)
     assert (recipe.name, recipe.model, recipe.revision) == ("some", "Qwen/Qwen3-1.7B", None)
-    assert (recipe.runtime, recipe.engine) == ("vllm-distributed", "vllm")
+    assert (recipe.runtime, recipe.engine) == ("vllm-distributed", ENGINES["vllm"])
     assert (recipe.min_nodes, recipe.max_nodes) == (1, None)
     assert recipe.in_container
 
@@ -140,7 +141,7 @@ def test_version_1_is_refused_and_says_what_to_change() -> None:
         ("model: a/b\nmin_nodes: 0\n", "whole number of Sparks"),
         ("model: a/b\nmin_nodes: true\n", "whole number of Sparks"),
         ("model: a/b\nmin_nodes: 3\nmax_nodes: 2\n", "larger than max_nodes"),
-        ("model: a/b\nruntime: vlm\n", "allowed: vllm"),
+        ("model: a/b\nruntime: vlm\n", "allowed: sglang"),
         ("model: --trust\n", "Hugging Face id"),
         ("model: org/..\n", "Hugging Face id"),
         ("model: /models/../x\n", "Hugging Face id"),
@@ -149,7 +150,7 @@ def test_version_1_is_refused_and_says_what_to_change() -> None:
         ("model: a/b\nenv: {A: [1]}\n", "one text or number"),
         ("model: a/b\ndefaults: {model: c/d}\n", "would not be what is served"),
         ("model: a/b\nlockstep: {borrow: [{model: c/d, files: [../x]}]}\n", "file names inside"),
-        ("model: a/b\nlockstep: {engine: trt}\n", "one of vllm, sglang"),
+        ("model: a/b\nlockstep: {engine: trt}\n", "one of sglang, vllm"),
         ("model: a/b\nlockstep: {memory: {value: 67}}\n", "kind must be one of"),
         ("model: a/b\nlockstep: {memory: 67}\n", "must be a mapping"),
         ("model: a/b\nlockstep: {engine_versions: '>>1'}\n", "version specifier"),

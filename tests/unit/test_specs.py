@@ -13,9 +13,9 @@ from a_spark import COMMIT, pins_for, spark, wheel
 
 from lockstep import recipes
 from lockstep.bound import bind
-from lockstep.guards import WITHOUT_FLAG
 from lockstep.inventory_host import HostPlan
 from lockstep.onhost import weights_spec as on_host
+from lockstep.onhost.engines import ENGINES
 from lockstep.pins import FilePin, ModelPin, Pins
 from lockstep.settings import Settings, TargetData
 from lockstep.specs import check_wanted, engine_missing, engine_spec, weights_spec
@@ -138,9 +138,9 @@ def test_the_engine_is_told_what_runs_if_it_lacks_the_guards_flag() -> None:
         "s", settings, bind(settings, {"main": recipes.parse(text, Path("main.yaml"))}, {})
     )
     [recipe] = engine_spec(plan, pins_for(plan))["recipes"]
-    lacking = recipe["without_flag"]
-    assert recipe["argv"] == [*lacking["argv"], "--moe-backend", "triton"]
-    assert {**recipe["environment"], **WITHOUT_FLAG} == lacking["environment"]
+    lacking, guard = recipe["without_flag"], ENGINES["vllm"].guard
+    assert guard and recipe["argv"] == [*lacking["argv"], "--moe-backend", "triton"]
+    assert {**recipe["environment"], **guard.without_flag} == lacking["environment"]
 
 
 PINNED = f"transformers @ git+https://github.com/huggingface/transformers.git@{40 * 'd'}"

@@ -1,13 +1,8 @@
-"""Names of the engines, and how a version of one is read."""
+"""How the version of an engine is read."""
 
 from __future__ import annotations
 
-from typing import Literal
-
 from packaging.version import InvalidVersion, Version
-
-Engine = Literal["vllm", "sglang"]
-ENGINES: tuple[Engine, ...] = ("vllm", "sglang")
 
 
 def release(engine_version: str | None) -> Version | None:

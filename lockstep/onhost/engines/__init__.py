@@ -1,0 +1,17 @@
+"""The engines that Lockstep runs: one module of this folder each, and nothing else lists them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from .base import Demand, Engine, Guard, Machine
+
+_FOUND = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
+
+#: Name in recipes → engine.
+ENGINES: dict[str, Engine] = {
+    module.ENGINE.name: module.ENGINE for module in _FOUND if hasattr(module, "ENGINE")
+}
+
+__all__ = ["ENGINES", "Demand", "Engine", "Guard", "Machine"]

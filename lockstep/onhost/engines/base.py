@@ -1,0 +1,174 @@
+"""What Lockstep has to know of an engine; each engine's own module fills it in.
+
+Shared by both sides, so standard library only. Inside an image it runs on the image's Python.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or __package__ != "engines":
+    from lockstep.onhost.need import Need as Need
+else:
+    from need import Need as Need
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guard:
+    """How an engine is kept off the kernels that freeze a Spark.
+
+    Attributes:
+        flag: What chooses the kernels of a mixture of experts, above everything else.
+        quantised: Its value for experts that are stored quantised.
+        unquantised: Its value for others.
+        freezing: Values of it that lead to those kernels.
+        draft_key: The same choice in `draft_config`, for the draft alone.
+        variable: What chose them before there was the flag, and means nothing beside it.
+        freezing_value: Value of that variable that leads there.
+        without_flag: Variables that do it on an engine whose parser lacks the flag.
+    """
+
+    flag: str
+    quantised: str
+    unquantised: str
+    freezing: frozenset[str]
+    draft_key: str
+    variable: str
+    freezing_value: str
+    without_flag: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Memory of one kind of machine, GiB.
+
+    Attributes:
+        total: MemTotal.
+        start: What an engine's processes take before it looks how much is available.
+        at_rest: What it finds then on a machine with nothing else to do.
+        overhead: What it holds beside weights and KV cache, in the better observed case.
+    """
+
+    total: float
+    start: float
+    at_rest: float
+    overhead: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """What a recipe asks of one host, GiB; None: left to the engine, or published by nobody.
+
+    Attributes:
+        share: Share of the memory that it may take (0 to 1).
+        kv_cache: KV cache, given as a size.
+        weights: Weights, the draft's included.
+        sequence: KV cache and state of one sequence.
+        published: What somebody saw it hold.
+    """
+
+    share: float | None
+    kv_cache: float | None
+    weights: float | None
+    sequence: float
+    published: float | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Engine:
+    """One engine. What is given here is right for an engine that says nothing else.
+
+    Attributes:
+        name: In recipes, in the names of its files in the catalogue, and on a host.
+        title: In sentences.
+        entries: The words that start it; the first ones are written where a recipe has no command.
+        runtimes: sparkrun's runtimes that drive it.
+        hints: The start of a command → the runtime that it stands for.
+        usual: Whether a recipe that names no runtime means its first one.
+        flags: Recipe key → spellings of its flag, the one that is written first; () for a key that
+            it has no flag for. Other keys are the flag of the same name with dashes.
+        positional_model: Whether the model stands right after `entries`, without a flag.
+        draft_config: Spellings of the flag whose JSON value describes the draft; () where it has a
+            flag for each part.
+        needs_folder: Whether it is given the weights' folder instead of their id on the hub.
+        shares_copies: A flag with which data parallelism splits the hosts of one copy.
+        environment: Variables that it gets from Lockstep.
+        prefixes: How its own variables begin.
+        guard: Its freeze guard; None where none is needed.
+        public: Whether it listens on every address where it is not told one.
+        unsteady: Method of drafting → what was seen of it on an image whose tag moves.
+        spans_hosts: First release that serves one model on several hosts without Ray; None: none.
+        executor: Its own word for doing so, of `distributed_executor_backend`; None: it has none.
+        spans_copies: Whether copies of a model, one on each host, are served as one.
+        address_variable: Which variable tells a rank its own address, or None.
+        share: Share of the memory that it takes where a recipe names none; 0: it knows no
+            share.
+        counts_overhead: Whether its overhead is inside its share, not beside it.
+        image_cache_gib: What it takes of its share for images before the KV cache.
+        success: What systemd is to take for an orderly end, beside exit code 0.
+        images: Words by which a container's image is known to hold it.
+    """
+
+    name: str
+    title: str
+    entries: tuple[tuple[str, ...], ...]
+    runtimes: tuple[str, ...] = ()
+    hints: tuple[tuple[re.Pattern[str], str], ...] = ()
+    usual: bool = False
+    flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    positional_model: bool = False
+    draft_config: tuple[str, ...] = ()
+    needs_folder: bool = False
+    shares_copies: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    prefixes: tuple[str, ...] = ()
+    guard: Guard | None = None
+    public: bool = False
+    unsteady: Mapping[str, str] = field(default_factory=dict)
+    spans_hosts: str | None = None
+    executor: str | None = None
+    spans_copies: bool = False
+    address_variable: str | None = None
+    share: float = 0.0
+    counts_overhead: bool = False
+    image_cache_gib: float = 0.0
+    # 15 + 128: ended by SIGTERM. The signal itself: a check that systemd stops before its program
+    # runs.
+    success: tuple[str, ...] = ("143", "SIGTERM")
+    images: tuple[str, ...] = ()
+
+    def spellings(self, key: str) -> tuple[str, ...]:
+        """Every spelling of the flag for a recipe key, the preferred one first."""
+        return self.flags.get(key, ("--" + key.replace("_", "-"),))
+
+    def pool(self, demand: Demand, machine: Machine) -> float | None:
+        """The most that it gives to weights and KV cache by its own rule, GiB; None: no bound."""
+        return None
+
+    def need(self, demand: Demand, machine: Machine) -> Need:
+        """What must be available before it starts."""
+        if demand.weights is None:
+            return Need(demand.published or 0.0)
+        kept = demand.weights + (demand.kv_cache or demand.sequence)
+        return Need(max(machine.start + kept + machine.overhead, demand.published or 0.0))
+
+    def rank_arguments(
+        self, *, rank: int, size: int, master: str, port: int, copies: int
+    ) -> dict[str, object]:
+        """Recipe keys that make it one rank of several that serve one model.
+
+        Args:
+            rank: Its place among them.
+            size: How many there are.
+            master: Address where the ranks meet.
+            port: Port there.
+            copies: Copies of the model, one per rank; with 1 the ranks split one copy.
+        """
+        raise NotImplementedError(f"{self.title} serves a model on one host")
+
+    def runtime(self, named: str, command: str, defaults: Mapping[str, Any]) -> str:
+        """The runtime that sparkrun makes of one of `runtimes`, by a recipe's other fields."""
+        return named

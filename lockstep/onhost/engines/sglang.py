@@ -1,0 +1,78 @@
+"""SGLang, in an image."""
+
+from __future__ import annotations
+
+import re
+
+from .base import Demand, Engine, Machine, Need
+
+
+class Sglang(Engine):
+    """See `Engine`."""
+
+    def pool(self, demand: Demand, machine: Machine) -> float | None:
+        return (demand.share or self.share) * machine.at_rest
+
+    def need(self, demand: Demand, machine: Machine) -> Need:
+        """Its share of what it finds must hold weights, image cache and one sequence.
+
+        It loads first, and ends where that is not so. Where nobody published the weights' size:
+        what the share is on a machine at rest.
+        """
+        share = demand.share or self.share
+        if demand.weights is not None:
+            held = demand.weights + self.image_cache_gib + demand.sequence
+            least = held / share + machine.start
+        elif demand.published is not None:
+            least = demand.published
+        else:
+            least = share * machine.at_rest + machine.start
+        return Need(max(least, demand.published or 0.0), share, beside_gib=machine.start)
+
+    def rank_arguments(
+        self, *, rank: int, size: int, master: str, port: int, copies: int
+    ) -> dict[str, object]:
+        meet = f"[{master}]:{port}" if ":" in master else f"{master}:{port}"
+        return {"nnodes": size, "node_rank": rank, "dist_init_addr": meet}
+
+
+ENGINE = Sglang(
+    name="sglang",
+    title="SGLang",
+    entries=(
+        ("sglang", "serve"),
+        ("python3", "-m", "sglang.launch_server"),
+        ("python", "-m", "sglang.launch_server"),
+    ),
+    runtimes=("sglang",),
+    hints=((re.compile(r"(?:sglang\s+serve|python3?\s+-m\s+sglang\.launch_server)\b"), "sglang"),),
+    flags={
+        "model": ("--model-path", "--model"),
+        "tensor_parallel": ("--tp-size", "--tp", "--tensor-parallel-size"),
+        "pipeline_parallel": ("--pp-size", "--pp", "--pipeline-parallel-size"),
+        "data_parallel": ("--dp-size", "--dp", "--data-parallel-size"),
+        "gpu_memory_utilization": ("--mem-fraction-static",),
+        "max_model_len": ("--context-length",),
+        "max_num_seqs": ("--max-running-requests",),
+        "chunked_prefill": ("--chunked-prefill-size",),
+        "draft_model": ("--speculative-draft-model-path", "--speculative-draft-model"),
+        "draft_revision": ("--speculative-draft-model-revision",),
+    },
+    # It tells Mistral's format by the list of files. Of a repository's id it asks the hub for that,
+    # and offline takes none for Hugging Face's format (server_args.py of 0.5.10).
+    needs_folder=True,
+    shares_copies=("--enable-dp-attention",),
+    # Since sgl-project/sglang#550 (June 2024); `--dist-init-addr` is older than
+    # sgl-project/sglang#2709 (January 2025), which is before any Spark: no version is refused.
+    spans_hosts="0",
+    # 0.5.23 (arg_groups/memory_hook.py) keeps 10 GiB at least, and takes 5 % less where the model
+    # reads images: 0.95 x (121.69 - 10) / 121.69.
+    share=0.87,
+    # SGLANG_VLM_CACHE_SIZE_MB, 100 by default (environ.py of 0.5.23, read 2026-11-22).
+    image_cache_gib=100 / 1024,
+    unsteady={"eagle": "one nightly of it fell from 36.5 to 12.5 tok/s"},
+    prefixes=("SGLANG_", "SGL_"),
+    # It ends itself with SIGKILL when it is asked to stop.
+    success=("143", "SIGTERM", "137"),
+    images=("sglang",),
+)

@@ -1,0 +1,133 @@
+"""vLLM, in a venv of the host's or in an image."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from .base import Demand, Engine, Guard, Machine, Need
+
+
+class Vllm(Engine):
+    """See `Engine`."""
+
+    def runtime(self, named: str, command: str, defaults: Mapping[str, Any]) -> str:
+        if named != "vllm":
+            return named
+        executor = str(defaults.get("distributed_executor_backend", "")).lower()
+        ray = executor == "ray" or _RAY.search(command)
+        return "vllm-ray" if ray else "vllm-distributed"
+
+    def pool(self, demand: Demand, machine: Machine) -> float | None:
+        return None if demand.kv_cache else (demand.share or self.share) * machine.total
+
+    def need(self, demand: Demand, machine: Machine) -> Need:
+        """Its share of MemTotal, refused before it loads anything (`request_memory`).
+
+        A KV cache given in bytes changes nothing about that. A recipe that states what it holds and
+        names no share, as one for the CPU build, is believed.
+        """
+        if demand.share is None and demand.published is not None:
+            return Need(demand.published)
+        fixed = demand.published or 0.0
+        if demand.kv_cache is not None and demand.weights is not None:
+            held = machine.start + demand.weights + demand.kv_cache + machine.overhead
+            fixed = max(fixed, held)
+        share = demand.share or self.share
+        return Need(fixed, share, of_total=True, beside_gib=machine.start)
+
+    def rank_arguments(
+        self, *, rank: int, size: int, master: str, port: int, copies: int
+    ) -> dict[str, object]:
+        headless = True if rank else None
+        if copies > 1:
+            return {
+                "data_parallel_size_local": 1,
+                "data_parallel_start_rank": rank or None,
+                "data_parallel_address": master,
+                "data_parallel_rpc_port": port,
+                "headless": headless,
+            }
+        return {
+            "nnodes": size,
+            "node_rank": rank,
+            "master_addr": master,
+            "master_port": port,
+            "distributed_executor_backend": self.executor,
+            "headless": headless,
+        }
+
+
+_RAY = re.compile(r"--distributed-executor-backend[\s=]+ray\b")
+_DRAFT = ("--speculative-config", "-sc")
+
+# On compute capability 12.1 FlashInfer's MoE kernels were seen to take the whole host down (article
+# 000, 2026-05), and the FP4 one to end with an illegal instruction (flashinfer-ai/flashinfer#2065,
+# 2025-11-08). The automatic choice there is FlashInfer's CUTLASS kernel for NVFP4, and for FP8 with
+# one scale per tensor: it counts the family 12.x as supported (vLLM at 8e6f4314, 2026-03-16:
+# fused_moe/oracle/nvfp4.py, oracle/fp8.py and flashinfer_cutlass_moe.py).
+_GUARD = Guard(
+    # It wins over everything else (vllm-project/vllm#33807, 2026-02-25). Until the parser has said
+    # whether it takes it, it is given: an engine without it ends at once and says why, while a
+    # missing guard freezes the machine.
+    flag="--moe-backend",
+    # Quantised experts take it on every GPU since 7.5, and NVIDIA's Spark playbooks use it
+    # (dgx-spark-playbooks, nvidia/nemotron and nvidia/vllm, 2026-07).
+    quantised="marlin",
+    # Others refuse Marlin, a weight-only kernel ("not supported for unquantized MoE", vLLM's
+    # oracle/unquantized.py, read 2026-11).
+    unquantised="triton",
+    # FlashInfer's CUTLASS kernels, by name or by the automatic choice.
+    freezing=frozenset({"auto", "flashinfer_cutlass"}),
+    draft_key="moe_backend",
+    # `latency`, which article 000 names, is no guard: it is read only where one of the variables
+    # below is on, and means CUTLASS on every GPU outside the family 10.x (vLLM at 8e6f4314,
+    # quantization/utils/flashinfer_utils.py). vLLM dropped it, and the other variables, on
+    # 2026-06-11 (vllm-project/vllm#44992).
+    variable="VLLM_FLASHINFER_MOE_BACKEND",
+    freezing_value="throughput",
+    # These take FlashInfer's kernels out of the automatic choice (same sources).
+    without_flag={"VLLM_USE_FLASHINFER_MOE_FP4": "0", "VLLM_USE_FLASHINFER_MOE_FP8": "0"},
+)
+
+ENGINE = Vllm(
+    name="vllm",
+    title="vLLM",
+    entries=(("vllm", "serve"),),
+    runtimes=("vllm", "vllm-distributed", "vllm-ray", "eugr-vllm"),
+    hints=(
+        (re.compile(r"vllm\s+serve\b"), "vllm"),
+        (re.compile(r"python3?\s+-m\s+vllm\.entrypoints\."), "vllm"),
+    ),
+    usual=True,
+    flags={
+        "tensor_parallel": ("--tensor-parallel-size", "-tp"),
+        "pipeline_parallel": ("--pipeline-parallel-size", "-pp"),
+        "data_parallel": ("--data-parallel-size", "-dp"),
+        "quantization": ("--quantization", "-q"),
+        "speculative_config": _DRAFT,
+        "compilation_config": ("--compilation-config", "-cc"),
+        "optimization_level": ("--optimization-level", "-O"),
+        "nnodes": ("--nnodes", "-n"),
+        "node_rank": ("--node-rank", "-r"),
+    },
+    positional_model=True,
+    draft_config=_DRAFT,
+    # 0.92 in 0.32.0 (config/cache.py), 0.9 in the fork; the larger asks for more.
+    share=0.92,
+    counts_overhead=True,
+    guard=_GUARD,
+    public=True,
+    environment={"VLLM_NO_USAGE_STATS": "1"},
+    # `--nnodes` is vllm-project/vllm#23691, opened in August 2025 and merged in November; 0.12.0 of
+    # December is the first minor release after that. A patch release of 0.11 may have it too: it is
+    # refused, for nobody here has seen it work. The flags stand in 0.32.0's own parser, and were
+    # run on the lab.
+    spans_hosts="0.12",
+    executor="mp",
+    spans_copies=True,
+    address_variable="VLLM_HOST_IP",
+    prefixes=("VLLM_",),
+    images=("vllm",),
+)
