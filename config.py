@@ -2,6 +2,6 @@
 
 import sys
 
-from lockstep.checked import must_be_python
+from lockstep.deploy.checked import must_be_python
 
 must_be_python(sys.argv[1:])

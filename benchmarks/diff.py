@@ -21,8 +21,8 @@ from typing import Any
 from lab import connection
 from lockstep.drift import hosts, report
 from lockstep.drift.question import question
-from lockstep.intended import Intended
-from lockstep.login import Login
+from lockstep.fleet.login import Login
+from lockstep.host.intended import Intended
 
 ROOT = Path(__file__).resolve().parent.parent
 INVENTORY = ROOT / "inventories/lab.py"

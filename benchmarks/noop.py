@@ -24,10 +24,12 @@ import yaml
 
 from benchmarks.playbook import tasks, variables
 from lab import connection
-from lockstep import inventory, lockfile, pins, probes
-from lockstep.intended import Intended
-from lockstep.inventory_host import HostPlan
-from lockstep.login import ALIVE, ssh_options
+from lockstep import probes
+from lockstep.fleet.login import ALIVE, ssh_options
+from lockstep.host.intended import Intended
+from lockstep.inventory import inventory_file
+from lockstep.inventory.host import HostPlan
+from lockstep.lock import lockfile, pins
 
 ROOT = Path(__file__).resolve().parent.parent
 INVENTORY = ROOT / "inventories/lab.py"
@@ -91,8 +93,8 @@ def moe_flags(
 
 def ansible(lab: connection.Description, folder: Path) -> tuple[list[str], dict[str, str]]:
     """Write playbook, inventory and configuration; return the command and its environment."""
-    plans = inventory.load(INVENTORY)
-    record = lockfile.load(inventory.lock_path("lab", plans))
+    plans = inventory_file.load(INVENTORY)
+    record = lockfile.load(inventory_file.lock_path("lab", plans))
     address = {host.name: host.address for host in lab.hosts}
     said = {plan.name: moe_flags(lab, plan, record, address[plan.name]) for plan in plans}
     first = tasks(plans[0], record, said[plans[0].name])

@@ -28,10 +28,9 @@ def cpu_seconds(code: str) -> float:
 def main() -> None:
     """Print the floor, the imports, and the plan for the two hosts of inventories/spark.py."""
     floor = cpu_seconds("pass")
-    imports = cpu_seconds("import lockstep.commands.plan")
+    imports = cpu_seconds("import lockstep.cli.plan")
     whole = cpu_seconds(
-        "from lockstep.commands.plan import plan\n"
-        "plan(['inventories/spark.py'], standalone_mode=False)"
+        "from lockstep.cli.plan import plan\nplan(['inventories/spark.py'], standalone_mode=False)"
     )
     print(f"python -c pass              {floor:.2f} s CPU")
     print(f"with the modules imported   {imports:.2f} s CPU")

@@ -11,15 +11,15 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from lockstep.accounts import people
-from lockstep.artefacts import absent_files, artefacts
-from lockstep.engine_id import engine_id
-from lockstep.firewall import TABLE
-from lockstep.inventory_host import HostPlan
-from lockstep.layout import folders, model_units
-from lockstep.managed import HOME, OPERATORS_GROUP, SYSTEMD, WEBUI_SECRETS, ManagedFile
-from lockstep.pins import Pins
+from lockstep.files.managed_file import HOME, OPERATORS_GROUP, SYSTEMD, WEBUI_SECRETS, ManagedFile
+from lockstep.inventory.host import HostPlan
+from lockstep.lock.engine_id import engine_id
+from lockstep.lock.pins import Pins
 from lockstep.preflight import images_of
+from lockstep.system.accounts import people
+from lockstep.system.firewall import TABLE
+from lockstep.system.folders import folders, model_units
+from lockstep.units.all_files import absent_files, artefacts
 
 
 def variables(

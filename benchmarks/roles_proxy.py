@@ -138,7 +138,7 @@ def main() -> None:
                 HF_HOME=folder,
             )
         )
-        program = str(ROOT / "lockstep/onhost/roles_proxy.py")
+        program = str(ROOT / "lockstep/onhost/access/roles_proxy.py")
         words = ["--merge", "--port", str(proxy), "--engine", f"http://127.0.0.1:{engine}"]
         stack.enter_context(running([sys.executable, program, *words], proxy))
 

@@ -8,7 +8,7 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-from lockstep.checked import checked
+from lockstep.deploy.checked import checked
 
 _hosts = runpy.run_path(str(Path(__file__).with_name("lab.py")))["lab"]
 _names = tuple(name for name, _ in _hosts)

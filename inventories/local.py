@@ -2,6 +2,6 @@
 
 import getpass
 
-from lockstep.checked import checked
+from lockstep.deploy.checked import checked
 
 local = checked(__file__, [("@local", {"operators": (getpass.getuser(),)})])

@@ -5,7 +5,7 @@ Everything else is in group_data/all.py; what you put here wins, and replaces a 
 Names of your own start with an underscore: pyinfra takes other lists for groups of hosts.
 """
 
-from lockstep.checked import checked
+from lockstep.deploy.checked import checked
 
 spark = checked(
     __file__,

@@ -13,7 +13,7 @@ from pathlib import Path
 from lab import network
 from lab.errors import LabError
 from lab.state import CONTROL_ADDRESS, Host, Lab, open_lab
-from lockstep.login import ALIVE, ssh_options
+from lockstep.fleet.login import ALIVE, ssh_options
 
 SSH_USER = "spark"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from lockstep.accounts import Account, people
-from lockstep.artefacts import absent_files
-from lockstep.hostfiles import docker_generation, tools_environment
-from lockstep.layout import folders
-from lockstep.managed import HOME, OPERATORS_GROUP
+from lockstep.files.managed_file import HOME, OPERATORS_GROUP
 from lockstep.preflight import foreign
-from lockstep.variants import unit_names
+from lockstep.system.accounts import Account, people
+from lockstep.system.base_files import docker_generation, tools_environment
+from lockstep.system.folders import folders
+from lockstep.units.all_files import absent_files
+from lockstep.units.variants import unit_names
 from tasks import run
 from tasks.operations import files, services, system
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from lockstep.firewall import RULES
+from lockstep.system.firewall import RULES
 from tasks import run
 from tasks.operations import files
 from tasks.operations import firewall as operations

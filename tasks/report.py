@@ -8,8 +8,8 @@ from typing import Any
 
 from pyinfra.api.state import BaseStateCallback
 
-from lockstep.closing import HostOutcome, render
-from lockstep.errors import LockstepError, paragraph
+from lockstep.core.errors import LockstepError, paragraph
+from lockstep.deploy.summary import HostOutcome, render
 
 _outcomes: dict[str, HostOutcome] = {}
 _left_out: list[str] = []

@@ -12,16 +12,20 @@ from pyinfra import host, logger, state
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_host
 
-from lockstep import catalogue, cluster_join, inventory, lockfile, pins, preflight, sharing
-from lockstep.closing import findings_table
-from lockstep.errors import LockstepError, paragraph
-from lockstep.findings import Finding, split_waived
-from lockstep.intended import Intended
-from lockstep.inventory_host import HostPlan
-from lockstep.plan import plan_hosts
+from lockstep import preflight
+from lockstep.core.errors import LockstepError, paragraph
+from lockstep.core.findings import Finding, split_waived
+from lockstep.deploy import copying
+from lockstep.deploy.plan import plan_hosts
+from lockstep.deploy.summary import findings_table
+from lockstep.fit import catalogue
+from lockstep.host.intended import Intended
+from lockstep.inventory import cluster_join, inventory_file
+from lockstep.inventory.host import HostPlan
+from lockstep.lock import lockfile, pins
+from lockstep.lock.resolve import resolve
+from lockstep.lock.wanted import wanted
 from lockstep.preflight import foreign
-from lockstep.resolve import resolve
-from lockstep.wanted import wanted
 from tasks import connection, report, turns
 from tasks.facts.host import Foreign, Preflight
 
@@ -98,7 +102,7 @@ def _begin() -> None:
     except LockstepError as fault:
         raise Refusal(paragraph(f"{fault}\nNothing was touched on any host.")) from None
     facts = _refuse_findings(plans, resolved)
-    _leases.update(sharing.leases(list(_members(plans, facts)), resolved))
+    _leases.update(copying.leases(list(_members(plans, facts)), resolved))
     _stale.update(
         {each.name: facts[each]["leases"] for each in plans if not plans[each].settings.copying}
     )
@@ -118,7 +122,7 @@ def _begin() -> None:
 
 def _plans(hosts: list[Any]) -> dict[Any, HostPlan]:
     """The plan of each host; of a cluster all members are read, also those left out now."""
-    every = [inventory.plan(each.name, each.data.dict()) for each in state.inventory]
+    every = [inventory_file.plan(each.name, each.data.dict()) for each in state.inventory]
     found = {plan.name: plan for plan in cluster_join.joined(every, "the inventory")}
     return {each: found[each.name] for each in hosts}
 
@@ -128,9 +132,9 @@ def lock_path(plans: Sequence[HostPlan]) -> Path:
     here = [
         group
         for group in state.inventory.groups
-        if (inventory.REPOSITORY / f"inventories/{group}.py").exists()
+        if (inventory_file.REPOSITORY / f"inventories/{group}.py").exists()
     ]
-    return inventory.lock_path(here[0] if here else "hosts", plans)
+    return inventory_file.lock_path(here[0] if here else "hosts", plans)
 
 
 def _resolved(plans: list[HostPlan]) -> pins.Pins:
@@ -181,7 +185,7 @@ def _refuse_findings(plans: dict[Any, HostPlan], resolved: pins.Pins) -> dict[An
     return facts
 
 
-def _members(plans: dict[Any, HostPlan], facts: dict[Any, Any]) -> Iterator[sharing.Member]:
+def _members(plans: dict[Any, HostPlan], facts: dict[Any, Any]) -> Iterator[copying.Member]:
     for each, plan in plans.items():
         fabric = plan.settings.fabric
         address = plan.settings.fabric_address or connection.address(each)
@@ -189,7 +193,7 @@ def _members(plans: dict[Any, HostPlan], facts: dict[Any, Any]) -> Iterator[shar
             continue
         # Without the cable nobody reaches it there.
         if fabric.socket_of(plan.settings.fabric_address) not in facts[each]["fabric"]["absent"]:
-            yield sharing.Member(plan, facts[each], address)
+            yield copying.Member(plan, facts[each], address)
 
 
 def _planned(plans: list[HostPlan]) -> tuple[Sequence[Finding], Sequence[Finding]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from lockstep.managed import SYSTEMD
-from lockstep.variants import unit_names
+from lockstep.files.managed_file import SYSTEMD
+from lockstep.units.variants import unit_names
 from tasks import remote, run
 from tasks.operations import engine, generations, rollout, secrets
 from tasks.operations import services as operations

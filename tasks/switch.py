@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from lockstep.managed import AGENT_UNIT
-from lockstep.wedgewatch import TIMER
+from lockstep.files.managed_file import AGENT_UNIT
+from lockstep.units.wedge_units import TIMER
 from tasks import run
 from tasks.operations import cluster
 from tasks.operations import services as operations

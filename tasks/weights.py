@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from lockstep.layout import HUB_TOKEN
+from lockstep.system.folders import HUB_TOKEN
 from tasks import run
 from tasks.operations import artefacts
 

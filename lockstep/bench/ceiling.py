@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lockstep.bench.ruler import FASTEST_TOK_S
-from lockstep.models import Knowledge
-from lockstep.recipes import Recipe
-from lockstep.serving import Serving
+from lockstep.models.known_models import Knowledge
+from lockstep.recipes.recipe_file import Recipe
+from lockstep.recipes.sizing import Serving
 
 MACHINE = "dgx-spark"
 

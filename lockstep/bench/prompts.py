@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.onhost import technical
+from lockstep.onhost.rollout import technical
 
 #: The shape whose rate is the headline: "256 tokens with a real technical prompt" (article 004).
 TECHNICAL = "technical"

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from lockstep import fleet_hosts, lockfile, pins
-from lockstep import inventory as inventories
 from lockstep.bench.look import HostLook
 from lockstep.bench.results import ResultError
-from lockstep.inventory_host import HostPlan
-from lockstep.login import Login
+from lockstep.fleet import hosts
+from lockstep.fleet.login import Login
+from lockstep.inventory import inventory_file as inventories
+from lockstep.inventory.host import HostPlan
+from lockstep.lock import lockfile, pins
 from lockstep.probes import source
-from lockstep.scripts import TARGETS
+from lockstep.units.scripts import TARGETS
 
 # Through a tunnel an answer takes one round trip more; only bounds a hang.
 TUNNEL_S = 30.0
@@ -58,7 +59,7 @@ class Place:
             ResultError: no connection, or no answer.
         """
         words = ["sudo", "-n", "python3", "-c", source(probe), json.dumps(question)]
-        found, fault = fleet_hosts.ask(self.where, words, limit_s=PROBE_S).json()
+        found, fault = hosts.ask(self.where, words, limit_s=PROBE_S).json()
         if fault:
             raise ResultError(
                 "the host could not be asked",
@@ -74,7 +75,7 @@ class Place:
         Raises:
             ResultError: it cannot be read.
         """
-        found = fleet_hosts.ask(self.where, ["sudo", "-n", "cat", path], limit_s=PROBE_S)
+        found = hosts.ask(self.where, ["sudo", "-n", "cat", path], limit_s=PROBE_S)
         if found.code != 0:
             remedy = "Deploy to this host: the deploy makes the key where there is none."
             raise ResultError(
@@ -113,7 +114,7 @@ def place(inventory: Path, host: str) -> Place:
         InventoryError: the inventory is wrong or has no such host.
     """
     remedy = "Name another inventory with --inventory, or give the engine's URL."
-    every, [chosen] = fleet_hosts.choose(inventory, (host,), remedy=remedy)
+    every, [chosen] = hosts.choose(inventory, (host,), remedy=remedy)
     path = inventories.lock_path(inventory.stem, [each.plan for each in every])
     return Place(chosen.plan, chosen.login, lockfile.load(path), path)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lockstep.bench.results import Result, ResultError
-from lockstep.errors import RecipeError
-from lockstep.figures import Figure
-from lockstep.recipes import parse
+from lockstep.core.errors import RecipeError
+from lockstep.core.figures import Figure
+from lockstep.recipes.recipe_file import parse
 
 _LIST = re.compile(r"^  figures:[ \t]*\n((?:    .*\n|[ \t]*\n)*)", re.MULTILINE)
 _PLAIN = re.compile(r"[A-Za-z0-9][\w .%/()+-]*")

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from lockstep.bench.ruler import Check
 from lockstep.bench.sample import Sample
-from lockstep.errors import LockstepError
-from lockstep.yamlwrite import replace_file
+from lockstep.core.errors import LockstepError
+from lockstep.core.yamlwrite import replace_file
 
 SCHEMA = 1
 Verdict = Literal["measured", "suspect", "refused"]

@@ -12,7 +12,7 @@ from lockstep.bench.prompts import SHAPES, TECHNICAL, filler, user
 from lockstep.bench.results import spread
 from lockstep.bench.run import Bench, Outcome
 from lockstep.bench.sample import Ask, Sample
-from lockstep.onhost.technical import RUNS, TOKENS
+from lockstep.onhost.rollout.technical import RUNS, TOKENS
 
 # Article 002 measured 1.5K; the larger ones show where attention begins to cost.
 PREFILL_TOKENS = (1500, 6000, 24000)

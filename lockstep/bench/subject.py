@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import hashlib
 
-from lockstep import catalogue
 from lockstep.bench.ceiling import ceiling
 from lockstep.bench.reach import Hot, Place
 from lockstep.bench.results import ResultError, Subject
 from lockstep.bench.ruler import Expected
-from lockstep.bound import BoundTarget
-from lockstep.checkpoint import VISION
-from lockstep.command import serve_command
-from lockstep.intended import Intended
-from lockstep.layout import generation
-from lockstep.recipes import Recipe
-from lockstep.serving import serving
-from lockstep.variants import FALLBACK
+from lockstep.fit import catalogue
+from lockstep.host.intended import Intended
+from lockstep.inventory.bound_targets import BoundTarget
+from lockstep.models.checkpoint import VISION
+from lockstep.recipes.command import serve_command
+from lockstep.recipes.recipe_file import Recipe
+from lockstep.recipes.sizing import serving
+from lockstep.system.folders import generation
+from lockstep.units.variants import FALLBACK
 
 
 def of_host(place: Place, hot: Hot, inventory: str) -> tuple[Subject, Expected, int | None]:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from lockstep.bench.results import Result, SuiteResult
-from lockstep.printing import console, indented
+from lockstep.core.terminal import console, indented
 
 
 def print_result(result: Result) -> None:

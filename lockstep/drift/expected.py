@@ -10,16 +10,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from lockstep import dgx_os, gpu_access
-from lockstep.accounts import people
-from lockstep.agent_unit import key_path
 from lockstep.drift.question import system_units
-from lockstep.engine_questions import unasked
-from lockstep.hostfiles import docker_generation
-from lockstep.images import PLATFORMS
-from lockstep.intended import Intended
-from lockstep.layout import HUB_TOKEN, folders, generation
-from lockstep.managed import (
+from lockstep.files.managed_file import (
     API_KEY,
     HOME,
     OPERATORS_GROUP,
@@ -28,9 +20,17 @@ from lockstep.managed import (
     WEBUI_SECRETS,
     ManagedFile,
 )
+from lockstep.host.engine_questions import unasked
+from lockstep.host.intended import Intended
+from lockstep.host.specs import UV, check_wanted, weights_spec
+from lockstep.lock.image_reference import PLATFORMS
+from lockstep.preflight import dgx_os, gpu_access
 from lockstep.snapshot.machine import UNTOLD
-from lockstep.specs import UV, check_wanted, weights_spec
-from lockstep.tools import same_version
+from lockstep.system.accounts import people
+from lockstep.system.base_files import docker_generation
+from lockstep.system.folders import HUB_TOKEN, folders, generation
+from lockstep.system.tools import same_version
+from lockstep.units.agent_unit import key_path
 
 ANY = "present"
 TAKEN = "takes the recipes"

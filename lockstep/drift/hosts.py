@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lockstep import fleet_hosts, snapshot
-from lockstep.login import Login
+from lockstep import snapshot
+from lockstep.fleet import hosts
+from lockstep.fleet.login import Login
 
 # A snapshot takes a second; one that reads all weights, as long as the disk needs.
 LIMIT_S, DEEP_LIMIT_S = 120.0, 3600.0
@@ -56,7 +57,7 @@ def take_all(asked: Sequence[Asked], ask: Ask | None = None) -> list[Taken]:
         asked: The hosts.
         ask: What asks one host; another one than ssh is for tests and benchmarks.
     """
-    return fleet_hosts.at_once(ask or over_ssh, asked)
+    return hosts.at_once(ask or over_ssh, asked)
 
 
 def over_ssh(asked: Asked) -> Taken:
@@ -70,11 +71,11 @@ def over_ssh(asked: Asked) -> Taken:
     where = asked.login.compressed()
     limit_s = DEEP_LIMIT_S if asked.question["deep"] else LIMIT_S
     before = time.time()
-    found = fleet_hosts.ask(where, words, text=text, limit_s=limit_s, sudo_remedy=_SUDO)
+    found = hosts.ask(where, words, text=text, limit_s=limit_s, sudo_remedy=_SUDO)
     return read(where.name, found, (before, time.time()))
 
 
-def read(name: str, answer: fleet_hosts.Answer, between: tuple[float, float]) -> Taken:
+def read(name: str, answer: hosts.Answer, between: tuple[float, float]) -> Taken:
     """What one host answered, or why its answer is none."""
     if answer.fault:
         return Taken(name, fault=answer.fault)

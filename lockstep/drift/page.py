@@ -9,7 +9,7 @@ from typing import Any
 from lockstep.drift.compare import fixable, shown
 from lockstep.drift.report import Report
 from lockstep.drift.view import by_hand, summary
-from lockstep.templating import render as fill
+from lockstep.files.templating import render as fill
 
 
 def render(report: Report, *, now: float | None = None) -> str:

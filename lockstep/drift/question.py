@@ -5,13 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Any
 
-from lockstep.agent_unit import key_path
-from lockstep.artefacts import absent_files
-from lockstep.bound import LOOPBACK
-from lockstep.firewall import KEPT
-from lockstep.intended import Intended
-from lockstep.layout import HUB_TOKEN, folders
-from lockstep.managed import (
+from lockstep.files.managed_file import (
     API_KEY,
     CONFIGURATION,
     MARK,
@@ -22,7 +16,13 @@ from lockstep.managed import (
     UV_VENV,
     WEBUI_SECRETS,
 )
-from lockstep.specs import UV, weights_spec
+from lockstep.host.intended import Intended
+from lockstep.host.specs import UV, weights_spec
+from lockstep.inventory.bound_targets import LOOPBACK
+from lockstep.system.firewall import KEPT
+from lockstep.system.folders import HUB_TOKEN, folders
+from lockstep.units.agent_unit import key_path
+from lockstep.units.all_files import absent_files
 
 # Groups that give rights: only whom the inventory names may be in them.
 RIGHTS = (OPERATORS_GROUP, "docker")

@@ -9,17 +9,17 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from lockstep import inventory as inventories
-from lockstep import lockfile, pins
-from lockstep.accounts import people
+from lockstep.core.errors import InventoryError
 from lockstep.drift import hosts
 from lockstep.drift.compare import ASKED, Difference, Host, differences
 from lockstep.drift.expected import answers, expectations, shared_keys
 from lockstep.drift.question import question
-from lockstep.errors import InventoryError
-from lockstep.fleet_hosts import choose
-from lockstep.intended import Intended
-from lockstep.wanted import wanted
+from lockstep.fleet.hosts import choose
+from lockstep.host.intended import Intended
+from lockstep.inventory import inventory_file as inventories
+from lockstep.lock import lockfile, pins
+from lockstep.lock.wanted import wanted
+from lockstep.system.accounts import people
 
 SAME, DRIFT, UNKNOWN = 0, 1, 2
 

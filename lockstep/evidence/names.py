@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lockstep.evidence.scrub import Known
-from lockstep.inventory_host import HostPlan
+from lockstep.inventory.host import HostPlan
 
 # Words of the page itself. As names they tell nothing about anybody, and without them the page
 # could not be read. A folder under /home is left out whatever its name is.

@@ -10,20 +10,21 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from lockstep import catalogue, lockfile
-from lockstep import inventory as inventories
+from lockstep.core.errors import RecipeError
 from lockstep.drift import hosts
-from lockstep.errors import RecipeError
 from lockstep.evidence.names import host_label, known
 from lockstep.evidence.parts import NEEDED, PARTS, Part
 from lockstep.evidence.scrub import scrubbed
-from lockstep.fit import fit
-from lockstep.fleet_hosts import choose
-from lockstep.generation import GENERATIONS, lock_hash
-from lockstep.inventory_host import HostPlan
-from lockstep.pins import Pins
-from lockstep.serving import serving
-from lockstep.variants import FALLBACK, unit_names
+from lockstep.fit import catalogue
+from lockstep.fit.fit import fit
+from lockstep.fleet.hosts import choose
+from lockstep.host.generation import GENERATIONS, lock_hash
+from lockstep.inventory import inventory_file as inventories
+from lockstep.inventory.host import HostPlan
+from lockstep.lock import lockfile
+from lockstep.lock.pins import Pins
+from lockstep.recipes.sizing import serving
+from lockstep.units.variants import FALLBACK, unit_names
 
 WHOLE, PARTLY, NONE = 0, 1, 2
 

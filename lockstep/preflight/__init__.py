@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.findings import Finding
-from lockstep.inventory_host import HostPlan
-from lockstep.pins import Pins
+from lockstep.core.findings import Finding
+from lockstep.inventory.host import HostPlan
+from lockstep.lock.pins import Pins
 from lockstep.preflight import (
     accounts,
     clock,

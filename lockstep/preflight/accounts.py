@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lockstep.findings import Finding
-from lockstep.inventory_host import HostPlan
+from lockstep.core.findings import Finding
+from lockstep.inventory.host import HostPlan
 
 
 def findings(plan: HostPlan, unknown: Sequence[str]) -> Iterator[Finding]:

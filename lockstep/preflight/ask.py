@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from lockstep.accounts import people
-from lockstep.docker_run import LABEL, cache_volume
-from lockstep.engine_id import engine_id
-from lockstep.images import DEFAULT_REGISTRY, parse, pull_reference
-from lockstep.inventory_host import HostPlan
-from lockstep.layout import IMAGE_STORE
-from lockstep.managed import MARK
-from lockstep.packages import engine_repositories, mirrored
-from lockstep.pins import Pins
-from lockstep.settings import Sources
-from lockstep.tools import tool_environments
-from lockstep.variants import FALLBACK
-from lockstep.wanted import needs_engine
+from lockstep.files.managed_file import MARK
+from lockstep.inventory.host import HostPlan
+from lockstep.inventory.settings import Sources
+from lockstep.lock.engine_id import engine_id
+from lockstep.lock.image_reference import DEFAULT_REGISTRY, parse, pull_reference
+from lockstep.lock.packages import engine_repositories, mirrored
+from lockstep.lock.pins import Pins
+from lockstep.lock.wanted import needs_engine
+from lockstep.system.accounts import people
+from lockstep.system.folders import IMAGE_STORE
+from lockstep.system.tools import tool_environments
+from lockstep.units.docker_run import LABEL, cache_volume
+from lockstep.units.variants import FALLBACK
 
 # What is fetched, beside images: each of it only where it is not on the host yet.
 MODELS, TOOLS, ENGINE = "models", "tools", "engine"

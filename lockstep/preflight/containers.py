@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.docker_run import LABEL
-from lockstep.findings import Finding
-from lockstep.inventory_host import HostPlan
+from lockstep.core.findings import Finding
+from lockstep.inventory.host import HostPlan
+from lockstep.units.docker_run import LABEL
 
 
 def findings(plan: HostPlan, docker: dict[str, Any]) -> Iterator[Finding]:

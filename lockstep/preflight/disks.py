@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.findings import Finding
-from lockstep.hubcache import missing_bytes
-from lockstep.images import pull_reference
-from lockstep.inventory_host import HostPlan
-from lockstep.layout import IMAGE_STORE
-from lockstep.packages import BUILD, locked, precompiled
-from lockstep.pins import Pins
+from lockstep.core.findings import Finding
+from lockstep.inventory.host import HostPlan
+from lockstep.lock.hubcache import missing_bytes
+from lockstep.lock.image_reference import pull_reference
+from lockstep.lock.packages import BUILD, locked, precompiled
+from lockstep.lock.pins import Pins
 from lockstep.preflight.ask import ENGINE, images_of, models_of
+from lockstep.system.folders import IMAGE_STORE
 
 GIB = 1024**3
 # What an image takes on disk for each compressed byte that is pulled: an allowance of ours until it

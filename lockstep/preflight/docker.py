@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep import gpu_access
-from lockstep.findings import Finding
-from lockstep.inventory_host import HostPlan
+from lockstep.core.findings import Finding
+from lockstep.inventory.host import HostPlan
+from lockstep.preflight import gpu_access
 
 
 def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from lockstep.findings import Finding
-from lockstep.inventory_host import HostPlan
+from lockstep.core.findings import Finding
+from lockstep.inventory.host import HostPlan
 
 # Commit 459d762 of earlyoom: from here on percent of MemAvailable + AnonPages, before of MemTotal.
 OTHER_COUNT = (1, 8)

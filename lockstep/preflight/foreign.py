@@ -1,6 +1,6 @@
 """Preflight: what is in the way of the deploy and was not made by Lockstep.
 
-What writes on the host judges by the same rule once more (`lockstep/onhost/ours.py`).
+What writes on the host judges by the same rule once more (`lockstep/onhost/records/ours.py`).
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from lockstep.docker_run import LABEL
-from lockstep.findings import Finding
-from lockstep.hostfiles import docker_generation
-from lockstep.inventory_host import HostPlan
-from lockstep.layout import folders
-from lockstep.onhost.ours import DOCKER
-from lockstep.specs import UV
-from lockstep.variants import unit_names
+from lockstep.core.findings import Finding
+from lockstep.host.specs import UV
+from lockstep.inventory.host import HostPlan
+from lockstep.onhost.records.ours import DOCKER
+from lockstep.system.base_files import docker_generation
+from lockstep.system.folders import folders
+from lockstep.units.docker_run import LABEL
+from lockstep.units.variants import unit_names
 
 if TYPE_CHECKING:
-    from lockstep.intended import Intended
+    from lockstep.host.intended import Intended
 
 
 def question(this: Intended) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep import dgx_os, drivers, kernels
-from lockstep.catalogue import FOLDER
-from lockstep.findings import Finding
-from lockstep.inventory_host import HostPlan
+from lockstep.core.findings import Finding
+from lockstep.fit.catalogue import FOLDER
+from lockstep.inventory.host import HostPlan
+from lockstep.preflight import dgx_os, drivers, kernels
 
 GIB = 1024**3
 

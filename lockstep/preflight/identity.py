@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lockstep.findings import Finding
+from lockstep.core.findings import Finding
 
 # NVIDIA's bulletin 5835 names the flaw; MSI EdgeXpert and ASUS GX10 were seen with it
 # (forums.developer.nvidia.com/t/374930, 2026-07).

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from lockstep import catalogue
-from lockstep.errors import RecipeError
-from lockstep.findings import Finding
-from lockstep.fit import OVERHEAD, Fit, fit
-from lockstep.hubcache import missing_bytes
-from lockstep.inventory_host import HostPlan
-from lockstep.pins import Pins
-from lockstep.recipes import Recipe
-from lockstep.serving import Serving, serving
-from lockstep.template import engine_of
-from lockstep.variants import FALLBACK
+from lockstep.core.errors import RecipeError
+from lockstep.core.findings import Finding
+from lockstep.fit import catalogue
+from lockstep.fit.fit import OVERHEAD, Fit, fit
+from lockstep.inventory.host import HostPlan
+from lockstep.lock.hubcache import missing_bytes
+from lockstep.lock.pins import Pins
+from lockstep.recipes.placeholders import engine_of
+from lockstep.recipes.recipe_file import Recipe
+from lockstep.recipes.sizing import Serving, serving
+from lockstep.units.variants import FALLBACK
 
 GIB = 1024**3
 # Shorter contexts that are tried where no share is enough.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.cluster import HIDDEN, SHOWN, is_connectx
-from lockstep.findings import Finding
-from lockstep.inventory_host import HostPlan
+from lockstep.core.findings import Finding
+from lockstep.inventory.cluster import HIDDEN, SHOWN, is_connectx
+from lockstep.inventory.host import HostPlan
 from lockstep.preflight import containers
-from lockstep.variants import unit_names
+from lockstep.units.variants import unit_names
 
 
 def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:

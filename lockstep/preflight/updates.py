@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.findings import Finding
-from lockstep.inventory_host import HostPlan
+from lockstep.core.findings import Finding
+from lockstep.inventory.host import HostPlan
 
 ONCE = "nvidia-spark-run-apt-upgrade-once.service"
 _WAIVE = '`"waive": ("upgrade-pending",)` in the inventory goes on all the same.'

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from lockstep.onhost import ours
-else:
-    import ours
+from lockstep.onhost.records import ours
 
 
 def main(asked: dict[str, Any]) -> dict[str, str]:

@@ -18,12 +18,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from lockstep.onhost import ours
-else:
-    import ours
+from lockstep.onhost.records import ours
 
 File = dict[str, Any]
 TEMPORARY = ".lockstep-"

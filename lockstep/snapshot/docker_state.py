@@ -5,14 +5,10 @@ from __future__ import annotations
 import shutil
 import urllib.parse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lockstep.onhost.docker import docker_api
 from lockstep.snapshot.collected import Collected, Unreadable
-
-if TYPE_CHECKING:
-    from lockstep.onhost import docker_api
-else:
-    import docker_api
 
 SOCKET = Path("/run/docker.sock")
 # As in the probe `preflight`: what `docker run --gpus all` looks for, and where.

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lockstep.onhost.core import common
+from lockstep.onhost.rollout import speed_floor
+from lockstep.onhost.system import apt_turn
+from lockstep.onhost.systemd import units
 from lockstep.probes import engines, generations, link, preflight
 from lockstep.snapshot import docker_state, history, machine, network, own, packages, snapshot
 from lockstep.snapshot.collected import Collected, listed, owner, run, text
-
-if TYPE_CHECKING:
-    from lockstep.onhost import apt_turn, common, floor, units
-else:
-    import apt_turn
-    import common
-    import floor
-    import units
 
 # Beside the targets' units. The first seven decide over apt's locks and sshd on the first day
 # (facts of the field, 2026-11); the others over the GPU in containers, memory and the desktop.
@@ -157,7 +153,7 @@ def deployed(found: Collected) -> None:
     record = generations.main({"folder": found.asked["generations"]})
     for key, value in record.items():
         found.put("deployed", key, value)
-    for name, entry in floor.records(common.Paths()).items():
+    for name, entry in speed_floor.records(common.Paths()).items():
         figures = {key: entry.get(key) for key in ("decode_tok_s", "runs", "recipe", "date")}
         found.put("accepted speed", name, _shown(figures))
 

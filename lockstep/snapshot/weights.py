@@ -5,16 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from lockstep.onhost.fetch import content
+from lockstep.onhost.weights import weights_spec, weights_state
 from lockstep.snapshot.collected import Collected, listed
-
-if TYPE_CHECKING:
-    from lockstep.onhost import content, weights_spec, weights_state
-else:
-    import content
-    import weights_spec
-    import weights_state
 
 _FAULTS = {
     "missing": "missing",

@@ -7,8 +7,8 @@ from collections.abc import Generator, Mapping
 from pyinfra import host
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
-from lockstep.images import PLATFORMS
-from lockstep.managed import PROXY_ENVIRONMENT, TOOLS_VENV
+from lockstep.files.managed_file import PROXY_ENVIRONMENT, TOOLS_VENV
+from lockstep.lock.image_reference import PLATFORMS
 from tasks import remote
 from tasks.facts.host import Images, Weights
 

@@ -19,10 +19,10 @@ from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.connectors.util import CommandOutput
 from pyinfra.context import ctx_host
 
-from lockstep.agent_unit import key_path
-from lockstep.cluster import Group
-from lockstep.managed import AGENT_UNIT
-from lockstep.scripts import SWITCH_PROGRAM
+from lockstep.files.managed_file import AGENT_UNIT
+from lockstep.inventory.cluster import Group
+from lockstep.units.agent_unit import key_path
+from lockstep.units.scripts import SWITCH_PROGRAM
 from tasks import remote, run
 from tasks.facts.host import Files, Units
 

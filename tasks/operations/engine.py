@@ -8,7 +8,7 @@ from typing import Any
 from pyinfra import host
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
-from lockstep.specs import check_wanted, engine_missing
+from lockstep.host.specs import check_wanted, engine_missing
 from tasks import engine_state
 from tasks.operations.artefacts import fetch
 
@@ -21,7 +21,7 @@ def built(stage: str, spec: Mapping[str, Any], user: str) -> Commands:
 
     Args:
         stage: Which.
-        spec: As `lockstep.specs.engine_spec` gives it.
+        spec: As `lockstep.host.specs.engine_spec` gives it.
         user: Account that builds and owns it.
     """
     found = engine_state.ask()
@@ -40,7 +40,7 @@ def checked(spec: Mapping[str, Any], user: str, token_file: str, proxy: bool = F
     """Ask the engine itself about its build, every recipe, and the classes of its checkpoint.
 
     Args:
-        spec: As `lockstep.specs.engine_spec` gives it.
+        spec: As `lockstep.host.specs.engine_spec` gives it.
         user: Account that asks, and owns the hub cache.
         token_file: File on the host that may hold a hub token.
         proxy: Whether to go through the proxy of `proxy.env`, whose URL may hold a password.

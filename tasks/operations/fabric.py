@@ -8,8 +8,8 @@ from hashlib import sha256
 from pyinfra import host
 from pyinfra.api import FunctionCommand, QuoteString, StringCommand, operation
 
-from lockstep import netplan
-from lockstep.settings import Settings
+from lockstep.inventory.settings import Settings
+from lockstep.system import netplan
 from tasks import remote
 from tasks.facts.host import Fabric
 from tasks.operations.firewall import KeptAfterLogin

@@ -10,8 +10,8 @@ from pyinfra import host, logger, state
 from pyinfra.api import StringCommand, operation
 from pyinfra.operations.util.files import generate_color_diff
 
-from lockstep.managed import ManagedFile
-from lockstep.tree import Folder, changes
+from lockstep.files.managed_file import ManagedFile
+from lockstep.files.tree import Folder, changes
 from tasks import remote
 from tasks.facts.host import Files
 

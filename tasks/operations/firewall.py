@@ -14,7 +14,7 @@ from pyinfra.connectors.local import LocalConnector
 from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.util import CommandOutput
 
-from lockstep.firewall import PROGRAM, QUESTION, UNIT
+from lockstep.system.firewall import PROGRAM, QUESTION, UNIT
 from tasks import remote
 from tasks.facts.host import Firewall
 

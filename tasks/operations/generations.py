@@ -9,9 +9,9 @@ from typing import Any
 from pyinfra import host
 from pyinfra.api import StringCommand, operation
 
-from lockstep.generation import GENERATIONS, contents
-from lockstep.managed import ManagedFile
-from lockstep.specs import weights_spec
+from lockstep.files.managed_file import ManagedFile
+from lockstep.host.generation import GENERATIONS, contents
+from lockstep.host.specs import weights_spec
 from tasks import remote, run
 from tasks.facts.host import Generation
 from tasks.operations.services import files_of

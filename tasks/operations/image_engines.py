@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pyinfra import host
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
-from lockstep.engine_questions import unasked
-from lockstep.managed import ManagedFile
+from lockstep.files.managed_file import ManagedFile
+from lockstep.host.engine_questions import unasked
 from tasks import engine_state, remote, run
 
 QUESTIONS = "/var/cache/lockstep/questions"

@@ -10,12 +10,12 @@ from pathlib import PurePosixPath
 from pyinfra import host, state
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
-from lockstep.agent_unit import key_path
-from lockstep.cluster import Group
-from lockstep.layout import generation
-from lockstep.managed import ManagedFile
-from lockstep.settings import Floor
-from lockstep.tree import changes
+from lockstep.files.managed_file import ManagedFile
+from lockstep.files.tree import changes
+from lockstep.inventory.cluster import Group
+from lockstep.inventory.settings import Floor
+from lockstep.system.folders import generation
+from lockstep.units.agent_unit import key_path
 from tasks import engine_state, remote, report, run, turns
 from tasks.facts.host import Files, Units
 from tasks.operations import cluster, services

@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from pyinfra import host
 from pyinfra.api import StringCommand, operation
 
-from lockstep.managed import API_KEY, WEBUI_SECRETS
+from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS
 from tasks import remote
 from tasks.facts.host import Files, Units
 

@@ -9,10 +9,10 @@ from typing import Any
 from pyinfra import host, state
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
-from lockstep.agent_unit import RECORDS, key_path
-from lockstep.docker_run import DOCKER as DOCKER_PROGRAM
-from lockstep.layout import generation
-from lockstep.managed import AGENT_UNIT, API_KEY, MARK, ManagedFile, Stage
+from lockstep.files.managed_file import AGENT_UNIT, API_KEY, MARK, ManagedFile, Stage
+from lockstep.system.folders import generation
+from lockstep.units.agent_unit import RECORDS, key_path
+from lockstep.units.docker_run import DOCKER as DOCKER_PROGRAM
 from tasks import engine_state, remote, report, run, turns
 from tasks.facts.host import Foreign, Marked, Units
 from tasks.operations.files import write_tree

@@ -21,7 +21,7 @@ def opened(
     """Start what gives this host's content to its peers, for as long as this deploy lasts.
 
     Args:
-        lease: As `lockstep.sharing.leases` gives it; None: nothing is to be copied.
+        lease: As `lockstep.deploy.copying.leases` gives it; None: nothing is to be copied.
         stale: Leases of other deploys, killed ones, that this host must not use; what it fetches
             would be copied with them.
     """

@@ -7,9 +7,9 @@ from collections.abc import Generator, Mapping, Sequence
 from pyinfra import host
 from pyinfra.api import StringCommand, operation
 
-from lockstep.accounts import Account, account_commands
-from lockstep.managed import TOOLS_VENV, UV_VENV
-from lockstep.tools import Environment, same_version
+from lockstep.files.managed_file import TOOLS_VENV, UV_VENV
+from lockstep.system.accounts import Account, account_commands
+from lockstep.system.tools import Environment, same_version
 from tasks import remote
 from tasks.facts.host import System
 
@@ -98,7 +98,7 @@ def tools(
     """Our own tools, every wheel by its hash: uv through the system's pip, the others through uv.
 
     Args:
-        environments: As `lockstep.tools.tool_environments` gives them.
+        environments: As `lockstep.system.tools.tool_environments` gives them.
         python: Version of the interpreter that the others get.
         variables: File with the package index and the proxy, which may hold passwords; None for
             the clients' own configuration.

@@ -9,8 +9,8 @@ from pyinfra import host, state
 from pyinfra.api import StringCommand, operation
 from pyinfra.facts.server import Command
 
-from lockstep.closing import rows
-from lockstep.scripts import switch_path
+from lockstep.deploy.summary import rows
+from lockstep.units.scripts import switch_path
 from tasks import engine_state, remote, report, run
 from tasks.facts.host import Units
 

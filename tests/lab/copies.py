@@ -9,7 +9,7 @@ from collections import Counter
 from stack import Host, Stack
 
 from lab.services.access_log import Request
-from lockstep import lockfile
+from lockstep.lock import lockfile
 
 MODELS = "/data/models/huggingface"
 SERVERS = ("hub", "registry", "web", "git")

@@ -11,13 +11,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lockstep import inventory, lockfile, pins
-from lockstep.bound import BoundTarget
-from lockstep.command import serve_command
-from lockstep.engine_id import engine_id
-from lockstep.inventory_host import HostPlan
-from lockstep.recipes import Recipe
-from lockstep.variants import model_path, variants
+from lockstep.inventory import inventory_file
+from lockstep.inventory.bound_targets import BoundTarget
+from lockstep.inventory.host import HostPlan
+from lockstep.lock import lockfile, pins
+from lockstep.lock.engine_id import engine_id
+from lockstep.recipes.command import serve_command
+from lockstep.recipes.recipe_file import Recipe
+from lockstep.units.variants import model_path, variants
 
 
 def of_host(
@@ -76,7 +77,7 @@ def _served(
 def main(argv: list[str]) -> None:
     """Command line; see the module's docstring."""
     path, lock_path, answers = argv
-    plans = inventory.load(Path(path))
+    plans = inventory_file.load(Path(path))
     record = lockfile.load(Path(lock_path))
     asked = json.loads(answers)
     print(json.dumps({plan.name: of_host(plan, record, asked[plan.name]) for plan in plans}))

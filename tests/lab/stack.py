@@ -381,7 +381,7 @@ class Stack:
 
 _COPY = """\
 import runpy
-from lockstep.checked import checked
+from lockstep.deploy.checked import checked
 
 def merged(old, new):
     both = {{**old, **new}}

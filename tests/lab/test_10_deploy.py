@@ -7,7 +7,7 @@ import re
 import pytest
 from stack import Deployed, Host, Stack, engine_answers, state
 
-from lockstep import lockfile
+from lockstep.lock import lockfile
 
 
 def test_the_first_deploy_ends_well_and_says_what_runs_where(

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 import pytest
 from stack import Host, Stack, until
 
-from lockstep.login import NO_CONNECTION
+from lockstep.fleet.login import NO_CONNECTION
 
 
 @pytest.fixture(scope="module", autouse=True)

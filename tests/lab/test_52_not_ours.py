@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from stack import Host, Stack, state
 
-from lockstep.onhost.ours import ADOPTED, MARK
+from lockstep.onhost.records.ours import ADOPTED, MARK
 
 NAME = "vllm-mine"
 UNIT = f"/etc/systemd/system/{NAME}.service"

@@ -18,11 +18,11 @@ from packaging.specifiers import SpecifierSet
 import lockstep
 from lab import parsers
 from lab.state import open_lab
-from lockstep import catalogue as catalogues
-from lockstep.cluster import ClusterData, Group, Member
-from lockstep.command import environment, serve_command
+from lockstep.fit import catalogue as catalogues
+from lockstep.inventory.cluster import ClusterData, Group, Member
 from lockstep.onhost.engines import ENGINES
-from lockstep.recipes import Recipe
+from lockstep.recipes.command import environment, serve_command
+from lockstep.recipes.recipe_file import Recipe
 
 PINNED = {"vllm": parsers.VLLM_VERSION, "sglang": parsers.SGLANG_VERSION}
 #: What only the build of a recipe's own image reads.

@@ -16,8 +16,8 @@ from lab.services.python_packages import python_index
 from lab.services.simple_index import publish
 from lab.services.wheels import StandInWheel, write_wheel
 from lab.state import open_lab
-from lockstep import lockfile
-from lockstep.lockdiff import changes
+from lockstep.lock import lockfile
+from lockstep.lock.lockdiff import changes
 
 ENGINES = "/opt/lockstep/engines"
 # Newer than what the lab serves; the three must agree.

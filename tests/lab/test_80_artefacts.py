@@ -11,8 +11,8 @@ import yaml
 from stack import REPOSITORY, Host, Stack
 
 from lab.services.git_content import STALE_BRANCH
-from lockstep import catalogue
-from lockstep.command import environment, serve_command
+from lockstep.fit import catalogue
+from lockstep.recipes.command import environment, serve_command
 
 TINY = REPOSITORY / "lab" / "recipes" / "tiny-qwen3.yaml"
 QWEN_IMAGE = "ghcr.io/spark-arena/dgx-vllm-eugr-nightly"

@@ -11,7 +11,7 @@ import pytest
 from stack import Host, Stack, forget_leases, until
 
 from lab import connection, network
-from lockstep import lockfile
+from lockstep.lock import lockfile
 
 PORT = 8118
 STORE = "/opt/lockstep/engines/store"

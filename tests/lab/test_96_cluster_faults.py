@@ -104,7 +104,7 @@ def test_what_is_split_over_hosts_is_measured_where_it_answers(
 
 _CHANGED = """\
 import runpy
-from lockstep.checked import checked
+from lockstep.deploy.checked import checked
 
 def changed(data):
     # Another command line, so that the model is started again.

@@ -14,7 +14,7 @@ PORT = "enp1s0f0np0"
 UNIT = cluster_faults.UNITS[STANDIN]
 _CABLED = """\
 import runpy
-from lockstep.checked import checked
+from lockstep.deploy.checked import checked
 
 found = runpy.run_path({original!r})["lab_cluster"]
 lab_cluster = checked(

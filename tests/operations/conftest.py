@@ -12,13 +12,13 @@ import pytest
 from a_site import REPOSITORY, Site
 from a_spark import pins_for, spark
 
-from lockstep import lockfile
+from lockstep.lock import lockfile
 
 PARTS = ("config.py", "deploy.py", "lockstep", "tasks", "templates", "catalogue", "group_data")
 
 INVENTORY = """\
 import fake_spark
-from lockstep.checked import checked
+from lockstep.deploy.checked import checked
 fake_spark.install()
 site = checked(
     __file__,

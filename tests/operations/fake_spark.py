@@ -23,9 +23,9 @@ from pyinfra.connectors.fake import FakeConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from lockstep import probes
-from lockstep.managed import HOME
+from lockstep.files.managed_file import HOME
+from lockstep.host.specs import check_wanted
 from lockstep.preflight import ENGINE
-from lockstep.specs import check_wanted
 
 HOSTS = ("@fake/spark1", "@fake/spark2")
 PROBES = {

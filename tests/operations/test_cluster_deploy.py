@@ -11,7 +11,7 @@ from a_site import Site
 from a_spark import pins_for, spark
 from fake_spark import HOSTS
 
-from lockstep import lockfile
+from lockstep.lock import lockfile
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ DATA = """\
 INVENTORY = f"""\
 import fake_spark
 from group_data.all import targets
-from lockstep.checked import checked
+from lockstep.deploy.checked import checked
 fake_spark.install()
 duo = checked(
     __file__, [(name, {DATA}) for number, name in enumerate(fake_spark.HOSTS, 1)]

@@ -8,8 +8,8 @@ import pytest
 from a_host import Host, run
 from a_spark import COMMIT, pins_for, spark
 
-from lockstep.intended import Intended
-from lockstep.specs import check_wanted, engine_spec
+from lockstep.host.intended import Intended
+from lockstep.host.specs import check_wanted, engine_spec
 from tasks import run as tasks_run
 
 PLAN = spark()

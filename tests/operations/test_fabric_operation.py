@@ -11,7 +11,7 @@ from a_spark import spark
 from pyinfra.context import ctx_host, ctx_state
 from test_firewall_operation import Host as Reached
 
-from lockstep.settings import Settings
+from lockstep.inventory.settings import Settings
 from tasks.operations import fabric
 
 TEXT = "network: {}\n"

@@ -11,7 +11,7 @@ import pytest
 from a_host import Host, run
 from a_spark import pins_for, spark
 
-from lockstep.intended import Intended
+from lockstep.host.intended import Intended
 from tasks import run as tasks_run
 
 PLAN = spark()

@@ -14,8 +14,8 @@ from a_site import Site
 from fake_spark import HOSTS, WIPED
 from pyinfra.context import ctx_host, ctx_state
 
-from lockstep.accounts import Account
-from lockstep.managed import HOME
+from lockstep.files.managed_file import HOME
+from lockstep.system.accounts import Account
 from tasks import remote
 from tasks.operations import services, system
 

@@ -19,10 +19,10 @@ import pytest
 import yaml
 from a_host import Host, run
 
-from lockstep.accounts import Account
-from lockstep.managed import ManagedFile
-from lockstep.tools import Environment
-from lockstep.tree import Folder
+from lockstep.files.managed_file import ManagedFile
+from lockstep.files.tree import Folder
+from lockstep.system.accounts import Account
+from lockstep.system.tools import Environment
 
 FOLDER = Path(__file__).parent
 CASES = [

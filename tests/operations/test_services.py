@@ -12,14 +12,14 @@ import pytest
 from a_host import Host, run
 from a_spark import pins_for, spark
 
-from lockstep import recipes
-from lockstep.agent_unit import RECORDS
-from lockstep.bound import bind
-from lockstep.intended import Intended
-from lockstep.inventory_host import HostPlan
-from lockstep.layout import generation
-from lockstep.managed import AGENT_UNIT, API_KEY
-from lockstep.settings import Settings, TargetData, WebUi
+from lockstep.files.managed_file import AGENT_UNIT, API_KEY
+from lockstep.host.intended import Intended
+from lockstep.inventory.bound_targets import bind
+from lockstep.inventory.host import HostPlan
+from lockstep.inventory.settings import Settings, TargetData, WebUi
+from lockstep.recipes import recipe_file
+from lockstep.system.folders import generation
+from lockstep.units.agent_unit import RECORDS
 from tasks import run as tasks_run
 from tasks import services
 
@@ -64,7 +64,7 @@ def test_failures_of_every_stage_of_an_engine_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # As on a host, where its modules lie side by side.
-    monkeypatch.syspath_prepend(str(Path(recipes.__file__).with_name("onhost")))
+    monkeypatch.syspath_prepend(str(Path(recipe_file.__file__).with_name("onhost")))
     stages = importlib.import_module("engine_build").STAGES
     wanted = {f"lockstep-job-engine-{stage}.service" for stage in stages}
     assert len(wanted) == 5 and wanted < set(services._EARLIER_JOBS)
@@ -212,7 +212,7 @@ def test_a_fallback_from_another_image_is_asked_and_written_for_itself(tmp_path:
         "main": "model: org/main\ncontainer: site.example/engine:1\ndefaults: {port: 8001}\n",
         "spare": "model: org/main\ncontainer: site.example/other:1\ndefaults: {port: 8001}\n",
     }
-    catalogue = {name: recipes.parse(text, tmp_path / name) for name, text in texts.items()}
+    catalogue = {name: recipe_file.parse(text, tmp_path / name) for name, text in texts.items()}
     targets = {"main": TargetData("main", "main", fallback="spare")}
     settings = Settings("s", targets, webui=WebUi(enabled=False))
     plan = HostPlan("s", settings, bind(settings, catalogue, {}))

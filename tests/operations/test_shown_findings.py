@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.findings import Finding
+from lockstep.core.findings import Finding
 from tasks import run
 
 WARNING = Finding("cdi-stale", "warning", "spark-1", "made for another driver", "Make it anew.")

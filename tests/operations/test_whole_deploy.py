@@ -13,8 +13,8 @@ import pytest
 from a_site import Site
 from fake_spark import HOSTS
 
-from lockstep import lockfile
-from lockstep.pins import GitPin
+from lockstep.lock import lockfile
+from lockstep.lock.pins import GitPin
 
 pytestmark = pytest.mark.slow
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import tools
 from a_lock import held
-from onhost_fakes import apt_turn, common
 
-from lockstep.hostfiles import host_files
-from lockstep.settings import Proxy, Settings, Sources
+from lockstep.inventory.settings import Proxy, Settings, Sources
+from lockstep.onhost.core import common
+from lockstep.onhost.system import apt_turn
+from lockstep.system.base_files import host_files
 
 Asked = list[tuple[str, str | None, str | None]]
 

@@ -20,7 +20,7 @@ from pair import plans, rendered
 from test_units_by_systemd import complaints, directives
 from tools import run
 
-from lockstep.variants import variants
+from lockstep.units.variants import variants
 
 UNITS = "/etc/systemd/system"
 # What differs between a member of a cluster and a host alone.

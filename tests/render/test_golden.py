@@ -12,7 +12,7 @@ import shutil
 import pytest
 from example import GOLDEN, HOSTS, every, rendered
 
-from lockstep.managed import PROGRAMS
+from lockstep.files.managed_file import PROGRAMS
 
 
 @pytest.mark.parametrize("host", HOSTS)

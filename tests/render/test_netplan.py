@@ -9,9 +9,9 @@ import pytest
 from pair import plans
 from tools import run
 
-from lockstep.managed import ManagedFile
-from lockstep.netplan import NETPLAN, netplan_files
+from lockstep.files.managed_file import ManagedFile
 from lockstep.probes import source
+from lockstep.system.netplan import NETPLAN, netplan_files
 
 
 def file_of(rank: int) -> ManagedFile:

@@ -9,8 +9,8 @@ import pytest
 from example import HOSTS, bound
 from tools import run
 
-from lockstep.firewall import RULES, firewall_files
-from lockstep.settings import Firewall
+from lockstep.inventory.settings import Firewall
+from lockstep.system.firewall import RULES, firewall_files
 
 ALL = Firewall(
     ssh_ports=(22, 2222),

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 from example import HOSTS, bound, pins, rendered
-from onhost_fakes import common
 from tools import run, written
 
-from lockstep.command import serve_command
-from lockstep.managed import ManagedFile
+from lockstep.files.managed_file import ManagedFile
+from lockstep.onhost.core import common
 from lockstep.onhost.engines import ENGINES
-from lockstep.units import webui_command
-from lockstep.variants import variants
+from lockstep.recipes.command import serve_command
+from lockstep.units.model_units import webui_command
+from lockstep.units.variants import variants
 
 EVERY = [(host, path) for host in HOSTS for path in rendered(host)]
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tools import run, written
 
-from lockstep import quoting
+from lockstep.files import systemd_quoting
 
 EXECUTABLES = (
     "/usr/bin/env",
@@ -221,8 +221,8 @@ def test_systemd_reads_back_exactly_what_was_quoted(
     argument: str, value: str, tmp_path: Path
 ) -> None:
     unit = (
-        f"[Service]\nEnvironment={quoting.assignment('NAME', value)}\n"
-        f"ExecStart=/usr/bin/docker {quoting.word(argument)} {quoting.word('last')}\n"
+        f"[Service]\nEnvironment={systemd_quoting.assignment('NAME', value)}\n"
+        f"ExecStart=/usr/bin/docker {systemd_quoting.word(argument)} {systemd_quoting.word('last')}\n"
     )
     folder = root(tmp_path, {"/etc/systemd/system/x.service": unit})
     dump = run(

@@ -8,9 +8,9 @@ from pathlib import Path
 import pair
 import pytest
 from example import REPOSITORY, rendered
-from onhost_fakes import common
 
-from lockstep.managed import PROGRAMS, ManagedFile
+from lockstep.files.managed_file import PROGRAMS, ManagedFile
+from lockstep.onhost.core import common
 
 #: In the order that systemd reads them; "+" lifts User=, capabilities and the sandbox.
 _LINE = re.compile(r"^(Exec(?:Start|Stop|Reload)(?:Pre|Post)?)=([-@:+!|]*)(.*)$", re.MULTILINE)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__ != "engines":
-    from lockstep.onhost.need import Need as Need
+    from lockstep.onhost.core.need import Need as Need
 else:
-    from need import Need as Need
+    from lockstep.onhost.core.need import Need as Need
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""Quality suites of the bench."""

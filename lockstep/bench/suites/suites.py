@@ -1,0 +1,25 @@
+"""Every suite by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lockstep.bench.run import Suite
+from lockstep.bench.speed import concurrency, decode, prefill, speculation
+from lockstep.bench.suites.coding import coding
+from lockstep.bench.suites.thinking import thinking
+from lockstep.bench.suites.tools import tools
+from lockstep.bench.suites.vision import vision
+
+SUITES: Mapping[str, Suite] = {
+    "decode": decode,
+    "prefill": prefill,
+    "concurrency": concurrency,
+    "speculation": speculation,
+    "tools": tools,
+    "coding": coding,
+    "vision": vision,
+    "thinking": thinking,
+}
+#: What runs where none is named.
+DEFAULT = tuple(SUITES)

@@ -1,0 +1,170 @@
+"""Suite `tools`: consecutive structured tool calls, and two user messages in a row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from lockstep.bench.prompts import mark, user
+from lockstep.bench.run import Bench, Outcome
+from lockstep.bench.sample import Ask, Sample
+from lockstep.bench.suites.coding import zero
+
+_MOST_TOKENS = 512
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "array": list,
+}
+
+
+def _tool(name: str, about: str, **properties: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": properties, "required": list(properties)}
+    function = {"name": name, "description": about, "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+TOOLS = (
+    _tool(
+        "read_file",
+        "Read some lines of a file.",
+        path={"type": "string"},
+        first_line={"type": "integer"},
+        last_line={"type": "integer"},
+    ),
+    _tool(
+        "switch_model",
+        "Make a model the hot one.",
+        model={"type": "string", "enum": ["qwen", "mistral", "none"]},
+        wait={"type": "boolean"},
+    ),
+    _tool(
+        "book_room",
+        "Book a meeting room.",
+        room={"type": "string"},
+        hours={"type": "number"},
+        guests={"type": "array"},
+    ),
+)
+
+# What is asked, the tool, and the arguments that the sentence fixes.
+TASKS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
+    (
+        "Read lines 10 to 25 of /etc/hosts.",
+        "read_file",
+        {"path": "/etc/hosts", "first_line": 10, "last_line": 25},
+    ),
+    ("Make mistral hot and wait for it.", "switch_model", {"model": "mistral", "wait": True}),
+    (
+        "Book room Turing for 1.5 hours for Ada and Grace.",
+        "book_room",
+        {"room": "Turing", "hours": 1.5},
+    ),
+    (
+        "Show me only line 1 of deploy.py.",
+        "read_file",
+        {"path": "deploy.py", "first_line": 1, "last_line": 1},
+    ),
+    ("Turn every model off, do not wait.", "switch_model", {"model": "none", "wait": False}),
+    (
+        "Reserve room Hopper for 2 hours, guests: Linus, Ken and Dennis.",
+        "book_room",
+        {"room": "Hopper", "hours": 2},
+    ),
+    (
+        "I need lines 100 to 140 of src/main.rs.",
+        "read_file",
+        {"path": "src/main.rs", "first_line": 100, "last_line": 140},
+    ),
+    ("Switch to qwen without waiting.", "switch_model", {"model": "qwen", "wait": False}),
+    ("Book room Lovelace for 0.5 hours, nobody else comes.", "book_room", {"room": "Lovelace"}),
+    (
+        "Read the first 5 lines of README.md.",
+        "read_file",
+        {"path": "README.md", "first_line": 1, "last_line": 5},
+    ),
+)
+
+
+def tools(bench: Bench) -> Outcome:
+    """How many of ten consecutive calls are valid, and why the others are not."""
+    samples = [bench.ask(_ask(bench, text)) for text, _, _ in TASKS]
+    refusals = [sample.refusal for sample in samples if sample.refusal]
+    pair, doubled = _two_messages(bench)
+    if len(refusals) == len(samples):
+        return Outcome((*samples, *pair), {}, refused=refusals[0])
+    why = [
+        wrong(sample, name, fixed) for sample, (_, name, fixed) in zip(samples, TASKS, strict=True)
+    ]
+    valid = sum(not reason for reason in why)
+    summary = {
+        "valid": valid,
+        "calls": len(samples),
+        "why_not": {TASKS[i][0]: reason for i, reason in enumerate(why) if reason},
+        "two_user_messages": doubled,
+    }
+    return Outcome((*samples, *pair), summary, checks=(zero(valid, len(samples), "tool calls"),))
+
+
+def wrong(sample: Sample, name: str, fixed: Mapping[str, Any]) -> str:
+    """Why an answer is no valid call of that tool with those arguments, or ""."""
+    if sample.refusal:
+        return sample.refusal
+    if not sample.tool_calls:
+        return f"no tool call but text: {sample.text[:80]!r}"
+    function = sample.tool_calls[0].get("function") or {}
+    if function.get("name") != name:
+        return f"calls {function.get('name')!r} instead of {name!r}"
+    try:
+        given = json.loads(function.get("arguments") or "")
+    except ValueError:
+        return f"arguments are not JSON: {str(function.get('arguments'))[:80]!r}"
+    schema = next(tool["function"] for tool in TOOLS if tool["function"]["name"] == name)
+    return _against(given, schema["parameters"], fixed)
+
+
+def _against(given: Any, schema: Mapping[str, Any], fixed: Mapping[str, Any]) -> str:
+    if not isinstance(given, dict):
+        return f"arguments are no object: {given!r:.80}"
+    properties = schema["properties"]
+    for key in schema["required"]:
+        if key not in given:
+            return f"{key} is missing"
+    for key, value in given.items():
+        if key not in properties:
+            return f"{key} is no argument of this tool"
+        kind = properties[key]["type"]
+        number = isinstance(value, bool) and kind != "boolean"
+        if number or not isinstance(value, _TYPES[kind]):
+            return f"{key} is {value!r:.40}, not of type {kind}"
+        if value not in properties[key].get("enum", [value]):
+            return f"{key} is {value!r:.40}, which is not allowed"
+        if key in fixed and value != fixed[key]:
+            return f"{key} is {value!r:.40} instead of {fixed[key]!r}"
+    return ""
+
+
+def _two_messages(bench: Bench) -> tuple[list[Sample], dict[str, Any]]:
+    """HTTP status of two user messages in a row, at the engine and where clients ask."""
+    messages = tuple({"role": "user", "content": text} for text in (f"[{mark()}] Hello.", "Go on."))
+    ask = Ask("two user messages", messages, 16, stream=False, timeout_s=bench.timeout_s)
+    engine = bench.ask(ask)
+    found = {"engine": engine.refusal or engine.status}
+    if bench.api is None:
+        return [engine], found
+    behind = bench.api.complete(ask)
+    return [engine, behind], {**found, "port": behind.refusal or behind.status}
+
+
+def _ask(bench: Bench, text: str) -> Ask:
+    return Ask(
+        "tool call",
+        user(text),
+        _MOST_TOKENS,
+        stream=False,
+        extra={"tools": list(TOOLS), "tool_choice": "auto"},
+        timeout_s=bench.timeout_s,
+    )

@@ -1,0 +1,99 @@
+"""Suite `vision`: a screenshot with known text and shapes: what was read, what was invented."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lockstep.bench.prompts import mark
+from lockstep.bench.ruler import Check
+from lockstep.bench.run import Bench, Outcome
+from lockstep.bench.sample import Ask, Sample
+from lockstep.bench.suites.picture import Picture, draw
+
+_MOST_TOKENS = 1024
+_PROMPT = (
+    "This is a screenshot. Say what is in it as JSON and nothing else: "
+    '{"texts": [every line of text exactly as written], "shapes": ["COLOUR SHAPE", ...]}. '
+    "Boxes around or behind text are no shapes. List nothing that is not there."
+)
+# What a reader may call them too.
+_SAME = {"circle": ("circle", "disc", "disk", "dot"), "square": ("square", "rectangle", "box")}
+
+
+def vision(bench: Bench) -> Outcome:
+    """One request with one image, beside what the weight map says."""
+    picture = draw()
+    content = [
+        {"type": "text", "text": f"[{mark()}] {_PROMPT}"},
+        {"type": "image_url", "image_url": {"url": picture.url}},
+    ]
+    messages = ({"role": "user", "content": content},)
+    sample = bench.ask(Ask("screenshot", messages, _MOST_TOKENS, timeout_s=bench.timeout_s))
+    tensors = bench.vision_tensors
+    beside = f"the weight map has {'unknown' if tensors is None else tensors} vision tensors"
+    notes = [f"HTTP {sample.status}; {beside}"]
+    if sample.refusal:
+        if tensors:
+            notes.append("it could see: is it served with --language-model-only?")
+        return Outcome((sample,), {}, refused=sample.refusal, notes=tuple(notes))
+    summary = {"http": sample.status, "vision_tensors": tensors, **read(picture, sample)}
+    return Outcome((sample,), summary, checks=_checks(summary, tensors), notes=tuple(notes))
+
+
+def read(picture: Picture, sample: Sample) -> dict[str, Any]:
+    """What was read of the picture, and what was invented."""
+    said = _said(sample.text)
+    words = {word for line in picture.texts for word in line.split()}
+    found = {word.upper() for line in said["texts"] for word in re.findall(r"\w+", line)}
+    shapes = {shape for shape in picture.shapes if any(_is(shape, one) for one in said["shapes"])}
+    invented = sorted(found - words) + [
+        one for one in said["shapes"] if not any(_is(shape, one) for shape in picture.shapes)
+    ]
+    return {
+        "words_read": len(words & found),
+        "words": len(words),
+        "shapes_read": len(shapes),
+        "shapes": len(picture.shapes),
+        "invented": len(invented),
+        "invented_what": ", ".join(invented)[:300],
+        "missed": ", ".join(sorted((words - found) | (set(picture.shapes) - shapes))),
+    }
+
+
+def _checks(summary: Mapping[str, Any], tensors: int | None) -> tuple[Check, ...]:
+    good = summary["words_read"] + summary["shapes_read"]
+    if tensors == 0 and summary["words_read"]:
+        found = f"{good} things read, but the weight map has no vision tensor"
+        return (Check("weights", "suspect", found),)
+    return (Check("weights", "ok" if tensors else "unread", f"{tensors} vision tensors"),)
+
+
+def _said(text: str) -> dict[str, list[str]]:
+    """The JSON of an answer; where there is none, all of its words as text."""
+    found = re.search(r"\{.*\}", text.rpartition("</think>")[2], re.DOTALL)
+    try:
+        data = json.loads(found[0]) if found else None
+    except ValueError:
+        data = None
+    if not isinstance(data, dict):
+        return {"texts": [text], "shapes": []}
+    return {key: list(_strings(data.get(key))) for key in ("texts", "shapes")}
+
+
+def _strings(value: Any) -> Iterable[str]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+    elif isinstance(value, dict):
+        yield " ".join(str(part) for part in value.values())
+    elif value is not None:
+        yield str(value)
+
+
+def _is(shape: str, said: str) -> bool:
+    colour, _, form = shape.partition(" ")
+    words = re.findall(r"[a-z]+", said.lower())
+    return colour in words and any(name in words for name in _SAME[form])

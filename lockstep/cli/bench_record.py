@@ -1,0 +1,56 @@
+"""`lockstep bench record`: a result's figures into the catalogue, marked measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lockstep.bench.record import figures, with_figures
+from lockstep.bench.results import ResultError, load
+from lockstep.cli.shared import errors_as_sentences
+from lockstep.core.yamlwrite import replace_file
+from lockstep.fit.catalogue import FOLDER
+
+
+@click.command()
+@click.argument("result", type=click.Path(path_type=Path))
+@click.option(
+    "--recipe",
+    type=click.Path(path_type=Path),
+    help="The recipe's file, where it is not in catalogue/recipes.",
+)
+@click.option("--dry", is_flag=True, help="Only show the figures.")
+@errors_as_sentences
+def record(result: Path, recipe: Path | None, dry: bool) -> None:
+    """Write the figures of RESULT into its recipe; measured ones of the same name are replaced."""
+    measured = load(result)
+    found = figures(measured)
+    if not found:
+        raise ResultError(
+            "the result has no figure for a recipe",
+            where=str(result),
+            remedy="Measure decode, speculation, tools or coding; a suspect suite has no figure.",
+        )
+    name = measured.subject.recipe
+    if recipe is None and name is None:
+        raise ResultError(
+            "the result does not say which recipe it is of",
+            where=str(result),
+            remedy="Measure a HOST, or name the file with --recipe.",
+        )
+    path = recipe or FOLDER / "recipes" / f"{name}.yaml"
+    try:
+        text = with_figures(path.read_text(encoding="utf-8"), found, path)
+        if not dry:
+            replace_file(path, text)
+    except OSError as fault:
+        raise ResultError(
+            "the recipe cannot be edited",
+            where=str(path),
+            found=fault.strerror or str(fault),
+            remedy="Name its file with --recipe.",
+        ) from fault
+    for figure in found:
+        click.echo(f"{figure.what}: {figure.value} {figure.unit}")
+    click.echo(f"{'not written' if dry else 'written'}: {path.name}")

@@ -1,0 +1,47 @@
+"""`lockstep bench report`: every result on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lockstep.bench.report import page
+from lockstep.bench.results import ResultError, load
+from lockstep.cli.shared import errors_as_sentences
+from lockstep.core.yamlwrite import replace_file
+
+_FOLDER = Path("measured")
+
+
+@click.command()
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    default=_FOLDER / "report.html",
+    show_default=True,
+)
+@errors_as_sentences
+def report(files: tuple[Path, ...], output: Path) -> None:
+    """Plots and tables of FILES (all of measured/ unless named) as one HTML file.
+
+    The page holds everything itself: no script, nothing fetched. Decode and acceptance by prompt
+    shape, prefill, concurrency, and the history of each target by lock.
+    """
+    chosen = files or tuple(sorted(_FOLDER.glob("*.json")))
+    if not chosen:
+        raise ResultError(
+            "there is no result",
+            where=str(_FOLDER),
+            remedy="Measure first: `lockstep bench HOST`; or name files.",
+        )
+    text = page([load(path) for path in chosen])
+    try:
+        replace_file(output, text)
+    except OSError as fault:
+        raise ResultError(
+            "the report cannot be written", where=str(output), found=fault.strerror or str(fault)
+        ) from fault
+    click.echo(f"{output}: {len(chosen)} result(s)")

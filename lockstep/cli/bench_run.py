@@ -1,0 +1,150 @@
+"""`lockstep bench run`: suites on one engine, a result file, a table."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+import click
+
+from lockstep.bench import reach
+from lockstep.bench.client import Client, Unreachable
+from lockstep.bench.look import look
+from lockstep.bench.results import Result, ResultError, Subject, save
+from lockstep.bench.ruler import Expected
+from lockstep.bench.run import Bench
+from lockstep.bench.run import run as run_suites
+from lockstep.bench.subject import of_host
+from lockstep.bench.suites.suites import DEFAULT, SUITES
+from lockstep.bench.table import print_result
+from lockstep.cli.shared import DONE, UNUSABLE, errors_as_sentences, print_json
+from lockstep.inventory.inventory_file import REPOSITORY
+
+_INVENTORY = REPOSITORY / "inventories" / "spark.py"
+
+
+@click.command()
+@click.argument("subject", metavar="HOST|URL")
+@click.option(
+    "--inventory",
+    "-i",
+    type=click.Path(path_type=Path),
+    default=_INVENTORY,
+    help="Inventory that has HOST; inventories/spark.py unless stated.",
+)
+@click.option(
+    "--suite",
+    "names",
+    multiple=True,
+    type=click.Choice(list(SUITES)),
+    help="Only this suite; may be repeated. All of them unless stated.",
+)
+@click.option("--model", help="With a URL: the model's name there, instead of the first served.")
+@click.option("--key-file", type=click.Path(path_type=Path), help="File that holds an API key.")
+@click.option("--quick", is_flag=True, help="Fewer and shorter requests.")
+@click.option("--timeout", default=600.0, show_default=True, help="Longest answer, seconds.")
+@click.option("--waive", multiple=True, metavar="CHECK", help="This check takes no score away.")
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Where the result goes.")
+@click.option("--json", "as_json", is_flag=True, help="The result on standard output instead.")
+@click.pass_context
+@errors_as_sentences
+def run(
+    context: click.Context,
+    subject: str,
+    inventory: Path,
+    names: tuple[str, ...],
+    model: str | None,
+    key_file: Path | None,
+    quick: bool,
+    timeout: float,
+    waive: tuple[str, ...],
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure the model that is hot on HOST, or served at URL.
+
+    Nothing is asked but that engine. Exit 0: every suite is measured, or refused by the engine
+    itself; 2: a ruler is suspect and its suite has no score, or there is nothing to measure.
+    """
+    began = _now()
+    with _bench(subject, inventory, model, _key(key_file)) as (bench, about):
+        bench.waived, bench.quick, bench.timeout_s = waive, quick, timeout
+        bench.tell = lambda line: click.echo(f"  {line}", err=True)
+        chosen = [(name, SUITES[name]) for name in names or DEFAULT]
+        suites = run_suites(bench, chosen)
+    result = Result(about, began, _now(), metadata.version("lockstep"), suites)
+    path = output or Path("measured") / f"{_name(about)}-{began.replace(':', '')}.json"
+    if as_json:
+        print_json(result)
+    else:
+        save(path, result)
+        print_result(result)
+        click.echo(f"\n{path}")
+    context.exit(UNUSABLE if result.suspect else DONE)
+
+
+@contextlib.contextmanager
+def _bench(
+    subject: str, inventory: Path, model: str | None, key: str | None
+) -> Iterator[tuple[Bench, Subject]]:
+    if subject.startswith(("http://", "https://")):
+        yield _of_url(subject, model, key)
+        return
+    place = reach.place(inventory, subject)
+    hot = reach.hot(place)
+    if key is None and hot.api_key_file:
+        key = place.secret(hot.api_key_file)
+    about, expected, vision = of_host(place, hot, inventory.stem)
+    with reach.tunnel(place.where, (hot.engine_url, hot.url)) as (engine, api):
+        client = Client(engine, hot.model, key)
+        bench = Bench(client, expected, place.look, vision_tensors=vision)
+        if hot.url != hot.engine_url:
+            bench.api = Client(api, hot.model, key)
+        yield bench, replace(about, version=_version(client))
+
+
+def _of_url(url: str, model: str | None, key: str | None) -> tuple[Bench, Subject]:
+    client = Client(url, model or "", key)
+    try:
+        seen = look(client, client.clock, None)
+    except Unreachable as fault:
+        raise ResultError(
+            "no engine answers there",
+            where=url,
+            found=str(fault),
+            remedy="Give the address without a path, for example http://127.0.0.1:30001.",
+        ) from fault
+    if not model and not seen.models:
+        raise ResultError("the engine serves no model", where=url, remedy="Wait until it is ready.")
+    client.model = model or seen.models[0]
+    about = Subject(client.url, client.model, version=seen.version)
+    return Bench(client, Expected(client.model)), about
+
+
+def _version(client: Client) -> str | None:
+    with contextlib.suppress(Unreachable):
+        return look(client, client.clock, None).version
+    return None
+
+
+def _key(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError as fault:
+        raise ResultError(
+            "the key cannot be read", where=str(path), found=fault.strerror or ""
+        ) from fault
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _name(about: Subject) -> str:
+    return "-".join(filter(None, (about.host, about.target))) or "url"

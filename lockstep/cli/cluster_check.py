@@ -1,0 +1,69 @@
+"""`lockstep cluster check`: whether the fast link is what the inventory says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lockstep import probes
+from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, errors_as_sentences, print_json
+from lockstep.fleet.hosts import Host, ask, at_once, members
+from lockstep.fleet.linkcheck import Told, judged, question
+
+_LIMIT_S = 120.0
+
+
+@click.command("check")
+@click.argument("inventory", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@click.pass_context
+@errors_as_sentences
+def check(context: click.Context, inventory: Path, as_json: bool) -> None:
+    """Look at the fast link between the members of each cluster of INVENTORY.
+
+    Link, speed, MTU from end to end, RDMA device of each interface, and what NCCL chose when the
+    last model of the cluster started. Changes nothing. Exit codes: 0 as the inventory says, 1
+    something is not, 2 a member could not be asked.
+    """
+    hosts = members(inventory)
+    plans = {host.name: host.plan for host in hosts}
+    groups = {group.name: group for plan in plans.values() for group in plan.groups}
+    asked = [(host, group) for host in hosts for group in host.plan.groups]
+    found = at_once(lambda each: _asked(each[0], question(each[0].plan, plans, each[1])), asked)
+    answers: dict[str, dict[str, Any]] = {}
+    for (host, group), answer in zip(asked, found, strict=True):
+        answers.setdefault(group.name, {})[host.name] = answer
+    told = [judged(group, plans, answers[name]) for name, group in groups.items()]
+    if as_json:
+        print_json([asdict(each) for each in told])
+    else:
+        for each in told:
+            _print(each)
+    silent, wrong = any(each.silent for each in told), any(each.wrong for each in told)
+    context.exit(UNUSABLE if silent else FINDINGS if wrong else DONE)
+
+
+def _print(told: Told) -> None:
+    click.echo(told.name)
+    for member, lines in told.seen.items():
+        click.echo(f"  {member}")
+        for line in lines:
+            click.echo(f"    {line}")
+    for member, why in told.silent.items():
+        click.echo(f"  {member}: could not be asked: {why}")
+    for line in told.wrong:
+        click.echo(f"  WRONG {line}")
+    click.echo(f"  {told.proof}")
+
+
+def _asked(host: Host, asked: Mapping[str, Any]) -> Any:
+    """A member's answer, or why there is none."""
+    sudo = ["sudo", "-n"] if host.with_sudo else []
+    words = [*sudo, "/usr/bin/python3", "-I", "-c", probes.source("link"), json.dumps(asked)]
+    found, fault = ask(host.login, words, limit_s=_LIMIT_S).json()
+    return fault or found

@@ -1,0 +1,79 @@
+"""`lockstep diff`: what hosts are, against what inventory and record ask for, and each other."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from lockstep.cli.shared import errors_as_sentences, print_json
+from lockstep.core.errors import InventoryError
+from lockstep.core.terminal import console
+from lockstep.drift import page, report, view
+from lockstep.drift.compare import fixable
+from lockstep.fleet.hosts import deploy
+
+
+@click.command()
+@click.argument("inventory", type=click.Path(path_type=Path))
+@click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page, too.")
+@click.option("--deep", is_flag=True, help="Read every byte of weights and packages.")
+@click.option("--ask-sudo-password", is_flag=True, help="Ask once for the password of sudo.")
+@click.option("--fix", is_flag=True, help="Deploy to hosts that it helps, and look again.")
+@click.pass_context
+@errors_as_sentences
+def diff(
+    context: click.Context,
+    inventory: Path,
+    limit: tuple[str, ...],
+    as_json: bool,
+    html: Path | None,
+    deep: bool,
+    ask_sudo_password: bool,
+    fix: bool,
+) -> None:
+    """Compare the Sparks of INVENTORY with what it asks for, and with each other.
+
+    One command on each host, all at once; nothing is changed without --fix. Exit codes: 0 no
+    drift, 1 drift, 2 could not tell (a host does not answer, or a part of it cannot be read).
+    """
+    if fix and ask_sudo_password:
+        raise click.UsageError("--fix takes no password; use pyinfra's --use-sudo-password")
+    password = click.prompt("sudo password", hide_input=True) if ask_sudo_password else None
+    look = functools.partial(report.diff, inventory, limit=limit, deep=deep, password=password)
+    found = look()
+    if fix and (hosts := list(dict.fromkeys(item.host for item in fixable(found.differences)))):
+        click.echo(f"Deploying to {', '.join(hosts)} ...", err=True)
+        # What it changes, it says itself.
+        code = deploy(inventory, hosts, output=sys.stderr if as_json else None)
+        if code:
+            click.echo(f"The deploy ended with {code}; what is left:", err=True)
+        found = look()
+    if html is not None:
+        try:
+            html.write_text(page.render(found), encoding="utf-8")
+        except OSError as fault:
+            raise InventoryError(
+                "the page cannot be written", where=str(html), found=fault.strerror or str(fault)
+            ) from fault
+    if as_json:
+        print_json(_data(found))
+    else:
+        chosen = [word for name in limit for word in ("--limit", name)]
+        view.table(found, console(), ["lockstep", "diff", str(inventory), *chosen, "--fix"])
+    context.exit(found.code)
+
+
+def _data(found: report.Report) -> dict[str, object]:
+    return {
+        "inventory": found.inventory,
+        "hosts": found.hosts,
+        "differences": [asdict(item) for item in found.differences],
+        "unknown": [{"host": host, "why": why} for host, why in found.unknown],
+        "code": found.code,
+    }

@@ -1,0 +1,85 @@
+"""`lockstep evidence`: what real Sparks are, in one file that may be sent on."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import click
+
+from lockstep.cli.shared import errors_as_sentences
+from lockstep.core.errors import InventoryError
+from lockstep.core.terminal import indented
+from lockstep.evidence import page, report
+
+
+@click.command()
+@click.argument("inventory", type=click.Path(path_type=Path))
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("evidence"),
+    show_default=True,
+    metavar="FOLDER",
+    help="Where the two files go; it is made where it is missing.",
+)
+@click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
+@click.option("--ask-sudo-password", is_flag=True, help="Ask once for the password of sudo.")
+@click.pass_context
+@errors_as_sentences
+def evidence(
+    context: click.Context,
+    inventory: Path,
+    output: Path,
+    limit: tuple[str, ...],
+    ask_sudo_password: bool,
+) -> None:
+    """Write down what the Sparks of INVENTORY are, to be sent in.
+
+    One command on each host, all at once; it reads, and changes nothing there. Neither a deploy
+    nor a lock is needed. FOLDER gets a page to look at and the same as JSON for programs; no run
+    replaces the files of another. Passwords, tokens, keys, serial numbers, addresses, names of
+    hosts and of people are left out. docs/evidence.md says what is in the files.
+
+    Exit codes: 0 done, 1 a host or a part of one is missing, 2 wrong use or no host answered.
+    """
+    password = click.prompt("sudo password", hide_input=True) if ask_sudo_password else None
+    found = report.gather(inventory, limit=limit, password=password)
+    for host, why in found.missing:
+        click.echo(f"{host}: missing", err=True)
+        indented(why)
+    if found.answered:
+        written = _written(output, found)
+        click.echo("\n".join(map(str, written)))
+        indented(
+            "Look through the page before you send it: it holds what programs on the hosts have "
+            "said. Send in both files.",
+            by=0,
+        )
+    context.exit(found.code)
+
+
+def _written(folder: Path, found: report.Evidence) -> list[Path]:
+    """The two files, of one name that no earlier run has."""
+    stem = time.strftime("evidence-%Y%m%d-%H%M%S", time.gmtime())
+    texts = {
+        "html": page.render(found.document),
+        "json": json.dumps(found.document, indent=1, ensure_ascii=False) + "\n",
+    }
+    paths = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for ending, text in texts.items():
+            path = folder / f"{stem}.{ending}"
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+            paths.append(path)
+    except OSError as fault:
+        raise InventoryError(
+            "the evidence cannot be written",
+            where=str(folder),
+            found=fault.strerror or str(fault),
+            remedy="Give a folder that can be written to with --output.",
+        ) from fault
+    return paths

@@ -1,0 +1,99 @@
+"""`lockstep lock`: what every branch, tag and range stands for now, and what has moved."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from lockstep.cli.shared import DONE, FINDINGS, errors_as_sentences, print_json
+from lockstep.core.terminal import bytes_text, console
+from lockstep.inventory import inventory_file as inventories
+from lockstep.lock import lockfile
+from lockstep.lock.lockdiff import Change, changes
+from lockstep.lock.pins import Pins
+from lockstep.lock.resolve.relock import relock
+
+DEFAULT = inventories.REPOSITORY / "inventories" / "spark.py"
+
+
+@click.command()
+@click.argument("inventory", type=click.Path(path_type=Path), default=DEFAULT)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="NAME",
+    help="Move only this: an environment, package, repository, image, model or precompiled. "
+    "May be repeated.",
+)
+@click.option("--dry", is_flag=True, help="Show what would move; write nothing.")
+@click.option("--check", is_flag=True, help="As --dry, and exit 1 where something would move.")
+@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+@click.pass_context
+@errors_as_sentences
+def lock(
+    context: click.Context,
+    inventory: Path,
+    only: tuple[str, ...],
+    dry: bool,
+    check: bool,
+    as_json: bool,
+) -> None:
+    """Resolve every moving input of INVENTORY (inventories/spark.py) into its lock file.
+
+    Asks package indexes, git servers, registries and the hub through the same mirrors and proxy
+    as the deploy; no Spark is contacted. Everything that cannot be resolved is named, and then
+    nothing is written.
+
+    Exit 0: the lock is as shown, 1: with --check, it is behind, 2: not everything could be
+    resolved, or wrong use.
+    """
+    plans = inventories.load(inventory)
+    path = inventories.lock_path(inventory.stem, plans)
+    old = lockfile.load(path)
+    new = relock(plans, old, only=only, report=lambda line: click.echo(line, err=True))
+    found = changes(old, new)
+    write = new != old and not dry and not check
+    if write:
+        lockfile.save(path, new)
+    if as_json:
+        listed = [asdict(change) for change in found]
+        print_json({"lock": str(path), "written": write, "changes": listed})
+    else:
+        print_changes(found, first=old == Pins())
+        click.echo(_ending(path, found, new, write))
+    context.exit(FINDINGS if check and found else DONE)
+
+
+def print_changes(found: Sequence[Change], *, first: bool = False) -> None:
+    """What moved, as a table; of a first lock, what it does not fit a screen, only numbers."""
+    if first or not found:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    table.add_column("what", no_wrap=True)
+    table.add_column("name", overflow="fold", ratio=3)
+    table.add_column("was", overflow="fold", ratio=2, style="red")
+    table.add_column("is", overflow="fold", ratio=2, style="green")
+    for change in found:
+        table.add_row(change.kind, change.name, change.old or "-", change.new or "-")
+    console().print(table)
+
+
+def _ending(path: Path, found: Sequence[Change], new: Pins, written: bool) -> str:
+    if not found:
+        return f"Nothing has moved; {path.name} is as it was."
+    count = ", ".join(f"{number} {kind}" for kind, number in _counted(found).items())
+    weights = sum(model.size for model in new.models.values())
+    images = sum(image.size for image in new.images.values())
+    size = f"{bytes_text(weights)} of weights, {bytes_text(images)} of images"
+    done = "written" if written else "not written"
+    changes = "1 change" if len(found) == 1 else f"{len(found)} changes"
+    return f"{changes} ({count}); {path.name} {done}: {size}."
+
+
+def _counted(found: Sequence[Change]) -> Counter[str]:
+    return Counter(change.kind for change in found)

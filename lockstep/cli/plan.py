@@ -1,0 +1,100 @@
+"""`lockstep plan`: what would run where, whether it fits, and what speaks against it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from lockstep.cli.shared import (
+    DONE,
+    FINDINGS,
+    as_data,
+    errors_as_sentences,
+    print_findings,
+    print_json,
+)
+from lockstep.core.terminal import console, indented
+from lockstep.deploy.plan import Download, Plan, PlannedHost, make
+
+
+@click.command()
+@click.argument("inventory", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+@click.pass_context
+@errors_as_sentences
+def plan(context: click.Context, inventory: Path, as_json: bool) -> None:
+    """What INVENTORY would run where; contacts no host.
+
+    Exit 0: nothing speaks against a deploy, 1: findings, 2: the input cannot be used.
+    """
+    made = make(inventory)
+    if as_json:
+        print_json(_data(made))
+    else:
+        _print(made)
+    context.exit(FINDINGS if made.findings else DONE)
+
+
+def _data(made: Plan) -> dict[str, object]:
+    return {
+        "hosts": [asdict(host) for host in made.hosts],
+        "findings": as_data(made.findings),
+        "waived": as_data(made.waived),
+    }
+
+
+def _print(made: Plan) -> None:
+    previous: PlannedHost | None = None
+    for host in made.hosts:
+        same = previous is not None and host.targets == previous.targets
+        _print_host(host, previous if same else None)
+        previous = host
+    if made.findings:
+        click.echo()
+        print_findings(made.findings)
+    for item in made.waived:
+        click.echo(f"waived {item.code}  {item.subject}")
+    errors = sum(item.severity == "error" for item in made.findings)
+    warnings = len(made.findings) - errors
+    click.echo(f"\n{errors} error(s), {warnings} warning(s), {len(made.waived)} waived")
+
+
+def _print_host(host: PlannedHost, same_as: PlannedHost | None) -> None:
+    console().print(f"\n{host.name}", style="bold")
+    if same_as is not None:
+        click.echo(f"  the same as {same_as.name}")
+    else:
+        table = Table(box=None, pad_edge=False, padding=(0, 1), show_edge=False)
+        for heading in ("  target", "address", "GiB to start", "GiB in use", "verdict"):
+            table.add_column(heading, no_wrap=True)
+        for target in host.targets:
+            need = target.fit.needs_gib if target.fit else None
+            use = target.fit.host_use_gib if target.fit else None
+            table.add_row(
+                f"  {target.name}",
+                target.address,
+                f"{need:.1f}" if need else "unknown",
+                f"{use:.1f}" if use else "unknown",
+                target.fit.verdict if target.fit else "cannot run",
+            )
+        console().print(table)
+        for target in host.targets:
+            also = f", else {target.fallback}" if target.fallback else ""
+            where = f", rank {target.rank} of cluster {target.cluster}" if target.cluster else ""
+            indented(f"{target.name}: {target.recipe}{also}{where}")
+        indented("One is hot at a time. GiB to start: what MemAvailable must show at least.")
+    indented(f"To fetch: {_bytes(host.downloads)}.")
+    if host.from_peers:
+        indented(f"Of these an earlier host has {_bytes(host.from_peers)}.")
+
+
+def _bytes(downloads: Sequence[Download]) -> str:
+    """ "94.6 GB and 2 images of unknown size"."""
+    known = sum(item.size or 0 for item in downloads)
+    unknown = sum(item.size is None for item in downloads)
+    text = f"{known / 1e9:.1f} GB"
+    return f"{text} and {unknown} of unknown size" if unknown else text

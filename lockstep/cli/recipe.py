@@ -1,0 +1,202 @@
+"""`lockstep recipe`: list, show, check and add recipes; touches no host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from lockstep.cli.recipe_view import as_row, print_recipe
+from lockstep.cli.shared import (
+    DONE,
+    FINDINGS,
+    UNUSABLE,
+    as_data,
+    errors_as_sentences,
+    print_findings,
+    print_json,
+)
+from lockstep.core.errors import LockstepError, RecipeError
+from lockstep.core.findings import Finding
+from lockstep.core.terminal import console
+from lockstep.fit import catalogue as catalogues
+from lockstep.fit.catalogue import Catalogue
+from lockstep.fit.fit import Fit, fit
+from lockstep.fit.recipe_checks import check
+from lockstep.recipes.command import environment, serve_command
+from lockstep.recipes.recipe_file import Recipe, load
+from lockstep.units.container import run_options
+
+
+@click.group()
+def recipe() -> None:
+    """Recipes: one file per setup of one model."""
+
+
+@recipe.command("list")
+@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+@errors_as_sentences
+def list_recipes(as_json: bool) -> None:
+    """Every recipe of the catalogue, and whether it can be deployed."""
+    known = catalogues.load()
+    answers = {name: _fit(item, known) for name, item in known.recipes.items()}
+    if as_json:
+        print_json([as_row(item, answers[name]) for name, item in known.recipes.items()])
+        return
+    table = Table(box=None, pad_edge=False)
+    table.add_column("recipe", no_wrap=True)
+    for heading in ("engine", "sparks", "verdict"):
+        table.add_column(heading)
+    for name, item in known.recipes.items():
+        answer = answers[name]
+        hosts = str(answer.hosts) if answer else "?"
+        table.add_row(
+            name,
+            item.engine.name if item.engine else item.runtime,
+            hosts,
+            _word(item, known, answer),
+        )
+    console().print(table)
+
+
+@recipe.command()
+@click.argument("name_or_file")
+@click.option("--engine-version", help="The engine that will run it, such as 0.32.0.")
+@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+@errors_as_sentences
+def show(name_or_file: str, engine_version: str | None, as_json: bool) -> None:
+    """One recipe: its command line, environment, memory, figures and findings."""
+    known = catalogues.load()
+    item = _find(name_or_file, known)
+    answer = _fit(item, known)
+    findings = check(item, known, engine_version=engine_version)
+    argv: tuple[str, ...] = ()
+    variables: dict[str, str] = {}
+    if item.engine:
+        argv = serve_command(item)
+        variables = environment(item, control=_Names())
+    if as_json:
+        print_json(
+            {
+                **as_row(item, answer),
+                "command": argv,
+                "environment": variables,
+                "container": item.container or None,
+                "docker_options": run_options(item) if item.in_container else [],
+                "figures": item.lockstep.figures,
+                "findings": as_data(findings),
+            }
+        )
+        return
+    print_recipe(item, answer, argv, variables)
+    if findings:
+        console().print("\nfindings", style="bold")
+        print_findings(findings, with_subject=False)
+
+
+@recipe.command("check")
+@click.argument("files", nargs=-1, required=True)
+@click.option("--engine-version", help="The engine that will run them.")
+@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+@click.pass_context
+@errors_as_sentences
+def check_files(
+    context: click.Context, files: tuple[str, ...], engine_version: str | None, as_json: bool
+) -> None:
+    """Check recipes, by name or file. Exit 0: clean, 1: findings, 2: unreadable."""
+    known = catalogues.load()
+    findings: list[Finding] = []
+    code = DONE
+    for file in files:
+        try:
+            findings += check(_find(file, known), known, engine_version=engine_version)
+        except LockstepError as fault:
+            findings.append(Finding("unreadable", "error", file, str(fault)))
+            code = UNUSABLE
+    if as_json:
+        print_json(as_data(findings))
+    else:
+        print_findings(findings)
+        click.echo(_summary(len(files), findings))
+    context.exit(max(code, FINDINGS if findings else DONE))
+
+
+@recipe.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=catalogues.FOLDER / "recipes",
+    help="Folder to add it to; the catalogue's own by default.",
+)
+@click.pass_context
+@errors_as_sentences
+def add(context: click.Context, file: Path, into: Path) -> None:
+    """Take a recipe from elsewhere into the catalogue, or refuse it with the reason.
+
+    An error-level finding refuses it; warnings are shown and the file is added unchanged.
+    """
+    known = catalogues.load()
+    item = load(file)
+    findings = check(item, known)
+    print_findings(findings)
+    if any(finding.severity == "error" for finding in findings):
+        click.echo(f"{file} was not added.")
+        context.exit(FINDINGS)
+    target = into / f"{item.name}.yaml"
+    text = file.read_bytes()
+    if target.exists() and target.read_bytes() != text:
+        raise RecipeError(
+            "the catalogue has another recipe of that name",
+            where=str(target),
+            remedy="Rename the file.",
+        )
+    into.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(text)
+    click.echo(f"Added {item.name}. Bind it to a target in the inventory to deploy it.")
+
+
+def _find(name_or_file: str, known: Catalogue) -> Recipe:
+    if name_or_file in known.recipes:
+        return known.recipes[name_or_file]
+    path = Path(name_or_file)
+    if path.suffix in (".yaml", ".yml") or path.exists():
+        return load(path)
+    raise RecipeError(
+        f"no recipe is called {name_or_file!r}, and no file either",
+        remedy="`lockstep recipe list` names them all.",
+    )
+
+
+def _fit(item: Recipe, known: Catalogue) -> Fit | None:
+    try:
+        return fit(item, known.knowledge)
+    except RecipeError:
+        return None
+
+
+def _word(item: Recipe, known: Catalogue, answer: Fit | None) -> str:
+    """The first reason not to deploy it, or that it fits."""
+    if item.engine is None:
+        return "other engine"
+    if item.lockstep.known_bad:
+        return "known bad"
+    if known.policy.judge(item.lockstep.licence) == "refused":
+        return "licence refused"
+    return answer.verdict if answer else "unknown"
+
+
+def _summary(count: int, findings: list[Finding]) -> str:
+    errors = sum(finding.severity == "error" for finding in findings)
+    return f"{count} recipe(s): {errors} error(s), {len(findings) - errors} warning(s)"
+
+
+class _Names(dict[str, str]):
+    """Shows ``$VAR`` as itself: a listing needs no values from the inventory."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def __missing__(self, key: str) -> str:
+        return f"${key}"

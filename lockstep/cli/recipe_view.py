@@ -1,0 +1,97 @@
+"""How one recipe looks on a terminal and as data."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict
+
+import click
+from rich.text import Text
+
+from lockstep.core.argv import is_flag
+from lockstep.core.terminal import console, indented
+from lockstep.fit.fit import Fit
+from lockstep.recipes.recipe_file import Recipe
+
+
+def as_row(item: Recipe, answer: Fit | None) -> dict[str, object]:
+    """The facts of a list, for programs."""
+    return {
+        "name": item.name,
+        "model": item.model,
+        "revision": item.revision,
+        "engine": item.engine.name if item.engine else None,
+        "runtime": item.runtime,
+        "licence": item.lockstep.licence,
+        "known_bad": item.lockstep.known_bad,
+        "fit": None if answer is None else asdict(answer),
+    }
+
+
+def print_recipe(
+    item: Recipe, answer: Fit | None, argv: tuple[str, ...], variables: Mapping[str, str]
+) -> None:
+    """The whole recipe on a terminal, 80 columns wide."""
+    output = console()
+    output.print(Text.assemble((item.name, "bold"), f"\n{item.description}\n"))
+    _pair("model", item.model)
+    _pair("revision", item.revision or "not pinned")
+    _pair("runs in", item.container or "a venv of the host")
+    _pair("licence", item.lockstep.licence or "unknown")
+    if answer:
+        _print_fit(answer)
+    if argv:
+        output.print("\ncommand", style="bold")
+        click.echo(broken_over_lines(argv))
+    if variables:
+        output.print("\nenvironment", style="bold")
+        for key, value in variables.items():
+            click.echo(f"  {key}={value}")
+    if item.lockstep.figures:
+        output.print("\npublished", style="bold")
+    for figure in item.lockstep.figures:
+        text = f"{figure.what}: {figure.value} {figure.unit}"
+        indented(f"{text} ({figure.kind}, {figure.source}, {figure.date})")
+
+
+def broken_over_lines(argv: tuple[str, ...]) -> str:
+    """The command line as one would type it, a flag to a line."""
+    lines = [[argv[0]]]
+    for word in argv[1:]:
+        if is_flag(word):
+            lines.append([word])
+        else:
+            lines[-1].append(word)
+    return "  " + " \\\n    ".join(shlex.join(line) for line in lines)
+
+
+def _pair(name: str, value: str) -> None:
+    click.echo(f"{name:<10} {value}")
+
+
+def _print_fit(answer: Fit) -> None:
+    _pair("memory", f"{answer.verdict} ({answer.hosts} Spark(s), GiB per Spark)")
+    for term in answer.terms:
+        _number(term.gib, f"{term.name}: {term.source}")
+    if answer.budget_gib:
+        _number(answer.budget_gib, "the engine may take")
+    if answer.room_gib:
+        worse, better = answer.room_gib
+        upper = f" ({better:.1f} in the better case)" if better - worse > 0.05 else ""
+        _number(worse, f"left for the KV cache{upper}")
+    if answer.sequence_gib is not None:
+        what = f"per sequence of {answer.context} tokens; {answer.sequences} fit"
+        _number(answer.sequence_gib, what)
+    if answer.needs_gib and answer.loads_gib:
+        at_all = answer.loads_gib < answer.needs_gib - 0.05
+        less = f" ({answer.loads_gib:.1f} to load at all)" if at_all else ""
+        _number(answer.needs_gib, f"must be available when it starts, for this context{less}")
+    if answer.host_use_gib:
+        _number(answer.host_use_gib, "in use on the host while it serves")
+    for reason in answer.reasons:
+        indented(reason, 11)
+
+
+def _number(gib: float, what: str) -> None:
+    indented(f"{gib:8.1f}  {what}", 2)

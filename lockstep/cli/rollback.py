@@ -1,0 +1,82 @@
+"""`lockstep rollback`: the lock before, deployed again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from lockstep.cli.lock import print_changes
+from lockstep.cli.shared import DONE, FINDINGS, errors_as_sentences
+from lockstep.core.errors import LockstepError
+from lockstep.fleet.hosts import deploy
+from lockstep.inventory import inventory_file as inventories
+from lockstep.lock import lockfile
+from lockstep.lock.lockdiff import changes
+from lockstep.lock.pins import Pins
+
+
+@dataclass(frozen=True)
+class Target:
+    """The lock to go back to, what it is in words, and whether a second rollback undoes it.
+
+    A lock that was never deployed whole is kept nowhere.
+    """
+
+    pins: Pins
+    what: str
+    undone: bool
+
+
+@click.command()
+@click.argument("inventory", type=click.Path(path_type=Path))
+@click.option("--dry", is_flag=True, help="Show what would change; write and deploy nothing.")
+@click.pass_context
+@errors_as_sentences
+def rollback(context: click.Context, inventory: Path, dry: bool) -> None:
+    """Put the lock of INVENTORY back that was deployed before, and deploy it.
+
+    What it names is still on the hosts (until `lockstep gc`), so nothing is downloaded. A lock that
+    was changed and not deployed to all hosts yet is taken back to the deployed one; else a second
+    rollback undoes the first, also one whose deploy failed.
+
+    Exit 0: done, 1: the deploy failed, 2: there is no lock to go back to, or wrong use.
+    """
+    plans = inventories.load(inventory)
+    path = inventories.lock_path(inventory.stem, plans)
+    now = lockfile.load(path)
+    target = _target(path, now)
+    print_changes(changes(now, target.pins))
+    if dry:
+        click.echo(f"Would go back to {target.what}.")
+        context.exit(DONE)
+    lockfile.save(path, target.pins)
+    click.echo(f"{path.name} is {target.what} again; deploying it.")
+    code = deploy(inventory)
+    if code:
+        back = f"`lockstep rollback {inventory}` puts the other lock back."
+        click.echo(
+            f"The deploy failed; {path.name} stays as it is now. "
+            f"`pyinfra {inventory} deploy.py` goes on, with --use-sudo-password where sudo asks "
+            f"for a password. {back if target.undone else ''}".rstrip(),
+            err=True,
+        )
+    context.exit(FINDINGS if code else DONE)
+
+
+def _target(path: Path, now: Pins) -> Target:
+    last, before = lockfile.deployed_path(path), lockfile.previous_path(path)
+    if last.exists():
+        deployed = lockfile.load(last)
+        if deployed != now:
+            return Target(deployed, "the lock that the last whole deploy used", False)
+        if before.exists():
+            return Target(lockfile.load(before), "the lock that was deployed before", True)
+    raise LockstepError(
+        "there is no lock to go back to",
+        where=str(path),
+        found=f"no {before.name}" if last.exists() else f"no {last.name}",
+        remedy="The deploy keeps them when it has reached all hosts; else take an older lock from "
+        "version control and deploy.",
+    )

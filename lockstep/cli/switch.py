@@ -1,0 +1,124 @@
+"""`lockstep switch`: `switch.sh` on several Sparks at once."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import click
+
+from lockstep.cli.shared import UNUSABLE, errors_as_sentences
+from lockstep.core.errors import InventoryError
+from lockstep.fleet.hosts import Host, at_once, choose
+from lockstep.fleet.login import NO_CONNECTION, Login
+from lockstep.inventory.host import HostPlan
+from lockstep.units.scripts import switch_path
+from lockstep.units.variants import FALLBACK
+
+# Exit codes of switch.sh from best to worst; any other one is the worst but for an empty host.
+_BEST_TO_WORST = (0, 3, 1, 75, 77, UNUSABLE)
+_NOTHING_HOT = 4
+
+
+@click.command()
+@click.argument("inventory", type=click.Path(path_type=Path))
+@click.argument("target")
+@click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
+@click.option("--wait", is_flag=True, help="Wait while somebody else is switching.")
+@click.option("--dry", is_flag=True, help="Only say whether it could work.")
+@click.option("-v", "--verbose", is_flag=True, help="Every line of every host as it comes.")
+@click.pass_context
+@errors_as_sentences
+def switch(
+    context: click.Context,
+    inventory: Path,
+    target: str,
+    limit: tuple[str, ...],
+    wait: bool,
+    dry: bool,
+    verbose: bool,
+) -> None:
+    """Make TARGET (or none) hot on every Spark of INVENTORY, on all at once.
+
+    One line per host when it ends. Each host rolls back for itself, and a lost connection ends the
+    watching only. The exit code is the worst of all hosts': 0 done, 1 the model before is hot,
+    2 wrong use or no connection, 3 a fallback is hot, 4 no model is hot, or not on every member
+    of a cluster what was before, 75 somebody else is switching, 77 not permitted.
+    """
+    if wait and dry:
+        raise click.UsageError("--wait and --dry exclude each other")
+    flags = ["--wait"] if wait else ["--dry"] if dry else []
+    work = [
+        # What ends a group is asked for on each member, and the first one does it for all.
+        (
+            host.login,
+            [
+                switch_path(host.plan.settings),
+                target,
+                *(flags or (["--wait"] if host.plan.groups and target == "none" else [])),
+            ],
+        )
+        for host in _hosts(inventory, target, limit)
+    ]
+    context.exit(worst(at_once(lambda each: _run(*each, verbose), work)))
+
+
+def worst(codes: Sequence[int]) -> int:
+    """The exit code of all hosts together."""
+    if _NOTHING_HOT in codes:
+        return _NOTHING_HOT
+    known = [code if code in _BEST_TO_WORST else UNUSABLE for code in codes]
+    return max(known, key=_BEST_TO_WORST.index)
+
+
+def _hosts(inventory: Path, target: str, limit: tuple[str, ...]) -> list[Host]:
+    """The hosts to ask, of those that are chosen. InventoryError for unknown hosts and targets."""
+    _, chosen = choose(inventory, limit)
+    for host in chosen:
+        names = [
+            each.name + suffix
+            for each in host.plan.targets
+            for suffix in ("", FALLBACK)
+            if not suffix or each.fallback is not None
+        ]
+        if target not in (*names, "none"):
+            raise InventoryError(
+                f"{host.name} has no target {target!r}",
+                where=str(inventory),
+                allowed=", ".join([*names, "none"]),
+                remedy="Nothing was switched on any host.",
+            )
+    asked = {host.name for host in chosen}
+    return [host for host in chosen if not _follows(host.plan, target, asked)]
+
+
+def _follows(plan: HostPlan, target: str, asked: Collection[str]) -> bool:
+    """Whether another host that is asked switches this one along: the first of its cluster does."""
+    names = {each.name + suffix: each.group for each in plan.targets for suffix in ("", FALLBACK)}
+    group = names.get(target)
+    return group is not None and group.rank > 0 and group.members[0].name in asked
+
+
+def _run(where: Login, argv: Sequence[str], verbose: bool) -> int:
+    """Run switch.sh on one host, and say how it ended; its exit code."""
+    last = ""
+    with subprocess.Popen(
+        where.command(argv),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None
+        for line in map(str.rstrip, process.stdout):
+            if verbose:
+                click.echo(f"{where.name}: {line}")
+            # Continuation lines are indented: the verdict is all of them together.
+            last = f"{last} {line.strip()}" if line.startswith("  ") else line or last
+    code = process.returncode
+    if where.words and code == NO_CONNECTION:
+        code, last = UNUSABLE, f"no connection ({last}); a switch that has begun goes on there"
+    click.echo(f"{where.name}  {f'exit {code}' if code else 'ok'}  {last}")
+    return code

@@ -1,0 +1,288 @@
+"""Plain values into frozen dataclasses: inventories, recipes, the catalogue and the lock.
+
+A field's type says what it takes: text, numbers, booleans, choices (`Literal`), tuples, mappings,
+optionals of these, and other such dataclasses. What no type can refuse is a rule beside it:
+``Annotated[int, between(1, 65535, "is not a port")]``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+
+from lockstep.core.errors import InventoryError, LockstepError
+from lockstep.core.yamlfile import place
+
+T = TypeVar("T")
+
+_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+_PLAIN = re.compile(r"[\w-]+")
+
+
+class Refusal(NamedTuple):
+    """Why a value is refused; the sentence begins with its key.
+
+    Attributes:
+        fault: What is wrong ("is not a port").
+        found: What is shown of the value; "" shows the value itself.
+        allowed: What would have been accepted, with an example.
+        remedy: The next step.
+    """
+
+    fault: str
+    found: str = ""
+    allowed: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition on one value; beside its type in `Annotated`, as any function of its kind.
+
+    Attributes:
+        fault: What is said of a value that breaks it ("is not a port").
+        holds: Whether a value keeps it; a ValueError means that it does not.
+        allowed: What it accepts, with an example.
+        remedy: The next step.
+        hidden: Whether the value may hold a password before its last "@".
+    """
+
+    fault: str
+    holds: Callable[[Any], object]
+    allowed: str = ""
+    remedy: str = ""
+    hidden: bool = False
+
+    def __call__(self, value: Any) -> Refusal | None:
+        """Why the value is refused, None for one that keeps the rule."""
+        try:
+            if self.holds(value):
+                return None
+        except ValueError:
+            pass
+        return Refusal(self.fault, public(value) if self.hidden else "", self.allowed, self.remedy)
+
+
+@dataclass(frozen=True, eq=False)
+class Implied:
+    """Fields of a dataclass that its place decides; the first beside the class in `Annotated`."""
+
+    values: Mapping[str, Any]
+
+
+def between(least: float, most: float, fault: str, unit: str = "") -> Rule:
+    """A rule for numbers of a range."""
+    return Rule(fault, lambda value: least <= value <= most, f"{least} to {most}{unit}")
+
+
+def like(pattern: str, fault: str, allowed: str, **more: Any) -> Rule:
+    """A rule for text that matches a pattern as a whole."""
+    return Rule(fault, re.compile(pattern, re.ASCII).fullmatch, allowed, **more)
+
+
+def public(text: str) -> str:
+    """``text`` as a message may show it: without the login of an address."""
+    return repr(text.rpartition("@")[2])[:80]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value stands: its file, its line where that is known, and its key.
+
+    Attributes:
+        file: The file.
+        key: Path of the value inside the file ("targets.qwen").
+        error: The class raised for every fault.
+        where: The file with the line.
+        yaml: Whether the file is YAML: a key without a value is absent there, and text has no
+            blanks around it.
+    """
+
+    file: str
+    key: str
+    error: type[LockstepError] = InventoryError
+    where: str = ""
+    yaml: bool = False
+
+    def at(self, name: str | int, mapping: Any = None) -> Place:
+        """The place of one field, one entry of a mapping, or one item of a list (a number)."""
+        if isinstance(name, int):
+            return replace(self, key=f"{self.key}[{name}]")
+        step = f".{name}" if _PLAIN.fullmatch(name) else f"[{public(name)}]"
+        line = place(self.file, mapping, name)
+        where = self.where if line == self.file else line
+        return replace(self, key=(self.key + step).removeprefix("."), where=where)
+
+    def fault(self, fault: str, found: str, allowed: str = "", remedy: str = "") -> LockstepError:
+        """The error about the value at this place."""
+        return self.error(
+            f"{self.key or 'the value'} {fault}",
+            where=self.where or self.file,
+            found=found,
+            allowed=allowed,
+            remedy=remedy,
+        )
+
+
+def build(
+    cls: type[T],
+    values: Any,
+    *,
+    where: str,
+    key: str = "",
+    error: type[LockstepError] = InventoryError,
+    implied: Mapping[str, Any] | None = None,
+) -> T:
+    """``values`` as an instance of the dataclass ``cls``.
+
+    Args:
+        cls: A dataclass of the field types that this module knows.
+        values: A mapping from field name to value; a missing field takes the dataclass's default.
+        where: File that holds the values, for errors.
+        key: Path of the value inside that file ("targets.qwen"), for errors.
+        error: The class raised for every fault.
+        implied: Fields that the caller decides; ``values`` may not have them.
+
+    Raises:
+        error: an unknown key, a missing key, a value of the wrong type, or one that breaks a rule.
+    """
+    return _build(cls, values, Place(where, key, error), implied or {})
+
+
+def convert(
+    hint: Any, value: Any, *, where: str, key: str, error: type[LockstepError] = InventoryError
+) -> Any:
+    """``value`` as the type ``hint`` says; arguments and errors as for `build`."""
+    return _convert(hint, value, Place(where, key, error))
+
+
+def hints(cls: type) -> dict[str, Any]:
+    """Field name → type of a dataclass, with postponed annotations evaluated."""
+    if cls not in _hints:
+        _hints[cls] = typing.get_type_hints(cls, include_extras=True)
+    return _hints[cls]
+
+
+_hints: dict[type, dict[str, Any]] = {}
+
+
+def unknown_key(
+    name: str,
+    known: Any,
+    *,
+    where: str,
+    inside: str = "",
+    error: type[LockstepError] = InventoryError,
+) -> LockstepError:
+    """The error for a key that nothing reads, with the nearest key that something reads."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return error(
+        f"unknown key {name!r}" + (f" in {inside}" if inside else ""),
+        where=where,
+        allowed=", ".join(sorted(known)),
+        remedy=f"Did you mean {near[0]!r}?" if near else "Remove it, or correct its name.",
+    )
+
+
+def _build(cls: type[T], values: Any, at: Place, implied: Mapping[str, Any]) -> T:
+    if not isinstance(values, Mapping):
+        raise at.fault("must be a mapping", _shown(values))
+    at = replace(at, yaml=hasattr(values, "lines"))
+    known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+    allowed = [name for name in known if name not in implied]
+    for name in values:
+        if name not in allowed:
+            where = at.at(str(name), values).where or at.file
+            raise unknown_key(str(name), allowed, where=where, inside=at.key, error=at.error)
+    types_of = hints(cls)
+    taken = dict(implied)
+    for name in allowed:
+        here = at.at(name, values)
+        default = known[name].default is not MISSING or known[name].default_factory is not MISSING
+        if name in values and not (at.yaml and default and values[name] is None):
+            taken[name] = _convert(types_of[name], values[name], here)
+        elif not default:
+            raise at.error(
+                f"{here.key} is missing", where=at.where or at.file, remedy=f"Add {here.key}."
+            )
+    return cls(**taken)
+
+
+def _convert(hint: Any, value: Any, at: Place) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return value
+    if origin is Annotated:
+        return _annotated(arguments[0], arguments[1:], value, at)
+    if origin in (Union, types.UnionType):
+        return _one_of(arguments, value, at)
+    if origin is Literal:
+        if value not in arguments or isinstance(value, bool):
+            raise at.fault("is not known", _shown(value), ", ".join(arguments))
+        return value
+    if is_dataclass(hint):
+        return _build(typing.cast(type, hint), value, at, {})
+    if origin is tuple:
+        if isinstance(value, str) or not isinstance(value, list | tuple):
+            raise at.fault("must be a list", _shown(value))
+        return tuple(_convert(arguments[0], item, at.at(i)) for i, item in enumerate(value))
+    if origin in (dict, Mapping) or getattr(origin, "__name__", "") == "Mapping":
+        if not isinstance(value, Mapping):
+            raise at.fault("must be a mapping", _shown(value))
+        if arguments[1] is Any:
+            return value
+        found = {}
+        for name, item in value.items():
+            here = at.at(str(name), value)
+            found[_convert(arguments[0], str(name), here)] = _convert(arguments[1], item, here)
+        return found
+    return _scalar(hint, value, at)
+
+
+def _annotated(hint: Any, rules: tuple[Any, ...], value: Any, at: Place) -> Any:
+    if isinstance(rules[0], Implied):
+        found, rules = _build(hint, value, at, rules[0].values), rules[1:]
+    else:
+        found = _convert(hint, value, at)
+    for rule in rules:
+        refused = rule(found)
+        if refused is not None:
+            fault, shown, allowed, remedy = refused
+            raise at.fault(fault, shown or _shown(found), allowed, remedy)
+    return found
+
+
+def _one_of(arguments: tuple[Any, ...], value: Any, at: Place) -> Any:
+    if value is None and type(None) in arguments:
+        return None
+    rest = [item for item in arguments if item is not type(None)]
+    if len(rest) == 1:
+        return _convert(rest[0], value, at)
+    for hint in rest:
+        if type(value) is hint or (hint is float and type(value) is int):
+            return _convert(hint, value, at)
+    raise at.fault("must be " + " or ".join(_NAMES[hint] for hint in rest), _shown(value))
+
+
+def _scalar(hint: type, value: Any, at: Place) -> Any:
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint is str and isinstance(value, datetime.date):
+        return value.isoformat()
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        raise at.fault(f"must be {_NAMES.get(hint, hint.__name__)}", _shown(value))
+    if isinstance(value, str):
+        value = value.strip() if at.yaml else value
+        if "\n" in value or "\0" in value:
+            raise at.fault("spans lines", _shown(value))
+    return value
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:80]

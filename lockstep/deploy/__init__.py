@@ -1,0 +1,1 @@
+"""One run over all hosts: plan, copying between hosts, summary."""

@@ -1,0 +1,204 @@
+"""The last lines of a run: what is running where, or which host failed at what."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from lockstep.core.findings import Finding, ordered
+from lockstep.inventory.host import HostPlan
+from lockstep.units.variants import unit_names
+
+WIDTH = 80
+_TOGETHER = (
+    "Hot models of clusters that would go down on all members, and up again when all are done:"
+)
+
+
+@dataclass
+class HostOutcome:
+    """What became of one host in a run.
+
+    Attributes:
+        name: The host.
+        failed_at: The operation at which it failed, "" while it has not.
+        reason: That operation's own message.
+        held: What it goes on with, where it was left as it was because another host failed.
+        restarts: Hot units that a run which only looks would restart.
+        together: Hot models of clusters that it would take down and start again: model → members.
+        snapshot: What was read back from the host at the end: {"rows": [(what, state), …],
+            "ssh": how to log in, "switch": path of switch.sh, "unanswered": digest of each image
+            with an engine → why that could not be asked, "" where it answered}.
+    """
+
+    name: str
+    failed_at: str = ""
+    reason: str = ""
+    held: str = ""
+    restarts: Sequence[str] = ()
+    together: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    snapshot: dict[str, Any] = field(default_factory=dict)
+
+
+def render(outcomes: Sequence[HostOutcome], *, width: int = WIDTH) -> str:
+    """The closing text, at most ``width`` columns wide; "" where there is nothing to say."""
+    parts = []
+    shown = [outcome for outcome in outcomes if outcome.snapshot]
+    if shown:
+        parts += [_table(outcome, width) for outcome in shown]
+        parts.append(_next(shown[0], width))
+    if any(outcome.restarts for outcome in outcomes):
+        parts.append(_restarts(outcomes, width))
+    if any(outcome.together for outcome in outcomes):
+        parts.append(_together(outcomes, width))
+    failed = [outcome for outcome in outcomes if outcome.failed_at]
+    if failed:
+        good = [outcome.name for outcome in outcomes if not outcome.failed_at and outcome.snapshot]
+        parts.append(_failures(failed, good, width))
+    return "\n".join(parts)
+
+
+def _text(renderable: object, width: int) -> str:
+    console = Console(width=width, no_color=True, highlight=False)
+    with console.capture() as captured:
+        console.print(renderable)
+    return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").splitlines())
+
+
+def _table(outcome: HostOutcome, width: int) -> str:
+    grid = Table(title=outcome.name, title_justify="left", width=width, box=None, padding=(0, 1))
+    grid.show_header = False
+    grid.add_column(overflow="fold", max_width=24)
+    grid.add_column(overflow="fold")
+    for what, state in outcome.snapshot["rows"]:
+        grid.add_row(what, state)
+    return "\n" + _text(grid, width)
+
+
+def _next(first: HostOutcome, width: int) -> str:
+    command = f"Next: {first.snapshot['ssh']} {first.snapshot['switch']} status"
+    # Broken only where a shell would go on: the line is there to be typed.
+    return "\n" + " \\\n".join(_wrapped(command, width - 2))
+
+
+def _active(state: Mapping[str, Any]) -> str:
+    return str(state.get("ActiveState") or "missing")
+
+
+def findings_table(
+    findings: Sequence[Finding], waived: Sequence[Finding] = (), *, width: int = WIDTH
+) -> str:
+    """All findings of all hosts, worst first, and then those that the inventory waives."""
+    grid = Table(box=None, padding=(0, 1), width=width, header_style="bold")
+    grid.add_column("host", overflow="fold", max_width=16)
+    grid.add_column("", no_wrap=True)
+    grid.add_column("finding", overflow="fold")
+    for finding in ordered(findings):
+        text = finding.message + (f"\n-> {finding.remedy}" if finding.remedy else "")
+        grid.add_row(finding.subject, finding.severity, f"{finding.code}: {text}")
+    for finding in ordered(waived):
+        grid.add_row(finding.subject, "waived", f"{finding.code}: {finding.message}")
+    return _text(grid, width)
+
+
+def _failures(failed: Sequence[HostOutcome], good: Sequence[str], width: int) -> str:
+    lines = [""]
+    for outcome in failed:
+        if outcome.held:
+            continue
+        lines += _wrapped(f"FAILED  {outcome.name}: {outcome.failed_at}", width)
+        for line in outcome.reason.splitlines():
+            lines += _wrapped(line, width, " " * 8)
+    for outcome in failed:
+        if outcome.held:
+            lines += _wrapped(f"Held back: {outcome.name}, where {outcome.held}", width)
+    if good:
+        lines += _wrapped("Done on: " + ", ".join(good), width)
+    lines.append("Run the same command again: it goes on where this run ended.")
+    return "\n".join(lines)
+
+
+def _restarts(outcomes: Sequence[HostOutcome], width: int) -> str:
+    """What a run would restart, in the inventory's order, which is also that of the restarts."""
+    lines = ["", "Hot models that would be restarted, each host once the one before it serves:"]
+    concerned = [outcome for outcome in outcomes if outcome.restarts]
+    for number, outcome in enumerate(concerned, 1):
+        lines += _wrapped(f"{number}. {outcome.name}: {', '.join(outcome.restarts)}", width)
+    return "\n".join(lines)
+
+
+def _together(outcomes: Sequence[HostOutcome], width: int) -> str:
+    """What a run would restart on several hosts at once, each model named once."""
+    lines = ["", *_wrapped(_TOGETHER, width)]
+    found = {model: members for each in outcomes for model, members in each.together.items()}
+    for model, members in found.items():
+        lines += _wrapped(f"- {model}: {', '.join(members)}", width)
+    return "\n".join(lines)
+
+
+def _wrapped(line: str, width: int, indent: str = "") -> list[str]:
+    return textwrap.wrap(
+        line,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        # Names of hosts and flags stay whole, to be searched for and copied.
+        break_on_hyphens=False,
+    )
+
+
+def rows(
+    plan: HostPlan, units: Mapping[str, Any], engines: Mapping[str, Any], status: Mapping[str, Any]
+) -> list[tuple[str, str]]:
+    """The closing table of one host, made of what was read back from it.
+
+    Args:
+        plan: What the inventory asks for.
+        units: Answer of the probe `units`.
+        engines: Answer of the probe `engines`.
+        status: `switch.sh status --json`.
+    """
+    check = engines.get("check") or {}
+    lines = []
+    if check:
+        lines.append(
+            (
+                "venv engine",
+                f"vLLM {check['version']}, torch {check['torch']}, CUDA {check['cuda']}",
+            )
+        )
+    for target in plan.targets:
+        state = units.get(target.unit, {})
+        where = f"{target.data.unit} at {target.data.bind}:{target.port}"
+        lines.append((target.name, f"{_active(state)}, {where}, {target.recipe.name}"))
+    if plan.settings.webui.enabled:
+        webui = plan.settings.webui
+        state = units.get(f"{webui.unit}.service", {})
+        accounts = ", with the accounts of before" if plan.settings.webui_adopted else ""
+        lines.append((webui.unit, f"{_active(state)}, {webui.bind}:{webui.port}{accounts}"))
+    lines += _unasked(status)
+    models = [unit for unit in unit_names(plan.targets) if units.get(unit, {}).get("links")]
+    # A status that could not be read is no evidence that nothing is hot.
+    lines.append(("hot now", str(status.get("hot") or "none") if status else "unknown"))
+    lines.append(("models at boot", ", ".join(models) or "none"))
+    memory = status.get("memory_gib") or {}
+    if "available" in memory:
+        lines.append(("memory available", f"{memory['available']:.1f} GiB"))
+    return lines
+
+
+def _unasked(status: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The targets whose engine could not be asked about its recipe, by reason."""
+    names: dict[str, list[str]] = {}
+    for name, target in (status.get("targets") or {}).items():
+        if target.get("unasked"):
+            names.setdefault(target["unasked"], []).append(name)
+    return [
+        ("engine not asked", f"{', '.join(found)}: the start will tell; {reason}")
+        for reason, found in names.items()
+    ]

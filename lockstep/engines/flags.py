@@ -1,0 +1,106 @@
+"""How flags sit in a command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from lockstep.core.argv import is_flag
+from lockstep.core.errors import RecipeError
+
+# Keys that steer a launcher, not the engine: never turned into a flag.
+NOT_FLAGS = frozenset({"distributed_executor_backend_hint", "head_ip", "cluster_id", "base_url"})
+
+
+def words(value: Any) -> tuple[str, ...] | None:
+    """A recipe value as the words that follow its flag; None where the flag is left out.
+
+    True gives no words (the flag alone), False and None leave the flag out, a list gives one word
+    per item, a mapping becomes compact JSON.
+    """
+    if value is None or value is False:
+        return None
+    if value is True:
+        return ()
+    if isinstance(value, dict):
+        return (json.dumps(value, separators=(",", ":")),)
+    if isinstance(value, list | tuple):
+        return tuple(str(item) for item in value)
+    return (str(value),)
+
+
+def find(argv: Sequence[str], names: Sequence[str]) -> tuple[int, int] | None:
+    """The span [start, end) of the last occurrence of a flag with its values, or None.
+
+    The last one counts, as it does for both engines' parsers.
+    """
+    spans = [
+        (index, _end(argv, index))
+        for index, word in enumerate(argv)
+        if word.split("=", 1)[0] in names and is_flag(word)
+    ]
+    return spans[-1] if spans else None
+
+
+def value_of(argv: Sequence[str], names: Sequence[str]) -> str | None:
+    """The (first) value of a flag, "" for a flag without one, None where it is absent."""
+    span = find(argv, names)
+    if span is None:
+        return None
+    head, *rest = argv[span[0] : span[1]]
+    if "=" in head:
+        return head.split("=", 1)[1]
+    return rest[0] if rest else ""
+
+
+def replaced(argv: Sequence[str], names: Sequence[str], value: Any) -> tuple[str, ...]:
+    """The command line with a flag set to a value: in place where it stands, else at the end."""
+    new = words(value)
+    flag = () if new is None else (names[0], *new)
+    span = find(argv, names)
+    if span is None:
+        return (*argv, *flag)
+    head = argv[span[0]].split("=", 1)[0]
+    kept = () if new is None else (head, *new)
+    return (*argv[: span[0]], *kept, *argv[span[1] :])
+
+
+def set_json(argv: Sequence[str], names: Sequence[str], **changes: str) -> tuple[str, ...]:
+    """The command line with keys of a flag's JSON value set; unchanged where the flag is absent.
+
+    Raises:
+        RecipeError: the flag's value is not a JSON mapping.
+    """
+    text = value_of(argv, names)
+    if text is None:
+        return tuple(argv)
+    return replaced(argv, names, {**json_value(names[0], text), **changes})
+
+
+def json_value(flag: str, text: str) -> dict[str, Any]:
+    """A flag's JSON value as a mapping.
+
+    Raises:
+        RecipeError: not JSON, or JSON that is not a mapping.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as fault:
+        raise RecipeError(
+            f"the value of {flag} is not JSON",
+            found=text[:60],
+            remedy="Put it into single quotes inside `command`, or write it as a YAML mapping.",
+        ) from fault
+    if not isinstance(value, dict):
+        raise RecipeError(f"the value of {flag} must be a JSON mapping", found=text[:60])
+    return value
+
+
+def _end(argv: Sequence[str], index: int) -> int:
+    if "=" in argv[index]:
+        return index + 1
+    end = index + 1
+    while end < len(argv) and not is_flag(argv[end]):
+        end += 1
+    return end

@@ -1,0 +1,1 @@
+"""Files that the deploy writes: rendered, quoted, compared."""

@@ -1,0 +1,69 @@
+"""A file that the deploy owns on a Spark, and the fixed places where such files are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lockstep.onhost.records.ours import HOME, MARK
+
+Check = Literal["unit", "shell", "sudoers", "json", "nft"]
+Stage = Literal["base", "firewall", "fabric", "services", "switch", "webui"]
+
+PROGRAMS = "/usr/local/lib/lockstep"
+# Environments of our own tools, named by what is in them.
+ENVIRONMENTS = f"{PROGRAMS}/environments"
+# Python packages that our programs import, at exact versions: a link to the one in use.
+TOOLS_VENV = f"{ENVIRONMENTS}/tools"
+# uv, installed by the system's pip: a link to the one in use.
+UV_VENV = f"{ENVIRONMENTS}/uv"
+CONFIGURATION = "/etc/lockstep"
+SYSTEMD = "/etc/systemd/system"
+# What the deploy keeps about itself. Not under HOME, the service user's home with the caches of the
+# compilers: root trusts it, and the engines own HOME.
+STATE = "/var/lib/lockstep-deploy"
+# A Docker client configuration of our own: the one of a user may hold proxies, which Docker would
+# pass on into every container.
+DOCKER_CONFIG = f"{CONFIGURATION}/docker"
+SERVED_WEIGHTS = f"{CONFIGURATION}/served-weights.json"
+WEBUI_SECRETS = f"{CONFIGURATION}/secrets/open-webui.env"
+# Made once on the host; asked for at every port of an engine that other machines can reach.
+API_KEY = f"{CONFIGURATION}/secrets/api-key"
+# Starts, watches and stops the ranks of a cluster together.
+AGENT_UNIT = "lockstep-cluster.service"
+PROXY_ENVIRONMENT = f"{CONFIGURATION}/proxy.env"
+# The proxy's, and the package index that uv and the hub client are installed from.
+TOOLS_ENVIRONMENT = f"{CONFIGURATION}/tools.env"
+OPERATORS_GROUP = "lockstep-operators"
+
+__all__ = ["HOME", "MARK", "ManagedFile"]
+
+
+@dataclass(frozen=True)
+class ManagedFile:
+    """One file on a host, whole.
+
+    Attributes:
+        path: Full path.
+        text: Contents.
+        mode: Permissions, octal.
+        owner: Account.
+        group: Group.
+        check: Which tool must accept it before it replaces what is there: systemd-analyze verify,
+            sh -n, visudo -cf, nft -c, a JSON parser; None: nothing can be checked.
+        stage: Step of the deploy that writes it. What model units read comes with them, so that a
+            restart never meets the file of the deploy before.
+    """
+
+    path: str
+    text: str
+    mode: str = "0644"
+    owner: str = "root"
+    group: str = "root"
+    check: Check | None = None
+    stage: Stage = "base"
+
+    @property
+    def private(self) -> bool:
+        """Whether it may hold a password: its text is shown nowhere and read back by nobody."""
+        return self.mode in ("0600", "0640")

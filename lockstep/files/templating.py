@@ -1,0 +1,66 @@
+"""The one way from `templates/` to a text: Jinja2, where a value that is missing is an error."""
+
+from __future__ import annotations
+
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError, UndefinedError
+
+from lockstep.core.errors import LockstepError
+from lockstep.files import systemd_quoting
+from lockstep.files.managed_file import MARK
+
+FOLDER = Path(__file__).resolve().parent.parent / "templates"
+
+
+def render(template: str, **values: Any) -> str:
+    """The text of ``templates/<template>`` with these values.
+
+    Raises:
+        LockstepError: the template uses a value that was not given, or is not a template.
+    """
+    try:
+        return _environment().get_template(template).render(mark=MARK, **values)
+    except UndefinedError as fault:
+        raise LockstepError(
+            "a template value is missing",
+            where=f"templates/{template}",
+            found=str(fault.message),
+            allowed=", ".join(sorted(values)),
+        ) from fault
+    except TemplateError as fault:
+        raise LockstepError(
+            "the template is not usable", where=f"templates/{template}", found=str(fault)
+        ) from fault
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        undefined=StrictUndefined,
+        # Units and scripts would be damaged by it.
+        autoescape=lambda name: bool(name and name.endswith(".html.j2")),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "unit_path": systemd_quoting.path,
+        "unit_text": systemd_quoting.text,
+        "unit_command": systemd_quoting.command,
+        "unit_words": systemd_quoting.words,
+        "environment_value": systemd_quoting.environment_value,
+        "shell": shlex.quote,
+        "shell_lines": _shell_lines,
+    }
+    environment.globals["assignment"] = systemd_quoting.assignment
+    return environment
+
+
+def _shell_lines(argv: tuple[str, ...], before: str | None = None) -> str:
+    """A command line for a shell script, one flag with its values per line."""
+    return " \\\n  ".join(shlex.join(line) for line in systemd_quoting.lines(argv, before))

@@ -1,0 +1,42 @@
+"""The catalogue folder as one value: recipes, models and machines, licences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from lockstep.models.known_models import Knowledge, load_knowledge
+from lockstep.models.licences import LicencePolicy, default_policy
+from lockstep.recipes.recipe_file import Recipe, load_catalogue
+
+FOLDER = Path(__file__).resolve().parent.parent / "catalogue"
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Everything the checks know."""
+
+    recipes: Mapping[str, Recipe]
+    knowledge: Knowledge
+    policy: LicencePolicy
+
+
+@cache
+def knowledge() -> Knowledge:
+    """Models and machines of the catalogue, read once."""
+    return load_knowledge(FOLDER)
+
+
+def load(folder: Path = FOLDER, *more_recipes: Path, accept: tuple[str, ...] = ()) -> Catalogue:
+    """The catalogue folder, with more recipe folders and licences accepted by name.
+
+    Raises:
+        LockstepError: any of its files is wrong.
+    """
+    return Catalogue(
+        recipes=load_catalogue(folder / "recipes", *more_recipes),
+        knowledge=load_knowledge(folder),
+        policy=default_policy(folder, accept),
+    )

@@ -1,0 +1,313 @@
+"""Does it fit? Arithmetic on published figures; `docs/fit.md` explains each term.
+
+All sizes are GiB per host. The overhead of an engine is a range between two observed cases, so the
+verdict has a middle: "tight" fits with the better case and not with the worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from lockstep.core.figures import Figure
+from lockstep.models.architecture import ArchitectureUnknown, element_bytes
+from lockstep.models.known_models import GIB, Hardware, Knowledge, Model
+from lockstep.onhost.core.need import Need
+from lockstep.onhost.engines import Demand, Engine, Machine
+from lockstep.recipes.recipe_file import Recipe
+from lockstep.recipes.sizing import Serving, serving
+from lockstep.recipes.stated import stated_architecture, stated_weights
+
+OVERHEAD = "overhead, at least"
+Verdict = Literal["fits", "tight", "does not fit", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One summand: its name, its GiB per host, and where the figure comes from."""
+
+    name: str
+    gib: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The answer for one recipe on one kind of machine.
+
+    Attributes:
+        verdict: "unknown" where weights or shapes are not published.
+        hosts: Sparks the recipe runs on.
+        budget_gib: What the recipe lets the engine take per host, None where it sets no bound.
+        terms: Weights, draft and overhead (the better case) per host.
+        room_gib: KV cache left per host, (worse, better) case; None where unknown.
+        sequence_gib: KV cache and state of one sequence at `context`, per host.
+        context: The recipe's context, tokens (the model's own where the recipe names none).
+        largest_context: Longest context for one sequence in the worse case, tokens.
+        sequences: Sequences of `context` that fit in the worse case.
+        host_use_gib: Memory in use on the host while it serves, the system included.
+        need: What must be available before its engine starts; None where it is neither engine.
+        needs_gib: The same for this machine: the least MemAvailable to serve `context`.
+        loads_gib: The least MemAvailable with which it loads, for shorter sequences.
+        reasons: Sentences that explain a verdict other than "fits".
+    """
+
+    verdict: Verdict
+    hosts: int
+    context: int | None
+    budget_gib: float | None = None
+    terms: tuple[Term, ...] = ()
+    room_gib: tuple[float, float] | None = None
+    sequence_gib: float | None = None
+    largest_context: int | None = None
+    sequences: int | None = None
+    host_use_gib: float | None = None
+    need: Need | None = None
+    needs_gib: float | None = None
+    loads_gib: float | None = None
+    reasons: tuple[str, ...] = ()
+
+
+def fit(
+    recipe: Recipe,
+    knowledge: Knowledge,
+    *,
+    machine: str = "dgx-spark",
+    asked: Serving | None = None,
+) -> Fit:
+    """Whether a recipe fits its hosts, with the numbers.
+
+    Args:
+        recipe: What to serve.
+        knowledge: Models and machines of the catalogue.
+        machine: A name in ``hardware.yaml``.
+        asked: Settings to judge instead of those of the recipe's own command line.
+
+    Raises:
+        RecipeError: the recipe's command line cannot be built.
+    """
+    draft, own = recipe.lockstep.draft, serving(recipe)
+    case = _Case(
+        asked=asked or own,
+        engine=recipe.engine,
+        model=_with_metadata(recipe, knowledge.model(recipe.model)),
+        draft=knowledge.model(draft.model) if draft else None,
+        machine=knowledge.hardware[machine],
+        # What was published holds for the share that it was published with.
+        published=recipe.lockstep.memory_gib
+        if asked is None or asked.utilization == own.utilization
+        else None,
+    )
+    return case.answer()
+
+
+def bisect(cost: Callable[[int], float], room: float, most: int | None) -> int:
+    """The largest n up to ``most`` (16 Mi where None) whose cost is within ``room``; else 0."""
+    low, high = 0, most or 2**24
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if cost(middle) <= room else (low, middle - 1)
+    return low
+
+
+def _with_metadata(recipe: Recipe, model: Model) -> Model:
+    """Fill what the catalogue does not know from the recipe's own metadata, as it states it."""
+    return replace(
+        model,
+        weights=model.weights or stated_weights(recipe),
+        architecture=model.architecture or stated_architecture(recipe),
+    )
+
+
+@dataclass(frozen=True)
+class _Case:
+    """One recipe's settings on one machine."""
+
+    asked: Serving
+    engine: Engine | None
+    model: Model
+    draft: Model | None
+    machine: Hardware
+    published: float | None = None
+
+    def answer(self) -> Fit:
+        unknown = self.unknowns()
+        each = None if unknown_shapes(self) else self.sequence_gib(self.context or 0)
+        start = self.with_need(
+            Fit("unknown", self.asked.hosts, self.context, self.pool(), reasons=unknown), each or 0
+        )
+        if self.model.weights is None:
+            return start
+        worse, better = self.room(self.overhead("high")), self.room(self.overhead("low"))
+        shapes = self.model.architecture
+        verdict, reasons = self.verdict(worse, better, each)
+        return replace(
+            start,
+            verdict=verdict,
+            terms=(*self.weights(), self.overhead_term()),
+            room_gib=(worse, better),
+            sequence_gib=each,
+            largest_context=None
+            if each is None
+            else bisect(self.sequence_gib, worse, shapes.context if shapes else None),
+            sequences=max(0, int(worse // each)) if each else None,
+            host_use_gib=self.host_use(each),
+            reasons=(*reasons, *unknown),
+        )
+
+    def with_need(self, answer: Fit, sequence: float) -> Fit:
+        """The same, and what must be available before the engine starts."""
+        serves, loads = self.need(sequence), self.need(0.0)
+        total = self.machine.gib("memory_total_gib")
+        return replace(
+            answer,
+            need=serves,
+            needs_gib=serves.available(total) if serves else None,
+            loads_gib=loads.available(total) if loads else None,
+        )
+
+    def need(self, sequence: float) -> Need | None:
+        """By the engine's own arithmetic, for one sequence of so many GiB."""
+        return self.engine.need(self.demand(sequence), self.memory) if self.engine else None
+
+    def demand(self, sequence: float) -> Demand:
+        return Demand(
+            share=self.asked.utilization,
+            kv_cache=self.asked.kv_gib,
+            weights=sum(term.gib for term in self.weights()) if self.model.weights else None,
+            sequence=sequence,
+            published=self.published,
+        )
+
+    @property
+    def memory(self) -> Machine:
+        total, start = (self.machine.gib(f"{key}_gib") for key in ("memory_total", "engine_start"))
+        return Machine(
+            total=total,
+            start=start,
+            at_rest=total - self.machine.gib("system_gib") - start,
+            overhead=self.overhead("low"),
+        )
+
+    @property
+    def context(self) -> int | None:
+        shapes = self.model.architecture
+        return self.asked.context or (shapes.context if shapes else None)
+
+    @property
+    def limit(self) -> float:
+        """What may be given away at all: the machine's memory less the system's reserve."""
+        return self.machine.gib("memory_total_gib") - self.machine.gib("reserve_gib")
+
+    def pool(self) -> float | None:
+        """The engine's own bound."""
+        return self.engine.pool(self.demand(0.0), self.memory) if self.engine else None
+
+    def overhead(self, end: Literal["low", "high"]) -> float:
+        return float(self.overhead_figure(end).value)
+
+    def overhead_figure(self, end: Literal["low", "high"]) -> Figure:
+        return self.machine.overhead(self.engine.name if self.engine else None, end)
+
+    def overhead_term(self) -> Term:
+        figure = self.overhead_figure("low")
+        return Term(OVERHEAD, float(figure.value), figure.source)
+
+    def weights(self) -> list[Term]:
+        """Weights of the model and of its draft, split over the hosts."""
+        terms = []
+        for name, model in (("weights", self.model), ("draft", self.draft)):
+            if model and model.weights and model.weights_gib:
+                terms.append(
+                    Term(name, model.weights_gib / self.asked.shares, model.weights.source)
+                )
+        return terms
+
+    def room(self, overhead: float) -> float:
+        """KV cache per host when the engine's overhead is ``overhead`` (may be negative)."""
+        pool = self.pool()
+        most = self.limit - overhead
+        if self.engine and pool is not None:
+            inside = overhead if self.engine.counts_overhead else self.engine.image_cache_gib
+            most = min(most, pool - inside)
+        left = most - sum(term.gib for term in self.weights())
+        return left if self.asked.kv_gib is None else min(left, self.asked.kv_gib)
+
+    def sequence_gib(self, tokens: int) -> float:
+        """KV cache and state of one sequence on one host, its draft's included."""
+        total = 0.0
+        for model, limit in ((self.model, None), (self.draft, self.asked.draft_context)):
+            if model and model.architecture:
+                seen = min(tokens, limit or tokens)
+                total += model.architecture.sequence_bytes(
+                    seen, self.asked.kv_dtype, self.asked.tensor_parallel
+                )
+        return total / self.asked.pipeline_parallel / GIB
+
+    def unknowns(self) -> tuple[str, ...]:
+        unknown = []
+        if self.model.weights is None:
+            unknown.append(f"the size of {self.model.id} is not known")
+        if self.model.architecture is None:
+            unknown.append(f"the shapes of {self.model.id}, and so its KV cache, are not known")
+        elif unknown_shapes(self):
+            unknown.append(f"the size of a {self.asked.kv_dtype} KV cache is not known")
+        if self.draft and not self.draft.weights:
+            unknown.append(f"the size of the draft {self.draft.id} is not known")
+        if self.draft and not self.draft.architecture:
+            unknown.append(f"the KV cache of the draft {self.draft.id} is not known, not counted")
+        return tuple(unknown)
+
+    def verdict(
+        self, worse: float, better: float, each: float | None
+    ) -> tuple[Verdict, tuple[str, ...]]:
+        pool = self.pool()
+        if pool is not None and pool > self.limit:
+            return "does not fit", (
+                f"the engine may take {pool:.1f} GiB, and {self.limit:.1f} GiB is the most "
+                "that leaves the system its reserve",
+            )
+        needed = each or 0.0
+        if better <= 0 or better < needed:
+            return "does not fit", (self.shortage(better, needed),)
+        if each is None:
+            return "unknown", ()
+        if worse < needed:
+            return "tight", ("in the worse observed case " + self.shortage(worse, needed),)
+        return "fits", ()
+
+    def shortage(self, room: float, needed: float) -> str:
+        if room <= 0:
+            weights = sum(term.gib for term in self.weights())
+            return (
+                f"{weights:.1f} GiB of weights per Spark leave no room for a KV cache: "
+                f"{-room:.1f} GiB are missing"
+            )
+        return (
+            f"one sequence of {self.context} tokens needs {needed:.1f} GiB of KV cache and "
+            f"{room:.1f} GiB are left"
+        )
+
+    def host_use(self, each: float | None) -> float | None:
+        """The system, the engine's pool, and what stands beside the pool (better case)."""
+        system, pool = self.machine.gib("system_gib"), self.pool()
+        inside = pool is not None and self.engine and self.engine.counts_overhead
+        beside = 0.0 if inside else self.overhead("low")
+        if pool is None:
+            kept = self.asked.kv_gib or each
+            if kept is None:
+                return None
+            pool = sum(term.gib for term in self.weights()) + kept
+        return system + pool + beside
+
+
+def unknown_shapes(case: _Case) -> bool:
+    """Whether the KV cache of one sequence cannot be computed."""
+    if case.model.architecture is None or case.context is None:
+        return True
+    try:
+        element_bytes(case.asked.kv_dtype)
+    except ArchitectureUnknown:
+        return True
+    return False

@@ -1,0 +1,134 @@
+"""Everything that is known to be wrong with a recipe before a host is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from lockstep.core.errors import RecipeError
+from lockstep.core.findings import Finding, ordered
+from lockstep.fit.advice import advice
+from lockstep.fit.catalogue import Catalogue
+from lockstep.fit.command_checks import command_findings
+from lockstep.fit.fit import fit
+from lockstep.models.licences import LicencePolicy
+from lockstep.recipes.recipe_file import Recipe
+from lockstep.recipes.sizing import serving
+
+
+def check(
+    recipe: Recipe,
+    catalogue: Catalogue,
+    *,
+    overrides: Mapping[str, object] | None = None,
+    engine_version: str | None = None,
+    unanswered: str = "",
+) -> list[Finding]:
+    """Every finding about one recipe, errors first.
+
+    Args:
+        recipe: The recipe.
+        catalogue: What is known.
+        overrides: What the inventory sets (bind address, port, share …).
+        engine_version: The engine that will run it, None where it is not known.
+        unanswered: Why the engine of its image could not be asked when it was deployed, or "".
+    """
+    findings = [
+        *_unanswered(recipe, unanswered),
+        *_licences(recipe, catalogue.policy),
+        *_known_bad(recipe),
+        *_hooks(recipe),
+    ]
+    try:
+        findings += command_findings(recipe, catalogue, dict(overrides or {}), engine_version)
+    except RecipeError as fault:
+        message = f"{fault.what}; found {fault.found}" if fault.found else fault.what
+        findings.append(Finding("cannot-run", "error", recipe.name, message, fault.remedy))
+    return ordered([*findings, *_fit(recipe, catalogue, overrides or {})])
+
+
+def _licences(recipe: Recipe, policy: LicencePolicy) -> Iterator[Finding]:
+    draft = recipe.lockstep.draft
+    weights = [(recipe.model, recipe.lockstep.licence, "licence")]
+    if draft:
+        weights.append((draft.model, draft.licence, "draft-licence"))
+    for model, licence, code in weights:
+        judgement = policy.judge(licence)
+        if judgement == "refused":
+            yield Finding(
+                f"{code}-refused",
+                "error",
+                recipe.name,
+                f"{model} is under {licence}, which the policy does not accept",
+                f"Read it, then add {licence!r} to `accept_licences` of the host or in group data.",
+            )
+        elif judgement == "unknown":
+            found = f"its licence is given as {licence!r}" if licence else "nobody stated it"
+            yield Finding(
+                f"{code}-unknown",
+                "warning",
+                recipe.name,
+                f"the licence of {model} is not known: {found}",
+                "Read the model card and put the SPDX id into the recipe, or "
+                f"'{code}-unknown' into `waive` of this host or in group data.",
+            )
+
+
+def _known_bad(recipe: Recipe) -> Iterator[Finding]:
+    if recipe.lockstep.known_bad:
+        remedy = f"Choose another recipe of {recipe.model}: `lockstep recipe list`."
+        yield Finding("known-bad", "error", recipe.name, recipe.lockstep.known_bad, remedy)
+    policy = recipe.executor_config.get("restart_policy")
+    if policy and policy != "no":
+        yield Finding(
+            "restart-policy",
+            "warning",
+            recipe.name,
+            f"executor_config.restart_policy {policy!r}: restart loops of Docker leaked "
+            "memory until sshd died, and once made 385 restarts",
+            "Remove it: here systemd restarts engines, at a bounded rate.",
+        )
+
+
+def _unanswered(recipe: Recipe, reason: str) -> Iterator[Finding]:
+    if reason:
+        yield Finding(
+            "engine-not-asked",
+            "warning",
+            recipe.name,
+            f"the engine inside {recipe.container.partition('@')[0]} could not be asked whether it "
+            f"takes the recipe: {reason}",
+            "Its start will tell: make it hot once, or bind an image whose engine can be asked.",
+        )
+
+
+def _hooks(recipe: Recipe) -> Iterator[Finding]:
+    if recipe.hooks:
+        yield Finding(
+            "hooks-not-run",
+            "error",
+            recipe.name,
+            f"the recipe relies on {', '.join(sorted(recipe.hooks))}, which Lockstep does not run",
+            "Use an image that holds the change already, and remove the key.",
+        )
+
+
+def _fit(
+    recipe: Recipe, catalogue: Catalogue, overrides: Mapping[str, object]
+) -> Iterator[Finding]:
+    try:
+        answer = fit(recipe, catalogue.knowledge, asked=serving(recipe, overrides))
+        if answer.verdict == "fits":
+            return
+        reasons = "; ".join(answer.reasons)
+        if answer.verdict == "unknown":
+            remedy = "Put its size and shapes into the catalogue: `lockstep model inspect`."
+            yield Finding("fit-unknown", "warning", recipe.name, reasons, remedy)
+            return
+        remedy = " ".join(advice(recipe, catalogue.recipes, catalogue.knowledge))
+    except RecipeError:
+        return  # cannot-run says it
+    if answer.verdict == "tight":
+        yield Finding("fit-tight", "warning", recipe.name, reasons, remedy)
+    else:
+        message = f"does not fit {answer.hosts} Spark(s): {reasons}"
+        yield Finding("fit-none", "error", recipe.name, message, remedy)

@@ -1,0 +1,1 @@
+"""All hosts of an inventory, reached by plain ssh."""

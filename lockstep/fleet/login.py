@@ -1,0 +1,89 @@
+"""How a host of an inventory is reached by plain ssh: pyinfra's own data, as ssh's options."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lockstep.core.errors import InventoryError
+
+# ssh's own exit status when there is no connection.
+NO_CONNECTION = 255
+# What to do where sudo asks a command for a password that asks nobody.
+SUDO = "Let the account use sudo without a password: nobody is asked for one here."
+# A host that is silent is given up within 45 s, in each phase (ssh_config(5), OpenSSH 9): reaching
+# it 15 s, logging in 10 x 3 s, and from then on when the fourth question, one each 10 s, is due.
+# Without them ssh waits for ever for a host that lost its power.
+ALIVE = {"ConnectTimeout": "15", "ServerAliveInterval": "10", "ServerAliveCountMax": "3"}
+_OPTIONS = {
+    "ssh_user": "User",
+    "ssh_port": "Port",
+    "ssh_key": "IdentityFile",
+    "ssh_known_hosts_file": "UserKnownHostsFile",
+    "ssh_strict_host_key_checking": "StrictHostKeyChecking",
+}
+
+
+@dataclass(frozen=True)
+class Login:
+    """A host, and the words before a command on it; () for the machine itself (`@local`)."""
+
+    name: str
+    words: tuple[str, ...]
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        """`argv` on that host, as an argument list for this machine."""
+        return [*self.words, shlex.join(argv)] if self.words else list(argv)
+
+    def compressed(self) -> Login:
+        """The same, for long answers."""
+        if not self.words:
+            return self
+        ssh, *more = self.words
+        return replace(self, words=(ssh, "-o", "Compression=yes", *more))
+
+
+def sudo_refused(code: int, said: str) -> bool:
+    """Whether a command on a host failed because sudo did not let the account.
+
+    Args:
+        code: The command's exit code.
+        said: Its standard error.
+    """
+    lines = said.splitlines()
+    words = any(line.startswith("sudo: ") and "not found" not in line for line in lines)
+    return code != 0 and (words or "sudoers" in said)
+
+
+def login(name: str, data: Mapping[str, Any]) -> Login:
+    """The login of one host.
+
+    Args:
+        name: As the inventory has it.
+        data: Its merged data.
+
+    Raises:
+        InventoryError: a connector that is neither ssh nor `@local`.
+    """
+    if name == "@local":
+        return Login(name, ())
+    if name.startswith("@") and not name.startswith("@ssh/"):
+        raise InventoryError(
+            "only hosts over ssh and @local can be reached from here",
+            where=name,
+            remedy="Choose others with --limit.",
+        )
+    options = {ssh: str(data[key]) for key, ssh in _OPTIONS.items() if data.get(key) is not None}
+    if "IdentityFile" in options:
+        options["IdentitiesOnly"] = "yes"
+    # Nobody is asked.
+    flags = ssh_options({**options, "BatchMode": "yes", **ALIVE})
+    address = str(data.get("ssh_hostname") or name.removeprefix("@ssh/"))
+    return Login(name, ("ssh", *flags, "--", address))
+
+
+def ssh_options(options: Mapping[str, str]) -> list[str]:
+    """Options of ssh as words of its command line."""
+    return [word for key, value in options.items() for word in ("-o", f"{key}={value}")]

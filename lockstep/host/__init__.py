@@ -1,0 +1,1 @@
+"""What one host is to be: files, engines, images, weights."""

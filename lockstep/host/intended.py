@@ -1,0 +1,192 @@
+"""What one host is to be: all that follows from inventory data and pins, for deploy and diff."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from lockstep import preflight
+from lockstep.files.managed_file import CONFIGURATION, SERVED_WEIGHTS, ManagedFile, Stage
+from lockstep.host.engine_questions import image_questions
+from lockstep.host.specs import engine_spec, weights_spec
+from lockstep.inventory.host import HostPlan
+from lockstep.lock import pins
+from lockstep.lock.engine_id import engine_id
+from lockstep.lock.image_reference import api_address, parse, pinned_reference
+from lockstep.lock.wanted import needs_engine
+from lockstep.recipes.placeholders import engine_of
+from lockstep.recipes.recipe_file import Recipe
+from lockstep.system.folders import model_units
+from lockstep.system.tools import Environment, tool_environments
+from lockstep.units.all_files import artefacts
+from lockstep.units.variants import FALLBACK, key_users, variants
+
+
+@dataclass(frozen=True)
+class Intended:
+    """One host as it is to be: everything derived from its plan and the pins."""
+
+    plan: HostPlan
+    pins: pins.Pins
+
+    @cached_property
+    def engine_id(self) -> str:
+        """Name of the engine environment: a hash of what it contains."""
+        return engine_id(self.plan.settings, self.pins)
+
+    @cached_property
+    def engine_spec(self) -> dict[str, Any] | None:
+        """What `engine_build.py` reads on the host; None where no target runs in a venv."""
+        return engine_spec(self.plan, self.pins) if needs_engine(self.plan.targets) else None
+
+    @cached_property
+    def tools(self) -> dict[str, Environment]:
+        """The environments of our own tools."""
+        return tool_environments(self.plan.settings, self.pins)
+
+    @cached_property
+    def images(self) -> list[str]:
+        """References by digest of all images of the host."""
+        return [pinned_reference(name, self.pins) for name in preflight.images_of(self.plan)]
+
+    @cached_property
+    def image_origins(self) -> dict[str, str]:
+        """Each of `images` → the address where its bytes are, mirrors heeded."""
+        sources = self.plan.settings.sources
+        names = preflight.images_of(self.plan)
+        return {
+            pinned_reference(name, self.pins): api_address(parse(name), sources) for name in names
+        }
+
+    @cached_property
+    def engine_images(self) -> dict[str, tuple[str, str]]:
+        """Digest → (reference, engine) of the images that hold an engine."""
+        return {
+            self.pins.images[image].digest: (
+                pinned_reference(image, self.pins),
+                engine_of(recipe).name,
+            )
+            for _, recipe, image in self._variants()
+            if image
+        }
+
+    def _variants(self) -> Iterator[tuple[str, Recipe, str | None]]:
+        """Name, recipe and image of every target and every fallback."""
+        for target in self.plan.targets:
+            for suffix, recipe in zip(("", FALLBACK), target.recipes, strict=False):
+                yield target.name + suffix, recipe, target.image_of(recipe)
+
+    @property
+    def engine_question(self) -> dict[str, Any]:
+        """What to ask the probe `engines`."""
+        spec = self.engine_spec or {"home": "/nonexistent", "current": "/nonexistent"}
+        images = {digest: digest for digest in self.engine_images}
+        return {"home": spec["home"], "current": spec["current"], "images": images}
+
+    @property
+    def webui_units(self) -> list[str]:
+        """The unit of Open WebUI, where it is wanted."""
+        webui = self.plan.settings.webui
+        return [f"{webui.unit}.service"] if webui.enabled else []
+
+    @cached_property
+    def key_users(self) -> list[str]:
+        """Units that read the API key when they start; [] where no engine is open to others."""
+        proxies = key_users(self.plan.targets)
+        return [*proxies, *self.webui_units] if proxies else []
+
+    @cached_property
+    def model_units(self) -> list[str]:
+        """Units of all targets and their fallbacks."""
+        return model_units(self.files("services", {}))
+
+    def moe_flags(self, engines: dict[str, Any]) -> dict[str, bool]:
+        """Target or fallback → whether its engine's parser takes the freeze guard's flag.
+
+        An engine that has not been asked on this host, or could not be, is taken for one that does.
+
+        Args:
+            engines: Answer of the probe `engines`.
+        """
+        found: dict[str, bool] = {}
+        for name, _, image in self._variants():
+            if image:
+                record = engines["images"].get(self.pins.images[image].digest)
+            else:
+                record = engines["check"]
+            found[name] = (record or {}).get("moe_flag") is not False
+        return found
+
+    @cached_property
+    def image_questions(self) -> dict[str, str]:
+        """Digest of each image → what to ask its engine."""
+        names = [name for name, _, _ in self._variants()]
+        forms = [
+            variants(
+                self.plan.settings,
+                self.plan.targets,
+                self.pins,
+                engine_id=self.engine_id if self.engine_spec else "",
+                moe_flags=dict.fromkeys(names, flag),
+            )
+            for flag in (True, False)
+        ]
+        return image_questions(*forms)
+
+    def files(self, stage: Stage, moe_flags: dict[str, bool]) -> list[ManagedFile]:
+        """The managed files of one stage of the deploy ("base", "services", "switch", "webui")."""
+        chosen = [file for file in self._every(moe_flags) if file.stage == stage]
+        if stage == "base":
+            return chosen + self._specs()
+        return [*chosen, self._served_weights()] if stage == "services" else chosen
+
+    def all_files(self, moe_flags: dict[str, bool]) -> list[ManagedFile]:
+        """The managed files of all stages."""
+        return [*self._every(moe_flags), *self._specs(), self._served_weights()]
+
+    @cached_property
+    def unversioned(self) -> tuple[ManagedFile, ...]:
+        """The managed files of all stages, as if no engine had been asked yet."""
+        return self._every({})
+
+    @cached_property
+    def paths(self) -> set[str]:
+        """Every path that this deploy owns."""
+        return {file.path for file in self.unversioned} | {SERVED_WEIGHTS}
+
+    def _every(self, moe_flags: dict[str, bool]) -> tuple[ManagedFile, ...]:
+        return artefacts(
+            self.plan.settings,
+            self.plan.targets,
+            self.pins,
+            engine_id=self.engine_id if self.engine_spec else "",
+            moe_flags=moe_flags,
+        )
+
+    def _served_weights(self) -> ManagedFile:
+        """Which weights the units read: written with them, while weights.json is what to fetch.
+
+        A host that a rollout has not come to yet goes on, and may switch, with its own.
+        """
+        spec = {**weights_spec(self.plan, self.pins), "endpoint": None}
+        text = json.dumps(spec, indent=1) + "\n"
+        return ManagedFile(SERVED_WEIGHTS, text, check="json", stage="services")
+
+    def _specs(self) -> list[ManagedFile]:
+        specs = {"weights": weights_spec(self.plan, self.pins), "engine": self.engine_spec}
+        user = self.plan.settings.service_user
+        written = [
+            # The URL of a proxy or an index may hold a password; the account that builds reads it.
+            ManagedFile(
+                f"{CONFIGURATION}/{name}.json",
+                json.dumps(spec, indent=1) + "\n",
+                mode="0640",
+                group=user,
+            )
+            for name, spec in specs.items()
+            if spec
+        ]
+        return written + [ManagedFile(each.requirements, each.text) for each in self.tools.values()]

@@ -1,0 +1,1 @@
+"""Inventory data: read, typed and checked, without contacting a host."""

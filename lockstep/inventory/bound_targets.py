@@ -1,0 +1,249 @@
+"""Targets bound to recipes: what inventory data asks for, checked against the catalogue."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lockstep.core import schema
+from lockstep.core.errors import InventoryError
+from lockstep.engines import flags
+from lockstep.inventory.cluster import Group
+from lockstep.inventory.settings import Settings, TargetData
+from lockstep.inventory.values import Image
+from lockstep.recipes.command import serve_command
+from lockstep.recipes.placeholders import engine_of
+from lockstep.recipes.recipe_file import Recipe
+from lockstep.recipes.sizing import serving
+
+# From the port of the API to the port of an engine behind a proxy, where the inventory names none.
+ENGINE_PORT_OFFSET = 1000
+LOOPBACK = "127.0.0.1"
+#: Of every Spark's own web page, at loopback (facts of the field, 2026-11).
+DASHBOARD_PORT = 11000
+#: Packages that the proxy before an engine imports, as `Settings.tools` names them.
+PROXY_TOOLS = ("httpx2", "uvicorn")
+
+
+@dataclass(frozen=True)
+class BoundTarget:
+    """One target with its recipe.
+
+    Attributes:
+        name: What `switch.sh` accepts.
+        data: What the inventory says about it.
+        recipe: The recipe it starts.
+        fallback: The recipe to try where that fails, or None.
+        port: TCP port of the API.
+        model_name: The model's name in that API.
+        image: Image reference as asked for (tag or digest), or None: the venv engine.
+        group: This host's part of the cluster that serves it, or None: this host alone.
+    """
+
+    name: str
+    data: TargetData
+    recipe: Recipe
+    fallback: Recipe | None
+    port: int
+    model_name: str
+    image: str | None
+    group: Group | None = None
+
+    @property
+    def answers(self) -> bool:
+        """Whether the API is at this host: of a cluster, at rank 0 only."""
+        return self.group is None or self.group.rank == 0
+
+    @property
+    def unit(self) -> str:
+        """The systemd unit's full name."""
+        return f"{self.data.unit}.service"
+
+    @property
+    def open(self) -> bool:
+        """Whether other machines can reach the API here, so that it asks for a key."""
+        return self.answers and not is_loopback(self.data.bind)
+
+    @property
+    def recipes(self) -> tuple[Recipe, ...]:
+        """The recipe and, where there is one, its fallback."""
+        return (self.recipe,) if self.fallback is None else (self.recipe, self.fallback)
+
+    def image_of(self, recipe: Recipe) -> str | None:
+        """Image that one of `recipes` runs from, as asked for; None: the venv engine."""
+        return (self.data.image or recipe.container) if recipe.in_container else None
+
+    def engine_port(self, recipe: Recipe) -> int | None:
+        """Loopback port of the engine behind a proxy; None where the engine has the API's port.
+
+        A proxy merges roles, asks for the API key of an open port, or both.
+        """
+        if not self.answers or (not recipe.needs_roles_proxy and not self.open):
+            return None
+        return self.data.engine_port or self.port + ENGINE_PORT_OFFSET
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """Every port that clients reach this target at, that of the API first."""
+        if not self.answers:
+            return ()
+        behind = (self.engine_port(recipe) for recipe in self.recipes)
+        return (self.port, *dict.fromkeys(port for port in behind if port is not None))
+
+    def overrides(self, recipe: Recipe) -> dict[str, object]:
+        """Recipe keys that the inventory sets for this target, for one of its recipes."""
+        behind = self.engine_port(recipe)
+        host, port = (self.data.bind, self.port) if behind is None else (LOOPBACK, behind)
+        # Some engines open a port for their health on every rank.
+        host = host if self.answers else LOOPBACK
+        asked = {**self.data.overrides, "host": host, "port": port}
+        if self.group is None or recipe.engine is None:
+            return asked
+        copies = serving(recipe, asked).data_parallel
+        return {**asked, **self.group.arguments(recipe.engine, data_parallel=copies)}
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this host itself reaches what listens at an address."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def check_tools(
+    settings: Settings, targets: Iterable[BoundTarget], where: Mapping[str, str]
+) -> None:
+    """Refuse targets that need a proxy, for roles or for the API key, where it could not run.
+
+    Args:
+        settings: The host's data.
+        targets: Its targets.
+        where: Top-level key → file that gave its value.
+
+    Raises:
+        InventoryError: `tools` lacks a package that the proxy imports.
+    """
+    missing = [name for name in PROXY_TOOLS if name not in settings.tools]
+    for target in targets:
+        if missing and any(target.engine_port(recipe) for recipe in target.recipes):
+            why = f"is open at {target.data.bind!r}" if target.open else "refuses repeated roles"
+            raise InventoryError(
+                f"the proxy before the engine of target {target.name}, which {why}, needs more "
+                "tools",
+                where=where.get("tools", settings.name),
+                found=f"tools without {', '.join(missing)}",
+                remedy="Keep the entries of tools in group_data/all.py.",
+            )
+
+
+def bind(
+    settings: Settings, catalogue: Mapping[str, Recipe], where: Mapping[str, str]
+) -> tuple[BoundTarget, ...]:
+    """Every target of one host with its recipe, in the inventory's order.
+
+    Args:
+        settings: The host's data.
+        catalogue: Recipes by name.
+        where: Top-level key → file that gave its value, for errors.
+
+    Raises:
+        InventoryError: an unknown recipe, a port used twice, an image without a usable digest.
+        RecipeError: a recipe whose command line cannot be built.
+    """
+    file = where.get("targets", settings.name)
+    bound = tuple(_bind(name, data, catalogue, file) for name, data in settings.targets.items())
+    users = {
+        DASHBOARD_PORT: "the DGX Dashboard",
+        settings.copy_port: "copy_port",
+        **dict.fromkeys(settings.firewall.ssh_ports, "firewall.ssh_ports"),
+    }
+    if settings.webui.enabled:
+        if settings.webui.port in users:
+            raise InventoryError(
+                f"webui.port: port {settings.webui.port} is used twice",
+                where=where.get("webui", settings.name),
+                found=f"also by {users[settings.webui.port]}",
+                remedy="Set webui.port to a free port.",
+            )
+        users[settings.webui.port] = "webui"
+    for name, cluster in settings.clusters.items():
+        if settings.name in cluster.hosts:
+            users |= {
+                cluster.port: f"clusters.{name}.port",
+                cluster.master_port: f"clusters.{name}.master_port",
+            }
+    for target in bound:
+        for index, port in enumerate(target.ports):
+            key = "engine_port" if index else "port"
+            if port > 65535:
+                raise InventoryError(
+                    f"targets.{target.name}.{key} is not a port",
+                    where=file,
+                    found=f"{port}, which is {target.port} + {ENGINE_PORT_OFFSET}",
+                    remedy=f"Set targets.{target.name}.{key} to a free port.",
+                )
+            if port in users:
+                raise InventoryError(
+                    f"targets.{target.name}: port {port} is used twice",
+                    where=file,
+                    found=f"also by {users[port]}",
+                    remedy=f"Set targets.{target.name}.{key} to a free port.",
+                )
+            users[port] = target.name
+    return bound
+
+
+def _bind(name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: str) -> BoundTarget:
+    recipe = _recipe(f"targets.{name}.recipe", data.recipe, catalogue, file)
+    fallback = None
+    if data.fallback is not None:
+        fallback = _recipe(f"targets.{name}.fallback", data.fallback, catalogue, file)
+        if fallback.in_container != recipe.in_container:
+            raise InventoryError(
+                f"targets.{name}.fallback must run where the recipe runs",
+                where=file,
+                found="one in a container, one in a venv",
+            )
+    if data.image is not None and not recipe.in_container:
+        raise InventoryError(
+            f"targets.{name}.image is given, but its recipe runs in the venv engine",
+            where=file,
+            found=repr(data.image)[:80],
+            remedy="Remove it, or name a recipe with a container.",
+        )
+    image = data.image or recipe.container or None
+    if image is not None:
+        schema.convert(Image, image, where=file, key=f"targets.{name}: the image")
+    overrides = {**data.overrides, "host": data.bind}
+    if data.port is not None:
+        overrides["port"] = data.port
+    argv = serve_command(recipe, overrides=overrides)
+    engine = engine_of(recipe)
+    found = flags.value_of(argv, engine.spellings("port"))
+    if not found or not found.isdecimal():
+        raise InventoryError(
+            f"targets.{name} has no port: neither the inventory nor the recipe gives one",
+            where=file,
+            remedy=f"Set targets.{name}.port.",
+        )
+    return BoundTarget(name, data, recipe, fallback, int(found), served_name(recipe, argv), image)
+
+
+def served_name(recipe: Recipe, argv: Sequence[str]) -> str:
+    """The model's name in the API of an engine with that command line."""
+    names = flags.value_of(argv, engine_of(recipe).spellings("served_model_name"))
+    return (names or recipe.model).split()[0]
+
+
+def _recipe(key: str, name: str, catalogue: Mapping[str, Recipe], file: str) -> Recipe:
+    if name not in catalogue:
+        raise InventoryError(
+            f"{key} names an unknown recipe",
+            where=file,
+            found=repr(name),
+            allowed=", ".join(sorted(catalogue)),
+            remedy="`lockstep recipe list` shows what each one is.",
+        )
+    return catalogue[name]

@@ -1,0 +1,174 @@
+"""The data of all hosts of an inventory brought together into its clusters, and checked."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lockstep.core.errors import InventoryError
+from lockstep.inventory.cluster import ClusterData, Group, Member
+from lockstep.inventory.host import HostPlan
+
+
+def joined(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]:
+    """The same plans, each target of a cluster with its host's part of that cluster.
+
+    Args:
+        plans: Every host of one inventory; a cluster is not seen whole by fewer.
+        where: The inventory, for errors.
+
+    Raises:
+        InventoryError: members that do not agree, do not exist, or lack an address.
+    """
+    known = {plan.name: plan for plan in plans}
+    clusters: dict[str, ClusterData] = {}
+    for plan in plans:
+        for name, data in plan.settings.clusters.items():
+            if clusters.setdefault(name, data) != data:
+                raise InventoryError(
+                    f"clusters.{name} must be the same on all hosts",
+                    where=where,
+                    found=f"{data} on {plan.name}",
+                    remedy="Put it into group data, or into one variable of the inventory.",
+                )
+    for name, data in clusters.items():
+        _check_members(name, data, known, where)
+        _check_targets(name, data, known, where)
+        _check_networks(name, data, [known[host] for host in data.hosts], where)
+    return tuple(_with_groups(plan, clusters, known) for plan in plans)
+
+
+def _with_groups(
+    plan: HostPlan, clusters: dict[str, ClusterData], known: dict[str, HostPlan]
+) -> HostPlan:
+    groups = {
+        name: _group(name, data, plan, known)
+        for name, data in clusters.items()
+        if plan.name in data.hosts
+    }
+    targets = (
+        replace(target, group=groups[target.data.cluster]) if target.data.cluster else target
+        for target in plan.targets
+    )
+    return replace(plan, targets=tuple(targets))
+
+
+def _group(name: str, data: ClusterData, plan: HostPlan, known: dict[str, HostPlan]) -> Group:
+    settings = plan.settings
+    interface = settings.fabric.socket_of(settings.fabric_address)
+    assert interface is not None
+    return Group(
+        name=name,
+        rank=data.hosts.index(plan.name),
+        members=tuple(_member(known[host]) for host in data.hosts),
+        data=data,
+        interface=interface,
+        devices=tuple(settings.fabric.devices.values()),
+    )
+
+
+def _member(plan: HostPlan) -> Member:
+    address = str(plan.settings.fabric_address)
+    every = (str(found.ip) for found in plan.settings.fabric.addresses.values())
+    return Member(plan.name, address, tuple(dict.fromkeys((address, *every))))
+
+
+def _check_members(name: str, data: ClusterData, known: dict[str, HostPlan], where: str) -> None:
+    strangers = [host for host in data.hosts if host not in known]
+    if strangers:
+        raise InventoryError(
+            f"clusters.{name}.hosts names hosts that the inventory does not have",
+            where=where,
+            found=", ".join(strangers),
+            allowed=", ".join(known),
+            remedy="Name them as the inventory does.",
+        )
+    addresses: dict[str, str] = {}
+    for host in data.hosts:
+        settings = known[host].settings
+        address = settings.fabric_address
+        if name not in settings.clusters:
+            raise InventoryError(
+                f"clusters.{name} is missing in the data of its member {host}",
+                where=where,
+                remedy="Give every member the same clusters.",
+            )
+        _check_address(host, address, where)
+        assert address is not None
+        if address in addresses:
+            raise InventoryError(
+                f"two members of clusters.{name} have one fabric_address",
+                where=where,
+                found=f"{address} on {addresses[address]} and {host}",
+            )
+        addresses[address] = host
+        if settings.fabric.socket_of(address) is None:
+            raise InventoryError(
+                f"the network interface of {host}'s fabric_address is not known",
+                where=where,
+                found=f"{address}; fabric.interfaces: "
+                + (", ".join(settings.fabric.interfaces) or "none"),
+                remedy="List the interface with this address in fabric.interfaces, or name it "
+                "in fabric.socket.",
+            )
+
+
+def _check_address(host: str, address: str | None, where: str) -> None:
+    try:
+        ipaddress.ip_address(address or "")
+    except ValueError:
+        raise InventoryError(
+            f"{host} is a member of a cluster and needs a fabric_address that is an IP address",
+            where=where,
+            found=repr(address),
+            remedy="Give each member its own address on the link between the Sparks.",
+        ) from None
+
+
+def _check_targets(name: str, data: ClusterData, known: dict[str, HostPlan], where: str) -> None:
+    bound = {
+        host: {
+            target: found
+            for target, found in known[host].settings.targets.items()
+            if found.cluster == name
+        }
+        for host in data.hosts
+    }
+    first = bound[data.hosts[0]]
+    for host in data.hosts[1:]:
+        for target in {**first, **bound[host]}:
+            if first.get(target) != bound[host].get(target):
+                raise InventoryError(
+                    f"targets.{target} of cluster {name} must be the same on all its members",
+                    where=where,
+                    found=f"another one, or none, on {data.hosts[0]} and {host}",
+                    remedy="Bind it once in a variable of the inventory, and use that for each.",
+                )
+
+
+def _check_networks(name: str, data: ClusterData, members: list[HostPlan], where: str) -> None:
+    """Which networks the members share must be what the topology says."""
+    shared: Counter[str] = Counter()
+    for plan in members:
+        shared.update({str(found.network) for found in plan.settings.fabric.addresses.values()})
+    if not shared:
+        return
+    expected = 2 if data.topology == "ring" else len(members)
+    wrong = sorted(network for network, count in shared.items() if count != expected)
+    if wrong:
+        rule = (
+            "each network is one cable between two neighbours"
+            if data.topology == "ring"
+            else "every member has an address in each network"
+        )
+        raise InventoryError(
+            f"clusters.{name}: its members' fabric.interfaces do not make a {data.topology}",
+            where=where,
+            found=", ".join(
+                f"{network} on {shared[network]} of {len(members)}" for network in wrong
+            ),
+            allowed=rule,
+            remedy="Correct the addresses or their prefix lengths, or the topology.",
+        )

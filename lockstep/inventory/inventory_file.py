@@ -1,0 +1,247 @@
+"""Inventories read as pyinfra reads them, but without contacting a host, and checked whole."""
+
+from __future__ import annotations
+
+import ast
+import runpy
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from lockstep.core import schema
+from lockstep.core.errors import InventoryError, LockstepError
+from lockstep.inventory.bound_targets import bind, check_tools
+from lockstep.inventory.cluster_join import joined
+from lockstep.inventory.host import HostPlan
+from lockstep.inventory.inventory_names import refuse_groups, refuse_ignored, refuse_imported
+from lockstep.inventory.settings import Settings
+from lockstep.inventory.settings_check import check_values
+from lockstep.recipes.recipe_file import Recipe, load_catalogue
+
+LOCK_SUFFIX = ".lock.yaml"
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+# Keys that pyinfra itself reads from host data; ours may not collide with them.
+PYINFRA_PREFIXES = ("_", "ssh_", "local_", "docker_", "chroot_")
+Host = tuple[str, Mapping[str, Any]]
+
+
+def refuse_wrong_groups(path: Path, names: Mapping[str, Any], hosts: Sequence[Host]) -> None:
+    """As `refuse_groups`, with this repository's group data."""
+    refuse_groups(path, names, [name for name, _ in hosts], REPOSITORY / "group_data")
+
+
+def load(path: Path) -> tuple[HostPlan, ...]:
+    """Every host of an inventory file, without contacting one.
+
+    Raises:
+        InventoryError: the file cannot be read, or its data is wrong.
+    """
+    return read(path, _listed(path))
+
+
+def merged(path: Path) -> dict[str, dict[str, Any]]:
+    """Each host's whole data by name, pyinfra's own keys (`ssh_user`) included, nothing checked."""
+    return load_merged(path)[1]
+
+
+def load_merged(path: Path) -> tuple[tuple[HostPlan, ...], dict[str, dict[str, Any]]]:
+    """`load` and `merged` in one, for who needs both: an inventory takes its time to be read."""
+    hosts = _listed(path)
+    shared, _ = _shared(path)
+    return read(path, hosts), {name: {**shared, **data} for name, data in hosts}
+
+
+def _listed(path: Path) -> list[Host]:
+    names = _execute(path)
+    hosts = names.get(path.stem, names.get("all"))
+    if isinstance(hosts, tuple):
+        hosts = hosts[0]
+    if not isinstance(hosts, list) or not hosts:
+        raise InventoryError(
+            f"the inventory defines no list of hosts named {path.stem!r}",
+            where=str(path),
+            remedy=f"End it with `{path.stem} = checked(__file__, [(ADDRESS, {{…}}), …])`.",
+        )
+    listed = [host if isinstance(host, tuple) else (host, {}) for host in hosts]
+    refuse_wrong_groups(path, names, listed)
+    return listed
+
+
+def read(path: Path, hosts: Sequence[Host]) -> tuple[HostPlan, ...]:
+    """Merge group data into each host as pyinfra does, and check the result."""
+    names = [name for name, _ in hosts]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InventoryError("a host is listed twice", where=str(path), found=", ".join(twice))
+    _refuse_double_keys(path)
+    refuse_ignored(path, tree(path), _keys())
+    shared, origin = _shared(path)
+    plans = [
+        plan(name, {**shared, **data}, {**origin, **dict.fromkeys(data, path.name)})
+        for name, data in hosts
+    ]
+    return joined(plans, path.name)
+
+
+def _shared(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Data of all hosts of an inventory, and the file that gave each key."""
+    shared: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    folder = REPOSITORY / "group_data"
+    for file in (folder / "all.py", folder / f"{path.stem}.py"):
+        if file.exists():
+            values = _group_data(file)
+            shared |= values
+            origin |= dict.fromkeys(values, str(file.relative_to(REPOSITORY)))
+    return shared, origin
+
+
+def lock_path(name: str, plans: Sequence[HostPlan]) -> Path:
+    """The lock file of one inventory.
+
+    Args:
+        name: The inventory's name ("spark").
+        plans: Its hosts; ``lock`` in their data names another file than NAME.lock.yaml.
+
+    Raises:
+        InventoryError: two hosts name different files.
+    """
+    named = {plan.settings.lock: plan.name for plan in plans}
+    if len(named) > 1:
+        (one, first), (other, second) = list(named.items())[:2]
+        raise InventoryError(
+            "the hosts of one inventory have one lock",
+            where=f"{first}, {second}",
+            found=f"lock {one!r} and {other!r}",
+            remedy="Give all of them the same `lock`, or put them into two inventories.",
+        )
+    file = next(iter(named), None)
+    return REPOSITORY / (file or f"{name}{LOCK_SUFFIX}")
+
+
+_catalogues: dict[tuple[str, ...], dict[str, Recipe]] = {}
+
+
+def plan(name: str, data: Mapping[str, Any], origin: Mapping[str, str] | None = None) -> HostPlan:
+    """One host's merged data, checked; its clusters are not joined yet (`cluster_join`).
+
+    Args:
+        name: The host.
+        data: Merged data; pyinfra's own keys are skipped.
+        origin: Key → file that gave it, for errors.
+
+    Raises:
+        InventoryError: as `schema.build`, `check_values` and `bind` say.
+        RecipeError: a recipe of the catalogue is wrong.
+    """
+    origin = origin or {}
+    known = _keys()
+    ours = {
+        key: value
+        for key, value in data.items()
+        # "docker_users" is ours, although it begins as pyinfra's own keys do.
+        if key in known or not key.startswith(PYINFRA_PREFIXES)
+    }
+    for key in ours:
+        if key not in known:
+            raise schema.unknown_key(key, known, where=origin.get(key, name))
+    values: dict[str, Any] = {}
+    for key, value in ours.items():
+        hint = schema.hints(Settings)[key]
+        values[key] = schema.convert(hint, value, where=origin.get(key, name), key=key)
+    if "targets" not in values:
+        raise InventoryError("targets is missing", where=name, remedy="Bind a recipe to a name.")
+    hint = schema.hints(Settings)["name"]
+    schema.convert(hint, name, where=name, key="a host's name")
+    settings = Settings(name=name, **values)
+    check_values(settings, origin, data.get("ssh_user"))
+    folders = settings.recipe_folders
+    if folders not in _catalogues:
+        _catalogues[folders] = load_catalogue(*(REPOSITORY / folder for folder in folders))
+    targets = bind(settings, _catalogues[folders], origin)
+    check_tools(settings, targets, origin)
+    return HostPlan(name, settings, targets)
+
+
+def _keys() -> set[str]:
+    """Every key that host data may have, but for pyinfra's own."""
+    return {item.name for item in fields(Settings)} - {"name"}
+
+
+def _group_data(path: Path) -> dict[str, Any]:
+    _refuse_double_keys(path)
+    values = _execute(path)
+    imported = _imported(path)
+    refuse_imported(path, tree(path), imported)
+    return {
+        key: value
+        for key, value in values.items()
+        if not key.startswith("__") and key not in imported
+    }
+
+
+def _execute(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise InventoryError("the file does not exist", where=str(path))
+    try:
+        return runpy.run_path(str(path))
+    except SyntaxError as fault:
+        raise InventoryError(
+            f"not valid Python: {fault.msg}", where=f"{path.name}:{fault.lineno}"
+        ) from fault
+    except LockstepError:
+        raise
+    except Exception as fault:
+        raise InventoryError(
+            "the file fails when it is read",
+            where=str(path),
+            found=f"{type(fault).__name__}: {fault}",
+        ) from fault
+
+
+def tree(path: Path) -> ast.Module:
+    """A Python file read.
+
+    Raises:
+        InventoryError: it is not Python, or not UTF-8.
+    """
+    try:
+        module = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        # Some faults are found only here: a `return` outside a function.
+        compile(module, str(path), "exec")
+        return module
+    except SyntaxError as fault:
+        raise InventoryError(
+            f"not valid Python: {fault.msg}", where=f"{path.name}:{fault.lineno}"
+        ) from fault
+    except UnicodeDecodeError as fault:
+        raise InventoryError("the file is not UTF-8 text", where=str(path)) from fault
+
+
+def _imported(path: Path) -> set[str]:
+    return {
+        (alias.asname or alias.name).split(".")[0]
+        for node in tree(path).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def _refuse_double_keys(path: Path) -> None:
+    """Python keeps the last of two equal keys in silence; a target bound twice must not pass."""
+    for node in ast.walk(tree(path)):
+        if not isinstance(node, ast.Dict):
+            continue
+        seen: set[object] = set()
+        for key in node.keys:
+            if not isinstance(key, ast.Constant):
+                continue
+            if key.value in seen:
+                raise InventoryError(
+                    f"key {key.value!r} stands twice in one mapping",
+                    where=f"{path.name}:{key.lineno}",
+                    remedy="Keep one of them; a target can be bound only once.",
+                )
+            seen.add(key.value)

@@ -1,0 +1,150 @@
+"""Names of an inventory file: what nothing would read, and what pyinfra would take for hosts.
+
+pyinfra reads no host data from the names of an inventory file, and takes each public list or tuple
+for a group of hosts (`pyinfra_cli/inventory.py`, 3.10). Lockstep reads one group, named like the
+file; a further one may choose among its hosts, for `--limit`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lockstep.core.errors import InventoryError
+
+# These give names to a scope of their own.
+_SCOPES = (
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.Lambda,
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+)
+
+
+def refuse_ignored(path: Path, tree: ast.Module, keys: Collection[str]) -> None:
+    """Refuse a file whose own names look like host data, or that goes on after `checked`.
+
+    Args:
+        path: The inventory file.
+        tree: What it holds.
+        keys: Every key of host data.
+
+    Raises:
+        InventoryError: with file, line and name.
+    """
+    checks = [node.lineno for node in tree.body if _calls_checked(node)]
+    group = f"group_data/{path.stem}.py"
+    for statement in tree.body:
+        for name, line in _bound(statement):
+            if name in ("all", path.stem):
+                continue
+            if name in keys or name.startswith("ssh_"):
+                raise InventoryError(
+                    f"nothing reads {name!r} at the top of an inventory",
+                    where=f"{path.name}:{line}",
+                    allowed=f"{name!r} in a host's mapping, {{{name!r}: …}}, or for all hosts in "
+                    f"{group}",
+                    remedy=f"A name that hosts share is private: `_{name}`, and then "
+                    f"`{{{name!r}: _{name}}}` for each host.",
+                )
+            if checks and statement.lineno > checks[-1] and not name.startswith("_"):
+                raise InventoryError(
+                    f"{name!r} comes after `checked(…)`, which cannot look at it any more",
+                    where=f"{path.name}:{line}",
+                    remedy="Move it to the top of the file.",
+                )
+
+
+def refuse_imported(path: Path, tree: ast.Module, imported: Collection[str]) -> None:
+    """Refuse group data that gives a value to a name it imports: pyinfra drops all of these.
+
+    Args:
+        path: The file of group data.
+        tree: What it holds.
+        imported: The names that it imports.
+
+    Raises:
+        InventoryError: with file, line and name.
+    """
+    for statement in tree.body:
+        for name, line in _bound(statement):
+            if name in imported:
+                raise InventoryError(
+                    f"{name!r} is imported too, and pyinfra drops names that are",
+                    where=f"group_data/{path.name}:{line}",
+                    remedy=f"Import it under another name: `import {name} as _{name}`.",
+                )
+
+
+def refuse_groups(
+    path: Path, names: Mapping[str, Any], hosts: Collection[str], folder: Path
+) -> None:
+    """Refuse a public list or tuple that pyinfra would take for other hosts than the file's.
+
+    Args:
+        path: The inventory file.
+        names: What it defines or imports, with the values.
+        hosts: The hosts that Lockstep deploys to.
+        folder: Where group data is.
+
+    Raises:
+        InventoryError: with file and name.
+    """
+    for name, value in names.items():
+        if name.startswith("_") or name in ("all", path.stem):
+            continue
+        if isinstance(value, tuple) or not _chooses(value, hosts):
+            raise InventoryError(
+                f"pyinfra would take {name!r} for a group of hosts",
+                where=path.name,
+                found=_shown(value),
+                allowed=f"one group of hosts, {path.stem!r}, and lists of some of its hosts",
+                remedy=f"Call it `_{name}`"
+                f" (`import … as _{name}`, where it is imported), or put the hosts into "
+                f"{path.stem!r}.",
+            )
+        if isinstance(value, list) and (folder / f"{name}.py").exists():
+            raise InventoryError(
+                f"group_data/{name}.py is read by the deploy and by no other command",
+                where=path.name,
+                found=f"a group {name!r}",
+                remedy=f"Put its data into the hosts' own mappings, or make {name!r} an inventory.",
+            )
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    # A host's data may be long, and hold a password.
+    if isinstance(value, str) or any(isinstance(item, tuple | dict) for item in value):
+        return f"a {type(value).__name__} of {len(value)}"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _chooses(value: Any, hosts: Collection[str]) -> bool:
+    """Whether pyinfra takes a value for no group, or for one of hosts that the file has."""
+    if not isinstance(value, list) or not all(isinstance(item, str | tuple) for item in value):
+        return True
+    return all((item[0] if isinstance(item, tuple) and item else item) in hosts for item in value)
+
+
+def _calls_checked(statement: ast.stmt) -> bool:
+    return any(
+        isinstance(node, ast.Call)
+        and (getattr(node.func, "id", "") or getattr(node.func, "attr", "")) == "checked"
+        for node in ast.walk(statement)
+    )
+
+
+def _bound(node: ast.AST) -> Iterator[tuple[str, int]]:
+    """Each name that a statement gives a value to, imports left out, with its line."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id, node.lineno
+    if not isinstance(node, _SCOPES):
+        for child in ast.iter_child_nodes(node):
+            yield from _bound(child)

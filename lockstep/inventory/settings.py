@@ -1,0 +1,346 @@
+"""What inventory data can say about one Spark: every key, its type, its default, its meaning.
+
+`group_data/all.py` gives a value to most keys; `group_data/<inventory>.py` and a host's own data
+override them. Nothing here knows where a host lives: the same keys serve a Spark on the internet,
+one behind a proxy and one with no internet at all.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from lockstep.core.schema import Rule
+from lockstep.inventory import values
+from lockstep.inventory.cluster import ClusterData, Fabric
+
+FORK = "https://github.com/juliendenize/vllm.git"
+FORK_TORCH = "torch==2.10.0+cu130"
+# The fork's own requirement is >=4.56,<5, and 4.57.6, the newest of these, imports. But with
+# Mistral Small 4's tokenizer (v15) the fork passes `reasoning_effort` with every chat, which
+# transformers takes since 5.4.0 and refuses before. From 5.17.0 on, the names that the fork's
+# Pixtral class imports are gone. Run on a CPU with the fork at 8e6f4314, 2026-11-22.
+FORK_TRANSFORMERS = "transformers==5.4.0"
+#: For `Engine.exclude_newer`: the day of the source tree's commit, of several the last.
+FORK_S_DAY = "fork"
+Day = Annotated[
+    str,
+    Rule(
+        "is not a day",
+        lambda day: day == FORK_S_DAY or datetime.date.fromisoformat(day),
+        '"YYYY-MM-DD", "fork" for the day of the fork\'s commit, or None',
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What preflight demands of a host.
+
+    Attributes:
+        architecture: What `uname -m` answers.
+        dgx_os: Version specifier for DGX OS as its last update left it, "" for any.
+        cuda_toolkit: Release of /usr/local/cuda ("13.0").
+        compute_capability: GPU compute capability as the driver says it ("12.1" for a GB10).
+        memory_gib: Least MemTotal, GiB; a 128 GiB Spark shows about 121.7.
+        free_disk_gib: Free space to leave on the model disk after everything is fetched, GiB.
+        engine_cuda: What `torch.version.cuda` must start with in the engine's environment; None
+            demands a build without CUDA.
+        clock_skew_s: Most seconds between this clock and the host's.
+    """
+
+    architecture: values.Architecture = "aarch64"
+    dgx_os: values.Specifier = ">=7"
+    cuda_toolkit: values.Version = "13.0"
+    compute_capability: values.Version = "12.1"
+    memory_gib: values.Size = 115.0
+    free_disk_gib: values.Size = 20.0
+    engine_cuda: str | None = "13"
+    clock_skew_s: values.Size = 120.0
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where artefacts come from. None means the client's own configuration.
+
+    Attributes:
+        python_index: Simple index for Python packages.
+        torch_index: PyTorch's index of the CUDA build.
+        flashinfer_index: FlashInfer's index of flashinfer-jit-cache.
+        vllm_wheels: Server of the wheels that vLLM compiles of each commit.
+        hub: Hugging Face endpoint.
+        git: Prefix of a git URL → prefix to use instead, with a login where one is needed.
+        registries: Registry host → registry to use instead, HOST, HOST:PORT or HOST:PORT/PATH
+            ("docker.io": "10.0.0.5:5000"); without a login.
+        plain_registries: Registry hosts that speak HTTP without TLS.
+        apt: Extra lines for /etc/apt/sources.list.d/lockstep.list.
+    """
+
+    python_index: values.Url | None = None
+    torch_index: values.Url | None = "https://download.pytorch.org/whl/cu130"
+    flashinfer_index: values.Url | None = "https://flashinfer.ai/whl/cu130"
+    vllm_wheels: values.Url = "https://wheels.vllm.ai"
+    hub: values.Url = "https://huggingface.co"
+    git: Mapping[values.Git, values.Git] = field(default_factory=dict)
+    registries: Mapping[str, values.Registry] = field(default_factory=dict)
+    plain_registries: tuple[values.PlainRegistry, ...] = ()
+    apt: tuple[values.AptLine, ...] = ()
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """Proxy for apt, uv, git, Docker and the hub client; None: direct."""
+
+    http: values.Url | None = None
+    https: values.Url | None = None
+    no: str = "localhost,127.0.0.1,::1"
+
+    def environment(self) -> dict[str, str]:
+        """The variables, in both spellings that programs read; {} without a proxy."""
+        pairs = {"http_proxy": self.http, "https_proxy": self.https}
+        given = {name: value for name, value in pairs.items() if value}
+        if given:
+            given["no_proxy"] = self.no
+        return given | {name.upper(): value for name, value in given.items()}
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Folders on the host."""
+
+    scripts: values.Folder = "/data/scripts"
+    models: values.Folder = "/data/models"
+    engines: values.Folder = "/opt/lockstep/engines"
+
+    @property
+    def hub_cache(self) -> str:
+        """The Hugging Face home of the service user."""
+        return f"{self.models}/huggingface"
+
+
+@dataclass(frozen=True)
+class VenvEngine:
+    """vLLM in a venv. Either a git source (the fork) or a release from the package index.
+
+    Attributes:
+        git: Repository of the fork; "" is ours, unless `release` is given. None installs the
+            release.
+        branch: Branch of the fork.
+        commit: Commit of the fork; None resolves the branch once.
+        release: Requirement for a released vLLM ("vllm==0.20.2") instead of the fork; without
+            `git` and without this the newest.
+        torch: Requirement for PyTorch, from `sources.torch_index`; "" is the build that the fork
+            was written for, and with a release the one that it requires.
+        torchvision: Requirement for torchvision, or None.
+        transformers: Requirement for transformers, or one commit of a repository of it
+            ("transformers @ git+https://HOST/PATH@COMMIT"); "" is the version that the fork runs
+            with, and with a release the one that it requires, as None is always.
+        mistral_common: Requirement for mistral_common, or None.
+        exclude_newer: Last day (ISO date) whose uploads to the package index count; "fork" is the
+            day of the fork's commit, None no limit. A release has none unless a day is named.
+            A package that is asked for here in one version (==) may be newer.
+        flashinfer: Whether the FlashInfer triple is installed.
+        flashinfer_version: Specifier for the triple ("" is the newest that agrees).
+        precompiled: Whether the fork takes its compiled parts from a wheel of vLLM's
+            (VLLM_USE_PRECOMPILED); False compiles them, or there are none.
+        precompiled_commit: Commit of vLLM whose wheel that is; None takes the one at which the
+            fork left `upstream`.
+        precompiled_variant: Build of that wheel, a folder of `sources.vllm_wheels` ("cu130"); ""
+            takes the one that stands first there.
+        upstream: Repository of vLLM itself, whose branch `main` the wheels are of.
+        build_environment: More variables for the fork's build.
+        disk_gib: What the environment takes on disk, GiB: torch with CUDA, vLLM and FlashInfer's
+            kernels. An allowance of ours until it is measured on a Spark (2026-11-21).
+    """
+
+    git: values.Repository | None = ""
+    branch: values.Branch = "fix_mistral_parsing"
+    commit: str | None = None
+    release: str | None = None
+    torch: str = ""
+    torchvision: str | None = "torchvision"
+    transformers: values.Transformers | None = ""
+    mistral_common: str | None = "mistral_common"
+    exclude_newer: Day | None = FORK_S_DAY
+    flashinfer: bool = True
+    flashinfer_version: str = ""
+    precompiled: bool = True
+    precompiled_commit: values.Commit | None = None
+    precompiled_variant: values.Build = "cu130"
+    upstream: values.Repository = "https://github.com/vllm-project/vllm.git"
+    build_environment: Mapping[values.BuildVariable, values.Printable] = field(default_factory=dict)
+    disk_gib: values.Size = 15.0
+
+    def __post_init__(self) -> None:
+        """What is not said is that of the fork or, with a release, what the release requires."""
+        unsaid: dict[str, str | None] = {}
+        if self.git == "":
+            unsaid["git"] = None if self.release else FORK
+        released = unsaid.get("git", self.git) is None
+        if released and not self.release:
+            unsaid["release"] = "vllm"
+        if not self.torch:
+            # Asked for by name all the same: only so it comes from PyTorch's own index.
+            unsaid["torch"] = "torch" if released else FORK_TORCH
+        if self.transformers == "":
+            unsaid["transformers"] = None if released else FORK_TRANSFORMERS
+        if released and self.exclude_newer == FORK_S_DAY:
+            unsaid["exclude_newer"] = None
+        for name, value in unsaid.items():
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True)
+class Floor:
+    """How fast a target must stay: a deploy that makes it slower returns to what there was.
+
+    Attributes:
+        decode_tok_s: Least decode rate of one request, tok/s, as `lockstep bench` measures it.
+        not_below: Share of the result that was accepted on that host ("90 %").
+    """
+
+    decode_tok_s: values.Speed | None = None
+    not_below: values.Share | None = None
+
+    @property
+    def share(self) -> float | None:
+        """`not_below` as a number from 0 to 1."""
+        return None if self.not_below is None else float(self.not_below.rstrip(" %")) / 100
+
+
+@dataclass(frozen=True)
+class TargetData:
+    """One name that switch.sh accepts, as inventory data binds it.
+
+    Attributes:
+        recipe: Name of a recipe in the catalogue.
+        unit: Name of the systemd unit, without ".service".
+        fallback: Recipe to try where `recipe` fails, or None.
+        bind: Address the API is at; loopback unless stated.
+        port: Port of the API; None takes the recipe's.
+        engine_port: Loopback port of the engine behind the proxy that merges roles, where the
+            recipe needs one; None is 1000 above the port of the API.
+        image: Image reference instead of the recipe's.
+        launcher: Path of the script that the unit runs (container engines).
+        scripts: Path → text: further scripts that do `switch.sh TARGET`.
+        overrides: Recipe keys that this inventory changes ("max_model_len": 65536).
+        start_timeout_s: Seconds from start to the first generated token before giving up.
+        floor: What a deploy that restarts it measures, and must not fall below; of the recipe,
+            not of the fallback.
+        cluster: Name of the cluster whose members serve it together, or None: this host alone.
+            Bound on every member alike; it answers at rank 0.
+    """
+
+    recipe: str
+    unit: values.Unit
+    fallback: str | None = None
+    bind: values.Bind = "127.0.0.1"
+    port: values.Port | None = None
+    engine_port: values.Port | None = None
+    image: values.Image | None = None
+    launcher: str | None = None
+    scripts: tuple[str, ...] = ()
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    start_timeout_s: values.StartTime = 1800
+    floor: Floor | None = None
+    cluster: str | None = None
+
+
+@dataclass(frozen=True)
+class WebUi:
+    """Open WebUI: a container under a unit, enabled at boot."""
+
+    enabled: bool = True
+    image: values.Image = "ghcr.io/open-webui/open-webui:main"
+    unit: values.Unit = "open-webui"
+    bind: values.Bind = "127.0.0.1"
+    port: values.Port = 8080
+    volume: values.Volume = "open-webui"
+    admin_email: values.Email = "admin@localhost"
+
+
+@dataclass(frozen=True)
+class Firewall:
+    """Who reaches the host over the network; what listens on loopback is not concerned.
+
+    Attributes:
+        enabled: False removes the rules, and everything that listens is open.
+        ssh_ports: Ports of sshd.
+        open: Further services, "tcp/PORT" or "udp/PORT". Ports of engines and of Open WebUI are
+            open where their `bind` says so.
+        peers: Addresses or networks that reach every port: the link between Sparks.
+    """
+
+    enabled: bool = True
+    ssh_ports: tuple[values.AnyPort, ...] = (22,)
+    open: tuple[values.Service, ...] = ()
+    peers: tuple[values.Peer, ...] = ()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All data of one host, checked.
+
+    Attributes:
+        python: Version of the interpreter of the engine's environment ("3.12").
+        service_user: System account of the engines. A system account, because logind removes the
+            semaphores of a regular user's engine when that user logs out.
+        operators: Accounts that may switch models, by exactly the commands of `switch.sh`.
+        docker_users: Accounts that may use Docker, which makes them as good as root.
+        recipe_folders: Folders of recipes, relative to the repository.
+        sysctls: Kernel settings.
+        accept_licences: SPDX ids accepted for this host beyond the catalogue's policy.
+        waive: Codes of findings that do not stop a deploy to this host; they stay visible.
+        differs: What of this host is its own on purpose, as `lockstep diff` names it, with
+            wildcards ("apt package htop", "setting /etc/cron.d/*"): no drift. What the deploy
+            itself asks for cannot be excused.
+        adopt: What is there already on this host, was not made by Lockstep, and is taken over on
+            purpose: a full path, "unit NAME", "container NAME", "volume NAME" or "account NAME".
+        lock: The inventory's lock file, from the repository or with a full path; None:
+            INVENTORY.lock.yaml.
+        login: How an operator reaches the host, as shown after a deploy; None: `ssh USER@HOST`.
+        fabric_address: Address of the host on the fast link between Sparks, from which the others
+            copy weights, images and wheels, and at which a cluster's members meet; None: the
+            address that it is deployed to, and no member of a cluster.
+        fabric: Interfaces of that link; what a cluster needs of them.
+        clusters: Name → hosts that serve one model together.
+        copying: Whether it takes from and gives to the others; False: it downloads for itself.
+        copy_port: Port for it at `fabric_address`, open while a deploy has something to copy.
+        others: see the classes above.
+    """
+
+    name: values.HostName
+    targets: Mapping[values.TargetName, TargetData]
+    expected: Expected = field(default_factory=Expected)
+    sources: Sources = field(default_factory=Sources)
+    proxy: Proxy = field(default_factory=Proxy)
+    paths: Paths = field(default_factory=Paths)
+    engine: VenvEngine = field(default_factory=VenvEngine)
+    webui: WebUi = field(default_factory=WebUi)
+    firewall: Firewall = field(default_factory=Firewall)
+    python: values.Python = "3.12"
+    service_user: values.Account = "lockstep"
+    operators: tuple[values.Account, ...] = ()
+    docker_users: tuple[values.Account, ...] = ()
+    recipe_folders: tuple[str, ...] = ("catalogue/recipes",)
+    packages: tuple[values.Package, ...] = ()
+    sysctls: Mapping[values.Sysctl, values.SysctlValue] = field(default_factory=dict)
+    tools: Mapping[str, str] = field(default_factory=dict)
+    lock: values.LockFile | None = None
+    login: values.Printable | None = None
+    fabric_address: values.FabricAddress | None = None
+    fabric: Fabric = field(default_factory=Fabric)
+    clusters: Mapping[values.ClusterName, ClusterData] = field(default_factory=dict)
+    copying: bool = True
+    copy_port: values.Port = 7077
+    accept_licences: tuple[str, ...] = ()
+    waive: tuple[values.Code, ...] = ()
+    differs: tuple[str, ...] = ()
+    adopt: tuple[values.Adopted, ...] = ()
+
+    @property
+    def webui_adopted(self) -> bool:
+        """Whether Open WebUI goes on with the accounts of a volume that was there before."""
+        return f"volume {self.webui.volume}" in self.adopt

@@ -1,0 +1,466 @@
+"""Values of an inventory that are more than text or a number, each with the rules it must keep."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from packaging.specifiers import SpecifierSet
+
+from lockstep.core.findings import FATAL
+from lockstep.core.schema import Refusal, Rule, between, like
+from lockstep.files.managed_file import OPERATORS_GROUP
+
+#: Words that switch.sh itself takes.
+RESERVED = frozenset({"none", "status", "log", "wait", "help"})
+#: A full path, normalised, of characters that mean nothing to a shell, systemd, Docker or sudo.
+PATH = r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9_.@+-]+)+"
+# Below, a port needs a right that no engine and no web interface has here.
+_LEAST_PORT = 1024
+_DAY_S = 86400
+# What Ubuntu 24.04's server and desktop and DGX OS 7 have as units (their packages' own names,
+# 2026-11). A host's other units are seen there, before anything is touched.
+_UNITS = frozenset(
+    (
+        *("accounts-daemon", "acpid", "anacron", "apparmor", "apport", "atd", "auditd"),
+        *("avahi-daemon", "blk-availability", "bluetooth", "bolt", "chrony", "chronyd", "colord"),
+        *("containerd", "cron", "cups", "cups-browsed", "dcgm", "debug-shell", "display-manager"),
+        *("dmesg", "dnsmasq", "docker", "earlyoom", "emergency", "fail2ban", "finalrd"),
+        *("firewalld", "fstrim", "fwupd", "gdm", "gdm3", "geoclue", "getty", "gpu-manager"),
+        *("irqbalance", "kdump-tools", "kerneloops", "keyboard-setup", "kmod", "kubelet"),
+        *("ldconfig", "lightdm", "logrotate", "lvm2-monitor", "man-db", "mdmonitor"),
+        *("ModemManager", "motd-news", "multipathd", "networking", "nftables", "nginx", "ntp"),
+        *("nvidia-persistenced", "nvsm", "ollama", "openibd", "opensm", "openvpn", "packagekit"),
+        *("pollinate", "polkit", "podman", "power-profiles-daemon", "procps", "rc-local"),
+        *("rescue", "rpcbind", "rsync", "rsyslog", "rtkit-daemon", "secureboot-db", "setvtrgb"),
+        *("smartd", "smartmontools", "srp_daemon", "ssh", "sshd", "sssd", "sudo"),
+        *("switcheroo-control", "sysstat", "tailscaled", "thermald", "udev", "udisks2", "ufw"),
+        *("unattended-upgrades", "upower", "usbmuxd", "user", "uuidd", "vgauth", "whoopsie"),
+        *("wpa_supplicant", "x11-common", "xrdp"),
+    )
+)
+_UNIT_FAMILIES = (
+    *("alsa-", "apport-", "apt-", "cloud-", "console-", "cups-", "dbus", "dgx-", "dpkg-"),
+    *("e2scrub", "fwupd-", "getty-", "gnome-", "grub-", "initrd-", "lvm2-", "mlnx", "modprobe"),
+    *("netplan", "NetworkManager", "nfs", "nv-", "nvidia-", "packagekit-", "plymouth", "polkit"),
+    *("rpc-", "serial-getty", "snap", "ssh-", "sssd-", "sysstat-", "system-", "systemd-", "tpm"),
+    *("ua-", "ubuntu-", "udev-", "update-", "user-"),
+)
+# Accounts of Debian's base-passwd (users and groups, 2024), of Ubuntu's desktop and of DGX OS.
+_ACCOUNTS = frozenset(
+    (
+        *("root", "daemon", "bin", "sys", "sync", "games", "man", "lp", "mail", "news", "uucp"),
+        *("proxy", "www-data", "backup", "list", "irc", "gnats", "nobody", "nogroup", "adm"),
+        *("sudo", "wheel", "docker", "sshd", "ssh", "messagebus", "syslog", "tss", "uuidd"),
+        *("usbmux", "rtkit", "dnsmasq", "dhcpcd", "avahi", "cups-pk-helper", "saned", "colord"),
+        *("gdm", "geoclue", "hplip", "kernoops", "lightdm", "ntp", "polkitd", "pulse"),
+        *("speech-dispatcher", "whoopsie", "tcpdump", "landscape", "fwupd-refresh", "pollinate"),
+        *("nm-openvpn", "nvidia-persistenced", "chrony", "statd", "sssd", "postfix", "mysql"),
+        *("postgres", "redis", "nginx", "ollama", "users", "staff", "shadow", "kvm", "render"),
+        *("video", "disk", "lxd", OPERATORS_GROUP),
+    )
+)
+_ACCOUNT_FAMILIES = ("_", "systemd-", "avahi-", "gnome-", "dgx-", "nvidia-")
+# Ubuntu 24.04's own folders (file-hierarchy(7)); nothing of an inventory lies in them.
+_SYSTEM = frozenset(
+    (
+        *("bin", "boot", "cdrom", "dev", "etc", "lib", "lib32", "lib64", "lost+found", "proc"),
+        *("root", "run", "sbin", "snap", "sys", "tmp", "usr", "var"),
+    )
+)
+# Folders of others: how deep a folder of one's own begins there ("/opt/NAME", "/home/USER/NAME").
+_DEPTH = {"home": 3, "media": 2, "mnt": 2, "opt": 2, "srv": 2}
+# Made by Docker, libvirt and VPNs, each for itself.
+_NOT_OURS = ("docker", "br-", "veth", "virbr", "tailscale", "wg", "tun", "tap")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+# As `docker run` takes it after its options (distribution's reference grammar).
+_IMAGE = re.compile(
+    r"[A-Za-z0-9\[](?:[A-Za-z0-9._:\]-]*[A-Za-z0-9\]])?"
+    r"(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
+)
+
+
+def name_of_system(account: str) -> bool:
+    """Whether an account, or a group of its name, is the operating system's."""
+    return account in _ACCOUNTS or account.startswith(_ACCOUNT_FAMILIES)
+
+
+def _unit_of_others(unit: str) -> Refusal | None:
+    owner = "the system" if unit in _UNITS or unit.startswith(_UNIT_FAMILIES) else ""
+    if unit == "lockstep" or unit.startswith("lockstep-"):
+        owner = "Lockstep itself"
+    if not owner:
+        return None
+    return Refusal(
+        f"is a unit of {owner}",
+        found=f"{unit!r}: the deploy would write {unit}.service",
+        remedy="Give it a name of its own, for example the engine's and the model's.",
+    )
+
+
+def _own_folder(path: str) -> bool:
+    first, *rest = path[1:].split("/")
+    return not (first in _SYSTEM or 1 + len(rest) < _DEPTH.get(first, 1))
+
+
+def _is_lock(path: str) -> bool:
+    name, end = PurePosixPath(path).name, ".lock.yaml"
+    inside = ".." not in PurePosixPath(path).parts and path.isprintable()
+    return inside and name.endswith(end) and len(name) > len(end)
+
+
+def _listens(address: str) -> bool:
+    named = address == "localhost" or not ipaddress.ip_address(address).is_multicast
+    return named and "%" not in address
+
+
+def _is_reached(address: str) -> bool:
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return re.fullmatch(r"[0-9A-Za-z][0-9A-Za-z.:-]*|::[0-9A-Fa-f:.]+", address) is not None
+    return not (found.is_loopback or found.is_unspecified or found.is_multicast)
+
+
+def _with_network(text: str) -> bool:
+    found = ipaddress.ip_interface(text)
+    usable = not (found.ip.is_loopback or found.ip.is_unspecified or found.ip.is_multicast)
+    # A network of all addresses would take the host's other traffic too.
+    whole = found.network.prefixlen >= 8 and found.network.num_addresses > 1
+    return "/" in text and usable and whole
+
+
+def image_refusal(reference: str) -> Refusal | None:
+    """Why an image reference is refused: no name, or a digest that is none; None for a good one."""
+    name, _, digest = reference.partition("@")
+    allowed = "REPOSITORY:TAG or REPOSITORY@sha256:<64 hexadecimal digits>"
+    if name and not _IMAGE.fullmatch(name):
+        return Refusal("is not an image", repr(name)[:80], allowed)
+    if name and reference.count("@") <= 1 and ("@" not in reference or _DIGEST.fullmatch(digest)):
+        return None
+    return Refusal(
+        "has a digest that is not a digest" if name else "names no image",
+        repr(digest or reference)[:80],
+        allowed,
+        "Write the digest of the image's manifest for this architecture, or a tag.",
+    )
+
+
+def _no_login(url: str) -> Refusal | None:
+    """The lock, which is under version control, names a repository by its address."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as fault:
+        return Refusal("is not an address", str(fault))
+    login, _, server = parts.netloc.rpartition("@")
+    if not login or (":" not in login and parts.scheme not in ("http", "https")):
+        return None
+    place = f"{parts.scheme}://{server}/"
+    return Refusal(
+        "holds a login, which would stand in the lock file",
+        found=f"{parts.scheme}://…@{server}{parts.path}",
+        remedy="Write the address without it, and the login into sources.git, which is in no "
+        f'lock: "{place}": "{parts.scheme}://USER:TOKEN@{server}/".',
+    )
+
+
+def _of_transformers(text: str) -> Refusal | None:
+    url = text.partition("git+")[2]
+    return (_IS_GIT(url) or _no_login(url)) if url else None
+
+
+def _not_everybody(network: str) -> bool:
+    return ipaddress.ip_network(network).prefixlen > 0
+
+
+def _is_service(text: str) -> bool:
+    found = re.fullmatch(r"(?:tcp|udp)/(\d{1,5})", text)
+    return found is not None and 1 <= int(found[1]) <= 65535
+
+
+def _is_share(text: str) -> bool:
+    found = re.fullmatch(r"(\d{1,3}(?:\.\d+)?) ?%", text)
+    return found is not None and 0 < float(found[1]) <= 100
+
+
+def _registry(allowed: str, path: str) -> Rule:
+    host = r"(?:[A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:]+\])(?::\d{1,5})?"
+    remedy = "Without https:// and without a login."
+    return like(host + path, "is not a registry", allowed, remedy=remedy, hidden=True)
+
+
+def _name_of(pattern: str, what: str) -> Rule:
+    return like(pattern, f"is not the name of {what}", pattern)
+
+
+# "ext::COMMAND" runs a command (gitremote-helpers(7)).
+_IS_GIT = like(
+    r"(?!(?:[a-z0-9+-]+::)|.*')[A-Za-z0-9/][\x21-\x7e]*",
+    "is not a repository's address",
+    "https://…, ssh://…, git://…, file:///…, USER@HOST:PATH or a full path",
+    hidden=True,
+)
+_HOST = r"[A-Za-z0-9@_:\[][A-Za-z0-9@_.:%/\[\]-]*"
+
+#: A host's name reaches ssh's command line, files on hosts, and terminals.
+HostName = Annotated[
+    str, like(_HOST, "is no name", "an address, a name of ~/.ssh/config, or @local")
+]
+TargetName = Annotated[
+    str,
+    Rule(
+        "is not a name that switch.sh can take",
+        lambda name: re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name) and name not in RESERVED,
+        "lower-case letters, digits, '-' and '_'; not " + ", ".join(sorted(RESERVED)),
+    ),
+]
+ClusterName = Annotated[
+    str,
+    like(
+        r"[a-z0-9][a-z0-9-]{0,30}",
+        "is not a name for a cluster",
+        "at most 31 lower-case letters, digits and '-'",
+    ),
+]
+Unit = Annotated[
+    str,
+    like(
+        r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}",
+        "is not a unit name",
+        "letters, digits, '-' and '_', at most 64, without '.service'",
+    ),
+    _unit_of_others,
+]
+Account = Annotated[str, _name_of(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}", "an account")]
+# Debian Policy 5.6.1, "Source"; a "-" at the end is apt's word for removing the package.
+Package = Annotated[str, _name_of(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.]", "a Debian package")]
+# Upper case is in names of interfaces ("net.ipv4.conf.enP7s7.forwarding").
+Sysctl = Annotated[str, _name_of(r"[a-z0-9][A-Za-z0-9_./-]*", "a kernel setting")]
+# A value with a "/" or "|" names a program that the kernel runs as root (kernel.core_pattern,
+# kernel.modprobe: core(5), proc(5)).
+SysctlValue = Annotated[
+    str,
+    like(
+        r"[A-Za-z0-9_.,:+-]+(?: [A-Za-z0-9_.,:+-]+)*",
+        "is not a value for a kernel setting",
+        "numbers and words of letters, digits and '_.,:+-', one blank between them",
+        remedy="A program that the kernel is to run has no place here.",
+    ),
+]
+Volume = Annotated[
+    str,
+    _name_of(r"[A-Za-z0-9][A-Za-z0-9_.-]{1,63}", "a Docker volume"),
+    Rule(
+        "has the name of an engine's cache",
+        lambda name: not name.endswith("-cache"),
+        remedy="Give it another end: UNIT-cache is the volume of the engine UNIT.",
+    ),
+]
+Email = Annotated[
+    str, _name_of(r"[A-Za-z0-9][A-Za-z0-9_.+-]*@[A-Za-z0-9][A-Za-z0-9.-]*", "an address")
+]
+Image = Annotated[str, image_refusal]
+Port = Annotated[int, between(_LEAST_PORT, 65535, "is not a port for it")]
+AnyPort = Annotated[int, between(1, 65535, "is not a port")]
+Service = Annotated[str, Rule("names no port", _is_service, '"tcp/PORT" or "udp/PORT"')]
+StartTime = Annotated[int, between(1, _DAY_S, "is no time for a start", " s")]
+Mtu = Annotated[
+    # IPv6 does not work below; ConnectX-7 takes no more.
+    int,
+    between(1280, 9978, "is not a size for a frame", "; 9000 between Sparks"),
+]
+Size = Annotated[
+    float, Rule("is no size", lambda size: math.isfinite(size) and size >= 0, "0 or more")
+]
+Speed = Annotated[
+    float,
+    Rule(
+        "is no speed",
+        lambda speed: 0 < speed < float("inf"),
+        "tokens per second, more than 0",
+    ),
+]
+Share = Annotated[
+    str,
+    Rule(
+        "is no share of the accepted result",
+        _is_share,
+        '"90 %": more than 0, at most 100',
+    ),
+]
+#: As `uname -m` says it.
+Architecture = Literal["aarch64", "x86_64"]
+Version = Annotated[
+    str, like(r"\d+(?:\.\d+)*", "is not a version", 'numbers with dots between them ("13.0")')
+]
+Specifier = Annotated[
+    # InvalidSpecifier is a ValueError.
+    str,
+    Rule(
+        "is not a version specifier",
+        lambda text: SpecifierSet(text) is not None,
+        '">=7", or "" for any',
+    ),
+]
+Python = Annotated[
+    str,
+    like(r"3\.\d+", "is not a version of the interpreter", '"3.12", without a third number'),
+]
+Folder = Annotated[
+    str,
+    like(
+        PATH,
+        "is not a folder's full path",
+        "/NAME/NAME of letters, digits and '_.@+-', without '..', '//' or '/' at the end",
+    ),
+    Rule(
+        "is a folder of the system or of others",
+        _own_folder,
+        "a folder of its own, for example /data/NAME, /opt/NAME or /home/USER/NAME",
+        "Owner and mode of that folder are the deploy's to set. Give it one of its own.",
+    ),
+]
+LockFile = Annotated[
+    str,
+    Rule(
+        "is not the name of a lock file",
+        _is_lock,
+        "a name that ends with .lock.yaml, from the repository or with a full path",
+    ),
+]
+Printable = Annotated[str, Rule("holds a control character", str.isprintable)]
+Bind = Annotated[
+    str,
+    Rule(
+        "is not an address to listen at",
+        _listens,
+        '"127.0.0.1", "0.0.0.0", "::" or another IP address of the host',
+    ),
+]
+FabricAddress = Annotated[
+    str,
+    Rule(
+        "is not an address",
+        _is_reached,
+        "an IP address of the host, or a name that the other Sparks know",
+    ),
+]
+# What the kernel takes as the name of a network interface.
+Interface = Annotated[
+    str,
+    like(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}", "is no network interface", "for example enp1s0f0np0"),
+]
+FabricInterface = Annotated[
+    Interface,
+    Rule(
+        "is no interface of the fast link, but loopback, Docker's or a virtual machine's",
+        lambda name: name != "lo" and not name.startswith(_NOT_OURS),
+        "a ConnectX-7 port, for example enp1s0f0np0",
+    ),
+]
+WithNetwork = Annotated[
+    str,
+    Rule(
+        "is not an address with the length of its network",
+        _with_network,
+        '"10.77.0.11/24"',
+    ),
+]
+RdmaDevice = Annotated[
+    str, like(r"[A-Za-z0-9_]*", "is no RDMA device", '"rocep1s0f0", "" for none')
+]
+Peer = Annotated[
+    str,
+    Rule(
+        "is not a network",
+        ipaddress.ip_network,
+        'an address ("10.0.0.2") or a network ("10.0.0.0/24")',
+    ),
+    Rule(
+        "is everybody",
+        _not_everybody,
+        remedy="Name the Sparks' own link. firewall.enabled = False opens everything.",
+    ),
+]
+Url = Annotated[
+    str,
+    like(
+        r"(https?://[^/\s]+|file:///)\S*",
+        "is not an address",
+        "http://HOST…, https://HOST… or file:///…",
+        hidden=True,
+    ),
+]
+Git = Annotated[str, _IS_GIT]
+Repository = Annotated[str, _IS_GIT, _no_login]
+# As git-check-ref-format(1) has it, without what a shell or an option begins with.
+Branch = Annotated[
+    str,
+    like(
+        r"(?!.*(?:\.\.|//|@\{|\.lock$))[A-Za-z0-9][A-Za-z0-9._/+#@-]*[A-Za-z0-9_+#-]?",
+        "is not a branch",
+        "",
+    ),
+]
+Registry = Annotated[str, _registry("HOST, HOST:PORT or HOST:PORT/PATH", r"(?:/[A-Za-z0-9._/-]*)?")]
+PlainRegistry = Annotated[str, _registry("HOST, HOST:PORT", "")]
+AptLine = Annotated[
+    str,
+    like(
+        r"deb(?:-src)? [\x20-\x7e]+",
+        "is not a line of sources.list",
+        '"deb http://HOST/PATH SUITE COMPONENT"',
+        hidden=True,
+    ),
+]
+Transformers = Annotated[str, _of_transformers]
+Commit = Annotated[
+    str,
+    like(
+        r"[0-9a-f]{40}",
+        "is not a whole commit",
+        "40 hexadecimal digits, or None for the one at which the fork left upstream",
+    ),
+]
+Build = Annotated[
+    str,
+    like(
+        r"[a-z0-9]*",
+        "is not the name of a build",
+        '"cu130" or another folder of the server, "" for the usual one',
+    ),
+]
+Variable = Annotated[
+    str,
+    like(r"[A-Za-z_][A-Za-z0-9_]*", "is no variable", "a name of letters, digits and '_'"),
+]
+BuildVariable = Annotated[
+    Variable,
+    Rule(
+        "is a variable that the lock decides",
+        lambda name: "PRECOMPILED" not in name,
+        remedy="Use engine.precompiled, precompiled_commit or precompiled_variant.",
+    ),
+]
+Code = Annotated[
+    str,
+    Rule(
+        "names a finding that no deploy survives",
+        lambda code: code not in FATAL,
+        "codes of other findings, as plan and preflight show them",
+        "Remove it, and mend what the finding says.",
+    ),
+]
+Adopted = Annotated[
+    str,
+    like(
+        rf"{PATH}|(?:unit|container|volume|account) [A-Za-z0-9_][A-Za-z0-9_.@-]*",
+        "names nothing that can be taken over",
+        'a full path, or "unit NAME", "container NAME", "volume NAME" or "account NAME"',
+        remedy="Copy it from the finding that names it.",
+    ),
+]

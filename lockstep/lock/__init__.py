@@ -1,0 +1,1 @@
+"""The lock file: what every moving name stands for."""

@@ -1,0 +1,116 @@
+"""The lock file: what every branch, tag, range and revision stands for.
+
+It is replaced whole or not at all. Beside it stand the lock that the last whole deploy used
+(`deployed_path`), and the one that a deploy had used before that (`previous_path`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from lockstep.core import schema
+from lockstep.core.errors import InventoryError, ResolveError
+from lockstep.core.yamlfile import place, read_mapping
+from lockstep.core.yamlwrite import dump, replace_file
+from lockstep.lock.pincheck import faults
+from lockstep.lock.pins import Pins
+
+#: Number of the format; another one is refused.
+VERSION = 1
+HEADER = """\
+# What every branch, tag, range and revision stands for. Every host gets exactly this.
+# Written by `lockstep lock`, which moves all of it or one thing (--only NAME), and by a deploy for
+# what has no entry yet. Keep it under version control.
+"""
+
+
+def load(path: Path) -> Pins:
+    """The lock at ``path``; an absent file is an empty lock.
+
+    Raises:
+        InventoryError: the file is no lock, with file, line, key and what is allowed.
+    """
+    if not path.exists():
+        return Pins()
+    document = read_mapping(path, InventoryError)
+    version = document.get("version")
+    if version != VERSION:
+        raise InventoryError(
+            "the lock has another format",
+            where=str(path),
+            found=f"version {version}" if version is not None else "no version",
+            allowed=f"version {VERSION}",
+            remedy="Use the Lockstep that wrote it, or delete it and run `lockstep lock`.",
+        )
+    # Locks held versions of Debian packages (`apt`) until 2026-11; the next one written has none.
+    other = ("version", "apt")
+    sections = {key: value or {} for key, value in document.items() if key not in other}
+    # What is no mapping is for the schema to refuse, by name.
+    sections |= {key: document[key] for key in sections if document[key] not in (None, {})}
+    pins = schema.build(Pins, sections, where=str(path))
+    for fault in faults(pins):
+        raise InventoryError(
+            f"{fault.section}: {fault.key}: {fault.what}",
+            where=place(str(path), document[fault.section], fault.key),
+            found=repr(fault.found)[:70],
+            allowed=fault.allowed,
+            remedy="Restore the entry, or delete it to resolve it again.",
+        )
+    return pins
+
+
+def save(path: Path, pins: Pins) -> None:
+    """Write the lock whole, or leave what is there.
+
+    Raises:
+        ResolveError: the file cannot be written.
+    """
+    entries = "" if pins == Pins() else dump(pins)
+    try:
+        replace_file(path, f"{HEADER}version: {VERSION}\n{entries}")
+    except OSError as fault:
+        raise ResolveError(
+            "the lock cannot be written",
+            where=str(path),
+            found=fault.strerror or str(fault),
+            remedy="Make the folder writable and run again; no host was changed.",
+        ) from fault
+
+
+def deployed_path(path: Path) -> Path:
+    """Beside the lock: the one that the last whole deploy used."""
+    return path.with_name(path.name.removesuffix(".yaml") + ".deployed.yaml")
+
+
+def previous_path(path: Path) -> Path:
+    """Beside the lock: the one that was deployed before `deployed_path`."""
+    return path.with_name(path.name.removesuffix(".yaml") + ".previous.yaml")
+
+
+def answered(path: Path, unanswered: Mapping[str, str]) -> None:
+    """Write into the lock which images' engines could not be asked, for `lockstep plan` to say.
+
+    Args:
+        path: The lock.
+        unanswered: Digest → why, "" where the engine answered; images of other hosts are not named.
+    """
+    pins = load(path)
+    told = {
+        name: replace(pin, unanswered=unanswered[pin.digest])
+        for name, pin in pins.images.items()
+        if unanswered.get(pin.digest, pin.unanswered) != pin.unanswered
+    }
+    if told:
+        save(path, pins | Pins(images=told))
+
+
+def deployed(path: Path, pins: Pins) -> None:
+    """Remember that every host has ``pins`` now, and what they had before."""
+    last = deployed_path(path)
+    if last.exists():
+        if load(last) == pins:
+            return
+        save(previous_path(path), load(last))
+    save(last, pins)

@@ -1,0 +1,260 @@
+"""What every moving name stands for: exact versions, commits and digests, with their hashes.
+
+`lockstep.lock.lockfile` keeps them in a file, `lockstep.lock.resolve` finds them out. Group data may name a
+branch, a tag, a range; each is resolved once, and every host gets exactly what stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import TypeAlias
+
+from lockstep.lock.moving import (
+    GitWanted,
+    ImageWanted,
+    ModelWanted,
+    PrecompiledWanted,
+    PythonWanted,
+    Wanted,
+)
+
+
+@dataclass(frozen=True)
+class WheelPin:
+    """One package of an environment, as the one file that a Spark takes.
+
+    Attributes:
+        name: Normalised name of the distribution.
+        version: Whole version, a local part ("+cu130") included.
+        file: Name of the wheel.
+        sha256: Of the wheel.
+        size: Bytes; None where the index does not say.
+    """
+
+    name: str
+    version: str
+    file: str
+    sha256: str
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class PythonPin:
+    """One environment: everything in it, what is needed by what is asked for included.
+
+    Attributes:
+        asked: The requirements it was resolved for.
+        architecture: What it was resolved for, as `uname -m` says it.
+        python: Version of the interpreter it was resolved for.
+        packages: Every package, sorted by name.
+        trees: Repository → commit of the source trees whose needs are among them.
+        resolved: ISO date, "" where unknown.
+        exclude_newer: Last day whose uploads counted, as it was asked for; None: no limit.
+    """
+
+    asked: tuple[str, ...]
+    architecture: str
+    python: str
+    packages: tuple[WheelPin, ...]
+    trees: Mapping[str, str] = field(default_factory=dict)
+    resolved: str = ""
+    exclude_newer: str | None = None
+
+    @cached_property
+    def versions(self) -> dict[str, str]:
+        """Package → version."""
+        return {wheel.name: wheel.version for wheel in self.packages}
+
+
+@dataclass(frozen=True)
+class GitPin:
+    """A branch of a repository at one commit (40 hexadecimal digits)."""
+
+    branch: str
+    commit: str
+    resolved: str = ""
+
+
+@dataclass(frozen=True)
+class PrecompiledPin:
+    """The wheel from which a fork's build takes its compiled parts.
+
+    Attributes:
+        tree: Commit of the fork that it was found for.
+        upstream: Repository of the commit that was compiled.
+        commit: That commit.
+        architecture: As `uname -m` says it.
+        variant: As it was asked for.
+        path: Of the wheel, below the server of the wheels.
+        sha256: Of the wheel.
+        size: Bytes.
+        resolved: ISO date, "" where unknown.
+    """
+
+    tree: str
+    upstream: str
+    commit: str
+    architecture: str
+    variant: str
+    path: str
+    sha256: str
+    size: int
+    resolved: str = ""
+
+    @property
+    def file(self) -> str:
+        """Name of the wheel."""
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class ImagePin:
+    """An image reference at one manifest, for one architecture.
+
+    Attributes:
+        digest: "sha256:…" of the manifest for `architecture`.
+        architecture: As `uname -m` says it ("aarch64").
+        size: Compressed bytes of its layers, what a pull fetches at most.
+        resolved: ISO date, "" where unknown.
+        unanswered: Why its engine could not be asked about recipes, as the last whole deploy found;
+            "" where it answered, or has not been asked. It makes no other pin.
+    """
+
+    digest: str
+    architecture: str
+    size: int
+    resolved: str = ""
+    unanswered: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class FilePin:
+    """One file of a hub repository.
+
+    Attributes:
+        path: Inside the repository.
+        size: Bytes.
+        sha256: Of the content, for LFS files (the weights).
+        blob: git's own id (SHA-1) of the content, for all others.
+    """
+
+    path: str
+    size: int
+    sha256: str | None = None
+    blob: str | None = None
+
+
+@dataclass(frozen=True)
+class ModelPin:
+    """A hub repository at one commit, with its files.
+
+    Attributes:
+        asked: The revision that was asked for ("main").
+        commit: The commit it stood for.
+        files: What a complete snapshot holds.
+        partial: Whether only the files were asked for that somebody borrows.
+        resolved: ISO date, "" where unknown.
+    """
+
+    asked: str
+    commit: str
+    files: tuple[FilePin, ...]
+    partial: bool = False
+    resolved: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes of a complete snapshot."""
+        return sum(file.size for file in self.files)
+
+
+Pin: TypeAlias = PythonPin | GitPin | PrecompiledPin | ImagePin | ModelPin
+
+
+@dataclass(frozen=True)
+class Pins:
+    """Everything resolved.
+
+    Attributes:
+        python: Environment ("engine", "engine-build", "tools", "uv") → its packages. Read it with
+            `lockstep.lock.packages`.
+        git: Repository URL → commit.
+        precompiled: Repository URL of a fork → the wheel with its compiled parts.
+        images: Image reference as asked for → digest.
+        models: Hub id → commit and files.
+    """
+
+    python: Mapping[str, PythonPin] = field(default_factory=dict)
+    git: Mapping[str, GitPin] = field(default_factory=dict)
+    precompiled: Mapping[str, PrecompiledPin] = field(default_factory=dict)
+    images: Mapping[str, ImagePin] = field(default_factory=dict)
+    models: Mapping[str, ModelPin] = field(default_factory=dict)
+
+    def __or__(self, later: Pins) -> Pins:
+        """Both; what `later` holds wins."""
+        return Pins(
+            **{
+                section.name: {**getattr(self, section.name), **getattr(later, section.name)}
+                for section in fields(self)
+            }
+        )
+
+
+def missing(wanted: Wanted, pins: Pins) -> Wanted:
+    """What of `wanted` is not pinned, or for another branch, revision or architecture."""
+    return Wanted(
+        python=tuple(item for item in wanted.python if not has_python(pins, item)),
+        git=tuple(item for item in wanted.git if not has_git(pins, item)),
+        precompiled=tuple(item for item in wanted.precompiled if not has_precompiled(pins, item)),
+        images=tuple(item for item in wanted.images if not _has_image(pins, item)),
+        models=tuple(item for item in wanted.models if not _has_model(pins, item)),
+    )
+
+
+def has_python(pins: Pins, item: PythonWanted) -> bool:
+    """Whether this environment is pinned: for these requirements, commits, interpreter, day."""
+    pin = pins.python.get(item.key)
+    if pin is None or not all(has_git(pins, tree) for tree in item.trees):
+        return False
+    found = (pin.asked, pin.architecture, pin.python, pin.exclude_newer, dict(pin.trees))
+    asked = (item.asked, item.architecture, item.python, item.exclude_newer)
+    return found == (*asked, commits(pins, item))
+
+
+def commits(pins: Pins, item: PythonWanted) -> dict[str, str]:
+    """Repository → commit of an environment's source trees; those that are pinned."""
+    return {tree.url: pins.git[tree.url].commit for tree in item.trees if tree.url in pins.git}
+
+
+def has_git(pins: Pins, item: GitWanted) -> bool:
+    """Whether this branch is pinned, at the commit that is asked for where one is."""
+    pin = pins.git.get(item.url)
+    if pin is None or pin.branch != item.branch:
+        return False
+    return item.commit in (None, pin.commit)
+
+
+def has_precompiled(pins: Pins, item: PrecompiledWanted) -> bool:
+    """Whether the wheel is pinned for the fork's commit, and is the one that is asked for."""
+    pin = pins.precompiled.get(item.key)
+    if pin is None or not has_git(pins, item.tree):
+        return False
+    found = (pin.tree, pin.upstream, pin.architecture, pin.variant)
+    asked = (pins.git[item.key].commit, item.upstream, item.architecture, item.variant)
+    return found == asked and item.commit in (None, pin.commit)
+
+
+def _has_image(pins: Pins, item: ImageWanted) -> bool:
+    pin = pins.images.get(item.reference)
+    return pin is not None and pin.architecture == item.architecture
+
+
+def _has_model(pins: Pins, item: ModelWanted) -> bool:
+    pin = pins.models.get(item.id)
+    if pin is None or pin.asked != item.revision:
+        return False
+    if not pin.partial:
+        return True
+    return bool(item.files) and set(item.files) <= {file.path for file in pin.files}

@@ -1,0 +1,256 @@
+"""Moving names to exact ones: branches, tags, ranges and revisions, each asked at its source.
+
+This is the only part that talks to indexes, registries, git servers and the hub on behalf of a
+deploy; afterwards every host is told exactly what to fetch.
+"""
+
+from __future__ import annotations
+
+import datetime
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from lockstep.core.errors import ResolveError
+from lockstep.inventory.settings import Proxy, Sources
+from lockstep.lock.moving import (
+    GitWanted,
+    ImageWanted,
+    Item,
+    PrecompiledWanted,
+    PythonWanted,
+    Wanted,
+)
+from lockstep.lock.pincheck import faults
+from lockstep.lock.pins import (
+    GitPin,
+    ImagePin,
+    ModelPin,
+    Pin,
+    Pins,
+    PrecompiledPin,
+    PythonPin,
+    has_git,
+    has_precompiled,
+    has_python,
+    missing,
+)
+from lockstep.lock.resolve import announce
+from lockstep.lock.resolve.git import resolve_git
+from lockstep.lock.resolve.hub import resolve_model
+from lockstep.lock.resolve.precompiled import resolve_precompiled
+from lockstep.lock.resolve.program import end_all
+from lockstep.lock.resolve.python import Before, index_environment, resolve_python
+from lockstep.lock.resolve.registry import resolve_image
+from lockstep.lock.resolve.source_tree import Tree, read_tree
+
+# The work is waiting for servers; more at once would only look like an attack to them.
+WORKERS = 6
+# Seconds without news after which the user is told what is still being asked.
+PATIENCE_S = 10.0
+
+
+class ResolveErrors(ResolveError):
+    """Everything that could not be resolved in one go.
+
+    Attributes:
+        failures: One error per thing, in the order they were wanted.
+    """
+
+    def __init__(self, failures: tuple[ResolveError, ...], asked: int) -> None:
+        self.failures = failures
+        super().__init__(f"{len(failures)} of {asked} could not be resolved")
+
+    def __str__(self) -> str:
+        """One paragraph per failure below a line that counts them."""
+        return "\n".join([f"{self.what}:", *(f"- {failure}" for failure in self.failures)])
+
+
+def resolve(
+    wanted: Wanted,
+    known: Pins,
+    *,
+    sources: Sources,
+    proxy: Proxy,
+    report: Callable[[str], None],
+    before: Mapping[str, Before] | None = None,
+    hashed: Mapping[str, PrecompiledPin] | None = None,
+) -> Pins:
+    """``known``, and what of ``wanted`` it lacks.
+
+    Args:
+        wanted: Everything that has to be exact.
+        known: The lock; what it holds is not asked again.
+        sources: Where to ask.
+        proxy: How to get there.
+        report: Called with one line of at most 78 columns per result, from this thread.
+        before: Environment → what of an older lock is kept where it is resolved again; None keeps
+            the versions of ``known``.
+        hashed: Compiled wheels of an older lock, by the URL of their fork: one that is there still,
+            with the same name and size, is not read again for its hash.
+
+    Raises:
+        ResolveError: the one failure, or a ResolveErrors with all of them.
+    """
+    if before is None:
+        before = {name: Before(pin) for name, pin in known.python.items()}
+    lacking = missing(wanted, known)
+    environments = [item for item in wanted.python if item.trees]
+    trees_first = {*environments, *wanted.precompiled}
+    apart: list[Item] = [item for item in lacking if item not in trees_first]
+    asked = _Asked(sources, proxy, report, before, hashed or {})
+    pins = known | _sorted_out(asked.all(apart, known))
+    # What a source tree needs is known only when its commit is.
+    later: list[Item] = [
+        item
+        for item in environments
+        if not has_python(pins, item) and all(has_git(pins, tree) for tree in item.trees)
+    ]
+    later += [
+        item
+        for item in wanted.precompiled
+        if not has_precompiled(pins, item) and has_git(pins, item.tree)
+    ]
+    pins |= _sorted_out(asked.all(later, pins))
+    asked.refuse()
+    return pins
+
+
+@dataclass
+class _Asked:
+    """Rounds of questions, each all at once; failures are collected over all rounds."""
+
+    sources: Sources
+    proxy: Proxy
+    report: Callable[[str], None]
+    before: Mapping[str, Before]
+    hashed: Mapping[str, PrecompiledPin]
+    count: int = 0
+    failures: list[ResolveError] = field(default_factory=list)
+
+    def all(self, items: Sequence[Item], known: Pins) -> dict[Item, Pin]:
+        """The pins of those that could be resolved."""
+        work = _Work(known, self.sources, self.proxy, self.before, self.hashed)
+        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        found: dict[Item, Pin] = {}
+        failures: dict[Item, ResolveError] = {}
+        results = _start(items, work)
+        try:
+            while len(found) + len(failures) < len(items):
+                try:
+                    item, result = results.get(timeout=PATIENCE_S)
+                except queue.Empty:
+                    left = [each for each in items if each not in found and each not in failures]
+                    self.report(announce.waiting(left))
+                    continue
+                if isinstance(result, ResolveError):
+                    failures[item] = result
+                    self.report(announce.failed(item))
+                elif isinstance(result, BaseException):
+                    raise result
+                else:
+                    found[item] = replace(result, resolved=today)
+                    for line in announce.resolved(item, found[item]):
+                        self.report(line)
+        except BaseException:
+            end_all()
+            raise
+        self.count += len(items)
+        self.failures += [failures[item] for item in items if item in failures]
+        return found
+
+    def refuse(self) -> None:
+        """Raise what failed."""
+        if len(self.failures) == 1:
+            raise self.failures[0]
+        if self.failures:
+            raise ResolveErrors(tuple(self.failures), self.count)
+
+
+def _start(
+    items: Sequence[Item], work: Callable[[Item], Pin]
+) -> queue.Queue[tuple[Item, Pin | BaseException]]:
+    """Begin all of them, a few at a time; each puts its result or its failure into the queue.
+
+    The threads are daemons, so that Ctrl-C need not wait for a server that does not answer.
+    """
+    results: queue.Queue[tuple[Item, Pin | BaseException]] = queue.Queue()
+    turns = threading.Semaphore(WORKERS)
+
+    def one(item: Item) -> None:
+        with turns:
+            try:
+                results.put((item, work(item)))
+            except BaseException as fault:
+                results.put((item, fault))
+
+    for item in items:
+        threading.Thread(target=one, args=(item,), name="resolve", daemon=True).start()
+    return results
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Resolves one item by its kind."""
+
+    known: Pins
+    sources: Sources
+    proxy: Proxy
+    before: Mapping[str, Before]
+    hashed: Mapping[str, PrecompiledPin]
+
+    def __call__(self, item: Item) -> Pin:
+        """The pin, refused where the lock would refuse it: sources may answer nonsense."""
+        pin = self._asked(item)
+        for fault in faults(_sorted_out({item: pin})):
+            raise ResolveError(
+                f"the source's answer cannot be used: {fault.what}",
+                where=item.key,
+                found=repr(fault.found)[:70],
+                allowed=fault.allowed,
+                remedy="Check the addresses under sources.",
+            )
+        return pin
+
+    def _asked(self, item: Item) -> Pin:
+        sources, proxy = self.sources, self.proxy
+        if isinstance(item, PythonWanted):
+            trees = [self._tree(tree) for tree in item.trees]
+            before = self.before.get(item.key, Before())
+            return resolve_python(item, sources=sources, proxy=proxy, trees=trees, before=before)
+        if isinstance(item, PrecompiledWanted):
+            commit, old = self.known.git[item.key].commit, self.hashed.get(item.key)
+            return resolve_precompiled(item, commit, sources=sources, proxy=proxy, old=old)
+        if isinstance(item, GitWanted):
+            return resolve_git(item, sources=sources, proxy=proxy)
+        if isinstance(item, ImageWanted):
+            return resolve_image(item, sources=sources, proxy=proxy)
+        pinned = self.known.models.get(item.id)
+        # Only more files of what is pinned already: they come from the same commit.
+        at = pinned.commit if pinned and pinned.asked == item.revision else None
+        return resolve_model(item, sources=sources, proxy=proxy, at=at)
+
+    def _tree(self, item: GitWanted) -> Tree:
+        return read_tree(
+            item,
+            self.known.git[item.url].commit,
+            sources=self.sources,
+            proxy=self.proxy,
+            indexes=index_environment(self.sources),
+        )
+
+
+def _sorted_out(found: dict[Item, Pin]) -> Pins:
+    return Pins(
+        python={item.key: pin for item, pin in found.items() if isinstance(pin, PythonPin)},
+        git={item.key: pin for item, pin in found.items() if isinstance(pin, GitPin)},
+        precompiled={
+            item.key: pin for item, pin in found.items() if isinstance(pin, PrecompiledPin)
+        },
+        images={item.key: pin for item, pin in found.items() if isinstance(pin, ImagePin)},
+        models={item.key: pin for item, pin in found.items() if isinstance(pin, ModelPin)},
+    )
+
+
+__all__ = ["Before", "ResolveErrors", "resolve"]

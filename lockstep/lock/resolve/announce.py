@@ -1,0 +1,79 @@
+"""One line per result while resolving, at most 78 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lockstep.core.terminal import bytes_text
+from lockstep.lock.lockdiff import DIGITS, files_text
+from lockstep.lock.moving import (
+    GitWanted,
+    ImageWanted,
+    Item,
+    ModelWanted,
+    PrecompiledWanted,
+    PythonWanted,
+)
+from lockstep.lock.packages import name_of
+from lockstep.lock.pins import GitPin, ImagePin, ModelPin, Pin, PrecompiledPin, PythonPin
+
+COLUMNS = 78
+
+
+def resolved(item: Item, pin: Pin) -> list[str]:
+    """ "vllm fix_mistral_parsing → 0123456789ab"; of packages, a line for each asked for."""
+    match pin:
+        case PythonPin(asked=asked, packages=packages):
+            count = f"{len(packages)} packages" if len(packages) != 1 else "1 package"
+            whole = [_line(f"environment {item.key}", count)] if len(packages) != len(asked) else []
+            return [_line(text, pin.versions[name_of(text)]) for text in asked] + whole
+        case GitPin(commit=commit):
+            return [_line(name(item), commit[:DIGITS])]
+        case PrecompiledPin(commit=commit, size=size):
+            return [_line(name(item), f"{commit[:DIGITS]}, {bytes_text(size)}")]
+        case ImagePin(digest=digest, size=size):
+            short = digest.removeprefix("sha256:")[:DIGITS]
+            return [_line(name(item), f"{short}, {bytes_text(size)}")]
+        case ModelPin(commit=commit):
+            return [_line(name(item), f"{commit[:DIGITS]}, {files_text(pin)}")]
+
+
+def failed(item: Item) -> str:
+    """That one thing failed; why follows in the error."""
+    return _line(name(item), "not resolved")
+
+
+def waiting(items: Sequence[Item]) -> str:
+    """What is still being asked, so that silence never looks like a hang."""
+    return _cut(f"still asking for {', '.join(sorted(map(name, items)))}", COLUMNS)
+
+
+def name(item: Item) -> str:
+    """The shortest name by which a person recognises it."""
+    match item:
+        case PythonWanted(name=environment):
+            return f"environment {environment}"
+        case GitWanted(url=url, branch=branch):
+            return f"{_repository(url)} {branch}"
+        case PrecompiledWanted(tree=tree):
+            return f"compiled parts of {_repository(tree.url)}"
+        case ImageWanted(reference=reference):
+            return reference.partition("@")[0]
+        case ModelWanted(id=identity, revision=revision):
+            short = revision[:DIGITS] if len(revision) == 40 else revision
+            return f"{identity} {short}"
+
+
+def _repository(url: str) -> str:
+    return url.rstrip("/").rpartition("/")[2].removesuffix(".git")
+
+
+def _line(left: str, right: str) -> str:
+    """``left → right``, the longer side cut where both do not fit."""
+    room = COLUMNS - len(" → ")
+    right = _cut(right, max(room - len(left), room // 2))
+    return f"{_cut(left, room - len(right))} → {right}"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,266 @@
+"""HTTP as the resolvers need it: small answers, a proxy, one retry, failures in plain words."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+from requests.utils import should_bypass_proxies
+
+from lockstep.core.errors import ResolveError
+from lockstep.inventory.settings import Proxy
+from lockstep.onhost.fetch import url_login
+
+# Seconds to connect, and seconds of silence while reading.
+TIMEOUT = (10.0, 60.0)
+# A manifest is some kB; the hub's list of files of the largest repositories is a few MB.
+LARGEST_ANSWER = 64 * 2**20
+# Seconds before the one retry.
+PAUSE = 1.0
+_WORTH_A_RETRY = frozenset({429, 500, 502, 503, 504})
+_CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]+@")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An HTTP answer, read whole.
+
+    Attributes:
+        url: What was asked, without credentials.
+        status: HTTP status code.
+        headers: Case-insensitive.
+        body: The content, decompressed.
+    """
+
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """The content as JSON.
+
+        Raises:
+            ResolveError: it is something else, as a captive portal or a wrong address gives.
+        """
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError) as fault:
+            raise ResolveError(
+                "the answer is not JSON",
+                where=self.url,
+                found=repr(self.body[:40]),
+                remedy="Check the address under sources, and the proxy.",
+            ) from fault
+
+
+class _Authorization(requests.auth.AuthBase):
+    """A login, a token, or neither; requests leaves ~/.netrc alone, and forgets it elsewhere."""
+
+    def __init__(self, login: Mapping[str, str], token: str | None) -> None:
+        bearer = {"Authorization": f"Bearer {token}"} if token else {}
+        # Who writes a login into an address means that server; the token is for the public hub.
+        self.headers = login or bearer
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers.update(self.headers)
+        return request
+
+
+def ask(
+    url: str,
+    *,
+    proxy: Proxy,
+    headers: Mapping[str, str] | None = None,
+    token: str | None = None,
+    method: str = "GET",
+    follow: bool = True,
+) -> Answer:
+    """One request; what the status means is the caller's business.
+
+    Args:
+        url: The address; a login in it is sent, and not sent on to another host.
+        proxy: From the inventory; without one, this machine's own environment decides.
+        headers: More headers.
+        token: Bearer token; never sent on to another host, nor where the address holds a login.
+        method: "GET" or "HEAD".
+        follow: Whether redirects are followed.
+
+    Raises:
+        ResolveError: no answer, too large an answer, or an error of the server that stayed.
+    """
+    shown = without_credentials(url)
+    for attempt in (1, 2):
+        try:
+            with _opened(url, proxy, dict(headers or {}), token, method, follow) as response:
+                answer = _read(url, response)
+        except requests.RequestException as fault:
+            if attempt == 2 or isinstance(fault, requests.exceptions.SSLError | ValueError):
+                raise _failure(fault, shown) from fault
+        else:
+            if attempt == 2 or answer.status not in _WORTH_A_RETRY:
+                return _refuse_server_errors(answer)
+        time.sleep(PAUSE)
+    raise AssertionError("unreachable: the second attempt returns or raises")
+
+
+def hashed(url: str, *, proxy: Proxy) -> tuple[str, int]:
+    """SHA-256 and bytes of a large file, which is read once and not kept.
+
+    Raises:
+        ResolveError: it is not there, or breaks off twice.
+    """
+    for attempt in (1, 2):
+        digest, size = hashlib.sha256(), 0
+        try:
+            headers = {"Accept-Encoding": "identity"}
+            with _opened(url, proxy, headers, None, "GET", follow=True) as response:
+                said = response.headers.get("Content-Length")
+                for part in response.iter_content(2**20) if response.status_code == 200 else ():
+                    digest.update(part)
+                    size += len(part)
+        except requests.RequestException as fault:
+            if attempt == 2:
+                raise _failure(fault, without_credentials(url)) from fault
+        else:
+            if response.status_code == 200 and said in (None, str(size)):
+                return digest.hexdigest(), size
+            if response.status_code not in _WORTH_A_RETRY or attempt == 2:
+                break
+        time.sleep(PAUSE)
+    raise ResolveError(
+        "the file cannot be read for its hash",
+        where=without_credentials(url),
+        found=f"HTTP {response.status_code}, {size} of {said} bytes",
+        remedy="Check the address under sources, and run again.",
+    )
+
+
+def without_credentials(text: str) -> str:
+    """``text`` with user names and passwords taken out of the addresses in it."""
+    return _CREDENTIALS.sub("", text)
+
+
+def _read(url: str, response: requests.Response) -> Answer:
+    body = b""
+    for part in response.iter_content(2**16):
+        body += part
+        if len(body) > LARGEST_ANSWER:
+            raise ResolveError(
+                "the answer is too large",
+                where=without_credentials(url),
+                found=f"more than {LARGEST_ANSWER >> 20} MiB",
+                remedy="Check the address under sources.",
+            )
+    return Answer(without_credentials(url), response.status_code, response.headers, body)
+
+
+@contextlib.contextmanager
+def _opened(
+    url: str,
+    proxy: Proxy,
+    headers: dict[str, str],
+    token: str | None,
+    method: str,
+    follow: bool,
+) -> Iterator[requests.Response]:
+    """A response of which nothing but the headers has been read."""
+    try:
+        address, login = url_login.apart(url)
+    except ValueError as fault:
+        raise requests.exceptions.InvalidURL(str(fault)) from fault
+    with (
+        requests.Session() as session,
+        session.request(
+            method,
+            address,
+            headers={"User-Agent": "lockstep", **headers},
+            auth=_Authorization(login, token),
+            proxies=_proxies(address, proxy),
+            timeout=TIMEOUT,
+            allow_redirects=follow,
+            stream=True,
+        ) as response,
+    ):
+        yield response
+
+
+def _proxies(url: str, proxy: Proxy) -> dict[str, str] | None:
+    if not proxy.http and not proxy.https:
+        return None
+    # Given values keep requests from filling in those of this machine's environment.
+    if should_bypass_proxies(url, proxy.no):
+        return {"http": "", "https": ""}
+    return {"http": proxy.http or "", "https": proxy.https or ""}
+
+
+def _refuse_server_errors(answer: Answer) -> Answer:
+    if answer.status == 407:
+        raise ResolveError(
+            "the proxy demands a login",
+            where=answer.url,
+            found="HTTP 407",
+            remedy="Give the proxy's address with user and password, or use one without.",
+        )
+    if answer.status == 429:
+        raise ResolveError(
+            "the server refuses more requests for now",
+            where=answer.url,
+            found=f"HTTP 429, Retry-After {answer.headers.get('Retry-After', 'not stated')}",
+            remedy="Wait and run again; what is resolved already stays resolved.",
+        )
+    if answer.status >= 500:
+        raise ResolveError(
+            "the server failed twice",
+            where=answer.url,
+            found=f"HTTP {answer.status}",
+            remedy="Run again later, or name a mirror under sources.",
+        )
+    return answer
+
+
+def _failure(fault: requests.RequestException, url: str) -> ResolveError:
+    kinds = (
+        (requests.exceptions.ProxyError, "the proxy cannot be used", "Check proxy."),
+        (
+            requests.exceptions.SSLError,
+            "the server's certificate is not accepted",
+            "Check this machine's clock, and its certificates (REQUESTS_CA_BUNDLE).",
+        ),
+        (
+            requests.exceptions.Timeout,
+            "the server does not answer in time",
+            "Check the network and proxy, or name a mirror under sources.",
+        ),
+        (
+            requests.exceptions.TooManyRedirects,
+            "the server redirects in a circle",
+            "Check the address under sources.",
+        ),
+        (
+            requests.exceptions.ConnectionError,
+            "the server cannot be reached",
+            "Check the network, the name and proxy, or name a mirror under sources.",
+        ),
+    )
+    for kind, what, remedy in kinds:
+        if isinstance(fault, kind):
+            return ResolveError(what, where=url, found=_reason(fault), remedy=remedy)
+    return ResolveError(
+        "the address cannot be asked", where=url, found=_reason(fault), remedy="Correct sources."
+    )
+
+
+def _reason(fault: BaseException) -> str:
+    """The innermost cause in a few words; requests wraps urllib3, which wraps the system's."""
+    text = without_credentials(str(fault))
+    # urllib3 puts the cause last: "HTTPConnectionPool(…): … (Caused by X('<object>: cause'))".
+    text = text.rpartition("Caused by ")[2].rpartition(": ")[2] or text
+    return text.strip("()'\" ")[:80] or type(fault).__name__

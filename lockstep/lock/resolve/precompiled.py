@@ -1,0 +1,149 @@
+"""The wheel of vLLM's that a fork's build takes its compiled parts from.
+
+vLLM's own setup.py looks for it while it builds: the wheel of the commit at which the branch left
+upstream's `main`, from a list on vLLM's server that has no hashes. Here it is found beforehand in
+the same way, and read once for its hash.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+from lockstep.core.digest import is_commit
+from lockstep.core.errors import ResolveError
+from lockstep.inventory.settings import Proxy, Sources
+from lockstep.lock.moving import GitWanted, PrecompiledWanted
+from lockstep.lock.packages import mirrored
+from lockstep.lock.pins import PrecompiledPin
+from lockstep.lock.resolve.http import ask, hashed, without_credentials
+from lockstep.lock.resolve.program import Result, run
+from lockstep.lock.resolve.source_tree import LIMIT_S, SILENT
+from lockstep.lock.vllm_wheels import listing, wheel_path, wheel_url
+from lockstep.onhost.fetch import git_login
+
+UPSTREAM_BRANCH = "main"
+_REMEDY = (
+    "Name another commit (engine.precompiled_commit) or build (engine.precompiled_variant), or set "
+    "engine.precompiled to False."
+)
+
+
+def resolve_precompiled(
+    item: PrecompiledWanted,
+    tree: str,
+    *,
+    sources: Sources,
+    proxy: Proxy,
+    old: PrecompiledPin | None = None,
+) -> PrecompiledPin:
+    """The wheel for a fork at one commit.
+
+    Args:
+        item: What is asked for.
+        tree: Commit of the fork.
+        sources: Names the server of wheels, and mirrors.
+        proxy: From the inventory.
+        old: What was locked: a wheel of its name and size has its hash.
+
+    Raises:
+        ResolveError: there is no such wheel, or somebody who has to be asked does not answer.
+    """
+    commit = item.commit or _left_upstream_at(item, tree, sources, proxy)
+    path = _path(item, commit, sources, proxy)
+    url = wheel_url(sources, path)
+    if old and old.path == path and _size(url, proxy) == old.size:
+        sha256, size = old.sha256, old.size
+    else:
+        sha256, size = hashed(url, proxy=proxy)
+    return PrecompiledPin(
+        tree, item.upstream, commit, item.architecture, item.variant, path, sha256, size
+    )
+
+
+def _path(item: PrecompiledWanted, commit: str, sources: Sources, proxy: Proxy) -> str:
+    """Where on the server the wheel is."""
+    listed = listing(commit, item.variant)
+    answer = ask(wheel_url(sources, listed), proxy=proxy)
+    if answer.status != 200:
+        raise ResolveError(
+            f"vLLM's server has no wheels of commit {commit[:12]}"
+            + (f" as {item.variant}" if item.variant else ""),
+            where=answer.url,
+            found=f"HTTP {answer.status}",
+            remedy=_REMEDY,
+        )
+    wheels = answer.json()
+    rows: list[Any] = wheels if isinstance(wheels, list) else []
+    platforms = []
+    for row in (row for row in rows if isinstance(row, dict)):
+        platform = str(row.get("platform_tag"))
+        platforms.append(platform)
+        # The first one, as vLLM's own build does.
+        if row.get("package_name") == "vllm" and item.architecture in platform and "path" in row:
+            return wheel_path(listed, str(row["path"]))
+    raise ResolveError(
+        f"vLLM's server has no wheel of commit {commit[:12]} for {item.architecture}",
+        where=answer.url,
+        found=", ".join(platforms) or "an empty list",
+        remedy=_REMEDY,
+    )
+
+
+def _size(url: str, proxy: Proxy) -> int | None:
+    answer = ask(url, proxy=proxy, method="HEAD")
+    said = answer.headers.get("Content-Length", "")
+    return int(said) if answer.status == 200 and said.isdigit() else None
+
+
+def _left_upstream_at(item: PrecompiledWanted, tree: str, sources: Sources, proxy: Proxy) -> str:
+    """The newest commit that the fork and upstream's branch share."""
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
+        history = _History(folder, sources, proxy)
+        history.fetch("fork", item.tree, tree)
+        history.fetch("upstream", GitWanted(item.upstream, UPSTREAM_BRANCH))
+        base = history.git("merge-base", tree, f"upstream/{UPSTREAM_BRANCH}").output.strip()
+    if not is_commit(base):
+        raise ResolveError(
+            "the fork and upstream have no commit in common",
+            where=without_credentials(mirrored(item.tree.url, sources)),
+            found=f"{tree[:12]} here, {UPSTREAM_BRANCH} of {without_credentials(item.upstream)}",
+            remedy="Correct engine.upstream, or name the commit (engine.precompiled_commit).",
+        )
+    return base
+
+
+class _History:
+    """Commits of two repositories, without what is in them."""
+
+    def __init__(self, folder: str, sources: Sources, proxy: Proxy) -> None:
+        self._folder, self._sources, self._proxy = folder, sources, proxy
+        self._login: dict[str, str] = {}
+        self.git("init", "--quiet")
+
+    def fetch(self, name: str, item: GitWanted, commit: str | None = None) -> None:
+        """Everything that a branch, or a commit of it, stands on."""
+        url, self._login = git_login.apart(mirrored(item.url, self._sources))
+        self.git("remote", "add", name, url)
+        self.git("config", f"remote.{name}.promisor", "true")
+        self.git("config", f"remote.{name}.partialclonefilter", "tree:0")
+        branch = f"+refs/heads/{item.branch}:refs/remotes/{name}/{item.branch}"
+        # Some servers give only what a branch points at; the branch may have moved on meanwhile.
+        for what in [commit, branch] if commit else [branch]:
+            done = self.git("fetch", "--quiet", "--no-tags", "--filter=tree:0", name, what)
+            known = commit or f"refs/remotes/{name}/{item.branch}"
+            if self.git("cat-file", "-e", f"{known}^{{commit}}").code == 0:
+                return
+        said = without_credentials(done.errors).strip().splitlines() or ["not on the branch"]
+        raise ResolveError(
+            "the history cannot be fetched",
+            where=f"{url} {item.branch}",
+            found=said[-1][:160],
+            remedy="Check the network and proxy, name a mirror under sources.git, or name the "
+            "commit (engine.precompiled_commit).",
+        )
+
+    def git(self, *words: str) -> Result:
+        """One command of git in the folder; it may fail."""
+        argv = ["git", "-C", self._folder, *words]
+        return run(argv, proxy=self._proxy, environment=SILENT | self._login, limit_s=LIMIT_S)

@@ -1,0 +1,117 @@
+"""Programs that resolve for us (git, uv): run with a time limit, and ended with their children."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lockstep.core.errors import ResolveError
+from lockstep.inventory.settings import Proxy
+
+_running: set[subprocess.Popen[str]] = set()
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a program printed, and its exit code."""
+
+    code: int
+    output: str
+    errors: str
+
+
+def uv() -> str:
+    """The uv beside this interpreter, else the one on PATH.
+
+    Raises:
+        ResolveError: there is none.
+    """
+    beside = Path(sys.executable).with_name("uv")
+    found = str(beside) if beside.is_file() else shutil.which("uv")
+    if found is None:
+        raise ResolveError(
+            "uv was not found",
+            where=str(beside),
+            remedy="Install it into this environment: `pip install uv`.",
+        )
+    return found
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    proxy: Proxy,
+    environment: Mapping[str, str],
+    limit_s: float,
+    folder: Path | None = None,
+) -> Result:
+    """Run one program to its end.
+
+    Args:
+        argv: Program and arguments; no secret may be among them.
+        proxy: From the inventory, added to this process's environment.
+        environment: More variables; they win.
+        limit_s: Seconds after which it is ended.
+        folder: Working directory.
+
+    Raises:
+        ResolveError: the program is missing, or did not end in time.
+    """
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            cwd=folder,
+            env={**os.environ, **proxy.environment(), **environment},
+            # Its own group: a helper such as git-remote-https must not outlive it.
+            process_group=0,
+        )
+    except OSError as fault:
+        raise ResolveError(
+            f"{Path(argv[0]).name} cannot be run",
+            found=fault.strerror or str(fault),
+            remedy=f"Install {Path(argv[0]).name} on this machine.",
+        ) from fault
+    with _lock:
+        _running.add(process)
+    try:
+        output, errors = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired as fault:
+        raise ResolveError(
+            f"{Path(argv[0]).name} did not end",
+            found=f"still running after {limit_s:.0f} s",
+            remedy="Check the network and proxy, or name a mirror under sources.",
+        ) from fault
+    finally:
+        with _lock:
+            _running.discard(process)
+        _end(process)
+    return Result(process.returncode, output, errors)
+
+
+def end_all() -> None:
+    """End every program that still runs; for the way out after Ctrl-C."""
+    with _lock:
+        for process in _running:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Kill the program's whole group, if it still runs."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

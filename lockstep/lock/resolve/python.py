@@ -1,0 +1,301 @@
+"""Whole environments to exact wheels for the Spark's architecture, by uv's own resolver."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from lockstep.core.errors import ResolveError
+from lockstep.inventory.settings import FORK_S_DAY, Proxy, Sources
+from lockstep.lock.moving import PythonWanted
+from lockstep.lock.packages import name_of
+from lockstep.lock.pins import PythonPin, WheelPin
+from lockstep.lock.resolve import pylock
+from lockstep.lock.resolve.http import without_credentials
+from lockstep.lock.resolve.program import Result, run, uv
+from lockstep.lock.resolve.source_tree import Tree
+
+# uv's plain `aarch64-unknown-linux-gnu` means an older glibc, for which some CUDA wheels do not
+# exist.
+PLATFORM = "manylinux_{}_{}".format(*pylock.GLIBC)
+# A cold cache on a bad link: the metadata of some 200 packages, and for its hash a whole wheel of
+# gigabytes where an index gives none. A server that falls silent uv gives up by itself.
+LIMIT_S = 3600.0
+# Each step goes below the newest version of the step before; FlashInfer has about 40 releases.
+MOST_STEPS = 40
+
+# Packages that come from PyTorch's or FlashInfer's own index and from nowhere else: the package
+# index has builds of the same version without CUDA. Nothing else comes from there, for these
+# indexes mirror old versions of common packages (numpy, requests). What torch's CUDA build needs
+# of NVIDIA's is on the package index, in the versions that torch names exactly.
+_FROM_TORCH = ("torch", "torchvision", "torchaudio", "triton")
+_FROM_FLASHINFER = ("flashinfer-jit-cache",)
+
+
+class NoSolution(ResolveError):
+    """The requirements contradict each other, or what they name does not exist."""
+
+
+@dataclass(frozen=True)
+class Before:
+    """What was locked until now, and which of its packages are to move.
+
+    Attributes:
+        pin: Versions that are kept wherever the requirements allow it.
+        moved: Packages that take their newest version all the same.
+    """
+
+    pin: PythonPin | None = None
+    moved: frozenset[str] = frozenset()
+
+
+def resolve_python(
+    item: PythonWanted,
+    *,
+    sources: Sources,
+    proxy: Proxy,
+    trees: Sequence[Tree] = (),
+    before: Before = Before(),
+) -> PythonPin:
+    """Every package of an environment, so that all fit and those that must agree do.
+
+    Args:
+        item: What is asked for.
+        sources: Where to ask.
+        proxy: How to get there.
+        trees: The source trees of ``item``, in the same order.
+        before: What is kept of an older resolution.
+
+    Raises:
+        ResolveError: no such versions, or an index cannot be asked.
+    """
+    question = _question(item, trees)
+    own = _own(sources)
+    bound: Version | None = None
+    first: dict[str, Version] = {}
+    for _ in range(MOST_STEPS):
+        try:
+            wheels = _compile(item, question, bound, before, sources, proxy)
+        except NoSolution as fault:
+            if bound is None:
+                raise
+            raise _disagreement(item, first, fault.found) from fault
+        found = {wheel.name: Version(wheel.version) for wheel in wheels}
+        absent = [name for name in question.names if name not in found]
+        if absent:
+            raise ResolveError(
+                "uv's answer lacks what was asked for", where=item.key, found=", ".join(absent)
+            )
+        # uv takes only what is asked for by name from an index of its own.
+        unnamed = sorted((own.keys() & found.keys()) - {name_of(t) for t in question.requirements})
+        if unnamed:
+            question = replace(question, requirements=(*question.requirements, *unnamed))
+            continue
+        first = first or found
+        versions = {Version(found[name].public) for name in item.agree}
+        if len(versions) <= 1:
+            commits = {tree.url: tree.commit for tree in trees}
+            asked = (item.asked, item.architecture, item.python)
+            return PythonPin(*asked, wheels, commits, exclude_newer=item.exclude_newer)
+        # The newest release may lack a part that follows later, or never: look below the oldest.
+        bound = min(versions)
+    raise _disagreement(item, first, f"nothing after {MOST_STEPS} steps")
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What uv is asked.
+
+    Attributes:
+        requirements: What to resolve.
+        names: Names that must be in the answer.
+        excluded: Names that must not be in it.
+        until: Last day whose uploads count, None for no limit.
+        exact: Names that the inventory asks for in one version, whenever that was uploaded.
+    """
+
+    requirements: tuple[str, ...]
+    names: tuple[str, ...]
+    excluded: tuple[str, ...]
+    until: str | None
+    exact: tuple[str, ...]
+
+
+def _question(item: PythonWanted, trees: Sequence[Tree]) -> _Question:
+    """Requirements of the inventory and of the source trees in one.
+
+    What the inventory says about a package wins over a tree; a tree's extras of it are kept.
+    """
+    asked = {name_of(text): Requirement(text) for text in item.asked}
+    others: list[str] = []
+    # A tree is no package of an index, and another package must not bring one that is.
+    own = {tree.name for tree in trees} if not item.build else set()
+    for text in (text for tree in trees for text in (tree.builds if item.build else tree.needs)):
+        need = Requirement(text)
+        name = name_of(text)
+        if need.marker and not need.marker.evaluate(_markers(item)):
+            continue
+        if name in asked:
+            asked[name].extras |= need.extras
+        elif name not in own:
+            others.append(text)
+    requirements = (*map(str, asked.values()), *dict.fromkeys(others))
+    until = item.exclude_newer
+    if until == FORK_S_DAY:
+        until = max((tree.day for tree in trees), default=None)
+    exact = [name_of(text) for text in item.asked if "==" in text]
+    return _Question(requirements, tuple(asked), tuple(sorted(own)), until, tuple(exact))
+
+
+def _markers(item: PythonWanted) -> dict[str, str]:
+    return {
+        "python_version": item.python,
+        "python_full_version": f"{item.python}.0",
+        "platform_machine": item.architecture,
+        "platform_system": "Linux",
+        "sys_platform": "linux",
+        "os_name": "posix",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+        "extra": "",
+    }
+
+
+def _compile(
+    item: PythonWanted,
+    question: _Question,
+    bound: Version | None,
+    before: Before,
+    sources: Sources,
+    proxy: Proxy,
+) -> tuple[WheelPin, ...]:
+    """Every package, at most ``bound`` where versions must agree."""
+    limits = [f"{name}<={bound}" for name in item.agree] if bound else []
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as name:
+        folder = Path(name)
+        project = _project([*question.requirements, *limits], sources)
+        (folder / "pyproject.toml").write_text(project, encoding="utf-8")
+        argv = [uv(), "pip", "compile", "--quiet", "--no-header", "--format", "pylock.toml"]
+        argv += ["--python-platform", f"{item.architecture}-{PLATFORM}"]
+        argv += ["--python", sys.executable, "--python-version", item.python]
+        argv += ["--color", "never", "--no-progress", "--output-file", "pylock.toml"]
+        if question.until:
+            argv += ["--exclude-newer", f"{question.until}T23:59:59Z"]
+            # PyTorch's index and FlashInfer's say of no file when it was uploaded; uv takes none.
+            for package in dict.fromkeys((*_own(sources), *question.exact)):
+                argv += ["--exclude-newer-package", f"{package}=false"]
+        # What has no wheel for a Spark would be compiled there, or fail there.
+        argv += ["--only-binary", ":all:"]
+        if question.excluded:
+            (folder / "excluded.txt").write_text("\n".join(question.excluded), encoding="utf-8")
+            argv += ["--excludes", "excluded.txt"]
+        if before.pin:
+            # uv keeps the versions of the file that it is to write.
+            (folder / "pylock.toml").write_text(pylock.preferences(before.pin), encoding="utf-8")
+            argv += [word for moved in sorted(before.moved) for word in ("-P", moved)]
+        result = run(
+            [*argv, "pyproject.toml"],
+            proxy=proxy,
+            environment=index_environment(sources),
+            limit_s=LIMIT_S,
+            folder=folder,
+        )
+        if result.code != 0:
+            raise _failure(item, result)
+        return pylock.wheels((folder / "pylock.toml").read_text(encoding="utf-8"), item)
+
+
+def _own(sources: Sources) -> dict[str, str]:
+    """Package → address of the one index it may come from; the others never come from there."""
+    own: dict[str, str] = {}
+    if sources.torch_index:
+        own |= dict.fromkeys(_FROM_TORCH, sources.torch_index)
+    if sources.flashinfer_index:
+        own |= dict.fromkeys(_FROM_FLASHINFER, sources.flashinfer_index)
+    return own
+
+
+def _project(requirements: list[str], sources: Sources) -> str:
+    """A project for uv, for its private folder: an address may hold a password.
+
+    JSON's texts and lists are TOML's too.
+    """
+    own = _own(sources)
+    names = {url: f"own-{number}" for number, url in enumerate(dict.fromkeys(own.values()))}
+    lines = [
+        "[project]",
+        'name = "lockstep-wanted"',
+        'version = "0"',
+        f"dependencies = {json.dumps(requirements)}",
+        "[tool.uv.sources]",
+        *(f"{package} = {{ index = {json.dumps(names[url])} }}" for package, url in own.items()),
+    ]
+    for url, name in names.items():
+        lines += ["[[tool.uv.index]]", f"name = {json.dumps(name)}", f"url = {json.dumps(url)}"]
+        lines += ["explicit = true"]
+    return "\n".join(lines) + "\n"
+
+
+def index_environment(sources: Sources) -> dict[str, str]:
+    """Which package index uv asks: in a variable, because its URL may hold a password."""
+    environment = {"UV_PYTHON_DOWNLOADS": "never"}
+    if sources.python_index:
+        environment["UV_DEFAULT_INDEX"] = sources.python_index
+    return environment
+
+
+_NETWORK = re.compile(
+    r"error sending request|Failed to fetch|Request failed|dns error|timed out|Connection|"
+    r"status code|HTTP status|certificate",
+    re.IGNORECASE,
+)
+
+
+def _failure(item: PythonWanted, result: Result) -> ResolveError:
+    reason = _reason(result.errors) or f"exit code {result.code}"
+    where = _where(item)
+    if "No solution found" not in result.errors and _NETWORK.search(result.errors):
+        return ResolveError(
+            "a package index cannot be asked",
+            where=where,
+            found=reason,
+            remedy="Check sources.python_index, torch_index, flashinfer_index and the proxy.",
+        )
+    remedy = "Change the requirement under engine or tools, or the index under sources."
+    if "exclude-newer" in result.errors:
+        remedy = (
+            "Set engine.exclude_newer to a later day, or to None where the index does not say when "
+            "a file was uploaded."
+        )
+    return NoSolution("no versions exist that fit", where=where, found=reason, remedy=remedy)
+
+
+def _disagreement(item: PythonWanted, newest: Mapping[str, Version], reason: str) -> ResolveError:
+    versions = ", ".join(f"{name} {newest[name]}" for name in item.agree)
+    return NoSolution(
+        "no version exists in all parts that must agree",
+        where=_where(item),
+        found=f"at best {versions}; below them: {reason}",
+        remedy="Name an older vLLM or a version for all three (engine.flashinfer_version), "
+        "or set engine.flashinfer to False.",
+    )
+
+
+def _where(item: PythonWanted) -> str:
+    return f"environment {item.key} for {item.architecture}, Python {item.python}"
+
+
+def _reason(errors: str) -> str:
+    """uv's explanation without its warnings, in one line."""
+    lines = [line.strip() for line in without_credentials(errors).splitlines()]
+    said = [line for line in lines if line and not line.startswith(("warning:", "error: No sol"))]
+    text = " ".join(line.removeprefix("error: ").removeprefix("cause: ") for line in said)
+    return text if len(text) <= 400 else f"{text[:397]}..."

@@ -1,0 +1,189 @@
+"""Image references to the manifest of one architecture, by the OCI distribution API."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+from urllib.parse import urlencode
+
+from lockstep.core.errors import ResolveError
+from lockstep.inventory.settings import Proxy, Sources
+from lockstep.lock.image_reference import Reference, api_address, parse
+from lockstep.lock.moving import ImageWanted
+from lockstep.lock.pins import ImagePin
+from lockstep.lock.resolve.http import Answer, ask
+
+# As `uname -m` says it → as images say it.
+ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
+_INDEXES = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+)
+_MANIFESTS = (
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+_ACCEPT = {"Accept": ", ".join((*_INDEXES, *_MANIFESTS))}
+_PARAMETER = re.compile(r'(\w+)="([^"]*)"')
+
+
+def resolve_image(item: ImageWanted, *, sources: Sources, proxy: Proxy) -> ImagePin:
+    """Digest and size of the image for the wanted architecture; the digest is recomputed here.
+
+    Raises:
+        ResolveError: no such image, none for this architecture, or the registry cannot be asked.
+    """
+    reference = parse(item.reference)
+    repository = _Repository(item.reference, reference, sources, proxy)
+    wanted = ARCHITECTURES.get(item.architecture, item.architecture)
+    digest, manifest = repository.manifest(reference.digest or reference.tag or "latest")
+    if "manifests" in manifest:
+        digest, manifest = repository.manifest(_choose(manifest, wanted, item.reference))
+    else:
+        _check(repository.blob(_config(manifest, item.reference)), wanted, item.reference)
+    if not isinstance(manifest.get("layers"), list):
+        raise ResolveError(
+            "the image has a manifest of a kind that this program does not know",
+            where=item.reference,
+            found=str(manifest.get("mediaType", f"schema {manifest.get('schemaVersion')}")),
+            remedy="Name a newer build of the image.",
+        )
+    size = sum(int(layer.get("size", 0)) for layer in manifest["layers"])
+    return ImagePin(digest, item.architecture, size)
+
+
+class _Repository:
+    """One repository of a registry, with the token it gives to anybody who asks."""
+
+    def __init__(self, name: str, reference: Reference, sources: Sources, proxy: Proxy) -> None:
+        self.name = name
+        self.base = api_address(reference, sources)
+        self.proxy = proxy
+        self.token: str | None = None
+
+    def manifest(self, asked: str) -> tuple[str, dict[str, Any]]:
+        """Digest and content of a manifest or an index, by tag or digest."""
+        answer = self._get(f"{self.base}/manifests/{asked}", _ACCEPT)
+        return self._content(answer, asked)
+
+    def blob(self, digest: str) -> dict[str, Any]:
+        """A small JSON blob, here the image's configuration."""
+        return self._content(self._get(f"{self.base}/blobs/{digest}", {}), digest)[1]
+
+    def _content(self, answer: Answer, asked: str) -> tuple[str, dict[str, Any]]:
+        digest = f"sha256:{hashlib.sha256(answer.body).hexdigest()}"
+        for claimed in (asked, answer.headers.get("Docker-Content-Digest", "")):
+            if claimed.startswith("sha256:") and claimed != digest:
+                raise ResolveError(
+                    "the registry's answer is not what its digest says",
+                    where=answer.url,
+                    found=digest,
+                    allowed=claimed,
+                    remedy="Do not use this registry or mirror until that is explained.",
+                )
+        content = answer.json()
+        if not isinstance(content, dict):
+            raise ResolveError("the registry's answer is not a manifest", where=answer.url)
+        return digest, content
+
+    def _get(self, url: str, headers: dict[str, str]) -> Answer:
+        answer = ask(url, proxy=self.proxy, headers=headers, token=self.token)
+        if answer.status == 401 and self.token is None:
+            self.token = self._login(answer)
+            answer = ask(url, proxy=self.proxy, headers=headers, token=self.token)
+        if answer.status == 404:
+            raise ResolveError(
+                "the registry has no such image",
+                where=self.name,
+                found=f"HTTP 404 from {answer.url}",
+                remedy="Name a tag that exists; tags of nightly builds are removed after a while.",
+            )
+        if answer.status != 200:
+            raise ResolveError(
+                "the registry does not give this image to everybody, or has none of that name",
+                where=self.name,
+                found=f"HTTP {answer.status} from {answer.url}",
+                remedy="Correct the name, or name a public image or a mirror.",
+            )
+        return answer
+
+    def _login(self, refusal: Answer) -> str:
+        """The anonymous token of a registry that wants one even for public images."""
+        challenge = refusal.headers.get("WWW-Authenticate", "")
+        scheme, _, rest = challenge.partition(" ")
+        given = dict(_PARAMETER.findall(rest))
+        if scheme.lower() != "bearer" or not given.get("realm", "").startswith("http"):
+            raise ResolveError(
+                "the registry demands a login",
+                where=self.name,
+                found=f"HTTP 401 from {refusal.url}, {scheme or 'no'} challenge",
+                remedy="Name a public image, or a mirror that needs no login.",
+            )
+        path = self.base.partition("/v2/")[2]
+        query = {"scope": given.get("scope", f"repository:{path}:pull")}
+        if "service" in given:
+            query["service"] = given["service"]
+        realm = given["realm"]
+        joint = "&" if "?" in realm else "?"
+        answer = ask(f"{realm}{joint}{urlencode(query)}", proxy=self.proxy)
+        content = answer.json() if answer.status == 200 else {}
+        token = content.get("token") or content.get("access_token")
+        if not isinstance(token, str):
+            raise ResolveError(
+                "the registry gives no token for this image",
+                where=self.name,
+                found=f"HTTP {answer.status} from {realm}",
+                remedy="Correct the name, or name a public image or a mirror.",
+            )
+        return token
+
+
+def _choose(index: dict[str, Any], wanted: str, name: str) -> str:
+    """Digest of the manifest for this architecture; a newer variant is never taken for "v8"."""
+    entries = [entry for entry in index["manifests"] if isinstance(entry, dict)]
+    platforms = [(entry.get("platform") or {}, entry) for entry in entries]
+    fitting = [
+        (platform, entry)
+        for platform, entry in platforms
+        if platform.get("os") == "linux" and platform.get("architecture") == wanted
+    ]
+    plain = [pair for pair in fitting if pair[0].get("variant", "v8") in ("", "v8")]
+    for _, entry in plain or fitting:
+        digest = str(entry.get("digest", ""))
+        if digest.startswith("sha256:"):
+            return digest
+    names = {
+        f"{platform.get('os')}/{platform.get('architecture')}"
+        for platform, _ in platforms
+        if platform.get("architecture") not in (None, "unknown")
+    }
+    raise _no_build(name, wanted, ", ".join(sorted(names)) or "an index without platforms")
+
+
+def _config(manifest: dict[str, Any], name: str) -> str:
+    config = manifest.get("config")
+    digest = str(config.get("digest", "")) if isinstance(config, dict) else ""
+    if not digest.startswith("sha256:"):
+        raise ResolveError(
+            "the image has a manifest of a kind that this program does not know",
+            where=name,
+            found=str(manifest.get("mediaType", f"schema {manifest.get('schemaVersion')}")),
+            remedy="Name a newer build of the image.",
+        )
+    return digest
+
+
+def _check(config: dict[str, Any], wanted: str, name: str) -> None:
+    found = f"{config.get('os')}/{config.get('architecture')}"
+    if found != f"linux/{wanted}":
+        raise _no_build(name, wanted, found)
+
+
+def _no_build(name: str, wanted: str, found: str) -> ResolveError:
+    return ResolveError(
+        f"the image has no linux/{wanted} build",
+        where=name,
+        found=found,
+        remedy=f"Name an image or tag that is built for {wanted}.",
+    )

@@ -1,0 +1,192 @@
+"""A new lock from an old one: everything anew, or the named things and what follows from them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from lockstep.core.errors import LockstepError
+from lockstep.inventory.host import HostPlan
+from lockstep.lock.moving import (
+    GitWanted,
+    ImageWanted,
+    Item,
+    ModelWanted,
+    PrecompiledWanted,
+    PythonWanted,
+    Wanted,
+)
+from lockstep.lock.packages import FLASHINFER, name_of
+from lockstep.lock.pins import Pins, PrecompiledPin
+from lockstep.lock.resolve import Before, resolve
+from lockstep.lock.wanted import wanted
+
+#: Name by which FlashInfer's three packages move, which must agree.
+TRIPLE = "flashinfer"
+
+
+def relock(
+    plans: Sequence[HostPlan],
+    old: Pins,
+    *,
+    only: Sequence[str] = (),
+    report: Callable[[str], None],
+) -> Pins:
+    """The lock of an inventory, resolved now; what nobody asks for any more is not in it.
+
+    Args:
+        plans: Hosts of the inventory.
+        old: The lock until now.
+        only: Names of what moves, as `names` gives them; all else stays where that is possible.
+            () moves everything.
+        report: Called with one line per result.
+
+    Raises:
+        LockstepError: a name that means nothing here, or what cannot be resolved.
+    """
+    every = wanted([(plan.settings, plan.targets) for plan in plans])
+    moved = _chosen(every, old, only)
+    first = plans[0].settings
+    new = resolve(
+        every,
+        _kept(old, moved) if only else Pins(),
+        sources=first.sources,
+        proxy=first.proxy,
+        report=report,
+        before=moved.before(old) if only else {},
+        hashed=moved.hashed(old),
+    )
+    return _dated(_asked_for(new, every), old)
+
+
+@dataclass
+class _Moved:
+    """What of a lock is to be resolved again."""
+
+    items: set[Item] = field(default_factory=set)
+    packages: dict[str, set[str]] = field(default_factory=dict)
+    whole: set[str] = field(default_factory=set)
+
+    def before(self, old: Pins) -> dict[str, Before]:
+        """Environment → what is kept of it."""
+        return {
+            name: Before(pin, frozenset(self.packages.get(name, ())))
+            for name, pin in old.python.items()
+            if name not in self.whole
+        }
+
+    def hashed(self, old: Pins) -> Mapping[str, PrecompiledPin]:
+        """Compiled wheels whose hash is believed where they still are what they were."""
+        named = {item.key for item in self.items if isinstance(item, PrecompiledWanted)}
+        return {key: pin for key, pin in old.precompiled.items() if key not in named}
+
+
+def names(item: Item, old: Pins) -> Iterator[str]:
+    """What `--only` may call a thing."""
+    match item:
+        case PythonWanted(name=name, asked=asked, agree=agree):
+            yield name
+            yield from map(name_of, asked)
+            if agree:
+                yield TRIPLE
+            if name in old.python:
+                yield from old.python[name].versions
+        case GitWanted(url=url):
+            yield url.rstrip("/").rpartition("/")[2].removesuffix(".git")
+            yield url
+        case PrecompiledWanted():
+            yield "precompiled"
+        case ImageWanted(reference=reference):
+            plain = reference.partition("@")[0]
+            folder, slash, last = plain.rpartition("/")
+            yield last.partition(":")[0]
+            yield folder + slash + last.partition(":")[0]
+            yield reference
+        case ModelWanted(id=identity):
+            yield identity.rpartition("/")[2]
+            yield identity
+
+
+def _chosen(every: Wanted, old: Pins, only: Iterable[str]) -> _Moved:
+    moved = _Moved()
+    for asked in only:
+        found = False
+        for item in every:
+            called = {name.lower() for name in names(item, old)}
+            word = asked.lower()
+            package = word.replace("_", "-").replace(".", "-")
+            if word not in called and not (isinstance(item, PythonWanted) and package in called):
+                continue
+            found = True
+            moved.items.add(item)
+            if isinstance(item, PythonWanted):
+                if word == item.name:
+                    moved.whole.add(item.name)
+                some = FLASHINFER if word == TRIPLE else (package,)
+                moved.packages.setdefault(item.name, set()).update(some)
+        if not found:
+            raise _unknown(asked, every, old)
+    return moved
+
+
+def _unknown(asked: str, every: Wanted, old: Pins) -> LockstepError:
+    # The shortest name of each thing; packages that only others need are too many to list.
+    known = sorted({next(names(item, old)) for item in every} | _asked_names(every))
+    all_names = {name for item in every for name in names(item, old)}
+    near = difflib.get_close_matches(asked, all_names, n=1)
+    return LockstepError(
+        f"nothing that is locked is called {asked!r}",
+        allowed=", ".join(known),
+        remedy=f"Did you mean {near[0]!r}?" if near else "",
+    )
+
+
+def _asked_names(every: Wanted) -> set[str]:
+    return {name_of(text) for item in every.python for text in item.asked}
+
+
+def _kept(old: Pins, moved: _Moved) -> Pins:
+    """The old lock without what moves."""
+    gone = {(type(item), item.key) for item in moved.items}
+    sections: dict[str, tuple[type, Mapping[str, Any]]] = {
+        "python": (PythonWanted, old.python),
+        "git": (GitWanted, old.git),
+        "precompiled": (PrecompiledWanted, old.precompiled),
+        "images": (ImageWanted, old.images),
+        "models": (ModelWanted, old.models),
+    }
+    return Pins(
+        **{
+            section: {key: pin for key, pin in pins.items() if (kind, key) not in gone}
+            for section, (kind, pins) in sections.items()
+        }
+    )
+
+
+def _asked_for(pins: Pins, every: Wanted) -> Pins:
+    """Only what the inventory wants."""
+    return Pins(
+        **{
+            section.name: {
+                item.key: getattr(pins, section.name)[item.key]
+                for item in getattr(every, section.name)
+            }
+            for section in fields(Pins)
+        }
+    )
+
+
+def _dated(new: Pins, old: Pins) -> Pins:
+    """What has not moved keeps the date at which it was resolved."""
+    sections = {}
+    for section in fields(Pins):
+        before, after = getattr(old, section.name), getattr(new, section.name)
+        sections[section.name] = {
+            key: before[key]
+            if key in before and replace(pin, resolved=before[key].resolved) == before[key]
+            else pin
+            for key, pin in after.items()
+        }
+    return Pins(**sections)

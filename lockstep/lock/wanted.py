@@ -1,0 +1,141 @@
+"""Every moving input of an inventory: what has to be resolved before a deploy can be exact.
+
+Nothing here contacts anything. `lockstep.lock.pins` says what is pinned already, and
+`lockstep.lock.resolve` asks the world for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from lockstep.core.errors import InventoryError
+from lockstep.inventory.bound_targets import BoundTarget
+from lockstep.inventory.settings import Settings
+from lockstep.lock.moving import (
+    GitWanted,
+    ImageWanted,
+    ModelWanted,
+    PrecompiledWanted,
+    PythonWanted,
+    Wanted,
+)
+from lockstep.lock.packages import engine_precompiled, engine_repositories, engine_sets, tool_sets
+
+# The hub's own default branch, which an absent revision means.
+DEFAULT_REVISION = "main"
+
+
+def wanted(hosts: Sequence[tuple[Settings, tuple[BoundTarget, ...]]]) -> Wanted:
+    """Every moving input over all hosts.
+
+    Raises:
+        InventoryError: a requirement, commit or model id that cannot be resolved exactly, or two
+            hosts or recipes that want one thing in two versions.
+    """
+    python: dict[str, PythonWanted] = {}
+    git: dict[str, GitWanted] = {}
+    precompiled: dict[str, PrecompiledWanted] = {}
+    images: dict[str, ImageWanted] = {}
+    models: dict[str, ModelWanted] = {}
+    for settings, targets in hosts:
+        for packages in tool_sets(settings):
+            _add(python, packages, settings.name)
+        if needs_engine(targets):
+            for repository in engine_repositories(settings):
+                _add(git, repository, settings.name)
+            for packages in engine_sets(settings):
+                _add(python, packages, settings.name)
+            for wheel in engine_precompiled(settings):
+                _add(precompiled, wheel, settings.name)
+        for reference in _references(settings, targets):
+            _add(images, ImageWanted(reference, settings.expected.architecture), settings.name)
+        for model in _models(targets):
+            earlier = models.get(model.id)
+            models[model.id] = model if earlier is None else _both(earlier, model, settings.name)
+    return Wanted(
+        python=tuple(python.values()),
+        git=tuple(git.values()),
+        precompiled=tuple(precompiled.values()),
+        images=tuple(images.values()),
+        models=tuple(models.values()),
+    )
+
+
+def needs_engine(targets: Iterable[BoundTarget]) -> bool:
+    """Whether a host with these targets has an engine in a venv."""
+    return any(not recipe.in_container for target in targets for recipe in target.recipes)
+
+
+def _references(settings: Settings, targets: Iterable[BoundTarget]) -> list[str]:
+    found = [settings.webui.image] if settings.webui.enabled else []
+    for target in targets:
+        for recipe in target.recipes:
+            if recipe.in_container:
+                found.append(target.data.image or recipe.container)
+    return found
+
+
+def _models(targets: Iterable[BoundTarget]) -> list[ModelWanted]:
+    found: list[tuple[str, str, str | None, tuple[str, ...]]] = []
+    for target in targets:
+        for recipe in target.recipes:
+            where, block = str(recipe.path), recipe.lockstep
+            found.append((where, recipe.model, recipe.revision, ()))
+            if block.draft:
+                found.append((where, block.draft.model, block.draft.revision, ()))
+            for borrow in block.borrow:
+                found.append((where, borrow.model, borrow.revision, borrow.files))
+    return [
+        _model(where, name, revision, files)
+        for where, name, revision, files in found
+        # A full path is on the host already and has nothing that moves.
+        if not name.startswith("/")
+    ]
+
+
+def _model(where: str, name: str, revision: str | None, files: tuple[str, ...]) -> ModelWanted:
+    if ":" in name:
+        raise InventoryError(
+            "a GGUF file set cannot be deployed: neither vLLM nor SGLang serves it here",
+            where=where,
+            found=repr(name),
+            remedy="Name a recipe with a repository of safetensors.",
+        )
+    return ModelWanted(name, revision or DEFAULT_REVISION, files)
+
+
+Item = TypeVar("Item", PythonWanted, GitWanted, PrecompiledWanted, ImageWanted)
+
+
+def _add(found: dict[str, Item], item: Item, host: str) -> None:
+    """Note one thing; the lock has one entry per key, so a second meaning is refused."""
+    earlier = found.setdefault(item.key, item)
+    if earlier != item:
+        raise InventoryError(
+            f"{item.key} is wanted in two ways",
+            where=host,
+            found=f"{_ways(item, earlier)} here, {_ways(earlier, item)} on a host before it",
+            remedy="Give both hosts the same, or put them into two inventories.",
+        )
+
+
+def _ways(item: object, other: object) -> str:
+    """The fields in which two things differ, for an error message."""
+    mine, theirs = vars(item), vars(other)
+    return ", ".join(f"{name} {value}" for name, value in mine.items() if value != theirs[name])
+
+
+def _both(earlier: ModelWanted, later: ModelWanted, host: str) -> ModelWanted:
+    """One want that satisfies two; who asked for no revision takes the one that was asked for."""
+    revisions = {earlier.revision, later.revision} - {DEFAULT_REVISION} or {DEFAULT_REVISION}
+    if len(revisions) > 1:
+        raise InventoryError(
+            f"{later.id} is wanted at two revisions",
+            where=host,
+            found=" and ".join(sorted(revisions)),
+            remedy="Pin one revision in all recipes that name this repository.",
+        )
+    whole = not earlier.files or not later.files
+    files = () if whole else tuple(dict.fromkeys((*earlier.files, *later.files)))
+    return ModelWanted(later.id, revisions.pop(), files)

@@ -1,0 +1,280 @@
+"""What a model keeps per token and per sequence: KV cache and recurrent state, from its shapes.
+
+Everything here is arithmetic on the model's own configuration. Where the shapes are not known the
+answer is `ArchitectureUnknown`, never a guess.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from lockstep.core.errors import LockstepError
+
+Kind = Literal["full", "sliding", "mla", "recurrent"]
+
+# Bytes per stored element of a KV cache. NVFP4: 4 bit plus one FP8 scale for 16 elements.
+KV_ELEMENT_BYTES: dict[str, float] = {
+    "auto": 2,
+    "bfloat16": 2,
+    "bf16": 2,
+    "float16": 2,
+    "half": 2,
+    "float32": 4,
+    "fp8": 1,
+    "fp8_e4m3": 1,
+    "fp8_e5m2": 1,
+    "int8": 1,
+    "nvfp4": 0.5625,
+}
+
+
+class ArchitectureUnknown(LockstepError):
+    """The shapes that decide the KV cache are not in the configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Some layers of one kind that all keep the same amount.
+
+    Attributes:
+        kind: "full" and "sliding" keep K and V per token; "mla" keeps one latent per token;
+            "recurrent" keeps a state of fixed size per sequence (gated DeltaNet, Mamba).
+        count: How many layers.
+        kv_heads: KV heads (full, sliding).
+        head_dim: Elements of K per head; V is taken to be as wide (full, sliding).
+        window: Tokens kept at most (sliding).
+        latent: Elements per token: compressed KV plus the rotary part (mla).
+        index: Elements per token of a sparse-attention index kept beside the latent (mla).
+        state: Elements per sequence (recurrent).
+        state_bytes: Bytes per state element; both engines default to float32 (recurrent).
+    """
+
+    kind: Kind
+    count: int
+    kv_heads: int = 0
+    head_dim: int = 0
+    window: int = 0
+    latent: int = 0
+    index: int = 0
+    state: int = 0
+    state_bytes: int = 4
+
+    def bytes_for(self, tokens: int, element_bytes: float, tensor_parallel: int = 1) -> float:
+        """Bytes that these layers keep on one host for one sequence of ``tokens`` tokens.
+
+        Heads are split over the hosts and never below one per host; an MLA latent is kept whole
+        on each.
+        """
+        if self.kind == "recurrent":
+            return self.count * self.state * self.state_bytes / tensor_parallel
+        if self.kind == "mla":
+            return self.count * tokens * (self.latent * element_bytes + self.index)
+        kept = min(tokens, self.window) if self.kind == "sliding" else tokens
+        heads = max(1, math.ceil(self.kv_heads / tensor_parallel))
+        return self.count * kept * heads * self.head_dim * 2 * element_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """The shapes of one model.
+
+    Attributes:
+        layers: Its layers, grouped by kind.
+        context: Longest context the model was made for, tokens; None: not stated.
+        source: Where the shapes were read.
+        heads: Attention heads of a layer; None: not stated.
+    """
+
+    layers: tuple[Layers, ...]
+    context: int | None
+    source: str
+    heads: int | None = None
+
+    def kv_bytes_per_token(self, kv_dtype: str = "auto", tensor_parallel: int = 1) -> float:
+        """Bytes added per token once every sliding window is full, on one host."""
+        size = element_bytes(kv_dtype)
+        growing = [group for group in self.layers if group.kind in ("full", "mla")]
+        return sum(group.bytes_for(1, size, tensor_parallel) for group in growing)
+
+    def sequence_bytes(
+        self, tokens: int, kv_dtype: str = "auto", tensor_parallel: int = 1
+    ) -> float:
+        """Bytes one sequence of ``tokens`` tokens holds on one host, windows and state included."""
+        size = element_bytes(kv_dtype)
+        return sum(group.bytes_for(tokens, size, tensor_parallel) for group in self.layers)
+
+
+def element_bytes(kv_dtype: str) -> float:
+    """Bytes per element of a `--kv-cache-dtype` value.
+
+    Raises:
+        ArchitectureUnknown: a type whose layout this table does not know.
+    """
+    size = KV_ELEMENT_BYTES.get(str(kv_dtype).lower())
+    if size is None:
+        raise ArchitectureUnknown(
+            "the size of this KV cache type is not known",
+            found=str(kv_dtype),
+            allowed=", ".join(KV_ELEMENT_BYTES),
+        )
+    return size
+
+
+def from_catalogue(raw: Mapping[str, Any], where: str, source: str) -> Architecture:
+    """An architecture written down as ``{context: …, layers: [{kind: …, count: …}, …]}``."""
+    try:
+        groups = tuple(Layers(**group) for group in raw["layers"])
+        if not groups or not all(_is_sound(group) for group in groups):
+            raise ValueError("a layer group without its sizes")
+        if not isinstance(raw.get("heads", 1), int):
+            raise ValueError("heads is no whole number")
+        return Architecture(groups, raw.get("context"), source, raw.get("heads"))
+    except (KeyError, TypeError, ValueError) as fault:
+        raise ArchitectureUnknown(
+            "an architecture needs `layers`, each with kind, count and its sizes",
+            where=where,
+            found=str(fault),
+        ) from fault
+
+
+def _is_sound(group: Layers) -> bool:
+    sizes = {
+        "full": (group.kv_heads, group.head_dim),
+        "sliding": (group.kv_heads, group.head_dim, group.window),
+        "mla": (group.latent,),
+        "recurrent": (group.state,),
+    }
+    needed = sizes.get(group.kind)
+    return needed is not None and all(value > 0 for value in (group.count, *needed))
+
+
+def from_config(config: Mapping[str, Any], source: str) -> Architecture:
+    """The architecture that a Hugging Face ``config.json`` describes.
+
+    Multimodal models keep their language model's shapes under `text_config`. Known layouts:
+    grouped-query attention, sliding windows, MLA (with a sparse index), gated DeltaNet hybrids,
+    Mamba-2 hybrids written as a pattern.
+
+    Raises:
+        ArchitectureUnknown: a size that decides the KV cache is missing.
+    """
+    text = config.get("text_config") or config.get("llm_config") or config
+    if not isinstance(text, Mapping):
+        raise ArchitectureUnknown("text_config is not a mapping", where=source)
+    reader = _Config(text, source)
+    context, heads = text.get("max_position_embeddings"), text.get("num_attention_heads")
+    groups = [reader.group(kind, count) for kind, count in Counter(reader.kinds()).items()]
+    kept = tuple(group for group in groups if group is not None)
+    if not kept or not all(_is_sound(group) for group in kept):
+        raise ArchitectureUnknown("the configuration's sizes make no sense", where=source)
+    return Architecture(
+        kept,
+        context if isinstance(context, int) else None,
+        source,
+        heads if isinstance(heads, int) else None,
+    )
+
+
+_LAYER_WORDS = {
+    "full_attention": "full",
+    "attention": "full",
+    "sliding_attention": "sliding",
+    "chunked_attention": "sliding",
+    "linear_attention": "linear",
+    "mamba": "mamba",
+    "mlp": "none",
+    "moe": "none",
+}
+_PATTERN_LETTERS = {"*": "full", "M": "mamba", "-": "none", "E": "none"}
+
+
+class _Config:
+    """Reads sizes out of one text configuration; a missing one is `ArchitectureUnknown`."""
+
+    def __init__(self, config: Mapping[str, Any], source: str) -> None:
+        self.config = config
+        self.source = source
+
+    def size(self, *keys: str) -> int:
+        for key in keys:
+            value = self.config.get(key)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+        raise ArchitectureUnknown(
+            f"the configuration gives no {' or '.join(keys)}",
+            where=self.source,
+            remedy="Put the shapes into the catalogue, with their source.",
+        )
+
+    def kinds(self) -> list[str]:
+        """One word per layer."""
+        count = self.size("num_hidden_layers", "n_layer")
+        pattern = self.config.get("hybrid_override_pattern")
+        if isinstance(pattern, str) and set(pattern) <= set(_PATTERN_LETTERS):
+            return [_PATTERN_LETTERS[letter] for letter in pattern]
+        types = self.config.get("layer_types") or self.config.get("layers_block_type")
+        if isinstance(types, Sequence) and not isinstance(types, str) and types:
+            unknown = sorted({str(word) for word in types if word not in _LAYER_WORDS})
+            if unknown:
+                raise ArchitectureUnknown(
+                    "unknown layer type", where=self.source, found=", ".join(unknown)
+                )
+            return [_LAYER_WORDS[word] for word in types]
+        if self.config.get("kv_lora_rank"):
+            return ["mla"] * count
+        interval = self.config.get("full_attention_interval")
+        if isinstance(interval, int) and interval > 0:
+            return ["full" if (i + 1) % interval == 0 else "linear" for i in range(count)]
+        return ["full"] * count
+
+    def group(self, kind: str, count: int) -> Layers | None:
+        if kind == "none":
+            return None
+        if kind == "full" and self.config.get("kv_lora_rank"):
+            kind = "mla"
+        if kind == "mla":
+            latent = self.size("kv_lora_rank") + self.size("qk_rope_head_dim")
+            return Layers("mla", count, latent=latent, index=self._index())
+        if kind == "linear":
+            return Layers("recurrent", count, state=self._delta_net())
+        if kind == "mamba":
+            return Layers("recurrent", count, state=self._mamba())
+        heads, width = self._attention(kind)
+        if kind == "sliding":
+            window = self.size("sliding_window", "attention_chunk_size")
+            return Layers("sliding", count, kv_heads=heads, head_dim=width, window=window)
+        return Layers("full", count, kv_heads=heads, head_dim=width)
+
+    def _attention(self, kind: str) -> tuple[int, int]:
+        heads_keys = ["num_key_value_heads", "num_attention_heads", "n_head"]
+        if kind == "full":  # Gemma 4 gives its global layers sizes of their own
+            heads_keys.insert(0, "num_global_key_value_heads")
+        heads = self.size(*heads_keys)
+        if kind == "full" and self.config.get("global_head_dim"):
+            return heads, self.size("global_head_dim")
+        if self.config.get("head_dim"):
+            return heads, self.size("head_dim")
+        return heads, self.size("hidden_size", "n_embd") // self.size(
+            "num_attention_heads", "n_head"
+        )
+
+    def _index(self) -> int:
+        width = self.config.get("index_head_dim")
+        # One FP8 key per token, plus one float32 scale for each 128 elements.
+        return width + 4 * math.ceil(width / 128) if isinstance(width, int) and width > 0 else 0
+
+    def _delta_net(self) -> int:
+        heads = self.size("linear_num_value_heads")
+        return heads * self.size("linear_value_head_dim") * self.size("linear_key_head_dim")
+
+    def _mamba(self) -> int:
+        heads = self.size("mamba_num_heads", "mamba_n_heads")
+        return (
+            heads
+            * self.size("mamba_head_dim", "mamba_d_head")
+            * self.size("ssm_state_size", "mamba_d_state")
+        )

@@ -1,0 +1,100 @@
+#!/usr/bin/python3
+"""Make Open WebUI's secret key and administrator, the API key of engines, or a cluster's key, once.
+
+usage: make_secrets.py FILE [EMAIL]
+       make_secrets.py --take FILE
+
+With EMAIL, the administrator's login, FILE is Open WebUI's; an empty one makes no administrator.
+Without EMAIL it holds one key.
+An existing file keeps its values and gets mode 0600 again. --take writes what is on standard input
+instead, whatever was there: a key that was made on another host. Prints no value.
+
+exit codes: 0 the file is there, 1 it cannot be written, 2 wrong use
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from lockstep.onhost.core import common
+
+
+def text(email: str) -> str:
+    """New values, in the form that `docker run --env-file` reads."""
+    lines = {"WEBUI_SECRET_KEY": secrets.token_urlsafe(32)}
+    if email:
+        lines |= {
+            "WEBUI_ADMIN_NAME": "Administrator",
+            "WEBUI_ADMIN_EMAIL": email,
+            "WEBUI_ADMIN_PASSWORD": secrets.token_urlsafe(18),
+        }
+    return "".join(f"{name}={value}\n" for name, value in lines.items())
+
+
+def api_key() -> str:
+    """A new key, alone on its line."""
+    return f"sk-{secrets.token_urlsafe(32)}\n"
+
+
+def make(path: Path, contents: Callable[[], str]) -> bool:
+    """The file with its mode, and whether it is new; values that are there stay."""
+    if path.exists():
+        path.chmod(0o600)
+        os.chown(path, 0, 0)
+        return False
+    write(path, contents())
+    return True
+
+
+def write(path: Path, contents: str) -> None:
+    """The file with its mode, whole or not at all."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_suffix(".partial")
+    temporary.unlink(missing_ok=True)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w") as out:
+        out.write(contents)
+        out.flush()
+        os.fsync(out.fileno())
+    temporary.replace(path)
+
+
+def taken(text: str) -> str:
+    """One key alone on its line. Problem where something else came."""
+    if not re.fullmatch(r"sk-[\w-]{43}\n?", text, re.ASCII):
+        raise common.Problem(f"standard input holds no key but {len(text)} other characters")
+    return text.strip() + "\n"
+
+
+def main(argv: list[str]) -> int:
+    """Command line; see the module's docstring."""
+    taking = argv[:1] == ["--take"] and len(argv) == 2
+    if len(argv) not in (1, 2) or (argv[0].startswith("-") and not taking):
+        print((__doc__ or "").strip(), file=sys.stderr)
+        return common.EXIT_USAGE
+    if taking:
+        argv = argv[1:]
+    path, *emails = argv
+    try:
+        if taking:
+            write(Path(path), taken(sys.stdin.read()))
+            common.say(f"took {path} over")
+            return common.EXIT_DONE
+        new = make(Path(path), partial(text, *emails) if emails else api_key)
+    except OSError as error:
+        raise common.Problem(f"{error.filename}: {error.strerror}") from error
+    if new:
+        common.say(
+            f"made {path}" + "".join(f"; the administrator is {name}" for name in emails if name)
+        )
+    return common.EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("make_secrets", lambda: main(sys.argv[1:])))

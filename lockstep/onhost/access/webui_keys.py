@@ -1,0 +1,39 @@
+#!/usr/bin/python3
+"""Write the API keys that Open WebUI sends to the engines, before it starts.
+
+usage: webui_keys.py FILE KEYFILE key|none ...
+
+One word per engine, in the order of OPENAI_API_BASE_URLS: the key of KEYFILE, or none. FILE is for
+`docker run --env-file`, readable by root only. Prints no value.
+
+exit codes: 0 written, 1 a file cannot be read or written, 2 wrong use
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from lockstep.onhost.core import common
+
+
+def main(argv: list[str]) -> int:
+    """Command line; see the module's docstring."""
+    if len(argv) < 3 or set(argv[2:]) - {"key", "none"}:
+        print((__doc__ or "").strip(), file=sys.stderr)
+        return common.EXIT_USAGE
+    file, key_file, *words = argv
+    try:
+        key = Path(key_file).read_text(encoding="utf-8").strip()
+        keys = ";".join(key if word == "key" else "none" for word in words)
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(f"OPENAI_API_KEYS={keys}\n")
+    except OSError as error:
+        raise common.Problem(f"{error.filename}: {error.strerror}. Deploy again") from error
+    return common.EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("webui_keys", lambda: main(sys.argv[1:])))

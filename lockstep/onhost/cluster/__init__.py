@@ -1,0 +1,1 @@
+"""Several Sparks that serve one model together."""

@@ -1,0 +1,157 @@
+#!/usr/bin/python3
+"""Speak for this Spark to the other members of its clusters, and watch over their groups.
+
+usage: cluster_agent.py [--lease SECONDS] [--beat SECONDS] [--look SECONDS] [--token-wait SECONDS]
+
+Runs as root in lockstep-cluster.service on every member. Listens at the addresses and ports of
+targets.json, for members only; every message is sealed with the cluster's key.
+
+exit codes: 0 told to end, 1 cannot listen or has no key, 2 wrong use or unreadable configuration
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from typing import Any
+
+from lockstep.onhost.cluster import (
+    cluster_rollout,
+    launch_check,
+    participant,
+    runs,
+    wire_client,
+    wire_server,
+    work,
+)
+from lockstep.onhost.cluster import watch as cluster_watch
+from lockstep.onhost.core import common, topology
+from lockstep.onhost.engine import openai_api
+
+_TOKEN_S = 30.0
+_STEP_S = 1.0
+
+Answer = dict[str, Any]
+
+
+class Agent:
+    """The member, its watches, and the ports at which both are asked."""
+
+    def __init__(self, paths: common.Paths, options: argparse.Namespace) -> None:
+        host = common.load_host(paths.targets)
+        if not host.clusters:
+            raise common.Problem("this host is in no cluster", common.EXIT_USAGE)
+        runs.remember(paths, host.name)
+        runs.forget_others(paths, host.clusters)
+        self.member = participant.Member(paths, options.lease)
+        callers = {
+            name: wire_client.Caller.of(cluster, paths) for name, cluster in host.clusters.items()
+        }
+        self.watches = {
+            name: cluster_watch.Watch(
+                self.member,
+                cluster,
+                callers[name],
+                options.beat,
+                options.look,
+                options.token_wait,
+            )
+            for name, cluster in host.clusters.items()
+        }
+        ports: dict[tuple[str, int], dict[str, topology.Cluster]] = {}
+        for name, cluster in host.clusters.items():
+            ports.setdefault((cluster.me.address, cluster.port), {})[name] = cluster
+        keys = {name: caller.key for name, caller in callers.items()}
+        self._servers = [wire_server.Server(served, keys, self.act) for served in ports.values()]
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Answer and watch until told to end."""
+        for server in self._servers:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.member.resume()
+        while not self._over.wait(_STEP_S):
+            for step in (self.member.expire, *(watch.step for watch in self.watches.values())):
+                try:
+                    step()
+                except common.Problem as problem:
+                    work.tell(str(problem))
+        for server in self._servers:
+            server.shutdown()
+
+    def end(self, *_: object) -> None:
+        """Have `run` return."""
+        self._over.set()
+
+    def act(self, cluster: topology.Cluster, verb: str, body: Answer) -> Answer:
+        """One verb of a member's; Problem for one that is unknown or cannot be done."""
+        watch = self.watches[cluster.name]
+        verbs = {
+            "state": self.member.state,
+            "prepare": self.member.prepare,
+            "drop": self.member.drop,
+            "start": self.member.start,
+            "commit": self.member.commit,
+            "abort": self.member.abort,
+            "beat": watch.heard,
+            "end": watch.end,
+            "facts": self._facts,
+            "token": self._token,
+            "rollout": self._rollout,
+        }
+        if verb not in verbs:
+            known = ", ".join(verbs)
+            raise common.Problem(
+                f"unknown verb {verb!r}; known: {known}. Remedy: deploy to every member",
+                common.EXIT_USAGE,
+            )
+        return verbs[verb](body)
+
+    def _facts(self, body: Answer) -> Answer:
+        host = self.member.host
+        target = host.target(body["target"])
+        cluster = host.cluster(target.name)
+        if cluster is None:
+            raise common.Problem(f"{target.name} is no target of a cluster here: run the deploy")
+        return {"facts": launch_check.gather(target, cluster, self.member.paths)}
+
+    def _rollout(self, body: Answer) -> Answer:
+        return {"said": cluster_rollout.here(body["words"])}
+
+    def _token(self, body: Answer) -> Answer:
+        target = self.member.host.target(body["target"])
+        try:
+            canary = openai_api.canary(target, openai_api.api_key(target), _TOKEN_S)
+        except (openai_api.NotReady, openai_api.Refused) as answer:
+            raise common.Problem(f"no token: {answer}") from answer
+        return {"said": f"{canary.rate:.1f} tok/s"}
+
+
+def main(argv: list[str], paths: common.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, usual in (
+        ("lease", participant.LEASE_S),
+        ("beat", cluster_watch.BEAT_S),
+        ("look", cluster_watch.LOOK_S),
+        ("token-wait", cluster_watch.TOKEN_WAIT_S),
+    ):
+        parser.add_argument(f"--{name}", type=float, default=usual, metavar="SECONDS")
+    options = parser.parse_args(argv)
+    try:
+        agent = Agent(paths or common.Paths(), options)
+    except OSError as error:
+        raise common.Problem(
+            f"cannot listen: {error.strerror}. Remedy: ip address, is the fabric's address there?"
+        ) from error
+    signal.signal(signal.SIGTERM, agent.end)
+    agent.run()
+    return common.EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("lockstep cluster", lambda: main(sys.argv[1:])))

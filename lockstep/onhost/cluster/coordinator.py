@@ -1,0 +1,304 @@
+"""A switch in which several Sparks change at once: all of them, or none.
+
+Everybody joins (lock, checks, the launch gate) before anything is stopped anywhere; then all drop
+what they have, the wanted ranks start, and when rank 0 has generated a token everybody keeps it.
+Otherwise everybody gets back what was hot there. Who is not heard from undoes its part by itself.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from lockstep.onhost.cluster import members as cluster_crew
+from lockstep.onhost.cluster import planner, runs, wire_client
+from lockstep.onhost.core import common
+from lockstep.onhost.switching import timing, unfinished
+from lockstep.onhost.system import cluster_link
+
+Answer = dict[str, Any]
+# How often it is tried to join all members while one of them is switching.
+_JOINS = 3
+
+
+class GroupSwitch:
+    """One switch, asked for on this host; `say` gets the lines for the operator."""
+
+    def __init__(
+        self,
+        host: common.Host,
+        paths: common.Paths,
+        say: Callable[[str], None] = common.say,
+        user: str = "",
+        switch: str | None = None,
+    ) -> None:
+        self._host = host
+        self._paths = paths
+        self._say = say
+        self._user = user
+        self._switch = switch or secrets.token_hex(8)
+        self._steps = timing.Steps()
+        cluster = next(iter(host.clusters.values()))
+        self._here, self._rank = cluster.me.name, cluster.rank
+        self._crew = cluster_crew.Crew(host, paths, host.clusters, self._switch)
+        self._planner = planner.Planner(host, self._crew, self._here, say)
+        self._previous: planner.Plan = {}
+
+    def to(self, name: str) -> int:
+        """Make `name` hot: on all members of its cluster, or here and no group elsewhere."""
+        target = self._host.target(name)
+        with self._steps.timed("check"):
+            self._linked(target)
+            plan = self._planner.concerned(target)
+            up = self._planner.up_everywhere(target, plan)
+            if up and self._planner.serves(target):
+                return common.EXIT_DONE
+            self._planner.gate(target)
+        with self._on_record(name):
+            with self._steps.timed("check"):
+                plan, _ = self._join(name, plan, lambda: self._planner.concerned(target))
+                made_meanwhile = not up and self._planner.up_everywhere(target, plan)
+                if made_meanwhile and self._planner.serves(target):
+                    self._abort("hot already")
+                    return common.EXIT_DONE
+            return self._replace(target, plan)
+
+    def none(self) -> int:
+        """Stop every group of this host's clusters, and what is up here.
+
+        Unreachable when this host's own agent does not answer.
+        """
+        plan = self._planner.ending()
+        with self._on_record("none"):
+            plan, states = self._join("none", plan, self._planner.ending)
+            up = any(map(planner.up, states.values()))
+            failed = self._drop()
+            self._commit({})
+        if failed:
+            raise common.Problem("; ".join(failed.values()))
+        if not up:
+            self._say("no model was hot")
+        elif plan.keys() - {self._here}:
+            self._say(f"no model is hot on {', '.join(self._crew.names)}")
+        else:
+            self._say("no model is hot")
+        return common.EXIT_DONE
+
+    def rehearse(self, name: str) -> int:
+        """Say what a switch would do. Problem when it would be refused; touches nothing."""
+        if name == "none":
+            found = cluster_crew.running(self._crew.states(), self._host)
+            members = ", ".join(self._planner.members(found)) or "this host"
+            self._say(f"would stop what is up on {members}")
+            return common.EXIT_DONE
+        target = self._host.target(name)
+        self._linked(target)
+        plan = self._planner.concerned(target)
+        self._planner.gate(target)
+        plan, _ = self._join(name, plan, lambda: self._planner.concerned(target))
+        self._abort("only looked")
+        self._say(f"{', '.join(plan)} can join, and have the same of all that must be the same")
+        for member, previous in self._previous.items():
+            self._say(f"{member}: would stop {previous}" if previous else f"{member}: no model up")
+        return common.EXIT_DONE
+
+    def _linked(self, target: common.Target) -> None:
+        """Problem where this host has no link: it would only say that nobody answers."""
+        if cluster := self._host.cluster(target.name):
+            cluster_link.check(target.name, cluster, self._paths)
+
+    def undo(self) -> None:
+        """Have everybody undo a switch that was cut off here."""
+        self._say("the switch was cut off: every member gets back what it had")
+        self._abort("the switch itself was killed or stopped")
+
+    @contextmanager
+    def _on_record(self, name: str) -> Iterator[None]:
+        work = unfinished.Unfinished(name, None, self._user, self._switch)
+        with unfinished.recorded(self._paths, work):
+            try:
+                yield
+            except common.Problem as problem:
+                self._abort(str(problem))
+                raise
+
+    def _join(
+        self, wanted: str, plan: planner.Plan, again: Callable[[], planner.Plan]
+    ) -> tuple[planner.Plan, dict[str, Answer]]:
+        """Everybody takes its lock and looks whether it can; else nobody holds anything.
+
+        Args:
+            wanted: What the switch is for, to be told to others.
+            plan: Who is to join, and what each is to have.
+            again: Makes the plan anew: whoever was waited for has changed what it was made of.
+
+        Returns:
+            The plan by which all have joined, and what they said then.
+        """
+        left = _JOINS
+        while True:
+            try:
+                return plan, self._all_join(wanted, plan)
+            except common.Problem as problem:
+                self._abort("a member could not join")
+                # Two that ask on two members at once hold what the other one needs; both let go,
+                # and the one of the lower rank comes first.
+                left -= 1
+                if problem.code != common.EXIT_LOCKED or not left:
+                    raise
+            time.sleep(0.3 + self._rank)
+            plan = again()
+
+    def _all_join(self, wanted: str, plan: planner.Plan) -> dict[str, Answer]:
+        self._previous = {}
+        body = {"user": self._user, "asked_on": self._here, "wanted": wanted}
+        for name in self._crew.names:
+            answer = self._joined(name, {**body, "target": plan[name]})
+            if answer is not None:
+                self._previous[name] = answer["previous"]
+        states = self._crew.states()
+        self._planner.still(plan, states)
+        if self._user == runs.WATCH:
+            self._planner.owed(wanted, states)
+        return states
+
+    def _joined(self, name: str, body: Answer) -> Answer | None:
+        """A member's answer; None where one is silent that is to stop only, which it does alone."""
+        needed = body["target"] is not None or name == self._here
+        try:
+            if not needed and name in self._crew.silent:
+                raise wire_client.Unreachable(self._crew.silent[name])
+            # Its image and every file of its weights are looked at.
+            return self._crew.ask(name, "prepare", body, timeout=60)
+        except wire_client.Unreachable as problem:
+            if needed:
+                raise
+            self._say(f"{problem}; it stops its rank by itself")
+            self._crew.leave_out(name)
+            return None
+
+    def _replace(self, target: common.Target, plan: planner.Plan) -> int:
+        fallback = self._host.targets.get(target.fallback) if target.fallback else None
+        attempts = [target, *([fallback] if fallback else [])]
+        if not self._drop():
+            for each in attempts:
+                wanted = {name: each.name for name in plan if plan[name]}
+                if self._planner.whole(each.name, wanted) and self._start(wanted, each):
+                    self._commit(wanted)
+                    return self._ended(target, each, wanted)
+                self._drop()
+        return self._bring_back(target)
+
+    def _ended(self, target: common.Target, hot: common.Target, wanted: Mapping[str, str]) -> int:
+        if target.cluster:
+            self._say(f"{hot.name} is hot on {', '.join(wanted)}")
+        if hot.name == target.name:
+            return common.EXIT_DONE
+        self._say(f"{target.name} FAILED; its fallback {hot.name} is hot")
+        return common.EXIT_FALLBACK
+
+    def _drop(self) -> dict[str, str]:
+        with self._steps.timed("stop"):
+            failed = self._crew.do("drop", {name: {} for name in self._crew.names}, self._hear_all)
+        for name, why in failed.items():
+            self._say(f"{name}: {why}")
+        return failed
+
+    def _start(self, wanted: Mapping[str, str], target: common.Target) -> bool:
+        """Start a target's ranks together; whether rank 0 has generated a token and all are up."""
+        cluster = self._host.cluster(target.name)
+        answering = cluster.first.name if cluster else self._here
+
+        def hear(name: str, lines: list[str]) -> None:
+            for line in lines if name == answering else _failures(lines):
+                own = name == answering
+                before = f"took: {self._steps}, " if own else f"{name}: "
+                took = own and line.startswith("took: ")
+                self._say(before + line.removeprefix("took: ") if took or not own else line)
+
+        def over(name: str, state: Answer) -> str | None:
+            lines = state["why"]
+            return "; ".join(lines) if lines else None
+
+        bodies = {name: {"target": each} for name, each in wanted.items()}
+        failed = self._crew.do("start", bodies, hear, over, together=True)
+        for name, why in failed.items():
+            self._say(f"{target.name} FAILED on {name}: {why}")
+        return not failed
+
+    def _bring_back(self, target: common.Target) -> int:
+        """Everybody gets what was hot there before, as far as it can be had."""
+        kept: dict[str, str] = {}
+        owed = {name: was for name, was in self._previous.items() if was}
+        alone = {name: was for name, was in owed.items() if not self._planner.is_group(was)}
+        for was in dict.fromkeys(owed[name] for name in owed.keys() - alone.keys()):
+            members = {name: was for name in owed if owed[name] == was}
+            if self._planner.whole(was, members) and self._start(members, self._host.target(was)):
+                kept.update(members)
+        kept.update(self._start_alone(alone))
+        self._commit(kept)
+        return self._told(target, owed, kept)
+
+    def _told(self, target: common.Target, owed: Mapping[str, str], kept: Mapping[str, str]) -> int:
+        """Say of every member that had a model whether it has it again, and end accordingly."""
+        missing = {name: was for name, was in owed.items() if name not in kept}
+        failed = {name: was for name, was in missing.items() if name in self._crew.names}
+        # What a member does that nobody hears from is its own: it may well have its model again.
+        lost = {name: was for name, was in missing.items() if name not in failed}
+        parts = [
+            f"{what}: {', '.join(f'{was} on {name}' for name, was in found.items())}"
+            for what, found in (
+                ("hot again", kept),
+                ("NOT hot again", failed),
+                ("not heard from, which undoes it alone", lost),
+            )
+            if found
+        ]
+        if kept or lost:
+            self._say(f"the switch to {target.name} FAILED; {'; '.join(parts)}")
+        else:
+            parts = parts or ["none was before"]
+            self._say(f"NO MODEL IS HOT: {target.name} failed; {'; '.join(parts)}")
+        return common.EXIT_FAILED if owed and not missing else common.EXIT_NOTHING_HOT
+
+    def _start_alone(self, wanted: Mapping[str, str]) -> dict[str, str]:
+        """Start each member's own target; those that are hot."""
+        bodies = {name: {"target": was} for name, was in wanted.items() if name in self._crew.names}
+        failed = self._crew.do("start", bodies, self._hear_all) if bodies else {}
+        return {name: wanted[name] for name in bodies if name not in failed}
+
+    def _commit(self, hot: Mapping[str, str]) -> None:
+        """Everybody keeps what is hot there; rank 0 last, which then watches over the others."""
+        ranks = {cluster.first.name for cluster in map(self._host.cluster, hot.values()) if cluster}
+        for name in sorted(self._crew.names, key=lambda name: name in ranks):
+            try:
+                self._crew.ask(name, "commit", {"hot": hot.get(name)})
+            except common.Problem as problem:
+                self._say(str(problem))
+
+    def _abort(self, reason: str) -> None:
+        """Have everybody undo its part, and wait until they have."""
+        pending = self._crew.names
+        while pending:
+            self._crew.ask_all("abort", {name: {"reason": reason} for name in pending})
+            found = self._crew.states()
+            pending = [
+                name
+                for name in self._crew.names
+                if name not in found or found[name]["switch"] == self._switch
+            ]
+            if pending:
+                time.sleep(0.5)
+
+    def _hear_all(self, name: str, lines: list[str]) -> None:
+        for line in lines:
+            if not line.startswith("no model"):
+                self._say(f"{name}: {line}")
+
+
+def _failures(lines: list[str]) -> list[str]:
+    """Of what a rank says that answers nobody: that it failed, and why."""
+    return [line for line in lines if "FAILED" in line or line.startswith("  ")]

@@ -1,0 +1,235 @@
+"""What one Spark does in a switch of its cluster: join, drop its model, start its rank, or undo.
+
+While it takes part it holds its own switch lock. It takes part as long as who asked is heard: a
+member that hears nothing for `lease_s` seconds brings back what was hot here by itself.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from lockstep.onhost.cluster import runs
+from lockstep.onhost.cluster import work as cluster_work
+from lockstep.onhost.core import common
+from lockstep.onhost.core import switch_lock as lock
+from lockstep.onhost.docker import docker_api
+from lockstep.onhost.switching import precheck
+from lockstep.onhost.switching import switch as switching
+from lockstep.onhost.systemd import units
+
+LEASE_S = 20.0
+_JOINING = 6
+_FOR_EVER = float("inf")
+
+Answer = dict[str, Any]
+
+
+class Member:
+    """This host as a member of its clusters; every public method may be called by any thread."""
+
+    def __init__(self, paths: common.Paths, lease_s: float = LEASE_S) -> None:
+        self.paths = paths
+        self.lease_s = lease_s
+        self._changing = threading.RLock()
+        self._held = ExitStack()
+        self._part: runs.Part | None = None
+        self._work: cluster_work.Work | None = None
+        self._started: str | None = None
+        self._joined_as: common.Host | None = None
+        self._until = 0.0
+
+    @property
+    def host(self) -> common.Host:
+        """What the last deploy made of this host."""
+        return common.load_host(self.paths.targets)
+
+    @property
+    def _host_now(self) -> common.Host:
+        """The same, and in a switch the targets too that a deploy has taken away since it began."""
+        host, before = self.host, self._joined_as
+        if self._part is None or before is None:
+            return host
+        return replace(host, targets={**before.targets, **host.targets})
+
+    @property
+    def part(self) -> runs.Part | None:
+        """The switch that this host takes part in."""
+        return self._part
+
+    def state(self, body: Answer) -> Answer:
+        """What is up here; the switch's coordinator is heard by asking."""
+        with self._changing:
+            mine = self._part and self._part.switch == body.get("switch")
+            if mine and self._until != _FOR_EVER:
+                self._until = time.monotonic() + self.lease_s
+            switch = self._part.switch if self._part else None
+            work, started = self._work, self._started
+            host = self._host_now
+        found = cluster_work.report(host, self.paths, switch, work, body.get("from", 0))
+        return {**found, "why": cluster_work.why(host, started, found)}
+
+    def prepare(self, body: Answer) -> Answer:
+        """Join a switch: take the lock, and see that the wanted target can start here.
+
+        Locked (75) or Problem, and then nothing is held.
+        """
+        with self._changing:
+            if self._part is not None:
+                if self._part.switch == body["switch"]:
+                    return {"previous": self._part.previous}
+                raise lock.Locked(lock.holder(self.paths.run / "switch.lock"))
+            who = f"{body['user']} on {body['asked_on']}"
+            with ExitStack() as stack:
+                switch_lock = lock.held(self.paths.run / "switch.lock", who, body["wanted"])
+                stack.enter_context(switch_lock)
+                self._joined_as = self.host
+                previous = self._check(body.get("target"))
+                self._keep(
+                    runs.Part(
+                        body["switch"], body["user"], body["asked_on"], body["wanted"], previous
+                    )
+                )
+                self._held = stack.pop_all()
+            self._work, self._started = None, None
+            # Nothing is asked until all have joined, and each looks at all of its weights.
+            self._until = time.monotonic() + _JOINING * self.lease_s
+            return {"previous": previous}
+
+    def drop(self, body: Answer) -> Answer:
+        """Begin to stop whatever is up here."""
+        with self._joined(body) as part:
+            self._keep(replace(part, dropped=True))
+            self._started = None
+            self.paths.admitted.unlink(missing_ok=True)
+            self._begin(self._stopping())
+        return {}
+
+    def start(self, body: Answer) -> Answer:
+        """Begin to start a target; the lines of the start come with `state`."""
+        name = body["target"]
+        with self._joined(body):
+            runs.admit(self.paths, name)
+            self._started = name
+            self._begin(lambda say: switching.Switch(self.host, self.paths, say).start(name))
+        return {}
+
+    def commit(self, body: Answer) -> Answer:
+        """The end of a switch that is done: what is hot here stays."""
+        with self._joined(body) as part:
+            runs.committed(self.paths, self.host, part, body.get("hot"))
+            self._release()
+        return {}
+
+    def abort(self, body: Answer) -> Answer:
+        """The end of a switch that is off: what was hot here comes back, in a thread."""
+        with self._changing:
+            if self._part is None or self._part.switch != body["switch"]:
+                return {"restoring": False}
+            if self._until == _FOR_EVER:
+                return {"restoring": True}
+            if not self._part.dropped:
+                self._release()
+                return {"restoring": False}
+            part, reason = self._part, body["reason"]
+            self._started = None
+            self.paths.admitted.unlink(missing_ok=True)
+            # Who asked is no more waited for.
+            self._until = _FOR_EVER
+            stop = self._stopping()
+            self._begin(lambda say: self._restore(part, reason, stop, say))
+        return {"restoring": True}
+
+    def expire(self) -> None:
+        """Undo a switch whose coordinator is not heard any more."""
+        with self._changing:
+            part = self._part
+            if part is None or time.monotonic() < self._until:
+                return
+            reason = f"{part.asked_on}, where the switch was asked for, is not heard any more"
+            cluster_work.tell(f"{reason}: undoing its part here")
+            self.abort({"switch": part.switch, "reason": reason})
+
+    def resume(self) -> None:
+        """Undo the switch that an earlier agent took part in when it ended."""
+        part = runs.part_kept(self.paths)
+        if part is None:
+            return
+        with self._changing:
+            self._held.enter_context(
+                lock.held(self.paths.run / "switch.lock", runs.WATCH, part.previous or "none")
+            )
+            self._part = part
+            self.abort({"switch": part.switch, "reason": "the cluster agent was restarted"})
+
+    @contextmanager
+    def _joined(self, body: Answer) -> Iterator[runs.Part]:
+        """The part in the switch that a message is about; Problem when that is over."""
+        with self._changing:
+            if self._part is None or self._part.switch != body["switch"]:
+                raise common.Problem("this switch is over here: it was undone, or never begun")
+            yield self._part
+
+    def _check(self, name: str | None) -> str | None:
+        """What is hot here; Problem when the target called `name` could not be started."""
+        host = self.host
+        shown = units.show(target.unit for target in host.targets.values())
+        if name is not None:
+            docker = docker_api.Docker(self.paths.docker_socket, timeout=60)
+            precheck.Precheck(host, self.paths, docker, shown).check(host.target(name))
+        up = [t.name for t in host.targets.values() if shown[t.unit].state in ("hot", "loading")]
+        return up[0] if up else None
+
+    def _begin(self, do: cluster_work.Do) -> None:
+        self._work = cluster_work.Work(do)
+
+    def _stopping(self) -> cluster_work.Do:
+        """What stops everything that is up here, also what is just about to be started."""
+        start = self._work
+        host = self._host_now
+
+        def stop(say: Callable[[str], None]) -> bool:
+            switch = switching.Switch(host, self.paths, say)
+            switch.none()
+            # A stop ends a start, but only one that systemd knows of already.
+            while start is not None and start.busy:
+                start.wait(0.2)
+                switch.drop()
+            return True
+
+        return stop
+
+    def _restore(
+        self,
+        part: runs.Part,
+        reason: str,
+        stop: cluster_work.Do,
+        say: Callable[[str], None],
+    ) -> bool:
+        try:
+            stop(say)
+            host = self.host
+            if part.previous is None or part.previous not in host.targets:
+                return True
+            cluster = host.cluster(part.previous)
+            if cluster is None:
+                switch = switching.Switch(host, self.paths, say)
+                return switch.revive(part.previous) == common.EXIT_DONE
+            runs.owed(self.paths, cluster, part, reason)
+            return True
+        finally:
+            with self._changing:
+                self._release()
+
+    def _keep(self, part: runs.Part) -> None:
+        self._part = part
+        runs.keep_part(self.paths, part)
+
+    def _release(self) -> None:
+        runs.forget_part(self.paths)
+        self._part = None
+        self._held.close()

@@ -1,0 +1,184 @@
+"""Who has a part in a switch of several Sparks, and whether it may begin; changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lockstep.onhost.cluster import launch_check, wire_client
+from lockstep.onhost.cluster import members as cluster_crew
+from lockstep.onhost.cluster import runs as cluster_groups
+from lockstep.onhost.core import common
+from lockstep.onhost.systemd import units
+
+Answer = dict[str, Any]
+#: Member → target that is to be hot there, None for no model.
+Plan = dict[str, str | None]
+
+
+def concerns(host: common.Host, name: str) -> bool:
+    """Whether other members have a part in a switch to `name` on this host."""
+    if not host.clusters:
+        return False
+    if name == "none" or host.target(name).cluster:
+        return True
+    ranks = [target for target in host.targets.values() if target.cluster]
+    state = units.show(target.unit for target in ranks)
+    return any(state[target.unit].up for target in ranks)
+
+
+def up(state: Answer) -> list[str]:
+    """Targets that are up on a member, by its state."""
+    return [name for name, word in state["states"].items() if word not in ("off", "failed")]
+
+
+class Planner:
+    """Plans the switches that are asked for on this host, which is `here` to the others."""
+
+    def __init__(
+        self,
+        host: common.Host,
+        crew: cluster_crew.Crew,
+        here: str,
+        say: Callable[[str], None],
+    ) -> None:
+        self._host, self._crew, self._here, self._say = host, crew, here, say
+
+    def concerned(self, target: common.Target) -> Plan:
+        """What each member that has a part in it is to have; Problem where one does not answer.
+
+        Nobody else is asked any more from then on.
+        """
+        self._crew.everybody()
+        wanted = {target.cluster: None} if target.cluster else {}
+        states = self._crew.states()
+        asked = self.members(wanted) or [self._here]
+        known = {name: state for name, state in states.items() if name in asked}
+        running = cluster_crew.running(known, self._host)
+        plan: Plan = dict.fromkeys(self.members({**wanted, **dict.fromkeys(running)}))
+        plan.setdefault(self._here)
+        for name in asked:
+            if name not in states:
+                raise common.Problem(f"{self._crew.silent[name]}; nothing was stopped")
+            plan[name] = target.name
+        self._narrow(plan)
+        self._no_strangers(plan, states)
+        return plan
+
+    def ending(self) -> Plan:
+        """Everybody whose groups end with `none` on this host, and this host; as `concerned`.
+
+        Unreachable when this host's own agent does not answer.
+        """
+        self._crew.everybody()
+        states = self._crew.states()
+        if self._here not in states:
+            raise wire_client.Unreachable(self._crew.silent[self._here])
+        plan: Plan = dict.fromkeys(self.members(cluster_crew.running(states, self._host)))
+        plan.setdefault(self._here)
+        self._narrow(plan)
+        return plan
+
+    def still(self, plan: Plan, states: Mapping[str, Answer]) -> None:
+        """Locked where the members of a plan, who hold still now, run a group with others."""
+        running = cluster_crew.running(states, self._host)
+        if not plan.keys() >= set(self.members(running)):
+            raise common.Problem(
+                f"cluster {', '.join(sorted(running))} was started meanwhile; nothing was stopped. "
+                "Remedy: ask for the switch again",
+                common.EXIT_LOCKED,
+            )
+
+    def owed(self, name: str, states: Mapping[str, Answer]) -> None:
+        """Problem where somebody decided otherwise about what the watch, here, is to start again.
+
+        That a member was rebooted is no decision.
+        """
+        cluster = self._host.target(name).cluster
+        groups = {member: state["groups"].get(cluster, {}) for member, state in states.items()}
+        mine = groups.get(self._here, {})
+        if mine.get("state") != cluster_groups.RECOVERING:
+            raise common.Problem(f"{name} is not started again: {mine.get('reason', 'it is over')}")
+        for member, group in groups.items():
+            if (group.get("state"), group.get("run")) == (cluster_groups.STOPPED, mine["run"]):
+                raise common.Problem(f"{name} is not started again; {member}: {group['reason']}")
+
+    def _no_strangers(self, plan: Plan, states: Mapping[str, Answer]) -> None:
+        """Problem where a member is part of a group that this host cannot end as a whole."""
+        for name in plan:
+            for cluster, group in states.get(name, {"groups": {}})["groups"].items():
+                if group["state"] == "hot" and cluster not in self._host.clusters:
+                    raise common.Problem(
+                        f"{name} runs {group['target']} of cluster {cluster}, to which this host "
+                        f"does not belong; nothing was stopped. Remedy: on {name}: switch.sh none"
+                    )
+
+    def _narrow(self, plan: Plan) -> None:
+        """Ask nobody any more who has no part in it."""
+        for name in [name for name in self._crew.names if name not in plan]:
+            self._crew.leave_out(name)
+
+    def members(self, involved: Mapping[str, object] | set[str]) -> list[str]:
+        """Members of these clusters, once each, in rank order."""
+        return list(
+            dict.fromkeys(
+                member.name for name in involved for member in self._host.clusters[name].members
+            )
+        )
+
+    def up_everywhere(self, target: common.Target, plan: Plan) -> bool:
+        """Whether all members of its cluster have their ranks of one and the same start up."""
+        cluster = self._host.cluster(target.name)
+        if cluster is None:
+            return False
+        states = self._crew.states()
+        runs = {
+            state["groups"].get(cluster.name, {}).get("run")
+            for state in states.values()
+            if state["states"].get(target.name) == "hot"
+            and state["groups"].get(cluster.name, {}).get("state") == "hot"
+        }
+        if len(states) != len(plan) or len(runs) != 1:
+            return False
+        return all(state["states"][target.name] == "hot" for state in states.values())
+
+    def serves(self, target: common.Target) -> bool:
+        """Whether a target of a cluster generates; says either."""
+        cluster = self._host.cluster(target.name)
+        if cluster is None:
+            return False
+        try:
+            said = self._crew.ask(cluster.first.name, "token", {"target": target.name}, 45)
+        except common.Problem as problem:
+            self._say(f"{target.name} is up but does not serve ({problem}): restarting it")
+            return False
+        self._say(f"{target.name} is hot already ({said['said']})")
+        return True
+
+    def gate(self, target: common.Target) -> None:
+        """The launch gate: Problem names everything in which the members differ."""
+        cluster = self._host.cluster(target.name)
+        if cluster is None:
+            return
+        bodies = {member.name: {"target": target.name} for member in cluster.members}
+        found = {}
+        for name, answer in self._crew.ask_all("facts", bodies, timeout=60).items():
+            if isinstance(answer, common.Problem):
+                raise answer
+            found[name] = answer["facts"]
+        said = launch_check.differences(found)
+        if said:
+            raise common.Problem(
+                f"the members of {cluster.name} differ; nothing was stopped. "
+                f"{'; '.join(said)}. Remedy: deploy to all of them, then lockstep diff"
+            )
+
+    def is_group(self, name: str) -> bool:
+        """Whether a target is one of a cluster."""
+        return name in self._host.targets and self._host.cluster(name) is not None
+
+    def whole(self, name: str, members: Mapping[str, str]) -> bool:
+        """Whether all that a target needs are among these members, and answer."""
+        cluster = self._host.cluster(name) if name in self._host.targets else None
+        needed = {member.name for member in cluster.members} if cluster else set()
+        return name in self._host.targets and needed <= members.keys() & set(self._crew.names)

@@ -1,0 +1,52 @@
+#!/usr/bin/python3
+"""Let a rank of a cluster's target start only with its group.
+
+usage: cluster.py admit TARGET
+
+Runs as root in ExecStartPre=+ of every unit that is one rank of several.
+
+exit codes: 0 the group is being started, or systemd stops the unit, 1 it is not: a rank is never
+            started alone, nor without its fast link; so too when somebody else ends this,
+            2 wrong use
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from lockstep.onhost.core import common, orderly_end
+from lockstep.onhost.system import cluster_link
+
+
+def admit(name: str, paths: common.Paths) -> None:
+    """Return when this host's agent is just starting the target; Problem otherwise."""
+    cluster = common.load_host(paths.targets).cluster(name)
+    if cluster is None:
+        return
+    try:
+        given = json.loads(paths.admitted.read_text(encoding="utf-8"))
+        admitted = given["target"] == name and time.monotonic() < float(given["until"])
+    except (OSError, ValueError, LookupError, TypeError):
+        admitted = False
+    if not admitted:
+        raise common.Problem(
+            f"{name} runs on {len(cluster.members)} Sparks and starts on all of them together, "
+            f"never here alone. Remedy: switch.sh {name}"
+        )
+    cluster_link.check(name, cluster, paths)
+
+
+def main(argv: list[str], paths: common.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    if len(argv) != 2 or argv[0] != "admit":
+        print((__doc__ or "").strip(), file=sys.stderr)
+        return common.EXIT_USAGE
+    admit(argv[1], paths or common.Paths())
+    return common.EXIT_DONE
+
+
+if __name__ == "__main__":
+    orderly_end.end_when_stopped()
+    sys.exit(common.ended("lockstep gate", lambda: main(sys.argv[1:])))

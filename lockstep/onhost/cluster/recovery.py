@@ -1,0 +1,87 @@
+"""Rank 0 starts a group again that a fault ended: as a whole, and `STARTS` times in `WINDOW_S`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from lockstep.onhost.cluster import runs, wire_client, work
+from lockstep.onhost.core import common, switch_lock, topology
+from lockstep.onhost.switching import switch_job
+from lockstep.onhost.systemd import transient, units
+
+STARTS, WINDOW_S = 3, 1800.0
+# A Spark that was rebooted is back in two minutes; who pulled its plug may need a while.
+RETURN_S = 600.0
+NO_HELP = f"{STARTS} starts in {WINDOW_S / 60:.0f} min did not help"
+
+Answer = dict[str, Any]
+
+
+def lately(group: runs.Group, now: float) -> tuple[float, ...]:
+    """Its starts after a fault that still count, in seconds since boot, as `now` is."""
+    return tuple(at for at in group.starts if now - at < WINDOW_S)
+
+
+class Recovery:
+    """The starts of one cluster's group; on rank 0."""
+
+    def __init__(
+        self, paths: common.Paths, cluster: topology.Cluster, caller: wire_client.Caller
+    ) -> None:
+        self._paths, self._cluster, self._caller = paths, cluster, caller
+        self._states: dict[str, Answer] = {}
+
+    def step(self, group: runs.Group) -> None:
+        """Start the group again once every member can; give up with the reason otherwise."""
+        now = time.monotonic()
+        shown = units.show(["lockstep-switch.service"])["lockstep-switch.service"]
+        if transient.running(shown) or switch_lock.holder(self._paths.run / "switch.lock"):
+            return
+        if len(lately(group, now)) >= STARTS:
+            self._give_up(group, NO_HELP)
+            return
+        waits = self._not_ready(group)
+        if waits and now - max([group.ended_at, *group.starts]) > RETURN_S:
+            self._give_up(group, f"after {common.duration(RETURN_S)}: {waits}")
+        if waits or self._switched_away(group):
+            return
+        work.tell(f"{group.target}: starting it again on all members")
+        runs.save(self._paths, replace(group, starts=(*group.starts, now)))
+        job = switch_job.job(group.target, runs.WATCH, self._paths)
+        try:
+            transient.start(job, self._paths, work.tell, wait=False)
+        except transient.Busy:
+            return
+
+    def _not_ready(self, group: runs.Group) -> str:
+        """Which member cannot take part now, and why; "" when all can."""
+        self._states = {}
+        for member in self._cluster.members:
+            try:
+                state = self._caller.ask(member, "state", timeout=3.0)
+            except common.Problem as problem:
+                return str(problem)
+            if state["locked"] or state["busy"]:
+                return f"{member.name}: {state['locked'] or 'busy'}"
+            self._states[member.name] = state
+        return ""
+
+    def _switched_away(self, group: runs.Group) -> bool:
+        """Whether somebody has decided otherwise on a member; the group is left down then."""
+        for name, state in self._states.items():
+            up = [each for each, word in state["states"].items() if word in ("hot", "loading")]
+            there = state["groups"].get(self._cluster.name, {})
+            if up and up != [group.target]:
+                self._give_up(group, f"{name} has {up[0]} hot now")
+                return True
+            if there.get("state") == runs.STOPPED and there.get("run") == group.run:
+                self._give_up(group, f"{name}: {there['reason']}")
+                return True
+        return False
+
+    def _give_up(self, group: runs.Group, why: str) -> None:
+        reason = f"{group.reason}; {why}" if group.reason else why
+        runs.save(self._paths, replace(group, state=runs.DOWN, reason=reason))
+        work.tell(f"{group.target} is left down: {reason}")

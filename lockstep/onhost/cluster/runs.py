@@ -1,0 +1,217 @@
+"""What this member keeps of its clusters: how the last run of each stands, its part in a switch.
+
+In /run, and on disk what a boot must not forget: why a group ended. Whether a rank is up is always
+asked of systemd. Only the agent writes it, and an agent that is restarted undoes a part.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Container, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from lockstep.onhost.core import common
+from lockstep.onhost.core import topology as clusters
+from lockstep.onhost.records import generations
+
+#: Who starts a group again after a fault.
+WATCH = "the cluster watch"
+HOT, ENDED, RECOVERING, DOWN, STOPPED = "hot", "ended", "recovering", "down", "stopped"
+WORDS = {
+    HOT: "hot",
+    ENDED: "ended, rank 0 decides what follows",
+    RECOVERING: "ended, to be started again",
+    DOWN: "left down",
+    STOPPED: "switched off",
+}
+# A unit's start gate asks within this time whether its rank may start.
+_ADMITTED_S = 60.0
+_writing = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Group:
+    """One run of a cluster's target.
+
+    Attributes:
+        cluster: Name of the cluster.
+        target: What it runs.
+        run: Tells this run apart from others.
+        state: `hot`; `ended` by a fault; `recovering` (rank 0 starts it again); `down`, given up;
+            `stopped` by somebody.
+        since: When it became hot, Unix time.
+        reason: Why it ended, or ended last.
+        ended: When that was, Unix time.
+        ended_at: The same in seconds since boot.
+        starts: When it was started again after a fault, seconds since boot.
+        heard: When rank 0 was last heard, Unix time; on rank 0 its last token.
+        members: Member → what it said last; on rank 0.
+    """
+
+    cluster: str
+    target: str
+    run: str
+    state: str = HOT
+    since: float = field(default_factory=time.time)
+    reason: str = ""
+    ended: float | None = None
+    ended_at: float = 0.0
+    starts: tuple[float, ...] = ()
+    heard: float | None = None
+    members: dict[str, str] = field(default_factory=dict)
+
+    def over(self, state: str, reason: str) -> Group:
+        """The same run, which is over now."""
+        return replace(
+            self, state=state, reason=reason, ended=time.time(), ended_at=time.monotonic()
+        )
+
+
+@dataclass(frozen=True)
+class Part:
+    """This host's part in one switch: its id, who asked and where, what was hot here before."""
+
+    switch: str
+    user: str
+    asked_on: str
+    wanted: str
+    previous: str | None
+    dropped: bool = False
+
+
+def load(paths: common.Paths) -> dict[str, Group]:
+    """Cluster → group; {} where nothing is known."""
+    return _load(paths.groups)
+
+
+def _load(path: Path) -> dict[str, Group]:
+    try:
+        data: Any = json.loads(path.read_text(encoding="utf-8"))
+        return {
+            name: Group(**{**group, "starts": tuple(group["starts"])})
+            for name, group in data.items()
+        }
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+        return {}
+
+
+def save(paths: common.Paths, group: Group) -> None:
+    """Keep one group's state, in one step; everybody may read it."""
+    with _writing:
+        groups = {**load(paths), group.cluster: group}
+        # First on disk: what anybody can see, a boot remembers.
+        _keep(paths, groups)
+        _replace(paths, groups)
+
+
+def remember(paths: common.Paths, host: str) -> None:
+    """After a boot of `host`: what ran then is over, and what ended stays down with its reason."""
+    if paths.groups.exists():
+        return
+    with _writing:
+        for group in _load(paths.groups_kept).values():
+            booted = f"{host} was rebooted or lost its power"
+            # Starts are counted in seconds since a boot that is past.
+            old = replace(group, starts=(), members={})
+            if group.state == HOT:
+                old = old.over(DOWN, booted)
+            elif group.state in (ENDED, RECOVERING):
+                old = replace(old, state=DOWN, reason=f"{group.reason}; then {booted}")
+            _write(paths, old)
+
+
+def committed(paths: common.Paths, host: common.Host, part: Part, hot: str | None) -> None:
+    """A switch is done: `hot` is hot here, and whatever else a group ran is not."""
+    cluster = host.cluster(hot) if hot else None
+    groups = load(paths)
+    for group in groups.values():
+        # Who starts a group again after a fault has not decided against it.
+        decided = part.user != WATCH and group.state != STOPPED
+        if decided and (cluster is None or group.cluster != cluster.name):
+            reason = f"{part.user} switched to {part.wanted} on {part.asked_on}"
+            save(paths, group.over(STOPPED, reason))
+    if cluster is None or not hot:
+        return
+    new = Group(cluster.name, hot, part.switch, heard=time.time())
+    before = groups.get(cluster.name)
+    if before is not None and part.user == WATCH:
+        new = replace(new, starts=before.starts, reason=before.reason, ended=before.ended)
+    save(paths, new)
+
+
+def owed(paths: common.Paths, cluster: clusters.Cluster, part: Part, reason: str) -> None:
+    """A group was hot before a switch that is off: rank 0 starts it again when all can."""
+    group = load(paths).get(cluster.name)
+    if group is None:
+        group = Group(cluster.name, str(part.previous), part.switch)
+    state = ENDED if cluster.rank else RECOVERING
+    why = f"the switch to {part.wanted} was cut off: {reason}"
+    save(paths, group.over(state, why))
+
+
+def forget_others(paths: common.Paths, clusters: Container[str]) -> None:
+    """Keep nothing of a cluster that this host is a member of no more."""
+    with _writing:
+        groups = load(paths)
+        known = {name: group for name, group in groups.items() if name in clusters}
+        if known != groups:
+            _keep(paths, known)
+            _replace(paths, known)
+
+
+def note(paths: common.Paths, group: Group, **values: Any) -> None:
+    """Change fields of a run that still is in this state; one that is not stays as it is."""
+    with _writing:
+        current = load(paths).get(group.cluster)
+        if current is not None and (current.run, current.state) == (group.run, group.state):
+            _write(paths, replace(current, **values))
+
+
+def part_kept(paths: common.Paths) -> Part | None:
+    """The part that an earlier agent kept; None where it owed nothing."""
+    try:
+        return Part(**json.loads(paths.joined.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def keep_part(paths: common.Paths, part: Part) -> None:
+    """Keep it in one step."""
+    new = paths.joined.with_suffix(".new")
+    new.write_text(json.dumps(asdict(part)), encoding="utf-8")
+    new.replace(paths.joined)
+
+
+def admit(paths: common.Paths, name: str) -> None:
+    """Let the rank of a target start now."""
+    until = time.monotonic() + _ADMITTED_S
+    paths.admitted.write_text(json.dumps({"target": name, "until": until}))
+
+
+def forget_part(paths: common.Paths) -> None:
+    """The switch is over: nothing is owed, and no rank may start."""
+    paths.admitted.unlink(missing_ok=True)
+    paths.joined.unlink(missing_ok=True)
+
+
+def _write(paths: common.Paths, group: Group) -> None:
+    _replace(paths, {**load(paths), group.cluster: group})
+
+
+def _keep(paths: common.Paths, groups: Mapping[str, Group]) -> None:
+    try:
+        generations.write(paths.groups_kept, {name: asdict(each) for name, each in groups.items()})
+    except OSError as error:
+        common.say(f"{paths.groups_kept}: {error.strerror}: a boot will forget how it stands")
+
+
+def _replace(paths: common.Paths, groups: Mapping[str, Group]) -> None:
+    paths.groups.parent.mkdir(parents=True, exist_ok=True)
+    new = paths.groups.with_suffix(".new")
+    new.write_text(json.dumps({name: asdict(each) for name, each in groups.items()}))
+    new.chmod(0o644)
+    new.replace(paths.groups)

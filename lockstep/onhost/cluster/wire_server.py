@@ -1,0 +1,146 @@
+"""The port at which a member's agent listens to the other members: small, bounded, sealed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from lockstep.onhost.cluster import seal, wire_client
+from lockstep.onhost.core import common, http_listener, topology
+
+#: A request is small and comes at once; whoever sends more, or slowly, is cut off.
+MOST_BYTES = 64 * 1024
+LONGEST_S = 15.0
+AT_ONCE = 16
+# linux/in.h and in6.h; Python 3.12 has no names for them.
+_IP_FREEBIND = 15
+_IPV6_FREEBIND = 78
+
+Answer = dict[str, Any]
+#: (cluster, verb, body) → answer, or a Problem.
+Act = Callable[[topology.Cluster, str, Answer], Answer]
+
+
+class Server(http_listener.Listener):
+    """Listens at one address for the clusters whose fabric that is; `keys` by cluster's name."""
+
+    def __init__(
+        self,
+        served: Mapping[str, topology.Cluster],
+        keys: Mapping[str, bytes],
+        act: Act,
+        longest_s: float = LONGEST_S,
+    ) -> None:
+        first = next(iter(served.values()))
+        super().__init__((first.me.address, first.port), Handler)
+        self.served = served
+        self.keys = keys
+        self.act = act
+        self.guard = seal.Guard()
+        self._longest_s = longest_s
+        self._open: dict[socket.socket, tuple[str, float]] = {}
+        self._lock = threading.Lock()
+        self._addresses = {
+            wire_client.resolves(member.address)
+            for cluster in served.values()
+            for member in cluster.members
+        }
+
+    def server_bind(self) -> None:
+        """Listen also while the address is not there: the link may come later, and go."""
+        six = self.address_family == socket.AF_INET6
+        level = socket.IPPROTO_IPV6 if six else socket.IPPROTO_IP
+        self.socket.setsockopt(level, _IPV6_FREEBIND if six else _IP_FREEBIND, 1)
+        super().server_bind()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Only members, and only a few connections of each at a time."""
+        address = client_address[0]
+        with self._lock:
+            mine = sum(1 for other, _ in self._open.values() if other == address)
+            if address not in self._addresses or mine >= AT_ONCE:
+                return False
+            self._open[request] = (address, time.monotonic())
+            return True
+
+    def service_actions(self) -> None:
+        """Called twice a second: cut off who is slow."""
+        now = time.monotonic()
+        with self._lock:
+            late = [each for each, (_, at) in self._open.items() if now - at > self._longest_s]
+        for connection in late:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def arrived(self, connection: socket.socket) -> None:
+        """The whole request is here: what is done with it may take its time."""
+        with self._lock:
+            if connection in self._open:
+                self._open[connection] = (self._open[connection][0], float("inf"))
+
+    def shutdown_request(self, request: Any) -> None:
+        """The end of a connection."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection, one request."""
+
+    timeout = LONGEST_S
+    server: Server
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: two lines a second help nobody."""
+
+    def do_POST(self) -> None:
+        """A verb."""
+        name, _, verb = self.path.lstrip("/").partition("/")
+        length = self.headers.get("Content-Length", "")
+        if name not in self.server.served or not length.isdigit():
+            http_listener.empty(self, 404)
+            return
+        if int(length) > MOST_BYTES:
+            http_listener.empty(self, 413)
+            return
+        body = self.rfile.read(int(length))
+        self.server.arrived(self.connection)
+        cluster, key = self.server.served[name], self.server.keys[name]
+        try:
+            headers = dict(self.headers.items())
+            self.server.guard.check(key, name, cluster.me.name, verb, headers, body)
+        except seal.Refused as why:
+            if why.known:
+                self._answer(key, 403, {"problem": str(why), "code": common.EXIT_FAILED})
+            else:
+                http_listener.empty(self, 401)
+            return
+        status, found = self._act(cluster, verb, body)
+        self._answer(key, status, found)
+
+    def _act(self, cluster: topology.Cluster, verb: str, body: bytes) -> tuple[int, Answer]:
+        try:
+            return 200, self.server.act(cluster, verb, json.loads(body))
+        except common.Problem as problem:
+            return 409, {"problem": str(problem), "code": problem.code}
+        except OSError as error:
+            return 409, {"problem": f"{verb}: {error}", "code": common.EXIT_FAILED}
+        except (ValueError, LookupError, TypeError) as error:
+            why = f"{verb}: not understood ({type(error).__name__}: {error})"
+            return 400, {"problem": f"{why}: deploy to every member", "code": common.EXIT_USAGE}
+
+    def _answer(self, key: bytes, status: int, found: Answer) -> None:
+        body = json.dumps(found).encode()
+        nonce = self.headers.get(seal.NONCE, "")
+        self.send_response(status)
+        self.send_header(seal.SEAL, seal.answer(key, nonce, status, body))
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)

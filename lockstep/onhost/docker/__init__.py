@@ -1,0 +1,1 @@
+"""Docker, asked over its socket."""

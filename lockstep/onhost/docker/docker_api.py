@@ -1,0 +1,139 @@
+"""A small client of the Docker Engine API over its Unix socket.
+
+The API is asked instead of the `docker` command: it answers in milliseconds, gives sizes in bytes
+and errors with a status, and paths without a version work with every daemon.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lockstep.onhost.core import common
+
+#: What `lockstep/units/docker_run.py` puts on each container and volume of ours.
+LABEL = "lockstep.unit"
+
+
+class DockerError(Exception):
+    """Docker answered with an error status; `status` is its HTTP code."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Unreachable(common.Problem):
+    """The daemon does not answer at its socket."""
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__("docker", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+class Docker:
+    """The daemon behind `path`; `timeout` (s) bounds each wait for data."""
+
+    def __init__(self, path: Path, timeout: float = 60.0) -> None:
+        self._path = path
+        self._timeout = timeout
+
+    @contextmanager
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Iterator[http.client.HTTPResponse]:
+        target = f"{path}?{urllib.parse.urlencode(query)}" if query else path
+        connection = _Connection(self._path, self._timeout)
+        try:
+            connection.request(method, target, headers={"Host": "docker", **(headers or {})})
+            response = connection.getresponse()
+            if response.status >= 400:
+                raise DockerError(response.status, _message(response.read()))
+            yield response
+        except PermissionError as error:
+            raise Unreachable(f"no right to ask Docker at {self._path}") from error
+        except OSError as error:
+            raise Unreachable(
+                f"Docker does not answer at {self._path}: {error}. "
+                "Remedy: sudo systemctl start docker"
+            ) from error
+        except http.client.HTTPException as error:
+            raise Unreachable(f"Docker broke off its answer at {self._path}: {error!r}") from error
+        finally:
+            connection.close()
+
+    def json(self, method: str, path: str, query: dict[str, str] | None = None) -> Any:
+        """One request, its JSON answer (None when empty). DockerError or Unreachable."""
+        with self._answer(method, path, query) as response:
+            body = response.read()
+        return json.loads(body) if body.strip() else None
+
+    def stream(
+        self, method: str, path: str, query: dict[str, str], headers: dict[str, str] | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """One request whose answer is a stream of JSON objects, one per line, as they come."""
+        with self._answer(method, path, query, headers) as response:
+            while line := response.readline():
+                if line.strip():
+                    yield json.loads(line)
+
+    def running(self, names: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
+        """Running containers by name, all or only those called one of `names`."""
+        found = {}
+        for container in self.json("GET", "/containers/json"):
+            for name in container.get("Names") or []:
+                found[name.lstrip("/")] = container
+        if names is None:
+            return found
+        wanted = set(names)
+        return {name: entry for name, entry in found.items() if name in wanted}
+
+    def container(self, name: str) -> dict[str, Any] | None:
+        """The container of that name, running or not; None where there is none."""
+        try:
+            path = f"/containers/{urllib.parse.quote(name, safe='')}/json"
+            found: dict[str, Any] = self.json("GET", path)
+        except DockerError as error:
+            if error.status == 404:
+                return None
+            raise
+        return found
+
+    def remove(self, name: str) -> None:
+        """Kill and remove a container (`docker rm -f`); no error when it is on its way out."""
+        try:
+            path = f"/containers/{urllib.parse.quote(name, safe='')}"
+            self.json("DELETE", path, {"force": "1"})
+        except DockerError as error:
+            # 409: somebody else is removing it already (`docker run --rm`).
+            if error.status not in (404, 409):
+                raise
+
+
+def ours(labels: Mapping[str, str] | None) -> bool:
+    """Whether a container or volume with these labels was made by a unit of ours."""
+    return LABEL in (labels or {})
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["message"])
+    except (ValueError, LookupError, TypeError):
+        return body.decode("utf-8", "replace").strip()[:300]

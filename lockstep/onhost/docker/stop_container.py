@@ -1,0 +1,67 @@
+#!/usr/bin/python3
+"""Make sure that a container is gone: kill it, remove it, wait until its name is free.
+
+usage: stop_container.py NAME [--wait SECONDS]
+
+Runs in ExecStopPost= of a container unit: a killed docker client leaves its container running, and
+then the unit must not count as stopped. Silent when there is nothing to do. A container without
+our label is somebody else's, and stays.
+
+exit codes: 0 gone, 1 still there or somebody else's, 2 wrong use
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from lockstep.onhost.core import common
+from lockstep.onhost.docker import docker_api
+
+
+def stop(docker: docker_api.Docker, name: str, wait_s: float) -> bool:
+    """Remove container `name`; whether there was one.
+
+    Problem when it outlives `wait_s`, and when it is not ours.
+    """
+    started = time.monotonic()
+    found = False
+    while (container := docker.container(name)) is not None:
+        if not docker_api.ours(container["Config"].get("Labels")):
+            raise common.Problem(
+                f"container {name} is not Lockstep's (it lacks the label {docker_api.LABEL}) and "
+                f"stays. Remedy: docker rename or docker rm {name}"
+            )
+        found = True
+        if time.monotonic() - started >= wait_s:
+            raise common.Problem(
+                f"container {name} is still there {wait_s:.0f} s after it was killed. "
+                "Remedy: sudo systemctl restart docker, then docker rm -f " + name
+            )
+        # By its id: another one of that name was not looked at.
+        docker.remove(container["Id"])
+        time.sleep(0.1)
+    return found
+
+
+def main(argv: list[str], paths: common.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name")
+    parser.add_argument("--wait", type=float, default=60.0, metavar="SECONDS")
+    options = parser.parse_args(argv)
+    docker = docker_api.Docker((paths or common.Paths()).docker_socket, timeout=options.wait)
+    try:
+        found = stop(docker, options.name, options.wait)
+    except docker_api.DockerError as error:
+        raise common.Problem(f"container {options.name}: {error}") from error
+    if found:
+        common.say(f"lockstep: container {options.name} is gone")
+    return common.EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("lockstep stop_container", lambda: main(sys.argv[1:])))

@@ -1,0 +1,1 @@
+"""A running engine: asked, waited for, measured."""

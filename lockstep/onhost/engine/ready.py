@@ -1,0 +1,202 @@
+#!/usr/bin/python3
+"""Wait until an engine has generated a token.
+
+usage: ready.py TARGET --main-pid PID
+
+Runs in ExecStartPost= of every model unit, so that the unit counts as started only after a canary
+generation. Gives up at once when the unit's main process has died.
+
+exit codes: 0 a token was generated, 1 not ready in time, or told to end by somebody else than
+            systemd (which gets 0, for the unit is being stopped), 2 wrong use or unreadable
+            configuration, 3 the main process died, 4 the engine refuses or fails the canary
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from lockstep.onhost.core import common, orderly_end
+from lockstep.onhost.engine import openai_api
+
+EXIT_DIED = 3
+EXIT_CANARY = 4
+
+# A 5xx or a broken connection right after /health turned green may be an engine still warming up.
+_CANARY_GRACE_S = 60.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class MainProcess:
+    """The unit's main process, told apart from a later one with the same id by its start time."""
+
+    pid: int
+    started: str
+    proc: Path
+
+    @classmethod
+    def watch(cls, pid: int, proc: Path = Path("/proc")) -> MainProcess:
+        """Remember process `pid`; Problem when it is dead already."""
+        process = cls(pid, _start_time(pid, proc), proc)
+        process.check()
+        return process
+
+    def check(self) -> None:
+        """Problem when the process has died, also when nobody has reaped it yet."""
+        if not self.started or _start_time(self.pid, self.proc) != self.started:
+            raise common.Problem(
+                f"the engine's main process {self.pid} died before the engine was ready. "
+                "Its last lines in this journal say why",
+                EXIT_DIED,
+            )
+
+
+def _start_time(pid: int, proc: Path) -> str:
+    """Field `starttime` of /proc/PID/stat, or nothing for a process that is gone or a zombie."""
+    try:
+        stat = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    # The command name (field 2) stands in parentheses and may itself contain spaces and these.
+    fields = stat.rpartition(")")[2].split()
+    return "" if fields[0] in ("Z", "X", "x") else fields[19]
+
+
+class Waiter:
+    """Polls one engine until its canary has sung; `tell` gets the lines for the journal."""
+
+    def __init__(
+        self, target: common.Target, process: MainProcess, tell: Callable[[str], None]
+    ) -> None:
+        self._target = target
+        self._process = process
+        self._tell = tell
+        self._started = time.monotonic()
+        self._told = 0.0
+
+    def wait(self, key: str | None) -> openai_api.Canary:
+        """The canary's generation; Problem when it does not come within the start time-out."""
+        self._wait_for_health()
+        self._tell(f"/health is green after {self._waited():.0f} s, asking for a token")
+        return self._wait_for_token(key)
+
+    def _wait_for_health(self) -> None:
+        limit = self._target.start_timeout_s
+        while True:
+            try:
+                self._watched(partial(openai_api.check_health, self._target), "/health")
+                return
+            except (openai_api.NotReady, openai_api.Refused) as answer:
+                self._progress(f"waiting for the engine ({answer})")
+                if self._waited() >= limit:
+                    raise common.Problem(
+                        f"not ready after {self._waited():.0f} s (start_timeout_s {limit:.0f}): "
+                        f"{self._target.url}/health: {answer}"
+                    ) from answer
+            self._pause()
+
+    def _wait_for_token(self, key: str | None) -> openai_api.Canary:
+        first = time.monotonic()
+        while True:
+            left = self._target.start_timeout_s - self._waited()
+            timeout = max(1.0, min(left, self._target.canary_timeout_s))
+            try:
+                ask = partial(openai_api.canary, self._target, key, timeout)
+                return self._watched(ask, "the first token")
+            except openai_api.Refused as answer:
+                raise self._canary_failed(answer) from answer
+            except openai_api.NotReady as answer:
+                if time.monotonic() - first >= min(left, _CANARY_GRACE_S):
+                    raise self._canary_failed(answer) from answer
+                self._progress(f"canary failed, trying again ({answer})")
+            self._pause()
+
+    def _canary_failed(self, answer: Exception) -> common.Problem:
+        if isinstance(answer, openai_api.Refused):
+            remedy = "compare the recipe's served model name and API key with the engine's lines"
+        else:
+            remedy = "the engine is wedged or broken: its lines in this journal say why"
+        return common.Problem(
+            f"/health is green, but model {self._target.model!r} generates nothing: {answer}. "
+            f"Remedy: {remedy}",
+            EXIT_CANARY,
+        )
+
+    def _watched(self, ask: Callable[[], T], what: str) -> T:
+        """Run `ask` in a thread and watch the main process until it answers."""
+        result: list[T] = []
+        failure: list[Exception] = []
+
+        def work() -> None:
+            try:
+                result.append(ask())
+            except Exception as error:
+                failure.append(error)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        while thread.is_alive():
+            self._process.check()
+            thread.join(0.2)
+            if thread.is_alive():
+                self._progress(f"waiting for {what}")
+        if failure:
+            raise failure[0]
+        return result[0]
+
+    def _pause(self) -> None:
+        # A fresh look each half second: a start must not end later than the engine is ready.
+        self._process.check()
+        time.sleep(0.5)
+        self._process.check()
+
+    def _progress(self, text: str) -> None:
+        waited = self._waited()
+        if waited - self._told >= (10 if waited < 120 else 30):
+            self._told = waited
+            self._tell(f"{text}, {waited:.0f} s of at most {self._target.start_timeout_s:.0f}")
+
+    def _waited(self) -> float:
+        return time.monotonic() - self._started
+
+
+def tell(line: str) -> None:
+    """One line for the journal, with the mark by which switch.sh finds it."""
+    common.say(f"lockstep ready: {line}")
+
+
+def main(argv: list[str], paths: common.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("target")
+    parser.add_argument("--main-pid", type=int, required=True, metavar="PID")
+    options = parser.parse_args(argv)
+    paths = paths or common.Paths()
+    target = common.load_host(paths.targets).target(options.target)
+    # The engine is asked itself: the proxy before it starts when the engine is ready.
+    target = replace(target, url=target.engine_url or target.url)
+    # Nor is the engine one that asks for a key, where its proxy does; only root reads the file.
+    key = None if target.proxy_unit else openai_api.api_key(target)
+    waiter = Waiter(target, MainProcess.watch(options.main_pid), tell)
+    canary = waiter.wait(key)
+    tell(
+        f"{target.name} generated {canary.tokens} tokens in {canary.seconds:.1f} s "
+        f"({canary.rate:.1f} tok/s)"
+    )
+    return common.EXIT_DONE
+
+
+if __name__ == "__main__":
+    orderly_end.end_when_stopped()
+    sys.exit(common.ended("lockstep ready", lambda: main(sys.argv[1:])))

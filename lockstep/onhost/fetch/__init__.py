@@ -1,0 +1,1 @@
+"""Content by its hash: from another Spark, else from its origin."""

@@ -1,0 +1,67 @@
+"""Which content this host is fetching now, told to its peers so that they wait for it.
+
+A claim is a file with one name of content per line, locked by the program that fetches. The lock
+ends with the program however it ends, so a claim never outlives the work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from lockstep.onhost.core import common
+
+
+def folder(paths: common.Paths) -> Path:
+    """Where claims are; made by `sharing.py open`, absent where nothing is shared."""
+    return paths.run / "peers/claims"
+
+
+class Claim:
+    """A claim that is held: more can be claimed, and it can be shown to be alive."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def add(self, names: Iterable[str]) -> None:
+        """Claim more content."""
+        if self._path is not None:
+            with self._path.open("a", encoding="ascii") as file:
+                file.write("".join(f"{name}\n" for name in names))
+
+    def beat(self) -> None:
+        """Show that the work goes on although no byte arrives (files are being checked)."""
+        if self._path is not None:
+            with contextlib.suppress(OSError):
+                os.utime(self._path)
+
+
+@contextlib.contextmanager
+def held(paths: common.Paths, name: str, names: Iterable[str] = ()) -> Iterator[Claim]:
+    """Claim content under the claim's `name` until the block ends; nothing where nobody shares."""
+    path = folder(paths) / name
+    if not path.parent.is_dir():
+        yield Claim(None)
+        return
+    new = path.with_name(f".{name}.{os.getpid()}")
+    with new.open("w", encoding="ascii") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        Claim(new).add(names)
+        # Whoever sees it begun sees it held, with everything in it.
+        new.replace(path)
+        yield Claim(path)
+
+
+def alive(path: Path) -> bool:
+    """Whether a program holds this claim."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

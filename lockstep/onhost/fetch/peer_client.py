@@ -1,0 +1,288 @@
+"""The other Sparks of a deploy as sources of content, asked for by hash over the fast link.
+
+What a peer has is copied from it; what an earlier peer is fetching is waited for; the rest is the
+caller's to fetch from where it comes from. Nothing a peer does is a failure: a peer that is gone,
+slow to answer or wrong is left out, and a copy goes on from the byte where it ended.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from lockstep.onhost.core import common
+from lockstep.onhost.fetch import content
+
+#: A link that delivers nothing for so long is gone; peers are one hop away.
+SILENCE_S = 20.0
+POLL_S = 0.5
+#: A peer that could not be reached is asked again after this; three times in all.
+RETRY_S = 15.0
+STRIKES = 3
+#: How long an earlier peer may fetch without a byte of progress before we fetch ourselves.
+PATIENCE_S = 180.0
+#: How long it may take to begin: hosts of one deploy start each step together.
+BEGIN_S = 60.0
+_CHUNK = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another Spark of this deploy; `earlier` ones fetch first what nobody has."""
+
+    name: str
+    address: str
+    port: int
+    earlier: bool
+
+
+@dataclass(frozen=True)
+class Lease:
+    """What one deploy lets this host copy: its peers, and the token that they accept."""
+
+    token: str
+    peers: tuple[Peer, ...]
+
+
+def folder(paths: common.Paths) -> Path:
+    """Where leases are."""
+    return paths.run / "peers"
+
+
+def lease(paths: common.Paths, lease_id: str = "*") -> Lease | None:
+    """The newest lease of this host; None where nothing is shared or it may not be read."""
+    try:
+        found = folder(paths).glob(f"{lease_id}.client.json")
+        files = sorted(found, key=lambda path: path.stat().st_mtime)
+        data = json.loads(files[-1].read_text(encoding="utf-8"))
+        peers = tuple(Peer(**peer) for peer in data["peers"])
+        return Lease(str(data["token"]), peers)
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+class Answer(NamedTuple):
+    """What a peer says of one piece of content: "here", "fetching", "expected", "no" or "gone"."""
+
+    state: str
+    progress: str = ""
+    size: int = 0
+
+
+class Copier:
+    """Brings content from peers; safe to use from several threads at once."""
+
+    def __init__(
+        self,
+        lease: Lease | None,
+        say: Callable[[str], None] = common.say,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._lease = lease
+        self._say = say
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._refused: set[tuple[str, str]] = set()
+        self._strikes: Counter[str] = Counter()
+        self._struck: dict[str, float] = {}
+        self._waits: dict[str, tuple[tuple[str, str], float]] = {}
+        self._impatient: set[str] = set()
+        self._waiting: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+
+    def bring(
+        self,
+        name: str,
+        size: int | None,
+        target: Path,
+        proves: Callable[[Path], bool] | None = None,
+    ) -> bool:
+        """Put content into `target`, checked against its name. False: the caller must fetch it.
+
+        Args:
+            name: Hash of the content.
+            size: Bytes, None where nobody knows.
+            target: Full path; what is there of it is in `target`.incomplete.
+            proves: Whether a file is what `name` says, where that is not the hash of its bytes.
+        """
+        while self._lease is not None:
+            answers = {peer: self._ask(peer, name) for peer in self._candidates(name)}
+            here = [peer for peer, answer in answers.items() if answer.state == "here"]
+            if here:
+                # Different files from different peers, where several have them.
+                peer = here[int(name[:8], 16) % len(here)]
+                if self._copy(peer, name, size or answers[peer].size, target, proves):
+                    return True
+                continue
+            coming = [
+                peer
+                for peer, answer in answers.items()
+                if answer.state in ("fetching", "expected") and self._worth_waiting(peer, answer)
+            ]
+            if not coming:
+                return False
+            self._wait(coming[0])
+        return False
+
+    def note(self) -> str:
+        """What there is to add to a line of progress: whom somebody waits for."""
+        with self._lock:
+            names = sorted(name for name, count in self._waiting.items() if count)
+        return f", waiting for {' and '.join(names)}" if names else ""
+
+    def told(self, what: str) -> None:
+        """Say once, at the end, what came from which peer."""
+        for name, size in sorted(self.bytes.items()):
+            self._say(f"{what}: {size / 1e6:.1f} MB copied from {name}")
+
+    def _candidates(self, name: str) -> list[Peer]:
+        assert self._lease is not None
+        now = time.monotonic()
+        with self._lock:
+            return [
+                peer
+                for peer in self._lease.peers
+                if (peer.name, name) not in self._refused
+                and self._strikes[peer.name] < STRIKES
+                and now - self._struck.get(peer.name, -RETRY_S) >= RETRY_S
+            ]
+
+    def _wait(self, peer: Peer) -> None:
+        with self._lock:
+            self._waiting[peer.name] += 1
+        try:
+            self._sleep(POLL_S)
+        finally:
+            with self._lock:
+                self._waiting[peer.name] -= 1
+
+    def _worth_waiting(self, peer: Peer, answer: Answer) -> bool:
+        """Whether an earlier peer still moves; once it does not, it is never waited for again."""
+        if not peer.earlier or peer.name in self._impatient:
+            return False
+        now = time.monotonic()
+        seen = (answer.state, answer.progress)
+        with self._lock:
+            before, since = self._waits.get(peer.name, (None, now))
+            if before != seen:
+                self._waits[peer.name] = (seen, now)
+                return True
+            if now - since < (BEGIN_S if answer.state == "expected" else PATIENCE_S):
+                return True
+            self._impatient.add(peer.name)
+        self._say(f"{peer.name} does not go on with what it was to fetch; not waiting for it")
+        return False
+
+    def _ask(self, peer: Peer, name: str) -> Answer:
+        connection = self._connection(peer)
+        try:
+            connection.request("HEAD", f"/content/{name}", headers=self._headers())
+            response = connection.getresponse()
+            response.read()
+        except (OSError, http.client.HTTPException):
+            self._strike(peer)
+            return Answer("gone")
+        finally:
+            connection.close()
+        if response.status == 200:
+            return Answer("here", size=int(response.headers.get("Content-Length") or 0))
+        if response.status == 202:
+            state = response.headers.get("X-Lockstep-State", "")
+            return Answer(state, response.headers.get("X-Lockstep-Progress", ""))
+        return Answer("no")
+
+    def _copy(
+        self,
+        peer: Peer,
+        name: str,
+        size: int,
+        target: Path,
+        proves: Callable[[Path], bool] | None,
+    ) -> bool:
+        partial = target.with_name(target.name + content.PARTIAL)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            same = self._transfer(peer, name, size, partial)
+        except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
+            self._strike(peer)
+            self._say(f"copy from {peer.name} broke off ({error or type(error).__name__})")
+            return False
+        if not (proves(partial) if proves else same):
+            partial.unlink(missing_ok=True)
+            with self._lock:
+                self._refused.add((peer.name, name))
+            self._say(f"{name[:12]} from {peer.name} is not what its hash says; not used")
+            return False
+        partial.replace(target)
+        return True
+
+    def _transfer(self, peer: Peer, name: str, size: int, partial: Path) -> bool:
+        """Append what is missing; whether the whole has the hash `name`."""
+        digest = content.hasher(name, size)
+        have = content.read(partial, digest) if partial.exists() else 0
+        if have == size and digest.hexdigest() == name:
+            return True
+        if have >= size:
+            partial.unlink(missing_ok=True)
+            digest, have = content.hasher(name, size), 0
+        connection = self._connection(peer)
+        try:
+            range_ = {"Range": f"bytes={have}-"} if have else {}
+            connection.request("GET", f"/content/{name}", headers={**self._headers(), **range_})
+            response = connection.getresponse()
+            if response.status not in (200, 206):
+                raise ConnectionError(f"HTTP {response.status}")
+            if have and response.status == 200:
+                partial.unlink()
+                digest, have = content.hasher(name, size), 0
+            buffer = memoryview(bytearray(_CHUNK))
+            with partial.open("ab") as file:
+                while count := response.readinto(buffer):
+                    file.write(buffer[:count])
+                    digest.update(buffer[:count])
+                    have += count
+                    with self._lock:
+                        self.bytes[peer.name] += count
+                file.flush()
+                os.fsync(file.fileno())
+                content.forget(file.fileno())
+        finally:
+            connection.close()
+        if have < size:
+            raise ConnectionError(f"at {have} of {size} bytes")
+        return digest.hexdigest() == name
+
+    def _strike(self, peer: Peer) -> None:
+        with self._lock:
+            self._strikes[peer.name] += 1
+            self._struck[peer.name] = time.monotonic()
+
+    def _connection(self, peer: Peer) -> http.client.HTTPConnection:
+        # No proxy: peers are on a link of their own.
+        return http.client.HTTPConnection(peer.address, peer.port, timeout=SILENCE_S)
+
+    def _headers(self) -> dict[str, str]:
+        assert self._lease is not None
+        return {"Authorization": f"Bearer {self._lease.token}"}
+
+
+def end(lease: Lease) -> None:
+    """Tell every peer that this deploy is over; one that does not answer ends by itself."""
+    for peer in lease.peers:
+        connection = http.client.HTTPConnection(peer.address, peer.port, timeout=5)
+        try:
+            headers = {"Authorization": f"Bearer {lease.token}", "Content-Length": "0"}
+            connection.request("POST", "/end", headers=headers)
+            connection.getresponse().read()
+        except (OSError, http.client.HTTPException):
+            continue
+        finally:
+            connection.close()

@@ -1,0 +1,145 @@
+#!/usr/bin/python3
+"""Give what this Spark has to the other Sparks of a deploy: read-only, by hash, for a while.
+
+usage: peer_server.py --address A --port N --hub FOLDER --folder RUN [--flat FOLDER]... [--idle S]
+
+Started by `sharing.py open` as a transient unit. Ends by itself when every deploy said that it is
+over, or when nobody asked for anything for --idle seconds and this host fetches nothing itself.
+
+    HEAD, GET /content/HASH    200 or 206 (Range: bytes=N-), 404, or 202 where this host is
+                               fetching it (X-Lockstep-State: fetching) or about to (expected)
+    POST /end                  the deploy with this token is over
+
+Every request needs `Authorization: Bearer TOKEN` of a deploy of now.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+from lockstep.onhost.core import common, http_listener
+from lockstep.onhost.fetch import content, peer_store
+
+#: A client that takes no byte for so long is gone.
+_SILENCE_S = 60.0
+
+
+class Server(http_listener.Listener):
+    """Serves one store; `idle_s` seconds without a request end it."""
+
+    def __init__(self, address: tuple[str, int], store: peer_store.Store, idle_s: float) -> None:
+        super().__init__(address, Handler)
+        self.store = store
+        self.asked = time.monotonic()
+        self.over: set[str] = set()
+        self._idle_s = idle_s
+
+    def end_if_unneeded(self) -> None:
+        """End with the last deploy of those that this server was told of."""
+        if all(offer.accepts in self.over for offer in self.store.offers()):
+            threading.Thread(target=self.shutdown, daemon=True).start()
+
+    def service_actions(self) -> None:
+        """Called between requests: whether anybody still needs this server."""
+        if time.monotonic() - self.asked < self._idle_s:
+            return
+        if self.store.busy():
+            self.asked = time.monotonic()
+            return
+        threading.Thread(target=self.shutdown, daemon=True).start()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = _SILENCE_S
+    server: Server
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: a journal of every request of every copy helps nobody."""
+
+    def do_HEAD(self) -> None:
+        """Whether the content is here, and how long."""
+        self._content(with_body=False)
+
+    def do_GET(self) -> None:
+        """The content."""
+        self._content(with_body=True)
+
+    def do_POST(self) -> None:
+        """The end of a deploy."""
+        accepted = self._accepted()
+        if accepted is None or self.path != "/end":
+            http_listener.empty(self, 401 if accepted is None else 404)
+            return
+        # Before the answer: who has it may count on it.
+        self.server.over.add(accepted)
+        http_listener.empty(self, 200)
+        self.server.end_if_unneeded()
+
+    def _accepted(self) -> str | None:
+        self.server.asked = time.monotonic()
+        scheme, _, token = self.headers.get("Authorization", "").partition(" ")
+        accepted = self.server.store.accepts(token) if scheme == "Bearer" else None
+        return None if accepted in self.server.over else accepted
+
+    def _content(self, with_body: bool) -> None:
+        if self._accepted() is None:
+            http_listener.empty(self, 401)
+            return
+        place, _, name = self.path.lstrip("/").partition("/")
+        if place != "content" or not content.NAME.fullmatch(name):
+            http_listener.empty(self, 404)
+            return
+        store = self.server.store
+        path = store.path(name)
+        coming = store.coming(name) if path is None else None
+        if coming is not None:
+            state, progress = coming
+            http_listener.empty(
+                self, 202, {"X-Lockstep-State": state, "X-Lockstep-Progress": progress}
+            )
+            return
+        # A fetch that ended between the two questions has left it here.
+        path = path or store.path(name)
+        if path is None:
+            http_listener.empty(self, 404)
+            return
+        try:
+            http_listener.send(self, path, with_body)
+        except FileNotFoundError:
+            http_listener.empty(self, 404)
+
+
+def main(argv: list[str]) -> int:
+    """Command line; see the module's docstring."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--address", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--hub", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--flat", type=Path, action="append", default=[])
+    parser.add_argument("--idle", type=float, default=1800.0, metavar="SECONDS")
+    options = parser.parse_args(argv)
+    store = peer_store.Store(options.hub, tuple(options.flat), options.folder)
+    try:
+        server = Server((options.address, options.port), store, options.idle)
+    except OSError as error:
+        where = f"{options.address}:{options.port}"
+        raise common.Problem(f"cannot listen at {where}: {error.strerror}") from error
+    with contextlib.closing(server.socket):
+        server.serve_forever()
+    return common.EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("peer_server", lambda: main(sys.argv[1:])))

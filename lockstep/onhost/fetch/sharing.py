@@ -1,0 +1,176 @@
+#!/usr/bin/python3
+"""Let this Spark copy from the other Sparks of one deploy, and them from it, until it is over.
+
+usage: sharing.py open      (the lease as JSON on standard input)
+       sharing.py close ID
+
+The lease: {"id", "token", "address", "port", "user", "peers": [{"name", "address", "port",
+"earlier"}], "expects": {CLAIM: [HASH]}, "hub", "flat"}. The token stays in a file that only `user`
+reads; the server knows its hash alone. `close` tells every peer that the deploy is over, also those
+that the deploy has lost meanwhile. Not being able to share is no failure: content then comes from
+where it always did, and one line says why.
+
+exit codes: 0 shared, or told why not; 2 wrong use
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import re
+import socket
+import sys
+import time
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from lockstep.onhost.core import common
+from lockstep.onhost.fetch import claims, peer_client
+from lockstep.onhost.systemd import units
+
+UNIT = "lockstep-peer.service"
+#: Ends whatever happens; a deploy that is still at it after a day fetches from the origin.
+LIFE_S = 24 * 3600
+IDLE_S = 1800
+_ID = re.compile(r"[0-9a-f]{8,64}")
+# Reads files that everybody may read and answers on one port: it needs nothing else.
+_PROPERTIES = (
+    "Type=exec",
+    f"RuntimeMaxSec={LIFE_S}",
+    "DynamicUser=yes",
+    "CapabilityBoundingSet=",
+    "NoNewPrivileges=yes",
+    "ProtectSystem=strict",
+    "ProtectHome=read-only",
+    "ProtectProc=invisible",
+    "ProcSubset=pid",
+    "ProtectClock=yes",
+    "ProtectControlGroups=yes",
+    "ProtectHostname=yes",
+    "ProtectKernelLogs=yes",
+    "ProtectKernelModules=yes",
+    "ProtectKernelTunables=yes",
+    "PrivateDevices=yes",
+    "PrivateTmp=yes",
+    "RestrictAddressFamilies=AF_INET AF_INET6",
+    "RestrictNamespaces=yes",
+    "RestrictRealtime=yes",
+    "RestrictSUIDSGID=yes",
+    "LockPersonality=yes",
+    "MemoryDenyWriteExecute=yes",
+    "SystemCallArchitectures=native",
+    "SystemCallFilter=@system-service",
+    "UMask=0077",
+    # A model that is hot keeps its cores, and whatever is short of memory, this goes first.
+    "CPUWeight=20",
+    "IOWeight=20",
+    "OOMScoreAdjust=900",
+)
+
+
+def opened(document: dict[str, Any], paths: common.Paths) -> None:
+    """Write the lease for clients and server, and see that the server runs."""
+    folder = peer_client.folder(paths)
+    account = pwd.getpwnam(document["user"])
+    for each, owner in ((folder, 0), (claims.folder(paths), account.pw_uid)):
+        each.mkdir(parents=True, exist_ok=True)
+        os.chown(each, owner, owner if owner == 0 else account.pw_gid)
+    running = units.show([UNIT])[UNIT].up
+    if not running:
+        _forget(folder)
+    token = str(document["token"])
+    offer = {"accepts": sha256(token.encode()).hexdigest(), "expects": document["expects"]}
+    client = {"token": token, "peers": document["peers"]}
+    lease = document["id"]
+    _write(folder / f"{lease}.client.json", client, 0o600, account.pw_uid, account.pw_gid)
+    _write(folder / f"{lease}.offer.json", offer, 0o644, 0, 0)
+    if not running:
+        _start(document, folder)
+
+
+def _forget(folder: Path) -> None:
+    """Remove what deploys of the past left, their claims included; a claim that is held stays."""
+    for path in folder.glob("*.json"):
+        path.unlink(missing_ok=True)
+    for path in (folder / "claims").glob("*"):
+        if not claims.alive(path):
+            path.unlink(missing_ok=True)
+
+
+def _start(document: dict[str, Any], folder: Path) -> None:
+    program = Path(__file__).with_name("peer_server.py")
+    address, port = str(document["address"]), int(document["port"])
+    argv = ["systemd-run", "--quiet", "--no-ask-password", "--collect", f"--unit={UNIT}"]
+    argv += ["--description=Lockstep: gives content to the other Sparks of a deploy"]
+    argv += [f"--property={value}" for value in _PROPERTIES]
+    argv += ["--", sys.executable, str(program), "--address", address, "--port", str(port)]
+    argv += ["--hub", document["hub"], "--folder", str(folder), "--idle", str(IDLE_S)]
+    argv += [word for path in document["flat"] for word in ("--flat", path)]
+    done = common.run(argv, timeout=60)
+    if done.returncode != 0:
+        raise common.Problem(f"{UNIT} does not start: {done.stderr.strip()}")
+    deadline = time.monotonic() + 20
+    while not _answers(address, port):
+        if time.monotonic() > deadline or not units.show([UNIT])[UNIT].up:
+            raise common.Problem(
+                f"{UNIT} does not listen at {address}:{port} (journalctl -u {UNIT}). Remedy: set "
+                "fabric_address to an address of this host, or another copy_port"
+            )
+        time.sleep(0.05)
+
+
+def _answers(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
+def closed(lease_id: str, paths: common.Paths) -> None:
+    """End the sharing of one deploy on this host and on every peer."""
+    folder = peer_client.folder(paths)
+    lease = peer_client.lease(paths, lease_id)
+    if lease is None:
+        return
+    peer_client.end(lease)
+    for kind in ("client", "offer"):
+        (folder / f"{lease_id}.{kind}.json").unlink(missing_ok=True)
+    if not list(folder.glob("*.offer.json")):
+        with contextlib.suppress(common.Problem):
+            common.run(["systemctl", "stop", UNIT])
+
+
+def _write(path: Path, document: object, mode: int, owner: int, group: int) -> None:
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(handle, "w", encoding="utf-8") as file:  # noqa: PTH123
+        json.dump(document, file)
+        os.fchown(file.fileno(), owner, group)
+        os.fchmod(file.fileno(), mode)
+    new.replace(path)
+
+
+def main(argv: list[str], paths: common.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    paths = paths or common.Paths()
+    known = argv == ["open"] or (len(argv) == 2 and argv[0] == "close" and _ID.fullmatch(argv[1]))
+    if not known:
+        print((__doc__ or "").strip(), file=sys.stderr)
+        return common.EXIT_USAGE
+    try:
+        if argv[0] == "open":
+            opened(json.load(sys.stdin), paths)
+        else:
+            closed(argv[1], paths)
+    except (common.Problem, OSError, KeyError) as error:
+        common.say(f"sharing: not with this host: {error}. Content comes from its origin")
+    return common.EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("sharing", lambda: main(sys.argv[1:])))

@@ -1,0 +1,1 @@
+"""What nothing needs any more."""

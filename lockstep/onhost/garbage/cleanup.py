@@ -1,0 +1,158 @@
+#!/usr/bin/python3
+"""Remove what neither the present nor the previous generation of this host needs.
+
+usage: cleanup.py plan [--keep N]      print as JSON what would go
+       cleanup.py remove [--keep N]    remove of that what standard input names: {"ids": [...]}
+
+N generations stay (default 2: the present and the previous one). Only what a deploy put here is
+looked at, nothing that runs, that `current` names or that a deploy under way will use. Refused
+while a deploy or a switch is under way.
+
+exit codes: 0 done, 1 something could not be removed, or there is no record of a generation;
+            2 wrong use, 75 a deploy or a switch is under way
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lockstep.onhost.core import common, switch_lock
+from lockstep.onhost.docker import docker_api
+from lockstep.onhost.garbage import unneeded
+from lockstep.onhost.images import image_store
+from lockstep.onhost.weights import hub_cache
+
+KEEP = 2
+
+
+def refuse_while_busy(paths: common.Paths) -> None:
+    """Problem (75) while a job of a deploy runs here; a switch is kept out by its lock."""
+    argv = ["systemctl", "list-units", "--plain", "--no-legend", "--all", "lockstep-job-*.service"]
+    listed = common.run(argv).stdout.splitlines()
+    words = [line.split() for line in listed]
+    # unit, load, active, sub: a job that ended stays visible as exited or failed.
+    busy = [word[0] for word in words if len(word) > 3 and word[3] in ("running", "start")]
+    if busy or paths.rollout.exists():
+        what = ", ".join(busy) or "a rollout"
+        raise common.Problem(
+            f"a deploy is under way ({what}); nothing was removed. Remedy: wait for its end",
+            common.EXIT_LOCKED,
+        )
+
+
+def remove(paths: common.Paths, docker: docker_api.Docker, item: unneeded.Item) -> None:
+    """Remove one thing. OSError or DockerError when that cannot be done."""
+    if item.kind == "image":
+        _remove_image(paths, docker, item)
+    elif item.kind == "weights":
+        note, cache_dir = item.places
+        with owner_of(cache_dir):
+            hub_cache.remove(note, cache_dir)
+    else:
+        for place in item.places:
+            with owner_of(place.parent):
+                if place.is_dir() and not place.is_symlink():
+                    shutil.rmtree(place)
+                else:
+                    place.unlink(missing_ok=True)
+
+
+def _remove_image(paths: common.Paths, docker: docker_api.Docker, item: unneeded.Item) -> None:
+    try:
+        docker.json("DELETE", f"/images/{item.name}")
+    except docker_api.DockerError as error:
+        if error.status != 404:
+            raise
+    digest = item.name.partition("@")[2]
+    image_store.forget(paths.layers, digest.removeprefix("sha256:"))
+    name = digest.replace(":", "-")
+    for folder in ("images", "questions"):
+        (paths.root / "var/cache/lockstep" / folder / f"{name}.json").unlink(missing_ok=True)
+    for note in item.places:
+        note.unlink(missing_ok=True)
+
+
+@contextmanager
+def owner_of(folder: Path) -> Iterator[None]:
+    """Have only the rights of a folder's owner: engines could have put links there for us."""
+    stat = folder.stat()
+    group, user = os.getegid(), os.geteuid()
+    os.setegid(stat.st_gid)
+    os.seteuid(stat.st_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        os.setegid(group)
+
+
+def removed(
+    paths: common.Paths, docker: docker_api.Docker, keep: int, ids: set[str]
+) -> dict[str, Any]:
+    """Remove what is still unneeded of `ids`; what went, and what did not, with the reason."""
+    found = unneeded.plan(paths, docker, keep)
+    gone: list[dict[str, Any]] = []
+    stayed: list[dict[str, str]] = []
+    for item in found.items:
+        if item.id not in ids:
+            continue
+        try:
+            remove(paths, docker, item)
+            gone.append({"id": item.id, "bytes": item.bytes})
+        except (OSError, docker_api.DockerError) as error:
+            stayed.append({"id": item.id, "why": str(error)})
+    if not stayed:
+        for number in found.dropped:
+            (paths.generations / f"{number:04}.json").unlink(missing_ok=True)
+    return {"removed": gone, "failed": stayed}
+
+
+def main(argv: list[str], paths: common.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("action", choices=("plan", "remove"))
+    parser.add_argument("--keep", type=int, default=KEEP, metavar="N")
+    options = parser.parse_args(argv)
+    if options.keep < 1:
+        raise common.Problem("--keep: at least 1, the present generation", common.EXIT_USAGE)
+    paths = paths or common.Paths()
+    docker = docker_api.Docker(paths.docker_socket, timeout=300)
+    refuse_while_busy(paths)
+    try:
+        if options.action == "plan":
+            found = unneeded.plan(paths, docker, options.keep)
+            items = [
+                {"id": item.id, "kind": item.kind, "name": item.name, "bytes": item.bytes}
+                for item in found.items
+            ]
+            print(json.dumps({"items": items, "kept": found.kept, "dropped": found.dropped}))
+            return common.EXIT_DONE
+        with switch_lock.held(paths.run / "switch.lock", "lockstep gc", "nothing else"):
+            answer = removed(paths, docker, options.keep, set(_ids()))
+    except docker_api.Unreachable as error:
+        raise common.Problem(str(error)) from error
+    print(json.dumps(answer))
+    return common.EXIT_FAILED if answer["failed"] else common.EXIT_DONE
+
+
+def _ids() -> list[str]:
+    try:
+        return [str(name) for name in json.load(sys.stdin)["ids"]]
+    except (ValueError, LookupError, TypeError) as error:
+        raise common.Problem(
+            'standard input: expected {"ids": [...]}', common.EXIT_USAGE
+        ) from error
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("lockstep gc", lambda: main(sys.argv[1:])))

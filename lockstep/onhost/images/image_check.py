@@ -1,0 +1,91 @@
+#!/usr/bin/python3
+"""Ask the engine inside an image, without a GPU and without starting it, about its recipes.
+
+usage: image_check.py REPOSITORY@sha256:DIGEST vllm|sglang
+
+The question is /var/cache/lockstep/questions/sha256-DIGEST.json (see image_answer.py). Keeps
+{"engine", "version", "moe_flag", "asked", "faults", "unanswered"} in
+/var/cache/lockstep/images/sha256-DIGEST.json, where "asked" is the question's SHA-256.
+
+exit codes: 0 every recipe is taken, or the engine could not be asked; 1 a recipe is refused, or
+            the container did not run; 2 wrong use
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from lockstep.onhost.core import common
+
+FOLDER = Path("/var/cache/lockstep")
+PROGRAMS = Path(__file__).resolve().parent
+TIMEOUT_S = 300.0
+# No network, no rights, nothing to write on but memory: whatever an engine does when it is
+# imported, it does to nobody.
+LIMITS = (
+    *("--rm", "--init", "--pull", "never", "--network", "none", "--cap-drop", "ALL"),
+    *("--security-opt", "no-new-privileges", "--log-driver", "none", "--read-only"),
+    *("--tmpfs", "/tmp:exec", "--env", "HOME=/tmp", "--env", "PYTHONDONTWRITEBYTECODE=1"),
+    *("--env", "HF_HUB_OFFLINE=1", "--env", "VLLM_NO_USAGE_STATS=1"),
+)
+
+
+def ask(reference: str, engine: str, question: Path) -> dict[str, Any]:
+    """What `image_answer.py` says inside the image."""
+    mounts = [
+        *("--mount", f"type=bind,source={PROGRAMS},target=/lockstep,readonly"),
+        *("--mount", f"type=bind,source={question},target=/question.json,readonly"),
+    ]
+    inside = [reference, "/lockstep/image_answer.py", engine, "/question.json"]
+    argv = ["docker", "run", *LIMITS, *mounts, "--entrypoint", "python3", *inside]
+    done = common.run(argv, timeout=TIMEOUT_S)
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        said = (done.stderr.strip().splitlines() or [f"nothing (exit {done.returncode})"])[-1]
+        raise common.Problem(
+            f"{reference.partition('@')[0]} does not say whether its {engine} takes its recipes: "
+            f"{said}"
+        ) from None
+    return answer
+
+
+def main(argv: list[str]) -> int:
+    """Command line; see the module's docstring."""
+    if len(argv) != 2 or "@sha256:" not in argv[0]:
+        print((__doc__ or "").strip(), file=sys.stderr)
+        return common.EXIT_USAGE
+    reference, engine = argv
+    name = reference.partition("@")[2].replace(":", "-") + ".json"
+    question = FOLDER / "questions" / name
+    text = question.read_bytes()
+    answer = ask(reference, engine, question)
+    keep(name, {"engine": engine, **answer, "asked": hashlib.sha256(text).hexdigest()})
+    what = f"{engine} {answer['version']} in {reference.partition('@')[0]}"
+    if answer["unanswered"]:
+        common.say(f"warning: {what} could not be asked about its recipes; its start will tell")
+        common.say(f"warning: {answer['unanswered']}")
+    elif not answer["faults"]:
+        common.say(f"{what} takes {len(json.loads(text))} recipe(s)")
+    for fault in answer["faults"]:
+        common.say(f"image check: {fault}")
+    if answer["faults"]:
+        common.say("Change the recipe, or bind it to an image whose engine takes it.")
+    return common.EXIT_FAILED if answer["faults"] else common.EXIT_DONE
+
+
+def keep(name: str, record: dict[str, Any]) -> None:
+    """Replace the image's record."""
+    path = FOLDER / "images" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".partial")
+    temporary.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("image_check", lambda: main(sys.argv[1:])))

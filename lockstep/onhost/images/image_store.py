@@ -1,0 +1,178 @@
+"""An image's manifest, configuration and compressed layers as files named by their hash.
+
+They are kept after Docker has them: only these bytes have the digests of the pin, and a Spark that
+lacks the image can copy them. Docker's own store has forgotten them (what it can give is unpacked).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import urllib.error
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lockstep.onhost.core import common
+from lockstep.onhost.fetch import claims, content, download, peer_client
+from lockstep.onhost.images import registry
+
+WORKERS = 4
+#: Of a manifest or a configuration; real ones are a few kilobytes.
+_LARGEST_JSON = 16 * 1024 * 1024
+
+
+class Blob(NamedTuple):
+    """A blob by its hash (64 hex digits), with its size in bytes."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What an image is made of."""
+
+    media_type: str
+    config: Blob
+    layers: tuple[Blob, ...]
+
+    @property
+    def blobs(self) -> list[Blob]:
+        """Configuration and layers, each once."""
+        return list(dict.fromkeys((self.config, *self.layers)))
+
+
+def parse(text: bytes) -> Manifest:
+    """A manifest of one platform's image. ValueError when it is anything else."""
+    data = json.loads(text)
+    if not isinstance(data, dict) or not isinstance(data.get("layers"), list):
+        raise ValueError("not the manifest of one image")
+    media_type = str(data.get("mediaType") or registry.MANIFESTS[0])
+    try:
+        return Manifest(media_type, _blob(data["config"]), tuple(map(_blob, data["layers"])))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"a manifest without {error}") from error
+
+
+def _blob(entry: dict[str, Any]) -> Blob:
+    algorithm, _, name = str(entry["digest"]).partition(":")
+    if algorithm != "sha256" or not content.NAME.fullmatch(name):
+        raise ValueError(f"digest {entry['digest']!r}")
+    return Blob(name, int(entry["size"]))
+
+
+class Store:
+    """Fills the folder: from peers, else from the registry, several blobs at a time."""
+
+    def __init__(
+        self,
+        folder: Path,
+        origin: registry.Registry,
+        copier: peer_client.Copier,
+        claim: claims.Claim,
+        say: Callable[[str], None] = common.say,
+    ) -> None:
+        self._folder = folder
+        self._origin = origin
+        self._copier = copier
+        self._claim = claim
+        self._say = say
+
+    def manifest(self, name: str) -> Manifest:
+        """The manifest of that hash. ValueError when it is none."""
+        path = self._folder / name
+        if not path.exists():
+            # Peers see it in its place only when they would be told to wait for its layers too.
+            apart = self._folder / "new" / name
+            self._bring("manifests", Blob(name, 0), None, apart)
+            self._claim.add(blob.name for blob in parse(read_json(apart)).blobs)
+            apart.replace(path)
+        found = parse(read_json(path))
+        self._claim.add(blob.name for blob in found.blobs)
+        return found
+
+    def platform(self, manifest: Manifest) -> str:
+        """`linux/arm64`, from the image's configuration."""
+        self._bring("blobs", manifest.config, manifest.config.size)
+        config = json.loads(read_json(self._folder / manifest.config.name))
+        return f"{config.get('os')}/{config.get('architecture')}"
+
+    def fill(self, manifest: Manifest) -> None:
+        """Everything that is not here yet, large blobs first."""
+        order = sorted(manifest.blobs, key=lambda blob: -blob.size)
+        with ThreadPoolExecutor(WORKERS) as pool:
+            jobs = [pool.submit(self._bring, "blobs", blob, blob.size) for blob in order]
+            try:
+                for job in as_completed(jobs):
+                    job.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def progress(self, manifest: Manifest) -> str:
+        """`3 of 12 layers, 1200 of 9800 MB`, and whom it waits for."""
+        whole = partial = 0
+        for blob in manifest.layers:
+            path = self._folder / blob.name
+            if path.exists():
+                whole += 1
+                partial += blob.size
+            else:
+                partial += _size(path.with_name(path.name + content.PARTIAL))
+        total = sum(blob.size for blob in manifest.layers)
+        return (
+            f"{whole} of {len(manifest.layers)} layers, {partial / 1e6:.0f} of "
+            f"{total / 1e6:.0f} MB{self._copier.note()}"
+        )
+
+    def _bring(self, kind: str, blob: Blob, size: int | None, target: Path | None = None) -> None:
+        path = target or self._folder / blob.name
+        with download.locked(self._folder / ".locks" / blob.name):
+            if path.exists() and size in (None, path.stat().st_size):
+                return
+            if self._copier.bring(blob.name, size, path):
+                return
+            digest = f"sha256:{blob.name}"
+            try:
+                download.download(
+                    lambda: self._origin.source(kind, digest, size), path, name=blob.name
+                )
+            except urllib.error.HTTPError as error:
+                raise registry.Refused(registry.meaning(error)) from error
+
+
+def forget(folder: Path, name: str) -> None:
+    """Remove a manifest from the store, and what no other manifest there needs."""
+    for path in alone(folder, name):
+        path.unlink(missing_ok=True)
+
+
+def alone(folder: Path, name: str) -> list[Path]:
+    """A manifest of the store and what no other manifest there needs."""
+    kept: set[str] = set()
+    for path in _files(folder):
+        if path.name != name:
+            with contextlib.suppress(ValueError, OSError):
+                kept |= {path.name, *(blob.name for blob in parse(read_json(path)).blobs)}
+    return [path for path in _files(folder) if path.name.removesuffix(content.PARTIAL) not in kept]
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("[0-9a-f]*") if path.is_file()]
+
+
+def read_json(path: Path) -> bytes:
+    """A small file. ValueError when it is none."""
+    if path.stat().st_size > _LARGEST_JSON:
+        raise ValueError(f"{path.stat().st_size} bytes")
+    return path.read_bytes()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

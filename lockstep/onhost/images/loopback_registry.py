@@ -1,0 +1,90 @@
+"""A read-only registry on loopback, for Docker to take from this host's own store what it pulls.
+
+Docker lists an image by digest only under a name that it pulled it by. So every image here has the
+name of this registry, and units refer to the digest that Docker itself has checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+from lockstep.onhost.core import common, http_listener
+from lockstep.onhost.images import image_store
+
+_TLS_HANDSHAKE = b"\x16"
+_PATH = re.compile(r"/v2/.+/(?P<kind>manifests|blobs)/sha256:(?P<name>[0-9a-f]{64})")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 60.0
+    server: _Face
+
+    def handle(self) -> None:
+        """Serve one connection.
+
+        With containerd's image store Docker speaks TLS first, also to loopback, and goes on without
+        only where the answer is one of HTTP (Docker 26, tried 2026-11-21; 29 has that store where
+        it is installed anew).
+        """
+        if self.connection.recv(1, socket.MSG_PEEK) == _TLS_HANDSHAKE:
+            # Unread, it would make the kernel throw the answer away.
+            self.connection.recv(65536)
+            self.wfile.write(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+            return
+        super().handle()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Docker says itself what it does."""
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def _answer(self, with_body: bool) -> None:
+        match = _PATH.fullmatch(self.path)
+        if self.path.rstrip("/") == "/v2":
+            http_listener.empty(self, 200, {"Docker-Distribution-Api-Version": "registry/2.0"})
+        elif match is None or not (self.server.folder / match["name"]).exists():
+            http_listener.empty(self, 404)
+        else:
+            path = self.server.folder / match["name"]
+            headers = {"Docker-Content-Digest": f"sha256:{match['name']}"}
+            kind = "application/octet-stream"
+            if match["kind"] == "manifests":
+                kind = image_store.parse(image_store.read_json(path)).media_type
+            http_listener.send(self, path, with_body, {**headers, "Content-Type": kind})
+
+
+class _Face(http_listener.Listener):
+    def __init__(self, address: tuple[str, int], folder: Path) -> None:
+        self.folder = folder
+        super().__init__(address, _Handler)
+
+
+@contextlib.contextmanager
+def serving(address: tuple[str, int], folder: Path) -> Iterator[None]:
+    """Serve the store while the block runs. Problem when the port is somebody else's."""
+    try:
+        face = _Face(address, folder)
+    except OSError as error:
+        raise common.Problem(
+            f"cannot listen at {address[0]}:{address[1]} for Docker: {error.strerror}. Remedy: "
+            "end what uses that port (ss -ltnp)"
+        ) from error
+    thread = threading.Thread(target=face.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        face.shutdown()
+        thread.join()
+        face.server_close()

@@ -1,0 +1,316 @@
+#!/usr/bin/python3
+"""Bring a container image by digest, showing bytes, and prove that it is the pinned one.
+
+usage: pull_image.py NAME@sha256:DIGEST --platform linux/arm64 --from BASE [--auth-file FILE]
+
+NAME is `127.0.0.1:PORT/REGISTRY/REPOSITORY`, as Docker is to list it; BASE is where its bytes are,
+`https://REGISTRY/v2/REPOSITORY`. Manifest and layers come from another Spark of this deploy that
+has them, else from BASE, resumed and checked by hash; then Docker takes them from this host. Costs
+no network when the image is here. Tags nothing. FILE is a Docker config.json (default
+/root/.docker/config.json where that exists).
+
+exit codes: 0 here and equal to the pin, 1 it could not be had, 2 wrong use, 3 no access,
+            4 not found, 5 disk full, 6 wrong architecture or not the pinned digest,
+            7 Docker does not answer
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import errno
+import fcntl
+import json
+import re
+import sys
+import time
+import urllib.parse
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lockstep.onhost.core import common
+from lockstep.onhost.docker import docker_api
+from lockstep.onhost.fetch import claims, growth, peer_client
+from lockstep.onhost.images import image_store, loopback_registry, registry
+
+EXIT_NO_ACCESS = 3
+EXIT_NOT_FOUND = 4
+EXIT_DISK_FULL = 5
+EXIT_WRONG_IMAGE = 6
+EXIT_NO_DOCKER = 7
+
+PROGRESS_S = 5.0
+# Docker reports at least every few seconds while it works; a registry that went silent does not.
+_SILENCE_S = 600.0
+
+_REFERENCE = re.compile(r"127\.0\.0\.1:\d{1,5}/[a-z0-9][\w./-]*@sha256:[0-9a-f]{64}")
+_ORIGIN = re.compile(r"https?://[^/\s]+/v2/\S+")
+_HUB = "https://index.docker.io/v1/"
+
+# What daemon and registries say, in the words of Docker 20.10-29 and of the OCI distribution
+# specification; first match wins.
+_CAUSES: tuple[tuple[re.Pattern[str], int, str], ...] = (
+    (re.compile(r"no space left|disk quota", re.I), EXIT_DISK_FULL, "docker system df, then prune"),
+    (
+        re.compile(r"does not match the specified platform|no manifest of one image", re.I),
+        EXIT_WRONG_IMAGE,
+        "pin the digest of a manifest for this platform",
+    ),
+    (
+        re.compile(r"unauthorized|denied|authentication required|no basic auth", re.I),
+        EXIT_NO_ACCESS,
+        "sudo docker login REGISTRY on this host, or check the image's name",
+    ),
+    (
+        re.compile(r"manifest unknown|not found|name unknown|404", re.I),
+        EXIT_NOT_FOUND,
+        "nightly tags are pruned: pin another digest (lockstep lock)",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Pin:
+    """An image by digest for one platform; `origin` is where its bytes are."""
+
+    repository: str
+    digest: str
+    platform: str
+    origin: str
+
+    @property
+    def reference(self) -> str:
+        """`repository@sha256:…` as Docker takes it."""
+        return f"{self.repository}@{self.digest}"
+
+    @property
+    def name(self) -> str:
+        """The manifest's hash alone."""
+        return self.digest.removeprefix("sha256:")
+
+    @property
+    def short_digest(self) -> str:
+        """`sha256:` and 12 digits, for people."""
+        return self.digest[:19]
+
+    def __str__(self) -> str:
+        return f"{self.source_name}@{self.short_digest}"
+
+    @property
+    def local(self) -> tuple[str, int]:
+        """Address and port at which Docker is given the image."""
+        address, _, port = self.repository.partition("/")[0].partition(":")
+        return address, int(port)
+
+    @property
+    def source_name(self) -> str:
+        """`REGISTRY/REPOSITORY`, for people."""
+        return self.repository.partition("/")[2]
+
+    @property
+    def registry(self) -> str:
+        """The registry's key in a Docker config.json."""
+        host = urllib.parse.urlsplit(self.origin).netloc
+        return _HUB if host == "registry-1.docker.io" else host
+
+
+def parse_pin(reference: str, platform: str, origin: str) -> Pin:
+    """Problem (wrong use) unless all three have the form that the module's docstring names."""
+    if not _REFERENCE.fullmatch(reference):
+        raise common.Problem(
+            f"image {reference!r}: expected 127.0.0.1:PORT/NAME@sha256: and 64 hex digits",
+            common.EXIT_USAGE,
+        )
+    if not _ORIGIN.fullmatch(origin):
+        raise common.Problem(
+            f"origin {origin!r}: expected https://REGISTRY/v2/REPOSITORY", common.EXIT_USAGE
+        )
+    if platform.count("/") not in (1, 2):
+        raise common.Problem(
+            f"platform {platform!r}: expected OS/ARCHITECTURE, e.g. linux/arm64", common.EXIT_USAGE
+        )
+    repository, _, digest = reference.partition("@")
+    return Pin(repository, digest, platform, origin)
+
+
+def check(docker: docker_api.Docker, pin: Pin) -> bool:
+    """Whether the pinned image is here. Problem when what is here is for another platform."""
+    try:
+        image = docker.json("GET", f"/images/{pin.reference}/json")
+    except docker_api.DockerError as error:
+        if error.status == 404:
+            return False
+        raise
+    found = "/".join([image.get("Os", "?"), image.get("Architecture", "?")])
+    wanted = "/".join(pin.platform.split("/")[:2])
+    if found != wanted:
+        raise common.Problem(
+            f"{pin}: expected {wanted}, the image is {found}. Remedy: pin the digest of "
+            f"the {wanted} manifest",
+            EXIT_WRONG_IMAGE,
+        )
+    # With Docker's containerd store the image's own id is the manifest's digest.
+    digests = [entry.partition("@")[2] for entry in image.get("RepoDigests") or []]
+    if pin.digest not in [*digests, image.get("Id")]:
+        raise common.Problem(
+            f"{pin}: Docker has it under {', '.join(digests) or 'no digest'}. Remedy: "
+            "docker rmi it and pull again",
+            EXIT_WRONG_IMAGE,
+        )
+    return True
+
+
+def fetch(
+    pin: Pin,
+    store: Path,
+    login: tuple[str, str] | None,
+    copier: peer_client.Copier,
+    claim: claims.Claim,
+    say: Callable[[str], None] = common.say,
+) -> None:
+    """Bring manifest, configuration and layers into the store. Problem with cause and remedy."""
+    origin = registry.Registry(pin.origin, login)
+    found = image_store.Store(store, origin, copier, claim)
+    try:
+        manifest = found.manifest(pin.name)
+        _check_platform(pin, found.platform(manifest))
+        told = f"image {pin.source_name}"
+        with growth.repeated(lambda: say(f"{told}: {found.progress(manifest)}"), PROGRESS_S):
+            found.fill(manifest)
+    except registry.Refused as error:
+        raise failure(pin, str(error)) from error
+    except ValueError as error:
+        raise failure(pin, f"no manifest of one image: {error}") from error
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise failure(pin, "no space left on device" if full else str(error)) from error
+    copier.told(f"image {pin.source_name}")
+
+
+def _check_platform(pin: Pin, found: str) -> None:
+    if found != "/".join(pin.platform.split("/")[:2]):
+        raise common.Problem(
+            f"{pin}: expected {pin.platform}, the image is {found}. Remedy: pin the digest of the "
+            f"{pin.platform} manifest",
+            EXIT_WRONG_IMAGE,
+        )
+
+
+def load(
+    docker: docker_api.Docker,
+    pin: Pin,
+    store: Path,
+    paths: common.Paths,
+    claim: claims.Claim,
+    say: Callable[[str], None] = common.say,
+) -> None:
+    """Let Docker take the image from the store. Problem with the cause and its remedy."""
+    query = {"fromImage": pin.repository, "tag": pin.digest, "platform": pin.platform}
+    paths.run.mkdir(parents=True, exist_ok=True)
+    with (paths.run / "image-face.lock").open("w") as lock:
+        # One port for all images: a second deploy waits for its turn.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with loopback_registry.serving(pin.local, store):
+            try:
+                events = docker.stream("POST", "/images/create", query)
+                _follow(_alive(events, claim), pin, say)
+            except docker_api.DockerError as error:
+                raise failure(pin, str(error)) from error
+
+
+def _alive(events: Iterable[dict[str, Any]], claim: claims.Claim) -> Iterator[dict[str, Any]]:
+    """Show with every event that the work goes on: peers may wait for the image after this one."""
+    for event in events:
+        claim.beat()
+        yield event
+
+
+def _follow(events: Iterable[dict[str, Any]], pin: Pin, say: Callable[[str], None]) -> None:
+    every: set[str] = set()
+    done: set[str] = set()
+    told = time.monotonic()
+    for event in events:
+        if "error" in event:
+            detail = event.get("errorDetail") or {}
+            raise failure(pin, str(detail.get("message") or event["error"]))
+        layer, status = str(event.get("id", "")), str(event.get("status", ""))
+        if layer and not status.startswith("Pulling from"):
+            every.add(layer)
+        if status in ("Pull complete", "Already exists"):
+            done.add(layer)
+        if time.monotonic() - told >= PROGRESS_S:
+            told = time.monotonic()
+            say(f"image {pin.source_name}: {len(done)} of {len(every)} layers unpacked")
+
+
+def failure(pin: Pin, message: str) -> common.Problem:
+    """A pull's error as cause, exit code and remedy."""
+    message = message.replace(pin.digest, pin.short_digest).strip() or "no reason given"
+    for pattern, code, remedy in _CAUSES:
+        if pattern.search(message):
+            return common.Problem(f"{pin}: {message}. Remedy: {remedy}", code)
+    return common.Problem(
+        f"{pin}: {message}. Remedy: check the registry, DNS and Docker's proxy, then "
+        "run again; finished layers are kept"
+    )
+
+
+def registry_login(path: Path, pin: Pin) -> tuple[str, str] | None:
+    """User and password from a Docker config.json, or None when it has no entry."""
+    try:
+        auths = json.loads(path.read_text(encoding="utf-8")).get("auths") or {}
+        entry = auths.get(pin.registry) or auths.get(f"https://{pin.registry}") or {}
+        user, _, password = base64.b64decode(entry.get("auth", "")).decode().partition(":")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, AttributeError) as error:
+        raise common.Problem(f"{path}: cannot be used: {error}", common.EXIT_USAGE) from error
+    return (user, password) if user else None
+
+
+def note(paths: common.Paths, pin: Pin) -> None:
+    """Note that this image is here because of us: `lockstep gc` looks at no other."""
+    path = paths.pulled / f"{pin.digest.replace(':', '-')}.json"
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.write_text(json.dumps({"reference": pin.reference}), encoding="utf-8")
+
+
+def main(argv: list[str], paths: common.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("reference")
+    parser.add_argument("--platform", required=True)
+    parser.add_argument("--from", required=True, dest="origin", metavar="BASE")
+    parser.add_argument("--store", type=Path, metavar="FOLDER")
+    parser.add_argument("--auth-file", type=Path, default=Path("/root/.docker/config.json"))
+    options = parser.parse_args(argv)
+    paths = paths or common.Paths()
+    pin = parse_pin(options.reference, options.platform, options.origin)
+    docker = docker_api.Docker(paths.docker_socket, timeout=_SILENCE_S)
+    try:
+        if check(docker, pin):
+            common.say(f"image {pin}: here already")
+            return common.EXIT_DONE
+        store = options.store or paths.layers
+        login = registry_login(options.auth_file, pin)
+        copier = peer_client.Copier(peer_client.lease(paths))
+        with claims.held(paths, f"image-{pin.name[:12]}", [pin.name]) as claim:
+            fetch(pin, store, login, copier, claim)
+            load(docker, pin, store, paths, claim)
+        if not check(docker, pin):
+            raise common.Problem(f"{pin}: pulled, but Docker does not list it")
+        note(paths, pin)
+    except docker_api.DockerError as error:
+        raise common.Problem(f"{pin}: {error}") from error
+    except docker_api.Unreachable as error:
+        raise common.Problem(str(error), EXIT_NO_DOCKER) from error
+    common.say(f"image {pin}: here and equal to the pin")
+    return common.EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("pull_image", lambda: main(sys.argv[1:])))

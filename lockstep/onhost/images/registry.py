@@ -1,0 +1,101 @@
+"""One repository of an image registry, by the OCI distribution API: where its bytes are."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any
+
+from lockstep.onhost.fetch import download
+
+MANIFESTS = (
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+#: Tokens of public registries live for five minutes.
+_TOKEN_S = 200.0
+_PARAMETER = re.compile(r'(\w+)="([^"]*)"')
+
+
+class Refused(Exception):
+    """The registry does not give it; the words are those that `pull_image.failure` knows."""
+
+
+class Registry:
+    """A repository.
+
+    Args:
+        base: `https://HOST/v2/REPOSITORY`.
+        login: User and password, None for what everybody may have.
+    """
+
+    def __init__(self, base: str, login: tuple[str, str] | None = None) -> None:
+        self._base = base
+        self._login = login
+        self._authorization: str | None = None
+        self._since = 0.0
+
+    def source(self, kind: str, digest: str, size: int | None = None) -> download.Source:
+        """Where a manifest or a blob is ("manifests", "blobs"), with rights that hold now.
+
+        Raises Refused or OSError.
+        """
+        headers = {"Accept": ", ".join(MANIFESTS)} if kind == "manifests" else {}
+        if self._authorization is None or time.monotonic() - self._since > _TOKEN_S:
+            self._authorization = self._authorize(kind, digest)
+            self._since = time.monotonic()
+        if self._authorization:
+            headers["Authorization"] = self._authorization
+        return download.Source(f"{self._base}/{kind}/{digest}", size, headers)
+
+    def _authorize(self, kind: str, digest: str) -> str:
+        """The value of the Authorization header, "" where none is wanted."""
+        url = f"{self._base}/{kind}/{digest}"
+        headers = {"Accept": ", ".join(MANIFESTS)} if kind == "manifests" else {}
+        request = urllib.request.Request(url, headers=headers, method="HEAD")
+        try:
+            download.opened(request).close()
+        except urllib.error.HTTPError as error:
+            if error.code != 401:
+                raise Refused(meaning(error)) from error
+            scheme, _, rest = error.headers.get("WWW-Authenticate", "").partition(" ")
+            return self._answer(scheme.lower(), dict(_PARAMETER.findall(rest)))
+        return ""
+
+    def _answer(self, scheme: str, given: dict[str, str]) -> str:
+        basic = ""
+        if self._login:
+            basic = "Basic " + base64.b64encode(":".join(self._login).encode()).decode()
+        if scheme == "basic" and basic:
+            return basic
+        realm = given.get("realm", "")
+        if scheme != "bearer" or not realm.startswith(("https://", "http://")):
+            raise Refused("unauthorized: authentication required")
+        path = urllib.parse.urlsplit(self._base).path.removeprefix("/v2/")
+        query = {"scope": given.get("scope", f"repository:{path}:pull")}
+        query |= {"service": given["service"]} if "service" in given else {}
+        joint = "&" if "?" in realm else "?"
+        url = f"{realm}{joint}{urllib.parse.urlencode(query)}"
+        request = urllib.request.Request(url, headers={"Authorization": basic} if basic else {})
+        try:
+            with download.opened(request) as response:
+                content: Any = json.load(response)
+        except urllib.error.HTTPError as error:
+            raise Refused(f"unauthorized: {error.code} from {realm}") from error
+        except ValueError as error:
+            raise Refused(f"unauthorized: no token from {realm}") from error
+        token = content.get("token") or content.get("access_token")
+        if not isinstance(token, str):
+            raise Refused(f"unauthorized: no token from {realm}")
+        return f"Bearer {token}"
+
+
+def meaning(error: urllib.error.HTTPError) -> str:
+    """An HTTP status in the words of registries."""
+    words = {401: "unauthorized", 403: "denied", 404: "manifest unknown or blob not found"}
+    return f"{words.get(error.code, 'the registry does not give it')} (HTTP {error.code})"

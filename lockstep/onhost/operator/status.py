@@ -1,0 +1,268 @@
+"""The truth about a host's models, from systemd, Docker and the engine; never from a state file."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from lockstep.onhost import engines
+from lockstep.onhost.cluster import cluster_status, runs
+from lockstep.onhost.core import common, switch_lock, terminal
+from lockstep.onhost.docker import docker_api
+from lockstep.onhost.engine import generates, log_phases
+from lockstep.onhost.images import image_record
+from lockstep.onhost.switching import switch_job, wedge_state
+from lockstep.onhost.systemd import units
+
+
+@dataclass(frozen=True)
+class TargetStatus:
+    """One target: `state` is hot, loading, stopping, restarting, failed or off.
+
+    `wedge` is what the wedge watch did to it since boot, `needs_gib` what must be available before
+    it starts, and `unasked` why the engine of its image could not be asked about the recipe.
+    """
+
+    name: str
+    state: str
+    unit: str
+    recipe: str
+    engine: str
+    url: str
+    since: float | None
+    ready: bool | None = None
+    detail: str = ""
+    enabled: bool = False
+    restarts: int = 0
+    fallback_of: str | None = None
+    wedge: str | None = None
+    needs_gib: float = 0.0
+    unasked: str | None = None
+
+
+@dataclass(frozen=True)
+class Status:
+    """One host; `problems` are broken rules with their remedies, `unknown` what cannot be told.
+
+    `clusters` are those that it is a member of, as its agent knows them.
+    """
+
+    host: str
+    targets: list[TargetStatus]
+    memory: common.Memory
+    webui: str
+    switching: switch_lock.Holder | None
+    last_switch: str | None = None
+    problems: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    clusters: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def hot(self) -> str | None:
+        """The hot target, or None."""
+        return next((target.name for target in self.targets if target.state == "hot"), None)
+
+
+def gather(host: common.Host, paths: common.Paths) -> Status:
+    """Ask everything once: one systemctl call, one Docker call, one token of the hot engine."""
+    memory = common.memory(paths.proc)
+    names = [target.unit for target in host.targets.values()]
+    state = units.show([*names, host.webui_unit, switch_job.UNIT])
+    watched = wedge_state.load(paths)
+    main = {target.fallback: target.name for target in host.targets.values() if target.fallback}
+    targets = [
+        replace(
+            _target(target, state[target.unit], cluster_status.of_target(host, target)),
+            fallback_of=main.get(target.name),
+            wedge=_wedge(wedge_state.last_deed(watched, target.unit), state[target.unit]),
+            needs_gib=round(target.need.available(memory.total), 1),
+            unasked=image_record.unanswered(paths.image_answers, target.image),
+        )
+        for target in host.targets.values()
+    ]
+    webui = state[host.webui_unit]
+    strays, unknown = _container_problems(host, state, paths)
+    return Status(
+        host=host.name,
+        targets=targets,
+        memory=memory,
+        webui=webui.active if webui.installed else "not installed",
+        switching=switch_lock.holder(paths.run / "switch.lock"),
+        last_switch=_last_switch(state[switch_job.UNIT], paths),
+        problems=[*_unit_problems(targets), *strays],
+        unknown=unknown,
+        clusters=cluster_status.as_json(host, runs.load(paths)),
+    )
+
+
+def _target(target: common.Target, unit: units.Unit, rank: str | None) -> TargetStatus:
+    """`rank` says who answers, where this host's unit answers nobody."""
+    ready, detail = None, ""
+    if not unit.installed:
+        detail = f"unit {unit.load}: run the deploy"
+    elif unit.state == "hot":
+        ready, detail = (None, rank) if rank else generates.asked(target)
+    elif unit.state in ("failed", "restarting"):
+        detail = _failure(unit)
+    elif unit.state == "loading":
+        detail = last_phase(unit)
+    return TargetStatus(
+        name=target.name,
+        state=unit.state,
+        unit=target.unit,
+        recipe=target.recipe,
+        engine=target.engine,
+        url=target.url,
+        since=unit.since,
+        ready=ready,
+        detail=detail,
+        enabled=unit.enabled,
+        restarts=unit.restarts,
+    )
+
+
+def _wedge(deed: wedge_state.Deed | None, unit: units.Unit) -> str | None:
+    if deed is None or (deed.left_down and unit.up):
+        return None
+    what = "left it down" if deed.left_down else "restarted it"
+    return f"the wedge watch {what}: {deed.reason}; {terminal.since(deed.when)}"
+
+
+def _failure(unit: units.Unit) -> str:
+    lines = [
+        log_phases.phase(line) for line in units.last_lines(unit.name, 60) if "lockstep " in line
+    ]
+    said = next((line for line in reversed(lines) if line), "")
+    return f"{unit.failure}; {said}" if said else unit.failure
+
+
+def last_phase(unit: units.Unit) -> str:
+    """How far a start is, as its journal says; "" when it does not."""
+    lines = units.last_lines(unit.name, 60, unit.since)
+    return next((said for said in map(log_phases.phase, reversed(lines)) if said), "")
+
+
+def _last_switch(unit: units.Unit, paths: common.Paths) -> str | None:
+    """How the last switch since boot failed; None when it went well."""
+    if unit.active != "failed":
+        return None
+    try:
+        said = switch_job.log_file(paths).read_text(encoding="utf-8").splitlines()[-1:]
+    except OSError:
+        said = []
+    words = "".join(said) or unit.failure
+    if unit.result == "signal":
+        words = f"cut off ({unit.failure}), then: {words}"
+    return f"{terminal.since(unit.since)}: {words}"
+
+
+def _unit_problems(targets: list[TargetStatus]) -> list[str]:
+    up = sorted({target.unit for target in targets if target.state in ("hot", "loading")})
+    problems = []
+    if len(up) > 1:
+        problems.append(
+            f"{len(up)} engines at once: {', '.join(up)}. Remedy: switch.sh none, then one target"
+        )
+    for target in targets:
+        if target.enabled:
+            problems.append(
+                f"{target.unit} starts at boot. Remedy: sudo systemctl disable {target.unit}"
+            )
+    return problems
+
+
+def _container_problems(
+    host: common.Host, state: dict[str, units.Unit], paths: common.Paths
+) -> tuple[list[str], list[str]]:
+    """Engine containers that no started unit answers for, and why that could not be told."""
+    try:
+        running = docker_api.Docker(paths.docker_socket, timeout=5).running()
+    except docker_api.Unreachable as error:
+        if all(target.container is None for target in host.targets.values()):
+            return [], []
+        return [], [f"containers: {error}"]
+    except docker_api.DockerError as error:
+        return [], [f"containers: {error}"]
+    owners = {target.container: target for target in host.targets.values() if target.container}
+    problems = []
+    for name, container in sorted(running.items()):
+        owner = owners.get(name)
+        image = str(container.get("Image", ""))
+        stray = owner is not None and not state[owner.unit].up
+        foreign = owner is None and any(
+            word in image for engine in engines.ENGINES.values() for word in engine.images
+        )
+        if stray or foreign:
+            problems.append(
+                f"container {name} ({image.partition('@')[0]}) runs outside any started unit. "
+                f"Remedy: docker rm -f {name}"
+            )
+    return problems, []
+
+
+def as_json(status: Status) -> dict[str, Any]:
+    """The same facts for programs."""
+    return {
+        "host": status.host,
+        "hot": status.hot,
+        "targets": {target.name: asdict(target) for target in status.targets},
+        "memory_gib": {key: round(value, 2) for key, value in asdict(status.memory).items()},
+        "webui": status.webui,
+        "switching": asdict(status.switching) if status.switching else None,
+        "last_switch": status.last_switch,
+        "problems": status.problems,
+        "unknown": status.unknown,
+        "clusters": status.clusters,
+    }
+
+
+def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
+    """The status as text of at most `columns` columns."""
+    now = time.time() if now is None else now
+    memory = status.memory
+    out = [f"{status.host}: {status.hot or 'no model'} hot"]
+    if status.switching:
+        out += terminal.wrapped(f"NOW: {status.switching}", columns)
+    if status.last_switch:
+        out += terminal.wrapped(f"last switch FAILED {status.last_switch}", columns)
+    for problem in status.problems:
+        out += terminal.wrapped(f"BROKEN: {problem}", columns)
+    pad = max((len(target.name) for target in status.targets), default=0)
+    for target in status.targets:
+        off = f", needs {target.needs_gib:.1f} GiB"
+        when = off if target.state == "off" else f" since {terminal.since(target.since, now)}"
+        out += terminal.wrapped(f"{target.name:<{pad}}  {target.state}{when}", columns)
+        if target.state != "off" and target.recipe:
+            out += terminal.wrapped(target.recipe, columns, "  ")
+        if target.ready is not None:
+            out += terminal.wrapped("ready" if target.ready else "NOT READY", columns, "  ")
+        if target.detail:
+            out += terminal.wrapped(target.detail, columns, "  ")
+        if target.fallback_of and target.state != "off":
+            out += terminal.wrapped(f"fallback of {target.fallback_of}", columns, "  ")
+        if target.unasked:
+            text = f"its start will tell whether the engine takes the recipe: {target.unasked}"
+            out += terminal.wrapped(text, columns, "  ")
+        if target.wedge:
+            out += terminal.wrapped(target.wedge, columns, "  ")
+        if target.restarts and target.state != "off":
+            out += terminal.wrapped(f"restarted {target.restarts} times", columns, "  ")
+    for line in cluster_status.lines(status.clusters, now):
+        text = line.strip()
+        out += terminal.wrapped(text, columns, line[: len(line) - len(text)])
+    out += terminal.wrapped(
+        f"memory {memory.available:.1f} of {memory.total:.1f} GiB available", columns
+    )
+    out += terminal.wrapped(f"Open WebUI {status.webui}", columns)
+    for what in status.unknown:
+        out += terminal.wrapped(f"could not tell: {what}", columns)
+    return out
+
+
+def render(status: Status) -> None:
+    """Print the status; the headline and what is broken stand out on a terminal."""
+    first, *rest = lines(status, terminal.width())
+    common.say(terminal.bold(first))
+    for line in rest:
+        common.say(terminal.bold(line) if line.startswith(("BROKEN", "NOW")) else line)

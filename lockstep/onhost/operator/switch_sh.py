@@ -1,0 +1,206 @@
+#!/usr/bin/python3
+"""Choose the one model that is hot here.
+
+switch.sh TARGET [--wait]  make it hot
+switch.sh TARGET --dry     only look
+switch.sh none [--wait]    stop all
+switch.sh status [--json]  what is hot
+switch.sh log TARGET [-f]  its journal
+switch.sh wait             until no
+  switch and no start is under way
+
+--wait: wait while somebody else is
+switching. If TARGET does not start, its
+fallback is, else the model before it.
+Ctrl-C or a lost connection ends the
+watching, not the switch.
+
+Exit codes:
+ 0 done
+ 1 failed or refused: hot is what was
+ 2 wrong use
+ 3 failed: its fallback is hot
+ 4 failed: no model is hot; with a
+   cluster, on not every member what
+   was: the last line says who has it
+75 somebody else is switching
+77 not permitted (no sudo rule)
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import sys
+import time
+
+from lockstep.onhost.cluster import coordinator, planner, wire_client
+from lockstep.onhost.core import common, switch_lock, terminal
+from lockstep.onhost.operator import follow, status
+from lockstep.onhost.switching import switch as switching
+from lockstep.onhost.switching import switch_job, unfinished
+from lockstep.onhost.systemd import transient, units
+
+_FLAGS = {
+    "status": ("--json",),
+    "log": ("-f",),
+    "wait": (),
+}
+
+
+def main(argv: list[str], paths: common.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    paths = paths or common.Paths()
+    if not argv or {"-h", "--help"} & set(argv):
+        print((__doc__ or "").strip())
+        return common.EXIT_DONE if argv else common.EXIT_USAGE
+    if argv[0] == switch_job.WORKER:
+        return _worker(argv[1:], paths)
+    if argv[0] == switch_job.FINISH:
+        return _finish(paths)
+    name, *rest = argv
+    host = common.load_host(paths.targets)
+    subject = rest.pop(0) if name == "log" and rest and not rest[0].startswith("-") else None
+    _check_words(host, name, subject, rest)
+    if name == "wait":
+        return follow.wait(host, paths)
+    if name in ("status", "log"):
+        # Root sees containers and journals too; without a rule, what everybody may see is shown.
+        if not units.is_root() and _may_become_root(argv):
+            _become_root(argv)
+        if name == "log":
+            return follow.log(host.target(str(subject)), follow="-f" in rest)
+        return _status(host, paths, as_json="--json" in rest)
+    _be_root([name, *rest])
+    if "--dry" in rest:
+        return _rehearse(name, host, paths)
+    return _watch(name, paths, wait="--wait" in rest)
+
+
+def _check_words(host: common.Host, name: str, subject: str | None, flags: list[str]) -> None:
+    target = subject if name == "log" else name
+    words = [*host.targets, "none", *_FLAGS]
+    if name == "log" and subject is None:
+        raise common.Problem(f"log of what? Known: {', '.join(host.targets)}", common.EXIT_USAGE)
+    if target not in (host.targets if name == "log" else words):
+        known = ", ".join(host.targets if name == "log" else words)
+        raise common.Problem(f"unknown target {target!r}. Known: {known}", common.EXIT_USAGE)
+    allowed = _FLAGS.get(name, ("--wait", "--dry"))
+    wrong = [flag for flag in flags if flag not in allowed] or flags[1:]
+    if wrong:
+        raise common.Problem(
+            f"{name} does not take {' '.join(wrong)}. See switch.sh --help", common.EXIT_USAGE
+        )
+
+
+def _status(host: common.Host, paths: common.Paths, as_json: bool) -> int:
+    found = status.gather(host, paths)
+    if as_json:
+        print(json.dumps(status.as_json(found), indent=2))
+    else:
+        status.render(found)
+    return common.EXIT_DONE
+
+
+def _be_root(argv: list[str]) -> None:
+    """Return as root, become root, or refuse."""
+    if units.is_root():
+        return
+    if not _may_become_root(argv):
+        raise common.Problem(
+            f"{getpass.getuser()} may not switch models on this host: no sudo rule. Remedy: "
+            "add the user to the operators in the inventory and deploy",
+            common.EXIT_NOT_PERMITTED,
+        )
+    _become_root(argv)
+
+
+def _become_root(argv: list[str]) -> None:
+    """Replace this process by sudo with exactly the arguments that the sudoers rule names."""
+    command = ["sudo", "-n", "--", *switch_job.program(), *argv]
+    sys.stdout.flush()
+    os.execvp(command[0], command)
+
+
+def _may_become_root(argv: list[str]) -> bool:
+    try:
+        asked = common.run(["sudo", "-n", "-l", "--", *switch_job.program(), *argv], timeout=20)
+    except common.Problem:
+        return False
+    return asked.returncode == 0
+
+
+def _watch(name: str, paths: common.Paths, wait: bool) -> int:
+    """Have systemd do the switch and show its output until it ends."""
+    user = os.environ.get("SUDO_USER") or getpass.getuser()
+    job = switch_job.job(name, user, paths)
+    _start(job, paths, wait)
+    return follow.follow(job, from_end=False)
+
+
+def _start(job: transient.Job, paths: common.Paths, wait: bool) -> None:
+    path = paths.run / "switch.lock"
+    told = -30.0
+    while True:
+        holder = switch_lock.holder(path)
+        try:
+            if holder is None:
+                transient.start(job, paths, say=lambda _: None, wait=False)
+                return
+        except transient.Busy:
+            holder = switch_lock.holder(path)
+        if not wait:
+            raise switch_lock.Locked(holder)
+        if time.monotonic() - told >= 15:
+            told = time.monotonic()
+            terminal.say(f"waiting: {holder or 'somebody else is switching'}")
+        time.sleep(0.5)
+
+
+def _rehearse(name: str, host: common.Host, paths: common.Paths) -> int:
+    if planner.concerns(host, name):
+        user = os.environ.get("SUDO_USER") or getpass.getuser()
+        return coordinator.GroupSwitch(host, paths, terminal.say, user).rehearse(name)
+    return switching.Switch(host, paths, terminal.say).rehearse(name)
+
+
+def _worker(argv: list[str], paths: common.Paths) -> int:
+    """The switch itself, as root, inside lockstep-switch.service."""
+    name, user = argv
+    host = common.load_host(paths.targets)
+    switch = switching.Switch(host, paths, user=user)
+    if not planner.concerns(host, name):
+        with switch_lock.held(paths.run / "switch.lock", user, name):
+            # Whoever held it until now may have started a rank here.
+            if not planner.concerns(host, name):
+                return switch.none() if name == "none" else switch.to(name)
+    # Every member takes its lock itself, this host as well.
+    group = coordinator.GroupSwitch(host, paths, user=user)
+    if name != "none":
+        return group.to(name)
+    try:
+        return group.none()
+    except wire_client.Unreachable as problem:
+        common.say(f"{problem}; stopping what is up here only")
+    with switch_lock.held(paths.run / "switch.lock", user, name):
+        return switch.none()
+
+
+def _finish(paths: common.Paths) -> int:
+    """ExecStopPost= of that unit: the worker did not come to its own end."""
+    work = unfinished.take(paths)
+    if work is None:
+        return common.EXIT_DONE
+    host = common.load_host(paths.targets)
+    if work.switch:
+        coordinator.GroupSwitch(host, paths, user=work.user, switch=work.switch).undo()
+        return common.EXIT_DONE
+    with switch_lock.held(paths.run / "switch.lock", work.user, work.target):
+        return switching.Switch(host, paths, user=work.user).finish(work)
+
+
+if __name__ == "__main__":
+    # The worker's lines are folded by those who watch it.
+    shape = str if {switch_job.WORKER, switch_job.FINISH} & set(sys.argv) else terminal.folded
+    sys.exit(common.ended("switch.sh", lambda: main(sys.argv[1:]), shape))

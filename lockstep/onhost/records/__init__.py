@@ -1,0 +1,1 @@
+"""What this host was brought to, and what of it is ours."""

@@ -1,0 +1,146 @@
+"""What model units were before a rollout began, kept until it has ended well: the way back.
+
+A document of it is {"current": path of the link or None, "points": where it leads or None,
+"files": [{"path", "text", "mode", "owner", "group"}], "absent": [paths that did not exist],
+"since": number of the newest record then, "rollout": id of one of a whole cluster, or ""}.
+"""
+
+from __future__ import annotations
+
+import grp
+import json
+import os
+import pwd
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from lockstep.onhost.core import common
+from lockstep.onhost.records import generations, ours
+
+Document = dict[str, Any]
+
+
+def keep(
+    paths: common.Paths, current: str | None, watched: Iterable[str], rollout: str = ""
+) -> None:
+    """Keep the state of `watched` paths and of the link `current`, under the id `rollout`.
+
+    What an earlier rollout from the same generation kept, and did not bring to an end, stays: the
+    files now may be half its own.
+    """
+    newest = next(iter(generations.records(paths)), {}).get("number", 0)
+    kept = there(paths)
+    if kept is None or kept["since"] != newest:
+        kept = {"since": newest, "current": current, "points": None, "files": [], "absent": []}
+        link = paths.root / current.lstrip("/") if current else None
+        if link is not None and link.is_symlink():
+            kept["points"] = str(link.readlink())
+    known = {file["path"] for file in kept["files"]} | set(kept["absent"])
+    for path in dict.fromkeys(watched):
+        if path in known:
+            continue
+        found = _read(paths.root / path.lstrip("/"))
+        if found is None:
+            kept["absent"].append(path)
+        else:
+            kept["files"].append({"path": path, **found})
+    generations.write(paths.before, {**kept, "rollout": rollout})
+
+
+def there(paths: common.Paths) -> Document | None:
+    """What was kept; None where nothing was, or it cannot be read."""
+    try:
+        found = json.loads(paths.before.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    wanted = {"since", "current", "points", "files", "absent"}
+    return found if isinstance(found, dict) and wanted <= found.keys() else None
+
+
+def of_records(before: generations.Record, now: generations.Record) -> Document:
+    """The document that leads from one record of this host back to another."""
+    kept = {file["path"] for file in before["files"]}
+    engine = before["engine"]
+    return {
+        "current": f"{engine['folder']}/current",
+        "points": engine["id"],
+        "files": before["files"],
+        "absent": [file["path"] for file in now["files"] if file["path"] not in kept],
+    }
+
+
+def restore(paths: common.Paths, kept: Document) -> None:
+    """Bring files and link back, and have systemd read them. Problem when that cannot be done.
+
+    Nothing is touched where somebody else's file has come into the place of one.
+    """
+    refuse_foreign(paths, kept)
+    try:
+        for file in kept["files"]:
+            _place(paths.root / file["path"].lstrip("/"), file)
+        for path in kept["absent"]:
+            (paths.root / path.lstrip("/")).unlink(missing_ok=True)
+        if kept["current"] and kept["points"]:
+            _point(paths.root / kept["current"].lstrip("/"), kept["points"])
+    except OSError as error:
+        raise common.Problem(f"{error.filename}: {error.strerror}") from error
+    done = common.run(["systemctl", "daemon-reload"], timeout=120)
+    if done.returncode != 0:
+        raise common.Problem(f"systemctl daemon-reload failed: {done.stderr.strip()}")
+
+
+def refuse_foreign(paths: common.Paths, kept: Document) -> None:
+    """Problem where somebody else's file is where a way back would write or remove one."""
+    judge = ours.Ours(root=paths.root)
+    # A way back that was cut off has brought some of them already.
+    back = [file["path"] for file in kept["files"] if not _is(paths, file)]
+    theirs = {path: judge.file(path) for path in (*back, *kept["absent"])}
+    found = [f"{path} ({whose})" for path, whose in theirs.items() if whose]
+    if found:
+        raise common.Problem(
+            f"not made by Lockstep: {', '.join(found)}; nothing was changed. "
+            "Remedy: move it away and try again"
+        )
+
+
+def _is(paths: common.Paths, file: dict[str, str]) -> bool:
+    found = _read(paths.root / file["path"].lstrip("/"))
+    return found is not None and found["text"] == file["text"]
+
+
+def _read(path: Path) -> dict[str, str] | None:
+    try:
+        stat = path.stat()
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise common.Problem(f"{path}: {error.strerror}") from error
+    return {
+        "text": text,
+        "mode": f"{stat.st_mode & 0o7777:04o}",
+        "owner": pwd.getpwuid(stat.st_uid).pw_name,
+        "group": grp.getgrgid(stat.st_gid).gr_name,
+    }
+
+
+def _place(path: Path, file: dict[str, str]) -> None:
+    """Write one file so that a reader sees the one text or the other."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".lockstep-{path.name}")
+    with new.open("w", encoding="utf-8", errors="surrogateescape") as out:
+        out.write(file["text"])
+        out.flush()
+        os.fsync(out.fileno())
+    new.chmod(int(file["mode"], 8))
+    shutil.chown(new, file["owner"], file["group"])
+    new.replace(path)
+
+
+def _point(link: Path, name: str) -> None:
+    new = link.with_name(f".current-{os.getpid()}")
+    new.unlink(missing_ok=True)
+    new.symlink_to(name)
+    new.replace(link)

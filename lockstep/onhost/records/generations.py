@@ -1,0 +1,115 @@
+#!/usr/bin/python3
+"""What this host was brought to, one record per generation; the newest is what it is now.
+
+usage: generations.py record       write the contents on standard input as the newest record
+       generations.py list         JSON of all records, newest first, without the files' texts
+
+A record is /var/lib/lockstep-deploy/generations/NNNN.json: "number", "date" (UTC), "digest" (of
+all contents), "lock" (of what was resolved), "note", and the contents: "engine", "images",
+"weights", "files". A deploy that changes only the lock rewrites "lock" of the newest one.
+
+exit codes: 0 done, 1 failed, 2 wrong use
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from lockstep.onhost.core import common
+
+_NAME = re.compile(r"(\d{4,})\.json")
+_CONTENTS = ("engine", "images", "weights", "files")
+
+Record = dict[str, Any]
+
+
+def records(paths: common.Paths) -> list[Record]:
+    """All records, newest first; what cannot be read is no record."""
+    found = []
+    for path in paths.generations.glob("*.json"):
+        if not _NAME.fullmatch(path.name):
+            continue
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(record, dict) and {"number", "digest", *_CONTENTS} <= record.keys():
+            found.append(record)
+    return sorted(found, key=lambda record: -int(record["number"]))
+
+
+def distinct(newest_first: list[Record]) -> list[Record]:
+    """The newest record of each contents: a host that went back has not become a third thing."""
+    seen: dict[str, Record] = {}
+    for record in newest_first:
+        seen.setdefault(record["digest"], record)
+    return list(seen.values())
+
+
+def previous(paths: common.Paths) -> Record | None:
+    """What this host was before it became what it is; None where there is no such record."""
+    return next(iter(distinct(records(paths))[1:]), None)
+
+
+def record(paths: common.Paths, contents: Record, note: str = "") -> Record:
+    """Make `contents` the newest record, unless it is that already; the newest record."""
+    newest = next(iter(records(paths)), None)
+    again = newest is not None and newest["digest"] == contents["digest"]
+    if newest is not None and again and newest.get("lock") == contents.get("lock"):
+        return newest
+    number = (newest["number"] if newest else 0) + (not again)
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    written = {
+        "number": number,
+        "date": newest["date"] if newest and again else now,
+        "digest": contents["digest"],
+        "lock": contents.get("lock"),
+        "note": newest.get("note", "") if newest and again else note,
+        **{key: contents[key] for key in _CONTENTS},
+    }
+    write(paths.generations / f"{number:04}.json", written)
+    return written
+
+
+def write(path: Path, document: Any) -> None:
+    """Replace a JSON file that only root may read: whole, and on disk before its name is."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = path.with_name(f".{path.name}.new")
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump(document, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def main(argv: list[str], paths: common.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    paths = paths or common.Paths()
+    if argv == ["list"]:
+        shown = [
+            {**item, "files": [file["path"] for file in item["files"]]} for item in records(paths)
+        ]
+        print(json.dumps(shown, indent=1))
+        return common.EXIT_DONE
+    if argv != ["record"]:
+        print((__doc__ or "").strip(), file=sys.stderr)
+        return common.EXIT_USAGE
+    try:
+        contents = json.load(sys.stdin)
+    except ValueError as error:
+        raise common.Problem(f"standard input: not JSON: {error}", common.EXIT_USAGE) from error
+    lacking = [key for key in ("digest", *_CONTENTS) if key not in contents]
+    if lacking:
+        raise common.Problem(f"standard input lacks {', '.join(lacking)}", common.EXIT_USAGE)
+    common.say(f"generation {record(paths, contents)['number']}")
+    return common.EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("lockstep generations", lambda: main(sys.argv[1:])))

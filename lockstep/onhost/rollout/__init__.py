@@ -1,0 +1,1 @@
+"""A deploy that changes a hot model: in force, or back."""

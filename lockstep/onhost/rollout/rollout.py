@@ -1,0 +1,196 @@
+#!/usr/bin/python3
+"""Put a deploy into force on a host whose model is hot, or return to what there was.
+
+usage: rollout.py begin                    keep what there is: {"current": LINK, "paths": [...]}
+                                           on standard input
+       rollout.py go [--gate -- ARGV...]   restart what runs an older generation; it must generate
+                                           a token, and the gate end with 0
+       rollout.py together TARGET ID [--gate -- ARGV...]
+                                           start a cluster's model; where it does not serve, all
+                                           members return to what they kept under that ID
+       rollout.py ended ID [WHY]           this member's part: forget what it kept, or with WHY
+                                           return to it
+       rollout.py back [WHY]               return to the previous generation on record; where a
+                                           cluster's model is hot, on all members
+       rollout.py mend                     return where `go` was cut off; for systemd
+
+exit codes: 0 done, 1 `go` or `together` failed: what was hot is hot again, as it was; 2 wrong use;
+            3 a fallback is hot instead, 4 no model is hot, 75 somebody else is switching
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from lockstep.onhost.cluster import cluster_rollout
+from lockstep.onhost.core import common
+from lockstep.onhost.engine import openai_api
+from lockstep.onhost.records import before, generations
+from lockstep.onhost.switching import rollout_mark, switch
+from lockstep.onhost.systemd import units
+
+_CANARY_S = 60.0
+_GENERATION = re.compile(r"LOCKSTEP_GENERATION=([0-9a-f]+)")
+
+
+def outdated(host: common.Host, paths: common.Paths) -> list[common.Target]:
+    """Targets that run with another generation than their unit files say now.
+
+    Not those of a cluster: the deploy takes them down on all members before it comes here.
+    """
+    state = units.show([unit for target in host.targets.values() for unit in _units(target)])
+    return [
+        target
+        for target in host.targets.values()
+        if not target.cluster
+        and state[target.unit].state in ("hot", "loading")
+        and any(state[name].up and _old(state[name], name, paths) for name in _units(target))
+    ]
+
+
+def _units(target: common.Target) -> list[str]:
+    return [target.unit, *([target.proxy_unit] if target.proxy_unit else [])]
+
+
+def _old(unit: units.Unit, name: str, paths: common.Paths) -> bool:
+    try:
+        file = paths.root / "etc/systemd/system" / name
+        wanted = _GENERATION.search(file.read_text(encoding="utf-8"))
+        environment = (paths.proc / str(unit.main_pid) / "environ").read_text(errors="replace")
+    except OSError:
+        return True
+    running = _GENERATION.search(environment)
+    return (running and running[1]) != (wanted and wanted[1])
+
+
+def go(paths: common.Paths, gate: Sequence[str] = ()) -> int:
+    """Restart what is outdated; where that fails, return. Exit code as in the docstring."""
+    host = common.load_host(paths.targets)
+    with rollout_mark.alone(paths):
+        for target in outdated(host, paths):
+            with rollout_mark.marked(paths, target.name):
+                why = _refusal(host, target, paths, gate)
+                if why:
+                    common.say(f"{target.name}: {why}; returning to what there was")
+                    return switched_back(paths, target.name, common.EXIT_FAILED)
+            common.say(f"{target.name} is hot with what was deployed")
+        paths.before.unlink(missing_ok=True)
+    return common.EXIT_DONE
+
+
+def _refusal(
+    host: common.Host, target: common.Target, paths: common.Paths, gate: Sequence[str]
+) -> str:
+    """Why a target may not stay as it was deployed; "" when it may."""
+    if not switch.Switch(host, paths, user=rollout_mark.USER).again(target.name):
+        return "it does not start"
+    try:
+        # Once more, for the unit asks the engine itself and clients may ask through a proxy.
+        openai_api.canary(target, openai_api.api_key(target), _CANARY_S)
+    except (openai_api.NotReady, openai_api.Refused, common.Problem) as answer:
+        return f"no token comes where clients ask ({answer})"
+    if gate and subprocess.run(list(gate), check=False).returncode != 0:
+        return "the gate refused it"
+    return ""
+
+
+def back(paths: common.Paths, why: str) -> int:
+    """Return to the previous generation on record; what is hot is started again."""
+    now = next(iter(generations.records(paths)), None)
+    previous = generations.previous(paths)
+    if now is None or previous is None:
+        raise common.Problem("there is no record of a previous generation to return to")
+    group = next((target for target in _up(paths) if target.cluster), None)
+    if group is not None:
+        return cluster_rollout.back(paths, group.name, why)
+    with rollout_mark.alone(paths):
+        host, hot = common.load_host(paths.targets), _up(paths)
+        kept = before.of_records(previous, now)
+        before.refuse_foreign(paths, kept)
+        for target in hot:
+            switch.Switch(host, paths, user=rollout_mark.USER).stop(target.name)
+        before.restore(paths, kept)
+        note = f"returned from generation {now['number']}" + (f": {why}" if why else "")
+        written = generations.record(paths, previous, note)
+        common.say(f"generation {written['number']}, as {previous['number']} was")
+        return _revived(paths, hot[0].name) if hot else common.EXIT_DONE
+
+
+def _up(paths: common.Paths) -> list[common.Target]:
+    host = common.load_host(paths.targets)
+    state = units.show(target.unit for target in host.targets.values())
+    return [target for target in host.targets.values() if state[target.unit].up]
+
+
+def switched_back(paths: common.Paths, name: str, done: int) -> int:
+    """Return to what was kept, and start `name` again; `done` when it is hot again."""
+    host = common.load_host(paths.targets)
+    if name in host.targets:
+        switch.Switch(host, paths, user=rollout_mark.USER).stop(name)
+    kept = before.there(paths)
+    if kept is None:
+        common.say("what there was before is not on record: nothing to return to")
+    else:
+        before.restore(paths, kept)
+    code = _revived(paths, name)
+    paths.before.unlink(missing_ok=True)
+    return done if code == common.EXIT_DONE else code
+
+
+def _revived(paths: common.Paths, name: str) -> int:
+    host = common.load_host(paths.targets)
+    if name not in host.targets:
+        common.say(f"NO MODEL IS HOT: there was no {name} before")
+        return common.EXIT_NOTHING_HOT
+    code = switch.Switch(host, paths, user=rollout_mark.USER).revive(name)
+    if code == common.EXIT_DONE:
+        common.say(f"{name} is hot again, as it was before this deploy")
+    return code
+
+
+def mend(paths: common.Paths) -> int:
+    """ExecStopPost= of the job: `go` or `together` did not come to its own end."""
+    cut_off = rollout_mark.take_mark(paths)
+    if cut_off is None:
+        return common.EXIT_DONE
+    name, rollout = cut_off
+    if rollout:
+        return cluster_rollout.mend(paths, name, rollout)
+    with rollout_mark.alone(paths):
+        common.say(f"the rollout of {name} was cut off; returning to what there was")
+        return switched_back(paths, name, common.EXIT_DONE)
+
+
+def _gated(words: Sequence[str]) -> bool:
+    """Whether these are no words, or those of a gate."""
+    return not words or (list(words[:2]) == ["--gate", "--"] and len(words) > 2)
+
+
+def main(argv: list[str], paths: common.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    paths = paths or common.Paths()
+    verb, *rest = argv or [""]
+    if verb == "go" and _gated(rest):
+        return go(paths, rest[2:])
+    if verb == "together" and len(rest) >= 2 and _gated(rest[2:]):
+        return cluster_rollout.go(paths, rest[0], rest[1], rest[4:])
+    if verb == "ended" and 1 <= len(rest) <= 2:
+        return cluster_rollout.ended(paths, *rest)
+    if verb == "back" and len(rest) <= 1:
+        return back(paths, "".join(rest))
+    if argv == ["mend"]:
+        return mend(paths)
+    if argv == ["begin"]:
+        asked = json.load(sys.stdin)
+        before.keep(paths, asked["current"], asked["paths"], asked.get("rollout", ""))
+        return common.EXIT_DONE
+    print((__doc__ or "").strip(), file=sys.stderr)
+    return common.EXIT_USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("lockstep rollout", lambda: main(sys.argv[1:])))

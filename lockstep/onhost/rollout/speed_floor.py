@@ -1,0 +1,242 @@
+#!/usr/bin/python3
+"""Whether the hot model is still as fast as group data demands: the gate of a deploy.
+
+usage: floor.py [--baseline | --accept]
+
+Measures what is hot as `lockstep bench` does: one request at a time, three runs of 256 tokens on a
+technical prompt, output tokens of `usage` over wall time. Below the target's floor it ends with 1.
+"not_below" is a share of the accepted result, which is on record on this host: the first one that
+was measured, until --accept replaces it, with a slower one, too (exit 0). --baseline only measures
+where that record is missing, so that a deploy can ask before it changes anything; what it cannot
+measure it leaves out (exit 0).
+
+exit codes: 0 fast enough, no floor is set, or another member of the cluster measures it; 1 below
+            the floor; 2 wrong use, or it could not be told: the ruler is suspect, or no model is
+            hot where one has a floor
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from lockstep.onhost.core import common
+from lockstep.onhost.engine import engine_metrics, openai_api
+from lockstep.onhost.rollout import technical
+from lockstep.onhost.systemd import units
+
+# 256 tokens at one token per second, which nobody would wait for.
+ANSWER_S = 256.0
+# Somebody may ask a model that has just become hot; then it is measured again.
+TRIES, PAUSE_S = 3, 10.0
+SETTLE_S = 2.0
+
+
+class Suspect(Exception):
+    """The ruler is broken or disturbed; `str()` says how. No score, and no failure of a model."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a measured speed is enough, and the sentence for the operator."""
+
+    enough: bool
+    words: str
+
+
+def decide(
+    rates: Sequence[float],
+    least: float | None,
+    share: float | None,
+    accepted: float | None,
+) -> Verdict:
+    """Compare the mean of some runs with the floor.
+
+    Args:
+        rates: tok/s of each run.
+        least: Floor of group data, tok/s.
+        share: Share of the accepted result that is enough (0.9), or None.
+        accepted: Accepted result, tok/s, or None where none is on record.
+    """
+    mean = sum(rates) / len(rates)
+    found = f"{mean:.1f} tok/s ({min(rates):.1f} to {max(rates):.1f})"
+    if least is not None and mean < least:
+        return Verdict(False, f"{found}, below the floor of {least:.1f} tok/s")
+    if share is not None and accepted is not None and mean < share * accepted:
+        return Verdict(False, f"{found}, below {share:.0%} of the accepted {accepted:.1f} tok/s")
+    return Verdict(True, found)
+
+
+def measure(target: common.Target, key: str | None) -> list[float]:
+    """tok/s of each run. Suspect where the engine's own counters, or the answers, do not agree."""
+    openai_api.canary(target, key, ANSWER_S)
+    before = _counted(target, key, None)
+    rates = [_rate(target, key) for _ in range(technical.RUNS)]
+    after = _counted(target, key, before)
+    for what, names, sent in (
+        ("answers", _FINISHED, technical.RUNS),
+        ("tokens", _GENERATED, technical.RUNS * technical.TOKENS),
+    ):
+        moved = _moved(before, after, names)
+        if moved is not None and moved != sent:
+            raise Suspect(
+                f"{sent} {what} came, but the engine counted {moved:.0f}: somebody else asks it, "
+                "or something answers instead"
+            )
+    if max(rates) - min(rates) <= 1e-6 * max(rates):
+        raise Suspect("all runs took exactly as long: no clock has measured that")
+    return rates
+
+
+_FINISHED = ("vllm:request_success_total", "sglang:num_requests_total")
+_GENERATED = ("vllm:generation_tokens_total", "sglang:generation_tokens_total")
+
+
+def _moved(
+    before: engine_metrics.Load | None, after: engine_metrics.Load | None, names: Sequence[str]
+) -> float | None:
+    """By how much a counter grew; None where the engine does not publish it."""
+    if before is None or after is None:
+        return None
+    found = [name for name in names if name in before.counters and name in after.counters]
+    return after.counters[found[0]] - before.counters[found[0]] if found else None
+
+
+def _counted(
+    target: common.Target, key: str | None, before: engine_metrics.Load | None
+) -> engine_metrics.Load | None:
+    """The engine's counters at rest; after the runs once they were counted, or a while later."""
+    limit = time.monotonic() + SETTLE_S
+    while True:
+        seen = engine_metrics.ask(target, key)
+        moved = _moved(before, seen, _FINISHED)
+        rested = seen is None or not seen.outstanding
+        if (rested and (moved is None or moved >= technical.RUNS)) or time.monotonic() > limit:
+            break
+        time.sleep(0.1)
+    if seen is not None and seen.outstanding:
+        raise Suspect(f"{seen.outstanding} request(s) of somebody else are in the engine")
+    return seen
+
+
+def _rate(target: common.Target, key: str | None) -> float:
+    mark = os.urandom(4).hex()
+    body = {"ignore_eos": True, "max_tokens": technical.TOKENS}
+    began, wall = time.monotonic(), time.time()
+    made = openai_api.generate(target, key, f"[{mark}] {technical.PROMPT}", ANSWER_S, body)
+    drift = (time.time() - wall) - (time.monotonic() - began)
+    if made.tokens != technical.TOKENS:
+        raise Suspect(
+            f"{made.tokens} tokens instead of {technical.TOKENS}: truncated, or not counted"
+        )
+    if abs(drift) > 0.5:
+        raise Suspect(f"the wall clock jumped by {drift:+.1f} s, or the machine slept")
+    return made.rate
+
+
+def gate(host: common.Host, paths: common.Paths, mode: str) -> int:
+    """Measure the hot target if it has a floor. Exit code as in the docstring."""
+    target = _hot(host)
+    if target is None:
+        return _nothing_hot(host, mode)
+    if not (target.engine_url or target.url):
+        common.say(f"{target.name} answers on another member of its cluster, and is measured there")
+        return common.EXIT_DONE
+    # A floor that this deploy brings is not here yet when it asks for a baseline.
+    if not (_floored(target) or mode):
+        common.say("no floor is set for what is hot")
+        return common.EXIT_DONE
+    accepted = records(paths)
+    known = accepted.get(target.name, {}).get("decode_tok_s")
+    if mode == "baseline" and known is not None:
+        return common.EXIT_DONE
+    try:
+        rates = _measured(target)
+    except Suspect as why:
+        common.say(f"{target.name}: could not be measured: {why}")
+        return common.EXIT_DONE if mode == "baseline" else common.EXIT_USAGE
+    verdict = decide(rates, target.floor_tok_s, target.floor_share, known)
+    common.say(f"{target.name}: {verdict.words}")
+    if mode == "accept" or (known is None and (verdict.enough or mode == "baseline")):
+        _record(paths, {**accepted, target.name: _entry(target, rates)})
+        common.say(f"{target.name}: accepted as what later deploys are compared with")
+    return common.EXIT_DONE if verdict.enough or mode else common.EXIT_FAILED
+
+
+def _nothing_hot(host: common.Host, mode: str) -> int:
+    """A host that serves nothing keeps no floor; a baseline is only looked for."""
+    common.say("no model is hot, so nothing is measured")
+    asked = mode == "accept" or any(map(_floored, host.targets.values()))
+    return common.EXIT_USAGE if asked and mode != "baseline" else common.EXIT_DONE
+
+
+def _floored(target: common.Target) -> bool:
+    return (target.floor_tok_s, target.floor_share) != (None, None)
+
+
+def _measured(target: common.Target) -> list[float]:
+    key = openai_api.api_key(target)
+    # The engine is asked itself, without the proxy before it.
+    asked = replace(target, url=target.engine_url or target.url)
+    for left in reversed(range(TRIES)):
+        try:
+            return measure(asked, key)
+        except (openai_api.NotReady, openai_api.Refused) as answer:
+            why = Suspect(str(answer))
+        except Suspect as suspicion:
+            why = suspicion
+        if left:
+            common.say(f"{target.name}: {why}; measuring again")
+            time.sleep(PAUSE_S)
+    raise why
+
+
+def _hot(host: common.Host) -> common.Target | None:
+    state = units.show(target.unit for target in host.targets.values())
+    return next((one for one in host.targets.values() if state[one.unit].state == "hot"), None)
+
+
+def records(paths: common.Paths) -> dict[str, Any]:
+    """Target → accepted result; {} where there is none that can be read."""
+    try:
+        found = json.loads(paths.accepted.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _entry(target: common.Target, rates: Sequence[float]) -> dict[str, Any]:
+    return {
+        "decode_tok_s": round(sum(rates) / len(rates), 2),
+        "runs": [round(rate, 2) for rate in rates],
+        "recipe": target.recipe,
+        "image": target.image,
+        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+
+
+def _record(paths: common.Paths, accepted: dict[str, Any]) -> None:
+    paths.accepted.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = paths.accepted.with_name(".accepted.json")
+    new.write_text(json.dumps(accepted, indent=1) + "\n", encoding="utf-8")
+    new.replace(paths.accepted)
+
+
+def main(argv: list[str], paths: common.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    paths = paths or common.Paths()
+    if argv not in ([], ["--baseline"], ["--accept"]):
+        print((__doc__ or "").strip(), file=sys.stderr)
+        return common.EXIT_USAGE
+    mode = argv[0].lstrip("-") if argv else ""
+    return gate(common.load_host(paths.targets), paths, mode)
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("lockstep floor", lambda: main(sys.argv[1:])))

@@ -1,0 +1,1 @@
+"""One hot model: gate, precheck, switch, wedge watch."""

@@ -1,0 +1,232 @@
+#!/usr/bin/python3
+"""Refuse to start an engine while another one lives or the memory is not there.
+
+usage: gate.py TARGET [--wait SECONDS]
+
+Runs as root in ExecStartPre=+ of every model unit. Waits a bounded time for another engine to be
+gone and for its memory to come back (30-120 s are normal after SGLang), drops the page cache when
+it stands in the way, then refuses with numbers. Makes /run/lockstep, which the unit hides from its
+engine. Where it passes, it asks systemd for the target's proxy.
+
+exit codes: 0 the engine may start, 1 told to end by somebody else than systemd (which gets 0, for
+            the unit is being stopped), or a container that is not ours has the engine's name,
+            2 wrong use or unreadable configuration,
+            3 another engine is alive, 4 not enough memory
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from lockstep.onhost.core import common, orderly_end
+from lockstep.onhost.docker import docker_api, stop_container
+from lockstep.onhost.systemd import units
+
+EXIT_OTHER_ENGINE = 3
+EXIT_MEMORY = 4
+
+# Upper end of what a stopped SGLang needs on a Spark to give its memory back (facts, 2026-11).
+DEFAULT_WAIT_S = 120.0
+# The kernel writes dirty pages back while it drops the cache; a slow disk must not hold the start.
+_SYNC_TIMEOUT_S = 30.0
+
+
+@dataclass
+class Gate:
+    """The gate of one target. `wait_s` bounds all waiting together; `sleep` and `now` for tests."""
+
+    target: common.Target
+    host: common.Host
+    paths: common.Paths = field(default_factory=common.Paths)
+    wait_s: float = DEFAULT_WAIT_S
+    sleep: Callable[[float], None] = time.sleep
+    now: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._started = self.now()
+        self._docker = docker_api.Docker(self.paths.docker_socket, timeout=20)
+
+    def pass_or_refuse(self) -> None:
+        """Return when the engine may start; Problem with the numbers and the remedy otherwise."""
+        self.make_hidden_folder()
+        self.remove_own_orphan()
+        self.wait_for_other_engines()
+        self.wait_for_memory()
+        self.ask_for_proxy()
+
+    def make_hidden_folder(self) -> None:
+        """Make the folder that the unit hides from its engine; systemd starts none without it.
+
+        After a boot nobody may have needed it yet. The mode is set, for the unit's UMask= is too
+        narrow for those who ask who is switching.
+        """
+        if not self.paths.run.is_dir():
+            self.paths.run.mkdir(parents=True, exist_ok=True)
+            self.paths.run.chmod(0o755)
+
+    def remove_own_orphan(self) -> None:
+        """Remove a container of the target's own name: its unit is only about to start.
+
+        It is what a killed docker client leaves behind, and it would hold name and memory. Problem
+        where it is somebody else's.
+        """
+        name = self.target.container
+        if name is None:
+            return
+        try:
+            if stop_container.stop(self._docker, name, self.wait_s):
+                tell(f"removed the orphaned container {name} of an earlier run")
+        except (docker_api.Unreachable, docker_api.DockerError) as error:
+            tell(f"container {name} not checked: {error}")
+
+    def wait_for_other_engines(self) -> None:
+        """Wait until no other target's unit, process or container is alive."""
+        told = -10.0
+        while alive := self.alive_elsewhere():
+            if self._waited() >= self.wait_s:
+                raise common.Problem(
+                    f"another engine is alive after {self._waited():.0f} s: {'; '.join(alive)}. "
+                    f"Only one model may be hot. Remedy: switch.sh none, then "
+                    f"switch.sh {self.target.name}",
+                    EXIT_OTHER_ENGINE,
+                )
+            if self._waited() - told >= 10:
+                told = self._waited()
+                tell(f"waiting for another engine to end, {told:.0f} s: {'; '.join(alive)}")
+            self.sleep(1)
+
+    def alive_elsewhere(self) -> list[str]:
+        """What is alive of other targets, in words."""
+        others = self.host.others(self.target.name)
+        state = units.show(other.unit for other in others)
+        containers = self._running({other.container for other in others if other.container})
+        alive = []
+        for other in others:
+            unit = state[other.unit]
+            left = [] if unit.up else units.processes(other.unit, self.paths.proc)
+            if unit.up:
+                alive.append(f"{other.unit} is {unit.active} ({unit.sub})")
+            elif left:
+                alive.append(f"processes {', '.join(map(str, left))} of stopped {other.unit}")
+            elif other.container in containers:
+                alive.append(
+                    f"container {other.container} runs outside {other.unit} "
+                    f"(docker rm -f {other.container})"
+                )
+        return alive
+
+    def wait_for_memory(self) -> None:
+        """Wait until MemAvailable reaches what the target needs, dropping the page cache."""
+        now = common.memory(self.paths.proc)
+        need = self.target.need.available(now.total)
+        dropped = told = -30.0
+        # MemFree decides about dropping only: vLLM before 0.20.2 counts it. MemAvailable decides
+        # about starting.
+        while now.free < need or now.available < need:
+            if self._waited() - dropped >= 30:
+                dropped = self._waited()
+                tell(
+                    f"{now.free:.1f} GiB free, {now.available:.1f} GiB available of "
+                    f"{need:.1f} needed: dropping the page cache"
+                )
+                self.drop_page_cache()
+                now = common.memory(self.paths.proc)
+            if now.available >= need:
+                break
+            if self._waited() >= self.wait_s:
+                raise self._short(now)
+            if self._waited() - told >= 10:
+                told = self._waited()
+                tell(
+                    f"waiting for memory, {told:.0f} s: {now.available:.1f} GiB available, "
+                    f"{need:.1f} GiB needed"
+                )
+            self.sleep(1)
+            now = common.memory(self.paths.proc)
+        tell(f"{now.available:.1f} of {now.total:.1f} GiB available, {need:.1f} GiB needed")
+
+    def ask_for_proxy(self) -> None:
+        """Have systemd start the target's proxy once the engine is ready; failing is no error.
+
+        It is bound to the engine's unit and ordered after it. `fail`: where the engine's unit is to
+        stop meanwhile, it stops.
+        """
+        if self.target.proxy_unit is None:
+            return
+        argv = ["systemctl", "start", "--no-block", "--job-mode=fail", "--", self.target.proxy_unit]
+        try:
+            asked = common.run(argv)
+            why = asked.stderr.strip() if asked.returncode else ""
+        except common.Problem as problem:
+            why = str(problem)
+        if why:
+            tell(f"{self.target.proxy_unit} not asked for: {why}")
+
+    def _short(self, now: common.Memory) -> common.Problem:
+        need = self.target.need.available(now.total)
+        if need > now.total:
+            remedy = "this host can never run it: bind a smaller recipe to the target"
+        else:
+            remedy = (
+                "see what holds it with `ps -eo rss,pid,user,args --sort=-rss | head`, stop it, "
+                f"then switch.sh {self.target.name}; where nothing can be stopped, another share "
+                f"(targets.{self.target.name}.overrides gpu_memory_utilization, docs/fit.md)"
+            )
+        return common.Problem(
+            f"{self.target.name} needs {need:.1f} GiB, {now.available:.1f} GiB available after "
+            f"{self._waited():.0f} s (of {now.total:.1f} GiB). Remedy: {remedy}",
+            EXIT_MEMORY,
+        )
+
+    def drop_page_cache(self) -> None:
+        """Write dirty pages back, then have the kernel give the cache up; failing is no error."""
+        control = self.paths.proc / "sys/vm/drop_caches"
+        # What a slow disk has not taken by then stays in memory; everything else can go.
+        with suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(["sync"], timeout=_SYNC_TIMEOUT_S, check=False)
+        try:
+            control.write_text("3\n", encoding="ascii")
+        except OSError as error:
+            tell(f"page cache not dropped: {error}")
+
+    def _running(self, names: set[str]) -> set[str]:
+        if not names:
+            return set()
+        try:
+            return set(self._docker.running(names))
+        except (docker_api.Unreachable, docker_api.DockerError) as error:
+            tell(f"containers not checked: {error}")
+            return set()
+
+    def _waited(self) -> float:
+        return self.now() - self._started
+
+
+def tell(line: str) -> None:
+    """One line for the journal, with the mark by which switch.sh finds it."""
+    common.say(f"lockstep gate: {line}")
+
+
+def main(argv: list[str], paths: common.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("target")
+    parser.add_argument("--wait", type=float, default=DEFAULT_WAIT_S, metavar="SECONDS")
+    options = parser.parse_args(argv)
+    paths = paths or common.Paths()
+    host = common.load_host(paths.targets)
+    Gate(host.target(options.target), host, paths, options.wait).pass_or_refuse()
+    return common.EXIT_DONE
+
+
+if __name__ == "__main__":
+    orderly_end.end_when_stopped()
+    sys.exit(common.ended("lockstep gate", lambda: main(sys.argv[1:])))

@@ -1,0 +1,108 @@
+"""What can be known of a start before anything is stopped: unit, link, image, weights, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lockstep.onhost.core import common
+from lockstep.onhost.docker import docker_api
+from lockstep.onhost.system import cluster_link
+from lockstep.onhost.systemd import units
+from lockstep.onhost.weights import weights_spec, weights_state
+
+
+@dataclass(frozen=True)
+class Precheck:
+    """Checks against one host as it is: `state` has every target's unit by name."""
+
+    host: common.Host
+    paths: common.Paths
+    docker: docker_api.Docker
+    state: Mapping[str, units.Unit]
+
+    def check(self, target: common.Target) -> None:
+        """Problem when a start of `target` cannot work; it says that nothing was stopped."""
+        unit = self.state[target.unit]
+        if not unit.installed:
+            raise _refused(f"{target.unit} is {unit.load}", "run the deploy")
+        if cluster := self.host.cluster(target.name):
+            cluster_link.check(target.name, cluster, self.paths)
+        self._memory(target)
+        self._image(target)
+        self._weights(target)
+
+    def promised(self) -> tuple[float, float]:
+        """GiB available now, and the most GiB that the units which are up can hold.
+
+        The kernel charges no process for what it holds on the GPU, so what a unit holds cannot be
+        read; what its engine takes at most is known.
+        """
+        now = common.memory(self.paths.proc)
+        up = {
+            target.unit: target.need.held(now.total)
+            for target in self.host.targets.values()
+            if self.state[target.unit].up
+        }
+        return now.available, sum(up.values())
+
+    def _memory(self, target: common.Target) -> None:
+        total = common.memory(self.paths.proc).total
+        need = target.need.available(total)
+        if need > total:
+            raise _refused(
+                f"{target.name} needs {need:.1f} GiB, this host has {total:.1f}",
+                "bind a smaller recipe to the target",
+            )
+        available, held = self.promised()
+        # With nothing to lose the gate decides: it can wait for memory that is on its way back.
+        if held and need > available + held:
+            raise _refused(
+                f"{target.name} needs {need:.1f} GiB; {available:.1f} GiB are "
+                f"available and stopping what is hot frees at most {held:.1f}",
+                "see what else holds memory with `ps -eo rss,pid,user,args --sort=-rss | head`",
+            )
+
+    def _image(self, target: common.Target) -> None:
+        if not target.container or not target.image:
+            return
+        try:
+            self.docker.json("GET", f"/images/{target.image}/json")
+        except docker_api.DockerError as error:
+            repository, _, digest = target.image.partition("@")
+            raise _refused(
+                f"{target.name}: image {repository} {digest[:19]} is not on this host",
+                "run the deploy, it pulls it",
+            ) from error
+        except docker_api.Unreachable as error:
+            raise common.Problem(f"{target.name}: {error}; nothing was stopped") from error
+
+    def _weights(self, target: common.Target) -> None:
+        for model in target.weights:
+            lacking = self._lacking(model)
+            if lacking:
+                more = f" and {len(lacking) - 1} more" if lacking[1:] else ""
+                raise _refused(
+                    f"{target.name}: weights {model} are not whole on this host: "
+                    f"{lacking[0]}{more}",
+                    "run the deploy, it fetches them",
+                )
+
+    def _lacking(self, model: str) -> list[str]:
+        """Files of a model that are missing or of the wrong size, from `stat` calls alone."""
+        if model.startswith("/"):
+            place = self.paths.root / model.lstrip("/")
+            return [] if place.exists() else [f"{model} does not exist"]
+        try:
+            spec = weights_spec.parse(self.paths.weights.read_text(encoding="utf-8"))
+        except (OSError, weights_spec.BadSpec) as error:
+            return [f"{self.paths.weights} cannot be read: {error}"]
+        found = [item for item in spec.repositories if item.model == model]
+        if not found:
+            return [f"{self.paths.weights} does not name it"]
+        state = weights_state.state(spec, found[0])
+        return [*state["missing"], *state["wrong_size"], *state["not_merged"]]
+
+
+def _refused(what: str, remedy: str) -> common.Problem:
+    return common.Problem(f"{what}; nothing was stopped. Remedy: {remedy}")

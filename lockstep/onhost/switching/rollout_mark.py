@@ -1,0 +1,65 @@
+"""What a rollout of one host and one of a whole cluster have in common: its mark, and its lock."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from lockstep.onhost.core import common, switch_lock
+
+USER = "the deploy"
+# A switch of an operator is waited for: it takes as long as two starts and a stop at most.
+SWITCH_LIMIT_S = 7200.0
+
+
+@contextmanager
+def marked(paths: common.Paths, name: str, rollout: str = "") -> Iterator[None]:
+    """Say which target is being restarted until that has ended by itself.
+
+    In /run: a power cut leaves nothing that could start a model at boot. `rollout` is the id of one
+    that concerns all members of a cluster.
+    """
+    paths.rollout.parent.mkdir(parents=True, exist_ok=True)
+    mark = {"target": name, "rollout": rollout}
+    paths.rollout.write_text(json.dumps(mark), encoding="utf-8")
+    try:
+        yield
+    except common.Problem:
+        paths.rollout.unlink(missing_ok=True)
+        raise
+    paths.rollout.unlink(missing_ok=True)
+
+
+def take_mark(paths: common.Paths) -> tuple[str, str] | None:
+    """Target and id of a rollout that was cut off, whose mark is then gone; None without one."""
+    try:
+        mark = json.loads(paths.rollout.read_text(encoding="utf-8"))
+        found = str(mark["target"]), str(mark.get("rollout", ""))
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    paths.rollout.unlink(missing_ok=True)
+    return found
+
+
+@contextmanager
+def alone(paths: common.Paths) -> Iterator[None]:
+    """Hold the switch lock; somebody else's switch is waited for."""
+    began, told = time.monotonic(), -30.0
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(
+                    switch_lock.held(paths.run / "switch.lock", USER, "a new generation")
+                )
+                break
+            except switch_lock.Locked as problem:
+                waited = time.monotonic() - began
+                if waited > SWITCH_LIMIT_S:
+                    raise
+                if waited - told >= 30:
+                    told = waited
+                    common.say(f"waiting: {problem}")
+            time.sleep(0.5)
+        yield

@@ -1,0 +1,318 @@
+"""A switch, step by step: check, stop what is hot, start, watch, and never end worse off.
+
+Everything here runs as root under the unit lockstep-switch.service, so that a lost phone
+connection or Ctrl-C ends the watching and not the switch. That the old engine is gone and its
+memory back is awaited by the gate of the new one's unit (gate.py), however that is started.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+
+from lockstep.onhost.core import common
+from lockstep.onhost.docker import docker_api, stop_container
+from lockstep.onhost.engine import log_phases, openai_api
+from lockstep.onhost.switching import journal, precheck, timing, unfinished
+from lockstep.onhost.systemd import units
+
+HEARTBEAT_S = 10.0
+# A hot engine under full load may keep one more request waiting.
+_HOT_CANARY_S = 30.0
+# More than TimeoutStopSec of any unit here; systemd itself bounds a stop.
+_STOP_LIMIT_S = 300.0
+
+State = dict[str, "units.Unit"]
+
+
+class Switch:
+    """One switch on one host; `say` gets the lines for the operator."""
+
+    def __init__(
+        self,
+        host: common.Host,
+        paths: common.Paths,
+        say: Callable[[str], None] = common.say,
+        user: str = "",
+    ) -> None:
+        self._host = host
+        self._print = say
+        self._spoke = 0.0
+        self._paths = paths
+        self._user = user
+        self._steps = timing.Steps()
+        self._docker = docker_api.Docker(paths.docker_socket, timeout=60)
+
+    def to(self, name: str) -> int:
+        """Make `name` the one hot target: 0 done, else one of `EXIT_*` by what is hot now."""
+        target = self._host.target(name)
+        with self._steps.timed("check"):
+            state = self._state()
+            if state[target.unit].state == "hot" and not self._up_beside(target, state):
+                try:
+                    return self._already_hot(target)
+                except openai_api.NotReady as answer:
+                    self._say(f"{name} is up but does not serve ({answer}): restarting it")
+            self._precheck(state).check(target)
+        previous = self._previous(target, state)
+        work = unfinished.Unfinished(name, previous.name if previous else None, self._user)
+        with unfinished.recorded(self._paths, work):
+            return self._replace(target, previous, state)
+
+    def none(self) -> int:
+        """Stop every target's unit. Problem when something would not end."""
+        stopped = self._stop_all(self._state())
+        self._forgive()
+        self._say("no model is hot" if stopped else "no model was hot")
+        return common.EXIT_DONE
+
+    def start(self, name: str) -> bool:
+        """Start a target where nothing else is up; whether it is hot."""
+        return self._attempt(self._host.target(name), lambda: None)
+
+    def drop(self) -> None:
+        """Stop what is up, where anything is; says nothing where nothing is."""
+        self._stop_all(self._state())
+
+    def again(self, name: str) -> bool:
+        """Stop and start a target, whose files may be new; whether it is hot."""
+        target = self._host.target(name)
+        return self._attempt(target, lambda: self._stop([target]))
+
+    def revive(self, name: str) -> int:
+        """Start a target that was hot until now, without a look at what it needs; as for `to`."""
+        return self._replace(self._host.target(name), None, self._state())
+
+    def stop(self, name: str) -> None:
+        """Stop a target that failed, and with that its restarts; what goes wrong is said."""
+        self._quietly_stop([self._host.target(name)])
+
+    def finish(self, work: unfinished.Unfinished) -> int:
+        """Go on where a switch was cut off; codes as for `to`."""
+        self._say(f"the switch to {work.target} was cut off, finishing it")
+        target = self._host.target(work.target)
+        previous = self._host.targets.get(work.previous) if work.previous else None
+        state = self._state()
+        if state[target.unit].up:
+            # What is starting goes on starting; only the others are stopped.
+            state = {name: unit for name, unit in state.items() if name != target.unit}
+        return self._replace(target, previous, state)
+
+    def rehearse(self, name: str) -> int:
+        """Say what a switch would do. Problem when it would be refused; touches nothing."""
+        state = self._state()
+        up = sorted({t.name for t in self._host.targets.values() if state[t.unit].up})
+        self._say(f"up now: {', '.join(up) or 'no model'}")
+        if name == "none":
+            self._say(f"would stop {', '.join(up)}" if up else "nothing to do")
+            return common.EXIT_DONE
+        target = self._host.target(name)
+        if state[target.unit].state == "hot" and not self._up_beside(target, state):
+            self._say(f"{name} is hot already: would ask it for a token")
+            return common.EXIT_DONE
+        check = self._precheck(state)
+        check.check(target)
+        available, held = check.promised()
+        need = target.need.available(common.memory(self._paths.proc).total)
+        self._say(f"image and weights of {name} are here")
+        self._say(
+            f"memory: needs {need:.1f} GiB, {available:.1f} available"
+            + (f", {held:.1f} more when {', '.join(up)} is stopped" if held else "")
+        )
+        spare = [spare.name for spare in self._spares(target, self._previous(target, state))]
+        self._say(f"if {name} does not start: {', then '.join([*spare, 'no model'])}")
+        return common.EXIT_DONE
+
+    def _say(self, line: str) -> None:
+        self._spoke = time.monotonic()
+        self._print(line)
+
+    def _state(self) -> State:
+        return units.show(target.unit for target in self._host.targets.values())
+
+    def _precheck(self, state: State) -> precheck.Precheck:
+        return precheck.Precheck(self._host, self._paths, self._docker, state)
+
+    def _up_beside(self, target: common.Target, state: State) -> list[common.Target]:
+        return [other for other in self._host.others(target.name) if state[other.unit].up]
+
+    def _already_hot(self, target: common.Target) -> int:
+        openai_api.check_health(target)
+        try:
+            canary = openai_api.canary(target, openai_api.api_key(target), _HOT_CANARY_S)
+        except (openai_api.NotReady, openai_api.Refused) as answer:
+            raise common.Problem(
+                f"{target.name} is hot and /health is green, but it generated nothing within "
+                f"{_HOT_CANARY_S:.0f} s ({answer}): busy or wedged. Remedy: switch.sh none, then "
+                f"switch.sh {target.name}"
+            ) from answer
+        self._forgive()
+        self._say(f"{target.name} is hot already ({canary.rate:.1f} tok/s)")
+        return common.EXIT_DONE
+
+    def _previous(self, target: common.Target, state: State) -> common.Target | None:
+        """The model to bring back when the start fails: one that was up and not failing."""
+        for other in self._up_beside(target, state):
+            if state[other.unit].state in ("hot", "loading"):
+                return other
+        return None
+
+    def _spares(self, target: common.Target, previous: common.Target | None) -> list[common.Target]:
+        """What to start instead of a target that does not start, best first."""
+        fallback = self._host.targets.get(target.fallback) if target.fallback else None
+        found = [spare for spare in (fallback, previous) if spare is not None]
+        return [spare for at, spare in enumerate(found) if spare not in found[:at]]
+
+    def _replace(self, target: common.Target, previous: common.Target | None, state: State) -> int:
+        if self._attempt(target, lambda: self._stop_all(state)):
+            self._forgive()
+            return common.EXIT_DONE
+        failed = [target]
+        for spare in self._spares(target, previous):
+            # A unit that restarts itself would come back beside the next one.
+            if self._attempt(spare, partial(self._stop, tuple(failed))):
+                return self._instead(target, spare, was_hot=spare == previous)
+            failed.append(spare)
+        self._quietly_stop(failed)
+        names = " and ".join(each.name for each in failed)
+        self._say(f"NO MODEL IS HOT: {names} failed" + ("" if previous else "; none was before"))
+        return common.EXIT_NOTHING_HOT
+
+    def _forgive(self) -> None:
+        """Forget units that failed earlier, now that the operator has what they asked for.
+
+        The journal keeps why; `lockstep diff` would name them until somebody did this by hand.
+        """
+        every = self._host.targets.values()
+        names = [name for each in every for name in (each.unit, each.proxy_unit) if name]
+        # What the operator asked for is done, whatever comes of this.
+        with suppress(common.Problem):
+            failed = [name for name, unit in units.show(names).items() if unit.state == "failed"]
+            if failed:
+                common.run(["systemctl", "reset-failed", "--", *failed])
+
+    def _instead(self, target: common.Target, spare: common.Target, was_hot: bool) -> int:
+        again = " again" if was_hot else ""
+        if spare.name == target.fallback:
+            self._say(f"{target.name} FAILED; its fallback {spare.name} is hot{again}")
+            return common.EXIT_FALLBACK
+        self._say(f"the switch to {target.name} FAILED; {spare.name} is hot{again}")
+        return common.EXIT_FAILED
+
+    def _attempt(self, target: common.Target, first: Callable[[], object]) -> bool:
+        """Do `first`, then start `target`; whatever goes wrong is said, and costs this attempt."""
+        try:
+            first()
+            return self._start(target)
+        except common.Problem as problem:
+            self._say(f"{target.name} FAILED: {problem}")
+            return False
+
+    def _quietly_stop(self, targets: Iterable[common.Target]) -> None:
+        try:
+            self._stop(targets)
+        except common.Problem as problem:
+            self._say(str(problem))
+
+    def _stop_all(self, state: State) -> bool:
+        """Stop units that are up and stray containers; whether there was anything to stop."""
+        up = [
+            target
+            for target in self._host.targets.values()
+            if target.unit in state and state[target.unit].up
+        ]
+        names = sorted({target.name for target in up})
+        with self._steps.timed("stop"):
+            if up:
+                began = time.monotonic()
+                self._say(f"stopping {', '.join(names)}")
+                self._stop(up)
+                self._say(f"stopped in {common.duration(time.monotonic() - began)}")
+            return bool(self._remove_stray_containers(state) + names)
+
+    def _stop(self, targets: Iterable[common.Target]) -> None:
+        """Stop units, and with that also the restarts of those that fail."""
+        names = sorted({target.unit for target in targets})
+        result = self._watched(["systemctl", "stop", "--", *names], "stopping", _STOP_LIMIT_S)
+        if result.returncode != 0:
+            raise common.Problem(f"systemctl stop failed: {result.stderr.strip()}")
+
+    def _remove_stray_containers(self, state: State) -> list[str]:
+        names = {
+            target.container
+            for target in self._host.targets.values()
+            if target.container and target.unit in state
+        }
+        if not names:
+            return []
+        try:
+            running = self._docker.running(names)
+            stray = sorted(name for name in running if docker_api.ours(running[name].get("Labels")))
+            for name in sorted(running.keys() - set(stray)):
+                self._say(f"container {name} is not Lockstep's and stays")
+            for name in stray:
+                self._say(f"removing container {name}: it runs outside its unit")
+                stop_container.stop(self._docker, name, 60)
+        except (docker_api.Unreachable, docker_api.DockerError) as error:
+            self._say(f"containers not checked: {error}")
+            return []
+        return stray
+
+    def _start(self, target: common.Target) -> bool:
+        """Start a unit and show how far it is; its readiness check is part of the start."""
+        began = time.monotonic()
+        since = time.time()
+        # A unit that hit its start limit would refuse although the operator asks for it.
+        # Its proxy, where it has one, has the port that clients ask: without it nothing is hot.
+        proxy = [target.proxy_unit] if target.proxy_unit else []
+        common.run(["systemctl", "reset-failed", "--", target.unit, *proxy])
+        self._say(f"starting {target.name}")
+        with journal.JournalTail(target.unit, since, self._say):
+            argv = ["systemctl", "start", "--", target.unit, *proxy]
+            result = self._watched(argv, "starting")
+        took = common.duration(time.monotonic() - began)
+        if result.returncode == 0:
+            rate = self._rate(target.unit, since)
+            self._say(f"took: {self._steps}")
+            self._say(f"{target.name} is hot, started in {took}" + (f", {rate}" if rate else ""))
+            return True
+        shown = units.show([target.unit, *proxy])
+        alone = target.proxy_unit and shown[target.unit].state == "hot"
+        unit = shown[target.proxy_unit if target.proxy_unit and alone else target.unit]
+        part = f"{unit.name}: " if alone else ""
+        self._say(f"{target.name} FAILED after {took}: {part}{unit.failure}")
+        for line in log_phases.reason(units.last_lines(unit.name, 60, since)):
+            self._say(f"  {line}")
+        return False
+
+    def _rate(self, unit: str, since: float) -> str | None:
+        rate = self._steps.started(unit, units.last_lines(unit, 20, since))
+        if rate:
+            return rate
+        # The journal may be a moment behind the unit whose start it tells of.
+        with suppress(common.Problem):
+            common.run(["journalctl", "--sync"], timeout=20)
+        return self._steps.started(unit, units.last_lines(unit, 20, since))
+
+    def _watched(
+        self, argv: list[str], doing: str, limit_s: float | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a blocking systemctl with a heartbeat line; systemd bounds how long a start takes."""
+        began = time.monotonic()
+        with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
+            while True:
+                try:
+                    _, stderr = process.communicate(timeout=HEARTBEAT_S / 4)
+                    return subprocess.CompletedProcess(argv, process.returncode, "", stderr or "")
+                except subprocess.TimeoutExpired:
+                    now = time.monotonic()
+                    if limit_s and now - began >= limit_s:
+                        process.kill()
+                        raise common.Problem(
+                            f"{' '.join(argv)} did not end within {limit_s:.0f} s"
+                        ) from None
+                    if now - self._spoke >= HEARTBEAT_S:
+                        self._say(f"… {doing}, {common.duration(now - began)}")

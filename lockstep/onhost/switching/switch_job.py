@@ -1,0 +1,49 @@
+"""A switch as systemd's job: what runs it, what finishes it, where it says how far it is."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from lockstep.onhost.core import common
+from lockstep.onhost.systemd import transient
+
+WORKER, FINISH = "--worker", "--finish"
+#: The unit of `job`.
+UNIT = "lockstep-switch.service"
+
+
+def program() -> list[str]:
+    """The command line of switch.sh's own program."""
+    return ["/usr/bin/python3", str(Path(__file__).resolve().with_name("switch.py"))]
+
+
+def log_file(paths: common.Paths) -> Path:
+    """What the last switch said."""
+    return paths.log / "switch.log"
+
+
+def job(name: str, user: str, paths: common.Paths) -> transient.Job:
+    """The switch to `name` that `user` asks for."""
+    return transient.Job(
+        name="switch",
+        unit_prefix="lockstep-",
+        argv=(*program(), WORKER, name, user),
+        log=log_file(paths),
+        # status shows its last line to everybody.
+        log_mode=0o644,
+        properties=(
+            # A switch must survive the memory pressure that it may be the remedy for.
+            "OOMScoreAdjust=-900",
+            f"ExecStopPost={_finisher(paths)}",
+            # Finishing a switch includes a start, which its own unit bounds.
+            "TimeoutStopSec=7200",
+        ),
+    )
+
+
+def _finisher(paths: common.Paths) -> str:
+    """The command that finishes a switch which was cut off, and costs nothing otherwise."""
+    words = [str(paths.unfinished), *program(), FINISH]
+    # systemd puts one `$` in the place of two.
+    return shlex.join(["/bin/sh", "-c", 'test ! -e "$0" || exec "$@"', *words]).replace("$", "$$")

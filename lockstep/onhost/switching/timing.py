@@ -1,0 +1,57 @@
+"""How long each step of a switch took."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lockstep.onhost.core import common
+from lockstep.onhost.systemd import units
+
+_TOKENS = re.compile(r"lockstep ready: .* in (?P<seconds>[\d.]+) s \((?P<rate>[\d.]+ tok/s)\)")
+
+
+class Steps:
+    """Seconds by step, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Count the time inside as `name`."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - began
+
+    def started(self, unit: str, journal: list[str]) -> str | None:
+        """Add a start's own steps as systemd and the readiness check saw them.
+
+        Args:
+            unit: The unit that has started.
+            journal: Its last lines.
+
+        Returns:
+            Tokens per second of the canary (`57.0 tok/s`), None when the journal does not say.
+        """
+        took = units.start_times(unit)
+        if took is not None:
+            self.seconds["gate"], self.seconds["load"] = took
+        match = next(filter(None, map(_TOKENS.search, reversed(journal))), None)
+        if match is None:
+            return None
+        self.seconds["canary"] = float(match["seconds"])
+        if "load" in self.seconds:
+            self.seconds["load"] = max(0.0, self.seconds["load"] - self.seconds["canary"])
+        return match["rate"]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {_length(took)}" for name, took in self.seconds.items())
+
+
+def _length(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 100 else common.duration(seconds)

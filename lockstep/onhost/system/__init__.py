@@ -1,0 +1,1 @@
+"""The host's own network and packages: changed without losing the host."""

@@ -1,0 +1,170 @@
+#!/usr/bin/python3
+"""Run an apt or dpkg command when its turn has come, and again when somebody was faster.
+
+usage: apt_turn.py [--limit SECONDS] -- ARGV...
+
+Apt and dpkg hold four locks. `dpkg --configure` and `apt-get update` give up at once when another
+process has one (DPkg::Lock::Timeout is for the locks of dpkg alone), and in the first hour of a
+Spark four services want them: the DGX Dashboard, apt's daily services, the one-shot upgrade of DGX
+OS and its OTA checker (facts of a Spark, 2026-11-22). So this waits until all four are free, with
+a line a minute that names the holder. Nobody can hold a lock for `apt-get`, so a command that is
+refused one after all has changed nothing and waits again.
+
+exit codes: those of the command; 128 + N when signal N killed it, 75 when the locks were not free
+            within --limit, 2 wrong use
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import re
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lockstep.onhost.core import common
+
+LOCKS = (
+    "var/lib/dpkg/lock-frontend",
+    "var/lib/dpkg/lock",
+    "var/lib/apt/lists/lock",
+    "var/cache/apt/archives/lock",
+)
+# An allowance of ours (2026-11-22): who has a lock for longer is worth a look.
+LIMIT_S = 600.0
+SAY_EVERY_S = 60.0
+LOOK_EVERY_S = 1.0
+# apt 2.6 to 3.0 and dpkg 1.21 ("by another process") to 1.22 ("by PROGRAM process"), in English.
+_REFUSED = re.compile(r"Could not get lock |lock was locked by ")
+# struct flock of 64-bit Linux: type, whence, start, length, process.
+_FLOCK = "hhqqi0q"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who has a lock; pid 0 where the kernel does not tell, unit "" for none."""
+
+    lock: str
+    pid: int
+    process: str
+    unit: str
+
+    def __str__(self) -> str:
+        place = f", {self.unit}" if self.unit else ""
+        who = f"{self.process} (process {self.pid}{place})" if self.pid else "another process"
+        return f"{self.lock} is held by {who}"
+
+    @property
+    def remedy(self) -> str:
+        """How an operator sees what it does."""
+        if self.unit.endswith(".service"):
+            return f"`journalctl -fu {self.unit}` shows what it does"
+        return f"`ps -fp {self.pid}` shows it" if self.pid else "`lslocks` lists what is held"
+
+
+def holder(paths: common.Paths) -> Holder | None:
+    """Who has one of the locks, None when all are free; asks without taking any."""
+    for name in LOCKS:
+        path = paths.root / name
+        try:
+            with path.open("rb") as file:
+                asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+                kind, *_, pid = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+        except FileNotFoundError:
+            continue
+        if kind != fcntl.F_UNLCK:
+            # -1 is the kernel's word for a lock of an open file, which may be several processes'.
+            return _named(str(path), max(pid, 0), paths.proc)
+    return None
+
+
+def _named(lock: str, pid: int, proc: Path) -> Holder:
+    try:
+        process = (proc / str(pid) / "comm").read_text(encoding="utf-8").strip()
+        group = (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines()[-1]
+    except (OSError, IndexError):
+        return Holder(lock, pid, "a process that has ended", "")
+    places = group.rpartition(":")[2].split("/")
+    unit = next((each for each in places if each.endswith((".service", ".scope"))), "")
+    return Holder(lock, pid, process, unit)
+
+
+def _wait(work: Sequence[str], paths: common.Paths, began: float, limit_s: float) -> None:
+    """Return when all locks are free; Problem names the holder when they are not in time."""
+    said = float("-inf")
+    while found := holder(paths):
+        now = time.monotonic()
+        if now - began >= limit_s:
+            raise _late(work, limit_s, f"{found}. Remedy: {found.remedy}")
+        if now - said >= SAY_EVERY_S:
+            said = now
+            waited, limit = common.duration(now - began), common.duration(limit_s)
+            common.say(f"{_named_work(work)}: waited {waited} of {limit}, {found}")
+        time.sleep(LOOK_EVERY_S)
+
+
+def _late(work: Sequence[str], limit_s: float, why: str) -> common.Problem:
+    return common.Problem(
+        f"{_named_work(work)}: not done after {common.duration(limit_s)}, {why}. Run the deploy "
+        "again when the lock is free; do not remove it.",
+        common.EXIT_LOCKED,
+    )
+
+
+def _named_work(work: Sequence[str]) -> str:
+    """ "apt-get update", without options."""
+    return " ".join([Path(work[0]).name, *(word for word in work[1:] if word.isalpha())][:2])
+
+
+def _attempt(work: Sequence[str]) -> tuple[int, bool]:
+    """Run it, its output passed on: how it ended, and whether it was refused a lock."""
+    environment = {**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
+    refused = False
+    try:
+        running = subprocess.Popen(
+            work,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=environment,
+        )
+    except OSError as error:
+        raise common.Problem(f"{work[0]}: {error.strerror}", common.EXIT_USAGE) from error
+    with running:
+        for line in running.stdout or ():
+            refused = refused or _REFUSED.search(line) is not None
+            common.say(line.rstrip("\n"))
+    code = running.returncode
+    return (128 - code if code < 0 else code), refused and code != 0
+
+
+def main(argv: Sequence[str], paths: common.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    paths = paths or common.Paths()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="SECONDS")
+    parser.add_argument("work", nargs="+", metavar="ARGV")
+    options = parser.parse_args(argv)
+    began = time.monotonic()
+    while True:
+        _wait(options.work, paths, began, options.limit)
+        code, refused = _attempt(options.work)
+        if not refused:
+            return code
+        if time.monotonic() - began >= options.limit:
+            raise _late(options.work, options.limit, "it was refused a lock each time")
+        common.say(f"{_named_work(options.work)}: somebody was faster, waiting again")
+        time.sleep(LOOK_EVERY_S)
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("lockstep apt", lambda: main(sys.argv[1:])))

@@ -1,0 +1,27 @@
+"""Whether the fast link is there that a rank talks over: a cable that is out takes it away.
+
+DGX OS removes a ConnectX port from PCI while its cable is out or the Spark at the other end is off
+(package dgx-spark-mlnx-hotplug): there is no network interface then, and no RDMA device.
+"""
+
+from __future__ import annotations
+
+from lockstep.onhost.core import common, topology
+
+
+def check(name: str, cluster: topology.Cluster, paths: common.Paths) -> None:
+    """Return when all links of this host are there; Problem for the target `name` otherwise."""
+    lacking = []
+    for interface, device in cluster.links.items():
+        # Asked at /sys: the agent sees no devices.
+        if not (paths.root / "sys/class/net" / interface).exists():
+            lacking.append(f"no network interface {interface}")
+        elif device and not (paths.root / "sys/class/infiniband" / device).exists():
+            lacking.append(f"no RDMA device {device} at {interface}")
+    if lacking:
+        raise common.Problem(
+            f"{name} runs over the fast link of cluster {cluster.name}, and {cluster.me.name} has "
+            f"{' and '.join(lacking)}; nothing was stopped. Remedy: plug the cable in, and see "
+            "that the Spark at its other end is on. DGX OS hides a ConnectX port without a link; "
+            "sudo rm /etc/nvidia/cx7-hotplug-enabled and a reboot keep it"
+        )

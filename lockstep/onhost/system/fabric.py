@@ -1,0 +1,156 @@
+#!/usr/bin/python3
+"""Give the fast link its addresses without losing the host.
+
+usage: fabric.py try --seconds N [--adopt]
+                                   apply the netplan file on standard input; after N seconds what
+                                   there was comes back. A file that Lockstep did not write is
+                                   replaced only with --adopt
+       fabric.py keep              a fresh login came through: it stays
+       fabric.py back              what there was comes back now
+
+exit codes: 0 done, 1 netplan refused it or it was taken back meanwhile, 2 wrong use
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from lockstep.onhost.core import common
+from lockstep.onhost.records import ours
+from lockstep.onhost.system import trial
+
+_NAME = "40-cx7.yaml"
+_APPLY_S = 60.0
+
+
+class Fabric:
+    """The link of one host; `paths` is another root only in unit tests."""
+
+    def __init__(self, paths: common.Paths) -> None:
+        self._root = paths.root
+        self._file = paths.root / "etc/netplan" / _NAME
+        self._before = paths.run / "fabric-before.json"
+        self.trial = trial.Trial(
+            unit="lockstep-fabric-back",
+            program=Path(__file__).resolve(),
+            before=self._before,
+            lock=self._before.with_suffix(".lock"),
+        )
+
+    def attempt(self, text: str, seconds: int, adopt: bool = False) -> None:
+        """Apply a file, with a timer that undoes it unless somebody keeps it."""
+        path = f"/etc/netplan/{_NAME}"
+        judge = ours.Ours([path] if adopt else [], self._root)
+        if whose := judge.file(path):
+            raise common.Problem(
+                f"{path} was not made by Lockstep ({whose}); nothing was changed. Remedy: set "
+                f'fabric.netplan to False, or take it over: "adopt": ("{path}",)'
+            )
+        _check(text)
+        judge.keep_adopted(path)
+        self.trial.attempt(seconds, self._remember, lambda: self._apply(text), self._restore)
+
+    def keep(self) -> None:
+        """Let it stay. Problem when it was taken back meanwhile."""
+        self.trial.disarm()
+        if not self._before.exists():
+            raise common.Problem(
+                f"{self._file} was taken back: no new login came through in time. Remedy: look at "
+                "fabric.interfaces in the inventory, and deploy again"
+            )
+        self._before.unlink()
+
+    def back(self) -> None:
+        """What there was before `attempt`; nothing where there was none."""
+        self.trial.back(self._restore, f"{self._file} was taken back: nobody confirmed it")
+
+    def _remember(self) -> None:
+        old = self._file.read_text(encoding="utf-8") if self._file.exists() else None
+        _write(self._before, json.dumps({"text": old, "links": _links()}))
+
+    def _apply(self, text: str) -> None:
+        _write(self._file, text)
+        trial.must(["netplan", "apply"])
+
+    def _restore(self) -> None:
+        kept = json.loads(self._before.read_text(encoding="utf-8"))
+        if kept["text"] is None:
+            self._file.unlink(missing_ok=True)
+        else:
+            _write(self._file, kept["text"])
+        # Whatever netplan makes of it, the addresses of before are what lets somebody in.
+        common.run(["netplan", "apply"], _APPLY_S)
+        for name, link in kept["links"].items():
+            common.run(["ip", "link", "set", "dev", name, "mtu", str(link["mtu"])])
+            for address in link["addresses"]:
+                common.run(["ip", "address", "replace", address, "dev", name])
+        for link in kept["links"].values():
+            for route in link["routes"]:
+                common.run(["ip", "route", "replace", *route])
+        self._before.unlink()
+
+
+def _links() -> dict[str, dict[str, Any]]:
+    """Interface → MTU, addresses that other hosts reach, and its default routes."""
+    found: dict[str, dict[str, Any]] = {}
+    for link in json.loads(trial.must(["ip", "-json", "address", "show"]) or "[]"):
+        if link["ifname"] == "lo":
+            continue
+        addresses = [
+            f"{each['local']}/{each['prefixlen']}"
+            for each in link.get("addr_info", [])
+            if each.get("scope") == "global"
+        ]
+        found[link["ifname"]] = {"mtu": link["mtu"], "addresses": addresses, "routes": []}
+    for route in json.loads(trial.must(["ip", "-json", "route", "show", "default"]) or "[]"):
+        if route.get("dev") in found and route.get("gateway"):
+            words = ["default", "via", route["gateway"], "dev", route["dev"]]
+            found[route["dev"]]["routes"].append(
+                words + (["metric", str(route["metric"])] if "metric" in route else [])
+            )
+    return found
+
+
+def _check(text: str) -> None:
+    """Problem where netplan does not take the file; nothing of the host is touched."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "etc/netplan" / _NAME
+        path.parent.mkdir(parents=True)
+        _write(path, text)
+        trial.must(["netplan", "generate", "--root-dir", folder])
+
+
+def _write(path: Path, text: str) -> None:
+    new = path.with_suffix(".new")
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as out:
+        os.fchmod(handle, 0o600)
+        out.write(text)
+    new.replace(path)
+
+
+def main(argv: list[str], paths: common.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    actions = {
+        "try": "apply it for some seconds",
+        "keep": "let it stay",
+        "back": "take it back",
+    }
+    options = trial.options(__doc__, argv, actions)
+    fabric = Fabric(paths or common.Paths())
+    text = sys.stdin.read() if options.action == "try" else ""
+    with fabric.trial.alone():
+        if options.action == "try":
+            fabric.attempt(text, options.seconds, options.adopt)
+        else:
+            getattr(fabric, options.action)()
+    return common.EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("lockstep fabric", lambda: main(sys.argv[1:])))

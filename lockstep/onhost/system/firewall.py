@@ -1,0 +1,138 @@
+#!/usr/bin/python3
+"""Bring the firewall's rules into force without locking anybody out.
+
+usage: firewall.py try --seconds N   load the new rules; they are taken back after N seconds
+       firewall.py keep              a fresh login came through: they stay, also after a boot
+       firewall.py back              take them back now
+       firewall.py load              load the rules that were kept (at boot)
+       firewall.py clear             remove them: everything is open
+
+exit codes: 0 done, 1 nftables refused or the rules were taken back meanwhile, 2 wrong use
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+from functools import partial
+from pathlib import Path
+
+from lockstep.onhost.core import common
+from lockstep.onhost.system import trial
+
+_TABLE = ("inet", "lockstep")
+_EMPTY = "table inet lockstep\ndelete table inet lockstep\n"
+
+
+class Firewall:
+    """The table of one host; `paths` is another root only in unit tests."""
+
+    def __init__(self, paths: common.Paths) -> None:
+        self._rules = paths.root / "etc/lockstep/firewall.nft"
+        self._kept = paths.root / "etc/lockstep/firewall-kept.nft"
+        self._before = paths.run / "firewall-before.nft"
+        self._record = paths.run / "firewall.json"
+        self._record_before = paths.run / "firewall-before.json"
+        self.trial = trial.Trial(
+            unit="lockstep-firewall-back",
+            program=Path(__file__).resolve(),
+            before=self._before,
+            lock=self._record.with_suffix(".lock"),
+        )
+
+    def attempt(self, seconds: int) -> None:
+        """Load the new rules, with a timer that takes them back unless somebody keeps them."""
+        load = partial(self._load, self._rules)
+        self.trial.attempt(seconds, self._remember, load, self._restore)
+
+    def keep(self) -> None:
+        """Let the rules of `attempt` stay. Problem when they were taken back meanwhile."""
+        self.trial.disarm()
+        if not self.in_force():
+            raise common.Problem(
+                "the new rules were taken back before they were confirmed. Deploy again"
+            )
+        new = self._kept.with_suffix(".new")
+        shutil.copyfile(self._rules, new)
+        new.replace(self._kept)
+        self._forget()
+
+    def back(self) -> None:
+        """The rules of before `attempt`; nothing where there was none."""
+        said = "the firewall's new rules were taken back: nobody confirmed them"
+        self.trial.back(self._restore, said)
+
+    def load(self) -> None:
+        """The rules that were kept."""
+        self._load(self._kept)
+
+    def clear(self) -> None:
+        """No rules of ours."""
+        trial.must(["nft", *_EMPTY.replace("\n", "; ").split()])
+        self._record.unlink(missing_ok=True)
+
+    def in_force(self) -> bool:
+        """Whether the table is what the last load made of it."""
+        try:
+            record = json.loads(self._record.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return bool(record["listing"] == _digest(_listing()))
+
+    def _remember(self) -> None:
+        """The rules in force, and what is known of them: hand-made changes stay known as that."""
+        self._record_before.unlink(missing_ok=True)
+        if self._record.exists():
+            shutil.copyfile(self._record, self._record_before)
+        self._before.write_text(_EMPTY + _listing(), encoding="utf-8")
+
+    def _restore(self) -> None:
+        trial.must(["nft", "-f", str(self._before)])
+        self._before.unlink()
+        self._record.unlink(missing_ok=True)
+        if self._record_before.exists():
+            self._record_before.replace(self._record)
+
+    def _forget(self) -> None:
+        self._before.unlink(missing_ok=True)
+        self._record_before.unlink(missing_ok=True)
+
+    def _load(self, file: Path) -> None:
+        trial.must(["nft", "-f", str(file)])
+        record = {"listing": _digest(_listing())}
+        self._record.write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+
+def _listing() -> str:
+    """The table as the kernel has it; "" where there is none."""
+    done = common.run(["nft", "list", "table", *_TABLE])
+    return done.stdout if done.returncode == 0 else ""
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def main(argv: list[str], paths: common.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    actions = {
+        "try": "load the new rules for some seconds",
+        "keep": "let them stay",
+        "back": "take them back",
+        "load": "load the rules that were kept",
+        "clear": "remove the rules",
+    }
+    options = trial.options(__doc__, argv, actions)
+    firewall = Firewall(paths or common.Paths())
+    with firewall.trial.alone():
+        if options.action == "try":
+            firewall.attempt(options.seconds)
+        else:
+            getattr(firewall, options.action)()
+    return common.EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("lockstep firewall", lambda: main(sys.argv[1:])))

@@ -1,0 +1,104 @@
+"""A change that may cut off whoever makes it: it comes back unless a fresh login keeps it in time.
+
+A timer of systemd takes it back, so that this holds also when the connection, this program or the
+deploy is gone by then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lockstep.onhost.core import common
+
+_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One kind of change.
+
+    Attributes:
+        unit: Name of the timer that takes it back, without suffix.
+        program: What the timer starts, with the word `back`.
+        before: What there was, for as long as nobody has confirmed the change.
+        lock: Held by whoever changes anything of it.
+    """
+
+    unit: str
+    program: Path
+    before: Path
+    lock: Path
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One program at a time: two deploys and the timer may come together."""
+        self.lock.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with self.lock.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def attempt(
+        self,
+        seconds: int,
+        remember: Callable[[], None],
+        apply: Callable[[], None],
+        restore: Callable[[], None],
+    ) -> None:
+        """Change something, with a timer that takes it back; Problem where that fails, at once.
+
+        `remember` writes `before`, `restore` brings it back and removes it.
+        """
+        self.disarm()
+        # Of two attempts at once neither was confirmed: what was there before both comes back.
+        if not self.before.exists():
+            remember()
+        argv = ["systemd-run", "--quiet", "--collect", f"--unit={self.unit}"]
+        argv += [f"--on-active={seconds}", "--timer-property=AccuracySec=1"]
+        try:
+            # First: this connection may not live to see the next command.
+            must([*argv, "/usr/bin/python3", str(self.program), "back"])
+            apply()
+        except common.Problem:
+            self.disarm()
+            restore()
+            raise
+
+    def back(self, restore: Callable[[], None], said: str) -> None:
+        """Take it back and say so; nothing where nothing is on trial."""
+        if self.before.exists():
+            restore()
+            common.say(said)
+        # Last: this may be the timer's own service.
+        self.disarm()
+
+    def disarm(self) -> None:
+        """Stop the timer."""
+        common.run(["systemctl", "stop", f"{self.unit}.timer"])
+
+
+def must(argv: list[str]) -> str:
+    """What a command printed; Problem with what it said where it fails."""
+    done = common.run(argv, _LIMIT_S)
+    if done.returncode != 0:
+        said = " ".join((done.stderr or done.stdout).split())
+        raise common.Problem(f"{' '.join(argv[:2])}: {said[-500:]}")
+    return done.stdout
+
+
+def options(doc: str | None, argv: list[str], actions: Mapping[str, str]) -> argparse.Namespace:
+    """`action`, `seconds` and `adopt` of `try`; `actions` has all, each with a word of help."""
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    known = parser.add_subparsers(dest="action", required=True)
+    for name, text in actions.items():
+        action = known.add_parser(name, help=text)
+        if name == "try":
+            action.add_argument("--seconds", type=int, required=True, metavar="N")
+            action.add_argument("--adopt", action="store_true", help="replace somebody else's file")
+    return parser.parse_args(argv)

@@ -1,0 +1,1 @@
+"""systemd's units, and long work as a unit."""

@@ -1,0 +1,102 @@
+#!/usr/bin/python3
+"""Run long work once per host, even when the connection that asked for it dies.
+
+usage: job.py run NAME [options] -- ARGV...     start (or attach to) the job and follow it
+       job.py attach NAME                       follow a job that runs, or tell how it ended
+       job.py stop NAME                         stop it
+
+The work is the transient unit lockstep-job-NAME.service, its output the file
+/var/log/lockstep/jobs/NAME.log. `run` attaches when the same work is running already and waits
+first when other work is running under that name. Killing the follower never kills the job.
+
+exit codes: those of the work; 128 + N when signal N killed it, 124 when it took longer than
+            --timeout, 141 when nobody reads the output any more (the work goes on), 143 when
+            it was stopped, 2 wrong use, 77 not root
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+
+from lockstep.onhost.core import common
+from lockstep.onhost.systemd import transient, units
+
+
+def main(argv: list[str], paths: common.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    paths = paths or common.Paths()
+    # argparse would give options of the work to us and swallow a second `--`.
+    ours, work = _split(argv)
+    options = _parser().parse_args(ours)
+    if options.action == "run" and not work:
+        raise common.Problem("run: nothing to run: expected -- ARGV...", common.EXIT_USAGE)
+    if not units.is_root():
+        raise common.Problem("only root may start a job", common.EXIT_NOT_PERMITTED)
+    job = transient.Job(
+        name=options.name,
+        argv=tuple(work),
+        log=paths.log / "jobs" / f"{options.name}.log",
+    )
+    if options.action == "run":
+        job = replace(
+            job,
+            user=options.uid,
+            directory=options.chdir,
+            env_file=options.setenv_file,
+            timeout_s=options.timeout,
+            properties=tuple(options.property),
+        )
+        started = transient.start(job, paths, common.say)
+        if not started:
+            common.say(f"job {job.name}: is running already, following it")
+        return transient.Follower(job, heartbeat_s=options.heartbeat).follow(not started)
+    if options.action == "stop":
+        return _stop(job)
+    return _attach(job)
+
+
+def _split(argv: list[str]) -> tuple[list[str], list[str]]:
+    if "--" not in argv:
+        return argv, []
+    at = argv.index("--")
+    return argv[:at], argv[at + 1 :]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    actions = parser.add_subparsers(dest="action", required=True)
+    run = actions.add_parser("run", help="start (or attach to) a job and follow it")
+    run.add_argument("name")
+    run.add_argument("--uid", metavar="USER", help="run as this user")
+    run.add_argument("--chdir", metavar="DIRECTORY", help="run in this directory")
+    run.add_argument("--setenv-file", metavar="FILE", help="KEY=VALUE lines, read by systemd")
+    run.add_argument("--timeout", type=float, metavar="SECONDS", help="kill it after that")
+    run.add_argument("--heartbeat", type=float, default=15.0, metavar="SECONDS")
+    run.add_argument(
+        "--property", action="append", default=[], metavar="KEY=VALUE", help="of the unit"
+    )
+    for action, text in (("attach", "follow a running job"), ("stop", "stop a job")):
+        actions.add_parser(action, help=text).add_argument("name")
+    return parser
+
+
+def _attach(job: transient.Job) -> int:
+    unit = units.show([job.unit])[job.unit]
+    if not unit.installed or not job.log.exists():
+        raise common.Problem(f"job {job.name}: not running, nothing known of it since boot")
+    return transient.Follower(job).follow(from_end=True)
+
+
+def _stop(job: transient.Job) -> int:
+    result = common.run(["systemctl", "stop", job.unit], timeout=120)
+    if result.returncode != 0:
+        raise common.Problem(f"job {job.name}: {result.stderr.strip()}")
+    return common.EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("lockstep job", lambda: main(sys.argv[1:])))

@@ -1,0 +1,258 @@
+"""Long work as a transient systemd unit: it outlives the terminal that asked for it.
+
+A job runs at most once at a time on a host. Its state is the unit's state (`RemainAfterExit`
+keeps a finished one visible until the next run or boot), its output a log file that any number of
+followers may read. Losing a follower never touches the job.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import select
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lockstep.onhost.core import common
+from lockstep.onhost.systemd import units
+
+EXIT_TIMEOUT = 124  # as timeout(1) has it
+EXIT_ALONE = 141  # as if killed by SIGPIPE: the connection is gone, the job goes on
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,79}")
+
+
+class Busy(Exception):
+    """Other work is running under this job's name."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to run. `env_file` is read by systemd itself: its values appear on no command line."""
+
+    name: str
+    argv: tuple[str, ...]
+    user: str | None = None
+    directory: str | None = None
+    env_file: str | None = None
+    timeout_s: float | None = None
+    properties: tuple[str, ...] = ()
+    unit_prefix: str = "lockstep-job-"
+    log: Path = field(default=Path("/dev/null"))
+    # A build's output may name private sources.
+    log_mode: int = 0o640
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise common.Problem(
+                f"job name {self.name!r}: expected a-z, 0-9, - and _, at most 80",
+                common.EXIT_USAGE,
+            )
+
+    @property
+    def unit(self) -> str:
+        """Name of its transient unit."""
+        return f"{self.unit_prefix}{self.name}.service"
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells this work apart from other work under the same name."""
+        parts = (*self.argv, "", self.user or "", self.directory or "", self.env_file or "")
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+    @property
+    def description(self) -> str:
+        """Description= of the unit; carries the fingerprint."""
+        return f"lockstep job {self.name} {self.fingerprint}"
+
+
+def command(job: Job) -> list[str]:
+    """The systemd-run call that starts `job`, as an argument list."""
+    # `exec` makes systemd-run fail at once when the program cannot be executed. Killing a build
+    # is better than losing sshd: it is offered to the out-of-memory killer first.
+    properties = [
+        "Type=exec",
+        "RemainAfterExit=yes",
+        "OOMScoreAdjust=500",
+        # Not `truncate:`, which would empty it again for each command of the unit.
+        f"StandardOutput=append:{job.log}",
+        *job.properties,
+    ]
+    if job.env_file:
+        properties.append(f"EnvironmentFile={job.env_file}")
+    if job.timeout_s:
+        properties.append(f"RuntimeMaxSec={job.timeout_s:.0f}")
+    argv = ["systemd-run", "--quiet", "--no-ask-password", f"--unit={job.unit}"]
+    argv += [f"--description={job.description}"]
+    argv += [f"--property={value}" for value in properties]
+    argv += [f"--uid={job.user}"] if job.user else []
+    argv += [f"--working-directory={job.directory}"] if job.directory else []
+    return [*argv, "--", *job.argv]
+
+
+def running(unit: units.Unit) -> bool:
+    """Whether the job's processes are at work (a finished one stays `active (exited)`)."""
+    return unit.up and unit.sub != "exited"
+
+
+def start(
+    job: Job, paths: common.Paths, say: Callable[[str], None] = common.say, wait: bool = True
+) -> bool:
+    """Start `job` unless it is running already: True when started, False when attached to.
+
+    Other work that runs under the same name is waited for first, or raises Busy without `wait`.
+    Problem when systemd refuses.
+    """
+    told = False
+    while True:
+        with _lock(paths.run / "jobs" / f"{job.name}.lock"):
+            unit = units.show([job.unit])[job.unit]
+            if not running(unit):
+                _clear(job, unit, say)
+                _launch(job)
+                return True
+        if unit.description == job.description:
+            return False
+        if not wait:
+            raise Busy(f"{job.unit} is doing other work")
+        if not told:
+            say(f"job {job.name}: other work under this name is running, waiting for its end")
+            told = True
+        time.sleep(1)
+
+
+def _clear(job: Job, unit: units.Unit, say: Callable[[str], None]) -> None:
+    if unit.active == "failed":
+        if unit.description == job.description:
+            say(f"job {job.name}: the last run failed ({unit.failure}), starting again; it said:")
+            for line in _last_words(job.log):
+                say(f"  {line}")
+        common.run(["systemctl", "reset-failed", unit.name])
+    elif unit.up:
+        common.run(["systemctl", "stop", unit.name])
+
+
+def _last_words(log: Path) -> list[str]:
+    try:
+        return log.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]
+    except OSError:
+        return []
+
+
+def _launch(job: Job) -> None:
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    job.log.touch(mode=job.log_mode)
+    os.truncate(job.log, 0)
+    if job.env_file and not Path(job.env_file).is_file():
+        raise common.Problem(f"job {job.name}: environment file {job.env_file} does not exist")
+    # systemd forgets a finished transient unit a moment after it was told to.
+    for _ in range(20):
+        result = common.run(command(job), timeout=90)
+        if "already loaded" not in result.stderr:
+            break
+        time.sleep(0.25)
+    if result.returncode != 0:
+        reason = (result.stderr or result.stdout).strip()
+        raise common.Problem(f"job {job.name}: systemd-run failed: {reason}")
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _until_end(pid: int, seconds: float) -> None:
+    """Sleep that long, or until process `pid` ends: an end is seen at once without busy asking.
+
+    Without a process the job is just beginning or ending, which takes systemd a moment.
+    """
+    try:
+        handle = os.pidfd_open(pid) if pid else -1
+    except OSError:
+        handle = -1
+    if handle < 0:
+        time.sleep(seconds if pid else 0.05)
+        return
+    try:
+        select.select([handle], [], [], seconds)
+    finally:
+        os.close(handle)
+
+
+class Follower:
+    """Prints a job's log as it grows, a heartbeat when it is silent, and tells its end."""
+
+    def __init__(
+        self,
+        job: Job,
+        say: Callable[[str], None] = common.say,
+        heartbeat_s: float = 15.0,
+        tell_failure: bool = True,
+    ) -> None:
+        self._job = job
+        self._say = say
+        self._heartbeat_s = heartbeat_s
+        self._tell_failure = tell_failure
+        self._rest = ""
+
+    def follow(self, from_end: bool) -> int:
+        """Follow until the job ended; its exit status (128 + signal, 124 for its time-out).
+
+        `from_end` starts with the last ten lines: for a job that somebody else started.
+        """
+        started = spoke = time.monotonic()
+        with self._job.log.open("rb") as log:
+            for line in self._skip(log.read()) if from_end else ():
+                self._say(line)
+            while True:
+                # State first, log second: what was written before the end is never missed.
+                unit = units.show([self._job.unit])[self._job.unit]
+                lines = list(self._lines(log.read()))
+                for line in lines:
+                    self._say(line)
+                if not running(unit):
+                    if self._rest.strip():
+                        self._say(self._rest)
+                    return self._status(unit)
+                now = time.monotonic()
+                if lines:
+                    spoke = now
+                elif now - spoke >= self._heartbeat_s:
+                    spoke = now
+                    self._say(
+                        f"job {self._job.name}: still running, {common.duration(now - started)}"
+                    )
+                if common.nobody_reads():
+                    return EXIT_ALONE
+                _until_end(unit.main_pid, min(1.0, 0.05 + (now - started) / 10))
+
+    def _skip(self, data: bytes) -> list[str]:
+        return list(self._lines(data))[-10:]
+
+    def _lines(self, data: bytes) -> Iterator[str]:
+        """Whole lines of `data`; a progress bar that redraws itself counts as lines too."""
+        text = self._rest + data.decode("utf-8", "replace").replace("\r", "\n")
+        *whole, self._rest = text.split("\n")
+        return (line for line in whole if line.strip())
+
+    def _status(self, unit: units.Unit) -> int:
+        name = self._job.name
+        if not unit.installed:
+            self._say(f"job {name}: somebody stopped it")
+            return 143
+        if unit.active != "failed":
+            return 0
+        if self._tell_failure:
+            self._say(f"job {name}: failed ({unit.failure}); log: {self._job.log}")
+        if unit.result == "timeout":
+            return EXIT_TIMEOUT
+        if unit.main_code in ("2", "3"):  # CLD_KILLED, CLD_DUMPED
+            return 128 + unit.main_status
+        return unit.main_status or common.EXIT_FAILED

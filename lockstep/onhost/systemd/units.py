@@ -1,0 +1,173 @@
+"""What systemd knows about units: the only source of truth about what runs on a host."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lockstep.onhost.core import common
+
+_PROPERTIES = (
+    "Id",
+    "LoadState",
+    "ActiveState",
+    "SubState",
+    "Result",
+    "UnitFileState",
+    "MainPID",
+    "ExecMainCode",
+    "ExecMainStatus",
+    "StateChangeTimestamp",
+    "NRestarts",
+    "Description",
+)
+
+UP = ("active", "reloading", "refreshing", "activating", "deactivating")
+
+# siginfo's si_code as systemd reports it in ExecMainCode.
+_CLD_EXITED = "1"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One unit as `systemctl show` describes it; `since` is in seconds of Unix time or None."""
+
+    name: str
+    load: str = "not-found"
+    active: str = "inactive"
+    sub: str = "dead"
+    result: str = "success"
+    file_state: str = ""
+    main_pid: int = 0
+    main_code: str = "0"
+    main_status: int = 0
+    since: float | None = None
+    restarts: int = 0
+    description: str = ""
+
+    @property
+    def installed(self) -> bool:
+        """Whether systemd could load it."""
+        return self.load == "loaded"
+
+    @property
+    def up(self) -> bool:
+        """Whether any process of it may be alive: started, starting or stopping."""
+        return self.active in UP
+
+    @property
+    def enabled(self) -> bool:
+        """Whether it has a boot link."""
+        return self.file_state in ("enabled", "enabled-runtime", "linked-runtime-enabled")
+
+    @property
+    def state(self) -> str:
+        """In the operator's words: hot, loading, stopping, restarting, failed or off."""
+        if self.active == "activating" and self.sub.startswith("auto-restart"):
+            return "restarting"
+        words = {"activating": "loading", "deactivating": "stopping", "failed": "failed"}
+        if self.active in words:
+            return words[self.active]
+        # Stopping a unit between two restarts makes it inactive, but its last run did fail.
+        if self.active == "inactive" and self.result not in ("", "success"):
+            return "failed"
+        return "hot" if self.up else "off"
+
+    @property
+    def failure(self) -> str:
+        """Why it failed, e.g. `exit-code, exit status 3` or `timeout, killed by signal 9`."""
+        if self.main_code in ("", "0"):
+            return self.result
+        exited_well = self.main_code == _CLD_EXITED and self.main_status == 0
+        if self.result == "exit-code" and (exited_well or self.main_code != _CLD_EXITED):
+            # The verdict came from ExecStartPre= or ExecStartPost=, not from the main process.
+            return "exit-code, a check of its start failed"
+        how = "exit status" if self.main_code == _CLD_EXITED else "killed by signal"
+        return f"{self.result}, {how} {self.main_status}"
+
+
+def show(names: Iterable[str]) -> dict[str, Unit]:
+    """Ask systemd about all units in one call; a unit that does not exist is `not-found`."""
+    wanted = list(dict.fromkeys(names))
+    if not wanted:
+        return {}
+    argv = ["systemctl", "show", "--timestamp=unix", f"--property={','.join(_PROPERTIES)}"]
+    result = common.run([*argv, "--", *wanted], timeout=30)
+    if result.returncode != 0:
+        raise common.Problem(f"systemctl show failed: {result.stderr.strip()}")
+    blocks = [block for block in result.stdout.strip().split("\n\n") if block]
+    found = [_unit(block) for block in blocks]
+    # Answers come in the order asked; Id differs from the name asked when that is an alias.
+    return dict(zip(wanted, found, strict=True))
+
+
+def _unit(block: str) -> Unit:
+    fields = dict(line.partition("=")[::2] for line in block.splitlines())
+    return Unit(
+        name=fields.get("Id", ""),
+        load=fields.get("LoadState", "not-found"),
+        active=fields.get("ActiveState", "inactive"),
+        sub=fields.get("SubState", ""),
+        result=fields.get("Result", ""),
+        file_state=fields.get("UnitFileState", ""),
+        main_pid=_number(fields.get("MainPID", "")),
+        main_code=fields.get("ExecMainCode", "0"),
+        main_status=_number(fields.get("ExecMainStatus", "")),
+        since=float(_number(fields.get("StateChangeTimestamp", "").lstrip("@"))) or None,
+        restarts=_number(fields.get("NRestarts", "")),
+        description=fields.get("Description", ""),
+    )
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def start_times(unit: str) -> tuple[float, float] | None:
+    """Seconds of the last start before its main process (the gate) and after (load, canary)."""
+    names = ("InactiveExit", "ExecMainStart", "ActiveEnter")
+    properties = ",".join(f"{name}TimestampMonotonic" for name in names)
+    result = common.run(["systemctl", "show", f"--property={properties}", "--", unit], timeout=30)
+    fields = dict(line.partition("=")[::2] for line in result.stdout.splitlines())
+    left, began, up = (_number(fields.get(f"{name}TimestampMonotonic", "")) for name in names)
+    if not 0 < left <= began <= up:
+        return None
+    return (began - left) / 1e6, (up - began) / 1e6
+
+
+def processes(unit: str, proc: Path = Path("/proc")) -> list[int]:
+    """Process ids inside the unit's control group, also those that outlived the unit.
+
+    systemd calls a unit inactive even when a process survived SIGKILL (stuck in the driver);
+    such a process still holds its memory.
+    """
+    found = []
+    for entry in proc.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            groups = (entry / "cgroup").read_text(encoding="utf-8")
+        except OSError:
+            continue
+        if any(unit in line.split("/") for line in groups.splitlines()):
+            found.append(int(entry.name))
+    return found
+
+
+def last_lines(unit: str, count: int, since: float | None = None) -> list[str]:
+    """The unit's last journal lines; empty when the journal cannot be read."""
+    argv = ["journalctl", "--no-pager", "--quiet", "--output=cat", f"--lines={count}"]
+    if since is not None:
+        argv.append(f"--since=@{int(since)}")
+    try:
+        result = common.run([*argv, f"--unit={unit}"], timeout=20)
+    except common.Problem:
+        return []
+    return [line for line in result.stdout.splitlines() if line.strip()]
+
+
+def is_root() -> bool:
+    """Whether this process may start and stop units."""
+    return os.geteuid() == 0

@@ -1,0 +1,1 @@
+"""The venv engine: built, checked."""

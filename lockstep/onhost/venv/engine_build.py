@@ -1,0 +1,251 @@
+#!/usr/bin/python3
+"""Build the venv engine, one stage a call; each can be cut off at any moment and called again.
+
+usage: engine_build.py pytorch|vllm|flashinfer|check|activate [SPEC.json]
+
+SPEC.json (default /etc/lockstep/engine.json) names every wheel by its hash, every source tree by
+its commit, and the folder of this generation. Nothing uses that folder before `activate` moves the
+link `current` to it, and `activate` demands a check that passed. What is installed comes from the
+folder `store` beside it alone, which is filled first (`engine_content.py`).
+
+exit codes: 0 done, 1 failed, 2 wrong use
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lockstep.onhost.core import common
+from lockstep.onhost.venv import engine_content
+from lockstep.onhost.fetch import growth
+from lockstep.onhost.fetch import passed_on
+from lockstep.onhost.venv import uv_cache
+
+SPEC = Path("/etc/lockstep/engine.json")
+FETCHING = ("pytorch", "vllm", "flashinfer")
+STAGES = (*FETCHING, "check", "activate")
+# A source tree that stays where it is.
+EDITABLE = ("vllm",)
+
+
+class Failed(common.Problem):
+    """A command that failed; `said` is the end of what it wrote to standard error."""
+
+    def __init__(self, message: str, said: str) -> None:
+        super().__init__(message)
+        self.said = said
+
+
+class Build:
+    """One generation of the engine's environment."""
+
+    def __init__(self, spec: dict[str, Any], stage: str) -> None:
+        self.spec = spec
+        self.home = Path(spec["home"])
+        self.venv = self.home / "venv"
+        self.python = self.venv / "bin/python"
+        self.record = self.home / "check.json"
+        self.mark = self.home / "unfinished"
+        self.content = engine_content.Content(spec, stage, self.home.parent / "store")
+        self.environment = {
+            **os.environ,
+            **spec["proxy"],
+            "UV_PYTHON_DOWNLOADS": "never",
+            "UV_CACHE_DIR": str(self.home.parent / "uv-cache"),
+            "UV_NO_PROGRESS": "1",
+            # A git server that fell silent is an error after two minutes, not a hang.
+            "GIT_HTTP_LOW_SPEED_LIMIT": "1000",
+            "GIT_HTTP_LOW_SPEED_TIME": "120",
+        }
+
+    def run(self, *argv: str, **environment: str) -> None:
+        """Run one command, its output going straight to ours. Failed when it fails."""
+        common.say("+ " + " ".join(argv[:12]) + (" …" if len(argv) > 12 else ""))
+        try:
+            with growth.told(self._fills(argv), grown=self.content.beat):
+                code, said = passed_on.run(argv, {**self.environment, **environment})
+        except OSError as error:
+            raise common.Problem(f"{argv[0]}: {error.strerror}") from error
+        if code != 0:
+            raise Failed(f"{Path(argv[0]).name} {argv[1]} ended with {code}", said)
+
+    def _fills(self, argv: tuple[str, ...]) -> Path:
+        """The folder whose growth shows how far a command is."""
+        checkout = argv[0] == "git" and argv[1] == "-C"
+        return Path(argv[2]) if checkout else Path(self.environment["UV_CACHE_DIR"])
+
+    @contextlib.contextmanager
+    def installing(self) -> Iterator[bool]:
+        """Mark the environment as unfinished until the block ends well.
+
+        The mark is locked meanwhile: a mark without a lock was left by a stage that was cut off.
+        Yields whether there was one, so that the environment has to be made anew.
+        """
+        with self.mark.open("a") as mark:
+            fcntl.flock(mark, fcntl.LOCK_EX)
+            cut_off = self.mark.read_text(encoding="utf-8") != ""
+            mark.write("x")
+            mark.flush()
+            # What was found out about the environment before holds no longer.
+            self.record.unlink(missing_ok=True)
+            yield cut_off
+            self.mark.unlink()
+
+    def install(self, stage: str) -> None:
+        """The wheels of one stage, each by its hash and nothing besides."""
+        wheels = [each for each in self.spec["packages"] if each["stage"] == stage]
+        if wheels:
+            self._remove_doubles(wheels)
+            listed = self._listed(stage, wheels)
+            self._install("--require-hashes", "--requirement", str(listed))
+
+    def _install(self, *what: str, **environment: str) -> None:
+        """Install from the store alone; what was spoiled there or in uv's cache is redone, once.
+
+        A build that fails by itself is not: it would fail again, and takes minutes.
+        """
+        argv = ("--no-deps", "--no-index", "--find-links", str(self.content.links), *what)
+        try:
+            self._pip("install", *argv, **environment)
+        except Failed as failure:
+            cache = Path(self.environment["UV_CACHE_DIR"])
+            stale = uv_cache.broken(failure.said, cache)
+            if stale:
+                common.say("once more, without what uv had cached")
+                shutil.rmtree(cache, ignore_errors=True)
+            if not self.content.mended() and not stale:
+                raise
+            self._pip("install", *argv, **environment)
+
+    def _listed(self, name: str, wheels: list[dict[str, Any]]) -> Path:
+        """A requirements file that accepts these wheels and no other file."""
+        path = self.home / f"{name}.txt"
+        lines = [f"{w['name']}=={w['version']} --hash=sha256:{w['sha256']}\n" for w in wheels]
+        path.write_text("".join(lines), encoding="utf-8")
+        return path
+
+    def _pip(self, action: str, *arguments: str, **environment: str) -> None:
+        uv = (self.spec["uv"], "pip", action, "--python", str(self.python))
+        self.run(*uv, *arguments, **environment)
+
+    def pytorch(self) -> None:
+        """The venv, and PyTorch's CUDA build from its own index."""
+        self.content.bring_wheels()
+        with self.installing() as cut_off:
+            if cut_off or not (self.venv / f"lib/python{self.spec['python']}").is_dir():
+                uv = (self.spec["uv"], "venv", "--clear", "--python", self.spec["python"])
+                self.run(*uv, str(self.venv))
+            self.install("pytorch")
+
+    def vllm(self) -> None:
+        """The engine and everything that it needs; the source trees at their commits."""
+        self.content.bring_wheels()
+        self.content.bring_trees(self.home, self.run)
+        with self.installing():
+            self._remove_foreign()
+            self.install("vllm")
+            tools = self._listed("built_with", self.spec["built_with"])
+            compiled = self._precompiled()
+            for name, source in self.content.trees.items():
+                folder = str(self.home / name)
+                how = ("--editable", folder) if name in EDITABLE else (folder,)
+                # What a tree needs stands in the lock already, and so does what builds it.
+                built = ("--build-constraints", str(tools), *how)
+                more = compiled if name == "vllm" else {}
+                self._install(*built, **source.get("environment", {}), **more)
+
+    def _precompiled(self) -> dict[str, str]:
+        """What tells vLLM's build which wheel its compiled parts are in; it asks no server then."""
+        wheel = self.spec["precompiled"]
+        if not wheel:
+            return {}
+        # It says what the environment is made of, for `gc`.
+        self._listed("precompiled", [wheel])
+        return {"VLLM_PRECOMPILED_WHEEL_LOCATION": str(self.content.links / wheel["file"])}
+
+    def _remove_foreign(self) -> None:
+        """Take out what somebody else has installed here."""
+        foreign = set(self._installed()) - {*self.spec["expected"], *engine_content.TREES}
+        if foreign:
+            self._pip("uninstall", *sorted(foreign))
+
+    def _remove_doubles(self, wheels: list[dict[str, Any]]) -> None:
+        """Forget packages that are there twice; they are installed anew over their files."""
+        installed = self._installed()
+        for wheel in wheels:
+            folders = installed.get(wheel["name"], [])
+            for folder in folders if len(folders) > 1 else ():
+                shutil.rmtree(folder)
+
+    def _installed(self) -> dict[str, list[Path]]:
+        """Name → the metadata folders of what is installed."""
+        found: dict[str, list[Path]] = {}
+        for folder in (self.venv / "lib").glob("python*/site-packages/*.dist-info"):
+            name = folder.name.partition("-")[0].lower().replace("_", "-").replace(".", "-")
+            found.setdefault(name, []).append(folder)
+        return found
+
+    def flashinfer(self) -> None:
+        """FlashInfer's three packages, in versions that agree."""
+        if any(each["stage"] == "flashinfer" for each in self.spec["packages"]):
+            self.content.bring_wheels()
+            with self.installing():
+                self.install("flashinfer")
+
+    def check(self) -> None:
+        """Ask the engine itself; the answer is kept beside the environment."""
+        program = Path(__file__).with_name("engine_check.py")
+        self.run(str(self.python), str(program), str(self.record), **self._asked())
+
+    def _asked(self) -> dict[str, str]:
+        keys = ("id", "engine_cuda", "recipes")
+        return {"LOCKSTEP_ENGINE": json.dumps({key: self.spec[key] for key in keys})}
+
+    def activate(self) -> None:
+        """Point `current` at this generation, in one step."""
+        try:
+            record = json.loads(self.record.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            record = {}
+        if record.get("faults") != []:
+            raise common.Problem("this generation has not passed its check: run `check` first")
+        current = Path(self.spec["current"])
+        temporary = current.with_name(f".current-{os.getpid()}")
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(self.home.name)
+        temporary.replace(current)
+        common.say(f"{current} -> {self.home.name}")
+
+
+def main(argv: list[str], paths: common.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    if not argv or argv[0] not in STAGES or len(argv) > 2:
+        print((__doc__ or "").strip(), file=sys.stderr)
+        return common.EXIT_USAGE
+    path = Path(argv[1]) if len(argv) == 2 else SPEC
+    try:
+        spec = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise common.Problem(f"{path}: {error}", common.EXIT_USAGE) from error
+    # For what this process fetches; git and uv are given it with the rest.
+    os.environ.update(spec["proxy"])
+    build = Build(spec, argv[0])
+    build.home.mkdir(parents=True, exist_ok=True)
+    if argv[0] in FETCHING:
+        with build.content.shared(paths or common.Paths()):
+            getattr(build, argv[0])()
+    else:
+        getattr(build, argv[0])()
+    return common.EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(common.ended("engine_build", lambda: main(sys.argv[1:])))

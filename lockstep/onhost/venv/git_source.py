@@ -1,0 +1,90 @@
+"""A git repository at one commit: from a bundle that this Spark or another has, else its origin.
+
+A bundle is git's own file of a history. Git computes the id of everything in it anew and refuses a
+history with holes, so one that yields the commit is right, whoever it came from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lockstep.onhost.core import common
+from lockstep.onhost.fetch import git_login
+from lockstep.onhost.fetch import peer_client
+from lockstep.onhost.fetch import download
+
+
+class Run(Protocol):
+    """Runs a command; common.Problem when it fails."""
+
+    def __call__(self, *argv: str, **environment: str) -> None:
+        """One command and its arguments; more variables by name."""
+
+
+class Repository:
+    """One working copy, by git itself: uv knows fewer kinds of URL than git.
+
+    Args:
+        folder: The working copy.
+        source: "git" (address), "branch" and "commit".
+        store: Folder of bundles, each named by its commit.
+        run: Runs git where it may take long.
+    """
+
+    def __init__(self, folder: Path, source: dict[str, Any], store: Path, run: Run) -> None:
+        self._source = source
+        self._commit = str(source["commit"])
+        self._bundle = store / self._commit
+        self._lock = store / ".locks" / self._commit
+        self._folder = folder
+        self._git = ("git", "-C", str(folder))
+        self._run = run
+
+    def check_out(self, copier: peer_client.Copier) -> None:
+        """Bring the commit about, its files as they are in it, and keep a bundle for others."""
+        # A git that was cut off leaves its locks behind, and no other git works here.
+        for lock in (self._folder / ".git").glob("*.lock"):
+            lock.unlink()
+        self._run("git", "init", "--quiet", str(self._folder))
+        with download.locked(self._lock):
+            if not self._has() and not self._from_bundle(copier):
+                self._from_origin()
+            self._run(*self._git, "checkout", "--force", "--quiet", "--detach", self._commit)
+            if not self._bundle.exists():
+                self._keep()
+
+    def _from_bundle(self, copier: peer_client.Copier) -> bool:
+        if self._bundle.exists():
+            if self._take(self._bundle):
+                return True
+            common.say(f"{self._bundle} is not a history of this commit; not used")
+            self._bundle.unlink()
+        return copier.bring(self._commit, None, self._bundle, self._take)
+
+    def _take(self, bundle: Path) -> bool:
+        """Put what is in a bundle into the repository; whether the commit is there now."""
+        with contextlib.suppress(common.Problem):
+            self._run(*self._git, "fetch", "--quiet", "--force", "--tags", str(bundle), "HEAD")
+        return self._has()
+
+    def _from_origin(self) -> None:
+        address, login = git_login.apart(self._source["git"])
+        branch = self._source["branch"]
+        # The whole history: the fork's build looks for the commit it left upstream at.
+        self._run(*self._git, "fetch", "--force", "--tags", address, branch, **login)
+        if not self._has():
+            self._run(*self._git, "fetch", address, self._commit, **login)
+
+    def _keep(self) -> None:
+        new = self._bundle.with_name(f".{self._commit}.new")
+        # Of a git that was cut off, as above.
+        new.with_name(f"{new.name}.lock").unlink(missing_ok=True)
+        self._run(*self._git, "bundle", "create", "--quiet", str(new), "HEAD", "--tags")
+        new.replace(self._bundle)
+
+    def _has(self) -> bool:
+        asked = (*self._git, "cat-file", "-e", f"{self._commit}^{{commit}}")
+        return subprocess.run(asked, capture_output=True, check=False).returncode == 0

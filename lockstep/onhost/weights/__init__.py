@@ -1,0 +1,1 @@
+"""Model weights on a host."""

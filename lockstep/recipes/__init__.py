@@ -1,0 +1,1 @@
+"""Recipes: how one model is served by one engine."""

@@ -1,0 +1,169 @@
+"""What a recipe asks of an engine, read back from its command line: memory, context, hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lockstep.core.errors import RecipeError
+from lockstep.engines import flags
+from lockstep.onhost.engines import Engine
+from lockstep.recipes.command import serve_command
+from lockstep.recipes.recipe_file import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The settings that decide memory; None where the recipe leaves one to the engine.
+
+    Attributes:
+        utilization: Share of the machine's memory for the engine (0 to 1).
+        context: Longest sequence, tokens.
+        sequences: Most sequences at a time.
+        kv_dtype: Type of the KV cache ("auto": the model's own, 2 bytes).
+        kv_gib: KV cache given as a size (GiB), which overrides the share.
+        tensor_parallel: Hosts that split each layer.
+        pipeline_parallel: Hosts that split the layers among them.
+        data_parallel: Copies of the model, each on hosts of its own.
+        speculative: Speculative method in lower case ("dflash", "mtp", "eagle"), or None.
+        draft_tokens: Tokens drafted per step, or None.
+        draft_context: Longest sequence the draft sees, tokens, or None.
+        host: Address the API listens on, or None.
+        port: Port of the API, or None.
+    """
+
+    utilization: float | None = None
+    context: int | None = None
+    sequences: int | None = None
+    kv_dtype: str = "auto"
+    kv_gib: float | None = None
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    data_parallel: int = 1
+    speculative: str | None = None
+    draft_tokens: int | None = None
+    draft_context: int | None = None
+    host: str | None = None
+    port: int | None = None
+
+    @property
+    def hosts(self) -> int:
+        """Sparks needed: one GPU each."""
+        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
+
+    @property
+    def shares(self) -> int:
+        """Sparks that split one copy of the weights."""
+        return self.tensor_parallel * self.pipeline_parallel
+
+
+def serving(recipe: Recipe, overrides: Mapping[str, object] | None = None) -> Serving:
+    """The settings of a recipe, from its command line; from `defaults` for other engines.
+
+    Raises:
+        RecipeError: the command line cannot be built, or a setting is not a number.
+    """
+    if recipe.engine is None:
+        return _from_defaults(recipe)
+    return read_back(recipe, serve_command(recipe, overrides=overrides), recipe.engine)
+
+
+def read_back(recipe: Recipe, argv: Sequence[str], engine: Engine) -> Serving:
+    """The settings that a command line carries."""
+
+    def value(key: str) -> str | None:
+        return flags.value_of(argv, engine.spellings(key))
+
+    def number(key: str) -> float | None:
+        return _number(recipe, key, value(key))
+
+    draft = _draft(recipe, argv, engine)
+    kv_bytes = number("kv_cache_memory_bytes")
+    return Serving(
+        utilization=_share(recipe, number("gpu_memory_utilization")),
+        context=_whole(number("max_model_len")),
+        sequences=_whole(number("max_num_seqs")),
+        kv_dtype=value("kv_cache_dtype") or "auto",
+        kv_gib=kv_bytes / 2**30 if kv_bytes else None,
+        tensor_parallel=_whole(number("tensor_parallel")) or 1,
+        pipeline_parallel=_whole(number("pipeline_parallel")) or 1,
+        data_parallel=_copies(argv, engine, _whole(number("data_parallel")) or 1),
+        speculative=draft[0],
+        draft_tokens=draft[1],
+        draft_context=draft[2],
+        host=value("host"),
+        port=_whole(number("port")),
+    )
+
+
+def _copies(argv: Sequence[str], engine: Engine, degree: int) -> int:
+    """Attention by data parallelism may split the hosts of one copy, and adds none then."""
+    return 1 if flags.find(argv, engine.shares_copies) else degree
+
+
+def _draft(
+    recipe: Recipe, argv: Sequence[str], engine: Engine
+) -> tuple[str | None, int | None, int | None]:
+    if not engine.draft_config:
+        method = flags.value_of(argv, engine.spellings("speculative_algorithm"))
+        key = "speculative_num_draft_tokens"
+        count = _whole(_number(recipe, key, flags.value_of(argv, engine.spellings(key))))
+        return (method.lower() if method else None, count, None)
+    text = flags.value_of(argv, engine.draft_config)
+    if text is None:
+        return None, None, None
+    config = flags.json_value(engine.draft_config[0], text)
+    method = config.get("method")
+    return (
+        str(method).lower() if method else "draft_model",
+        _whole(_number(recipe, "num_speculative_tokens", config.get("num_speculative_tokens"))),
+        _whole(_number(recipe, "draft max_model_len", config.get("max_model_len"))),
+    )
+
+
+def _number(recipe: Recipe, key: str, text: object) -> float | None:
+    if text is None or text == "":
+        return None
+    scale = 1.0
+    if isinstance(text, str) and text[-1:].lower() in ("k", "m"):
+        # vLLM reads 256k as 256 000 and 256K as 262 144.
+        scale = {"k": 1e3, "K": 2**10, "m": 1e6, "M": 2**20}[text[-1]]
+        text = text[:-1]
+    try:
+        number = float(str(text)) * scale
+    except ValueError as fault:
+        raise RecipeError(
+            f"{key} must be a number", where=str(recipe.path), found=repr(text)
+        ) from fault
+    if not 0 <= number < 1e15:
+        raise RecipeError(f"{key} is out of range", where=str(recipe.path), found=str(text))
+    return number
+
+
+def _share(recipe: Recipe, share: float | None) -> float | None:
+    if share is not None and not 0 < share <= 1:
+        raise RecipeError(
+            "gpu_memory_utilization must be a share of the memory",
+            where=str(recipe.path),
+            found=str(share),
+            allowed="more than 0, at most 1",
+        )
+    return share
+
+
+def _whole(number: float | None) -> int | None:
+    return int(number) if number else None
+
+
+def _from_defaults(recipe: Recipe) -> Serving:
+    def whole(key: str) -> int | None:
+        return _whole(_number(recipe, key, recipe.defaults.get(key)))
+
+    host = recipe.defaults.get("host")
+    return Serving(
+        context=whole("max_model_len") or whole("ctx_size"),
+        tensor_parallel=whole("tensor_parallel") or 1,
+        pipeline_parallel=whole("pipeline_parallel") or 1,
+        host=str(host) if host else None,
+        port=whole("port"),
+    )

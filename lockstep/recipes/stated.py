@@ -1,0 +1,50 @@
+"""Sizes and shapes that a recipe's own `metadata` states (sparkrun's keys), taken as stated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockstep.core.figures import Figure
+from lockstep.models.architecture import Architecture, Layers
+from lockstep.recipes.recipe_file import Recipe
+
+
+def stated_weights(recipe: Recipe) -> Figure | None:
+    """`model_vram` (GB), or `model_params` times `quant_bits`; None where neither is stated."""
+    stated = _number(recipe.metadata.get("model_vram"))
+    how = "metadata.model_vram"
+    if stated is None:
+        parameters = _number(recipe.metadata.get("model_params"))
+        bits = _number(recipe.metadata.get("quant_bits"))
+        if parameters is None or bits is None or not 1 <= bits <= 32:
+            return None
+        stated = parameters * bits / 8 / 1e9
+        how = "metadata.model_params times quant_bits"
+    if not 0 < stated < 1e5:
+        return None
+    return Figure("weights", stated, "GB", f"{how} of {recipe.path.name}", "", "computed")
+
+
+def stated_architecture(recipe: Recipe) -> Architecture | None:
+    """Grouped-query attention from `num_layers`, `num_kv_heads` and `head_dim`, if all stand."""
+    sizes = [
+        _number(recipe.metadata.get(key)) for key in ("num_layers", "num_kv_heads", "head_dim")
+    ]
+    if any(size is None or not 0 < size < 1e6 for size in sizes):
+        return None
+    layers, heads, width = (int(size or 0) for size in sizes)
+    shape = Layers("full", layers, kv_heads=heads, head_dim=width)
+    return Architecture((shape,), None, f"metadata of {recipe.path.name}")
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or value is None:
+        return None
+    text, scale = str(value).strip(), 1.0
+    if text[-1:].upper() in ("B", "M", "K"):
+        scale = {"B": 1e9, "M": 1e6, "K": 1e3}[text[-1].upper()]
+        text = text[:-1]
+    try:
+        return float(text) * scale
+    except ValueError:
+        return None

@@ -1,0 +1,1 @@
+"""What a host is given before any engine: accounts, tools, firewall, fabric."""

@@ -1,0 +1,65 @@
+"""Groups and system accounts: from what is asked for and what there is to commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep.files.managed_file import OPERATORS_GROUP
+from lockstep.inventory.settings import Settings
+
+
+@dataclass(frozen=True)
+class Account:
+    """An account and the groups it must be in.
+
+    Attributes:
+        name: Login name.
+        groups: Supplementary groups; others that it is in stay.
+        home: Home folder of a system account that is created where it is missing; None: the
+            account must exist already.
+    """
+
+    name: str
+    groups: tuple[str, ...]
+    home: str | None = None
+
+
+def people(settings: Settings) -> list[Account]:
+    """Whom the inventory names, with their groups: to switch is one thing, Docker another."""
+    names = dict.fromkeys((*settings.operators, *settings.docker_users))
+    granted = {OPERATORS_GROUP: settings.operators, "docker": settings.docker_users}
+    return [
+        Account(name, tuple(group for group, members in granted.items() if name in members))
+        for name in names
+    ]
+
+
+def account_commands(
+    groups: Sequence[str], users: Sequence[Account], found: Mapping[str, Any]
+) -> list[list[str]]:
+    """Commands that bring accounts about, in order; [] when nothing is missing.
+
+    Args:
+        groups: Groups that must exist.
+        users: Accounts.
+        found: The answer of the probe `system` for these names.
+    """
+    commands = [["groupadd", "--system", name] for name in groups if found["groups"][name] is None]
+    for user in users:
+        have = found["accounts"][user.name]
+        if have is None and user.home:
+            commands.append(
+                [
+                    *("useradd", "--system", "--user-group", "--shell", "/usr/sbin/nologin"),
+                    *("--home-dir", user.home, "--create-home"),
+                    *("--groups", ",".join(user.groups), user.name),
+                ]
+            )
+            continue
+        held = have["groups"] if have else []
+        lacking = [name for name in user.groups if name not in held]
+        if lacking:
+            commands.append(["usermod", "--append", "--groups", ",".join(lacking), user.name])
+    return commands

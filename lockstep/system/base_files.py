@@ -1,0 +1,184 @@
+"""What a host is given before any engine: memory protection, proxies, kernel settings, logs."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from lockstep.core.digest import digest
+from lockstep.core.errors import InventoryError
+from lockstep.files.managed_file import (
+    DOCKER_CONFIG,
+    PROXY_ENVIRONMENT,
+    SYSTEMD,
+    TOOLS_ENVIRONMENT,
+    ManagedFile,
+)
+from lockstep.files.templating import render
+from lockstep.inventory.settings import Settings
+from lockstep.system import apt_login
+from lockstep.system.firewall import KEPT, RULES
+
+APT_SOURCES = "/etc/apt/sources.list.d/lockstep.list"
+APT_PROXY = "/etc/apt/apt.conf.d/60lockstep-proxy"
+APT_LOGIN = "/etc/apt/auth.conf.d/60lockstep.conf"
+DOCKER_PROXY = f"{SYSTEMD}/docker.service.d/60-lockstep-proxy.conf"
+SYSCTL = "/etc/sysctl.d/60-lockstep.conf"
+EARLYOOM = "/etc/default/earlyoom"
+
+
+def host_files(settings: Settings) -> tuple[ManagedFile, ...]:
+    """Files that depend on inventory data alone, so that they can come first in a deploy.
+
+    Raises:
+        InventoryError: a proxy, an index, a sysctl or an apt line that would break its file.
+    """
+    return (
+        *_apt_sources(settings),
+        *_proxies(settings),
+        *_apt_login(settings),
+        *_tools(settings),
+        *_memory_protection(),
+        *_earlyoom(settings),
+        *_sysctl(settings),
+        ManagedFile("/etc/logrotate.d/lockstep", render("system/logrotate.j2")),
+        ManagedFile(f"{DOCKER_CONFIG}/config.json", "{}\n", check="json"),
+    )
+
+
+def absent_files(settings: Settings) -> tuple[str, ...]:
+    """Paths that an earlier deploy may have written and that this data no longer asks for."""
+    wanted = {file.path for file in host_files(settings)}
+    possible = (
+        *(APT_SOURCES, APT_PROXY, APT_LOGIN),
+        *(PROXY_ENVIRONMENT, TOOLS_ENVIRONMENT, DOCKER_PROXY, SYSCTL),
+    )
+    rules = () if settings.firewall.enabled else (RULES, KEPT)
+    return (*(path for path in possible if path not in wanted), *rules)
+
+
+def tools_environment(settings: Settings) -> str | None:
+    """The file of variables with which uv and the hub client are installed; None without any."""
+    if settings.sources.python_index:
+        return TOOLS_ENVIRONMENT
+    return PROXY_ENVIRONMENT if settings.proxy.environment() else None
+
+
+def docker_generation(settings: Settings) -> str:
+    """What Docker's daemon must run with: changes with the proxy, "" without one."""
+    values = settings.proxy.environment()
+    return digest(values, 16) if values else ""
+
+
+def _apt_sources(settings: Settings) -> tuple[ManagedFile, ...]:
+    lines = settings.sources.apt
+    if not lines:
+        return ()
+    for line in lines:
+        _one_line("sources.apt", line, settings)
+    shown = "".join(f"{apt_login.without_logins(line)}\n" for line in lines)
+    return (ManagedFile(APT_SOURCES, shown),)
+
+
+def _apt_login(settings: Settings) -> tuple[ManagedFile, ...]:
+    proxies = [url for url in (settings.proxy.http, settings.proxy.https) if url]
+    try:
+        lines = apt_login.logins(settings.sources.apt, proxies)
+    except apt_login.UnwritableLogin as reason:
+        raise InventoryError(
+            "sources.apt or proxy holds a login that apt cannot be given",
+            where=settings.name,
+            found=str(reason),
+            remedy="Give the account another password; without one leave the colon out, too.",
+        ) from None
+    if not lines:
+        return ()
+    return (ManagedFile(APT_LOGIN, render("system/apt-login.j2", logins=lines), mode="0600"),)
+
+
+def _proxies(settings: Settings) -> tuple[ManagedFile, ...]:
+    values = settings.proxy.environment()
+    if not values:
+        return ()
+    for name, value in values.items():
+        _one_line(f"proxy ({name})", value, settings)
+    urls = {"http": settings.proxy.http, "https": settings.proxy.https}
+    direct = [host.strip() for host in settings.proxy.no.split(",")]
+    apt = render(
+        "system/apt-proxy.j2",
+        proxies={scheme: apt_login.without_logins(url) for scheme, url in urls.items() if url},
+        # apt knows hosts here, no networks and no suffixes.
+        direct=[host for host in direct if host and not host.startswith(".") and "/" not in host],
+    )
+    environment = render("system/environment.j2", values=values)
+    docker = render(
+        "system/docker-proxy.conf.j2",
+        path=PROXY_ENVIRONMENT,
+        generation=docker_generation(settings),
+    )
+    return (
+        ManagedFile(APT_PROXY, apt),
+        # The URL of a proxy may hold a password.
+        ManagedFile(PROXY_ENVIRONMENT, environment, mode="0600"),
+        ManagedFile(DOCKER_PROXY, docker),
+    )
+
+
+def _tools(settings: Settings) -> tuple[ManagedFile, ...]:
+    """The index is no argument of pip and uv: its URL may hold a password."""
+    index = settings.sources.python_index
+    if not index:
+        return ()
+    _one_line("sources.python_index", index, settings)
+    values = {"PIP_INDEX_URL": index, "UV_DEFAULT_INDEX": index}
+    if index.startswith("http://"):
+        parts = urlsplit(index)
+        server = parts.netloc.rpartition("@")[2]
+        values |= {"PIP_TRUSTED_HOST": parts.hostname or "", "UV_INSECURE_HOST": server}
+    text = render("system/environment.j2", values={**settings.proxy.environment(), **values})
+    return (ManagedFile(TOOLS_ENVIRONMENT, text, mode="0600"),)
+
+
+def _memory_protection() -> tuple[ManagedFile, ...]:
+    user = render(
+        "system/slice.conf.j2",
+        why="The desktop and the operators' sessions keep this much whatever an engine takes.",
+        # Others protect 4 GiB (facts of the field, 2026-11). Page cache of sessions, as of a copied
+        # model, is protected too, and MemAvailable counts it as free: the gate would promise an
+        # engine memory that the kernel does not take back.
+        memory_min="512M",
+    )
+    system = render(
+        "system/slice.conf.j2",
+        why="What ssh.service is promised must be promised to its slice too.",
+        memory_min="64M",
+    )
+    return (
+        ManagedFile(f"{SYSTEMD}/ssh.service.d/60-lockstep.conf", render("system/ssh.conf.j2")),
+        ManagedFile(f"{SYSTEMD}/user.slice.d/60-lockstep.conf", user),
+        ManagedFile(f"{SYSTEMD}/system.slice.d/60-lockstep.conf", system),
+    )
+
+
+def _earlyoom(settings: Settings) -> tuple[ManagedFile, ...]:
+    if "earlyoom" not in settings.packages:
+        return ()
+    return (ManagedFile(EARLYOOM, render("system/earlyoom.j2")),)
+
+
+def _sysctl(settings: Settings) -> tuple[ManagedFile, ...]:
+    if not settings.sysctls:
+        return ()
+    for name, value in settings.sysctls.items():
+        _one_line(f"sysctls.{name}", name, settings)
+        _one_line(f"sysctls.{name}", value, settings)
+    return (ManagedFile(SYSCTL, render("system/sysctl.j2", values=settings.sysctls)),)
+
+
+def _one_line(key: str, value: str, settings: Settings) -> None:
+    if any(ord(character) < 32 for character in value) or '"' in value:
+        raise InventoryError(
+            f"{key} must be one line without quotes",
+            where=settings.name,
+            # A proxy's URL may hold a password.
+            found="a control character or a quote",
+        )

@@ -1,0 +1,72 @@
+"""Where things of the deploy itself are on a host, and what its unit files say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from lockstep.files.managed_file import (
+    CONFIGURATION,
+    ENVIRONMENTS,
+    HOME,
+    STATE,
+    SYSTEMD,
+    ManagedFile,
+)
+from lockstep.files.tree import Folder
+from lockstep.inventory.settings import Settings
+
+# Put there by the operator, readable by the service account, for gated repositories.
+HUB_TOKEN = f"{CONFIGURATION}/hub-token"
+
+# Manifests and compressed layers by hash, for the Sparks that lack them.
+IMAGE_STORE = "/var/cache/lockstep/layers"
+
+
+def engine_store(settings: Settings) -> str:
+    """Wheels by hash and git histories by commit, for builds here and the Sparks that lack them."""
+    return f"{settings.paths.engines}/store"
+
+
+def folders(settings: Settings) -> list[Folder]:
+    """Folders with mode and owner, parents first."""
+    user = settings.service_user
+    paths = settings.paths
+
+    def owned(path: str, mode: str = "0755") -> Folder:
+        return Folder(path, mode=mode, owner=user, group=user)
+
+    return [
+        Folder(CONFIGURATION),
+        Folder(f"{CONFIGURATION}/secrets", mode="0700"),
+        Folder(ENVIRONMENTS),
+        Folder("/var/log/lockstep"),
+        Folder("/var/cache/lockstep"),
+        Folder(IMAGE_STORE),
+        Folder(STATE, mode="0700"),
+        owned(HOME, "0750"),
+        Folder(paths.scripts),
+        Folder(f"{paths.scripts}/llm"),
+        Folder(f"{paths.scripts}/vllm"),
+        Folder(paths.models),
+        owned(paths.hub_cache),
+        owned(f"{paths.hub_cache}/hub"),
+        owned(paths.engines),
+    ]
+
+
+def model_units(files: Sequence[ManagedFile]) -> list[str]:
+    """Names of the model units among managed files, fallbacks included."""
+    return [
+        PurePosixPath(file.path).name
+        for file in files
+        if file.stage == "services" and file.check == "unit"
+    ]
+
+
+def generation(files: Sequence[ManagedFile], unit: str) -> str:
+    """What a unit is to be started with: LOCKSTEP_GENERATION of its file, "" without one."""
+    text = next((file.text for file in files if file.path == f"{SYSTEMD}/{unit}"), "")
+    found = re.search(r"LOCKSTEP_GENERATION=([0-9a-f]+)", text)
+    return found[1] if found else ""

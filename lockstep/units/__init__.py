@@ -1,0 +1,1 @@
+"""The systemd units and scripts of the engines and their helpers."""

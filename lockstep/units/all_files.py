@@ -1,0 +1,86 @@
+"""Everything that the deploy writes on a Spark as files: one pure function of data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from lockstep.core.errors import InventoryError
+from lockstep.files.managed_file import ManagedFile
+from lockstep.inventory.bound_targets import BoundTarget
+from lockstep.inventory.settings import Settings
+from lockstep.lock.pins import Pins
+from lockstep.system.base_files import absent_files, host_files
+from lockstep.system.firewall import firewall_files
+from lockstep.system.netplan import netplan_files
+from lockstep.units.agent_unit import agent_units
+from lockstep.units.model_units import model_units, webui_unit
+from lockstep.units.proxy_unit import proxy_units
+from lockstep.units.scripts import programs, scripts, sudoers, targets_file
+from lockstep.units.variants import variants
+from lockstep.units.wedge_units import wedge_units
+
+
+def artefacts(
+    settings: Settings,
+    targets: tuple[BoundTarget, ...],
+    pins: Pins,
+    *,
+    engine_id: str,
+    moe_flags: Mapping[str, bool],
+) -> tuple[ManagedFile, ...]:
+    """All files of one host: its own, the firewall's, programs and `service_files`, in this order.
+
+    Args:
+        settings: The host's data.
+        targets: Its targets with their recipes.
+        pins: What every tag, branch and revision stands for.
+        engine_id: Name of the venv engine's generation ("" where no target needs one).
+        moe_flags: Target → whether the engine on this host said that it takes the freeze guard's
+            flag; one that has not been asked yet is left out.
+
+    Raises:
+        LockstepError: something that cannot be written down safely, with what, where and remedy.
+    """
+    found = (
+        *host_files(settings),
+        *firewall_files(settings, targets),
+        *netplan_files(settings),
+        *programs(),
+        *service_files(settings, targets, pins, engine_id=engine_id, moe_flags=moe_flags),
+    )
+    double = next((path for path, n in Counter(f.path for f in found).items() if n > 1), None)
+    if double is not None:
+        raise InventoryError(
+            "two things would write one file",
+            where=settings.name,
+            found=double,
+            remedy="Give launcher and scripts of each target a path of their own.",
+        )
+    return found
+
+
+def service_files(
+    settings: Settings,
+    targets: tuple[BoundTarget, ...],
+    pins: Pins,
+    *,
+    engine_id: str,
+    moe_flags: Mapping[str, bool],
+) -> tuple[ManagedFile, ...]:
+    """Units, launchers, switch scripts and what they read; arguments as for `artefacts`."""
+    found = variants(settings, targets, pins, engine_id=engine_id, moe_flags=moe_flags)
+    webui = (webui_unit(settings, found, pins),) if settings.webui.enabled else ()
+    return (
+        targets_file(settings, found),
+        *scripts(settings, found),
+        *model_units(settings, found),
+        *proxy_units(settings, found, pins),
+        *webui,
+        *wedge_units(found),
+        *agent_units(variant.target.group for variant in found if variant.target.group),
+        sudoers(found),
+    )
+
+
+__all__ = ["ManagedFile", "absent_files", "artefacts", "host_files", "programs", "service_files"]

@@ -1,0 +1,35 @@
+"""Where engines keep what they compile on the host: kernels, graphs, their tuning."""
+
+from __future__ import annotations
+
+from lockstep.files.managed_file import HOME
+from lockstep.lock.engine_id import DIGITS
+
+
+def of_image(image: str) -> dict[str, str]:
+    """Variables of an engine in a container, whose volume is at /cache.
+
+    Args:
+        image: REPOSITORY@sha256:….
+    """
+    return _variables("/cache", image.rpartition(":")[2][:DIGITS])
+
+
+def of_venv(engine_id: str) -> dict[str, str]:
+    """Variables of an engine in the venv of that id."""
+    return _variables(f"{HOME}/.cache", engine_id)
+
+
+def _variables(home: str, made_by: str) -> dict[str, str]:
+    # Kernels that an older Triton had compiled gave garbled text on a Spark, silently
+    # (vllm-project/vllm#41871, 2026-05-06): what one build compiles is read by no other one. A
+    # rollback finds its own again.
+    folder = f"{home}/{made_by}"
+    return {
+        "XDG_CACHE_HOME": folder,
+        "FLASHINFER_WORKSPACE_BASE": folder,
+        "TRITON_CACHE_DIR": f"{folder}/triton",
+        "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
+        # Code that a repository brings, copied there because HF_HOME is read-only for engines.
+        "HF_MODULES_CACHE": f"{home}/huggingface/modules",
+    }

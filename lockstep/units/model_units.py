@@ -1,0 +1,194 @@
+"""The systemd units: one per variant of a model, and Open WebUI's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lockstep.files.managed_file import (
+    AGENT_UNIT,
+    API_KEY,
+    DOCKER_CONFIG,
+    HOME,
+    PROGRAMS,
+    SYSTEMD,
+    WEBUI_SECRETS,
+    ManagedFile,
+)
+from lockstep.inventory.bound_targets import is_loopback
+from lockstep.inventory.settings import Settings
+from lockstep.lock.image_reference import pinned_reference
+from lockstep.lock.pins import Pins
+from lockstep.recipes.placeholders import engine_of
+from lockstep.units.docker_run import OOM_SCORE, foreground, volume
+from lockstep.units.restart_key import keyed
+from lockstep.units.variants import Variant
+
+PYTHON = "/usr/bin/python3"
+# A SIGTERM waits until the check's own program can see who sent it.
+_CHECK = ("/usr/bin/env", "--block-signal=TERM", PYTHON)
+# In a line with "+", as root: the unit's PATH begins with a folder that the engines' account owns.
+_ROOT_CHECK = ("/usr/bin/env", "--ignore-environment", "--block-signal=TERM", PYTHON)
+# A crash every now and then is restarted; a model that cannot start is left down. The articles
+# tell of 385 restarts in a row.
+STARTS = 3
+RESTART_S = 15
+STOP_S = 60
+# gate.py waits up to 120 s for memory and some more for a container and the page cache.
+GATE_S = 240
+_LIMITS = {
+    "memlock": "LimitMEMLOCK",
+    "nofile": "LimitNOFILE",
+    "nproc": "LimitNPROC",
+    "rtprio": "LimitRTPRIO",
+    "stack": "LimitSTACK",
+}
+
+
+def unit_path(unit: str) -> str:
+    """Where the unit file of ``unit`` (without ".service") is."""
+    return f"{SYSTEMD}/{unit}.service"
+
+
+def model_units(settings: Settings, variants: Sequence[Variant]) -> tuple[ManagedFile, ...]:
+    """One unit per variant; each conflicts with every other one."""
+    names = [f"{variant.unit}.service" for variant in variants]
+    return tuple(
+        _model_unit(settings, variant, names[:index], names[:index] + names[index + 1 :])
+        for index, variant in enumerate(variants)
+    )
+
+
+def _model_unit(
+    settings: Settings, variant: Variant, earlier: Sequence[str], others: Sequence[str]
+) -> ManagedFile:
+    container = variant.image is not None
+    start_s = variant.target.data.start_timeout_s + GATE_S
+    recipe = variant.recipe
+    engine = engine_of(recipe)
+    text = keyed(
+        "units/model.service.j2",
+        contents=variant.identity,
+        variant=variant,
+        description=f"{variant.name}: {recipe.description or recipe.name}",
+        container=container,
+        others=others,
+        earlier=earlier,
+        roles=variant.proxy_unit,
+        starts=STARTS,
+        start_limit_s=STARTS * (start_s + 2 * STOP_S + RESTART_S),
+        folders=(settings.paths.hub_cache, *(() if container else (settings.paths.engines,))),
+        user=settings.service_user,
+        home=HOME,
+        state_directory=HOME.removeprefix("/var/lib/"),
+        environment={"DOCKER_CONFIG": DOCKER_CONFIG} if container else variant.environment,
+        gate=(*_ROOT_CHECK, f"{PROGRAMS}/gate.py", variant.name),
+        start=(variant.launcher,) if variant.launcher else variant.argv,
+        ready=(*_CHECK, f"{PROGRAMS}/ready.py", variant.name, "--main-pid"),
+        admit=(*_ROOT_CHECK, f"{PROGRAMS}/cluster.py", "admit", variant.name),
+        agent=AGENT_UNIT,
+        stop_container=_stop_container(variant.unit),
+        start_s=start_s,
+        stop_s=STOP_S,
+        restart_s=RESTART_S,
+        success=engine.success,
+        oom_score=OOM_SCORE,
+        # A container's limits are Docker's business.
+        limits={} if container else _limits(variant),
+    )
+    return ManagedFile(unit_path(variant.unit), text, check="unit", stage="services")
+
+
+def _stop_container(name: str) -> tuple[str, ...]:
+    # Less than TimeoutStopSec, so that the message comes from the program and not from systemd.
+    return (PYTHON, f"{PROGRAMS}/stop_container.py", name, "--wait", str(STOP_S - 10))
+
+
+def _limits(variant: Variant) -> dict[str, str]:
+    asked = {**variant.recipe.lockstep.ulimits, **({"memlock": -1} if variant.target.group else {})}
+    return {
+        _LIMITS[name]: "infinity" if limit == -1 else str(limit)
+        for name, limit in sorted(asked.items())
+        if name in _LIMITS
+    }
+
+
+def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> ManagedFile:
+    """Open WebUI's unit; starts at boot.
+
+    Raises:
+        ResolveError: ``pins`` holds no digest for the image.
+    """
+    webui = settings.webui
+    argv = webui_command(settings, variants, pins)
+    text = keyed(
+        "units/webui.service.j2",
+        unit=webui.unit,
+        loopback=is_loopback(_reachable(webui.bind)),
+        keys=_webui_keys(webui.unit, variants),
+        docker_config=DOCKER_CONFIG,
+        start=argv,
+        image=argv[-1],
+        ready=_webui_ready(f"http://{_reachable(webui.bind)}:{webui.port}/health"),
+        stop_container=_stop_container(webui.unit),
+    )
+    return ManagedFile(unit_path(webui.unit), text, check="unit", stage="webui")
+
+
+def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -> tuple[str, ...]:
+    """The `docker run` of Open WebUI; its secrets come from a file on the host."""
+    webui = settings.webui
+    urls = {
+        f"{variant.url}/v1": variant.target.open for variant in variants if variant.target.answers
+    }
+    # Names as on docs.openwebui.com, reference/env-configuration (v0.9.6, read 2026-11).
+    environment = {
+        "HOST": webui.bind,
+        "PORT": str(webui.port),
+        "OPENAI_API_BASE_URLS": ";".join(urls),
+        **({} if any(urls.values()) else {"OPENAI_API_KEYS": ";".join("none" for _ in urls)}),
+        "ENABLE_OLLAMA_API": "false",
+        "ENABLE_SIGNUP": "false",
+        "WEBUI_AUTH": "true",
+        # Without this, addresses of the first start are kept in its database for ever.
+        "ENABLE_PERSISTENT_CONFIG": "false",
+        # No models from the hub, no look for a newer version.
+        "OFFLINE_MODE": "true",
+        "ANONYMIZED_TELEMETRY": "false",
+        "DO_NOT_TRACK": "true",
+        "SCARF_NO_ANALYTICS": "true",
+    }
+    return (
+        *foreground(webui.unit),
+        *("--network", "host"),
+        *volume(webui.volume, "/app/backend/data", webui.unit),
+        *("--env-file", WEBUI_SECRETS),
+        *(("--env-file", _keys_file(webui.unit)) if any(urls.values()) else ()),
+        *(word for pair in environment.items() for word in ("--env", "=".join(pair))),
+        pinned_reference(webui.image, pins),
+    )
+
+
+def _webui_keys(unit: str, variants: Sequence[Variant]) -> tuple[str, ...]:
+    """The program that writes the engines' keys; () where no engine asks for one."""
+    urls = {variant.url: variant.target.open for variant in variants if variant.target.answers}
+    if not any(urls.values()):
+        return ()
+    words = ("key" if asks else "none" for asks in urls.values())
+    return (PYTHON, f"{PROGRAMS}/webui_keys.py", _keys_file(unit), API_KEY, *words)
+
+
+def _keys_file(unit: str) -> str:
+    return f"/run/{unit}/keys.env"
+
+
+def _webui_ready(url: str) -> tuple[str, ...]:
+    # Its first start migrates a database.
+    return (
+        *("/usr/bin/curl", "--fail", "--silent", "--show-error", "--noproxy", "*"),
+        *("--output", "/dev/null", "--max-time", "5"),
+        *("--retry", "240", "--retry-delay", "1", "--retry-all-errors", url),
+    )
+
+
+def _reachable(bind: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(bind, bind)

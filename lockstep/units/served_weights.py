@@ -1,0 +1,53 @@
+"""Which weights an engine is given: a hub id at its pinned commit, or a folder on the host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lockstep.core.errors import ResolveError
+from lockstep.inventory.settings import Settings
+from lockstep.lock.pins import Pins
+from lockstep.onhost.weights import weights_spec
+from lockstep.recipes.recipe_file import Recipe
+
+
+def weight_overrides(settings: Settings, recipe: Recipe, pins: Pins) -> dict[str, object]:
+    """Overrides for `serve_command` that make the engine open exactly what was fetched.
+
+    Raises:
+        ResolveError: the model or its draft has no pin.
+    """
+    overrides: dict[str, object] = {}
+    if not recipe.model.startswith("/"):
+        commit = commit_of(pins, recipe.model)
+        if recipe.lockstep.borrow or (recipe.engine and recipe.engine.needs_folder):
+            overrides["model"] = model_path(settings, recipe, commit)
+        else:
+            overrides["revision"] = commit
+    draft = recipe.lockstep.draft
+    if draft is not None and not draft.model.startswith("/"):
+        overrides["draft_revision"] = commit_of(pins, draft.model)
+    return overrides
+
+
+def snapshot(settings: Settings, model: str, commit: str) -> str:
+    """The folder on a host that holds a model as its repository has it."""
+    spec = weights_spec.Spec(Path(settings.paths.hub_cache) / "hub", "", ())
+    return str(spec.snapshot(model, commit))
+
+
+def model_path(settings: Settings, recipe: Recipe, commit: str) -> str:
+    """The folder on a host that holds a recipe's model, with the files that it borrows."""
+    spec = weights_spec.Spec(Path(settings.paths.hub_cache) / "hub", "", ())
+    borrow = tuple(weights_spec.Borrow(each.model, "", ()) for each in recipe.lockstep.borrow)
+    return str(spec.model_path(weights_spec.Repository(recipe.model, commit, (), borrow)))
+
+
+def commit_of(pins: Pins, model: str) -> str:
+    """The commit of a model. ResolveError when ``pins`` does not hold it."""
+    if model not in pins.models:
+        raise ResolveError(
+            f"model {model} is not resolved to a commit",
+            remedy="Resolve first, then use the record.",
+        )
+    return pins.models[model].commit

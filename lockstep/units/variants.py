@@ -1,0 +1,332 @@
+"""What can be hot on one host: every target, and its fallback as a target of its own.
+
+A fallback (`mistral-fallback`) has its own unit, so that systemd's `Conflicts=` and the memory gate
+hold for it as for any other model, and an operator can choose it by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lockstep.core.digest import digest
+from lockstep.core.errors import InventoryError, RecipeError
+from lockstep.engines import flags
+from lockstep.files.managed_file import HOME
+from lockstep.fit import catalogue
+from lockstep.fit.fit import fit
+from lockstep.inventory.bound_targets import LOOPBACK, BoundTarget, is_loopback, served_name
+from lockstep.inventory.settings import Floor, Settings
+from lockstep.lock.image_reference import pinned_reference
+from lockstep.lock.pins import Pins
+from lockstep.onhost.core.need import Need
+from lockstep.recipes.command import environment, serve_command
+from lockstep.recipes.placeholders import engine_of
+from lockstep.recipes.recipe_file import Recipe
+from lockstep.recipes.sizing import read_back
+from lockstep.units import compile_caches
+from lockstep.units.docker_run import docker_run
+from lockstep.units.served_weights import commit_of, model_path, weight_overrides
+
+FALLBACK = "-fallback"
+# Units of the proxy before an engine: one that merges roles, one that only asks for the key.
+ROLES = "-roles"
+KEY = "-key"
+_SECRET = re.compile(r"(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(?:API|ACCESS|AUTH)_?KEY)$")
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One name that `switch.sh` accepts, ready to be written as a unit.
+
+    Attributes:
+        target: The target that it is of, with what the inventory says about it.
+        name: What `switch.sh` accepts.
+        unit: Name of the systemd unit, without ".service"; also of the container.
+        recipe: What it serves.
+        image: Image as Docker has it (REPOSITORY@sha256:…), or None: the venv engine.
+        launcher: Path of the script that the unit runs, or None: the engine itself.
+        argv: What runs in the unit's foreground, with every flag.
+        environment: Variables of the engine.
+        need: What the start gate asks for.
+        fallback: Name of the variant to try where this one fails, or None.
+        identity: Hash of what it runs: command line, variables, engine, borrowed weights.
+        alike: Of a cluster's, the hash of what it runs on every member but for the rank's own
+            words: equal where all members were deployed alike; "" for one of this host alone.
+    """
+
+    target: BoundTarget
+    name: str
+    unit: str
+    recipe: Recipe
+    image: str | None
+    launcher: str | None
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    need: Need
+    fallback: str | None = None
+    identity: str = ""
+    alike: str = ""
+
+    @property
+    def engine_port(self) -> int | None:
+        """Loopback port of the engine behind a proxy; None where the engine has the API's port."""
+        return self.target.engine_port(self.recipe)
+
+    @property
+    def model_name(self) -> str:
+        """The model's name in the API."""
+        return served_name(self.recipe, self.engine_argv)
+
+    @property
+    def floor(self) -> Floor | None:
+        """How fast it must stay, or None: no fallback has to."""
+        return self.target.data.floor if self.name == self.target.name else None
+
+    @property
+    def engine_argv(self) -> tuple[str, ...]:
+        """The engine's own command line, without the container around it."""
+        return self.argv[self.argv.index(self.image) + 1 :] if self.image else self.argv
+
+    @property
+    def url(self) -> str:
+        """Where this host itself reaches the API, without a path; see `reachable`."""
+        every = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}
+        group, bind = self.target.group, self.target.data.bind
+        if group is not None and not self.target.answers:
+            every = dict.fromkeys(every, group.master)
+        host = every.get(bind, bind)
+        if ":" in host and not host.startswith("["):
+            host = f"[{host}]"
+        return f"http://{host}:{self.target.port}"
+
+    @property
+    def reachable(self) -> bool:
+        """Whether this host reaches the API at all: rank 0 may have it at loopback only."""
+        return self.target.answers or not is_loopback(self.target.data.bind)
+
+    @property
+    def engine_url(self) -> str:
+        """Where the engine itself answers, without a path."""
+        return f"http://{LOOPBACK}:{self.engine_port}" if self.engine_port else self.url
+
+    @property
+    def proxy_unit(self) -> str | None:
+        """The unit, without ".service", of the proxy that has the API's port; None without one."""
+        return self.unit + _proxy_suffix(self.recipe) if self.engine_port else None
+
+
+def variants(
+    settings: Settings,
+    targets: tuple[BoundTarget, ...],
+    pins: Pins,
+    *,
+    engine_id: str,
+    moe_flags: Mapping[str, bool],
+) -> tuple[Variant, ...]:
+    """Every variant of one host, in the inventory's order, a fallback right after its target.
+
+    Args:
+        settings: The host's data.
+        targets: Its targets with their recipes.
+        pins: What every tag, branch and revision stands for.
+        engine_id: Name of the venv engine's generation ("" where no target needs one).
+        moe_flags: Target or fallback → whether its engine's parser takes the freeze guard's flag;
+            one that has not answered is left out, and gets it.
+
+    Raises:
+        ResolveError: a model or image that ``pins`` does not hold.
+        RecipeError: a recipe that cannot be served, or that carries a secret.
+        InventoryError: a name or unit that a fallback needs is taken.
+    """
+
+    def made(target: BoundTarget, recipe: Recipe, flag: bool, suffix: str = "") -> Variant:
+        def of(each: BoundTarget) -> Variant:
+            return _variant(settings, each, recipe, pins, flag, engine_id, suffix)
+
+        found = of(target)
+        found = replace(found, identity=_identity(found, pins, engine_id))
+        if target.group is None:
+            return found
+        common = of(replace(target, group=target.group.nameless))
+        return replace(found, alike=_identity(common, pins, engine_id))
+
+    found: list[Variant] = []
+    for target in targets:
+        flag = moe_flags.get(target.name, True)
+        main = made(target, target.recipe, flag)
+        if target.fallback is not None:
+            name = target.name + FALLBACK
+            flag = moe_flags.get(name, flag if _same_engine(target) else True)
+            spare = made(target, target.fallback, flag, FALLBACK)
+            found += [replace(main, fallback=name), spare]
+        else:
+            found.append(main)
+    _refuse_doubles(settings, found)
+    return tuple(found)
+
+
+def unit_names(targets: Iterable[BoundTarget]) -> tuple[str, ...]:
+    """Full names of all units of these targets: engines, fallbacks, and proxies before them."""
+    return tuple(
+        f"{target.data.unit}{suffix}{proxy}.service"
+        for target in targets
+        for suffix, recipe in zip(("", FALLBACK), target.recipes, strict=False)
+        for proxy in (("", _proxy_suffix(recipe)) if target.engine_port(recipe) else ("",))
+    )
+
+
+def key_users(targets: Iterable[BoundTarget]) -> tuple[str, ...]:
+    """Full names of the proxies that ask for the API key, before engines open to others."""
+    return tuple(
+        f"{target.data.unit}{suffix}{_proxy_suffix(recipe)}.service"
+        for target in targets
+        if target.open
+        for suffix, recipe in zip(("", FALLBACK), target.recipes, strict=False)
+    )
+
+
+def _proxy_suffix(recipe: Recipe) -> str:
+    return ROLES if recipe.needs_roles_proxy else KEY
+
+
+def _same_engine(target: BoundTarget) -> bool:
+    assert target.fallback is not None
+    return target.data.image is not None or target.recipe.container == target.fallback.container
+
+
+def _variant(
+    settings: Settings,
+    target: BoundTarget,
+    recipe: Recipe,
+    pins: Pins,
+    moe_flag: bool,
+    engine_id: str,
+    suffix: str = "",
+) -> Variant:
+    unit = target.data.unit + suffix
+    reference = (target.data.image or recipe.container) if recipe.in_container else None
+    image = pinned_reference(reference, pins) if reference else None
+    overrides = {**target.overrides(recipe), **weight_overrides(settings, recipe, pins)}
+    engine_argv = serve_command(recipe, overrides=overrides, moe_flag=moe_flag)
+    ours = compile_caches.of_image(image) if image else _of_venv(settings, engine_id)
+    variables = _environment(settings, recipe, moe_flag, ours)
+    if target.group is not None and recipe.engine is not None:
+        # A recipe cannot know a host's interfaces.
+        variables |= target.group.environment(recipe.engine)
+    _refuse_secrets(recipe, engine_argv, variables)
+    if image is not None:
+        argv = docker_run(settings, recipe, unit, image, engine_argv, variables, group=target.group)
+    else:
+        argv = (f"{venv(settings)}/bin/{engine_argv[0]}", *engine_argv[1:])
+    return Variant(
+        target=target,
+        name=target.name + suffix,
+        unit=unit,
+        recipe=recipe,
+        image=image,
+        launcher=_launcher(settings, target, image, suffix),
+        argv=argv,
+        environment=variables,
+        need=_need(recipe, engine_argv),
+    )
+
+
+def venv(settings: Settings) -> str:
+    """The venv of the generation that is in use on a host."""
+    return f"{settings.paths.engines}/current/venv"
+
+
+def _launcher(
+    settings: Settings, target: BoundTarget, image: str | None, suffix: str
+) -> str | None:
+    given = target.data.launcher
+    if given is None:
+        if image is None:
+            return None
+        return f"{settings.paths.scripts}/llm/{target.data.unit}{suffix}-launch.sh"
+    if not suffix:
+        return given
+    path = Path(given)
+    return str(path.with_name(f"{path.stem}{suffix}{path.suffix}"))
+
+
+def _of_venv(settings: Settings, engine_id: str) -> dict[str, str]:
+    path = f"{venv(settings)}/bin:/usr/local/cuda/bin:{_SYSTEM_PATH}"
+    return {"HOME": HOME, **compile_caches.of_venv(engine_id), "PATH": path}
+
+
+def _environment(
+    settings: Settings, recipe: Recipe, moe_flag: bool, of_engine: Mapping[str, str]
+) -> dict[str, str]:
+    """The engine's variables: what every engine here gets, then the recipe's own, which win."""
+    ours = {"HF_HOME": settings.paths.hub_cache, "HF_HUB_OFFLINE": "1"}
+    ours |= {**engine_of(recipe).environment, **of_engine}
+    return {**ours, **environment(recipe, moe_flag=moe_flag, control=ours)}
+
+
+def _refuse_secrets(recipe: Recipe, argv: tuple[str, ...], variables: Mapping[str, str]) -> None:
+    secret = next((name for name in variables if _SECRET.search(name.upper())), None)
+    found = f"env.{secret}" if secret else "--api-key" if flags.find(argv, ("--api-key",)) else ""
+    if found:
+        raise RecipeError(
+            "a recipe must not carry a secret: units and command lines are readable by everyone",
+            where=str(recipe.path),
+            found=found,
+            remedy="Remove it; weights are fetched before, and the engine runs offline.",
+        )
+
+
+def _need(recipe: Recipe, argv: tuple[str, ...]) -> Need:
+    asked = read_back(recipe, argv, engine_of(recipe))
+    found = fit(recipe, catalogue.knowledge(), asked=asked).need
+    assert found is not None, "both engines have one"
+    return found
+
+
+def _identity(variant: Variant, pins: Pins, engine_id: str) -> str:
+    borrowed = [borrow.model for borrow in variant.recipe.lockstep.borrow]
+    contents = {
+        "argv": variant.argv,
+        "environment": dict(variant.environment),
+        "engine": None if variant.image else engine_id,
+        "borrowed": {model: commit_of(pins, model) for model in borrowed},
+    }
+    return digest(contents, 16)
+
+
+def _refuse_doubles(settings: Settings, found: list[Variant]) -> None:
+    taken: dict[str, str] = {}
+    if settings.webui.enabled:
+        taken[settings.webui.unit] = "webui"
+    for variant in found:
+        names = {"name": f"target {variant.name}", "unit": variant.unit}
+        if variant.launcher:
+            names["launcher"] = variant.launcher
+        if variant.proxy_unit:
+            names["unit of the proxy"] = variant.proxy_unit
+        for what, name in names.items():
+            if name in taken:
+                raise InventoryError(
+                    f"the {what} of target {variant.name} is taken",
+                    where=settings.name,
+                    found=f"{name!r}, also of {taken[name]}",
+                    remedy=f"Names that end with {FALLBACK!r} belong to fallback recipes.",
+                )
+            taken[name] = variant.name
+
+
+__all__ = [
+    "FALLBACK",
+    "KEY",
+    "ROLES",
+    "Variant",
+    "key_users",
+    "model_path",
+    "unit_names",
+    "variants",
+    "venv",
+]

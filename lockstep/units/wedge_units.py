@@ -1,0 +1,31 @@
+"""The units of the wedge watch: a timer that looks whether the hot model generates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from lockstep.files.managed_file import PROGRAMS, SYSTEMD, ManagedFile
+from lockstep.files.templating import render
+from lockstep.inventory.bound_targets import is_loopback
+from lockstep.units.variants import Variant
+
+UNIT = "lockstep-wedge"
+TIMER = f"{UNIT}.timer"
+EVERY_S = 60
+# Two waits for a token (wedge.py: 120 s together) and a stop (at most 300 s), with room.
+_LIMIT_S = 600
+
+
+def wedge_units(variants: Sequence[Variant]) -> tuple[ManagedFile, ...]:
+    """The service and its timer; the timer starts at boot, which starts no model."""
+    program = ("/usr/bin/python3", f"{PROGRAMS}/wedge.py")
+    # It asks at the port of the API, which may be at an address of the network.
+    urls = [variant.url for variant in variants if variant.target.answers]
+    loopback = all(is_loopback(urlsplit(url).hostname or "") for url in urls)
+    service = render("units/wedge.service.j2", start=program, limit_s=_LIMIT_S, loopback=loopback)
+    timer = render("units/wedge.timer.j2", every_s=EVERY_S)
+    return (
+        ManagedFile(f"{SYSTEMD}/{UNIT}.service", service, check="unit", stage="switch"),
+        ManagedFile(f"{SYSTEMD}/{TIMER}", timer, check="unit", stage="switch"),
+    )

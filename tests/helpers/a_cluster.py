@@ -1,0 +1,218 @@
+"""Several members of a cluster on this machine: each with its own agent, systemd and engine.
+
+The agents are real processes at 127.0.1.1, 127.0.1.2 …, so that one can be killed, frozen or
+refused like a host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from onhost_fakes import ONHOST, FakeEngine, FakeSystemd, host_root
+
+from lockstep.onhost.cluster import runs, wire_client
+from lockstep.onhost.core import common
+
+KEY = "k" * 40
+GLM, OWN, SPARE = "vllm-glm.service", "vllm-own.service", "vllm-glm-fallback.service"
+_DRIVER = """\
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import cluster_rollout, common, switch_job
+root, module, *argv = sys.argv[2:]
+again = [sys.executable, "-IS", "-c", {driver!r}, sys.argv[1], root]
+switch_job.program = lambda: [*again, "switch"]
+cluster_rollout.program = lambda: [*again, "rollout"]
+program = __import__(module)
+sys.exit(common.ended(module, lambda: program.main(argv, common.Paths(Path(root)))))
+"""
+# The program that starts itself again carries its own text.
+_DRIVER = _DRIVER.replace("{driver!r}", "sys.orig_argv[sys.orig_argv.index('-c') + 1]")
+#: Short, so that nobody waits in a test; under load a beat may take its time.
+TIMES = ("--lease", "3", "--beat", "0.2", "--look", "0.5", "--token-wait", "2")
+
+
+#: Below these the kernel gives none to others by itself.
+_PORTS = range(20_000, 32_000)
+
+
+def free_port(count: int = 1) -> int:
+    """A port that nobody has now at the addresses of so many members."""
+    while True:
+        port = random.choice(_PORTS)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for rank in range(1, count + 1):
+                probe = stack.enter_context(socket.socket())
+                probe.bind((f"127.0.1.{rank}", port))
+            return port
+
+
+class Spark:
+    """One member."""
+
+    def __init__(self, folder: Path, monkeypatch, rank: int, members: list[dict], port: int):
+        self.name, self.address = members[rank]["name"], members[rank]["address"]
+        self.rank, self.port = rank, port
+        self.engine = FakeEngine()
+        base = {"model": "m", "memory_gib": 60.0, "start_timeout_s": 60, "url": self.engine.url}
+        joint = {**base, "cluster": "pair", "url": None if rank else self.engine.url}
+        targets = {
+            "glm": {**joint, "unit": GLM, "fallback": "glm-fallback"},
+            "glm-fallback": {**joint, "unit": SPARE},
+            "own": {**base, "unit": OWN},
+        }
+        self.paths = host_root(folder / "root", targets)
+        data = json.loads(self.paths.targets.read_text())
+        clusters = {"pair": {"rank": rank, "port": port, "members": members}}
+        self.paths.targets.write_text(json.dumps({**data, "host": self.name, "clusters": clusters}))
+        self.paths.run.mkdir(parents=True)
+        self.set_key(KEY)
+        self.systemd = FakeSystemd(folder / "systemd", monkeypatch)
+        for unit in (GLM, OWN, SPARE):
+            self.systemd.unit(unit)
+        self.environment = dict(os.environ)
+        self.agent: subprocess.Popen[str] | None = None
+        self.log = folder / "agent.log"
+
+    def set_key(self, key: str) -> None:
+        path = self.paths.secrets / "cluster-pair.key"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(key)
+
+    def change(self, name: str, **values: object) -> None:
+        """Change a target's data."""
+        data = json.loads(self.paths.targets.read_text())
+        data["targets"][name].update(values)
+        self.paths.targets.write_text(json.dumps(data))
+
+    def leave_cluster(self) -> None:
+        """A deploy has taken the cluster and its targets away."""
+        data = json.loads(self.paths.targets.read_text())
+        data["targets"] = {"own": data["targets"]["own"]}
+        self.paths.targets.write_text(json.dumps({**data, "clusters": {}}))
+
+    def argv(self, module: str, *words: str) -> list[str]:
+        root = str(self.paths.root)
+        return [sys.executable, "-IS", "-c", _DRIVER, str(ONHOST), root, module, *words]
+
+    def power_on(self) -> None:
+        """Start the agent and wait until it answers."""
+        with self.log.open("a") as log:
+            self.agent = subprocess.Popen(
+                self.argv("cluster_agent", *TIMES), env=self.environment, stdout=log, stderr=log
+            )
+        until(self._listens, "the agent listens")
+
+    def _listens(self) -> bool:
+        assert self.agent is not None
+        assert self.agent.poll() is None, f"the agent ended: {self.log.read_text()}"
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            return probe.connect_ex((self.address, self.port)) == 0
+
+    def power_off(self) -> None:
+        """As if the plug was pulled: nothing ends in order, /run is gone, no unit is up."""
+        self.kill_agent()
+        for path in self.paths.run.glob("*"):
+            if path.is_file():
+                path.unlink()
+        for unit in (GLM, OWN, SPARE):
+            self.systemd.unit(unit)
+
+    def kill_agent(self) -> None:
+        assert self.agent is not None
+        self.agent.kill()
+        self.agent.wait()
+
+    def freeze(self) -> None:
+        """The host hangs, or its fabric is cut: nobody answers, nothing is refused."""
+        assert self.agent is not None
+        self.agent.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self.agent is not None
+        self.agent.send_signal(signal.SIGCONT)
+
+    def switch_begun(self, name: str) -> subprocess.Popen[str]:
+        """The switch's own process, as systemd's job runs it."""
+        return subprocess.Popen(
+            self.argv("switch", "--worker", name, "alice"),
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def switch(self, name: str, *words: str) -> tuple[int, list[str]]:
+        """A whole switch: exit code and lines."""
+        return self.run("switch", *([name, *words] if words else ["--worker", name, "alice"]))
+
+    def run(self, module: str, *words: str) -> tuple[int, list[str]]:
+        """One of the host's programs: exit code and lines."""
+        done = subprocess.run(
+            self.argv(module, *words),
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        return done.returncode, (done.stdout + done.stderr).splitlines()
+
+    def state(self, unit: str = GLM) -> str:
+        return str(self.systemd.state(unit)["ActiveState"])
+
+    def hot(self) -> list[str]:
+        names = {GLM: "glm", OWN: "own", SPARE: "glm-fallback"}
+        return [name for unit, name in names.items() if self.state(unit) == "active"]
+
+    @property
+    def group(self) -> runs.Group:
+        return runs.load(self.paths)["pair"]
+
+    @property
+    def caller(self) -> wire_client.Caller:
+        host = common.load_host(self.paths.targets)
+        return wire_client.Caller(host.clusters["pair"], KEY.encode())
+
+    def end(self) -> None:
+        if self.agent is not None and self.agent.poll() is None:
+            self.thaw()
+            self.kill_agent()
+        self.engine.close()
+
+
+def cluster_of(folder: Path, monkeypatch, count: int) -> list[Spark]:
+    """Members with their agents up and nothing hot."""
+    members = [{"name": f"spark{n}", "address": f"127.0.1.{n}"} for n in range(1, count + 1)]
+    port = free_port(count)
+    sparks = [
+        Spark(folder / member["name"], monkeypatch, rank, members, port)
+        for rank, member in enumerate(members)
+    ]
+    try:
+        for spark in sparks:
+            spark.power_on()
+    except BaseException:
+        for spark in sparks:
+            spark.end()
+        raise
+    return sparks
+
+
+def until(condition, what: str, limit_s: float = 30.0) -> None:
+    """Wait for what must come."""
+    give_up = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < give_up, f"never: {what}"
+        time.sleep(0.02)

@@ -1,0 +1,81 @@
+"""Other Sparks of a deploy as real servers on loopback, with a store and a token each."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import threading
+from pathlib import Path
+
+from lockstep.onhost.core import common
+from lockstep.onhost.fetch import claims, peer_client, peer_server, peer_store
+
+TOKEN = "t" * 43
+
+
+class Spark:
+    """One peer: `paths` is its root; content is put into its hub cache."""
+
+    def __init__(self, root: Path, name: str, idle_s: float = 600.0) -> None:
+        self.name = name
+        self.paths = common.Paths(root / name)
+        self.hub = root / name / "hub"
+        self.flat = root / name / "flat"
+        self.blobs = self.hub / "models--org--model/blobs"
+        for folder in (self.blobs, self.flat, claims.folder(self.paths)):
+            folder.mkdir(parents=True)
+        self.offer()
+        store = peer_store.Store(self.hub, (self.flat,), peer_client.folder(self.paths))
+        # What is new is seen at once.
+        store._read = -1000.0
+        self.server = peer_server.Server(("127.0.0.1", 0), store, idle_s)
+        self.port = self.server.server_address[1]
+        self.asked: list[str] = []
+        self._thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def offer(self, token: str = TOKEN, **expects: list[str]) -> None:
+        """What a deploy tells this peer: its token, and what it will fetch."""
+        document = {"accepts": hashlib.sha256(token.encode()).hexdigest(), "expects": expects}
+        path = peer_client.folder(self.paths) / f"{token[:8]}.offer.json"
+        path.write_text(json.dumps(document))
+
+    def has(self, body: bytes, name: str | None = None) -> str:
+        """Put content into its cache, under its own name or a wrong one."""
+        name = name or hashlib.sha256(body).hexdigest()
+        (self.blobs / name).write_bytes(body)
+        return name
+
+    def as_peer(self, earlier: bool = False) -> peer_client.Peer:
+        return peer_client.Peer(self.name, "127.0.0.1", self.port, earlier)
+
+    def ask(self, method: str, path: str, token: str | None = TOKEN, **headers: str):
+        """One request: status, headers and body."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token is not None:
+            given["Authorization"] = f"Bearer {token}"
+        connection.request(method, path, headers=given)
+        response = connection.getresponse()
+        body = response.read()
+        connection.close()
+        return response.status, dict(response.headers), body
+
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def wait_for_end(self) -> None:
+        self._thread.join(20)
+        assert not self.alive()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self._thread.join()
+        self.server.server_close()
+
+
+__all__ = [
+    "TOKEN",
+    "Spark",
+]

@@ -1,0 +1,149 @@
+"""One Spark as group_data/all.py describes it, with pins for everything that it asks for."""
+
+from __future__ import annotations
+
+import hashlib
+import runpy
+from pathlib import Path
+from typing import Any
+
+from lockstep import preflight
+from lockstep.inventory.host import HostPlan
+from lockstep.inventory.inventory_file import plan as plan_of
+from lockstep.lock.moving import PrecompiledWanted, PythonWanted
+from lockstep.lock.packages import name_of
+from lockstep.lock.pins import (
+    FilePin,
+    GitPin,
+    ImagePin,
+    ModelPin,
+    Pins,
+    PrecompiledPin,
+    PythonPin,
+    WheelPin,
+)
+from lockstep.lock.wanted import wanted
+from lockstep.system.folders import IMAGE_STORE
+
+GIB = 1024**3
+COMMIT = 40 * "c"
+_GROUP_DATA = Path(__file__).parents[2] / "group_data/all.py"
+
+
+def spark(name: str = "spark1", **data: object) -> HostPlan:
+    """A host with the defaults of group data, and ``data`` in place of some of it."""
+    shared = {
+        key: value
+        for key, value in runpy.run_path(str(_GROUP_DATA)).items()
+        if not key.startswith("_")
+    }
+    return plan_of(name, {**shared, **data})
+
+
+def digest_of(number: int) -> str:
+    """The digest that `pins_for` gives to the image of this number."""
+    return f"sha256:{number:064x}"
+
+
+def pins_for(plan: HostPlan, model_bytes: int = 20 * GIB, image_bytes: int = 10 * GIB) -> Pins:
+    """Pins: version 1.0 of every package asked for, one commit, models of one file."""
+    asked = wanted([(plan.settings, plan.targets)])
+    weights = (FilePin("model.safetensors", model_bytes, sha256=64 * "e"),)
+    return Pins(
+        python={item.key: environment(item) for item in asked.python},
+        git={item.url: GitPin(item.branch, item.commit or COMMIT) for item in asked.git},
+        precompiled={item.key: compiled(item) for item in asked.precompiled},
+        images={
+            item.reference: ImagePin(digest_of(number), item.architecture, image_bytes)
+            for number, item in enumerate(asked.images)
+        },
+        models={item.id: ModelPin(item.revision, COMMIT, weights) for item in asked.models},
+    )
+
+
+def compiled(item: PrecompiledWanted, commit: str = COMMIT) -> PrecompiledPin:
+    """A wheel of one commit of upstream's, for a fork at another."""
+    base = item.commit or 40 * "b"
+    file = f"vllm-0.19.1.dev1+g{base[:9]}.cu130-cp38-abi3-manylinux_2_35_{item.architecture}.whl"
+    return PrecompiledPin(
+        item.tree.commit or commit,
+        item.upstream,
+        base,
+        item.architecture,
+        item.variant,
+        f"{base}/{file}",
+        hashlib.sha256(file.encode()).hexdigest(),
+        1000,
+    )
+
+
+def environment(item: PythonWanted, version: str = "1.0", commit: str = COMMIT) -> PythonPin:
+    """An environment of what is asked for and nothing besides, at one version or the one asked."""
+    wheels = [wheel(*_exact(text, version)) for text in item.asked]
+    if item.build:
+        wheels = [wheel("setuptools", version)]
+    return PythonPin(
+        item.asked,
+        item.architecture,
+        item.python,
+        tuple(sorted(wheels, key=lambda each: each.name)),
+        {tree.url: tree.commit or commit for tree in item.trees},
+        exclude_newer=item.exclude_newer,
+    )
+
+
+def wheel(name: str, version: str) -> WheelPin:
+    """A wheel whose hash says no more than its name."""
+    file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+    return WheelPin(name, version, file, hashlib.sha256(file.encode()).hexdigest(), 1000)
+
+
+def _exact(requirement: str, version: str) -> tuple[str, str]:
+    _, equal, exact = requirement.partition("==")
+    return name_of(requirement), exact if equal else version
+
+
+def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
+    """What the probe `preflight` answers on a Spark as NVIDIA ships it, before any deploy."""
+    # "/var/lib" is asked for where Docker does not say its own folder.
+    folders = ("/var/lib", "/data/models", "/opt/lockstep/engines", "/var/lib/docker", IMAGE_STORE)
+    return {
+        "architecture": "aarch64",
+        "dgx": {"DGX_SWBUILD_VERSION": "7.2.3", "DGX_PLATFORM": "DGX Server for KVM"},
+        "cuda": {"release": "13.0", "ptxas": True},
+        "gpu": {"name": "NVIDIA GB10", "driver_version": "580.95.05", "compute_cap": "12.1"},
+        "docker": {
+            # As its earlier images have it; no runtime is registered there, and no CDI file.
+            "version": "28.3.3",
+            "hooks": ["nvidia-container-runtime-hook"],
+            "devices": [],
+            "cdi": {},
+            "images": [],
+            "foreign": {"containers": {}, "volumes": []},
+            "root": "/var/lib/docker",
+        },
+        "kernel": {
+            "release": "6.17.0-1031-nvidia",
+            "command_line": "BOOT_IMAGE=/boot/vmlinuz-6.17.0-1031-nvidia ro quiet",
+            "cma": {"CmaTotal": 32 * 1024**2, "CmaFree": 32 * 1024**2},
+        },
+        "memory": {"MemTotal": int(119.7 * GIB), "MemAvailable": int(115.0 * GIB)},
+        "disks": {path: {"device": 1, "free": 3000 * GIB} for path in folders},
+        "listeners": {},
+        "reach": dict.fromkeys(preflight.addresses(plan)),
+        "unknown_accounts": [],
+        "foreign": {},
+        "fabric": {"absent": [], "known": ["enP7s7", "lo"], "netplan": True},
+        "models": {name: {} for name in preflight.models_of(plan)},
+        "lacking": [preflight.MODELS, preflight.TOOLS, preflight.ENGINE],
+        "earlyoom": "1.7-2",
+        "updates": {
+            "once": {"state": "enabled", "running": False, "done": True},
+            "daily": [],
+        },
+        "leases": [],
+        "identity": {"machine_id": plan.name, "host_keys": [f"ssh-ed25519 SHA256:{plan.name}"]},
+        "units_up": [],
+        "units_held": False,
+        "time": now + 1.5,
+    }

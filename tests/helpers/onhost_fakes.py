@@ -1,0 +1,290 @@
+"""Stand-ins for what the programs on a Spark talk to: systemd, Docker and an engine.
+
+Importing this module puts the programs' folder on the path, as on a host, and hands them out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import socketserver
+import stat
+import sys
+import threading
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import onhost_fake_systemd
+
+ONHOST = Path(__file__).resolve().parents[2] / "lockstep" / "onhost"
+
+from lockstep.onhost.core import (
+    common,
+)
+
+__all__ = [
+    "ONHOST",
+    "FakeDocker",
+    "FakeEngine",
+    "FakeSystemd",
+    "host_root",
+    "write_meminfo",
+]
+
+
+def timeless(line: str) -> str:
+    """The line as a quick machine says it: whole seconds are none."""
+    return re.sub(r"(?<![\d.])\d+ s\b", "0 s", line)
+
+
+def host_root(root: Path, targets: dict[str, dict], available_gib: float = 100.0) -> common.Paths:
+    """A folder that looks like a host's root: targets.json and /proc with memory figures."""
+    paths = common.Paths(root)
+    paths.targets.parent.mkdir(parents=True)
+    paths.targets.write_text(json.dumps({"host": "spark1", "targets": targets}))
+    (paths.proc / "sys/vm").mkdir(parents=True)
+    (paths.proc / "sys/vm/drop_caches").write_text("")
+    paths.docker_socket.parent.mkdir(parents=True)
+    write_meminfo(paths, available_gib)
+    return paths
+
+
+def write_meminfo(paths: common.Paths, available_gib: float, free_gib: float | None = None) -> None:
+    """Let /proc/meminfo of a made-up host of 119.6 GiB say these figures."""
+    free = available_gib if free_gib is None else free_gib
+    kib = {"MemTotal": 119.6, "MemFree": free, "MemAvailable": available_gib}
+    lines = [f"{key}: {int(value * 1024 * 1024)} kB" for key, value in kib.items()]
+    (paths.proc / "meminfo").write_text("\n".join([*lines, "HugePages_Total: 0"]) + "\n")
+
+
+class FakeSystemd:
+    """`systemctl`, `systemd-run`, `journalctl` and `sudo` on PATH over a folder of unit states."""
+
+    def __init__(self, folder: Path, monkeypatch) -> None:
+        self.folder = folder
+        bin_folder = folder / "bin"
+        bin_folder.mkdir(parents=True)
+        program = Path(__file__).with_name("onhost_fake_systemd.py")
+        for name in ("systemctl", "systemd-run", "journalctl", "sudo"):
+            copy = bin_folder / name
+            shutil.copy(program, copy)
+            # Without the site packages it starts in half the time.
+            copy.write_text(f"#!{sys.executable} -IS\n{copy.read_text()}")
+            copy.chmod(copy.stat().st_mode | stat.S_IXUSR)
+        (bin_folder / "systemctl").rename(bin_folder / "systemctl.py")
+        (bin_folder / "systemctl").write_text(onhost_fake_systemd.SHOW)
+        (bin_folder / "systemctl").chmod(0o755)
+        nothing = onhost_fake_systemd.shown(onhost_fake_systemd.NOT_FOUND)
+        (folder / ".show").write_text(nothing)
+        # The real one waits for the disk of this machine.
+        (bin_folder / "sync").write_text("#!/bin/sh\n")
+        (bin_folder / "sync").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{bin_folder}:{os.environ['PATH']}")
+        monkeypatch.setenv("FAKE_SYSTEMD", str(folder))
+
+    def unit(self, name: str, **fields: object) -> None:
+        """Describe a unit: systemd's properties, and how its next start goes.
+
+        `start_ok` (default true) decides the start, or `starts_with` (path, text): whether that
+        file holds that text; `stop_fails` what a refused stop says;
+        `journal` are the lines it logs, `late` those that are there after `journalctl --sync`
+        only; `on_start` is a command run as part of the start.
+        """
+        base = {"LoadState": "loaded", "ActiveState": "inactive", "SubState": "dead"}
+        onhost_fake_systemd.write(self.folder, name, {**base, **fields})
+
+    def state(self, name: str) -> dict:
+        """What the unit is now."""
+        return json.loads((self.folder / f"{name}.json").read_text())
+
+    @property
+    def calls(self) -> list[str]:
+        """Every call so far, except questions (`show`, `journalctl`)."""
+        path = self.folder / "calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+class _Unix(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+
+
+class FakeDocker:
+    """The few calls of the Docker Engine API that the programs make, on a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        self.containers: dict[str, str] = {}
+        self.images: dict[str, dict] = {}
+        #: Name of each volume → its folder on the host.
+        self.volumes: dict[str, str] = {}
+        #: Containers and volumes that somebody else has made.
+        self.foreign: set[str] = set()
+        self.pull_events: list[dict] = []
+        self.pulled_image: dict | None = None
+        self.pulls: list[dict[str, str]] = []
+        self.path = path
+        #: Whether a pull really asks the registry that its image names.
+        self.takes = False
+        self.taken: dict[str, str] = {}
+        self.deaf_removals = 0
+        self.refused: dict[str, str] = {}
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer._get(self)
+
+            def do_DELETE(self) -> None:
+                outer._delete(self)
+
+            def do_POST(self) -> None:
+                outer._pull(self)
+
+            def address_string(self) -> str:
+                return "socket"
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = _Unix(str(path), Handler)
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _get(self, handler: BaseHTTPRequestHandler) -> None:
+        path = urllib.parse.unquote(urllib.parse.urlsplit(handler.path).path)
+        name = path.removesuffix("/json").split("/", 2)[-1]
+        if path == "/containers/json":
+            entries = self.containers.items()
+            found = [
+                {"Names": [f"/{n}"], "Image": i, "Labels": self._labels(n)} for n, i in entries
+            ]
+            _reply(handler, 200, found)
+        elif path == "/volumes":
+            entries = self.volumes.items()
+            found = [
+                {"Name": name, "Mountpoint": place, "Labels": self._labels(name)}
+                for name, place in entries
+            ]
+            _reply(handler, 200, {"Volumes": found or None})
+        elif path.startswith("/containers/") and name in self.containers:
+            config = {"Labels": self._labels(name)}
+            _reply(handler, 200, {"Id": name, "Name": f"/{name}", "Config": config})
+        elif path.startswith("/images/") and name in self.images:
+            _reply(handler, 200, self.images[name])
+        else:
+            _reply(handler, 404, {"message": f"No such object: {name}"})
+
+    def _labels(self, name: str) -> dict[str, str] | None:
+        return None if name in self.foreign else {"lockstep.unit": name}
+
+    def _delete(self, handler: BaseHTTPRequestHandler) -> None:
+        path = urllib.parse.unquote(urllib.parse.urlsplit(handler.path).path)
+        kind, name = path.lstrip("/").split("/", 1)
+        if kind == "images" and name in self.refused:
+            _reply(handler, 409, {"message": self.refused[name]})
+        elif kind == "images":
+            gone = self.images.pop(name, None)
+            _reply(handler, 404 if gone is None else 200, [{"Untagged": name}])
+        elif self.deaf_removals:
+            self.deaf_removals -= 1
+            _reply(handler, 409, {"message": "removal is already in progress"})
+        else:
+            found = self.containers.pop(name, None)
+            _reply(handler, 204 if found else 404, None)
+
+    def _take(self, image: str, digest: str) -> None:
+        host, _, name = image.partition("/")
+        with urllib.request.urlopen(f"http://{host}/v2/", timeout=10) as response:
+            assert response.status == 200
+        base = f"http://{host}/v2/{name}"
+        kind, body = _get(f"{base}/manifests", digest)
+        self.taken[digest[7:]] = kind
+        manifest = json.loads(body)
+        for entry in (manifest["config"], *manifest["layers"]):
+            self.taken[entry["digest"][7:]], _ = _get(f"{base}/blobs", entry["digest"])
+
+    def _pull(self, handler: BaseHTTPRequestHandler) -> None:
+        query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(handler.path).query))
+        self.pulls.append(query)
+        if self.takes:
+            self._take(query["fromImage"], query["tag"])
+        if self.pulled_image is not None:
+            self.images[f"{query['fromImage']}@{query['tag']}"] = self.pulled_image
+        handler.send_response(200)
+        handler.end_headers()
+        for event in self.pull_events:
+            handler.wfile.write(json.dumps(event).encode() + b"\r\n")
+
+
+def _get(url: str, digest: str) -> tuple[str, bytes]:
+    """Type and content of what a registry has, checked as Docker does."""
+    with urllib.request.urlopen(f"{url}/{digest}", timeout=10) as response:
+        body = response.read()
+    assert f"sha256:{hashlib.sha256(body).hexdigest()}" == digest
+    return response.headers["Content-Type"], body
+
+
+def _reply(handler: BaseHTTPRequestHandler, code: int, body: object) -> None:
+    text = body if isinstance(body, str) else json.dumps(body)
+    data = b"" if body is None else text.encode()
+    handler.send_response(code)
+    handler.send_header("Content-Length", str(len(data)))
+    handler.end_headers()
+    handler.wfile.write(data)
+
+
+class FakeEngine:
+    """An OpenAI-compatible engine: `health` is its status code, `chat` makes its answers,
+    `metrics` is the text of /metrics, None for an engine that has none."""
+
+    def __init__(self) -> None:
+        self.health = 200
+        self.metrics: str | None = None
+        self.chat: Callable[[dict], tuple[int, object]] = lambda _: (200, self.answer("hello", 2))
+        self.requests: list[dict] = []
+        self.keys: list[str | None] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                if self.path != "/metrics":
+                    _reply(self, outer.health, {})
+                elif outer.metrics is None:
+                    _reply(self, 404, {"detail": "Not Found"})
+                else:
+                    _reply(self, 200, outer.metrics)
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.requests.append(body)
+                outer.keys.append(self.headers.get("Authorization"))
+                _reply(self, *outer.chat(body))
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    @staticmethod
+    def answer(content: str | None, tokens: int, **message: object) -> dict:
+        """A chat completion."""
+        return {
+            "choices": [{"message": {"role": "assistant", "content": content, **message}}],
+            "usage": {"completion_tokens": tokens},
+        }
+
+    def close(self) -> None:
+        """Close the port."""
+        self._server.shutdown()
+        self._server.server_close()

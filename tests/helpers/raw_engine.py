@@ -1,0 +1,156 @@
+"""An engine of which a test holds every byte, and the roles proxy before it as a process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from pathlib import Path
+
+from lab_servers import free_port
+
+PROGRAM = Path(__file__).parents[2] / "lockstep/onhost/access/roles_proxy.py"
+#: Only bounds a hang.
+LIMIT_S = 20.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as it came over the wire."""
+
+    line: str
+    headers: list[tuple[str, str]]
+    body: bytes = field(repr=False)
+
+    def get(self, name: str) -> list[str]:
+        """All values of one header."""
+        return [value for key, value in self.headers if key.lower() == name]
+
+
+class Wire:
+    """One accepted connection of the engine."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        connection.settimeout(LIMIT_S)
+        self._kept = b""
+
+    def send(self, data: bytes) -> None:
+        """All of it."""
+        self.socket.sendall(data)
+
+    def until(self, end: bytes) -> bytes:
+        """What came up to and with `end`."""
+        while end not in self._kept:
+            more = self.socket.recv(65536)
+            assert more, f"closed after {self._kept!r}"
+            self._kept += more
+        found, _, self._kept = self._kept.partition(end)
+        return found + end
+
+    def asked(self) -> Asked:
+        """The next request with its body, a chunked one put together."""
+        head = self.until(b"\r\n\r\n").decode("latin-1").split("\r\n")[:-2]
+        pairs = [line.partition(": ")[::2] for line in head[1:]]
+        request = Asked(head[0], pairs, b"")
+        if length := request.get("content-length"):
+            while len(self._kept) < int(length[0]):
+                self._kept += self.socket.recv(65536)
+            body, self._kept = self._kept[: int(length[0])], self._kept[int(length[0]) :]
+            return Asked(head[0], pairs, body)
+        body = b""
+        while request.get("transfer-encoding") and (chunk := self.chunk()):
+            body += chunk
+        return Asked(head[0], pairs, body)
+
+    def chunk(self) -> bytes:
+        """The next chunk of a chunked body; empty at its end."""
+        size = int(self.until(b"\r\n"), 16)
+        while len(self._kept) < size + 2:
+            self._kept += self.socket.recv(65536)
+        data, self._kept = self._kept[:size], self._kept[size + 2 :]
+        return data
+
+    def closed(self) -> bool:
+        """Wait until the other side has closed."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The proxy's port and the engine's listening socket."""
+
+    port: int
+    listening: socket.socket
+    process: subprocess.Popen[str]
+
+    def accept(self) -> Wire:
+        """The proxy's next connection."""
+        return Wire(self.listening.accept()[0])
+
+    def client(self) -> HTTPConnection:
+        """A connection to the proxy."""
+        return HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
+
+
+@contextlib.contextmanager
+def notified(folder: Path) -> Iterator[tuple[socket.socket, str]]:
+    """What systemd gives a Type=notify unit."""
+    path = str(folder / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.bind(path)
+        notify.settimeout(LIMIT_S)
+        yield notify, path
+
+
+def start(
+    port: int, engine: int, notify: str, *options: str, credentials: Path | None = None
+) -> subprocess.Popen[str]:
+    """The program as the unit starts it."""
+    words = [
+        *(options or ("--merge",)),
+        "--listen",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--engine",
+        f"http://127.0.0.1:{engine}",
+    ]
+    # A proxy of the environment is for fetching; no engine is behind one.
+    environment = {**os.environ, "NOTIFY_SOCKET": notify, "http_proxy": "http://127.0.0.1:9"}
+    if credentials:
+        environment["CREDENTIALS_DIRECTORY"] = str(credentials)
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), *words],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@contextlib.contextmanager
+def proxied(folder: Path, *options: str, credentials: Path | None = None) -> Iterator[Pair]:
+    """The proxy, ready, before an engine that accepts when the test does."""
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=128) as listening,
+        notified(folder) as (notify, path),
+    ):
+        listening.settimeout(LIMIT_S)
+        port = free_port()
+        with start(
+            port, listening.getsockname()[1], path, *options, credentials=credentials
+        ) as process:
+            try:
+                assert notify.recv(64) == b"READY=1"
+                yield Pair(port, listening, process)
+            finally:
+                process.kill()

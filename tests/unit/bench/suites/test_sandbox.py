@@ -1,0 +1,150 @@
+"""The sandbox for what models write, and the exercises that run in it."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from lockstep.bench.suites import sandbox
+from lockstep.bench.suites.exercises import check, load
+
+pytestmark = pytest.mark.slow
+
+EXERCISES = load()
+
+
+def test_the_sandbox_of_this_machine_holds() -> None:
+    sandbox.check()
+
+
+def test_a_dozen_exercises_whose_references_pass_all_and_stubs_none() -> None:
+    assert len(EXERCISES) == 12
+    for exercise in EXERCISES:
+        assert len(exercise.cases) >= 6, exercise.name
+        assert exercise.failed(exercise.reference) == [], exercise.name
+        assert len(exercise.failed(exercise.stub)) == len(exercise.cases), exercise.name
+    check(EXERCISES[:1])
+
+
+def test_values_and_errors_come_back_in_order() -> None:
+    answers = sandbox.run("def f(x): return [x, 1 // x]", ["f(1)", "f(0)", "g(1)", "f(1)"])
+    assert answers[0].gives([1, 1]) and not answers[0].gives([1, True, 2])
+    assert answers[1].raises("ZeroDivisionError")
+    assert answers[2].raises("NameError")
+    assert answers[3].gives([1, 1])
+    assert not sandbox.run("", ["[True]"])[0].gives([1])
+    assert sandbox.run("", ["{'a': 1.0}"])[0].gives({"a": 1})
+
+
+def test_a_solution_that_is_no_python_fails_every_case() -> None:
+    answers = sandbox.run("def f(:", ["f(1)", "1"])
+    assert all(answer.raises("ImportError") for answer in answers)
+
+
+def test_what_a_solution_prints_is_no_answer() -> None:
+    forged = 'import os, sys\nprint(\'{"value": 42}\')\nos.write(2, b"x")'
+    assert not sandbox.run(forged, ["1"])[0].gives(42)
+
+
+def test_a_solution_cannot_know_what_a_case_gives() -> None:
+    nosy = "import sys\ndef f(x):\n    return [str(sys._getframe(1).f_locals.keys())]"
+    said = str(sandbox.run(nosy, ["f(1)"])[0])
+    assert "gives" not in said and "raises" not in said
+
+
+# What it tries, and what stops it.
+MALICIOUS = {
+    "network": (
+        'import socket\nsocket.create_connection(("127.0.0.1", PORT), 2)',
+        "ConnectionRefusedError",
+    ),
+    "fork bomb": ("import os\nwhile True: os.fork()", "BlockingIOError"),
+    "threads": (
+        "import threading\nwhile True: threading.Thread(target=print).start()",
+        "can't start new thread",
+    ),
+    "program": (
+        'import subprocess\nsubprocess.run(["/usr/bin/touch", "MARK"], check=True)',
+        "BlockingIOError",
+    ),
+    "write outside": ('open("MARK", "w").write("x")', "FileNotFoundError"),
+    "write to the root": ('import os\nos.mkdir("/x")', "Read-only file system"),
+    "write to the system": ('open("/usr/bin/x", "w").write("x")', "Read-only file system"),
+    "read a secret": ('open("/etc/shadow").read()', "FileNotFoundError"),
+    "other processes": ("import os\nos.kill(1, 9)", "PermissionError"),
+    "huge memory": ("x = bytearray(2**30)", "MemoryError"),
+    "raise its limits": (
+        "import resource\nresource.setrlimit(resource.RLIMIT_NPROC, (9, 9))",
+        "not allowed to raise",
+    ),
+    "become root": ("import os\nos.setuid(0)", "PermissionError"),
+    "leave the interpreter": ("import os\nos._exit(0)", "Ended"),
+    "close everything": ("import os\nos.closerange(0, 256)", "Ended"),
+}
+
+
+@pytest.mark.parametrize("name", MALICIOUS)
+def test_a_malicious_solution_does_no_harm(tmp_path: Path, name: str) -> None:
+    mark = tmp_path / "mark"
+    tmp_path.chmod(0o777)
+    code, stopped_by = MALICIOUS[name]
+    before = set(Path("/").iterdir())
+    # Somebody listens there: only the sandbox refuses.
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = str(listening.getsockname()[1])
+        solution = code.replace("MARK", str(mark)).replace("PORT", port)
+        answer = sandbox.run(solution, ['"survived"'])[0]
+    assert answer.value is None
+    assert stopped_by in str(answer.error)
+    assert not mark.exists()
+    assert set(Path("/").iterdir()) == before
+
+
+def test_an_endless_loop_ends_and_costs_its_own_case_only() -> None:
+    slow = "def f(x):\n    while x: pass\n    return x"
+    answers = sandbox.run(slow, ["f(1)", "f(0)"])
+    assert answers[0].raises("TimeoutError")
+    assert answers[1].gives(0)
+
+
+def test_a_loop_that_cannot_be_interrupted_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "WALL_S", 8.0)
+    # An alarm is not looked at before this has ended, hours from now.
+    stubborn = "def f():\n    return sum(range(10**13))"
+    began = time.monotonic()
+    answers = sandbox.run(stubborn, ["1", "f()", "2"])
+    assert answers[0].gives(1)
+    assert [answer.error for answer in answers[1:]] == ["Ended: no answer"] * 2
+    # Only bounds a hang.
+    assert time.monotonic() - began < 120
+
+
+def test_a_flood_of_answers_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "MOST_ANSWER", 1000)
+    answers = sandbox.run("", ["'x' * 5000", "1"])
+    assert answers[0].raises("Ended")
+
+
+def test_without_bubblewrap_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(sandbox.SandboxError, match="apt-get install bubblewrap"):
+        sandbox.run("", ["1"])
+
+
+def test_without_user_namespaces_the_remedy_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text(
+        "#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n"
+    )
+    program.chmod(0o755)
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        if folder.is_relative_to("/tmp") and folder != Path("/tmp"):
+            folder.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(sandbox.SandboxError, match="Allow user namespaces"):
+        sandbox.run("", ["1"])

@@ -1,0 +1,46 @@
+"""How fast one stream can be decoded at most: the memory's bandwidth, by what a token reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockstep.bench.ceiling import ceiling
+from lockstep.bench.ruler import FASTEST_TOK_S
+from lockstep.fit import catalogue
+from lockstep.recipes.sizing import Serving
+
+MISTRAL = "mistral-small-4-119b-nvfp4-sglang-eagle"
+
+
+@pytest.fixture(scope="module")
+def known() -> catalogue.Catalogue:
+    return catalogue.load(catalogue.FOLDER)
+
+
+def most(known: catalogue.Catalogue, recipe: str = MISTRAL, **serving: int) -> float:
+    return ceiling(known.recipes[recipe], Serving(**serving), known.knowledge)
+
+
+def test_one_spark_reads_273_gb_in_a_second(known: catalogue.Catalogue) -> None:
+    read = known.knowledge.model(known.recipes[MISTRAL].model).token_gb
+    assert read is not None
+    assert most(known) == pytest.approx(273 / float(read.value))
+
+
+def test_each_drafted_token_may_be_taken(known: catalogue.Catalogue) -> None:
+    assert most(known, draft_tokens=3) == pytest.approx(4 * most(known))
+
+
+def test_hosts_that_split_each_layer_read_at_the_same_time(known: catalogue.Catalogue) -> None:
+    assert most(known, tensor_parallel=2) == pytest.approx(2 * most(known))
+    assert most(known, pipeline_parallel=2, data_parallel=2) == pytest.approx(most(known))
+
+
+def test_without_a_figure_anything_possible_is_allowed(known: catalogue.Catalogue) -> None:
+    unknown = [
+        name
+        for name, recipe in known.recipes.items()
+        if known.knowledge.model(recipe.model).token_gb is None
+    ]
+    assert unknown
+    assert {most(known, name) for name in unknown} == {FASTEST_TOK_S}

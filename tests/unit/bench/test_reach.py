@@ -1,0 +1,71 @@
+"""The way to a host that is measured: where it is barred, the message says what to do."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_probe import program
+from a_spark import pins_for, spark
+
+from lockstep.bench import reach
+from lockstep.bench.results import ResultError
+from lockstep.fleet.login import Login
+
+SPARK = spark()
+PLACE = reach.Place(
+    SPARK, Login("spark-1", ("ssh", "--", "spark-1")), pins_for(SPARK), Path("some.lock.yaml")
+)
+KEY = "/etc/lockstep/secrets/api-key"
+
+
+def refusal(folder: Path, monkeypatch: pytest.MonkeyPatch, ssh: str) -> str:
+    """What is said where ssh does this when the API key is read."""
+    program(folder / "bin", "ssh", ssh)
+    monkeypatch.setenv("PATH", f"{folder}/bin:/usr/bin:/bin")
+    with pytest.raises(ResultError) as fault:
+        PLACE.secret(KEY)
+    return str(fault.value)
+
+
+@pytest.mark.parametrize(
+    ("ssh", "said"),
+    [
+        (
+            "echo sudo: a password is required >&2; exit 1",
+            "found sudo: a password is required. Let the account use sudo without a password",
+        ),
+        ("echo cat: No such file >&2; exit 1", "found cat: No such file. Deploy to this host"),
+        (
+            "echo timed out >&2; exit 255",
+            "found no connection: timed out. Try `ssh` to the host by hand.",
+        ),
+    ],
+)
+def test_a_key_that_cannot_be_read(
+    ssh: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = refusal(tmp_path, monkeypatch, ssh)
+    assert found.startswith(f"spark-1:{KEY}: the API key cannot be read; {said}")
+
+
+def test_a_host_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(argv: list[str], **options: Any) -> None:
+        raise subprocess.TimeoutExpired(argv, options["timeout"])
+
+    monkeypatch.setattr(subprocess, "run", silent)
+    for ask in (PLACE.probe, lambda: PLACE.secret(KEY)):
+        with pytest.raises(ResultError, match=r"within 60 s\. Try `ssh` to "):
+            ask()
+
+
+def test_a_tunnel_that_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path / "bin", "ssh", "echo administratively prohibited >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    with (
+        pytest.raises(ResultError, match=r"prohibited\. Try `ssh` to it .* allow TCP forwarding"),
+        reach.tunnel(PLACE.where, ["http://127.0.0.1:30001"]),
+    ):
+        pass

@@ -1,0 +1,158 @@
+"""The page of results, and figures for the catalogue."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from lockstep.bench.record import figures, with_figures
+from lockstep.bench.results import Result, ResultError, Subject, SuiteResult, save, spread
+from lockstep.bench.ruler import Check
+from lockstep.cli.main import cli
+from lockstep.recipes.recipe_file import load, parse
+
+RECIPE = Path("catalogue/recipes/qwen3.6-35b-a3b-prismaquant-dflash-k3.yaml")
+
+
+def result(rate: float, began: str, lock: str) -> Result:
+    runs = spread([rate - 4, rate, rate + 4])
+    decode = {"decode_tok_s": runs, "first_token_s": spread([0.2]), "by_shape": {}}
+    decode["by_shape"] = {
+        "technical": {"decode_tok_s": runs},
+        "counting": {"decode_tok_s": spread([85.6])},
+    }
+    drafting = {"acceptance": 0.6029, "by_shape": {"technical": {"acceptance": 0.6}}}
+    suites = (
+        SuiteResult("decode", "measured", decode, checks=(Check("model", "ok", "m <on> 1"),)),
+        SuiteResult("speculation", "measured", drafting),
+        SuiteResult("coding", "suspect", checks=(Check("zero", "suspect", "0 of 103"),)),
+        SuiteResult("vision", "refused", refused="HTTP 400 <no images>"),
+    )
+    subject = Subject(
+        "http://127.0.0.1:30001",
+        "m",
+        host="spark1",
+        target="qwen",
+        recipe=RECIPE.stem,
+        engine="vllm",
+        version="0.32.0",
+        lock=lock * 64,
+    )
+    return Result(subject, began, began, "0.1", suites)
+
+
+FIRST = result(71.5, "2026-06-11T20:00:00Z", "a")
+SECOND = result(62.0, "2026-07-01T20:00:00Z", "b")
+
+
+class Page(HTMLParser):
+    """Tags that are open, addresses that are named, and all text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.addresses: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag != "meta":
+            self.open.append(tag)
+        self.addresses += [value or "" for key, value in attrs if key in ("src", "href")]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_is_whole_in_itself_and_shows_every_result(tmp_path: Path) -> None:
+    paths = [tmp_path / "1.json", tmp_path / "2.json"]
+    for path, one in zip(paths, (FIRST, SECOND), strict=True):
+        save(path, one)
+    target = tmp_path / "page.html"
+    done = CliRunner().invoke(cli, ["bench", "report", *map(str, paths), "-o", str(target)])
+    assert done.exit_code == 0, done.output
+    text = target.read_text()
+    page = Page(text)
+    assert page.open == [] and page.addresses == []
+    assert not re.search(r"url\(|@import|<script|<link|<img", text)
+    assert "History by lock: spark1 · qwen" in page.text
+    assert "aaaaaaaa 06-11" in page.text and "bbbbbbbb 07-01" in page.text
+    assert "The engine says: HTTP 400 <no images>" in page.text
+    assert page.text.count("suspect zero") == 2
+    # Two charts of bars per result, and one history.
+    assert text.count("<svg") == 5
+
+
+def test_bars_are_as_long_as_their_figures() -> None:
+    from lockstep.bench.svg import Bar, bars
+
+    drawn = bars("x", "tok/s", [Bar("a", 50, 40, 60), Bar("b", 100, 100, 100)])
+    widths = [float(width) for width in re.findall(r'class="bar"[^>]*width="([\d.]+)"', drawn)]
+    assert widths[1] == pytest.approx(2 * widths[0], abs=0.2)
+
+
+def test_without_a_result_the_remedy_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli, ["bench", "report"])
+    assert done.exit_code == 2
+    assert "Measure first" in done.output
+
+
+def test_figures_of_a_result_are_marked_measured_and_name_their_lock() -> None:
+    found = {figure.what: (figure.value, figure.unit) for figure in figures(FIRST)}
+    assert found == {
+        "decode, one stream, 256 tokens": (71.5, "tok/s"),
+        "time to first token": (0.2, "s"),
+        "draft tokens accepted, four prompt shapes": (60.3, "%"),
+    }
+    one = figures(FIRST)[0]
+    assert (one.kind, one.date) == ("measured", "2026-06-11")
+    assert one.source == "lockstep bench on spark1, vllm 0.32.0, lock aaaaaaaaaaaa"
+
+
+def test_a_recipe_gets_its_figures_and_keeps_everything_else(tmp_path: Path) -> None:
+    path = tmp_path / RECIPE.name
+    path.write_text(RECIPE.read_text())
+    save(tmp_path / "result.json", FIRST)
+    argv = ["bench", "record", str(tmp_path / "result.json"), "--recipe", str(path)]
+    assert CliRunner().invoke(cli, argv).exit_code == 0
+    old, new = RECIPE.read_text().splitlines(), path.read_text().splitlines()
+    assert new[: len(old)] == old and len(new) == len(old) + 3
+    assert load(path).lockstep.figures[-3:] == figures(FIRST)
+    # A second measurement replaces the first.
+    save(tmp_path / "result.json", SECOND)
+    assert CliRunner().invoke(cli, argv).exit_code == 0
+    assert len(path.read_text().splitlines()) == len(new)
+    assert load(path).lockstep.figures[-3:] == figures(SECOND)
+
+
+def test_a_recipe_without_figures_gets_some() -> None:
+    text = 'recipe_version: "2"\nmodel: a/b\n'
+    edited = with_figures(text, figures(FIRST), Path("x.yaml"))
+    assert parse(edited, Path("x.yaml")).lockstep.figures == figures(FIRST)
+
+
+def test_figures_written_in_another_way_are_not_touched() -> None:
+    text = 'recipe_version: "2"\nmodel: a/b\nlockstep: {figures: []}\n'
+    with pytest.raises(ResultError, match="add these lines by hand"):
+        with_figures(text, figures(FIRST), Path("x.yaml"))
+
+
+def test_a_suspect_result_is_no_figure(tmp_path: Path) -> None:
+    save(tmp_path / "r.json", replace(FIRST, suites=FIRST.suites[2:]))
+    done = CliRunner().invoke(cli, ["bench", "record", str(tmp_path / "r.json")])
+    assert done.exit_code == 2
+    assert "no figure for a recipe" in done.output

@@ -1,0 +1,198 @@
+"""Broken rulers, planted one by one: each is suspect, none is a score."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import local_server
+import pytest
+from broken_engine import MODEL, Engine, serving
+from click.testing import CliRunner, Result
+
+from lockstep.bench.client import Client
+from lockstep.bench.clock import Clock
+from lockstep.bench.look import HostLook
+from lockstep.bench.results import SuiteResult, load
+from lockstep.bench.ruler import Expected
+from lockstep.bench.run import Bench, measure
+from lockstep.bench.speed import decode
+from lockstep.cli.main import cli
+
+pytestmark = pytest.mark.slow
+
+
+def run(url: str, folder: Path, *words: str) -> Result:
+    argv = ["bench", url, "--suite", "decode", "--quick", "-o", str(folder / "result.json"), *words]
+    return CliRunner().invoke(cli, argv)
+
+
+def measured(engine: Engine, folder: Path, *words: str) -> tuple[Result, SuiteResult]:
+    with serving(engine) as url:
+        done = run(url, folder, *words)
+    assert not isinstance(done.exception, Exception) or done.exit_code, done.output
+    suite = load(folder / "result.json").suite("decode")
+    assert suite is not None
+    return done, suite
+
+
+def test_a_sound_engine_is_measured(tmp_path: Path) -> None:
+    done, suite = measured(Engine(), tmp_path)
+    assert (done.exit_code, suite.verdict) == (0, "measured"), done.output
+    checks = {check.name: check.verdict for check in suite.checks}
+    assert [name for name, verdict in checks.items() if verdict == "unread"] == [
+        "lock",
+        "quiet",
+        "cool",
+    ]
+    rate = suite.summary["decode_tok_s"]
+    # 256 tokens in 8 pieces of 20 ms: 1600 tok/s at best, and any machine is slower.
+    assert 0 < rate["low"] <= rate["mean"] <= rate["high"] <= 1600
+    assert rate["count"] == 3
+    assert 0.02 <= suite.summary["first_token_s"]["low"] < suite.samples[0].seconds
+
+
+BROKEN = {
+    "a proxy swallows requests": (Engine(swallow=True), "answers", "timed out"),
+    "the answer stalls": (Engine(slow_s=9), "answers", "timed out"),
+    "no text comes": (Engine(empty=True), "answers", "empty text"),
+    "a cache answers": (Engine(cached=True), "requests", "the engine counted 0"),
+    "another model is behind the port": (Engine(other_model=True), "model", "another/model"),
+    "another model answers": (Engine(answers_as="x"), "answers", "another model answered: 'x'"),
+    "the stream is cut": (Engine(cut=True), "answers", "truncated"),
+    "the stream has no end": (Engine(undone=True), "answers", "without [DONE]"),
+    "the answer is too short": (Engine(short=40), "answers", "216 of 256 tokens"),
+    "usage is missing": (Engine(no_usage=True), "answers", "no usage"),
+    "usage lies": (Engine(lie=44), "tokens", "768"),
+    "everything comes at once": (Engine(burst=True), "bandwidth", ""),
+    "somebody else asks too": (Engine(crowd=1), "requests", "the engine counted 6"),
+    "the engine fails": (Engine(status=500), "answers", "HTTP 500"),
+    "the engine is replaced": (Engine(restarts=3), "model", "changed during the suite"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_ruler_is_suspect_and_gives_no_score(tmp_path: Path, name: str) -> None:
+    engine, check, said = BROKEN[name]
+    limit = "1" if said == "timed out" else "20"
+    done, suite = measured(replace(engine), tmp_path, "--model", MODEL, "--timeout", limit)
+    assert done.exit_code == 2, done.output
+    assert (suite.verdict, suite.summary) == ("suspect", {})
+    found = {item.name: item.detail for item in suite.checks if item.verdict == "suspect"}
+    assert said in found[check]
+    assert f"suspect {check}" in done.output
+
+
+def test_an_engine_that_is_not_there_is_no_score(tmp_path: Path) -> None:
+    done = run("http://127.0.0.1:9", tmp_path)
+    assert done.exit_code == 2
+    assert "no engine answers there" in done.output
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_an_engine_without_counters_is_measured_and_that_is_said(tmp_path: Path) -> None:
+    done, suite = measured(Engine(no_metrics=True), tmp_path)
+    assert (done.exit_code, suite.verdict) == (0, "measured")
+    assert "not readable here: lock, requests, tokens, alone" in done.output
+
+
+def test_a_check_that_is_waived_stays_visible(tmp_path: Path) -> None:
+    done, suite = measured(Engine(crowd=1), tmp_path, "--waive", "requests")
+    assert (done.exit_code, suite.verdict) == (0, "measured")
+    assert "waived requests: 3 answered, but the engine counted 6" in " ".join(done.output.split())
+
+
+class Host:
+    """A host that says something else each time it is asked."""
+
+    def __init__(self, *looks: HostLook) -> None:
+        self.looks = list(looks)
+
+    def __call__(self) -> HostLook:
+        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+
+
+def on_host(host: Host, clock: Clock | None = None, generation: str | None = "aa") -> SuiteResult:
+    with serving(Engine()) as url:
+        bench = Bench(
+            Client(url, MODEL, clock=clock),
+            Expected(MODEL, unit="vllm.service", generation=generation),
+            host,
+            quick=True,
+        )
+        return measure(bench, "decode", decode)
+
+
+GOOD = HostLook("vllm.service", "aa", "aa", "first", 0.02, 44.0, 2411.0, False)
+
+
+def test_a_host_that_agrees_with_the_lock_is_measured() -> None:
+    suite = on_host(Host(GOOD, replace(GOOD, temperature_c=61.0)))
+    details = {check.name: check.detail for check in suite.checks}
+    assert suite.verdict == "measured"
+    assert details["lock"] == "generation aa"
+    assert details["cool"] == "44 → 61 °C, 2411 → 2411 MHz"
+
+
+@pytest.mark.parametrize(
+    ("looks", "check", "said"),
+    [
+        ((replace(GOOD, generation="bb"),), "lock", "the engine runs bb: deploy first"),
+        ((replace(GOOD, hot="other.service"),), "lock", "hot is other.service"),
+        ((GOOD, replace(GOOD, started="second")), "lock", "started again during the suite"),
+        ((replace(GOOD, busy=0.6),), "quiet", "60% busy"),
+        ((GOOD, replace(GOOD, throttled=True)), "cool", "slowed down by heat"),
+    ],
+)
+def test_a_host_that_is_not_what_it_should_be(
+    looks: tuple[HostLook, ...], check: str, said: str
+) -> None:
+    suite = on_host(Host(*looks))
+    assert (suite.verdict, suite.summary) == ("suspect", {})
+    assert said in next(item.detail for item in suite.checks if item.name == check)
+
+
+def test_a_wall_clock_that_jumps_takes_the_score_away() -> None:
+    jumps = iter([0.0])
+    sound = Clock()
+
+    def wall() -> float:
+        return sound.wall() + next(jumps, 90.0)
+
+    suite = on_host(Host(GOOD), Clock(wall=wall))
+    assert (suite.verdict, suite.summary) == ("suspect", {})
+    detail = next(item.detail for item in suite.checks if item.name == "clocks")
+    assert detail.startswith("the wall clock jumped by +90.0 s")
+
+
+def test_a_clock_that_stands_still_measures_nothing() -> None:
+    suite = on_host(Host(GOOD), Clock(now=lambda: 5.0))
+    assert (suite.verdict, suite.summary) == ("suspect", {})
+
+
+def test_the_result_file_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    measured(Engine(), tmp_path)
+    text = (tmp_path / "result.json").read_text()
+    result = load(tmp_path / "result.json")
+    assert json.loads(text)["subject"]["model"] == result.subject.model == MODEL
+    assert len(result.suites[0].samples) == 3
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"schema": 9}', '{"schema": 1}'])
+def test_a_file_that_is_no_result_is_refused_with_a_sentence(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    done = CliRunner().invoke(cli, ["bench", "compare", str(path), str(path)])
+    assert done.exit_code == 2
+    assert "x.json" in done.output and "Traceback" not in done.output
+
+
+@pytest.mark.parametrize("models", [{"data": []}, {"data": ["x"]}, {"data": 3}, {}])
+def test_a_server_that_is_no_engine_is_refused_with_a_sentence(
+    tmp_path: Path, models: object
+) -> None:
+    with local_server.serving({"/v1/models": local_server.as_json(models)}) as server:
+        done = run(server.url, tmp_path)
+    assert done.exit_code == 2
+    assert "the engine serves no model" in done.output

@@ -1,0 +1,62 @@
+"""The benchmark's playbook manages what the deploy manages; anything else would be drift."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from a_spark import pins_for, spark
+
+from benchmarks.playbook import files_of, tasks, variables
+from lockstep.files.managed_file import OPERATORS_GROUP
+from lockstep.system.accounts import account_commands, people
+from lockstep.system.folders import folders, model_units
+from lockstep.units.all_files import absent_files
+
+PLAN = spark(operators=("anna", "ben"), docker_users=("ben", "carla"))
+PINS = pins_for(PLAN)
+VERSIONS: dict[str, str | None] = {target.name: "1.0" for target in PLAN.targets}
+TASKS = tasks(PLAN, PINS, VERSIONS)
+
+
+def of(module: str, **like: Any) -> list[dict[str, Any]]:
+    """Tasks of one module whose arguments have these values."""
+    found = [task for task in TASKS if f"ansible.builtin.{module}" in task]
+    return [task for task in found if like.items() <= task[f"ansible.builtin.{module}"].items()]
+
+
+def arguments(module: str, **like: Any) -> list[dict[str, Any]]:
+    return [task[f"ansible.builtin.{module}"] for task in of(module, **like)]
+
+
+def test_nobody_is_put_into_a_group_that_the_deploy_does_not_put_them_into() -> None:
+    asked = {user["name"]: user["groups"] for user in arguments("user")}
+    assert asked.pop(PLAN.settings.service_user) == ["docker"]
+    assert asked == {
+        "anna": [OPERATORS_GROUP],
+        "ben": [OPERATORS_GROUP, "docker"],
+        "carla": ["docker"],
+    }
+    # What the deploy itself would still have to do after the playbook.
+    found = {
+        "groups": {OPERATORS_GROUP: 990},
+        "accounts": {name: {"groups": groups} for name, groups in asked.items()},
+    }
+    assert account_commands([OPERATORS_GROUP], people(PLAN.settings), found) == []
+
+
+def test_files_folders_and_what_must_be_absent_are_the_deploys() -> None:
+    written = variables(PLAN, PINS, VERSIONS)["managed_files"]
+    assert [file["path"] for file in written] == [
+        file.path for file in files_of(PLAN, PINS, VERSIONS)
+    ]
+    (made,) = of("file", state="directory")
+    assert made["loop"] == [vars(folder) for folder in folders(PLAN.settings)]
+    (gone,) = of("file", state="absent")
+    assert gone["loop"] == list(absent_files(PLAN.settings))
+
+
+def test_units_are_at_boot_what_the_deploy_makes_them() -> None:
+    units = " ".join(model_units(files_of(PLAN, PINS, VERSIONS)))
+    assert of("command", cmd=f"systemctl is-enabled {units}")
+    on = {unit["name"] for unit in arguments("systemd_service", enabled=True, state="started")}
+    assert on == {"open-webui.service", "lockstep-wedge.timer", "lockstep-firewall.service"}

@@ -1,0 +1,99 @@
+"""`lockstep bench gate`: one line per Spark, the worst exit code; and the floor in group data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from a_probe import program
+from click.testing import CliRunner, Result
+
+from lockstep.cli.main import cli
+from lockstep.inventory.settings import Floor
+
+INVENTORY = """\
+from lockstep.deploy.checked import checked
+from group_data.all import targets
+_targets = {**targets, "qwen": {**targets["qwen"], "floor": FLOOR}}
+sparks = checked(
+    __file__, [(f"spark-{n}.local", {"targets": _targets}) for n in (1, 2)]
+)
+"""
+SSH = """\
+for word in "$@"; do host=$command; command=$word; done
+echo "$*" > "$(dirname "$0")/$host"
+case $host in
+  spark-1.local) echo "qwen: 71.5 tok/s (65.5 to 77.8)" ;;
+  spark-2.local) {second} ;;
+esac
+"""
+
+
+def sparks(folder: Path, floor: str = '{"decode_tok_s": 60}') -> Path:
+    path = folder / "sparks.py"
+    path.write_text(INVENTORY.replace("FLOOR", floor))
+    return path
+
+
+def run(folder: Path, *words: str, code: int = 0, second: str = "") -> Result:
+    second = second or f'echo measuring; echo "qwen: 12.5 tok/s"; exit {code}'
+    program(folder / "bin", "ssh", SSH.replace("{second}", second))
+    environment = {"PATH": f"{folder / 'bin'}:/usr/bin:/bin"}
+    return CliRunner().invoke(cli, ["bench", "gate", str(sparks(folder)), *words], env=environment)
+
+
+@pytest.mark.parametrize(("code", "worst"), [(0, 0), (1, 1), (2, 2), (77, 2)])
+def test_one_line_per_host_and_the_worst_code(tmp_path: Path, code: int, worst: int) -> None:
+    done = run(tmp_path, code=code)
+    assert done.exit_code == worst
+    assert done.output.splitlines() == [
+        "spark-1.local  qwen: 71.5 tok/s (65.5 to 77.8)",
+        "spark-2.local  qwen: 12.5 tok/s",
+    ]
+
+
+def test_no_connection_is_no_verdict(tmp_path: Path) -> None:
+    done = run(tmp_path, code=255)
+    assert done.exit_code == 2
+    assert "spark-2.local  no connection" in done.output
+
+
+def test_where_sudo_asks_for_a_password_nothing_is_below_its_floor(tmp_path: Path) -> None:
+    done = run(tmp_path, second="echo sudo: a password is required >&2; exit 1")
+    assert done.exit_code == 2
+    assert (
+        "spark-2.local  sudo: a password is required. Let the account use sudo without a password"
+        in done.output
+    )
+
+
+def test_accept_and_limit_reach_the_right_host(tmp_path: Path) -> None:
+    done = run(tmp_path, "--accept", "--limit", "spark-1.local")
+    assert done.exit_code == 0
+    said = (tmp_path / "bin/spark-1.local").read_text()
+    assert said.endswith("sudo -n python3 /usr/local/lib/lockstep/floor.py --accept\n")
+    assert not (tmp_path / "bin/spark-2.local").exists()
+
+
+@pytest.mark.parametrize(
+    ("floor", "said"),
+    [
+        ("{}", "targets.qwen.floor demands nothing"),
+        ('{"decode_tok_s": 0}', "decode_tok_s is no speed"),
+        ('{"decode_tok_s": "fast"}', "must be a number"),
+        ('{"not_below": "0.9"}', "not_below is no share"),
+        ('{"not_below": "0 %"}', "not_below is no share"),
+        ('{"not_below": "120 %"}', "not_below is no share"),
+        ('{"decode": 29}', "unknown key 'decode'"),
+    ],
+)
+def test_a_floor_that_means_nothing_is_refused(tmp_path: Path, floor: str, said: str) -> None:
+    done = CliRunner().invoke(cli, ["plan", str(sparks(tmp_path, floor))])
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.split())
+
+
+def test_a_floor_is_a_share_or_a_speed() -> None:
+    assert Floor(not_below="90 %").share == 0.9
+    assert Floor(not_below="92.5%").share == 0.925
+    assert Floor(decode_tok_s=29.0).share is None

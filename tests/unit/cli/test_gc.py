@@ -1,0 +1,136 @@
+"""`lockstep gc`: what would go from each Spark, a question, and what went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from a_probe import program
+from click.testing import CliRunner, Result
+
+from lockstep.cli.gc import gc
+
+INVENTORY = """\
+from lockstep.deploy.checked import checked
+
+sparks = checked(
+    __file__, [(name, {"operators": ("anna",)}) for name in ("spark-1.local", "spark-2.local")]
+)
+"""
+PLAN = (
+    '{"items": [{"id": "engine abc", "kind": "engine", "name": "abc", "bytes": 2500000000},'
+    ' {"id": "image x@sha256:1", "kind": "image", "name": "x@sha256:1", "bytes": 700000}],'
+    ' "kept": [3, 2], "dropped": [1]}'
+)
+NOTHING = '{"items": [], "kept": [1], "dropped": []}'
+GONE = '{"removed": [{"id": "engine abc", "bytes": 2500000000}], "failed": []}'
+HALF = '{"removed": [], "failed": [{"id": "engine abc", "why": "Permission denied"}]}'
+# Notes every call with what it is given, and answers as the host that it was asked for.
+SSH = """\
+for word in "$@"; do host=$command; command=$word; done
+echo "$host $command" >> "$(dirname "$0")/calls"
+case $command in *remove*) cat >> "$(dirname "$0")/calls"; echo >> "$(dirname "$0")/calls";; esac
+case "$host $command" in
+  spark-2.local*) {second} ;;
+  *" plan "*) echo '{plan}' ;;
+  *) echo '{gone}' ;;
+esac
+"""
+PROGRAM = "sudo -n /usr/bin/python3 /usr/local/lib/lockstep/cleanup.py"
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Path:
+    path = tmp_path / "sparks.py"
+    path.write_text(INVENTORY)
+    return path
+
+
+def run(
+    path: Path, *words: str, plan: str = PLAN, gone: str = GONE, second: str = f"echo '{NOTHING}'"
+) -> Result:
+    folder = path.parent / "bin"
+    text = SSH.replace("{plan}", plan).replace("{gone}", gone).replace("{second}", second)
+    program(folder, "ssh", text)
+    environment = {"PATH": f"{folder}:/usr/bin:/bin"}
+    return CliRunner().invoke(gc, [str(path), *words], env=environment)
+
+
+def calls(path: Path) -> list[str]:
+    return sorted((path.parent / "bin/calls").read_text().splitlines())
+
+
+def test_a_dry_run_shows_each_thing_with_its_size_and_removes_nothing(inventory: Path) -> None:
+    done = run(inventory, "--dry", "--keep", "3")
+    assert done.exit_code == 0
+    assert [" ".join(line.split()) for line in done.output.splitlines()] == [
+        "spark-1.local: 2.5 GB",
+        "what name size",
+        "engine abc 2.5 GB",
+        "image x@sha256:1 700.0 kB",
+        "spark-2.local: nothing to remove",
+    ]
+    assert calls(inventory) == [
+        f"spark-1.local {PROGRAM} plan --keep 3",
+        f"spark-2.local {PROGRAM} plan --keep 3",
+    ]
+
+
+def test_exactly_what_was_shown_is_removed_from_the_hosts_that_have_it(inventory: Path) -> None:
+    done = run(inventory, "--yes")
+    assert done.exit_code == 0
+    assert done.output.endswith("spark-1.local: 2.5 GB freed\n")
+    assert calls(inventory) == [
+        f"spark-1.local {PROGRAM} plan --keep 2",
+        f"spark-1.local {PROGRAM} remove --keep 2",
+        f"spark-2.local {PROGRAM} plan --keep 2",
+        '{"ids": ["engine abc", "image x@sha256:1"]}',
+    ]
+
+
+def test_where_nobody_can_be_asked_nothing_is_removed(inventory: Path) -> None:
+    done = run(inventory)
+    assert done.exit_code == 2
+    assert "--yes removes, --dry only shows" in done.output
+    assert [line for line in calls(inventory) if "remove" in line] == []
+
+
+def test_what_could_not_be_removed_is_a_finding(inventory: Path) -> None:
+    done = run(inventory, "--yes", gone=HALF)
+    assert done.exit_code == 1
+    assert "spark-1.local: engine abc stays: Permission denied" in done.output
+
+
+def test_a_host_that_cannot_be_reached_does_not_keep_the_others(inventory: Path) -> None:
+    done = run(inventory, "--yes", second="echo timed out >&2; exit 255")
+    assert done.exit_code == 2
+    assert "spark-2.local: no connection: timed out" in done.output
+    assert "spark-1.local: 2.5 GB freed" in done.output
+
+
+def test_where_sudo_asks_for_a_password_it_is_said_what_to_do(inventory: Path) -> None:
+    done = run(inventory, "--dry", second="echo sudo: a password is required >&2; exit 1")
+    assert done.exit_code == 2
+    assert (
+        "spark-2.local: sudo: a password is required. Let the account use sudo without a password"
+        in done.output
+    )
+
+
+def test_a_busy_host_says_so(inventory: Path) -> None:
+    done = run(inventory, "--dry", second="echo a deploy is under way >&2; exit 75")
+    assert done.exit_code == 2
+    assert "spark-2.local: a deploy is under way" in done.output
+
+
+def test_with_nothing_to_remove_nothing_is_asked(inventory: Path) -> None:
+    done = run(inventory, plan=NOTHING)
+    assert (done.exit_code, done.output) == (
+        0,
+        "spark-1.local: nothing to remove\nspark-2.local: nothing to remove\n",
+    )
+
+
+@pytest.mark.parametrize("words", [("--keep", "0"), ("--limit", "spark-9")])
+def test_wrong_use(inventory: Path, words: tuple[str, ...]) -> None:
+    assert run(inventory, *words).exit_code == 2

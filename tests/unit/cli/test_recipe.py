@@ -1,0 +1,91 @@
+"""`lockstep recipe`: exit codes, JSON for programs, and what it adds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from lockstep.cli.recipe import recipe
+
+CLEAN = """recipe_version: "2"
+model: RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic
+command: vllm serve {model} --host 127.0.0.1 --gpu-memory-utilization 0.5
+lockstep: {moe: true, licence: Apache-2.0}
+"""
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(recipe, list(words))
+
+
+def test_list_names_every_recipe_within_80_columns() -> None:
+    result = run("list")
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
+    verdicts = {line.split()[0]: " ".join(line.split()[3:]) for line in lines[1:]}
+    assert verdicts["qwen3.6-35b-a3b-prismaquant-dflash-k3"] == "fits"
+    assert verdicts["qwen3.6-35b-a3b-prismaquant-dflash-k6"] == "known bad"
+    assert verdicts["nemotron-3-super-120b-nvfp4"] == "licence refused"
+    assert verdicts["glm-5.1-fp8"] == "does not fit"
+    assert max(map(len, lines)) <= 80
+
+
+def test_list_gives_programs_the_same() -> None:
+    rows = json.loads(run("list", "--json").output)
+    assert {row["name"] for row in rows} >= {"glm-5.1-fp8", "gpt-oss-120b"}
+    assert next(row for row in rows if row["name"] == "glm-5.1-fp8")["fit"]["hosts"] == 1
+
+
+def test_show_prints_a_command_one_can_copy() -> None:
+    output = run("show", "mistral-small-4-119b-nvfp4-sglang").output
+    assert "  sglang serve \\\n    --model-path mistralai/Mistral-Small-4-119B-2603-NVFP4" in output
+    assert "90.0  in use on the host" in output
+    assert "95.4  must be available when it starts, for this context (94.4 to load at" in output
+
+
+@pytest.mark.parametrize("name", ["glm-5.1-ud-iq2-m", "deepseek-v4-flash-2x", "gpt-oss-120b"])
+def test_show_works_for_every_kind(name: str) -> None:
+    assert run("show", name).exit_code == 0
+    assert json.loads(run("show", name, "--json").output)["name"] == name
+
+
+def test_check_ends_with_0_for_clean_1_for_findings_2_for_unreadable(tmp_path: Path) -> None:
+    clean = tmp_path / "clean.yaml"
+    clean.write_text(CLEAN)
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("model: [")
+    assert run("check", str(clean)).exit_code == 0
+    assert run("check", "glm-5.1-fp8").exit_code == 1
+    result = run("check", str(broken), str(clean), "glm-5.1-fp8")
+    assert result.exit_code == 2
+    assert "fit-none" in result.output and "not valid YAML" in " ".join(result.output.split())
+    assert "Traceback" not in result.output
+
+
+def test_check_gives_programs_codes() -> None:
+    findings = json.loads(run("check", "glm-5.1-fp8", "--json").output)
+    assert [item["code"] for item in findings] == ["fit-none"]
+
+
+def test_add_copies_a_clean_recipe_and_refuses_a_bad_one(tmp_path: Path) -> None:
+    good = tmp_path / "good.yaml"
+    good.write_text(CLEAN)
+    into = tmp_path / "recipes"
+    assert run("add", str(good), "--into", str(into)).exit_code == 0
+    assert (into / "good.yaml").read_text() == CLEAN
+    assert run("add", str(good), "--into", str(into)).exit_code == 0
+    good.write_text(CLEAN + "# changed\n")
+    assert run("add", str(good), "--into", str(into)).exit_code == 2
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(CLEAN + "mods: [mods/x]\n")
+    assert run("add", str(bad), "--into", str(into)).exit_code == 1
+    assert not (into / "bad.yaml").exists()
+
+
+def test_an_unknown_name_is_one_sentence() -> None:
+    result = run("show", "nothing")
+    assert result.exit_code == 2
+    assert "lockstep recipe list" in result.output

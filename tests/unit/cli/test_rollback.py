@@ -1,0 +1,132 @@
+"""Going back: which lock is put back, and that it is deployed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_spark import pins_for, spark
+from click.testing import CliRunner
+
+from lockstep.cli import rollback
+from lockstep.cli.main import cli
+from lockstep.lock import lockfile
+from lockstep.lock.pins import Pins
+
+FIRST = pins_for(spark())
+SECOND = replace(FIRST, git={url: replace(pin, commit=40 * "d") for url, pin in FIRST.git.items()})
+THIRD = replace(FIRST, git={url: replace(pin, commit=40 * "e") for url, pin in FIRST.git.items()})
+INVENTORY = """\
+from lockstep.deploy.checked import checked
+some = checked(__file__, [("spark1", {"lock": "LOCK"})])
+"""
+
+
+class Site:
+    """An inventory with its lock; a deploy ends with `code` and is written down."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.inventory = folder / "some.py"
+        self.lock = folder / "some.lock.yaml"
+        self.inventory.write_text(INVENTORY.replace("LOCK", str(self.lock)))
+        self.code = 0
+        self.deploys: list[Pins] = []
+        monkeypatch.setattr(rollback, "deploy", self._deploy)
+
+    def _deploy(self, inventory: Path) -> int:
+        assert inventory == self.inventory
+        self.deploys.append(lockfile.load(self.lock))
+        if self.code == 0:
+            lockfile.deployed(self.lock, self.deploys[-1])
+        return self.code
+
+    def locked(self, pins: Pins, *, deploy: bool) -> None:
+        lockfile.save(self.lock, pins)
+        if deploy:
+            self._deploy(self.inventory)
+            self.deploys.clear()
+
+    def back(self, *options: str) -> Any:
+        return CliRunner().invoke(cli, ["rollback", str(self.inventory), *options])
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    return Site(tmp_path, monkeypatch)
+
+
+def test_the_lock_before_the_deployed_one_is_put_back_and_deployed(site: Site) -> None:
+    for pins in (FIRST, SECOND):
+        site.locked(pins, deploy=True)
+    done = site.back()
+    assert done.exit_code == 0, done.output
+    assert site.deploys == [FIRST]
+    assert lockfile.load(site.lock) == FIRST
+    assert "ddddddddd" in done.stdout and "cccccccccccc" in done.stdout
+    assert "some.lock.yaml is the lock that was deployed before again" in done.stdout
+
+
+def test_a_second_rollback_undoes_the_first(site: Site) -> None:
+    for pins in (FIRST, SECOND):
+        site.locked(pins, deploy=True)
+    site.back()
+    assert site.back().exit_code == 0
+    assert lockfile.load(site.lock) == SECOND
+
+
+def test_a_lock_that_was_never_deployed_whole_goes_back_to_the_deployed_one(site: Site) -> None:
+    for pins in (FIRST, SECOND):
+        site.locked(pins, deploy=True)
+    site.locked(THIRD, deploy=False)
+    done = site.back()
+    assert done.exit_code == 0
+    assert site.deploys == [SECOND]
+    assert "the lock that the last whole deploy used" in done.stdout
+
+
+def test_a_look_changes_nothing(site: Site) -> None:
+    for pins in (FIRST, SECOND):
+        site.locked(pins, deploy=True)
+    done = site.back("--dry")
+    assert done.exit_code == 0
+    assert done.stdout.endswith("Would go back to the lock that was deployed before.\n")
+    assert (site.deploys, lockfile.load(site.lock)) == ([], SECOND)
+
+
+def test_a_deploy_that_fails_leaves_the_older_lock_in_place_and_says_how_to_go_on(
+    site: Site,
+) -> None:
+    for pins in (FIRST, SECOND):
+        site.locked(pins, deploy=True)
+    site.code = 1
+    done = site.back()
+    assert done.exit_code == 1
+    assert lockfile.load(site.lock) == FIRST
+    said = " ".join(done.stderr.split())
+    assert f"`pyinfra {site.inventory} deploy.py` goes on, with --use-sudo-password where" in said
+    assert f"`lockstep rollback {site.inventory}` puts the other lock back." in said
+    site.code = 0
+    assert site.back().exit_code == 0
+    assert lockfile.load(site.lock) == SECOND
+
+
+def test_a_lock_that_is_kept_nowhere_is_not_promised_back(site: Site) -> None:
+    site.locked(SECOND, deploy=True)
+    site.locked(THIRD, deploy=False)
+    site.code = 1
+    done = site.back()
+    assert done.exit_code == 1
+    assert "puts the other lock back" not in done.stderr
+
+
+def test_without_a_lock_to_go_back_to_nothing_is_done(site: Site) -> None:
+    site.locked(FIRST, deploy=False)
+    first = site.back()
+    site.locked(FIRST, deploy=True)
+    second = site.back()
+    assert (first.exit_code, second.exit_code) == (2, 2)
+    assert "there is no lock to go back to; found no some.lock.deployed.yaml" in first.stderr
+    assert "there is no lock to go back to; found no some.lock.previous.yaml" in second.stderr
+    assert site.deploys == []

@@ -1,0 +1,147 @@
+"""`lockstep switch`: several Sparks at once over plain ssh, one line each, the worst code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from a_probe import program
+from click.testing import CliRunner, Result
+
+from lockstep.cli.switch import switch, worst
+from lockstep.core.errors import InventoryError
+from lockstep.fleet.login import login
+
+INVENTORY = """\
+from lockstep.deploy.checked import checked
+
+sparks = checked(
+    __file__,
+    [
+        ("spark-1.local", {"ssh_user": "anna", "operators": ("anna",)}),
+        ("spark-2.local", {"ssh_hostname": "10.0.0.2", "ssh_port": 2222, "operators": ("anna",)}),
+    ],
+)
+"""
+# Notes its arguments, and answers as the host that it was asked for.
+SSH = """\
+for word in "$@"; do host=$command; command=$word; done
+echo "$*" > "$(dirname "$0")/$host"
+case $host in
+  spark-1.local) echo starting; echo "qwen is hot, started in 95 s,"; echo "  57.0 tok/s" ;;
+  10.0.0.2) echo "NO MODEL IS HOT: qwen failed"; exit {code} ;;
+esac
+"""
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Path:
+    path = tmp_path / "sparks.py"
+    path.write_text(INVENTORY)
+    return path
+
+
+def run(path: Path, *words: str, code: int = 4) -> Result:
+    folder = path.parent / "bin"
+    program(folder, "ssh", SSH.replace("{code}", str(code)))
+    environment = {"PATH": f"{folder}:/usr/bin:/bin"}
+    return CliRunner().invoke(switch, [str(path), *words], env=environment)
+
+
+def test_one_line_per_host_and_the_worst_code(inventory: Path) -> None:
+    done = run(inventory, "qwen")
+    assert done.exit_code == 4
+    assert sorted(done.output.splitlines()) == [
+        "spark-1.local  ok  qwen is hot, started in 95 s, 57.0 tok/s",
+        "spark-2.local  exit 4  NO MODEL IS HOT: qwen failed",
+    ]
+    assert (inventory.parent / "bin/10.0.0.2").read_text() == (
+        "-o Port=2222 -o StrictHostKeyChecking=yes -o BatchMode=yes -o ConnectTimeout=15 "
+        "-o ServerAliveInterval=10 -o ServerAliveCountMax=3 "
+        "-- 10.0.0.2 /data/scripts/llm/switch.sh qwen\n"
+    )
+
+
+def test_limit_leaves_the_others_alone_and_flags_reach_the_host(inventory: Path) -> None:
+    done = run(inventory, "mistral-fallback", "--limit", "spark-1.local", "--dry", "-v")
+    assert done.exit_code == 0
+    assert done.output.splitlines()[0] == "spark-1.local: starting"
+    said = (inventory.parent / "bin/spark-1.local").read_text()
+    assert "-o User=anna" in said and said.endswith("switch.sh mistral-fallback --dry\n")
+    assert not (inventory.parent / "bin/10.0.0.2").exists()
+
+
+def test_no_connection_is_not_a_failed_switch(inventory: Path) -> None:
+    done = run(inventory, "none", code=255)
+    assert done.exit_code == 2
+    assert "spark-2.local  exit 2  no connection (NO MODEL" in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("qwne",), "spark-1.local has no target 'qwne'; allowed: qwen, mistral"),
+        (("qwen", "--limit", "spark-3"), "no such host; found spark-3"),
+        (("qwen", "--wait", "--dry"), "exclude each other"),
+    ],
+)
+def test_wrong_use_contacts_nobody(inventory: Path, words: tuple[str, ...], said: str) -> None:
+    done = run(inventory, *words)
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.split())
+    assert not (inventory.parent / "bin/spark-1.local").exists()
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [([0, 0], 0), ([0, 3], 3), ([3, 1], 1), ([75, 1], 75), ([2, 77], 2), ([4, 2], 4), ([137], 2)],
+)
+def test_the_worst_code_is_by_harm_and_not_by_number(codes: list[int], expected: int) -> None:
+    assert worst(codes) == expected
+
+
+def test_local_runs_here_and_other_connectors_are_refused() -> None:
+    assert login("@local", {}).command(["switch.sh", "a b"]) == ["switch.sh", "a b"]
+    assert login("@ssh/x", {"ssh_key": "k"}).command(["s", "a b"])[-2:] == ["x", "s 'a b'"]
+    with pytest.raises(InventoryError, match="only hosts over ssh and @local"):
+        login("@docker/x", {})
+
+
+CLUSTER = """\
+from lockstep.deploy.checked import checked
+
+sparks = checked(
+    __file__,
+    [
+        (
+            name,
+            {
+                "ssh_user": "anna",
+                "ssh_hostname": address,
+                "operators": ("anna",),
+                "fabric_address": address,
+                "fabric": {"socket": "eth0"},
+                "clusters": {"pair": {"hosts": ("spark-1.local", "spark-2.local")}},
+                "recipe_folders": ("catalogue/recipes", "lab/recipes"),
+                "targets": {"all": {**ALL, "cluster": "pair"}},
+            },
+        )
+        for name, address in (("spark-1.local", "10.0.0.1"), ("spark-2.local", "10.0.0.2"))
+    ],
+)
+"""
+
+
+def test_of_a_cluster_the_first_member_is_asked_for_its_target_and_each_for_none(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "sparks.py"
+    path.write_text(
+        "ALL = {'recipe': 'mistral-sglang-nx', 'unit': 'sglang-all', "
+        "'overrides': {'tensor_parallel': 2}}\n" + CLUSTER
+    )
+    done = run(path, "all", code=0)
+    assert [line.split()[0] for line in done.output.splitlines()] == ["spark-1.local"], done.output
+    run(path, "none", code=0)
+    for host in ("10.0.0.1", "10.0.0.2"):
+        assert (tmp_path / "bin" / host).read_text().endswith("switch.sh none --wait\n")

@@ -1,0 +1,108 @@
+"""Plain values into dataclasses: types, rules beside them, and errors with file, line and key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from lockstep.core import schema
+from lockstep.core.errors import CatalogueError, InventoryError
+from lockstep.core.schema import Implied, between, like
+from lockstep.core.yamlfile import parse_mapping
+
+Port = Annotated[int, between(1, 9, "is not a port")]
+Word = Annotated[str, like("[a-z]+", "is no word", "small letters", remedy="Shorten it.")]
+Url = Annotated[str, like("https://.*", "is no address", "https://…", hidden=True)]
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a place may decide for its values."""
+
+    value: int | str
+    unit: str
+
+
+@dataclass(frozen=True)
+class Data:
+    """One field of each kind."""
+
+    port: Port | None = 1
+    ports: tuple[Port, ...] = ()
+    words: Mapping[Word, Word] = field(default_factory=dict)
+    urls: Mapping[str, Url] = field(default_factory=dict)
+    shape: Literal["pair", "ring"] = "pair"
+    size: Annotated[Size, Implied({"unit": "GiB"})] | None = None
+    text: str = "default"
+    kept: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read(values: Any) -> Data:
+    return schema.build(Data, values, where="site.py")
+
+
+def test_values_become_what_their_fields_say() -> None:
+    values = {"port": None, "ports": [2, 3], "words": {"a": "b"}, "size": {"value": 7}}
+    assert read(values) == Data(None, (2, 3), {"a": "b"}, size=Size(7, "GiB"))
+    assert read({"size": {"value": "5-7"}}).size == Size("5-7", "GiB")
+    assert read({}) == Data()
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"port": 10}, "port is not a port; found 10; allowed: 1 to 9."),
+        ({"port": True}, "port must be a whole number; found True."),
+        ({"ports": [2, 0]}, "ports[1] is not a port; found 0; allowed: 1 to 9."),
+        ({"ports": "2"}, "ports must be a list; found '2'."),
+        (
+            {"words": {"a": "B"}},
+            "words.a is no word; found 'B'; allowed: small letters. Shorten it.",
+        ),
+        (
+            {"words": {"A b": "b"}},
+            "words['A b'] is no word; found 'A b'; allowed: small letters. Shorten it.",
+        ),
+        (
+            {"urls": {"https://me:secret@here/": "http://me:secret@there"}},
+            "urls['here/'] is no address; found 'there'; allowed: https://….",
+        ),
+        ({"shape": "star"}, "shape is not known; found 'star'; allowed: pair, ring."),
+        ({"shape": ["pair"]}, "shape is not known; found ['pair']; allowed: pair, ring."),
+        ({"size": {"value": 1.5}}, "size.value must be a whole number or text; found 1.5."),
+        ({"size": {}}, "size.value is missing. Add size.value."),
+        (
+            {"size": {"value": 1, "unit": "GB"}},
+            "unknown key 'unit' in size; allowed: value. Remove it, or correct its name.",
+        ),
+        ({"text": "a\nb"}, "text spans lines; found 'a\\nb'."),
+        ({"text": None}, "text must be text; found None."),
+        ([], "the value must be a mapping; found []."),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_key(values: Any, said: str) -> None:
+    with pytest.raises(InventoryError) as refused:
+        read(values)
+    assert str(refused.value) == f"site.py: {said}"
+
+
+def test_a_file_of_yaml_gives_lines_and_what_has_no_value_is_absent() -> None:
+    text = "text:\nport: 3\nsize:\n  value: '7 '\nshape:\n"
+    document = parse_mapping(text, "a.yaml")
+    assert read(document) == Data(3, size=Size("7", "GiB"))
+    wrong = parse_mapping(f"{text}ports:\n- 1\n- 99\nwords:\n  a: b\n  c: 1\n", "a.yaml")
+    with pytest.raises(CatalogueError, match=r"^a.yaml:6: an entry.ports\[1\] is not a port"):
+        schema.build(Data, wrong, where="a.yaml", key="an entry", error=CatalogueError)
+    del wrong["ports"]
+    with pytest.raises(InventoryError, match=r"^site.py:11: words.c must be text; found 1\."):
+        read(wrong)
+    with pytest.raises(InventoryError, match=r"^site.py:2: unknown key 'prt'; .*'port'"):
+        read(parse_mapping("text: a\nprt: 1\n", "a.yaml"))
+
+
+def test_what_is_not_described_is_kept_as_it_is() -> None:
+    document = parse_mapping("kept: {a: [1, {b: 2}]}\n", "a.yaml")
+    assert read(document).kept is document["kept"]

@@ -1,0 +1,184 @@
+"""`lockstep plan`: what would run where, without contacting a host."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from a_spark import pins_for
+from click.testing import CliRunner
+
+from lockstep.cli.plan import plan as command
+from lockstep.deploy import plan
+from lockstep.fit import catalogue as catalogues
+from lockstep.inventory import inventory_file
+from lockstep.inventory.host import HostPlan
+from lockstep.lock.pins import ImagePin, Pins
+
+KNOWN = catalogues.load()
+SGLANG = "lmsysorg/sglang:latest"
+
+
+# Its own inventory: the shipped one is the user's to edit.
+INVENTORY = """
+from lockstep.deploy.checked import checked
+
+_targets = {
+    "qwen": {"recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3", "unit": "vllm-qwen36"},
+    "mistral": {
+        "recipe": "mistral-small-4-119b-nvfp4-sglang-eagle",
+        "fallback": "mistral-small-4-119b-nvfp4-sglang",
+        "unit": "sglang-mistral4",
+    },
+    "mistral-vllm": {"recipe": "mistral-small-4-119b-nvfp4-vllm-fork", "unit": "vllm"},
+}
+_names = ("spark-1.local", "spark-2.local")
+pair = checked(__file__, [(name, {"targets": _targets}) for name in _names])
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("inventories") / "pair.py"
+    path.write_text(INVENTORY)
+    return path
+
+
+@pytest.fixture(scope="module")
+def hosts(file: Path) -> tuple[HostPlan, ...]:
+    return inventory_file.load(file)
+
+
+def test_two_sparks_get_the_same_targets_and_the_second_fetches_from_the_first(
+    hosts: tuple[HostPlan, ...],
+) -> None:
+    made = plan.plan_hosts(hosts, Pins(), KNOWN)
+    first, second = made.hosts
+    assert first.targets == second.targets
+    rows = {item.name: (item.address, item.fit and item.fit.verdict) for item in first.targets}
+    assert rows["qwen"] == ("127.0.0.1:30001", "fits")
+    needs = {item.name: round((item.fit and item.fit.needs_gib) or 0, 1) for item in first.targets}
+    assert needs == {"qwen": 67.0, "mistral": 95.9, "mistral-vllm": 100.1}
+    assert first.from_peers == ()
+    assert second.from_peers == second.downloads == first.downloads
+    weights = {item.what: item.size for item in first.downloads}
+    assert weights["rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"] == 22_900_000_000
+    assert weights[SGLANG] is None
+
+
+def test_a_hubs_password_is_not_shown(hosts: tuple[HostPlan, ...]) -> None:
+    settings = hosts[0].settings
+    sources = replace(settings.sources, hub="https://anna:geheim@hub.example")
+    mirrored = replace(hosts[0], settings=replace(settings, sources=sources))
+    [host] = plan.plan_hosts([mirrored], Pins(), KNOWN).hosts
+    assert {item.source for item in host.downloads} == {"https://hub.example", "registry"}
+
+
+def test_the_articles_stack_has_no_error(hosts: tuple[HostPlan, ...]) -> None:
+    made = plan.plan_hosts(hosts, Pins(), KNOWN)
+    assert not [item for item in made.findings if item.severity == "error"]
+
+
+def test_a_finding_that_hosts_share_stands_once_and_names_them(
+    hosts: tuple[HostPlan, ...],
+) -> None:
+    made = plan.plan_hosts(hosts, Pins(), KNOWN)
+    found = [item for item in made.findings if item.code == "eagle-on-moving-tag"]
+    assert [item.subject for item in found] == [
+        "spark-1.local, spark-2.local: mistral (mistral-small-4-119b-nvfp4-sglang-eagle)"
+    ]
+
+
+def test_a_recorded_digest_is_what_would_run(hosts: tuple[HostPlan, ...]) -> None:
+    pin = ImagePin("sha256:" + "0" * 64, "aarch64", 12_000_000_000)
+    made = plan.plan_hosts(hosts, Pins(images={SGLANG: pin}), KNOWN)
+    assert "eagle-on-moving-tag" not in {item.code for item in made.findings}
+    sizes = {item.what: item.size for item in made.hosts[0].downloads}
+    assert sizes[SGLANG] == 12_000_000_000
+
+
+def test_what_the_inventory_changes_is_what_is_judged(
+    hosts: tuple[HostPlan, ...],
+) -> None:
+    host = hosts[0]
+    target = host.targets[0]
+    loud = replace(
+        target,
+        data=replace(target.data, bind="0.0.0.0", overrides={"gpu_memory_utilization": 0.95}),
+    )
+    made = plan.plan_hosts([replace(host, targets=(loud,))], Pins(), KNOWN)
+    codes = {item.code for item in made.findings}
+    assert {"utilization-too-high", "fit-none"} <= codes
+    # An engine that is open to others stays on loopback itself, behind the proxy with the key.
+    assert "public-address" not in codes
+
+
+def test_an_image_whose_engine_could_not_be_asked_is_named_with_the_reason(
+    hosts: tuple[HostPlan, ...],
+) -> None:
+    pin = ImagePin("sha256:" + 64 * "0", "aarch64", 1)
+    silent = replace(pin, unanswered="SGLang 0.5.23 cannot be imported: no libcuda.so.1")
+    found = [
+        {item.subject.split(" ")[2]: item for item in made.findings if item.code == CODE}
+        for made in (
+            plan.plan_hosts(hosts, Pins(images={SGLANG: each}), KNOWN) for each in (pin, silent)
+        )
+    ]
+    assert found[0] == {}
+    assert set(found[1]) == {"mistral"}
+    assert found[1]["mistral"].severity == "warning"
+    assert "lmsysorg/sglang:latest could not be asked" in found[1]["mistral"].message
+    assert silent.unanswered in found[1]["mistral"].message
+
+
+CODE = "engine-not-asked"
+
+
+def test_a_released_vllm_is_judged_by_its_own_version(
+    hosts: tuple[HostPlan, ...],
+) -> None:
+    host = hosts[0]
+    engine = replace(host.settings.engine, git=None, release="vllm==0.32.0")
+    target = next(item for item in host.targets if item.name == "mistral-vllm")
+    released = replace(host, settings=replace(host.settings, engine=engine), targets=(target,))
+    made = plan.plan_hosts([released], Pins(), KNOWN)
+    # The fork's recipe has variables that 0.24 dropped, and says so by its engine_versions.
+    assert {item.code for item in made.findings} == {"engine-version"}
+
+
+def test_the_command_gives_programs_the_same_and_ends_with_1_for_findings(
+    file: Path,
+) -> None:
+    result = CliRunner().invoke(command, [str(file), "--json"])
+    assert result.exit_code == 1
+    made = json.loads(result.output)
+    assert [host["name"] for host in made["hosts"]] == ["spark-1.local", "spark-2.local"]
+    assert all(item["severity"] == "warning" for item in made["findings"])
+
+
+def test_one_screen_of_80_columns(file: Path) -> None:
+    output = CliRunner().invoke(command, [str(file)]).output
+    assert "the same as spark-1.local" in output
+    assert max(map(len, output.splitlines())) <= 80
+
+
+def test_an_inventory_that_cannot_be_used_ends_with_2(tmp_path: Path) -> None:
+    result = CliRunner().invoke(command, [str(tmp_path / "none.py")])
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+def test_a_fork_is_judged_by_the_version_of_the_vllm_that_it_descends_from(
+    hosts: tuple[HostPlan, ...],
+) -> None:
+    """Its recipe is for vLLM below 0.24; setuptools-scm would have called any fork 0.1.dev."""
+    pins = pins_for(hosts[0])
+    codes = {item.code for item in plan.plan_hosts(hosts, pins, KNOWN).findings}
+    assert "engine-version" not in codes
+    [(url, pin)] = pins.precompiled.items()
+    newer = replace(pin, path=pin.path.replace("vllm-0.19.1", "vllm-0.32.1"))
+    moved = replace(pins, precompiled={url: newer})
+    codes = {item.code for item in plan.plan_hosts(hosts, moved, KNOWN).findings}
+    assert "engine-version" in codes

@@ -1,0 +1,162 @@
+"""The last lines of a run: what runs where, and which host failed at what, in 80 columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from a_spark import spark
+
+from lockstep.deploy.summary import HostOutcome, render, rows
+
+PLAN = spark("spark1")
+UNITS: dict[str, Any] = {
+    "vllm-qwen36.service": {"ActiveState": "active", "links": []},
+    "sglang-mistral4.service": {"ActiveState": "inactive", "links": []},
+    "sglang-mistral4-fallback.service": {"ActiveState": "inactive", "links": []},
+    "vllm.service": {"ActiveState": "failed", "links": []},
+    "open-webui.service": {"ActiveState": "active", "links": []},
+}
+ENGINES: dict[str, Any] = {
+    "check": {"version": "0.19.2rc1.dev7", "torch": "2.10.0+cu130", "cuda": "13.0"}
+}
+# As `switch.sh status --json` prints it.
+STATUS = {"hot": "qwen", "memory_gib": {"total": 119.7, "available": 31.25, "free": 2.0}}
+
+
+def snapshot(name: str = "spark1", **status: Any) -> dict[str, Any]:
+    return {
+        "rows": rows(PLAN, UNITS, ENGINES, {**STATUS, **status}),
+        "ssh": f"ssh spark@{name}",
+        "switch": "/data/scripts/llm/switch.sh",
+    }
+
+
+GOOD = HostOutcome("spark1", snapshot=snapshot())
+
+GOLDEN = """\
+
+spark1
+ venv engine       vLLM 0.19.2rc1.dev7, torch 2.10.0+cu130, CUDA 13.0
+ qwen              active, vllm-qwen36 at 127.0.0.1:30001,
+                   qwen3.6-35b-a3b-prismaquant-dflash-k3
+ mistral           inactive, sglang-mistral4 at 127.0.0.1:30000,
+                   mistral-small-4-119b-nvfp4-sglang-eagle
+ mistral-vllm      failed, vllm at 127.0.0.1:8000,
+                   mistral-small-4-119b-nvfp4-vllm-fork
+ open-webui        active, 127.0.0.1:8080
+ hot now           qwen
+ models at boot    none
+ memory available  31.2 GiB
+
+Next: ssh spark@spark1 /data/scripts/llm/switch.sh status"""
+
+
+def test_what_runs_on_a_host() -> None:
+    assert render([GOOD]) == GOLDEN
+
+
+def test_nothing_is_said_about_a_host_before_anything_is_known() -> None:
+    assert render([HostOutcome("spark1")]) == ""
+
+
+def test_a_wiped_host_is_said_to_have_nothing() -> None:
+    assert rows(PLAN, {}, {"check": None}, {}) == [
+        (
+            "qwen",
+            "missing, vllm-qwen36 at 127.0.0.1:30001, qwen3.6-35b-a3b-prismaquant-dflash-k3",
+        ),
+        (
+            "mistral",
+            "missing, sglang-mistral4 at 127.0.0.1:30000, mistral-small-4-119b-nvfp4-sglang-eagle",
+        ),
+        (
+            "mistral-vllm",
+            "missing, vllm at 127.0.0.1:8000, mistral-small-4-119b-nvfp4-vllm-fork",
+        ),
+        ("open-webui", "missing, 127.0.0.1:8080"),
+        ("hot now", "unknown"),
+        ("models at boot", "none"),
+    ]
+
+
+def test_accounts_that_were_taken_over_are_said_for_no_new_password_is_theirs() -> None:
+    plan = spark(adopt=("volume open-webui",))
+    assert dict(rows(plan, UNITS, ENGINES, STATUS))["open-webui"] == (
+        "active, 127.0.0.1:8080, with the accounts of before"
+    )
+
+
+def test_an_engine_that_could_not_be_asked_is_in_the_table_with_the_reason() -> None:
+    reason = "SGLang 0.5.23 cannot be imported: no libcuda.so.1"
+    unasked = {
+        "qwen": {"unasked": None},
+        "mistral": {"unasked": reason},
+        "mistral-fallback": {"unasked": reason},
+    }
+    found = dict(rows(PLAN, UNITS, ENGINES, {**STATUS, "targets": unasked}))
+    assert found["engine not asked"] == (
+        f"mistral, mistral-fallback: the start will tell; {reason}"
+    )
+    assert "engine not asked" not in dict(rows(PLAN, UNITS, ENGINES, STATUS))
+
+
+def test_a_boot_link_is_reported_even_of_a_fallback() -> None:
+    linked = {"ActiveState": "inactive", "links": ["/etc/systemd/system/x.wants/y"]}
+    units = {**UNITS, "sglang-mistral4-fallback.service": linked, "vllm.service": linked}
+    found = dict(rows(PLAN, units, ENGINES, STATUS))
+    assert found["models at boot"] == "sglang-mistral4-fallback.service, vllm.service"
+
+
+FAILED = HostOutcome(
+    "spark2",
+    failed_at="vLLM | Build the engine's environment: vLLM",
+    reason="uv pip ended with 1\nerror: no space left on device",
+)
+
+
+def test_failed_hosts_come_last_with_the_operation_and_its_own_words() -> None:
+    text = render([FAILED, GOOD])
+    assert text.startswith(render([GOOD]))
+    assert text.removeprefix(render([GOOD])) == (
+        "\n\n"
+        "FAILED  spark2: vLLM | Build the engine's environment: vLLM\n"
+        "        uv pip ended with 1\n"
+        "        error: no space left on device\n"
+        "Done on: spark1\n"
+        "Run the same command again: it goes on where this run ended."
+    )
+
+
+def test_a_host_that_failed_is_not_among_those_that_are_done() -> None:
+    late = HostOutcome("spark1", failed_at="Verify | x", snapshot=snapshot())
+    assert "Done on" not in render([late])
+
+
+def test_a_model_of_several_hosts_is_named_once_apart_from_those_of_one() -> None:
+    hosts = [
+        HostOutcome(name, restarts=restarts, together={"glm": ["spark1", "spark2"]})
+        for name, restarts in (("spark1", []), ("spark2", []), ("spark3", ["vllm.service"]))
+    ]
+    assert render(hosts) == (
+        "\nHot models that would be restarted, each host once the one before it serves:\n"
+        "1. spark3: vllm.service\n"
+        "\nHot models of clusters that would go down on all members, and up again when all\n"
+        "  are done:\n"
+        "- glm: spark1, spark2"
+    )
+
+
+def test_no_line_is_wider_than_80_columns_and_nothing_is_cut() -> None:
+    name = "a-spark-with-a-very-long-name.in-a-very-long-domain.example.com"
+    hosts = [f"{name}-{number}" for number in range(3)]
+    reason = "the FlashInfer packages do not agree: " + ", ".join(hosts)
+    text = render(
+        [
+            *(HostOutcome(host, snapshot=snapshot(host)) for host in hosts),
+            HostOutcome(name, failed_at="Base | " + "Install many packages " * 5, reason=reason),
+        ]
+    )
+    assert max(len(line) for line in text.splitlines()) <= 80
+    for host in hosts:
+        assert text.count(host) >= 3
+    assert text.count("many") == 5

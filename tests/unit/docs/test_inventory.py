@@ -1,0 +1,179 @@
+"""Every example of an inventory or of group data in README and docs loads, and means what it says.
+
+One is a block of Python whose first line names the file that it stands for, or `KEY = VALUE` of
+group data between backquotes.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import pytest
+
+from lockstep.deploy.plan import plan_hosts
+from lockstep.fit import catalogue
+from lockstep.inventory import inventory_file
+from lockstep.inventory.host import HostPlan
+from lockstep.inventory.settings import Settings, TargetData
+from lockstep.lock.pins import Pins
+
+ROOT = Path(__file__).parents[3]
+DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+FILE = re.compile(r"# ((?:inventories|group_data)/\w+\.py)\b")
+BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+KEYS = "|".join(item.name for item in fields(Settings) if item.name != "name")
+INLINE = re.compile(rf"`((?:{KEYS}) = [^`]+)`")
+# What looks like a part of an inventory: an example that nobody can load.
+INSIDE = "|".join(item.name for item in fields(TargetData))
+FRAGMENT = re.compile(
+    rf"^\s+\(?(?:(?:{KEYS}) = |.*\"(?:{KEYS}|{INSIDE})\": [\[({{\"])", re.MULTILINE
+)
+
+
+@dataclass(frozen=True)
+class Example:
+    """One example: where it stands, the file that it is, and its text."""
+
+    document: str
+    file: str
+    text: str
+
+
+def examples() -> Iterator[Example]:
+    """Every example, in order."""
+    for document in DOCUMENTS:
+        text = document.read_text()
+        for _, block in BLOCK.findall(text):
+            plain = textwrap.dedent(block)
+            if file := FILE.match(plain):
+                yield Example(document.name, file[1], plain)
+        for inline in INLINE.findall(text):
+            yield Example(document.name, "group_data/spark.py", inline.replace("\n", " ") + "\n")
+
+
+EXAMPLES = tuple(examples())
+PLAIN = """\
+from lockstep.deploy.checked import checked
+spark = checked(__file__, [("spark-1.local", {"operators": ("you",)})])
+"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with its catalogue and group data, for one example."""
+    (tmp_path / "catalogue").symlink_to(ROOT / "catalogue")
+    shutil.copytree(ROOT / "group_data", tmp_path / "group_data")
+    (tmp_path / "inventories").mkdir()
+    (tmp_path / "inventories/spark.py").write_text(PLAIN)
+    monkeypatch.setattr(inventory_file, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(inventory_file, "_catalogues", {})
+    return tmp_path
+
+
+def loaded(example: Example, repository: Path) -> tuple[HostPlan, ...]:
+    """The hosts that an example describes."""
+    (repository / example.file).write_text(example.text)
+    return inventory_file.load(repository / "inventories/spark.py")
+
+
+def hosts(document: str, word: str, repository: Path) -> dict[str, HostPlan]:
+    """The hosts by name of the one example of a document that has a word."""
+    (example,) = (item for item in EXAMPLES if item.document == document and word in item.text)
+    return {plan.name: plan for plan in loaded(example, repository)}
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_every_example_loads(number: int, repository: Path) -> None:
+    assert loaded(EXAMPLES[number], repository)
+
+
+def test_no_other_example_is_left_that_nobody_can_load() -> None:
+    for document in DOCUMENTS:
+        rest = BLOCK.sub(
+            lambda found: "" if FILE.match(textwrap.dedent(found[2])) else found[2],
+            document.read_text(),
+        )
+        assert FRAGMENT.findall(rest) == [], document.name
+
+
+def targets(plan: HostPlan) -> list[str]:
+    """What `switch.sh` accepts on a host."""
+    return [target.name for target in plan.targets]
+
+
+DEFAULT = ["qwen", "mistral", "mistral-vllm"]
+
+
+def test_two_sparks_serve_one_model_besides_their_own(repository: Path) -> None:
+    found = hosts("cluster.md", "_deepseek", repository)
+    assert {name: plan.settings.operators for name, plan in found.items()} == {
+        "spark-1.local": ("you",),
+        "spark-2.local": ("you",),
+    }
+    assert [targets(plan) for plan in found.values()] == [[*DEFAULT, "deepseek"]] * 2
+    assert [plan.groups[0].rank for plan in found.values()] == [0, 1]
+    assert [plan.settings.fabric_address for plan in found.values()] == ["10.77.0.11", "10.77.0.12"]
+
+
+def test_one_engine_is_open_and_the_others_stay(repository: Path) -> None:
+    (plan,) = hosts("security.md", "_open", repository).values()
+    assert {target.name: target.open for target in plan.targets} == {
+        "qwen": True,
+        "mistral": False,
+        "mistral-vllm": False,
+    }
+    assert plan.targets[0].data.launcher
+
+
+def test_the_firewalls_example_is_that_of_every_host(repository: Path) -> None:
+    (plan,) = hosts("security.md", "tcp/3389", repository).values()
+    assert plan.settings.firewall.enabled
+    assert plan.settings.firewall.peers == ("10.10.0.0/24",)
+
+
+def test_the_floor_is_the_only_change(repository: Path) -> None:
+    (plan,) = hosts("measuring.md", "_floor", repository).values()
+    assert targets(plan) == DEFAULT
+    floors = [target.data.floor for target in plan.targets]
+    assert floors[0] is None
+    assert floors[1] is not None
+    assert floors[1].share == 0.9
+
+
+def test_one_spark_differs_on_purpose(repository: Path) -> None:
+    found = hosts("drift.md", "_differs", repository)
+    assert [len(plan.settings.differs) for plan in found.values()] == [0, 2]
+
+
+def test_sparks_with_other_models_and_one_that_sees(repository: Path) -> None:
+    found = hosts("operating.md", "_seeing", repository)
+    assert [targets(plan) for plan in found.values()] == [["qwen"], DEFAULT]
+    assert [plan.targets[0].recipe.lockstep.vision for plan in found.values()] == [False, True]
+    assert {plan.targets[0].unit for plan in found.values()} == {"vllm-qwen36.service"}
+
+
+def test_a_released_vllm_is_one_value(repository: Path) -> None:
+    (plan,) = hosts("operating.md", "release", repository).values()
+    engine = plan.settings.engine
+    assert (engine.git, engine.transformers, engine.exclude_newer) == (None, None, None)
+    assert (engine.release, engine.torch) == ("vllm==0.20.2", "torch")
+
+
+def test_the_readme_says_what_plan_says_about_the_targets_as_they_are(repository: Path) -> None:
+    made = plan_hosts(
+        inventory_file.load(repository / "inventories/spark.py"), Pins(), catalogue.load()
+    )
+    sizes = [item.size for item in made.hosts[0].downloads]
+    text = " ".join((ROOT / "README.md").read_text().split())
+    weights = sum(size for size in sizes if size) / 1e9
+    assert f"{weights:.1f} GB of weights for the default targets" in text
+    assert sizes.count(None) == 2 and "and two images, whose size" in text
+    found = sorted(item.code for item in made.findings)
+    assert found == ["draft-licence-unknown", "draft-licence-unknown", "eagle-on-moving-tag"]
+    assert {item.severity for item in made.findings} == {"warning"}
+    assert "it warns three times (two licences that nobody stated, EAGLE on a tag" in text

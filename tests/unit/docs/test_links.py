@@ -1,0 +1,28 @@
+"""Every link between README and docs leads to a file, and to a heading that is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors that a reader's browser makes of a page's headings."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    lost = []
+    for path, anchor in LINK.findall(page.read_text()):
+        target = page.parent / path if path else page
+        if not target.exists() or (anchor and anchor not in headings(target)):
+            lost.append(f"{path}#{anchor}")
+    assert lost == []

@@ -1,0 +1,129 @@
+"""What the commands say when they cannot go on: one paragraph, its remedy, 80 columns, code 2."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from lab.cli import lab
+from lab.errors import LabError
+from lockstep.cli.main import cli
+from lockstep.core.errors import paragraph
+
+REPOSITORY = Path(__file__).parents[3]
+PYINFRA = Path(sys.executable).with_name("pyinfra")
+OF_A_RUNNING_LAB = {
+    "status": (),
+    "ssh": ("spark1", "--", "true"),
+    "cycle": ("spark1",),
+    "wipe": ("spark1",),
+    "delay": ("all", "20"),
+    "cut": ("spark1",),
+    "mend": ("spark1",),
+    "memory": ("spark1",),
+}
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(lab, list(words))
+
+
+@pytest.fixture(autouse=True)
+def no_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No lab of this machine is meant: each test has a state folder and a name of its own."""
+    monkeypatch.setenv("LOCKSTEP_LAB_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("LOCKSTEP_LAB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("LOCKSTEP_LAB", f"absent-{os.getpid()}")
+
+
+def test_a_paragraph_fits_the_terminal_and_keeps_long_words_whole() -> None:
+    digest = "sha256:" + 80 * "a"
+    text = f"one host-key {' '.join(['word'] * 20)} {digest} end\nnext line"
+    assert paragraph(text).splitlines() == [
+        "one host-key " + " ".join(["word"] * 13),
+        " ".join(["word"] * 7),
+        digest,
+        "end",
+        "next line",
+    ]
+
+
+def test_a_command_to_type_is_not_broken() -> None:
+    text = f"{'word ' * 13}`lockstep recipe list` names them all."
+    assert paragraph(text).splitlines() == [
+        " ".join(["word"] * 13),
+        "`lockstep recipe list` names them all.",
+    ]
+
+
+def test_a_remedy_that_does_not_fit_behind_the_message_begins_a_line() -> None:
+    error = LabError("word " * 14 + "end", "Run: lockstep lab up --name a-long-name")
+    assert error.told().splitlines() == [
+        "lockstep: " + "word " * 13 + "word",
+        "end.",
+        "Run: lockstep lab up --name a-long-name",
+    ]
+
+
+def test_the_lines_of_a_log_that_an_error_quotes_stay_lines() -> None:
+    error = LabError("the supervisor did not start:\n  first\n  second", "Whole log: /a/log")
+    assert error.told().splitlines() == [
+        "lockstep: the supervisor did not start:",
+        "  first",
+        "  second",
+        "Whole log: /a/log",
+    ]
+
+
+def test_an_error_without_a_remedy_ends_as_a_sentence() -> None:
+    assert LabError("17 hosts asked for").told() == "lockstep: 17 hosts asked for."
+
+
+@pytest.mark.parametrize("command", sorted(OF_A_RUNNING_LAB))
+def test_a_lab_that_is_not_up_is_said_with_the_command_that_brings_it_up(command: str) -> None:
+    name = os.environ["LOCKSTEP_LAB"]
+    said = run(command, *OF_A_RUNNING_LAB[command])
+    expected = f"lockstep: lab {name!r} is not up. Run: lockstep lab up --name {name}"
+    assert (said.exit_code, " ".join(said.output.split())) == (2, expected)
+
+
+@pytest.mark.parametrize("command", ["up", "down"])
+def test_who_is_not_root_is_told_so(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    said = run(command)
+    assert said.exit_code == 2
+    assert said.output.endswith(
+        "lockstep: the lab needs root: it makes network namespaces, mounts and control\n"
+        "groups.\n"
+        "Run the command with sudo.\n"
+    )
+    assert max(map(len, said.output.splitlines())) <= 80
+
+
+def test_a_deploy_to_a_lab_that_is_not_up_ends_with_a_paragraph() -> None:
+    name = os.environ["LOCKSTEP_LAB"]
+    done = subprocess.run(
+        [PYINFRA, "-y", "inventories/lab.py", "deploy.py"],
+        cwd=REPOSITORY,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    expected = f"lockstep: lab {name!r} is not up. Run: lockstep lab up --name {name}"
+    assert " ".join(done.stderr.split()).endswith(expected)
+    assert "Traceback" not in done.stdout + done.stderr
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("command", ["engine", "lab", "model", "plan", "recipe"])
+def test_every_command_is_reached_from_lockstep(command: str) -> None:
+    said = CliRunner().invoke(cli, [command, "--help"])
+    assert said.exit_code == 0
+    assert said.output.startswith(f"Usage: cli {command}")

@@ -1,0 +1,288 @@
+"""Drift is named, of every kind; what the inventory asks to differ is not drift."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from a_snapshot import KEY, copied, host, judged, named, only, perfect
+
+from lockstep.core.errors import InventoryError
+from lockstep.core.fact_kinds import FACT_KINDS
+from lockstep.drift.compare import Host, differences, shown
+from lockstep.drift.expected import expectations
+from lockstep.drift.hosts import Asked, over_ssh
+from lockstep.drift.hosts import read as read_answer
+from lockstep.drift.kinds import KINDS
+from lockstep.drift.question import question
+from lockstep.drift.report import DRIFT, SAME, UNKNOWN
+from lockstep.fleet.hosts import Answer
+from lockstep.fleet.login import Login
+from lockstep.snapshot import machine
+from lockstep.snapshot.collected import Collected
+
+ONE, TWO = host("spark1"), host("spark2")
+GOOD, GOOD_TOO = perfect(ONE), perfect(TWO)
+ASKED = list(expectations(ONE, GOOD, key=KEY))
+# What the engines and the clock say is derived from their own records.
+SAID = {kind: GOOD["facts"][kind] for kind in ("image answer", "clock offset")}
+
+
+def test_hosts_as_they_are_asked_to_be_are_the_same() -> None:
+    report = judged((ONE, GOOD), (TWO, GOOD_TOO))
+    assert report.differences == ()
+    assert report.code == SAME
+
+
+def test_docker_need_not_trust_a_registry_that_only_lockstep_asks() -> None:
+    mirrored = host("spark1", sources={"plain_registries": ("10.0.0.5:5000",)})
+    asked = [each.item for each in expectations(mirrored, GOOD, key=KEY) if each.kind == "docker"]
+    assert asked == []
+
+
+def test_every_fact_that_is_asked_for_is_named_when_it_is_missing_or_another() -> None:
+    assert len(ASKED) > 150
+    for item in ASKED:
+        for value in (None, "other"):
+            facts = copied({**GOOD["facts"], **SAID})
+            if value is None:
+                facts.get(item.kind, {}).pop(item.item, None)
+            else:
+                facts.setdefault(item.kind, {})[item.item] = value
+            found = differences([Host("spark1", facts, tuple(ASKED))])
+            # What any value will do for, and what need not be there, is no drift.
+            wanted = [] if item.holds(value) else [(item.kind, item.item, value)]
+            assert [(each.kind, each.item, each.found) for each in found] == wanted
+
+
+def test_an_inventory_can_name_exactly_the_kinds_that_are_compared() -> None:
+    assert set(FACT_KINDS) == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, about in KINDS.items() if about.closed])
+def test_what_nothing_asks_for_is_drift_where_all_is_asked_for(kind: str) -> None:
+    bent = copied(GOOD)
+    bent["facts"].setdefault(kind, {})["/odd one"] = "present"
+    assert named(judged((ONE, bent))) == [("spark1", kind, "/odd one")]
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind, about in KINDS.items() if about.peers and not about.part]
+)
+def test_a_fact_that_one_host_alone_has_is_named_on_the_host_that_differs(kind: str) -> None:
+    one, bent = copied(GOOD), copied(GOOD_TOO)
+    for each in (one, bent):
+        each["facts"].setdefault(kind, {})["odd: x in y 1"] = "9 here"
+    report = judged((ONE, GOOD), (TWO, bent))
+    assert named(report) == [("spark2", kind, "odd: x in y 1")]
+    assert only(report).against == "spark1"
+    assert only(report).how != "deploy"
+    assert named(judged((ONE, one), (TWO, bent))) == []
+
+
+def test_the_cache_of_an_engine_that_ran_on_one_host_alone_is_no_drift() -> None:
+    two = copied(GOOD_TOO)
+    two["facts"].setdefault("volume", {}).update({"vllm-qwen36-cache": "local", "mine": "local"})
+    assert named(judged((ONE, GOOD), (TWO, two))) == [("spark2", "volume", "mine")]
+
+
+@pytest.mark.parametrize("kind", [kind for kind, about in KINDS.items() if about.part])
+def test_a_part_of_a_thing_is_named_where_both_hosts_have_the_thing(kind: str) -> None:
+    one, two = copied(GOOD), copied(GOOD_TOO)
+    two["facts"].setdefault(kind, {})["odd"] = "this"
+    assert named(judged((ONE, one), (TWO, two))) == []
+    one["facts"].setdefault(kind, {})["odd"] = "that"
+    assert named(judged((ONE, one), (TWO, two))) == [("spark2", kind, "odd")]
+
+
+def test_of_what_the_inventory_leaves_open_hosts_should_have_the_same() -> None:
+    one, two = copied(GOOD), copied(GOOD_TOO)
+    one["facts"]["apt package"]["jq"], two["facts"]["apt package"]["jq"] = "1.7", "1.6"
+    assert named(judged((ONE, one), (TWO, two))) == [("spark2", "apt package", "jq")]
+    del two["facts"]["apt package"]["jq"]
+    missing = only(judged((ONE, one), (TWO, two)))
+    assert (missing.against, missing.how) == ("inventory", "deploy")
+
+
+def test_of_three_hosts_the_odd_one_is_named_and_of_two_the_second() -> None:
+    three = host("spark3")
+    odd, two, last = copied(GOOD), copied(GOOD_TOO), perfect(three)
+    odd["facts"]["kernel"]["release"] = "6.14.0-1015-nvidia"
+    for usual in (two, last):
+        usual["facts"]["kernel"]["release"] = "6.17.0-1008-nvidia"
+    report = judged((ONE, odd), (TWO, two), (three, last))
+    assert named(report) == [("spark1", "kernel", "release")]
+    assert shown(only(report)) == (
+        "release",
+        "6.17.0-1008-nvidia as on spark2",
+        "6.14.0-1015-nvidia",
+    )
+    assert only(report).how == "reboot"
+    assert named(judged((ONE, odd), (TWO, two))) == [("spark2", "kernel", "release")]
+
+
+def test_an_image_or_engine_that_never_answered_for_these_recipes_is_drift() -> None:
+    bent = copied(GOOD)
+    digest = next(iter(ONE.engine_images))
+    bent["records"]["engines"]["images"][digest]["asked"] = "something else"
+    bent["records"]["engines"]["check"]["asked"] = "something else"
+    found = named(judged((ONE, bent)))
+    assert ("spark1", "image answer", ONE.engine_images[digest][0]) in found
+    assert ("spark1", "engine", "answer") in found
+
+
+def test_a_driver_that_disagrees_with_its_module_or_its_cdi_file_is_named() -> None:
+    bent = copied(GOOD)
+    bent["facts"]["driver"] |= {"version": "580.95", "loaded module": "575.1"}
+    bent["facts"]["CDI driver"] = {"/etc/cdi/nvidia.yaml": "575.1"}
+    report = judged((ONE, bent))
+    assert {item.kind: item.how for item in report.differences} == {
+        "driver": "reboot",
+        "CDI driver": "by hand",
+    }
+
+
+def test_a_snapshot_says_of_each_cdi_file_of_the_gpu_for_which_driver_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = {
+        "/etc/cdi/nvidia.yaml": "kind: nvidia.com/gpu\nhostPath: /lib/libcuda.so.580.95.05\n",
+        "/etc/cdi/other.yaml": "kind: vendor.com/nic\n",
+        "/var/run/cdi/nvidia.yaml": "kind: nvidia.com/gpu\n",
+    }
+    monkeypatch.setattr(
+        machine, "listed", lambda folder: [path for path in files if path.startswith(folder)]
+    )
+    monkeypatch.setattr(machine, "text", files.get)
+    found = Collected({"key": KEY.hex()})
+    monkeypatch.setattr(found, "seal_file", lambda path: "sealed")
+    machine.driver(found)
+    assert found.facts["CDI driver"] == {
+        "/etc/cdi/nvidia.yaml": "580.95.05",
+        "/var/run/cdi/nvidia.yaml": machine.UNTOLD,
+    }
+
+
+def test_nvidias_hook_is_missed_only_where_docker_does_not_take_the_gpu_from_cdi() -> None:
+    bent = copied(GOOD)
+    hook = "hook nvidia-container-runtime-hook"
+    del bent["facts"]["docker"][hook]
+    bent["facts"]["docker"] |= {
+        "hook nvidia-cdi-hook": "present",
+        "device nvidia.com/gpu=all": "present",
+        "runtime nvidia": "present",
+    }
+    for version, missed in (("28.5.2", [("spark1", "docker", hook)]), ("29.2.1", [])):
+        bent["facts"]["docker"]["version"] = version
+        assert named(judged((ONE, bent))) == missed
+
+
+def test_a_package_that_the_lock_lacks_is_drift_that_the_deploy_puts_right() -> None:
+    bent = copied(GOOD)
+    bent["facts"]["engine package"]["left-pad"] = "1.0"
+    # Another spelling of the locked version, as a wheel may have it.
+    bent["facts"]["engine package"]["torchvision"] = "1.0.0"
+    found = only(judged((ONE, bent)))
+    assert (found.kind, found.item, found.how) == ("engine package", "left-pad", "deploy")
+
+
+def test_what_the_inventory_asks_to_differ_is_no_drift() -> None:
+    package = {"packages": (*ONE.plan.settings.packages, "htop")}
+    other = host(
+        "spark2",
+        operators=("anna",),
+        sysctls={"vm.swappiness": "60"},
+        targets={"qwen": dict(vars(ONE.plan.settings.targets["qwen"])) | {"port": 31000}},
+        **package,
+    )
+    mine, theirs = copied(GOOD), perfect(other)
+    # htop brings a library that nobody asked for.
+    theirs["facts"]["apt package"]["libnl-3-200"] = "3.7"
+    theirs["facts"]["apt automatic"] = {"libnl-3-200": "yes"}
+    theirs["facts"].setdefault("account", {})["anna"] = "uid 1001"
+    assert named(judged((ONE, mine), (other, theirs))) == []
+
+
+def test_what_a_host_says_to_be_its_own_is_no_drift_but_for_what_the_deploy_asks_for() -> None:
+    two = host("spark2", differs=("apt package ht*", "drop-in vllm.service *", "file *"))
+    theirs = perfect(two)
+    theirs["facts"]["apt package"] |= {"htop": "3.3", "vim": "9.1"}
+    theirs["facts"]["drop-in"] = {"vllm.service /etc/systemd/system/vllm.service.d/mine.conf": "x"}
+    theirs["facts"]["file"]["/data/scripts/llm/switch.sh"] = 32 * "0"
+    assert named(judged((ONE, GOOD), (two, theirs))) == [
+        ("spark2", "file", "/data/scripts/llm/switch.sh"),
+        ("spark2", "apt package", "vim"),
+    ]
+
+
+def test_a_kind_that_does_not_exist_cannot_be_a_host_s_own() -> None:
+    with pytest.raises(InventoryError, match="differs names no kind of fact; found 'packages'"):
+        host("spark2", differs=("packages",))
+
+
+def test_the_password_of_sudo_goes_through_standard_input_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ran: list[tuple[list[str], str]] = []
+
+    def run(argv: list[str], *, input: str, **_: Any) -> subprocess.CompletedProcess[str]:
+        ran.append((argv, input))
+        return subprocess.CompletedProcess(argv, 1, "", "sudo: a password is required")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    login = Login("spark1", ("ssh", "--", "spark1"))
+    asked = Asked(login, question(ONE, key=KEY, deep=False))
+    over_ssh(asked)
+    taken = over_ssh(replace(asked, password="s3cret"))
+    (without, document), (with_one, sent) = ran
+    assert "sudo -n /usr/bin/python3" in without[-1] and "sudo -S -p " in with_one[-1]
+    assert sent == f"s3cret\n{document}"
+    assert not any("s3cret" in word for word in with_one) and "s3cret" not in repr(taken)
+    assert "sudo: a password is required. Give --ask-sudo-password" in taken.fault
+
+
+def test_a_host_that_does_not_answer_is_never_the_same() -> None:
+    report = judged((ONE, GOOD), (TWO, None))
+    assert report.code == UNKNOWN
+    assert report.unknown == (("spark2", "no connection: timed out"),)
+
+
+def test_a_part_that_cannot_be_read_is_not_told_and_not_guessed() -> None:
+    bent = copied(GOOD_TOO)
+    bent["facts"]["apt package"] = {}
+    bent["faults"] = {"packages": "dpkg-query ended with 2: locked"}
+    bent["unknown"] = ["apt package"]
+    report = judged((ONE, GOOD), (TWO, bent))
+    assert report.differences == ()
+    assert report.code == UNKNOWN
+    assert report.unknown == (("spark2", "packages: dpkg-query ended with 2: locked"),)
+
+
+def test_drift_ends_with_1_whatever_its_severity() -> None:
+    bent = copied(GOOD_TOO)
+    bent["facts"]["alternative"] = {"editor": "/usr/bin/vim"}
+    report = judged((ONE, GOOD), (TWO, bent))
+    assert only(report).severity == "note"
+    assert report.code == DRIFT
+
+
+def test_a_clock_is_wrong_only_by_more_than_the_answer_was_under_way() -> None:
+    text = '{"facts": {}, "faults": {}, "unknown": [], "records": {"time": 1000.0}}'
+    assert read_answer("spark1", Answer(0, text), (600.0, 620.0)).offset == (390.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "err", "said"),
+    [
+        (127, "", "python3: not found", "its answer is no snapshot: python3: not found"),
+        (0, '{"facts": {}', "", "its answer is no snapshot"),
+        (0, "[]", "", "its answer is no snapshot"),
+        (1, '{"facts": {}, "faults": {}, "unknown": [], "records": {}}', "", "no snapshot"),
+    ],
+)
+def test_an_answer_that_is_none_is_told_as_such(code: int, out: str, err: str, said: str) -> None:
+    taken = read_answer("spark1", Answer(code, out, err), (0.0, 0.0))
+    assert taken.snapshot is None
+    assert said in taken.fault

@@ -1,0 +1,61 @@
+"""What is to be typed on a host names the places and accounts of that host."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from a_probe import program
+
+from lockstep.drift import remedies
+from lockstep.onhost.weights import weights_spec
+from lockstep.snapshot import weights
+from lockstep.snapshot.collected import Collected
+
+REVISION = 40 * "c"
+
+
+def test_a_rotten_weight_is_forgotten_where_the_cache_of_this_host_is(tmp_path: Path) -> None:
+    file = {"path": "a/model.safetensors", "size": 3, "sha256": hashlib.sha256(b"abc").hexdigest()}
+    repository = {"model": "org/name", "revision": REVISION, "files": [file]}
+    asked = {
+        "weights": {
+            "cache_dir": str(tmp_path / "hub"),
+            "endpoint": "",
+            "repositories": [repository],
+        }
+    }
+    spec = weights_spec.parse(json.dumps(asked["weights"]))
+    (one,) = spec.repositories
+    path = spec.snapshot(one.model, REVISION) / "a/model.safetensors"
+    for each in (path, spec.stamp(one), spec.stamps / f"org--other@{REVISION}.json"):
+        each.parent.mkdir(parents=True, exist_ok=True)
+        each.write_text("xyz")
+    found = Collected({**asked, "deep": True})
+    weights.weights(found)
+    assert found.facts["weights content"] == {str(path): "other content"}
+    words = remedies.weights(str(path), None, "other content")
+    assert words[0] == "sudo"
+    subprocess.run(words[1:], check=True)
+    assert [each.name for each in spec.stamps.iterdir()] == [f"org--other@{REVISION}.json"]
+
+
+def test_a_checkout_is_put_right_as_the_account_that_it_belongs_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "the engine/vllm"
+    source.mkdir(parents=True)
+    program(tmp_path / "bin", "stat", 'printf "engines of %s" "$3"\n')
+    program(tmp_path / "bin", "sudo", 'printf "%s\\n" "$@" > ' + shlex.quote(f"{tmp_path}/ran"))
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    words = remedies.checkout(str(source), "clean", "1 changed")
+    assert words[0] == "sudo"
+    subprocess.run(words[1:], check=True)
+    ran = (tmp_path / "ran").read_text().splitlines()
+    assert ran[:5] == ["-u", f"engines of {source}", "git", "-C", str(source)]
+    assert ran[-2:] == ["stash", "--include-untracked"]

@@ -1,0 +1,176 @@
+"""A diff is shown in 80 columns, with what to type; a page shows it to look at; nothing leaks."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_snapshot import copied, host, judged, perfect
+from click.testing import CliRunner
+from rich.console import Console
+
+from lockstep import snapshot
+from lockstep.cli.main import cli
+from lockstep.drift import page, report, view
+from lockstep.drift.question import question
+from lockstep.drift.report import Report
+
+ONE, TWO = host("spark1"), host("spark2")
+SWITCH = "/data/scripts/llm/switch.sh"
+
+
+def drifted() -> Report:
+    """Two hosts with drift of every severity and remedy."""
+    one, two = perfect(ONE), perfect(TWO)
+    one["facts"]["file"][SWITCH] = 32 * "0"
+    one["facts"]["drop-in"] = {
+        "vllm.service /etc/systemd/system/vllm.service.d/a-name-that-is-long.conf": "present"
+    }
+    two["facts"]["kernel"]["reboot pending"] = "yes"
+    one["facts"]["setting"] = {"/etc/docker/daemon.json": 32 * "1"}
+    two["facts"]["setting"] = {"/etc/docker/daemon.json": 32 * "2"}
+    one["facts"]["alternative"] = {"editor": "/usr/bin/vim"}
+    two["facts"]["alternative"] = {"editor": "/bin/<nano>"}
+    return judged((ONE, one), (TWO, two))
+
+
+def printed(found: Report) -> str:
+    """What the command prints."""
+    console = Console(file=io.StringIO(), width=80, color_system=None, highlight=False)
+    view.table(found, console, ["lockstep", "diff", "inventories/test.py", "--fix"])
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
+def test_a_report_fits_80_columns_and_says_who_puts_what_right() -> None:
+    assert printed(drifted()) == (Path(__file__).parent / "golden_drift.txt").read_text().rstrip()
+
+
+def test_hosts_without_drift_take_one_line() -> None:
+    found = judged((ONE, perfect(ONE)), (TWO, perfect(TWO)))
+    assert printed(found) == ("No drift: 2 hosts as inventory and record ask and as each other.")
+
+
+def test_a_host_that_cannot_be_reached_is_said_and_nothing_is_called_the_same() -> None:
+    found = judged((ONE, perfect(ONE)), (TWO, None))
+    assert printed(found) == (
+        "spark2: could not tell: no connection: timed out\n"
+        "Could not tell whether 2 hosts are the same."
+    )
+
+
+def test_a_page_needs_nothing_else_and_escapes_what_hosts_say() -> None:
+    text = page.render(drifted(), now=0.0)
+    assert "1970-01-01 00:00 UTC" in text
+    assert "/bin/&lt;nano&gt;" in text and "<nano>" not in text
+    assert not {"http://", "https://", "src=", "@import"} & set(text.split()) and "url(" not in text
+    assert text.count("<tr>") >= 5
+
+
+def test_no_secret_is_in_a_snapshot(tmp_path: Path) -> None:
+    secret = tmp_path / "open-webui.env"
+    secret.write_text("WEBUI_SECRET_KEY=abc123secret\nWEBUI_ADMIN_PASSWORD=\n")
+    token = tmp_path / "hub-token"
+    token.write_text("hf_abc123secret")
+    asked = question(ONE, key=bytes(32), deep=False)
+    asked |= {"secrets": [str(secret)], "entries": [str(secret)], "files": [str(secret)]}
+    asked["token"] = str(token)
+    answer = taken(asked)
+    assert "abc123secret" not in answer
+    assert json.loads(answer)["facts"]["secret entry"] == {
+        f"{secret} WEBUI_SECRET_KEY": "set",
+        f"{secret} WEBUI_ADMIN_PASSWORD": "empty",
+    }
+    # Another run has another key, so that nothing can be tried out against a kept report.
+    other = json.loads(taken({**asked, "key": 64 * "1"}))
+    assert other["facts"]["hub token"] != json.loads(answer)["facts"]["hub token"]
+
+
+def taken(asked: dict[str, Any]) -> str:
+    """The snapshot of this machine, by the program as a host runs it."""
+    done = subprocess.run(
+        [sys.executable, *snapshot.COMMAND[1:]],
+        # A password that sudo did not need is left before it.
+        input="not needed\n" + snapshot.document(asked),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_this_machine_can_be_read_and_what_it_lacks_is_told() -> None:
+    found = json.loads(taken(question(ONE, key=bytes(32), deep=True)))
+    assert found["facts"]["kernel"]["release"]
+    assert found["facts"]["sysctl"]["vm.swappiness"]
+    assert found["facts"]["account"]["root"] == "uid 0"
+    assert not {"accounts", "kernel", "settings", "the deploy's files"} & set(found["faults"])
+    # Every part that failed names the kinds that must not be compared.
+    assert bool(found["faults"]) == bool(found["unknown"])
+
+
+def test_the_command_gives_json_a_page_and_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "diff", lambda *_, **__: drifted())
+    out = tmp_path / "drift.html"
+    done = CliRunner().invoke(cli, ["diff", "inventories/test.py", "--json", "--html", str(out)])
+    found = json.loads(done.stdout)
+    assert done.exit_code == 1
+    assert found["differences"][0] == {
+        "host": "spark1",
+        "kind": "drop-in",
+        "item": "vllm.service /etc/systemd/system/vllm.service.d/a-name-that-is-long.conf",
+        "against": "inventory",
+        "expected": None,
+        "found": "present",
+        "severity": "error",
+        "how": "by hand",
+        "command": (
+            "sudo sh -c 'rm \"$0\" && systemctl daemon-reload' "
+            "/etc/systemd/system/vllm.service.d/a-name-that-is-long.conf"
+        ),
+    }
+    assert out.read_text().startswith("<!doctype html>")
+
+
+def test_an_unknown_host_is_refused_before_any_is_asked() -> None:
+    done = CliRunner().invoke(cli, ["diff", "inventories/spark.py", "--limit", "spark-9"])
+    assert done.exit_code == 2
+    assert "no such host" in done.stderr
+
+
+def test_fix_deploys_to_hosts_that_it_helps_and_shows_what_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    second = judged((ONE, perfect(ONE)), (TWO, copied(perfect(TWO))))
+    reports = [drifted(), second]
+    ran: list[list[str]] = []
+
+    def run(argv: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        ran.append(argv)
+        return subprocess.CompletedProcess(argv, 0)
+
+    monkeypatch.setattr(report, "diff", lambda *_, **__: reports.pop(0))
+    monkeypatch.setattr(subprocess, "run", run)
+    done = CliRunner().invoke(cli, ["diff", "inventories/test.py", "--fix"])
+    assert [argv[1:4] for argv in ran] == [["-y", "--limit", "spark1"]]
+    assert Path(ran[0][0]).name == "pyinfra"
+    assert done.exit_code == 0 and "No drift" in done.stdout
+
+
+def test_a_folder_of_a_stranger_is_named_once_and_ours_are_looked_into(tmp_path: Path) -> None:
+    own = tmp_path / "lockstep"
+    for name in ("gate.py", "mine.py", "old/bin/python", "old/lib/site.py", "venvs/tools/x.py"):
+        (own / name).parent.mkdir(parents=True, exist_ok=True)
+        (own / name).touch()
+    asked = question(ONE, key=bytes(32), deep=False)
+    asked |= {"own": [str(own)], "files": [str(own / "gate.py")]}
+    asked["venvs"] = {"tools": str(own / "venvs/tools")}
+    found = json.loads(taken(asked))["facts"]["foreign file"]
+    assert sorted(found) == [str(own / "mine.py"), str(own / "old")]

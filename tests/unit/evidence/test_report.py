@@ -1,0 +1,289 @@
+"""One file tells what Sparks are, each part under its question; what is missing is said."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_host_for_evidence import PLANS, answer, evidence
+from a_probe import program
+from click.testing import CliRunner, Result
+
+from lockstep import snapshot
+from lockstep.cli.evidence import evidence as command
+from lockstep.evidence import page, report
+from lockstep.evidence.parts import NEEDED, PARTS
+from lockstep.snapshot import history
+from lockstep.snapshot.collected import Collected
+
+INVENTORY = """\
+from lockstep.deploy.checked import checked
+
+sparks = checked(
+    __file__, [(name, {"ssh_user": "karl"}) for name in ("spark-1.local", "spark-2.local")]
+)
+"""
+
+
+def facts(found: report.Evidence, part: str) -> dict[str, str]:
+    """Facts of one part of the first host."""
+    return {
+        each["what"]: each["found"] for each in found.document["hosts"][0]["parts"][part]["facts"]
+    }
+
+
+def test_each_question_of_the_first_hour_has_its_answer() -> None:
+    found = evidence(answer())
+    identity = facts(found, "identity")
+    assert identity["DGX_OTA_VERSION"] == "7.5.0"
+    assert identity["factory: DGX_SWBUILD_VERSION"] == "7.2.3"
+    assert identity["package nvidia-container-toolkit"] == "1.19.0-1"
+    assert identity["held: docker-ce"] == "5:29.2.1-1~ubuntu.24.04~noble"
+    assert "package vim" not in identity
+    docker = facts(found, "docker")
+    assert docker["hook nvidia-cdi-hook"] == "present"
+    assert docker["made for driver: /var/run/cdi/nvidia.yaml"] == "580.95.05"
+    assert not [name for name in docker if name.startswith("mirror")]
+    memory = facts(found, "memory")
+    assert memory["MemAvailable GiB"] == "102.20"
+    # Beside it what `lockstep plan` says that each target asks for.
+    assert 60 < float(memory["mistral needs GiB to start"]) < 110
+    assert facts(found, "oom")["a session over SSH (this one)"] == "-900"
+    assert facts(found, "engine")["vllm"] == "0.17.2.dev0+g8e6f4314.precompiled"
+    parts = found.document["hosts"][0]["parts"]
+    assert "gate: 83.1 of 121.7 GiB" in parts["starts"]["lines"][0]["text"][0]
+    assert "Xid (PCI:000f:01:00): 13" in parts["driver"]["lines"][0]["text"][0]
+    # Every part is told about every host that answered, and every part can be filled.
+    assert list(parts) == [part.key for part in PARTS]
+    assert all(each["facts"] or each["lines"] for each in parts.values())
+
+
+def test_every_kind_and_line_that_a_host_tells_has_a_place() -> None:
+    kinds = {kind for part in PARTS for kind in part.kinds}
+    assert kinds - {NEEDED} == set(answer()["facts"])
+    assert len({kind for part in PARTS for kind in part.kinds}) == sum(
+        len(part.kinds) for part in PARTS
+    )
+
+
+def test_a_host_or_part_that_is_missing_is_said_to_reader_and_owner() -> None:
+    whole = answer() | {"faults": {}}
+    assert evidence(whole, whole).code == 0
+    half = evidence(whole, None)
+    assert half.code == 1
+    assert half.missing == (("spark-2.attic.example", "no connection: timed out"),)
+    assert half.document["hosts"][1]["why"] == "no connection: timed out"
+    assert "did not answer: no connection: timed out" in page.render(half.document)
+    part = evidence(answer())
+    assert part.code == 1 and part.missing[0][0] == "spark-1.attic.example"
+    assert "missing: firmware: PermissionError" in page.render(part.document)
+    assert evidence(None, None).code == 2
+
+
+def test_a_host_whose_own_names_are_not_known_is_left_out() -> None:
+    given = answer()
+    given["faults"]["own names"] = "KeyError: 'x'"
+    del given["records"]["own"]
+    found = evidence(given)
+    assert found.code == 1
+    assert found.document["hosts"][0]["parts"] == {}
+    assert found.document["hosts"][0]["why"] == "its names are not known"
+
+
+def test_a_page_needs_nothing_else_and_escapes_what_hosts_say() -> None:
+    given = answer()
+    given["facts"]["engine"]["<script>"] = "<i>"
+    given["records"]["lines"]["gpu"] = ["<i>"]
+    text = page.render(evidence(given, answer()).document)
+    assert "&lt;script&gt;" in text and "<script>" not in text and "<i>" not in text
+    assert "http" not in text and "src=" not in text and "url(" not in text
+    assert text.count("<h2") == len(PARTS)
+    assert "1970-01-01 00:00 UTC" in text
+
+
+def test_a_host_is_asked_without_a_lock() -> None:
+    asked = report.question(PLANS[0])
+    assert asked["units"] == [
+        "vllm-qwen36.service",
+        "sglang-mistral4.service",
+        "sglang-mistral4-roles.service",
+        "sglang-mistral4-fallback.service",
+        "sglang-mistral4-fallback-roles.service",
+        "vllm.service",
+    ]
+
+
+def test_this_machine_answers_by_the_program_as_a_host_runs_it() -> None:
+    sent = snapshot.document(report.question(PLANS[0]), "evidence")
+    argv = [sys.executable, *snapshot.COMMAND[1:]]
+    done = subprocess.run(argv, input=sent, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert found["facts"]["kernel"]["release"]
+    assert found["facts"]["memory now"]["MemTotal GiB"]
+    assert found["facts"]["OOM score"]["a session over SSH (this one)"]
+    assert found["records"]["own"]["hosts"]
+    # Whatever this machine lacks is named, and no reader fails by a fault of its own.
+    assert not {"kernel", "DGX OS and CUDA", "OOM scores", "own names"} & set(found["faults"])
+    wrong = ("TypeError", "KeyError", "NameError", "AttributeError", "ImportError", "IndexError")
+    assert not [why for why in found["faults"].values() if why.startswith(wrong)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "18:12 vllm: lockstep gate: 17.3 GiB free, 101.2 GiB available of 83.0 needed: dropping",
+        "18:12 vllm: Using 'MARLIN' NvFp4 MoE backend out of potential backends: ['MARLIN'].",
+        "18:12 vllm: Using FLASHINFER attention backend.",
+        "18:12 vllm: Model loading took 65.9 GiB and 300 seconds",
+        "18:12 vllm: Available KV cache memory: 12.3 GiB",
+        "18:12 sglang: Load weight end. type=X, dtype=bfloat16, avail mem=30.1 GB",
+        "18:12 sglang: KV Cache is allocated. #tokens: 371661, K size: 12.74 GB",
+        "18:12 sglang: ValueError: Loaded weights leave no GPU memory for the KV cache",
+        "18:12 systemd: Started vllm.service - mistral",
+    ],
+)
+def test_what_a_start_chose_and_took_is_kept(line: str) -> None:
+    assert history.told(line) == line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "18:12 vllm: lockstep ready: waiting for the engine, 31 s of at most 1800",
+        '18:12 vllm: "POST /v1/chat/completions HTTP/1.1" 200 OK',
+        "18:12 sglang: Decode batch. #running-req: 1, #token: 512, gen throughput: 30.1",
+        "18:12 vllm: Loading safetensors checkpoint shards: 10% Completed | 1/10",
+    ],
+)
+def test_what_an_engine_says_all_day_is_not(line: str) -> None:
+    assert history.told(line) == ""
+
+
+def test_of_a_line_with_every_argument_only_the_choices_are_taken() -> None:
+    words = f"api_key='hunter2', x='{500 * 'y'}', attention_backend='triton', "
+    line = f"18:12 sglang: server_args=ServerArgs({words}mem_fraction_static=0.65, port=1)"
+    assert history.told(line) == "attention_backend='triton' mem_fraction_static=0.65"
+
+
+def test_a_long_part_keeps_its_beginning_and_its_end() -> None:
+    found = Collected({})
+    history.say(found, "x", map(str, range(1000)))
+    lines = found.records["lines"]["x"]
+    assert lines[0] == "0" and lines[-1] == "999" and "(880 more lines)" in lines
+
+
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    folder = tmp_path / "bin"
+    program(folder, "journalctl", text)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+ENTRY = '{"__REALTIME_TIMESTAMP":"1795371076000000","SYSLOG_IDENTIFIER":"vllm","MESSAGE":%s%s}'
+
+
+def test_the_last_start_is_told_by_the_words_of_systemd_and_of_the_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = ENTRY % ('"Stopped vllm.service"', ',"INVOCATION_ID":"abc"')
+    lines = [
+        ENTRY % ('"lockstep gate: 118.0 GiB available"', ""),
+        # Colours make a message that the journal gives as bytes.
+        ENTRY % (list(b"Using \x1b[1mMARLIN\x1b[0m MoE backend"), ""),
+        ENTRY % ("null", ""),
+    ]
+    said = "\n".join(lines)
+    journal(
+        tmp_path,
+        monkeypatch,
+        f"""case "$*" in *' -n 1') echo '{last}';;
+        *' INVOCATION_ID=abc + _SYSTEMD_INVOCATION_ID=abc') cat <<'END'\n{said}\nEND\n;;
+        *) exit 3;; esac""",
+    )
+    found = Collected({"units": ["vllm.service"]})
+    history.starts(found)
+    assert found.records["lines"]["start of vllm.service"] == [
+        "2026-11-22 18:11:16 vllm: lockstep gate: 118.0 GiB available",
+        "2026-11-22 18:11:16 vllm: Using MARLIN MoE backend",
+    ]
+
+
+def test_a_start_of_which_nothing_is_said_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = ENTRY % ('"x"', ',"INVOCATION_ID":"abc"')
+    journal(tmp_path, monkeypatch, f"case \"$*\" in *' -n 1') echo '{last}';; *) exit 1;; esac")
+    found = Collected({"units": ["vllm.service"]})
+    history.starts(found)
+    assert found.records["lines"] == {"start of vllm.service": []}
+
+
+def test_the_boot_before_may_not_be_in_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = ENTRY % ('"NVRM: Xid (PCI:000f:01:00): 13"', "")
+    journal(tmp_path, monkeypatch, f"case \"$*\" in *' -b 0') echo '{said}';; *) exit 1;; esac")
+    found = Collected({})
+    history.kernel(found)
+    assert found.records["lines"] == {
+        "kernel, this boot": ["2026-11-22 18:11:16 vllm: NVRM: Xid (PCI:000f:01:00): 13"],
+        "kernel, the boot before": ["(the journal has no boot before this one)"],
+    }
+
+
+# The host runs the program that it is sent by an interpreter of its own.
+SSH = """\
+for word in "$@"; do command=$host; host=$word; done
+case "$*" in
+  *spark-2.local*) echo "ssh: connect to host spark-2.local port 22: refused" >&2; exit 255 ;;
+esac
+cat > {folder}/sent
+{answer}
+"""
+
+
+def run(tmp_path: Path, *words: str, answer_of_one: dict[str, Any] | None = None) -> Result:
+    path = tmp_path / "sparks.py"
+    path.write_text(INVENTORY)
+    told = tmp_path / "answer.json"
+    told.write_text(json.dumps(answer_of_one or answer()))
+    text = SSH.replace("{folder}", str(tmp_path)).replace("{answer}", f"cat {told}")
+    program(tmp_path / "bin", "ssh", text)
+    environment = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
+    output = ["--output", str(tmp_path / "made" / "here")]
+    return CliRunner().invoke(command, [str(path), *output, *words], env=environment)
+
+
+def test_the_command_writes_a_page_and_json_and_says_what_is_missing(tmp_path: Path) -> None:
+    done = run(tmp_path)
+    assert done.exit_code == 1, done.output
+    made = sorted((tmp_path / "made/here").iterdir())
+    assert [path.suffix for path in made] == [".html", ".json"]
+    assert str(made[0]) in done.stdout and str(made[1]) in done.stdout
+    assert "spark-2.local: missing" in done.output and "refused" in done.output
+    document = json.loads(made[1].read_text())
+    assert [host["name"] for host in document["hosts"]] == ["spark-A", "spark-B"]
+    assert "spark-2" not in made[1].read_text() + made[0].read_text()
+    # One command on each host, with nothing to write there.
+    assert json.loads((tmp_path / "sent").read_text())["modules"]
+
+
+def test_every_host_and_part_ends_with_0(tmp_path: Path) -> None:
+    done = run(tmp_path, "--limit", "spark-1.local", answer_of_one=answer() | {"faults": {}})
+    assert done.exit_code == 0, done.output
+
+
+def test_without_any_answer_nothing_is_written(tmp_path: Path) -> None:
+    done = run(tmp_path, "--limit", "spark-2.local")
+    assert done.exit_code == 2
+    assert not (tmp_path / "made").exists()
+
+
+def test_what_cannot_be_done_is_one_sentence(tmp_path: Path) -> None:
+    assert "spark-9" in run(tmp_path, "--limit", "spark-9").output
+    (tmp_path / "made").write_text("a file")
+    done = run(tmp_path)
+    assert done.exit_code == 2 and "Not a directory" in done.output

@@ -1,0 +1,96 @@
+"""Managed files are compared by text, mode and owner; only what differs is written."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from lockstep.files.managed_file import ManagedFile
+from lockstep.files.tree import Changes, Folder, changes
+
+FILE = ManagedFile("/etc/a", "text\n", mode="0644", owner="root", group="adm")
+FOLDER = Folder("/data", mode="0750", owner="lockstep", group="lockstep")
+SAME = {"kind": "file", "mode": "0644", "owner": "root", "group": "adm", "text": "text\n"}
+SAME_FOLDER = {
+    "kind": "folder",
+    "mode": "0750",
+    "owner": "lockstep",
+    "group": "lockstep",
+    "text": None,
+}
+
+
+def test_what_is_as_it_should_be_gives_no_change() -> None:
+    found = {"/etc/a": SAME, "/data": SAME_FOLDER, "/etc/old": None}
+    todo = changes([FILE], [FOLDER], ["/etc/old"], found)
+    assert todo == Changes()
+    assert not todo
+
+
+@pytest.mark.parametrize(
+    ("have", "before"),
+    [
+        (None, None),
+        ({**SAME, "text": "other\n"}, "other\n"),
+        ({**SAME, "text": ""}, ""),
+        ({**SAME, "mode": "0755"}, "text\n"),
+        ({**SAME, "owner": "spark"}, "text\n"),
+        ({**SAME, "group": "root"}, "text\n"),
+        # A link is replaced by the file, not followed.
+        ({**SAME, "kind": "link", "text": None}, None),
+    ],
+)
+def test_a_file_that_differs_in_anything_is_written(
+    have: dict[str, Any] | None, before: str | None
+) -> None:
+    assert changes([FILE], [], [], {"/etc/a": have}) == Changes(
+        files=(FILE,), differences=(("/etc/a", before, "text\n"),)
+    )
+
+
+@pytest.mark.parametrize(
+    "have",
+    [
+        None,
+        {**SAME_FOLDER, "mode": "0755"},
+        {**SAME_FOLDER, "owner": "root"},
+        {**SAME_FOLDER, "group": "root"},
+        {**SAME_FOLDER, "kind": "file", "text": ""},
+    ],
+)
+def test_a_folder_that_differs_in_anything_is_made(have: dict[str, Any] | None) -> None:
+    assert changes([], [FOLDER], [], {"/data": have}) == Changes(
+        folders=(FOLDER,), differences=(("/data/ (0750 lockstep)", None, ""),)
+    )
+
+
+def test_what_must_go_is_removed_once() -> None:
+    assert changes([], [], ["/etc/a"], {"/etc/a": SAME}) == Changes(
+        remove=("/etc/a",), differences=(("/etc/a", "text\n", None),)
+    )
+
+
+def test_an_empty_file_that_must_go_is_removed_too() -> None:
+    assert changes([], [], ["/etc/a"], {"/etc/a": {**SAME, "text": ""}}).remove == ("/etc/a",)
+
+
+PRIVATE = ManagedFile("/etc/proxy.env", "http_proxy=http://me:secret@proxy\n", mode="0600")
+HELD = {
+    **{"kind": "file", "mode": "0600", "owner": "root", "group": "root", "text": None},
+    "sha256": "ef6d8f1d5f5f1f5f",
+}
+
+
+def test_a_private_file_is_compared_by_its_hash() -> None:
+    digest = hashlib.sha256(PRIVATE.text.encode()).hexdigest()
+    assert not changes([PRIVATE], [], [], {PRIVATE.path: {**HELD, "sha256": digest}})
+
+
+@pytest.mark.parametrize("have", [None, HELD, {**HELD, "mode": "0644"}])
+def test_the_text_of_a_private_file_is_never_shown(have: dict[str, Any] | None) -> None:
+    todo = changes([PRIVATE], [], [], {PRIVATE.path: have})
+    assert todo.files == (PRIVATE,)
+    assert "secret" not in str(todo.differences)
+    assert todo.differences == ((PRIVATE.path, "" if have else None, ""),)

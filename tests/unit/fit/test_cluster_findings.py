@@ -1,0 +1,184 @@
+"""Recipes on several Sparks: what `plan` refuses, and the share of each in what it must hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from lockstep.cli.plan import plan as command
+from lockstep.fit import catalogue as catalogues
+from lockstep.fit.cluster_findings import cluster_findings
+from lockstep.fit.fit import fit
+from lockstep.models.architecture import Architecture, Layers
+from lockstep.models.known_models import Figure, Knowledge, Model
+from lockstep.recipes import recipe_file
+from lockstep.recipes.sizing import serving
+
+CATALOGUE = catalogues.load()
+KNOWN = CATALOGUE.knowledge
+HEAD = "model: org/model\ncontainer: some/image:1\nlockstep: {engine: %s, moe: true}\n"
+
+
+def recipe(body: str = "", engine: str = "vllm") -> recipe_file.Recipe:
+    return recipe_file.parse(HEAD % engine + body, Path("some.yaml"))
+
+
+def model(kv_heads: int = 8, heads: int | None = None, layers: int = 32) -> Knowledge:
+    """What is known of the one model: its heads, 100 GB of weights."""
+    shapes = (Layers("full", layers, kv_heads=kv_heads, head_dim=128),)
+    known = Model(
+        "org/model",
+        weights=Figure("weights", 100.0, "GB", "a test", "2026-11-21", "quoted"),
+        architecture=Architecture(shapes, 131072, "a test", heads),
+    )
+    return Knowledge({"org/model": known}, KNOWN.hardware)
+
+
+def codes(
+    item: recipe_file.Recipe, hosts: int, known: Knowledge | None = None, **more: Any
+) -> set[str]:
+    found = cluster_findings(
+        item,
+        known or model(),
+        hosts=hosts,
+        overrides=more.pop("overrides", {}),
+        engine_version=more.pop("version", "0.32.0"),
+    )
+    assert all(finding.severity == "error" and finding.remedy for finding in found)
+    return {finding.code for finding in found}
+
+
+def test_a_recipe_for_several_sparks_is_refused_on_one() -> None:
+    assert codes(recipe("defaults: {tensor_parallel: 2}\n"), 1) == {"needs-cluster"}
+    assert codes(recipe("min_nodes: 2\n"), 1) == {"needs-cluster"}
+    assert codes(recipe(), 1) == set()
+
+
+def test_a_cluster_must_have_the_number_of_hosts_that_the_recipe_is_for() -> None:
+    two = recipe("min_nodes: 2\nmax_nodes: 2\ndefaults: {tensor_parallel: 2}\n")
+    assert codes(two, 2) == set()
+    assert codes(two, 4) == {"cluster-size", "cluster-degree"}
+    assert codes(two, 4, overrides={"tensor_parallel": 4}) == {"cluster-size"}
+    four = recipe("min_nodes: 4\ndefaults: {tensor_parallel: 2, pipeline_parallel: 2}\n")
+    assert codes(four, 4) == set()
+    assert codes(four, 2) == {"cluster-size", "cluster-degree"}
+
+
+@pytest.mark.parametrize(
+    ("degree", "kv_heads", "heads", "refused"),
+    [
+        (2, 8, 64, False),
+        # Each KV head on two of four.
+        (4, 2, 32, False),
+        # Three Sparks: eight heads are not three shares.
+        (3, 8, 64, True),
+        (3, 8, None, True),
+        (3, 3, 24, False),
+        # KV heads would do; attention heads do not.
+        (4, 2, 30, True),
+        (6, 4, 48, True),
+    ],
+)
+def test_heads_that_cannot_be_shared_evenly_are_refused(
+    degree: int, kv_heads: int, heads: int | None, refused: bool
+) -> None:
+    item = recipe(f"defaults: {{tensor_parallel: {degree}}}\n")
+    found = codes(item, degree, model(kv_heads, heads))
+    assert found == ({"cluster-heads"} if refused else set())
+
+
+def test_more_sparks_than_layers_are_refused() -> None:
+    item = recipe("defaults: {pipeline_parallel: 4}\n")
+    assert codes(item, 4, model(layers=3)) == {"cluster-layers"}
+
+
+def test_an_engine_without_several_hosts_is_refused() -> None:
+    item = recipe("defaults: {tensor_parallel: 2}\n")
+    assert codes(item, 2, version="0.11.0") == {"cluster-engine"}
+    assert codes(item, 2, version="0.19.2rc1.dev7+gabc") == set()
+    assert codes(item, 2, version=None) == set()
+
+
+def test_ray_is_refused_by_name() -> None:
+    flag = "--distributed-executor-backend"
+    asked = recipe(f"command: vllm serve {{model}} --tensor-parallel-size 2 {flag} ray\n")
+    assert codes(asked, 2, overrides={"distributed_executor_backend": "mp"}) == {"cluster-ray"}
+    own = recipe(f"command: vllm serve {{model}} --tensor-parallel-size 2 {flag} mp\n")
+    assert codes(own, 2) == set()
+
+
+def test_copies_of_the_model_are_one_per_spark_and_vllms_only() -> None:
+    assert codes(recipe("defaults: {data_parallel: 2}\n"), 2) == set()
+    mixed = recipe("defaults: {data_parallel: 2, tensor_parallel: 2}\n")
+    assert codes(mixed, 4) == {"cluster-copies"}
+    sglang = recipe("defaults: {data_parallel: 2}\n", engine="sglang")
+    assert codes(sglang, 2, version="0.5.23") == {"cluster-copies"}
+    # There it splits the attention of one copy.
+    attention = recipe(
+        "defaults: {tensor_parallel: 2, data_parallel: 2, enable_dp_attention: true}\n",
+        engine="sglang",
+    )
+    assert codes(attention, 2, version="0.5.23") == set()
+
+
+def test_each_way_to_share_leaves_its_part_of_weights_and_cache_on_a_spark() -> None:
+    def shares(body: str) -> tuple[int, float, float]:
+        item = recipe(f"defaults: {{max_model_len: 131072, {body}}}\n")
+        answer = fit(item, model(), asked=serving(item))
+        assert answer.sequence_gib is not None
+        return answer.hosts, round(answer.terms[0].gib, 2), round(answer.sequence_gib, 2)
+
+    whole, cache = 93.13, 16.0
+    half = 46.57
+    assert shares("tensor_parallel: 2") == (2, half, cache / 2)
+    assert shares("pipeline_parallel: 2") == (2, half, cache / 2)
+    assert shares("tensor_parallel: 2, pipeline_parallel: 2") == (4, 23.28, cache / 4)
+    # A copy each: nothing is shared.
+    assert shares("data_parallel: 2") == (2, whole, cache)
+
+
+INVENTORY = """
+from lockstep.deploy.checked import checked
+
+_names = ("spark-1", "spark-2")
+glm = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", %s}
+pair = checked(
+    __file__,
+    [
+        (
+            name,
+            {
+                "targets": {"glm": glm},
+                "clusters": {"pair": {"hosts": _names}},
+                "fabric_address": f"10.77.0.{number}",
+                "fabric": {"interfaces": {"enp1s0f0np0": f"10.77.0.{number}/24"}},
+            },
+        )
+        for number, name in enumerate(_names, 11)
+    ],
+)
+"""
+
+
+def planned(folder: Path, more: str) -> dict[str, Any]:
+    path = folder / "pair.py"
+    path.write_text(INVENTORY % more)
+    done = CliRunner().invoke(command, [str(path), "--json"])
+    found: dict[str, Any] = json.loads(done.output)
+    return found
+
+
+def test_plan_shows_who_answers_and_refuses_a_target_without_its_cluster(tmp_path: Path) -> None:
+    made = planned(tmp_path, '"cluster": "pair"')
+    first, second = (host["targets"][0] for host in made["hosts"])
+    assert (first["cluster"], first["rank"], first["address"]) == ("pair", 0, "127.0.0.1:30001")
+    assert (second["cluster"], second["rank"], second["address"]) == ("pair", 1, "at rank 0")
+    assert first["fit"]["hosts"] == 2
+    assert "needs-cluster" not in {item["code"] for item in made["findings"]}
+    alone = planned(tmp_path, "")
+    (found,) = (item for item in alone["findings"] if item["code"] == "needs-cluster")
+    assert found["subject"].startswith("spark-1, spark-2: glm")

@@ -1,0 +1,317 @@
+"""The arithmetic against every published figure; docs/fit.md holds the same table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.fit import catalogue as catalogues
+from lockstep.fit.advice import advice, what_holds
+from lockstep.fit.fit import Fit, fit
+from lockstep.models.architecture import Architecture, ArchitectureUnknown, Layers, from_config
+from lockstep.models.known_models import GIB
+from lockstep.recipes import recipe_file
+from lockstep.recipes.sizing import serving
+
+KNOWN = catalogues.load()
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "fit.md").read_text()
+
+
+def answer(name: str, **asked: object) -> Fit:
+    recipe = KNOWN.recipes[name]
+    changed = replace(serving(recipe), **asked) if asked else None  # type: ignore[arg-type]
+    return fit(recipe, KNOWN.knowledge, asked=changed)
+
+
+def weights(model: str) -> float:
+    size = KNOWN.knowledge.model(model).weights_gib
+    assert size is not None
+    return size
+
+
+def room(found: Fit) -> tuple[float, float]:
+    assert found.room_gib is not None
+    return found.room_gib
+
+
+def sparks(name: str) -> str:
+    holds = what_holds(KNOWN.recipes[name], KNOWN.knowledge)
+    return str(holds[0]) if holds else "none"
+
+
+MISTRAL = "mistralai/Mistral-Small-4-119B-2603-NVFP4"
+FORK = "mistral-small-4-119b-nvfp4-vllm-fork"
+SGLANG = "mistral-small-4-119b-nvfp4-sglang"
+PRODUCTION = "qwen3.6-35b-a3b-prismaquant-dflash-k3"
+MINIMAX = Architecture((Layers("full", 62, kv_heads=8, head_dim=128),), None, "MiniMax-M2 config")
+QWEN = KNOWN.knowledge.model("Qwen/Qwen3.6-35B-A3B").architecture
+assert QWEN is not None
+
+# (label in docs/fit.md, what was published, our figure as the table writes it)
+PREDICTIONS = [
+    ("Mistral Small 4 weights", "66 GiB", f"{weights(MISTRAL):.1f} GiB"),
+    (
+        "Mistral Small 4 KV cache at 0.8",
+        "about 13 GiB",
+        f"{room(answer(FORK))[0]:.1f} to {room(answer(FORK))[1]:.1f} GiB",
+    ),
+    ("Qwen production, in use", "67 GB", f"{answer(PRODUCTION).host_use_gib:.1f} GiB"),
+    (
+        "Qwen production, headroom",
+        "53 GB",
+        f"{121.69 - (answer(PRODUCTION).host_use_gib or 0):.1f} GiB",
+    ),
+    (
+        "Mistral on SGLang, in use at 0.65",
+        "82 GB",
+        f"{answer(SGLANG, utilization=0.65).host_use_gib:.1f} GiB",
+    ),
+    (
+        "Mistral on SGLang with EAGLE, in use at 0.75",
+        "about 94 GB",
+        f"{answer(f'{SGLANG}-eagle', utilization=0.75).host_use_gib:.1f} GiB",
+    ),
+    ("Qwen BF16 weights", "71 GB", f"{weights('Qwen/Qwen3.6-35B-A3B'):.1f} GiB"),
+    (
+        "Qwen BF16 at 0.90, wanted at start",
+        "refused with 18 GB free",
+        f"{answer('qwen3.6-35b-a3b-bf16', utilization=0.9).budget_gib:.1f} GiB",
+    ),
+    ("Qwen FP8 weights", "35 GB", f"{weights('Qwen/Qwen3.6-35B-A3B-FP8'):.1f} GiB"),
+    (
+        "Qwen AutoRound weights",
+        "21 GB",
+        f"{weights('Intel/Qwen3.6-35B-A3B-int4-mixed-AutoRound'):.1f} GiB",
+    ),
+    (
+        "Qwen DFlash k=6 at 0.8, KV cache",
+        "did not start",
+        f"{room(answer('qwen3.6-35b-a3b-prismaquant-dflash-k6'))[0]:.1f} GiB",
+    ),
+    (
+        "GLM-5.1 AWQ INT4 over one Spark",
+        "three times over",
+        f"{weights('QuantTrio/GLM-5.1-AWQ') / 113.69:.1f} times",
+    ),
+    ("GLM-5.1 AWQ INT4, Sparks", "4 (a four-Spark cluster)", sparks("glm-5.1-awq-int4")),
+    ("GLM-5.1 FP8, Sparks", "4 H200 of 141 GB", sparks("glm-5.1-fp8")),
+    ("GLM-5.1 UD-IQ2_M, Sparks", "one M3 Ultra of 512 GB", sparks("glm-5.1-ud-iq2-m")),
+    (
+        "MiniMax-M2.7 KV cache, 196608 tokens, 2 Sparks",
+        "23.25 GiB",
+        f"{MINIMAX.sequence_bytes(196608, tensor_parallel=2) / GIB:.2f} GiB",
+    ),
+    (
+        "Qwen3.6 tokens in 6.01 GiB of FP8 KV cache",
+        "569,878",
+        f"{6.01 * GIB / QWEN.kv_bytes_per_token('fp8'):,.0f}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("label", "published", "predicted"), PREDICTIONS)
+def test_the_table_in_the_documentation_is_what_the_code_predicts(
+    label: str, published: str, predicted: str
+) -> None:
+    rows = [line for line in DOCUMENT.splitlines() if line.startswith(f"| {label} |")]
+    assert len(rows) == 1, f"docs/fit.md has {len(rows)} rows for {label!r}"
+    cells = [cell.strip() for cell in rows[0].strip("|").split("|")]
+    assert cells[1] == published
+    assert cells[3] == predicted
+
+
+def test_production_holds_what_the_articles_measured() -> None:
+    assert answer(PRODUCTION).host_use_gib == pytest.approx(67, abs=1)
+    assert answer(SGLANG, utilization=0.65).host_use_gib == pytest.approx(82, abs=1)
+    assert answer(SGLANG, utilization=0.75).host_use_gib == pytest.approx(94, abs=1)
+    worse, better = room(answer(FORK))
+    assert worse == pytest.approx(13, abs=0.5) and better > worse
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        (PRODUCTION, "fits"),
+        (FORK, "fits"),
+        ("qwen3.6-35b-a3b-bf16", "fits"),
+        ("nemotron-3-super-120b-nvfp4", "fits"),
+        ("gpt-oss-120b", "fits"),
+        ("glm-5.1-fp8", "does not fit"),
+        ("glm-5.1-awq-int4", "does not fit"),
+        ("glm-5.1-ud-iq2-m", "does not fit"),
+        ("qwen3.8-27b-nvfp4-vllm-dflash2", "unknown"),
+        ("deepseek-v4-flash-2x", "unknown"),
+    ],
+)
+def test_verdicts(name: str, verdict: str) -> None:
+    assert answer(name).verdict == verdict
+
+
+def test_what_holds_glm_is_what_article_000_says() -> None:
+    holds = {
+        name: what_holds(KNOWN.recipes[name], KNOWN.knowledge)
+        for name in ("glm-5.1-fp8", "glm-5.1-awq-int4", "glm-5.1-ud-iq2-m")
+    }
+    assert holds == {
+        "glm-5.1-fp8": (8, "pipeline"),
+        "glm-5.1-awq-int4": (4, "pipeline"),
+        "glm-5.1-ud-iq2-m": (4, "tensor"),
+    }
+
+
+def test_a_share_that_leaves_the_system_nothing_does_not_fit() -> None:
+    found = answer(PRODUCTION, utilization=0.97)
+    assert found.verdict == "does not fit"
+    assert found.reasons[0].startswith("the engine may take 118.0 GiB, and 113.7 GiB is the most")
+
+
+def test_a_context_that_is_too_long_says_which_would_fit() -> None:
+    recipe = KNOWN.recipes["qwen3.6-35b-a3b-nvfp4-nvidia"]
+    small = replace(recipe, defaults={**recipe.defaults, "gpu_memory_utilization": 0.26})
+    found = fit(small, KNOWN.knowledge)
+    assert found.verdict == "tight"
+    tiny = replace(recipe, defaults={**recipe.defaults, "gpu_memory_utilization": 0.2})
+    assert fit(tiny, KNOWN.knowledge).verdict == "does not fit"
+    assert any("2 Sparks hold it" in line for line in advice(tiny, KNOWN.recipes, KNOWN.knowledge))
+
+
+def test_a_fixed_kv_cache_replaces_the_share() -> None:
+    found = answer("deepseek-v4-flash-2x")
+    assert found.room_gib == (12.0, 12.0)
+    assert found.host_use_gib == pytest.approx(5.7 + 155.44 / 2 + 5.4 + 12, abs=0.1)
+
+
+def test_unknown_figures_are_named_not_guessed() -> None:
+    recipe = recipe_file.parse("model: nobody/knows\ncommand: vllm serve {model}", Path("x.yaml"))
+    found = fit(recipe, KNOWN.knowledge)
+    assert (found.verdict, found.terms, found.room_gib) == ("unknown", (), None)
+    assert found.reasons == (
+        "the size of nobody/knows is not known",
+        "the shapes of nobody/knows, and so its KV cache, are not known",
+    )
+
+
+def test_sparkrun_metadata_stands_in_for_the_catalogue() -> None:
+    recipe = recipe_file.parse(
+        "model: nobody/knows\ncommand: vllm serve {model} --max-model-len 32768"
+        " --gpu-memory-utilization 0.5\n"
+        "metadata: {model_params: 8B, quant_bits: 16, num_layers: 32, num_kv_heads: 8,"
+        " head_dim: 128}",
+        Path("x.yaml"),
+    )
+    found = fit(recipe, KNOWN.knowledge)
+    assert found.verdict == "fits"
+    assert found.terms[0].gib == pytest.approx(16e9 / GIB)
+    assert found.sequence_gib == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(
+    ("model", "per_token", "state"),
+    [
+        ("Qwen/Qwen3.6-35B-A3B", 20480, 62914560),
+        ("z-lab/Qwen3.6-35B-A3B-DFlash", 32768, 0),
+        (MISTRAL, 23040, 0),
+        ("zai-org/GLM-5.1-FP8", 89856, 0),
+        ("RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic", 20480, 0),
+        ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", 8192, 167772160),
+        ("openai/gpt-oss-120b", 36864, 0),
+    ],
+)
+def test_bytes_per_token_and_state(model: str, per_token: float, state: float) -> None:
+    shapes = KNOWN.knowledge.model(model).architecture
+    assert shapes is not None
+    assert shapes.kv_bytes_per_token() == per_token
+    assert shapes.kv_bytes_per_token("fp8") == per_token / 2
+    assert shapes.sequence_bytes(0) == state
+
+
+def test_a_sliding_window_stops_growing() -> None:
+    shapes = KNOWN.knowledge.model("RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic").architecture
+    assert shapes is not None
+    full = shapes.sequence_bytes(4096) - 4096 * shapes.kv_bytes_per_token()
+    assert full == 209715200
+
+
+CONFIGS: dict[str, Any] = {
+    "grouped-query attention": (
+        {"num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8}
+        | {"hidden_size": 4096, "max_position_embeddings": 40960},
+        ((("full", 36, 8, 128),), 40960),
+    ),
+    "hybrid with an interval": (
+        {
+            "text_config": {
+                "num_hidden_layers": 40,
+                "full_attention_interval": 4,
+                "num_key_value_heads": 2,
+                "head_dim": 256,
+                "linear_num_value_heads": 32,
+                "linear_value_head_dim": 128,
+                "linear_key_head_dim": 128,
+            }
+        },
+        ((("recurrent", 30, 0, 0), ("full", 10, 2, 256)), None),
+    ),
+    "sliding and full": (
+        {
+            "num_hidden_layers": 6,
+            "layer_types": ["sliding_attention"] * 5 + ["full_attention"],
+            "num_key_value_heads": 8,
+            "num_global_key_value_heads": 2,
+            "head_dim": 256,
+            "global_head_dim": 512,
+            "sliding_window": 1024,
+        },
+        ((("sliding", 5, 8, 256), ("full", 1, 2, 512)), None),
+    ),
+    "MLA": (
+        {"num_hidden_layers": 36, "kv_lora_rank": 256, "qk_rope_head_dim": 64},
+        ((("mla", 36, 0, 0),), None),
+    ),
+    "a Mamba pattern": (
+        {
+            "num_hidden_layers": 5,
+            "hybrid_override_pattern": "MEM*E",
+            "num_key_value_heads": 2,
+            "head_dim": 128,
+            "mamba_num_heads": 128,
+            "mamba_head_dim": 64,
+            "ssm_state_size": 128,
+        },
+        ((("recurrent", 2, 0, 0), ("full", 1, 2, 128)), None),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_configurations_of_each_kind(name: str) -> None:
+    config, (groups, context) = CONFIGS[name]
+    shapes = from_config(config, "config.json")
+    assert tuple((g.kind, g.count, g.kv_heads, g.head_dim) for g in shapes.layers) == groups
+    assert shapes.context == context
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"num_hidden_layers": 2},
+        {"num_hidden_layers": "2"},
+        {"text_config": [1]},
+        {"num_hidden_layers": 1, "layer_types": ["strange"]},
+        {"num_hidden_layers": 1, "num_attention_heads": 64, "hidden_size": 8},
+    ],
+)
+def test_a_configuration_without_its_sizes_is_unknown(config: dict[str, object]) -> None:
+    with pytest.raises(ArchitectureUnknown):
+        from_config(config, "config.json")
+
+
+def test_heads_are_split_and_a_latent_is_not() -> None:
+    assert MINIMAX.kv_bytes_per_token(tensor_parallel=16) == 62 * 1 * 128 * 2 * 2
+    latent = KNOWN.knowledge.model(MISTRAL).architecture
+    assert latent is not None
+    assert latent.kv_bytes_per_token(tensor_parallel=4) == latent.kv_bytes_per_token()

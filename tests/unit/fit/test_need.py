@@ -1,0 +1,129 @@
+"""What must be available before an engine starts, against the engines' own arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.content.standin import memory as standin
+from lab.content.standin.arguments import parse
+from lockstep.fit import catalogue as catalogues
+from lockstep.fit.fit import Fit, fit
+from lockstep.onhost.core.need import Need
+from lockstep.recipes.command import serve_command
+from lockstep.recipes.sizing import serving
+
+KNOWN = catalogues.load()
+EAGLE = "mistral-small-4-119b-nvfp4-sglang-eagle"
+PLAIN = "mistral-small-4-119b-nvfp4-sglang"
+FORK = "mistral-small-4-119b-nvfp4-vllm-fork"
+QWEN = "qwen3.6-35b-a3b-prismaquant-dflash-k3"
+START = 2.7
+
+
+def answer(name: str, **asked: object) -> Fit:
+    recipe = KNOWN.recipes[name]
+    changed = replace(serving(recipe), **asked) if asked else None  # type: ignore[arg-type]
+    return fit(recipe, KNOWN.knowledge, asked=changed)
+
+
+def need(name: str, **asked: object) -> Need:
+    found = answer(name, **asked).need
+    assert found is not None
+    return found
+
+
+def kv_pool(weights: float, share: float, available: float) -> float:
+    """What SGLang 0.5.23 leaves for its KV cache (`_profile_available_bytes`), in its own words."""
+    pre_model_load_memory = available - START
+    available_gpu_memory = pre_model_load_memory - weights
+    return available_gpu_memory - pre_model_load_memory * (1 - share) - 100 / 1024
+
+
+@pytest.mark.parametrize("name", [EAGLE, PLAIN])
+@pytest.mark.parametrize("share", [0.65, 0.72, 0.8])
+def test_sglang_loads_and_serves_its_context_from_exactly_what_is_said(
+    name: str, share: float
+) -> None:
+    found = answer(name, utilization=share)
+    weights = sum(term.gib for term in found.terms if term.name in ("weights", "draft"))
+    assert found.needs_gib and found.loads_gib and found.sequence_gib
+    assert kv_pool(weights, share, found.loads_gib) == pytest.approx(0, abs=1e-6)
+    assert kv_pool(weights, share, found.needs_gib) == pytest.approx(found.sequence_gib)
+    assert found.loads_gib < found.needs_gib
+
+
+@pytest.mark.parametrize("name", [EAGLE, PLAIN])
+def test_the_default_target_starts_on_both_kinds_of_kit_and_with_the_old_share_on_one(
+    name: str,
+) -> None:
+    """101.3 GiB: what an engine found at its start on the poorer kit, if it were MemAvailable."""
+    assert need(name).available(121.69) < 96 < 101.3
+    assert need(name, utilization=0.65).available(121.69) > 105
+
+
+@pytest.mark.parametrize("share", [0.65, 0.72])
+@pytest.mark.parametrize("over", [-0.1, 0.1])
+def test_the_stand_in_of_sglang_dies_below_and_lives_above(share: float, over: float) -> None:
+    recipe = KNOWN.recipes[EAGLE]
+    argv = serve_command(recipe, overrides={"gpu_memory_utilization": share})
+    loads = answer(EAGLE, utilization=share).loads_gib
+    assert loads
+    refusal = standin.refused_when_loaded(parse("sglang", argv[2:]), loads + over - START)
+    if over > 0:
+        assert refusal is None
+    else:
+        assert refusal and f"--mem-fraction-static={share}. Raise" in refusal
+
+
+@pytest.mark.parametrize(("label", "share"), [("0.65", 0.65), ("0.72, ours", 0.72), ("0.75", 0.75)])
+def test_the_table_of_shares_in_the_documentation_is_what_the_code_says(
+    label: str, share: float
+) -> None:
+    found = answer(EAGLE, utilization=share)
+    row = f"| {label} | {found.loads_gib:.1f} GiB | {found.needs_gib:.1f} GiB | "
+    document = (Path(__file__).parents[3] / "docs" / "fit.md").read_text()
+    assert f"{row}{found.host_use_gib:.1f} GiB |" in document
+    assert serving(KNOWN.recipes[EAGLE]).utilization == 0.72
+
+
+def test_vllm_needs_its_share_of_the_hosts_own_memory_and_what_it_takes_before() -> None:
+    assert need(FORK).available(121.69) == pytest.approx(0.8 * 121.69 + START)
+    assert need(FORK).available(119.6) == pytest.approx(0.8 * 119.6 + START)
+    assert need(FORK, utilization=0.5).available(121.69) == pytest.approx(0.5 * 121.69 + START)
+
+
+def test_a_published_figure_stays_where_it_is_higher_and_its_share_is_kept() -> None:
+    assert need(QWEN).available(121.69) == 67
+    assert need(QWEN, utilization=0.6).available(121.69) == pytest.approx(0.6 * 121.69 + START)
+
+
+def test_a_kv_cache_in_bytes_does_not_free_vllm_from_its_share() -> None:
+    """`request_memory` looks at the share before `kv_cache_memory_bytes` is read (0.17 to 0.32)."""
+    assert need("deepseek-v4-flash-2x").available(121.69) == pytest.approx(0.8 * 121.69 + START)
+    little = need("deepseek-v4-flash-2x", utilization=0.3).available(121.69)
+    assert little == pytest.approx(START + 155.44 / 2 + 12 + 5.4, abs=0.1)
+
+
+def test_a_recipe_without_a_share_is_believed_where_it_states_what_it_holds() -> None:
+    assert Need(2.45).available(121.69) == Need(2.45).held(121.69) == 2.45
+    recipe = KNOWN.recipes[QWEN]
+    command = recipe.command.replace("--gpu-memory-utilization {gpu_memory_utilization}", "")
+    unnamed = replace(recipe, command=command)
+    found = fit(unnamed, KNOWN.knowledge).need
+    assert found == Need(67.0)
+    unstated = replace(unnamed, lockstep=replace(recipe.lockstep, memory=None))
+    found = fit(unstated, KNOWN.knowledge).need
+    assert found and found.available(100) == pytest.approx(92 + START), "vLLM's own default"
+
+
+def test_unknown_weights_on_sglang_need_the_share_of_a_spark_at_rest() -> None:
+    found = need("qwen3.8-27b-nvfp4-sglang-dflash2").available(121.69)
+    assert found == pytest.approx(0.5 * (121.69 - 5.7 - START) + START)
+
+
+@pytest.mark.parametrize(("name", "most"), [(EAGLE, 0.72 * 121.69), (QWEN, 0.5 * 121.69)])
+def test_what_an_engine_gives_back_is_at_most_its_share(name: str, most: float) -> None:
+    assert need(name).held(121.69) == pytest.approx(most + START)

@@ -1,0 +1,193 @@
+"""One test for each claim of the articles that a recipe can break."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockstep.core.findings import Finding, ordered, split_waived
+from lockstep.fit import catalogue as catalogues
+from lockstep.fit.recipe_checks import check
+from lockstep.recipes import recipe_file
+from lockstep.recipes.recipe_file import Recipe
+
+KNOWN = catalogues.load()
+PRODUCTION = KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-dflash-k3"]
+
+
+def codes(recipe: Recipe, severity: str | None = None, **keywords: str) -> set[str]:
+    found = check(recipe, KNOWN, engine_version=keywords.get("engine_version"))
+    return {item.code for item in found if severity in (None, item.severity)}
+
+
+def changed(recipe: Recipe, **defaults: object) -> Recipe:
+    return replace(recipe, defaults={**recipe.defaults, **defaults})
+
+
+def edited(recipe: Recipe, old: str, new: str) -> Recipe:
+    assert recipe.command is not None and old in recipe.command
+    return replace(recipe, command=recipe.command.replace(old, new))
+
+
+def parse(text: str) -> Recipe:
+    return recipe_file.parse(text, Path("x.yaml"))
+
+
+REFUSED = {
+    "glm-5.1-awq-int4": {"fit-none"},
+    "glm-5.1-fp8": {"fit-none"},
+    "glm-5.1-ud-iq2-m": {"fit-none", "cannot-run"},
+    "nemotron-3-super-120b-nvfp4": {"licence-refused"},
+    "qwen3.6-35b-a3b-prismaquant-dflash-k6": {"known-bad"},
+}
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN.recipes))
+def test_every_row_of_the_catalogue_is_accepted_or_refused_as_the_articles_say(name: str) -> None:
+    assert codes(KNOWN.recipes[name], "error") == REFUSED.get(name, set())
+
+
+def test_glm_names_what_would_hold_it() -> None:
+    finding = next(item for item in check(KNOWN.recipes["glm-5.1-awq-int4"], KNOWN))
+    assert finding.code == "fit-none"
+    assert finding.remedy.startswith("4 Sparks hold it")
+
+
+def test_nemotron_is_refused_with_its_licence_and_how_to_accept_it() -> None:
+    recipe = KNOWN.recipes["nemotron-3-super-120b-nvfp4"]
+    finding = check(recipe, KNOWN)[0]
+    licence = "LicenseRef-NVIDIA-Nemotron-Open-Model-License"
+    assert licence in finding.message
+    assert f"{licence!r} to `accept_licences`" in finding.remedy
+    accepting = replace(KNOWN, policy=replace(KNOWN.policy, accept=frozenset({licence})))
+    assert not [item for item in check(recipe, accepting) if item.severity == "error"]
+
+
+def test_what_is_known_to_be_bad_says_what_else_to_do() -> None:
+    found = check(KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-dflash-k6"], KNOWN)
+    finding = next(item for item in found if item.code == "known-bad")
+    assert finding.remedy.startswith("Choose another recipe of rdtand/Qwen3.6-35B-A3B-Prisma")
+
+
+def test_an_unknown_licence_is_a_finding_not_a_pass() -> None:
+    found = check(KNOWN.recipes["qwen3.6-35b-a3b-autoround-dflash-k3-vision"], KNOWN)
+    remedies = {item.code: item.remedy for item in found}
+    for code in ("licence-unknown", "draft-licence-unknown"):
+        assert f"{code!r} into `waive`" in remedies[code]
+
+
+def test_utilization_of_0_9_on_unified_memory_is_refused() -> None:
+    assert "utilization-too-high" in codes(changed(PRODUCTION, gpu_memory_utilization=0.9), "error")
+    assert "utilization-high" in codes(changed(PRODUCTION, gpu_memory_utilization=0.87), "warning")
+    assert "utilization-unset" in codes(parse("model: a/b\ncommand: vllm serve {model}"))
+
+
+def test_k_6_on_another_quantisation_is_warned_about() -> None:
+    recipe = KNOWN.recipes["qwen3.6-35b-a3b-autoround-dflash-k3-vision"]
+    config = str(recipe.defaults["speculative_config"]).replace(":3}", ":6}")
+    assert "draft-too-long" in codes(changed(recipe, speculative_config=config))
+
+
+def test_eagle_on_a_moving_tag_is_warned_about_and_a_digest_is_not() -> None:
+    recipe = KNOWN.recipes["mistral-small-4-119b-nvfp4-sglang-eagle"]
+    assert "eagle-on-moving-tag" in codes(recipe)
+    pinned = replace(recipe, container="lmsysorg/sglang@sha256:" + "0" * 64)
+    assert "eagle-on-moving-tag" not in codes(pinned)
+
+
+def test_dockers_restart_policy_is_warned_about() -> None:
+    recipe = replace(PRODUCTION, executor_config={"restart_policy": "always"})
+    assert "restart-policy" in codes(recipe)
+
+
+def test_a_public_address_is_warned_about() -> None:
+    assert "public-address" in codes(changed(PRODUCTION, host="0.0.0.0"))
+    unset = edited(PRODUCTION, "--host {host}", "")
+    assert "public-address" in codes(unset)
+    assert "public-address" not in codes(PRODUCTION)
+
+
+def test_a_secret_on_the_command_line_is_refused() -> None:
+    recipe = edited(PRODUCTION, "--language-model-only", "--api-key sk-1")
+    findings = [item for item in check(recipe, KNOWN) if item.code == "secret-on-command-line"]
+    assert findings[0].severity == "error"
+    assert "sk-1" not in findings[0].message + findings[0].remedy
+
+
+def test_vision_is_held_against_the_weights() -> None:
+    sees = KNOWN.recipes["qwen3.6-35b-a3b-autoround-dflash-k3-vision"]
+    blinded = edited(
+        sees, "--mm-processor-cache-type {mm_processor_cache_type}", "--language-model-only"
+    )
+    assert "vision-contradiction" in codes(blinded, "error")
+    claims = replace(PRODUCTION, lockstep=replace(PRODUCTION.lockstep, vision=True))
+    assert "vision-contradiction" in codes(claims, "error")
+    silent = replace(blinded, lockstep=replace(blinded.lockstep, vision=False))
+    assert "vision-unused" in codes(silent, "warning")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("mistral-small-4-119b-nvfp4-vllm-fork", {"tensorizer-quantised"}),
+        ("qwen3.6-35b-a3b-nvfp4-mtp-k2", {"tensorizer-quantised"}),
+        ("qwen3.6-35b-a3b-bf16", set()),
+    ],
+)
+def test_tensorizer_is_refused_for_weights_that_it_cannot_load(name: str, found: set[str]) -> None:
+    recipe = edited(KNOWN.recipes[name], "--host", "--load-format tensorizer --host")
+    assert codes(recipe, "error") & {"tensorizer-quantised"} == found
+
+
+def test_tensorizer_is_refused_where_only_the_recipe_says_how_weights_are_stored() -> None:
+    text = "model: a/b\nmetadata: {quantization: NVFP4}\ndefaults: {load_format: tensorizer}"
+    recipe = parse(text + "\nruntime: vllm")
+    assert "tensorizer-quantised" in codes(recipe, "error")
+
+
+def test_the_backend_that_froze_the_desktop_is_refused() -> None:
+    chosen = {"VLLM_FLASHINFER_MOE_BACKEND": "throughput"}
+    unstated = replace(PRODUCTION.lockstep, moe=None)
+    recipe = replace(PRODUCTION, env=chosen, lockstep=unstated)
+    assert "freezing-backend" in codes(recipe, "error")
+    # Beside the flag it means nothing.
+    assert "freezing-backend" not in codes(replace(PRODUCTION, env=chosen))
+
+
+@pytest.mark.parametrize("backend", ["auto", "flashinfer_cutlass"])
+def test_a_backend_that_undoes_the_guard_is_warned_about(backend: str) -> None:
+    name = "mistral-small-4-119b-nvfp4-vllm-fork"
+    undone = edited(KNOWN.recipes[name], "{moe_backend}", backend)
+    assert "freezing-backend" in codes(undone, "warning")
+    assert "freezing-backend" not in codes(KNOWN.recipes[name])
+
+
+def test_an_mtp_head_that_inherits_marlin_is_warned_about() -> None:
+    recipe = KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-mtp-n3"]
+    assert "mtp-inherits-backend" in codes(recipe)
+    stated = KNOWN.recipes["nemotron-3-super-120b-nvfp4"]
+    assert "mtp-inherits-backend" not in codes(stated)
+
+
+def test_an_engine_outside_the_recipes_range_is_refused() -> None:
+    recipe = KNOWN.recipes["gpt-oss-120b"]
+    assert "engine-version" in codes(recipe, "error", engine_version="0.32.0")
+    assert "engine-version" not in codes(recipe, engine_version="0.19.1")
+
+
+def test_a_recipe_that_relies_on_mods_is_refused_because_nobody_runs_them() -> None:
+    recipe = parse("model: a/b\ncommand: vllm serve {model}\nmods: [mods/fix-template]")
+    assert "hooks-not-run" in codes(recipe, "error")
+
+
+def test_it_must_be_stated_whether_experts_need_the_guard() -> None:
+    assert "guard-unknown" in codes(parse("model: a/b\ncommand: vllm serve {model}"))
+
+
+def test_findings_are_ordered_and_waived_by_code() -> None:
+    warning = Finding("b-code", "warning", "a", "m")
+    error = Finding("z-code", "error", "z", "m")
+    assert ordered([warning, error]) == [error, warning]
+    assert split_waived([warning, error], {"b-code"}) == ([error], [warning])

@@ -1,0 +1,145 @@
+"""Hosts of an inventory over ssh: which are asked, what an answer is, what a missing one says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_probe import program
+
+from lockstep.core.errors import InventoryError
+from lockstep.fleet import hosts
+from lockstep.fleet.login import Login
+
+INVENTORY = """\
+from lockstep.deploy.checked import checked
+
+some = checked(
+    __file__,
+    [
+        ("spark-1.local", {"ssh_user": "anna", "operators": ("anna",)}),
+        ("@docker/spark-2", {"operators": ("anna",)}),
+        ("spark-3.local", {"_sudo": False, "operators": ("anna",)}),
+    ],
+)
+"""
+SPARK = Login("spark-1", ("ssh", "--", "spark-1"))
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Path:
+    path = tmp_path / "some.py"
+    path.write_text(INVENTORY)
+    return path
+
+
+def answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ssh: str, **more: Any
+) -> hosts.Answer:
+    """What becomes of a command where ssh does this."""
+    program(tmp_path / "bin", "ssh", ssh)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    return hosts.ask(SPARK, ["cat", "/a b"], **more)
+
+
+def test_named_hosts_come_in_the_inventory_s_order_and_once(inventory: Path) -> None:
+    every, chosen = hosts.choose(inventory, ("spark-3.local", "spark-1.local") * 2)
+    assert [host.name for host in every] == ["spark-1.local", "@docker/spark-2", "spark-3.local"]
+    assert [host.name for host in chosen] == ["spark-1.local", "spark-3.local"]
+    assert [host.with_sudo for host in chosen] == [True, False]
+    assert "User=anna" in chosen[0].login.words
+    assert hosts.choose(inventory) == (every, every)
+
+
+def test_a_host_that_is_not_there_is_named_beside_those_that_are(inventory: Path) -> None:
+    with pytest.raises(InventoryError) as fault:
+        hosts.choose(inventory, ("spark-1.local", "spark-9"), remedy="Look again.")
+    assert (fault.value.found, fault.value.remedy) == ("spark-9", "Look again.")
+    assert fault.value.allowed == "spark-1.local, @docker/spark-2, spark-3.local"
+
+
+def test_a_command_gets_its_words_and_its_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = answered(tmp_path, monkeypatch, 'echo "$*"; cat; exit 3', text="given")
+    assert (found.code, found.out) == (3, "-- spark-1 cat '/a b'\ngiven")
+    assert (found.fault, found.said) == ("", "it ended with 3")
+
+
+@pytest.mark.parametrize(
+    ("ssh", "fault"),
+    [
+        ("echo a; echo timed  out >&2; exit 255", "no connection: timed out"),
+        ("exit 255", "no connection: it ended with 255"),
+        (
+            "echo sudo: a password is required >&2; exit 1",
+            "sudo: a password is required. Let the account use sudo without a password: nobody is "
+            "asked for one here.",
+        ),
+        ("echo busy >&2; exit 75", ""),
+    ],
+)
+def test_a_command_that_did_not_run_says_why_with_the_remedy(
+    ssh: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert answered(tmp_path, monkeypatch, ssh).fault == fault
+
+
+def test_a_host_that_falls_silent_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = answered(tmp_path, monkeypatch, "exec sleep 60", limit_s=0.1)
+    assert found.fault == "no answer within 0 s" and found.code != 0
+
+
+def test_without_ssh_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = hosts.ask(SPARK, ["true"])
+    assert found.fault == "ssh cannot be run: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("ssh", "found"),
+    [
+        ("echo '[1]'", ([1], "")),
+        # What a program answers counts, however it ended.
+        ("echo '[1]'; exit 1", ([1], "")),
+        ("echo none; echo busy >&2; exit 75", (None, "busy")),
+        ("echo none", (None, "it ended with 0")),
+        ("echo lost >&2; exit 255", (None, "no connection: lost")),
+    ],
+)
+def test_a_document_or_why_there_is_none(
+    ssh: str, found: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert answered(tmp_path, monkeypatch, ssh).json() == found
+
+
+def test_all_are_at_work_at_once_and_answer_in_order() -> None:
+    together = threading.Barrier(3, timeout=60)
+
+    def work(number: int) -> int:
+        together.wait()
+        return number * 10
+
+    assert hosts.at_once(work, [1, 2, 3]) == [10, 20, 30]
+    assert hosts.at_once(work, []) == []
+
+
+def test_a_deploy_is_pyinfra_s_own(inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[list[str]] = []
+
+    def run(argv: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        ran.append(argv)
+        return subprocess.CompletedProcess(argv, 7)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert hosts.deploy(inventory, ["a", "b"]) == 7
+    pyinfra = str(Path(sys.executable).with_name("pyinfra"))
+    assert ran == [
+        [pyinfra, "-y", "--limit", "a", "--limit", "b", str(inventory), "deploy.py"],
+    ]

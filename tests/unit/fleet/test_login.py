@@ -1,0 +1,83 @@
+"""A host that falls silent: who reaches it over SSH ends in time."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from lab import connection
+from lab.machine import login_command
+from lab.state import hosts, open_lab
+from lockstep.fleet.login import ALIVE, login
+from tasks import connection as of_pyinfra
+
+WITHIN_S = 45
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+
+
+def clients(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Command lines of every ssh that is ours."""
+    monkeypatch.setenv("LOCKSTEP_LAB_STATE", str(folder))
+    lab = open_lab("one")
+    description = connection.describe(lab, hosts(1))
+    return [
+        login("spark-1", {"ssh_user": "you"}).command(["true"]),
+        connection.ssh_command(description, "spark1", ["true"]),
+        login_command(lab, hosts(1)[0]),
+    ]
+
+
+def test_every_ssh_of_ours_gives_a_silent_host_up_within_45_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for words in clients(tmp_path, monkeypatch):
+        pairs = itertools.pairwise(words)
+        given = dict(word.split("=", 1) for before, word in pairs if before == "-o")
+        every, most = int(given["ServerAliveInterval"]), int(given["ServerAliveCountMax"])
+        assert int(given["ConnectTimeout"]) <= WITHIN_S
+        # One question each interval; it ends when one more than `most` would be without answer.
+        assert 0 < every * (most + 1) <= WITHIN_S, words
+
+
+def test_a_persons_configuration_gets_the_same_lines() -> None:
+    text = (DOCS / "switching.md").read_text(encoding="utf-8")
+    for name in ("ServerAliveInterval", "ServerAliveCountMax"):
+        assert f"    {name} {ALIVE[name]}\n" in text
+
+
+@pytest.fixture
+def sock(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """The socket of pyinfra's connection to the host at work."""
+    with socket.socket() as sock:
+        client = SimpleNamespace(get_transport=lambda: SimpleNamespace(sock=sock))
+        connector = SimpleNamespace(client=client)
+        monkeypatch.setattr(of_pyinfra, "host", SimpleNamespace(connector=connector))
+        yield sock
+
+
+def test_pyinfras_own_connection_gives_a_silent_host_up_within_45_s(sock: socket.socket) -> None:
+    of_pyinfra.tune()
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    idle, every, most, untaken = (
+        sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_{name}"))
+        for name in ("KEEPIDLE", "KEEPINTVL", "KEEPCNT", "USER_TIMEOUT")
+    )
+    assert idle + every * most <= WITHIN_S
+    # Keep-alive does not look at a connection with something sent that nobody took.
+    assert 0 < untaken <= WITHIN_S * 1000
+
+
+def test_a_system_without_one_of_these_limits_keeps_the_others(
+    sock: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """macOS, which a deploy may come from, has neither of the two."""
+    for name in ("TCP_KEEPIDLE", "TCP_USER_TIMEOUT"):
+        monkeypatch.delattr(socket, name)
+    of_pyinfra.tune()
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == 5

@@ -1,0 +1,329 @@
+"""What the host is told to build and fetch, and what of it a host still lacks."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_spark import COMMIT, pins_for, spark, wheel
+
+from lockstep.host.specs import check_wanted, engine_missing, engine_spec, weights_spec
+from lockstep.inventory.bound_targets import bind
+from lockstep.inventory.host import HostPlan
+from lockstep.inventory.settings import Settings, TargetData
+from lockstep.lock.pins import FilePin, ModelPin, Pins
+from lockstep.onhost.engines import ENGINES
+from lockstep.onhost.weights import weights_spec as on_host
+from lockstep.recipes import recipe_file
+
+PLAN = spark()
+PINS = pins_for(PLAN)
+SPEC = engine_spec(PLAN, PINS)
+HOME = SPEC["home"]
+COMPILED = "vllm-0.19.1.dev1+gbbbbbbbbb.cu130-cp38-abi3-manylinux_2_35_aarch64.whl"
+
+
+def package(name: str, version: str, stage: str) -> dict[str, Any]:
+    return {**vars(wheel(name, version)), "stage": stage}
+
+
+def test_the_fork_is_specified_to_the_last_commit() -> None:
+    shown = {key: value for key, value in SPEC.items() if key not in ("recipes", "id")}
+    assert shown == {
+        "home": f"/opt/lockstep/engines/{SPEC['id']}",
+        "current": "/opt/lockstep/engines/current",
+        "python": "3.12",
+        "uv": "/usr/local/bin/uv",
+        "index": None,
+        "torch_index": "https://download.pytorch.org/whl/cu130",
+        "flashinfer_index": "https://flashinfer.ai/whl/cu130",
+        "packages": [
+            package("flashinfer-cubin", "1.0", "flashinfer"),
+            package("flashinfer-jit-cache", "1.0", "flashinfer"),
+            package("flashinfer-python", "1.0", "flashinfer"),
+            package("mistral-common", "1.0", "vllm"),
+            package("torch", "2.10.0+cu130", "pytorch"),
+            package("torchvision", "1.0", "pytorch"),
+            package("transformers", "5.4.0", "vllm"),
+        ],
+        "built_with": [package("setuptools", "1.0", "vllm")],
+        "precompiled": {
+            "name": "vllm",
+            "version": "0.19.1.dev1+gbbbbbbbbb.cu130",
+            "file": COMPILED,
+            "sha256": hashlib.sha256(COMPILED.encode()).hexdigest(),
+            "size": 1000,
+            "url": f"https://wheels.vllm.ai/{40 * 'b'}/{COMPILED.replace('+', '%2B')}",
+        },
+        "vllm": {
+            "git": "https://github.com/juliendenize/vllm.git",
+            "branch": "fix_mistral_parsing",
+            "commit": COMMIT,
+            "environment": {
+                "VLLM_USE_PRECOMPILED": "1",
+                # Its own tags would say 0.1.dev.
+                "SETUPTOOLS_SCM_PRETEND_VERSION": "0.19.1.dev1+gccccccccc",
+            },
+        },
+        "transformers": None,
+        "expected": {
+            "torch": "2.10.0+cu130",
+            "torchvision": "1.0",
+            "mistral-common": "1.0",
+            "transformers": "5.4.0",
+            "flashinfer-python": "1.0",
+            "flashinfer-cubin": "1.0",
+            "flashinfer-jit-cache": "1.0",
+        },
+        "proxy": {},
+        "engine_cuda": "13",
+    }
+
+
+def test_a_released_vllm_is_one_value_of_inventory_data() -> None:
+    plan = spark(engine={"release": "vllm==0.20.2"})
+    spec = engine_spec(plan, pins_for(plan))
+    assert (spec["vllm"], spec["transformers"], spec["built_with"]) == (None, None, [])
+    assert spec["precompiled"] is None
+    assert spec["expected"]["vllm"] == "0.20.2"
+
+
+def test_a_fork_that_compiles_itself_takes_no_compiled_wheel() -> None:
+    plan = spark(engine={"precompiled": False})
+    spec = engine_spec(plan, pins_for(plan))
+    assert (spec["precompiled"], spec["vllm"]["environment"]) == (None, {})
+
+
+def test_a_mirror_gives_the_compiled_wheel_too() -> None:
+    plan = spark(sources={"vllm_wheels": "http://10.0.0.5/wheels/"})
+    url = engine_spec(plan, pins_for(plan))["precompiled"]["url"]
+    assert url.startswith(f"http://10.0.0.5/wheels/{40 * 'b'}/vllm-")
+
+
+def test_mirrors_replace_where_git_sources_come_from() -> None:
+    plan = spark(
+        sources={"git": {"https://github.com/": "git://10.0.0.5/"}},
+        engine={"transformers": PINNED},
+    )
+    spec = engine_spec(plan, pins_for(plan))
+    assert spec["vllm"]["git"] == "git://10.0.0.5/juliendenize/vllm.git"
+    assert spec["transformers"] == {
+        "git": "git://10.0.0.5/huggingface/transformers.git",
+        "branch": "HEAD",
+        "commit": 40 * "d",
+    }
+
+
+def test_the_engine_is_asked_about_its_own_recipes_only() -> None:
+    [recipe] = SPEC["recipes"]
+    assert recipe["name"] == "mistral-small-4-119b-nvfp4-vllm-fork"
+    assert recipe["argv"][:2] == ["vllm", "serve"]
+
+
+def test_the_engine_is_asked_about_the_checkpoint_by_the_files_that_it_will_have() -> None:
+    [recipe] = SPEC["recipes"]
+    model = "models--mistralai--Mistral-Small-4-119B-2603-NVFP4"
+    folder = f"/data/models/huggingface/hub/{model}/snapshots/{COMMIT}"
+    assert recipe["checkpoint"] == [{"folder": folder, "files": ["model.safetensors"]}]
+
+
+def test_the_engine_is_told_what_runs_if_it_lacks_the_guards_flag() -> None:
+    text = "model: a/b\nruntime: vllm\ndefaults: {port: 1}\nlockstep: {moe: true}\n"
+    settings = Settings("s", {"main": TargetData("main", "main")})
+    plan = HostPlan(
+        "s", settings, bind(settings, {"main": recipe_file.parse(text, Path("main.yaml"))}, {})
+    )
+    [recipe] = engine_spec(plan, pins_for(plan))["recipes"]
+    lacking, guard = recipe["without_flag"], ENGINES["vllm"].guard
+    assert guard and recipe["argv"] == [*lacking["argv"], "--moe-backend", "triton"]
+    assert {**recipe["environment"], **guard.without_flag} == lacking["environment"]
+
+
+PINNED = f"transformers @ git+https://github.com/huggingface/transformers.git@{40 * 'd'}"
+# A finished environment with a commit of transformers, as the probe sees it.
+PLAN_OF_BOTH = spark(engine={"transformers": PINNED})
+BOTH = engine_spec(PLAN_OF_BOTH, pins_for(PLAN_OF_BOTH))
+WHOLE: dict[str, Any] = {
+    "environment": {
+        "python": "3.12",
+        "distributions": {
+            **BOTH["expected"],
+            "vllm": "0.19.2rc1.dev7+gccccccc",
+            "transformers": "5.9.0.dev0",
+        },
+        "origins": {
+            "vllm": {"url": f"file://{BOTH['home']}/vllm", "editable": True},
+            "transformers": {"url": f"file://{BOTH['home']}/transformers", "editable": False},
+        },
+    },
+    "commits": {"vllm": COMMIT, "transformers": 40 * "d"},
+    "unfinished": False,
+}
+EMPTY: dict[str, Any] = {
+    "environment": {"python": None, "distributions": {}, "origins": {}},
+    "commits": {"vllm": None, "transformers": None},
+    "unfinished": False,
+}
+
+
+def test_a_whole_environment_lacks_nothing() -> None:
+    assert engine_missing(BOTH, WHOLE) == {}
+
+
+def test_a_wiped_host_lacks_every_stage() -> None:
+    assert engine_missing(BOTH, EMPTY) == {
+        "pytorch": ["the venv", "torch 2.10.0+cu130", "torchvision 1.0"],
+        "flashinfer": [
+            "flashinfer-cubin 1.0",
+            "flashinfer-jit-cache 1.0",
+            "flashinfer-python 1.0",
+        ],
+        "vllm": ["mistral-common 1.0", "vllm at cccccccccccc", "transformers at dddddddddddd"],
+    }
+
+
+REMOVED = object()
+DRIFTS = [
+    (("environment", "python"), "3.11", {"pytorch": ["Python 3.12 (it has 3.11)"]}),
+    # PyPI's torch 2.10 for aarch64, a build without CUDA.
+    (
+        ("environment", "distributions", "torch"),
+        "2.10.0+cpu",
+        {"pytorch": ["torch 2.10.0+cu130"]},
+    ),
+    (("environment", "distributions", "torch"), "2.10.0", {"pytorch": ["torch 2.10.0+cu130"]}),
+    (("environment", "distributions", "torchvision"), REMOVED, {"pytorch": ["torchvision 1.0"]}),
+    (
+        ("environment", "distributions", "mistral-common"),
+        "0.9",
+        {"vllm": ["mistral-common 1.0"]},
+    ),
+    (
+        ("environment", "distributions", "flashinfer-cubin"),
+        "0.9",
+        {"flashinfer": ["flashinfer-cubin 1.0"]},
+    ),
+    # Another's work in our environment.
+    (("environment", "distributions", "left-pad"), "1.0", {"vllm": ["no left-pad"]}),
+    (("commits", "vllm"), 40 * "a", {"vllm": ["vllm at cccccccccccc"]}),
+    (("commits", "transformers"), None, {"vllm": ["transformers at dddddddddddd"]}),
+    # Checked out, but the installation was cut off.
+    (("environment", "origins", "vllm"), REMOVED, {"vllm": ["vllm at cccccccccccc"]}),
+    (
+        ("unfinished",),
+        True,
+        {"pytorch": ["the venv, whose last installation was cut off"]},
+    ),
+    # A release from the index lies over the fork.
+    (
+        ("environment", "origins", "transformers"),
+        None,
+        {"vllm": ["transformers at dddddddddddd"]},
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "missing"), DRIFTS)
+def test_each_kind_of_drift_is_seen(
+    path: tuple[str, ...], value: object, missing: dict[str, list[str]]
+) -> None:
+    found = copy.deepcopy(WHOLE)
+    place = found
+    for key in path[:-1]:
+        place = place[key]
+    if value is REMOVED:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    assert engine_missing(BOTH, found) == missing
+
+
+def test_the_record_of_a_check_counts_only_for_the_same_question() -> None:
+    other = copy.deepcopy(SPEC)
+    other["recipes"][0]["argv"].append("--enforce-eager")
+    assert check_wanted(SPEC) == check_wanted(copy.deepcopy(SPEC))
+    assert check_wanted(SPEC) != check_wanted(other)
+    assert check_wanted(SPEC) != check_wanted({**BOTH, "engine_cuda": None})
+
+
+FILES = tuple(FilePin(name, 5, sha256=64 * "e") for name in ("config.json", "big.safetensors"))
+
+
+def bound(*texts: str) -> HostPlan:
+    """A host with one target per recipe text."""
+    catalogue = {
+        f"r{number}": recipe_file.parse(text, Path(f"r{number}.yaml"))
+        for number, text in enumerate(texts)
+    }
+    settings = Settings("s", {name: TargetData(name, name) for name in catalogue})
+    return HostPlan("s", settings, bind(settings, catalogue, {}))
+
+
+def repositories(*texts: str) -> list[dict[str, Any]]:
+    pins = Pins(
+        models={
+            name: ModelPin("main", COMMIT, FILES)
+            for name in ("org/main", "org/draft", "org/base", "org/other")
+        }
+    )
+    spec = weights_spec(bound(*texts), pins)
+    # The program on the host must be able to read it.
+    on_host.parse(json.dumps(spec))
+    found: list[dict[str, Any]] = spec["repositories"]
+    return found
+
+
+DRAFTED = (
+    "model: org/main\ncontainer: a/b\ndefaults: {port: 1}\nlockstep: {draft: {model: org/draft}}\n"
+)
+BORROWING = (
+    "model: org/main\ncontainer: a/b\ndefaults: {port: 2}\n"
+    "lockstep: {borrow: [{model: org/base, files: [config.json]}]}\n"
+)
+
+
+def test_a_model_and_its_draft_are_fetched() -> None:
+    assert [item["model"] for item in repositories(DRAFTED)] == ["org/main", "org/draft"]
+    assert repositories(DRAFTED)[1] == {
+        "model": "org/draft",
+        "revision": COMMIT,
+        "files": [
+            {"path": "config.json", "size": 5, "sha256": 64 * "e"},
+            {"path": "big.safetensors", "size": 5, "sha256": 64 * "e"},
+        ],
+        "refs": ["main"],
+    }
+
+
+BORROWED = {
+    "model": "org/base",
+    "revision": COMMIT,
+    "files": [{"path": "config.json", "size": 5, "sha256": 64 * "e"}],
+}
+
+
+@pytest.mark.parametrize("order", [(DRAFTED, BORROWING), (BORROWING, DRAFTED)])
+def test_what_one_recipe_borrows_is_not_lost_to_another_of_the_same_model(
+    order: tuple[str, str],
+) -> None:
+    found = {item["model"]: item for item in repositories(*order)}
+    assert sorted(found) == ["org/draft", "org/main"]
+    assert found["org/main"]["borrow"] == [BORROWED]
+
+
+def test_a_model_that_is_also_a_draft_keeps_what_it_borrows() -> None:
+    other = (
+        "model: org/other\ncontainer: a/b\ndefaults: {port: 3}\n"
+        "lockstep: {draft: {model: org/main}}\n"
+    )
+    found = {item["model"]: item for item in repositories(BORROWING, other)}
+    assert found["org/main"]["borrow"] == [BORROWED]
+
+
+def test_a_model_that_lies_on_the_host_is_not_fetched() -> None:
+    text = "model: /srv/models/mine\ncontainer: a/b\ndefaults: {port: 1}\n"
+    assert repositories(text) == []

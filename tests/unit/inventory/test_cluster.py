@@ -1,0 +1,274 @@
+"""Clusters in inventory data: what is refused, and what each rank is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from a_spark import spark
+
+from lockstep.core.errors import InventoryError
+from lockstep.inventory.cluster import ClusterData, Fabric, Group, Member
+from lockstep.inventory.cluster_join import joined
+from lockstep.inventory.host import HostPlan
+from lockstep.onhost.engines import ENGINES
+
+VLLM, SGLANG = ENGINES["vllm"], ENGINES["sglang"]
+GLM = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", "cluster": "pair"}
+# What NCCL is to write into the log.
+SAID = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
+PAIR = {"pair": {"hosts": ("spark-1", "spark-2")}}
+
+
+def host(name: str, number: int, **data: Any) -> HostPlan:
+    """A member of the pair, with ``data`` in place of some of it."""
+    wanted = {
+        "targets": {"glm": GLM},
+        "clusters": PAIR,
+        "fabric_address": f"10.77.0.{number}",
+        "fabric": {"interfaces": {"enp1s0f0np0": f"10.77.0.{number}/24"}},
+        **data,
+    }
+    return spark(name, **wanted)
+
+
+def refusal(**data: Any) -> str:
+    """What is said of a pair whose second member has ``data`` in place of some of it."""
+    with pytest.raises(InventoryError) as fault:
+        joined([host("spark-1", 11), host("spark-2", 12, **data)], "site.py")
+    return str(fault.value)
+
+
+def test_each_member_knows_its_rank_and_all_addresses_in_rank_order() -> None:
+    # Ranks are data: the inventory lists the hosts the other way round.
+    first, second = joined([host("spark-2", 12), host("spark-1", 11)], "site.py")
+    (one,), (zero,) = first.groups, second.groups
+    assert (zero.rank, zero.address, zero.others) == (0, "10.77.0.11", ("10.77.0.12",))
+    assert (one.rank, one.address, one.others) == (1, "10.77.0.12", ("10.77.0.11",))
+    assert zero.master == one.master == "10.77.0.11"
+    assert [member.name for member in one.members] == ["spark-1", "spark-2"]
+    assert (first.targets[0].answers, second.targets[0].answers) == (False, True)
+    assert (first.targets[0].ports, second.targets[0].ports) == ((), (30001,))
+
+
+def test_a_host_beside_a_cluster_is_no_part_of_it() -> None:
+    alone = spark("spark-3", clusters=PAIR)
+    *_, third = joined([host("spark-1", 11), host("spark-2", 12), alone], "site.py")
+    assert third.groups == ()
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (
+            {"clusters": {"pair": {"hosts": ("spark-1", "spark-2"), "port": 7080}}},
+            "site.py: clusters.pair must be the same on all hosts",
+        ),
+        (
+            {"fabric_address": None},
+            "site.py: spark-2 is a member of a cluster and needs a fabric_address that is an IP "
+            "address; found None. Give each member its own address on the link between the Sparks.",
+        ),
+        ({"fabric_address": "spark-2.fast"}, "found 'spark-2.fast'"),
+        (
+            {"fabric_address": "10.77.0.11", "fabric": {"socket": "enp1s0f0np0"}},
+            "two members of clusters.pair have one fabric_address; found 10.77.0.11 on spark-1 and "
+            "spark-2",
+        ),
+        (
+            {"fabric": {}},
+            "the network interface of spark-2's fabric_address is not known; found 10.77.0.12; "
+            "fabric.interfaces: none. List the interface",
+        ),
+        (
+            {"targets": {"glm": {**GLM, "port": 31000}}},
+            "targets.glm of cluster pair must be the same on all its members",
+        ),
+        (
+            {"targets": {"q": {"recipe": "gpt-oss-120b", "unit": "q"}}, "clusters": PAIR},
+            "targets.glm of cluster pair must be the same on all its members; found another one, "
+            "or none, on spark-1 and spark-2",
+        ),
+        (
+            {
+                "fabric_address": "10.78.0.12",
+                "fabric": {"interfaces": {"enp1s0f0np0": "10.78.0.12/24"}},
+            },
+            "clusters.pair: its members' fabric.interfaces do not make a pair; found 10.77.0.0/24 "
+            "on 1 of 2, 10.78.0.0/24 on 1 of 2; allowed: every member has an address in each "
+            "network",
+        ),
+    ],
+)
+def test_members_that_do_not_agree_are_refused(data: dict[str, Any], said: str) -> None:
+    assert said in refusal(**data)
+
+
+def test_a_member_that_the_inventory_does_not_have_is_named() -> None:
+    with pytest.raises(InventoryError, match=r"found spark-2; allowed: spark-1\. Name them"):
+        joined([host("spark-1", 11)], "site.py")
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"clusters": {}}, "targets.glm.cluster names an unknown cluster"),
+        ({"clusters": {"Pair": {"hosts": ()}}}, "clusters.Pair is not a name for a cluster"),
+        ({"clusters": {"pair": {"hosts": ("spark-1",)}}}, "clusters.pair.hosts is no pair"),
+        (
+            {"clusters": {"pair": {"hosts": ("spark-1", "spark-2"), "topology": "ring"}}},
+            "clusters.pair.hosts is no ring; found 2 hosts; allowed: 2 in a pair, 2 or more at a "
+            "switch, 3 or more in a ring",
+        ),
+        (
+            {"clusters": {"pair": {"hosts": ("spark-1", "spark-1")}}},
+            "clusters.pair.hosts names a host twice; found spark-1",
+        ),
+        (
+            {"clusters": {"pair": {"hosts": ("spark-1", "spark-2"), "topology": "star"}}},
+            "clusters.pair.topology is not known; found 'star'; allowed: pair, switch, ring",
+        ),
+        (
+            {"clusters": {"pair": {"hosts": ("spark-2", "spark-3")}}},
+            "targets.glm is of cluster pair, and spark-1 is no member",
+        ),
+        (
+            {"clusters": {"pair": {"hosts": ("spark-1", "spark-2"), "port": 7077}}},
+            "clusters.pair.port: port 7077 is used twice; found also by copy_port",
+        ),
+        (
+            {"clusters": {"pair": {"hosts": ("spark-1", "spark-2"), "master_port": 30001}}},
+            "targets.glm: port 30001 is used twice; found also by clusters.pair.master_port",
+        ),
+        (
+            {"fabric": {"interfaces": {"enp1s0f0np0": "10.77.0.11"}}},
+            "fabric.interfaces.enp1s0f0np0 is not an address with the length of its network",
+        ),
+        (
+            {"fabric": {"interfaces": {"a": "10.77.0.11/24", "b": "10.77.0.12/24"}}},
+            "fabric.interfaces.b is in the network of a; found 10.77.0.0/24",
+        ),
+        ({"fabric": {"mtu": 90000}}, "fabric.mtu is not a size for a frame; found 90000"),
+        ({"fabric": {"rdma": {"enp1s0f0np0": "x y"}}}, "fabric.rdma.enp1s0f0np0 is no RDMA device"),
+        (
+            {"fabric": {"rdma": {"enp1": "rocep1"}}},
+            "fabric.rdma.enp1 names no interface of the link; found 'rocep1'",
+        ),
+        ({"fabric": {"socket": "a b"}}, "fabric.socket is no network interface; found 'a b'"),
+        ({"fabric": {"netplan": True}}, "fabric.netplan is on and fabric.interfaces is empty"),
+    ],
+)
+def test_wrong_data_of_one_host_is_refused(data: dict[str, Any], said: str) -> None:
+    with pytest.raises(InventoryError) as fault:
+        host("spark-1", 11, **data)
+    assert said in str(fault.value)
+
+
+def ring(count: int, astray: int | None = None) -> list[HostPlan]:
+    """Sparks in a ring: each cable is a network of its own between two neighbours.
+
+    The right cable of `astray` leads to nobody.
+    """
+    names = tuple(f"spark-{rank}" for rank in range(count))
+    plans = []
+    for rank, name in enumerate(names):
+        left, right = (rank - 1) % count, rank if rank != astray else 99
+        plans.append(
+            host(
+                name,
+                10 + rank,
+                targets={"glm": {**GLM, "cluster": "ring"}},
+                clusters={"ring": {"hosts": names, "topology": "ring"}},
+                fabric_address=f"192.168.1.{10 + rank}",
+                fabric={
+                    "socket": "enP7s7",
+                    "interfaces": {
+                        "enp1s0f0np0": f"10.77.{left}.2/30",
+                        "enp1s0f1np1": f"10.77.{right}.1/30",
+                    },
+                },
+            )
+        )
+    return plans
+
+
+def test_a_ring_of_four_meets_over_the_management_network_and_talks_over_its_cables() -> None:
+    plans = joined(ring(4), "site.py")
+    (group,) = plans[2].groups
+    assert group.environment(VLLM) == {
+        "GLOO_SOCKET_IFNAME": "enP7s7",
+        "NCCL_SOCKET_IFNAME": "enP7s7",
+        **SAID,
+        "VLLM_HOST_IP": "192.168.1.12",
+        "NCCL_NET": "IB",
+        "NCCL_IB_HCA": "rocep1s0f0,rocep1s0f1",
+        "NCCL_ALGO": "Ring",
+        "NCCL_NET_PLUGIN": "none",
+        "NCCL_IB_SUBNET_AWARE_ROUTING": "1",
+        "NCCL_IB_MERGE_NICS": "0",
+    }
+    (three,) = joined(ring(3), "site.py")[0].groups
+    # Each is the other's neighbour: no special settings.
+    assert "NCCL_ALGO" not in three.environment(VLLM)
+
+
+def test_a_ring_with_a_cable_in_the_wrong_place_is_refused() -> None:
+    with pytest.raises(InventoryError) as fault:
+        joined(ring(3, astray=1), "site.py")
+    assert "do not make a ring; found 10.77.1.0/30 on 1 of 3, 10.77.99.0/30 on 1 of 3" in str(
+        fault.value
+    )
+
+
+def group(rank: int, interface: str = "host0", devices: tuple[str, ...] = ()) -> Group:
+    members = tuple(
+        Member(f"spark-{number}", f"10.77.0.{11 + number}", (f"10.77.0.{11 + number}",))
+        for number in (0, 1)
+    )
+    data = ClusterData(hosts=("spark-0", "spark-1"))
+    return Group("pair", rank, members, data, interface, devices)
+
+
+def test_the_words_that_make_an_engine_a_rank() -> None:
+    assert group(1).arguments(VLLM) == {
+        "nnodes": 2,
+        "node_rank": 1,
+        "master_addr": "10.77.0.11",
+        "master_port": 29501,
+        "distributed_executor_backend": "mp",
+        "headless": True,
+    }
+    assert group(0).arguments(VLLM)["headless"] is None
+    assert group(1).arguments(SGLANG) == {
+        "nnodes": 2,
+        "node_rank": 1,
+        "dist_init_addr": "10.77.0.11:29501",
+    }
+    assert group(1).arguments(VLLM, data_parallel=2) == {
+        "data_parallel_size_local": 1,
+        "data_parallel_start_rank": 1,
+        "data_parallel_address": "10.77.0.11",
+        "data_parallel_rpc_port": 29501,
+        "headless": True,
+    }
+
+
+def test_a_host_without_rdma_is_told_nothing_of_it() -> None:
+    assert group(0).environment(SGLANG) == {
+        "GLOO_SOCKET_IFNAME": "host0",
+        "NCCL_SOCKET_IFNAME": "host0",
+        **SAID,
+    }
+
+
+def test_rdma_devices_are_those_of_dgx_os_unless_the_data_say_otherwise() -> None:
+    names = ("enp1s0f0np0", "enP2p1s0f0np0", "enp1s0f1np1", "enP7s7", "host0")
+    fabric = Fabric(
+        interfaces={name: f"10.{number}.0.1/24" for number, name in enumerate(names)},
+        rdma={"host0": "mlx5_0", "enp1s0f1np1": ""},
+    )
+    assert fabric.devices == {
+        "enp1s0f0np0": "rocep1s0f0",
+        "enP2p1s0f0np0": "roceP2p1s0f0",
+        "host0": "mlx5_0",
+    }

@@ -1,0 +1,271 @@
+"""`lockstep cluster check`: what is asked of the fast link, and what the answers mean."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_probe import ask, program
+from a_spark import spark
+from click.testing import CliRunner
+
+from lockstep.cli import cluster_check
+from lockstep.cli.cluster import cluster
+from lockstep.fleet.linkcheck import Told, judged, question
+from lockstep.inventory.cluster_join import joined
+from lockstep.inventory.host import HostPlan
+
+NAMES = ("spark-1", "spark-2")
+GLM = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", "cluster": "pair"}
+
+
+def plans() -> dict[str, HostPlan]:
+    """A pair over both twins of a port."""
+    alone = [
+        spark(
+            name,
+            targets={"glm": GLM},
+            clusters={"pair": {"hosts": NAMES}},
+            fabric_address=f"10.77.0.{number}",
+            fabric={
+                "interfaces": {
+                    "enp1s0f0np0": f"10.77.0.{number}/24",
+                    "enP2p1s0f0np0": f"10.77.1.{number}/24",
+                }
+            },
+        )
+        for number, name in enumerate(NAMES, 11)
+    ]
+    return {plan.name: plan for plan in joined(alone, "site.py")}
+
+
+KNOWN = plans()
+GROUP = KNOWN["spark-1"].groups[0]
+
+
+def answer(other: int) -> dict[str, Any]:
+    """What a member says when all is well."""
+    devices = {"enp1s0f0np0": "rocep1s0f0", "enP2p1s0f0np0": "roceP2p1s0f0"}
+    rdma = {name: {"device": device, "state": "ACTIVE"} for name, device in devices.items()}
+    return {
+        "links": {
+            name: {"carrier": True, "mtu": 9000, "speed": 200000, "rdma": rdma[name]}
+            for name in devices
+        },
+        "rdma": rdma,
+        "peers": {f"10.77.0.{other}": "", f"10.77.1.{other}": ""},
+        "nccl": {"unit": "vllm-glm.service", "network": "IB", "said": True},
+    }
+
+
+def told(**changes: Any) -> Told:
+    """The judgement; ``changes`` are of what the second member says."""
+    answers: dict[str, Any] = {"spark-1": answer(12), "spark-2": answer(11)}
+    for path, value in changes.items():
+        place: Any = answers["spark-2"]
+        *folders, last = path.split("__")
+        for folder in folders:
+            place = place[folder]
+        place[last] = copy.deepcopy(value)
+    return judged(GROUP, KNOWN, answers)
+
+
+def test_every_address_of_a_neighbour_is_asked_over_the_interface_of_its_network() -> None:
+    assert question(KNOWN["spark-1"], KNOWN, GROUP) == {
+        "interfaces": ["enp1s0f0np0", "enP2p1s0f0np0"],
+        "peers": {"10.77.0.12": ("enp1s0f0np0", 9000), "10.77.1.12": ("enP2p1s0f0np0", 9000)},
+        "units": ["vllm-glm.service"],
+    }
+
+
+def test_a_link_that_is_as_it_should_be_is_proved_by_what_nccl_chose() -> None:
+    found = told()
+    assert (found.wrong, found.silent) == ((), {})
+    assert found.proof == "NCCL uses RDMA on every member."
+    assert found.seen["spark-1"][0] == ("enp1s0f0np0: up, MTU 9000, 200 Gbit/s, RDMA rocep1s0f0")
+    assert "whole frames reach spark-2 at 10.77.1.12" in found.seen["spark-1"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"links__enp1s0f0np0": None},
+            "spark-2: there is no interface enp1s0f0np0: DGX OS hides a ConnectX port while",
+        ),
+        ({"links__enp1s0f0np0__carrier": False}, "spark-2: enp1s0f0np0 has no link."),
+        (
+            {"links__enP2p1s0f0np0__mtu": 1500},
+            "spark-2: enP2p1s0f0np0 has MTU 1500 instead of 9000.",
+        ),
+        (
+            {"links__enp1s0f0np0__rdma": None},
+            "spark-2: enp1s0f0np0 is to have the RDMA device rocep1s0f0; found none.",
+        ),
+        (
+            {"links__enp1s0f0np0__rdma__state": "DOWN"},
+            "spark-2: the RDMA device rocep1s0f0 of enp1s0f0np0 is DOWN.",
+        ),
+        (
+            {"peers": {"10.77.0.11": "", "10.77.1.11": "100% packet loss"}},
+            "spark-2: no whole frame reaches spark-1 at 10.77.1.11 and comes back: 100% packet",
+        ),
+        (
+            {"nccl__network": "Socket"},
+            "spark-2: NCCL chose Socket and not IB for vllm-glm.service.",
+        ),
+        ({"links__enp1s0f0np0__speed": 100000}, "links of different speeds: 100, 200 Gbit/s."),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_member(changes: dict[str, Any], said: str) -> None:
+    found = told(**changes)
+    assert len(found.wrong) == 1 and found.wrong[0].startswith(said)
+
+
+def test_without_rdma_it_says_plainly_that_it_proved_tcp() -> None:
+    plain = {"carrier": True, "mtu": 1500, "speed": None, "rdma": None}
+    nothing = {
+        "links": {"enP7s7": plain},
+        "rdma": {},
+        "peers": {},
+        "nccl": {"unit": None, "network": None, "said": False},
+    }
+    found = judged(GROUP, KNOWN, {"spark-1": nothing, "spark-2": nothing})
+    assert found.proof == "This proved TCP only: no member that answered has an RDMA device."
+    assert found.wrong == ()
+    assert found.seen["spark-1"] == [
+        "enP7s7: up, MTU 1500, of unknown speed, no RDMA",
+        "no model of the cluster has run since the last boot",
+    ]
+    # With the devices there, but no model that used them, nothing more is claimed.
+    assert told(nccl={"unit": None, "network": None, "said": False}).proof.startswith(
+        "This proved TCP only: that the ranks use RDMA is proved when"
+    )
+
+
+INVENTORY = f"""
+from lockstep.deploy.checked import checked
+_names = {NAMES!r}
+pair = checked(
+    __file__,
+    [
+        (
+            name,
+            {{
+                "targets": {{"glm": {GLM!r}}},
+                "clusters": {{"pair": {{"hosts": _names}}}},
+                "fabric_address": f"10.77.0.{{number}}",
+                "fabric": {{
+                    "interfaces": {{
+                        "enp1s0f0np0": f"10.77.0.{{number}}/24",
+                        "enP2p1s0f0np0": f"10.77.1.{{number}}/24",
+                    }}
+                }},
+            }},
+        )
+        for number, name in enumerate(_names, 11)
+    ],
+)
+"""
+
+
+@pytest.mark.parametrize(
+    ("second", "code", "said"),
+    [
+        (answer(11), 0, "NCCL uses RDMA on every member."),
+        ({**answer(11), "peers": {"10.77.0.11": "no answer"}}, 1, "WRONG spark-2: no whole frame"),
+        ("no connection", 2, "spark-2: could not be asked: no connection"),
+    ],
+)
+def test_the_exit_code_says_whether_it_is_as_the_inventory_says(
+    second: Any, code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "pair.py"
+    path.write_text(INVENTORY)
+    answers = {"spark-1": answer(12), "spark-2": second}
+    monkeypatch.setattr(cluster_check, "_asked", lambda host, asked: answers[host.name])
+    done = CliRunner().invoke(cluster, ["check", str(path)])
+    assert (done.exit_code, said in done.output) == (code, True), done.output
+
+
+def test_where_sudo_asks_for_a_password_it_is_said_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path / "bin", "ssh", "echo sudo: a password is required >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    path = tmp_path / "pair.py"
+    path.write_text(INVENTORY)
+    done = CliRunner().invoke(cluster, ["check", str(path)])
+    assert done.exit_code == 2
+    assert "spark-1: could not be asked: sudo: a password is required. Let the account" in (
+        done.output
+    )
+
+
+@pytest.mark.parametrize("command", ["check", "status"])
+def test_an_inventory_whose_targets_are_of_no_cluster_is_told_both_keys(
+    command: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "pair.py"
+    path.write_text(INVENTORY.replace(f"{GLM!r}", repr({**GLM, "cluster": None})))
+    done = CliRunner().invoke(cluster, [command, str(path)])
+    assert done.exit_code == 2, done.output
+    assert "Set `clusters`, and `cluster` of a target." in " ".join(done.stderr.split())
+
+
+PING = """
+printf '%s\\n' "$*" >> {folder}/pinged
+case "$*" in *10.77.1.12) echo "ping: local error: message too long, mtu=1500" >&2; exit 1;; esac
+"""
+JOURNAL = """
+case "$*" in
+  *=new) echo "spark-1:9:9 [0] NCCL INFO NET/IB : Using [0]rocep1s0f0:1/RoCE [RO]"
+         echo "spark-1:9:9 [0] NCCL INFO Using network IB" ;;
+  *) echo "spark-1:9:9 [0] NCCL INFO Using network Socket" ;;
+esac
+"""
+STARTED = """
+case "$*" in
+  *new.service) echo InvocationID=new; echo ExecMainStartTimestampMonotonic=20 ;;
+  *old.service) echo InvocationID=old; echo ExecMainStartTimestampMonotonic=10 ;;
+  *) echo InvocationID=; echo ExecMainStartTimestampMonotonic=0 ;;
+esac
+"""
+
+
+def test_the_probe_sends_whole_frames_and_reads_the_log_of_the_newest_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "bin"
+    program(folder, "ping", PING.format(folder=tmp_path))
+    program(folder, "journalctl", JOURNAL)
+    program(folder, "systemctl", STARTED)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    found = ask(
+        "link",
+        {
+            "interfaces": ["lo", "enp9s9"],
+            "peers": {
+                "10.77.0.12": ["lo", 9000],
+                "10.77.1.12": [None, 1500],
+                "fd77::12": ["lo", 9000],
+            },
+            "units": ["old.service", "new.service", "never.service"],
+        },
+    )
+    assert found["nccl"] == {"unit": "new.service", "network": "IB", "said": True}
+    assert found["peers"] == {
+        "10.77.0.12": "",
+        "10.77.1.12": "ping: local error: message too long, mtu=1500",
+        "fd77::12": "",
+    }
+    assert found["links"]["enp9s9"] is None and found["links"]["lo"]["rdma"] is None
+    pinged = sorted((tmp_path / "pinged").read_text().splitlines())
+    assert pinged == [
+        "-n -q -c 2 -i 0.2 -W 2 -M do -s 1472 10.77.1.12",
+        # IPv6's header is 20 bytes longer.
+        "-n -q -c 2 -i 0.2 -W 2 -M do -s 8952 -I lo fd77::12",
+        "-n -q -c 2 -i 0.2 -W 2 -M do -s 8972 -I lo 10.77.0.12",
+    ]

@@ -1,0 +1,235 @@
+"""The most hostile value that each key of an inventory could take: refused before any connection.
+
+`plan` and the deploy accepted most of them until 2026-11-22.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_spark import spark
+
+from lockstep.core.errors import InventoryError, RecipeError
+from lockstep.deploy.checked import rehearse
+from lockstep.recipes import recipe_file
+from lockstep.units.container import run_options
+
+QWEN = {"recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3", "unit": "vllm-qwen36"}
+
+TOOLS = {"uv": "uv", "httpx2": "httpx2", "uvicorn": "uvicorn"}
+
+
+def target(**data: object) -> dict[str, object]:
+    return {"targets": {"qwen": {**QWEN, **data}}}
+
+
+_TREE = "transformers @ git+"
+#: Key in the message → hosts' data that hold such a value.
+HOSTILE: list[tuple[str, dict[str, object]]] = [
+    *(
+        ("targets.qwen.unit", target(unit=unit))
+        for unit in (
+            *("ssh", "sshd", "docker", "containerd", "systemd-logind", "dbus", "NetworkManager"),
+            *("nvidia-persistenced", "dgx-dashboard", "cron", "getty", "lockstep-firewall"),
+            *("lockstep", "earlyoom", "user", "a" * 65, "../ssh", "ssh.service", "a b", "-a"),
+        )
+    ),
+    *(
+        ("targets.qwen.launcher", target(launcher=path))
+        for path in (
+            *("/etc/passwd", "/usr/bin/docker", "/data/scripts/../../etc/passwd", "/data/scripts"),
+            *("/data/scripts/llm", "/data/scripts//llm/a.sh", "/data/scripts/a b", "/data/x.sh"),
+            *("/data/scripts/$(reboot)", "/data/scripts/%i", "a.sh"),
+        )
+    ),
+    ("targets.qwen.scripts[0]", target(scripts=("/etc/sudoers",))),
+    ("targets.qwen.scripts[1]", target(scripts=("/data/scripts/a.sh", "/etc/profile"))),
+    ("targets.qwen.bind", target(bind="0.0.0.0; reboot")),
+    ("targets.qwen.bind", target(bind="--api-key")),
+    ("targets.qwen.bind", target(bind="224.0.0.1")),
+    ("targets.qwen.port", target(port=22)),
+    ("targets.qwen.port", target(port=80)),
+    ("targets.qwen", target(port=11000)),
+    ("targets.qwen", target(port=7077)),
+    ("targets.qwen.engine_port", target(engine_port=22)),
+    ("targets.qwen.image", target(image="--privileged")),
+    ("targets.qwen.image", target(image="x --volume /:/host")),
+    ("targets.qwen.image", target(image="-v@sha256:" + 64 * "0")),
+    ("targets.qwen.start_timeout_s", target(start_timeout_s=0)),
+    ("targets.qwen.start_timeout_s", target(start_timeout_s=10**9)),
+    *(
+        (f"paths.{key}", {"paths": {key: path}})
+        for key, path in (
+            *(("engines", path) for path in ("/", "/opt", "/usr", "/etc", "/var/lib/docker")),
+            *(("models", path) for path in ("/home", "/home/spark", "/root/x", "/data/../etc")),
+            *(("scripts", path) for path in ("/etc", "/usr/local/bin", "/tmp/x", "data", "/a//b")),
+            *(("models", path) for path in ("/data/%h", "/data/a b", "/data/x/", "/data/$HOME")),
+            ("scripts", "/opt/lockstep/engines/scripts"),
+            ("scripts", "/data/models/huggingface/scripts"),
+            ("models", "/opt/lockstep/engines/models"),
+            ("engines", "/data/models/huggingface"),
+        )
+    ),
+    *(
+        ("service_user", {"service_user": name, "operators": ("spark",), "ssh_user": "admin"})
+        for name in (
+            *("root", "spark", "admin", "docker", "www-data", "sshd", "nobody", "sudo"),
+            *("systemd-network", "_apt", "lockstep-operators", "-r", "a b", "a:b", "a\t"),
+        )
+    ),
+    ("operators[0]", {"operators": ("-G docker",)}),
+    ("operators[0]", {"operators": ("a,b",)}),
+    ("docker_users[0]", {"docker_users": ("ALL ALL=(ALL)",)}),
+    *(
+        ("packages[0]", {"packages": (name,)})
+        for name in (
+            *("jq; reboot", "-oAPT::Update::Pre-Invoke::=reboot", "openssh-server-", "/tmp/x.deb"),
+            *("jq=1.0", "jq/noble", "$(reboot)", "*"),
+        )
+    ),
+    *(
+        ("sysctls", {"sysctls": {name: value}})
+        for name, value in (
+            ("vm.swappiness; reboot", "1"),
+            ("-w", "1"),
+            ("net.ipv4.conf.*.forwarding", "1"),
+            ("kernel.core_pattern", "|/bin/sh -c reboot"),
+            ("kernel.modprobe", "/tmp/x"),
+            ("vm.swappiness", "$(reboot)"),
+            ("vm.min_free_kbytes", "120000000"),
+        )
+    ),
+    ("tools.uv", {"tools": {**TOOLS, "uv": "uv @ https://example.org/uv.whl"}}),
+    ("tools.uv", {"tools": {**TOOLS, "uv": "--index-url http://example.org uv"}}),
+    *(
+        ("webui.unit", {"webui": {"unit": unit}})
+        for unit in ("docker", "ssh", "lockstep-wedge", "../a", "a.service")
+    ),
+    ("webui.port", {"webui": {"port": 22}}),
+    ("webui.port", {"webui": {"port": 7077}}),
+    ("webui.port", {"webui": {"port": 11000}}),
+    ("webui.bind", {"webui": {"bind": "example.org"}}),
+    ("webui.volume", {"webui": {"volume": "/etc"}}),
+    ("webui.volume", {"webui": {"volume": "a,volume-opt=device=/"}}),
+    ("webui.volume", {"webui": {"volume": "vllm-qwen36-cache"}}),
+    ("webui.admin_email", {"webui": {"admin_email": "a@b WEBUI_AUTH=false"}}),
+    ("webui.image", {"webui": {"image": "--privileged"}}),
+    ("copy_port", {"copy_port": 22}),
+    ("firewall.peers[0]", {"firewall": {"peers": ("0.0.0.0/0",)}}),
+    ("firewall.peers[0]", {"firewall": {"peers": ("::/0",)}}),
+    ("lock", {"lock": "/etc/passwd"}),
+    ("lock", {"lock": "../../x.lock.yaml"}),
+    ("lock", {"lock": ".lock.yaml"}),
+    ("login", {"login": "ssh spark\x1b[2J"}),
+    ("fabric_address", {"fabric_address": "0.0.0.0"}),
+    ("fabric_address", {"fabric_address": "127.0.0.1"}),
+    ("fabric.interfaces.lo", {"fabric": {"interfaces": {"lo": "10.0.0.1/24"}}}),
+    ("fabric.interfaces.docker0", {"fabric": {"interfaces": {"docker0": "10.0.0.1/24"}}}),
+    ("fabric.interfaces.enp1", {"fabric": {"interfaces": {"enp1": "10.0.0.1/0"}}}),
+    ("fabric.interfaces.enp1", {"fabric": {"interfaces": {"enp1": "127.0.0.1/24"}}}),
+    ("adopt[0]", {"adopt": ("/",)}),
+    ("adopt[0]", {"adopt": ("*",)}),
+    ("sources.apt[0]", {"sources": {"apt": ("APT::Update::Pre-Invoke reboot",)}}),
+    ("sources.git", {"sources": {"git": {"https://a/": "ext::sh -c reboot"}}}),
+    ("sources.git", {"sources": {"git": {"https://a/": "--upload-pack=reboot"}}}),
+    ("engine.git", {"engine": {"git": "ext::sh -c reboot"}}),
+    ("engine.git", {"engine": {"git": "--upload-pack=reboot"}}),
+    ("engine.branch", {"engine": {"branch": "--upload-pack=reboot"}}),
+    ("engine.branch", {"engine": {"branch": "a b"}}),
+    ("engine.commit", {"engine": {"commit": "--hard"}}),
+    ("engine.transformers", {"engine": {"transformers": "transformers; reboot"}}),
+    ("engine.transformers", {"engine": {"transformers": f"{_TREE}https://a/t.git@HEAD"}}),
+    ("engine.transformers", {"engine": {"transformers": f"{_TREE}ext::sh -c x@{40 * 'a'}"}}),
+    ("engine.exclude_newer", {"engine": {"exclude_newer": "--pre"}}),
+    ("engine.torch", {"engine": {"torch": "torch @ https://example.org/t.whl"}}),
+    ("engine.mistral_common", {"engine": {"mistral_common": "--pre"}}),
+    ("engine.release", {"engine": {"git": None, "release": "vllm; reboot"}}),
+    ("engine.flashinfer_version", {"engine": {"flashinfer_version": "; reboot"}}),
+    ("engine.build_environment", {"engine": {"build_environment": {"A B": "1"}}}),
+    ("engine.build_environment", {"engine": {"build_environment": {"A": "\x1b"}}}),
+    ("engine.disk_gib", {"engine": {"disk_gib": float("nan")}}),
+    ("expected.memory_gib", {"expected": {"memory_gib": float("nan")}}),
+    ("expected.free_disk_gib", {"expected": {"free_disk_gib": -1e9}}),
+    ("expected.clock_skew_s", {"expected": {"clock_skew_s": float("inf")}}),
+    ("expected.architecture", {"expected": {"architecture": "sparc"}}),
+    ("expected.dgx_os", {"expected": {"dgx_os": "seven"}}),
+    ("expected.cuda_toolkit", {"expected": {"cuda_toolkit": ""}}),
+]
+
+
+@pytest.mark.parametrize(
+    ("key", "data"), HOSTILE, ids=[f"{key}: {str(data)[:60]}" for key, data in HOSTILE]
+)
+def test_a_hostile_value_is_refused_by_its_key(key: str, data: dict[str, Any]) -> None:
+    with pytest.raises(InventoryError) as refused:
+        plan = spark(**data)
+        rehearse([(plan.settings, plan.targets)])
+    assert str(refused.value).partition(": ")[2].startswith(key)
+
+
+@pytest.mark.parametrize("name", ["-oProxyCommand=reboot", "a b", "a\x1b[2J", ""])
+def test_a_host_has_a_name_that_no_program_takes_for_an_option(name: str) -> None:
+    with pytest.raises(InventoryError, match="a host's name is no name"):
+        spark(name)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        target(launcher="/data/scripts/mine/qwen.sh", scripts=("/data/scripts/q",)),
+        target(image="10.0.0.5:5000/a/b-c_d:v0.1+x".replace("+", "_"), bind="::", port=30001),
+        {"paths": {"models": "/mnt/disk"}},
+        {"paths": {"models": "/data", "scripts": "/data/scripts"}},
+        {"paths": {"models": "/models", "engines": "/home/spark/engines"}},
+        {"service_user": "llm", "operators": ("John.Doe", "root")},
+        {"sysctls": {"net.ipv4.ip_local_port_range": "32768 60999", "net/core/bpf": "1"}},
+        {"packages": ("g++", "libstdc++6", "python3.12-venv")},
+        {"engine": {"branch": "feature/x_y-1.2", "git": "git@example.org:a/b.git"}},
+        {"engine": {"torch": "torch==2.10.0+cu130", "flashinfer_version": ">=0.5,<0.6"}},
+        {"fabric_address": "fd00::1"},
+        {"fabric_address": "spark-1"},
+    ],
+)
+def test_what_is_the_owners_own_is_accepted(data: dict[str, Any]) -> None:
+    plan = spark(**data)
+    rehearse([(plan.settings, plan.targets)])
+
+
+RECIPE = """\
+recipe_version: "2"
+model: a/b
+runtime: vllm
+container: ghcr.io/a/b:c
+defaults: {port: 8000, host: 127.0.0.1}
+command: vllm serve a/b --port {port} --host {host}
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lockstep: {ulimits: {'nofile=1 --privileged': 1}}",
+        "lockstep: {ulimits: {nofile: -2}}",
+        "lockstep: {draft: {model: ../../../etc}}",
+        "lockstep: {borrow: [{model: '-x', files: [a]}]}",
+        "lockstep: {borrow: [{model: a/b, files: [/etc/passwd]}]}",
+        "env: {'A B': 1}",
+        'env: {A: "a\\nb"}',
+        "model: ../../etc",
+        "container: '--privileged x'",
+    ],
+)
+def test_a_recipe_cannot_reach_beyond_its_container(text: str, tmp_path: Path) -> None:
+    key = text.partition(":")[0]
+    lines = [line for line in RECIPE.splitlines() if not line.startswith(f"{key}:")]
+    with pytest.raises(RecipeError):
+        recipe_file.parse("\n".join([*lines, text]), tmp_path / "a.yaml")
+
+
+def test_a_recipe_joins_no_other_container(tmp_path: Path) -> None:
+    text = RECIPE + "executor_config: {network: 'container:open-webui'}\n"
+
+    with pytest.raises(RecipeError, match="must not be another container's"):
+        run_options(recipe_file.parse(text, tmp_path / "a.yaml"))

@@ -1,0 +1,556 @@
+"""Wrong input gives one clear error that names file, key, what was found and what is allowed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import pytest
+
+from lockstep.core.errors import paragraph
+from lockstep.files import templating
+from lockstep.inventory import inventory_file as inventory
+from lockstep.inventory.settings import Settings
+
+REPOSITORY = Path(__file__).parents[3]
+CATALOGUE = REPOSITORY / "catalogue/recipes"
+PYINFRA = Path(sys.executable).with_name("pyinfra")
+PARTS = ("config.py", "deploy.py", "lockstep", "tasks", "templates", "catalogue", "group_data")
+RECIPES = ", ".join(sorted([path.stem for path in CATALOGUE.glob("*.yaml")] + ["a", "b"]))
+LAST_LINE = (REPOSITORY / "group_data/all.py").read_text().count("\n")
+END = "Nothing was contacted and nothing was changed.\n"
+
+NAMES = ", ".join(sorted({item.name for item in fields(Settings)} - {"name"}))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault and the error for it.
+
+    Attributes:
+        host: The host's own data, as text of a Python mapping.
+        file: A file that is damaged too, "" for none.
+        text: What is appended to it.
+        names: Further lines of the inventory.
+        after: Lines of it behind the hosts.
+        error: The whole message.
+    """
+
+    error: str
+    host: str = "{}"
+    names: str = ""
+    after: str = ""
+    file: str = ""
+    text: str = ""
+
+
+CASES = {
+    "unknown key": Case(
+        f"site.py: unknown key 'operatrs'; allowed: {NAMES}. Did you mean 'operators'?",
+        host='{"operatrs": ("me",)}',
+    ),
+    "unknown key in group data": Case(
+        f"group_data/all.py: unknown key 'torch_version'; allowed: {NAMES}. "
+        "Remove it, or correct its name.",
+        file="group_data/all.py",
+        text='torch_version = "2.10"\n',
+    ),
+    "unknown key in a group's own data": Case(
+        f"group_data/site.py: unknown key 'webuii'; allowed: {NAMES}. Did you mean 'webui'?",
+        file="group_data/site.py",
+        text="webuii = {}\n",
+    ),
+    "unknown key inside a mapping": Case(
+        "site.py: unknown key 'prot' in webui; allowed: admin_email, bind, enabled, image, port, "
+        "unit, volume. Did you mean 'port'?",
+        host='{"webui": {"prot": 1}}',
+    ),
+    "a key for all hosts at the top of the inventory": Case(
+        "site.py:3: nothing reads 'firewall' at the top of an inventory; allowed: 'firewall' in a "
+        "host's mapping, {'firewall': …}, or for all hosts in group_data/site.py. A name that "
+        "hosts share is private: `_firewall`, and then `{'firewall': _firewall}` for each host.",
+        names='firewall = {"open": ("tcp/3389",)}\n',
+    ),
+    "pyinfra's own key at the top of the inventory": Case(
+        "site.py:4: nothing reads 'ssh_user' at the top of an inventory; allowed: 'ssh_user' in a "
+        "host's mapping, {'ssh_user': …}, or for all hosts in group_data/site.py. A name that "
+        "hosts share is private: `_ssh_user`, and then `{'ssh_user': _ssh_user}` for each host.",
+        names='if True:\n    ssh_user: str = "anna"\n',
+    ),
+    "a key behind the hosts": Case(
+        "site.py:5: nothing reads 'targets' at the top of an inventory; allowed: 'targets' in a "
+        "host's mapping, {'targets': …}, or for all hosts in group_data/site.py. A name that "
+        "hosts share is private: `_targets`, and then `{'targets': _targets}` for each host.",
+        after="targets = {}\n",
+    ),
+    "names of hosts that pyinfra would take for hosts of one letter": Case(
+        "site.py: pyinfra would take 'names' for a group of hosts; found ('127.0.0.1',); allowed: "
+        "one group of hosts, 'site', and lists of some of its hosts. Call it `_names` "
+        "(`import … as _names`, where it is imported), or put the hosts into 'site'.",
+        names='names = ("127.0.0.1",)\n',
+    ),
+    "a list of group data that is imported": Case(
+        "site.py: pyinfra would take 'FLASHINFER' for a group of hosts; found "
+        "('flashinfer-python', 'flashinfer-cubin', 'flashinfer-jit...; allowed: one group of "
+        "hosts, 'site', and lists of some of its hosts. Call it `_FLASHINFER` (`import … as "
+        "_FLASHINFER`, where it is imported), or put the hosts into 'site'.",
+        names="from lockstep.lock.packages import FLASHINFER\n",
+    ),
+    "a second group of hosts": Case(
+        "site.py: pyinfra would take 'west' for a group of hosts; found a list of 1; allowed: one "
+        "group of hosts, 'site', and lists of some of its hosts. Call it `_west` "
+        "(`import … as _west`, where it is imported), or put the hosts into 'site'.",
+        names='west = [("10.0.0.9", {"proxy": {"http": "http://me:secret@proxy"}})]\n',
+    ),
+    "a second group of hosts behind the first": Case(
+        "site.py:5: 'west' comes after `checked(…)`, which cannot look at it any more. "
+        "Move it to the top of the file.",
+        after='west = ["10.0.0.9"]\n',
+    ),
+    "data of a group that only a deploy would read": Case(
+        "site.py: group_data/west.py is read by the deploy and by no other command; found a group "
+        "'west'. Put its data into the hosts' own mappings, or make 'west' an inventory.",
+        names='west = ["127.0.0.1"]\n',
+        file="group_data/west.py",
+        text="copying = False\n",
+    ),
+    "group data that is imported and changed": Case(
+        "group_data/site.py:2: 'targets' is imported too, and pyinfra drops names that are. "
+        "Import it under another name: `import targets as _targets`.",
+        file="group_data/site.py",
+        text="from group_data.all import targets\ntargets = {**targets}\n",
+    ),
+    "wrong type": Case(
+        "site.py: webui.port must be a whole number; found '8080'.",
+        host='{"webui": {"port": "8080"}}',
+    ),
+    "True is no number": Case(
+        "site.py: webui.port must be a whole number; found True.",
+        host='{"webui": {"port": True}}',
+    ),
+    "a text where a list belongs": Case(
+        "site.py: operators must be a list; found 'me'.", host='{"operators": "me"}'
+    ),
+    "a list where a mapping belongs": Case(
+        "site.py: targets must be a mapping; found [].", host='{"targets": []}'
+    ),
+    "a value of two lines": Case(
+        "site.py: proxy.http spans lines; found 'http://a\\nb'.",
+        host='{"proxy": {"http": "http://a\\nb"}}',
+    ),
+    "an address without http://": Case(
+        "site.py: sources.hub is not an address; found 'huggingface.co'; allowed: http://HOST…, "
+        "https://HOST… or file:///….",
+        host='{"sources": {"hub": "huggingface.co"}}',
+    ),
+    "a proxy's address without its password in the message": Case(
+        "site.py: proxy.http is not an address; found 'proxy:3128'; allowed: http://HOST…, "
+        "https://HOST… or file:///….",
+        host='{"proxy": {"http": "me:secret@proxy:3128"}}',
+    ),
+    "a Python that is too exact": Case(
+        "site.py: python is not a version of the interpreter; found '3.12.4'; allowed: "
+        '"3.12", without a third number.',
+        host='{"python": "3.12.4"}',
+    ),
+    "no target": Case(
+        "site.py: targets is empty. Bind at least one recipe.", host='{"targets": {}}'
+    ),
+    "a target without a recipe": Case(
+        "site.py: targets.q.recipe is missing. Add targets.q.recipe.",
+        host='{"targets": {"q": {"unit": "q"}}}',
+    ),
+    "a target's name that switch.sh takes for itself": Case(
+        "site.py: targets.none is not a name that switch.sh can take; found 'none'; allowed: "
+        "lower-case letters, digits, '-' and '_'; not help, log, none, status, wait.",
+        host='{"targets": {"none": {"recipe": "a", "unit": "q"}}}',
+    ),
+    "a unit's name that is none": Case(
+        "site.py: targets.q.unit is not a unit name; found 'q.service'; allowed: letters, "
+        "digits, '-' and '_', at most 64, without '.service'.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q.service"}}}',
+    ),
+    "a unit of the system": Case(
+        "site.py: targets.q.unit is a unit of the system; found 'ssh': the deploy would write "
+        "ssh.service. Give it a name of its own, for example the engine's and the model's.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "ssh"}}}',
+    ),
+    "a unit used twice": Case(
+        "site.py: targets.m.unit is used twice; found 'q', also in targets.q. "
+        "Give each target its own.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q"}, "m": {"recipe": "b", "unit": "q"}}}',
+    ),
+    "a unit that is Open WebUI's": Case(
+        "site.py: webui.unit is also the unit of a target; found 'open-webui'.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "open-webui"}}}',
+    ),
+    "a target bound twice": Case(
+        "site.py:2: key 'q' stands twice in one mapping. "
+        "Keep one of them; a target can be bound only once.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q"}, "q": {"recipe": "a", "unit": "m"}}}',
+    ),
+    "a target bound twice in group data": Case(
+        f"all.py:{LAST_LINE + 1}: key 'q' stands twice in one mapping. "
+        "Keep one of them; a target can be bound only once.",
+        file="group_data/all.py",
+        text='targets = {"q": {}, "q": {}}\n',
+    ),
+    "unknown recipe": Case(
+        "site.py: targets.q.recipe names an unknown recipe; found 'qwen3.6'; "
+        f"allowed: {RECIPES}. `lockstep recipe list` shows what each one is.",
+        host='{"targets": {"q": {"recipe": "qwen3.6", "unit": "q"}}}',
+    ),
+    "unknown fallback": Case(
+        "site.py: targets.q.fallback names an unknown recipe; found 'c'; "
+        f"allowed: {RECIPES}. `lockstep recipe list` shows what each one is.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q", "fallback": "c"}}}',
+    ),
+    "a port used twice": Case(
+        "site.py: targets.m: port 8000 is used twice; found also by q. "
+        "Set targets.m.port to a free port.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q"}, '
+        '"m": {"recipe": "b", "unit": "m", "port": 8000}}}',
+    ),
+    "Open WebUI's port used twice": Case(
+        "site.py: targets.m: port 8080 is used twice; found also by webui. "
+        "Set targets.m.port to a free port.",
+        host='{"targets": {"m": {"recipe": "b", "unit": "m", "port": 8080}}}',
+    ),
+    "a port that is none": Case(
+        "site.py: targets.m.port is not a port for it; found 70000; allowed: 1024 to 65535.",
+        host='{"targets": {"m": {"recipe": "b", "unit": "m", "port": 70000}}}',
+    ),
+    "a port for copying that is none": Case(
+        "site.py: copy_port is not a port for it; found 0; allowed: 1024 to 65535.",
+        host='{"copy_port": 0}',
+    ),
+    "an address of the fast link that is none": Case(
+        "site.py: fabric_address is not an address; found '10.0.0.1/24'; allowed: an IP address "
+        "of the host, or a name that the other Sparks know.",
+        host='{"fabric_address": "10.0.0.1/24"}',
+    ),
+    "a part of a commit for the compiled wheel": Case(
+        "site.py: engine.precompiled_commit is not a whole commit; found 'abc123'; allowed: 40 "
+        "hexadecimal digits, or None for the one at which the fork left upstream.",
+        host='{"engine": {"precompiled_commit": "abc123"}}',
+    ),
+    "a build of the compiled wheel that is a path": Case(
+        "site.py: engine.precompiled_variant is not the name of a build; found '../cu130'; "
+        'allowed: "cu130" or another folder of the server, "" for the usual one.',
+        host='{"engine": {"precompiled_variant": "../cu130"}}',
+    ),
+    "a finding that no deploy survives, waived": Case(
+        "site.py: waive[1] names a finding that no deploy survives; found 'architecture'; "
+        "allowed: codes of other findings, as plan and preflight show them. Remove it, and mend "
+        "what the finding says.",
+        host='{"waive": ("dgx-os", "architecture")}',
+    ),
+    "a fork and a release": Case(
+        "site.py: engine.git and engine.release name two vLLMs; found 'https://example.org/v.git' "
+        "and 'vllm==0.20.2'. Keep one of them.",
+        host='{"engine": {"git": "https://example.org/v.git", "release": "vllm==0.20.2"}}',
+    ),
+    "a password in the fork's address": Case(
+        "site.py: engine.git holds a login, which would stand in the lock file; found "
+        "https://…@example.org:8443/me/vllm.git. Write the address without it, and the login into "
+        'sources.git, which is in no lock: "https://example.org:8443/": '
+        '"https://USER:TOKEN@example.org:8443/".',
+        host='{"engine": {"git": "https://me:secret@example.org:8443/me/vllm.git"}}',
+    ),
+    "a token in the address of transformers": Case(
+        "site.py: engine.transformers holds a login, which would stand in the lock file; found "
+        "https://…@example.org/t.git@abc. Write the address without it, and the login into "
+        'sources.git, which is in no lock: "https://example.org/": '
+        '"https://USER:TOKEN@example.org/".',
+        host='{"engine": {"transformers": "transformers @ git+https://secret@example.org/t.git@abc"}}',
+    ),
+    "a day that is none": Case(
+        "site.py: engine.exclude_newer is not a day; found 'march'; allowed: \"YYYY-MM-DD\", "
+        '"fork" for the day of the fork\'s commit, or None.',
+        host='{"engine": {"exclude_newer": "march"}}',
+    ),
+    "a password in vLLM's own address": Case(
+        "site.py: engine.upstream holds a login, which would stand in the lock file; found "
+        "ssh://…@example.org/v.git. Write the address without it, and the login into "
+        'sources.git, which is in no lock: "ssh://example.org/": '
+        '"ssh://USER:TOKEN@example.org/".',
+        host='{"engine": {"upstream": "ssh://git:secret@example.org/v.git"}}',
+    ),
+    "a fork's address with half a bracket": Case(
+        "site.py: engine.git is not an address; found Invalid IPv6 URL.",
+        host='{"engine": {"git": "https://[fd00::1/v.git"}}',
+    ),
+    "a login of a registry": Case(
+        "site.py: sources.registries['docker.io'] is not a registry; found 'mirror:5000'; allowed: "
+        "HOST, HOST:PORT or HOST:PORT/PATH. Without https:// and without a login.",
+        host='{"sources": {"registries": {"docker.io": "me:secret@mirror:5000"}}}',
+    ),
+    "a registry without TLS with a path": Case(
+        "site.py: sources.plain_registries[0] is not a registry; found 'mirror:5000/hub'; allowed: "
+        "HOST, HOST:PORT. Without https:// and without a login.",
+        host='{"sources": {"plain_registries": ("mirror:5000/hub",)}}',
+    ),
+    "a compiled wheel past the lock": Case(
+        "site.py: engine.build_environment.VLLM_PRECOMPILED_WHEEL_COMMIT is a variable that the "
+        "lock decides; found 'VLLM_PRECOMPILED_WHEEL_COMMIT'. Use engine.precompiled, "
+        "precompiled_commit or precompiled_variant.",
+        host='{"engine": {"build_environment": {"VLLM_PRECOMPILED_WHEEL_COMMIT": "x"}}}',
+    ),
+    "a digest without sha256:": Case(
+        "site.py: targets.q.image has a digest that is not a digest; found 'deadbeef'; allowed: "
+        "REPOSITORY:TAG or REPOSITORY@sha256:<64 hexadecimal digits>. "
+        "Write the digest of the image's manifest for this architecture, or a tag.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q", "image": "a/b@deadbeef"}}}',
+    ),
+    "a digest that is too short": Case(
+        "site.py: webui.image has a digest that is not a digest; found 'sha256:abc'; allowed: "
+        "REPOSITORY:TAG or REPOSITORY@sha256:<64 hexadecimal digits>. "
+        "Write the digest of the image's manifest for this architecture, or a tag.",
+        host='{"webui": {"image": "a/b@sha256:abc"}}',
+    ),
+    "an image for a recipe that runs in the venv": Case(
+        "site.py: targets.q.image is given, but its recipe runs in the venv engine; "
+        "found 'a/b:1'. Remove it, or name a recipe with a container.",
+        host='{"targets": {"q": {"recipe": "mistral-small-4-119b-nvfp4-vllm-fork", '
+        '"unit": "q", "image": "a/b:1"}}}',
+    ),
+    "a script without a full path": Case(
+        "site.py: targets.q.scripts[0] needs a full path; found 'q.sh'.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q", "scripts": ("q.sh",)}}}',
+    ),
+    "a value missing in a recipe's command": Case(
+        "REPOSITORY/few/a.yaml: the command holds placeholders that nothing fills; "
+        "found {max_model_len}. Add these keys under `defaults`.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q"}}}',
+        file="few/a.yaml",
+        text="command: vllm serve {model} --max-model-len {max_model_len}\n",
+    ),
+    "a value missing in a template": Case(
+        "templates/units/model.service.j2: a template value is missing; "
+        "found 'memory_limit' is undefined; allowed: admit, agent, container, description, "
+        "earlier, environment, folders, gate, home, limits, oom_score, others, ready, "
+        "restart_key, "
+        "restart_s, roles, start, start_limit_s, start_s, starts, state_directory, "
+        "stop_container, stop_s, success, user, variant.",
+        file="templates/units/model.service.j2",
+        text="# {{ memory_limit }}\n",
+    ),
+    "YAML that is none": Case(
+        "REPOSITORY/few/a.yaml:7: the file is not valid YAML; "
+        "found expected the node content, but found '<stream end>'. Correct that line.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q"}}}',
+        file="few/a.yaml",
+        text="env: [\n",
+    ),
+    "a recipe folder that is not there": Case(
+        "REPOSITORY/nowhere: the recipe folder does not exist.",
+        host='{"recipe_folders": ("nowhere",)}',
+    ),
+    "group data that is not Python": Case(
+        f"all.py:{LAST_LINE + 1}: not valid Python: invalid syntax.",
+        file="group_data/all.py",
+        text="targets = = {}\n",
+    ),
+    "group data that fails": Case(
+        "REPOSITORY/group_data/site.py: the file fails when it is read; "
+        "found NameError: name 'true' is not defined.",
+        file="group_data/site.py",
+        text="webui = {'enabled': true}\n",
+    ),
+    "group data that is not UTF-8": Case(
+        "REPOSITORY/group_data/site.py: the file is not UTF-8 text.",
+        file="group_data/site.py",
+        text="# \udcff\n",
+    ),
+}
+
+
+RECIPE = """\
+recipe_version: "2"
+model: Qwen/Qwen3-1.7B
+runtime: vllm
+container: an/image:1
+defaults: {port: %d}
+"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A copy of what a deploy reads, to be damaged."""
+    for part in PARTS:
+        source = REPOSITORY / part
+        if source.is_dir():
+            shutil.copytree(source, tmp_path / part)
+        else:
+            shutil.copy(source, tmp_path / part)
+    for folder in ("inventories", "few"):
+        (tmp_path / folder).mkdir()
+    for name, port in {"a": 8000, "b": 8001}.items():
+        (tmp_path / f"few/{name}.yaml").write_text(RECIPE % port)
+    return tmp_path
+
+
+def message(case: Case, repository: Path) -> str:
+    """What a terminal shows for a case: its error in lines of 80 columns, then what happened."""
+    return paragraph(case.error.replace("REPOSITORY/", f"{repository}/")) + f"\n{END}"
+
+
+def damage(repository: Path, case: Case, port: int = 22) -> Path:
+    """Write the inventory of one case and damage the copy; the inventory's path."""
+    path = repository / "inventories/site.py"
+    path.write_text(
+        "from lockstep.deploy.checked import checked\n"
+        f"host = {case.host}\n"
+        f"{case.names}"
+        f'site = {{"recipe_folders": ("catalogue/recipes", "few"), "ssh_port": {port}}}\n'
+        'site = checked(__file__, [("127.0.0.1", {**site, **host})])\n'
+        f"{case.after}"
+    )
+    if case.file:
+        with (repository / case.file).open("a", errors="surrogateescape") as file:
+            file.write(case.text)
+    return path
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fault_is_named_with_file_key_and_what_is_allowed(
+    name: str,
+    repository: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    case = CASES[name]
+    monkeypatch.setattr(inventory, "REPOSITORY", repository)
+    monkeypatch.setattr(inventory, "_catalogues", {})
+    monkeypatch.setattr(templating, "FOLDER", repository / "templates")
+    templating._environment.cache_clear()
+    with pytest.raises(SystemExit) as ended:
+        inventory.load(damage(repository, case))
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    assert said.err == message(case, repository)
+    assert said.out == ""
+    templating._environment.cache_clear()
+
+
+# Each kind of wrong input that a user is promised a clear error for.
+THROUGH_PYINFRA = (
+    "unknown key in group data",
+    "a key behind the hosts",
+    "names of hosts that pyinfra would take for hosts of one letter",
+    "a second group of hosts",
+    "unknown recipe",
+    "a target bound twice",
+    "a port used twice",
+    "a unit of the system",
+    "a digest without sha256:",
+    "a value missing in a template",
+    "YAML that is none",
+    "group data that is not Python",
+)
+
+
+def test_an_account_without_a_password_and_a_mirror_with_a_path_are_accepted(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inventory, "REPOSITORY", repository)
+    monkeypatch.setattr(inventory, "_catalogues", {})
+    host = {
+        "engine": {"git": "ssh://git@example.org/v.git", "upstream": "git@example.org:v.git"},
+        "sources": {
+            "registries": {"docker.io": "[fd00::1]:5000", "ghcr.io": "mirror.example/hub"},
+            "git": {"https://github.com/": "https://me:secret@example.org/"},
+        },
+    }
+    assert inventory.load(damage(repository, Case("", host=repr(host))))
+
+
+def test_names_that_are_no_hosts_and_groups_of_the_files_own_hosts_are_accepted(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inventory, "REPOSITORY", repository)
+    monkeypatch.setattr(inventory, "_catalogues", {})
+    case = Case(
+        "",
+        names="from group_data.all import targets\n"
+        '_names = ("127.0.0.1",)\nfirst = ["127.0.0.1"]\nnumbers = [1, 2]\nnone = []\n'
+        "def of(name):\n    targets = {}\n    return targets\n"
+        "all_of_them = {name: [lock for lock in ()] for name in first}\n",
+    )
+    (plan,) = inventory.load(damage(repository, case))
+    assert plan.name == "127.0.0.1"
+
+
+@pytest.fixture
+def door() -> Iterator[socket.socket]:
+    """A port on which a connection would be noticed."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        yield server
+
+
+def deploy(repository: Path, inventory_file: Path) -> subprocess.CompletedProcess[str]:
+    """`pyinfra INVENTORY deploy.py` in the copy, as a user types it."""
+    return subprocess.run(
+        [PYINFRA, "-y", inventory_file.relative_to(repository), "deploy.py"],
+        cwd=repository,
+        # The copy goes before the installed packages.
+        env={**os.environ, "PYTHONPATH": str(repository)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def was_contacted(door: socket.socket) -> bool:
+    """Whether somebody has connected to the port."""
+    try:
+        door.accept()[0].close()
+    except BlockingIOError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", THROUGH_PYINFRA)
+def test_pyinfra_ends_before_it_connects(name: str, repository: Path, door: socket.socket) -> None:
+    case = CASES[name]
+    done = deploy(repository, damage(repository, case, door.getsockname()[1]))
+    said = done.stdout + done.stderr
+    assert message(case, repository) in said
+    assert "Traceback" not in said
+    assert done.returncode == 2
+    assert not was_contacted(door)
+
+
+def test_an_inventory_that_is_not_python_is_named_like_any_other_fault(
+    repository: Path,
+) -> None:
+    path = repository / "inventories/site.py"
+    path.write_text("from lockstep.deploy.checked import checked\nsite = [\n")
+    done = deploy(repository, path)
+    said = done.stdout + done.stderr
+    assert f"site.py:2: not valid Python: '[' was never closed.\n{END}" in said
+    assert "Traceback" not in said
+    assert "internal exception" not in said
+    assert done.returncode == 2
+
+
+@pytest.mark.slow
+def test_pyinfra_connects_when_nothing_is_wrong(repository: Path, door: socket.socket) -> None:
+    """What the tests above prove is only worth something if a connection would be seen."""
+    case = Case("", host='{"_timeout": 1, "ssh_connect_retries": 0}')
+    with ThreadPoolExecutor() as pool:
+        done = pool.submit(deploy, repository, damage(repository, case, door.getsockname()[1]))
+        while not was_contacted(door):
+            assert not done.done(), done.result().stderr
+    assert "contacted" not in done.result().stderr

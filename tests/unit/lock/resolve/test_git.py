@@ -1,0 +1,145 @@
+"""Branches become commits by asking real repositories; nothing waits for a human."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from local_server import Reply, refused_address, serving
+
+from lockstep.core.errors import ResolveError
+from lockstep.inventory.settings import Proxy, Sources
+from lockstep.lock.moving import GitWanted
+from lockstep.lock.pins import GitPin
+from lockstep.lock.resolve import git, program
+from lockstep.lock.resolve.git import resolve_git
+
+PUBLIC = "https://github.com/someone/engine.git"
+DIRECT = Proxy()
+
+
+def run(folder: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.com")
+    argv = ["git", *identity, "-C", str(folder), *arguments]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def make_repository(folder: Path) -> Path:
+    """A repository with the branch `fix/parsing` ahead of `main`, and the tag `v1` on `main`."""
+    folder = folder / "engine.git"
+    folder.mkdir()
+    run(folder, "init", "-q", "-b", "main")
+    run(folder, "commit", "-q", "--allow-empty", "-m", "one")
+    run(folder, "tag", "v1")
+    run(folder, "checkout", "-q", "-b", "fix/parsing")
+    run(folder, "commit", "-q", "--allow-empty", "-m", "two")
+    return folder
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    return make_repository(tmp_path)
+
+
+def mirror(folder: Path) -> Sources:
+    return Sources(git={"https://github.com/someone/": f"{folder.parent}/"})
+
+
+def test_a_branch_becomes_the_commit_at_its_head(repository: Path) -> None:
+    item = GitWanted(PUBLIC, "fix/parsing")
+    pin = resolve_git(item, sources=mirror(repository), proxy=DIRECT)
+    assert pin == GitPin("fix/parsing", run(repository, "rev-parse", "fix/parsing"))
+    assert pin.commit != run(repository, "rev-parse", "main")
+
+
+def test_a_branch_is_not_taken_for_another_that_ends_like_it(repository: Path) -> None:
+    run(repository, "branch", "other/main", "fix/parsing")
+    pin = resolve_git(GitWanted(PUBLIC, "main"), sources=mirror(repository), proxy=DIRECT)
+    assert pin.commit == run(repository, "rev-parse", "refs/heads/main")
+
+
+def test_a_fixed_commit_stays_without_asking_anybody() -> None:
+    item = GitWanted("https://nowhere.invalid/x.git", "main", "ab" * 20)
+    assert resolve_git(item, sources=Sources(), proxy=DIRECT) == GitPin("main", "ab" * 20)
+
+
+def failure(url: str, branch: str, sources: Sources, proxy: Proxy = DIRECT) -> str:
+    with pytest.raises(ResolveError) as caught:
+        resolve_git(GitWanted(url, branch), sources=sources, proxy=proxy)
+    return str(caught.value)
+
+
+def test_an_unknown_branch_is_named(repository: Path) -> None:
+    assert failure(PUBLIC, "fix", mirror(repository)) == (
+        f"{repository}: the repository has no branch 'fix'; found neither branch nor tag of that "
+        "name. Correct the branch, or give a commit."
+    )
+
+
+def test_a_tag_is_not_a_branch(repository: Path) -> None:
+    assert failure(PUBLIC, "v1", mirror(repository)) == (
+        f"{repository}: the repository has no branch 'v1'; found a tag of that name. "
+        "Give the tag's commit."
+    )
+
+
+def test_a_repository_that_is_not_there_is_named(tmp_path: Path) -> None:
+    message = failure(f"{tmp_path}/none.git", "main", Sources())
+    assert message.startswith(f"{tmp_path}/none.git: git cannot read the repository; found ")
+    assert "does not appear to be a git repository" in message
+
+
+def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
+    message = failure(f"http://user:secret@{refused_address()}/x.git", "main", Sources())
+    assert "git cannot read the repository; found unable to access" in message
+    assert "secret" not in message and "user" not in message
+
+
+def test_a_private_repository_is_refused_instead_of_asking_for_a_password() -> None:
+    login = Reply(status=401, headers={"WWW-Authenticate": 'Basic realm="x"'})
+    with serving({"/x.git/info/refs": login}) as server:
+        message = failure(f"{server.url}/x.git", "main", Sources())
+    assert "git cannot read the repository; found" in message
+    assert "terminal prompts disabled" in message or "Authentication failed" in message
+
+
+def test_the_inventorys_proxy_reaches_git() -> None:
+    address = "http://forge.example/x.git/info/refs"
+    head = "ab" * 20
+    # git's "dumb" protocol: one line per reference.
+    with serving({address: Reply(f"{head}\trefs/heads/main\n".encode())}) as proxy:
+        pin = resolve_git(
+            GitWanted("http://forge.example/x.git", "main"),
+            sources=Sources(),
+            proxy=Proxy(http=proxy.url),
+        )
+    assert pin.commit == head
+
+
+def test_an_option_in_place_of_an_address_is_not_an_option(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    message = failure(f"--upload-pack=touch {made};", "main", Sources())
+    assert "git cannot read the repository" in message
+    assert not made.exists()
+
+
+def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(git, "LIMIT_S", 0.5)
+    stop = threading.Event()
+
+    def silence(seen: object) -> Reply:
+        stop.wait()
+        return Reply()
+
+    with serving({"/x.git/info/refs": silence}) as server:
+        message = failure(f"{server.url}/x.git", "main", Sources())
+        stop.set()
+    assert "git did not end; found still running after 0 s" in message
+    assert not program._running
+
+
+def test_a_program_that_is_missing_is_named() -> None:
+    with pytest.raises(ResolveError, match="no-such-program cannot be run; found No such file"):
+        program.run(["no-such-program"], proxy=DIRECT, environment={}, limit_s=1)

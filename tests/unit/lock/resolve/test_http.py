@@ -1,0 +1,172 @@
+"""HTTP for the resolvers: one retry, the inventory's proxy, and failures in plain words."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+from local_server import LocalServer, Reply, Seen, refused_address, serving
+
+from lockstep.core.errors import ResolveError
+from lockstep.inventory.settings import Proxy
+from lockstep.lock.resolve import http
+
+DIRECT = Proxy()
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "PAUSE", 0.0)
+
+
+def failure(url: str, proxy: Proxy = DIRECT) -> str:
+    with pytest.raises(ResolveError) as caught:
+        http.ask(url, proxy=proxy)
+    return str(caught.value)
+
+
+def test_an_answer_is_read_whole() -> None:
+    with serving({"/a": Reply(b"body", 203, {"X-Kind": "some"})}) as server:
+        answer = http.ask(f"{server.url}/a", proxy=DIRECT, headers={"Accept": "x/y"}, token="t")
+    assert (answer.status, answer.body, answer.headers["x-kind"]) == (203, b"body", "some")
+    sent = server.seen[0].headers
+    assert (sent["Accept"], sent["Authorization"]) == ("x/y", "Bearer t")
+
+
+def test_a_login_in_the_address_is_sent_there_and_not_along_a_redirect() -> None:
+    login = "Basic " + base64.b64encode(b"anna:g@heim").decode()
+    with serving({"/b": Reply(b"elsewhere")}) as other:
+        away = other.url.replace("127.0.0.1", "localhost")
+        answers = {
+            "/a": Reply(b"body"),
+            "/away": Reply(status=302, headers={"Location": f"{away}/b"}),
+            "/here": Reply(status=302, headers={"Location": "/a"}),
+            "/refused": Reply(status=503),
+        }
+        with serving(answers) as server:
+            private = server.url.replace("http://", "http://anna:g%40heim@")
+            answer = http.ask(f"{private}/a", proxy=DIRECT, token="of the public hub")
+            assert (answer.status, answer.url) == (200, f"{server.url}/a")
+            assert http.hashed(f"{private}/a", proxy=DIRECT)[1] == 4
+            assert http.ask(f"{private}/here", proxy=DIRECT).body == b"body"
+            assert {seen.headers.get("Authorization") for seen in server.seen} == {login}
+            assert http.ask(f"{private}/away", proxy=DIRECT).body == b"elsewhere"
+            assert "Authorization" not in other.seen[0].headers
+            assert "heim" not in failure(f"{private}/refused")
+
+
+def test_a_password_with_a_sign_that_should_be_quoted_is_taken_out_whole() -> None:
+    assert http.without_credentials("of http://anna:ge@heim@host/a?b=c@d") == (
+        "of http://host/a?b=c@d"
+    )
+
+
+def test_a_server_that_fails_once_is_asked_again() -> None:
+    replies = [Reply(status=503), Reply(b"now")]
+    with serving({"/a": lambda seen: replies.pop(0)}) as server:
+        assert http.ask(f"{server.url}/a", proxy=DIRECT).body == b"now"
+    assert server.paths == ["/a", "/a"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (Reply(status=502), "the server failed twice; found HTTP 502. Run again later"),
+        (
+            Reply(status=429, headers={"Retry-After": "60"}),
+            "the server refuses more requests for now; found HTTP 429, Retry-After 60.",
+        ),
+    ],
+)
+def test_a_server_that_goes_on_failing_is_given_up(reply: Reply, message: str) -> None:
+    with serving({"/a": reply}) as server:
+        assert message in failure(f"{server.url}/a")
+    assert server.paths == ["/a", "/a"]
+
+
+def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
+    address = refused_address()
+    assert failure(f"http://user:secret@{address}/a") == (
+        f"http://{address}/a: the server cannot be reached; found [Errno 111] Connection refused. "
+        "Check the network, the name and proxy, or name a mirror under sources."
+    )
+
+
+def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "TIMEOUT", (1.0, 0.05))
+    waiting = LocalServer({})  # listens, and nobody answers
+    try:
+        assert "the server does not answer in time" in failure(f"{waiting.url}/a")
+    finally:
+        waiting._server.server_close()
+
+
+def test_an_endless_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "LARGEST_ANSWER", 2**20)
+    with serving({"/a": Reply(b"x" * (2**20 + 1))}) as server:
+        assert "the answer is too large; found more than 1 MiB" in failure(f"{server.url}/a")
+
+
+@pytest.mark.parametrize("url", ["http://", "nonsense", "ftp://127.0.0.1/x", "http://[::1"])
+def test_an_address_that_is_none_is_refused_at_once(url: str) -> None:
+    assert "the address cannot be asked" in failure(url)
+
+
+def test_what_is_not_json_is_shown() -> None:
+    with serving({"/a": Reply(b"<html>login</html>")}) as server:
+        answer = http.ask(f"{server.url}/a", proxy=DIRECT)
+        with pytest.raises(ResolveError, match="the answer is not JSON; found b'<html>login"):
+            answer.json()
+
+
+def test_the_inventorys_proxy_is_used_and_its_exceptions_are_kept() -> None:
+    def behind(seen: Seen) -> Reply:
+        return Reply(f"proxied {seen.path}".encode())
+
+    with serving({"http://hub.example/a": behind}) as proxy, serving({"/a": Reply(b"direct")}) as s:
+        settings = Proxy(http=proxy.url, no="127.0.0.1,other.example")
+        assert http.ask("http://hub.example/a", proxy=settings).body == (
+            b"proxied http://hub.example/a"
+        )
+        assert http.ask(f"{s.url}/a", proxy=settings).body == b"direct"
+
+
+def test_an_exception_of_the_inventory_wins_over_this_machines_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("http_proxy", f"http://{refused_address()}")
+    with serving({"/a": Reply(b"direct")}) as server:
+        proxy = Proxy(http="http://unused.example:1", no="127.0.0.1")
+        assert http.ask(f"{server.url}/a", proxy=proxy).body == b"direct"
+
+
+def test_a_proxy_that_is_not_there_is_named_as_the_fault() -> None:
+    address = refused_address()
+    message = failure("http://hub.example/a", Proxy(http=f"http://{address}"))
+    assert message.startswith("http://hub.example/a: the proxy cannot be used; found ")
+
+
+def test_a_proxy_that_wants_a_login_is_named_as_the_fault() -> None:
+    with serving({"http://hub.example/a": Reply(status=407)}) as proxy:
+        message = failure("http://hub.example/a", Proxy(http=proxy.url))
+    assert "the proxy demands a login; found HTTP 407" in message
+
+
+def test_a_token_stays_with_the_host_it_was_meant_for() -> None:
+    with serving({"/b": Reply(b"there")}) as other:
+        # Another name of the same machine is another host to whoever sends a token.
+        elsewhere = other.url.replace("127.0.0.1", "localhost") + "/b"
+        with serving({"/a": Reply(status=302, headers={"Location": elsewhere})}) as first:
+            answer = http.ask(f"{first.url}/a", proxy=DIRECT, token="secret")
+    assert answer.body == b"there"
+    assert "Authorization" in first.seen[0].headers
+    assert "Authorization" not in other.seen[0].headers
+
+
+def test_netrc_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with serving({"/a": Reply(b"x")}) as server:
+        http.ask(f"{server.url}/a", proxy=DIRECT)
+    assert "Authorization" not in server.seen[0].headers

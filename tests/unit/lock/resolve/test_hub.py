@@ -1,0 +1,241 @@
+"""Model repositories become a commit and a list of files, by the hub's own API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_server import LocalServer, Reply, Seen, as_json, refused_address, serving
+
+from lockstep.core.errors import ResolveError
+from lockstep.inventory.settings import Proxy, Sources
+from lockstep.lock.moving import ModelWanted
+from lockstep.lock.pins import FilePin, ModelPin
+from lockstep.lock.resolve import http
+from lockstep.lock.resolve.hub import hub_token, resolve_model
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+BLOB = "89" * 20
+SHA256 = "ab" * 32
+WEIGHTS = {
+    "rfilename": "model.safetensors",
+    "size": 1000,
+    "blobId": BLOB,
+    "lfs": {"sha256": SHA256, "size": 1000, "pointerSize": 134},
+}
+CONFIG = {"rfilename": "config.json", "size": 12, "blobId": BLOB}
+EMPTY = {"rfilename": "sub/empty", "size": 0, "blobId": BLOB}
+FILES = (
+    FilePin("config.json", 12, None, BLOB),
+    FilePin("model.safetensors", 1000, SHA256),
+    FilePin("sub/empty", 0, None, BLOB),
+)
+MAIN = "/api/models/org/name/revision/main"
+
+
+def info(**more: Any) -> Reply:
+    return as_json({"sha": COMMIT, "gated": False, "siblings": [WEIGHTS, EMPTY, CONFIG]} | more)
+
+
+@pytest.fixture(autouse=True)
+def _nobodys_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(http, "PAUSE", 0.0)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.delenv("HF_TOKEN_PATH", raising=False)
+
+
+def resolve(
+    server: LocalServer, *files: str, revision: str = "main", at: str | None = None
+) -> ModelPin:
+    item = ModelWanted("org/name", revision, files)
+    return resolve_model(item, sources=Sources(hub=f"{server.url}/"), proxy=Proxy(), at=at)
+
+
+def failure(server: LocalServer, *files: str) -> str:
+    with pytest.raises(ResolveError) as caught:
+        resolve(server, *files)
+    return str(caught.value)
+
+
+def test_a_branch_becomes_a_commit_with_all_files_and_their_hashes() -> None:
+    with serving({MAIN: info()}) as server:
+        assert resolve(server) == ModelPin("main", COMMIT, FILES)
+    assert server.paths == [f"{MAIN}?blobs=true"]
+    assert "Authorization" not in server.seen[0].headers
+
+
+def test_a_revision_with_a_slash_stays_one_part_of_the_address() -> None:
+    with serving({"/api/models/org/name/revision/refs%2Fpr%2F1": info()}) as server:
+        assert resolve(server, revision="refs/pr/1").commit == COMMIT
+
+
+def test_who_borrows_two_files_gets_only_these() -> None:
+    with serving({MAIN: info()}) as server:
+        assert resolve(server, "config.json") == ModelPin("main", COMMIT, FILES[:1], partial=True)
+
+
+def test_more_files_of_a_pinned_repository_come_from_the_same_commit() -> None:
+    with serving({f"/api/models/org/name/revision/{COMMIT}": info()}) as server:
+        assert resolve(server, at=COMMIT) == ModelPin("main", COMMIT, FILES)
+
+
+def test_a_mirror_that_leaves_sizes_out_is_asked_for_the_tree() -> None:
+    bare = [{"rfilename": "config.json"}]
+    first = [
+        {"type": "directory", "path": "sub", "oid": BLOB, "size": 0},
+        {"type": "file", "path": "config.json", "oid": BLOB, "size": 12},
+    ]
+    second = [
+        {"type": "file", "path": "sub/empty", "oid": BLOB, "size": 0},
+        {
+            "type": "file",
+            "path": "model.safetensors",
+            "oid": BLOB,
+            "size": 1000,
+            "lfs": {"oid": SHA256, "size": 1000, "pointerSize": 134},
+        },
+    ]
+    tree = f"/api/models/org/name/tree/{COMMIT}"
+
+    def pages(seen: Seen) -> Reply:
+        if "cursor=2" in seen.path:
+            return as_json(second)
+        return as_json(first, Link=f'<{tree}?cursor=2>; rel="next"')
+
+    with serving({MAIN: info(siblings=bare), tree: pages}) as server:
+        assert resolve(server) == ModelPin("main", COMMIT, FILES)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_mirrors_login_is_kept_from_page_to_page_of_the_same_server(elsewhere: bool) -> None:
+    tree = f"/api/models/org/name/tree/{COMMIT}"
+    page = [{"type": "file", "path": "config.json", "oid": BLOB, "size": 12}]
+    with serving({tree: as_json(page)}) as other:
+
+        def first(seen: Seen) -> Reply:
+            if "cursor" in seen.path:
+                return as_json(page)
+            host = other.host if elsewhere else seen.headers["Host"]
+            return as_json([], Link=f'<http://{host}{tree}?cursor=2>; rel="next"')
+
+        with serving({MAIN: info(siblings=[{"rfilename": "x"}]), tree: first}) as server:
+            private = Sources(hub=server.url.replace("http://", "http://anna:geheim@"))
+            item = ModelWanted("org/name", "main", ())
+            pin = resolve_model(item, sources=private, proxy=Proxy())
+    assert [file.path for file in pin.files] == ["config.json"]
+    assert all("Authorization" in seen.headers for seen in server.seen)
+    assert all("Authorization" not in seen.headers for seen in other.seen)
+    assert len(other.seen) == elsewhere
+
+
+@pytest.mark.parametrize("place", ["variable", "file", "named file"])
+def test_the_users_token_is_sent(
+    place: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if place == "variable":
+        monkeypatch.setenv("HF_TOKEN", "hf_token")
+    else:
+        path = tmp_path / ("hf/token" if place == "file" else "elsewhere")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("hf_token\n")
+        if place == "named file":
+            monkeypatch.setenv("HF_TOKEN_PATH", str(path))
+    with serving({MAIN: info()}) as server:
+        resolve(server)
+    assert server.seen[0].headers["Authorization"] == "Bearer hf_token"
+
+
+def test_a_token_that_is_none_is_refused_without_being_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "my secret")
+    with pytest.raises(ResolveError) as caught:
+        hub_token()
+    assert "the hub token is not a token; found 9 characters" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def gated(status: int) -> dict[str, Reply]:
+    """A gated repository shows its files to everybody, and gives them to nobody without access."""
+    file = f"/org/name/resolve/{COMMIT}/model.safetensors"
+    elsewhere = {"Location": f"http://{refused_address()}/content"}
+    return {MAIN: info(gated="manual"), file: Reply(status=status, headers=elsewhere)}
+
+
+def test_a_licence_that_was_not_accepted_is_found_before_anything_is_fetched() -> None:
+    with serving(gated(401)) as server:
+        assert failure(server) == (
+            "org/name: the licence of this model was not accepted; found HTTP 401, no token. "
+            f"Open {server.url}/org/name and accept it there, then set HF_TOKEN."
+        )
+    assert server.seen[-1].method == "HEAD"
+
+
+def test_a_token_without_access_is_told_to_accept_the_licence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_token")
+    with serving(gated(403)) as server:
+        message = failure(server)
+    assert "found HTTP 403, with a token. Open" in message
+    assert "accept it with the account of this token." in message
+    assert "hf_token" not in message
+
+
+@pytest.mark.parametrize("status", [200, 302, 307])
+def test_a_gated_model_with_access_resolves(status: int) -> None:
+    with serving(gated(status)) as server:
+        assert resolve(server).files == FILES
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (
+            as_json({}, 404, X_Error_Code="RevisionNotFound"),
+            "org/name: the repository has no revision 'main'; found HTTP 404 (RevisionNotFound). "
+            "Correct the recipe's revision; `main` always exists.",
+        ),
+        (
+            as_json({}, 401, X_Error_Code="RepoNotFound"),
+            "org/name: the hub shows no such repository without a token; "
+            "found HTTP 401 (RepoNotFound) from ",
+        ),
+        (as_json({}, 404), "the hub shows no such repository without a token; found HTTP 404"),
+        (
+            as_json({}, 403, X_Error_Code="GatedRepo"),
+            "the licence of this model was not accepted; found HTTP 403 (GatedRepo), no token.",
+        ),
+        (Reply(status=418), "the hub's answer cannot be used; found HTTP 418"),
+        (Reply(status=500), "the server failed twice; found HTTP 500"),
+        (Reply(b"<html>"), "the answer is not JSON; found b'<html>'"),
+        (as_json([]), "the hub's answer cannot be used; found no commit ('')"),
+        (info(sha="v1"), "found no commit ('v1')"),
+        (info(siblings=[]), "org/name: the repository is empty; found 0 files at main."),
+        (
+            info(siblings=[{**CONFIG, "rfilename": "../../etc/passwd"}]),
+            "found a file named '../../etc/passwd'",
+        ),
+        (info(siblings=[{**CONFIG, "size": None}]), "found no size of config.json"),
+        (info(siblings=[{**CONFIG, "blobId": None}]), "found no hash of config.json"),
+    ],
+)
+def test_what_the_hub_refuses_is_explained(reply: Reply, message: str) -> None:
+    with serving({MAIN: reply}) as server:
+        assert message in failure(server)
+
+
+def test_a_borrowed_file_that_does_not_exist_is_named() -> None:
+    with serving({MAIN: info()}) as server:
+        assert failure(server, "config.json", "vocab.json") == (
+            "org/name: the repository lacks vocab.json; found 3 files at main. "
+            "Correct the file names or the revision in the recipe."
+        )
+
+
+def test_a_hub_that_is_not_there_is_named() -> None:
+    item = ModelWanted("org/name", "main")
+    with pytest.raises(ResolveError, match="the server cannot be reached"):
+        resolve_model(item, sources=Sources(hub=f"http://{refused_address()}"), proxy=Proxy())

@@ -1,0 +1,455 @@
+"""Requirements become exact versions, by the real uv against package indexes of our own."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import sys
+import zipfile
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_server import LocalServer, Reply, refused_address, serving
+
+from lockstep.core.errors import ResolveError
+from lockstep.inventory.settings import Proxy, Sources
+from lockstep.lock.moving import GitWanted, PythonWanted
+from lockstep.lock.pins import WheelPin
+from lockstep.lock.resolve import program, python
+from lockstep.lock.resolve.program import uv
+from lockstep.lock.resolve.python import Before, NoSolution, resolve_python
+from lockstep.lock.resolve.source_tree import Tree
+
+pytestmark = pytest.mark.slow
+
+AARCH64 = "cp312-cp312-manylinux_2_28_aarch64"
+X86_64 = "cp312-cp312-manylinux_2_28_x86_64"
+ANY = "py3-none-any"
+TRIPLE = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache_and_no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    for name in ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def wheel(name: str, version: str, tag: str = ANY, needs: Iterable[str] = ()) -> tuple[str, bytes]:
+    """File name and content of a package that consists of its metadata."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    metadata += "".join(f"Requires-Dist: {need}\n" for need in needs)
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        tags = f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n"
+        for part, text in {"METADATA": metadata, "WHEEL": tags, "RECORD": ""}.items():
+            # The same wheel has the same bytes every time.
+            archive.writestr(zipfile.ZipInfo(f"{stem}.dist-info/{part}"), text)
+    return f"{stem}-{tag}.whl", content.getvalue()
+
+
+def index(place: str, *files: tuple[str, bytes], uploaded: str = "") -> dict[str, Reply]:
+    """The addresses of a simple index at ``/place/``; it says when files were uploaded, or not."""
+    day = f' data-upload-time="{uploaded}"' if uploaded else ""
+    answers: dict[str, Reply] = {}
+    projects: dict[str, list[str]] = {}
+    for file, content in files:
+        answers[f"/{place}/files/{file.replace('+', '%2B')}"] = Reply(content)
+        digest = hashlib.sha256(content).hexdigest()
+        link = f'<a href="../files/{file.replace("+", "%2B")}#sha256={digest}"{day}>{file}</a>'
+        projects.setdefault(file.split("-")[0].replace("_", "-"), []).append(link)
+    for project, links in projects.items():
+        page = f"<!DOCTYPE html><html><body>{' '.join(links)}</body></html>"
+        answers[f"/{place}/{project}/"] = Reply(page.encode(), 200, {"Content-Type": "text/html"})
+    return answers
+
+
+def merged(*pages: dict[str, Reply]) -> dict[str, Reply]:
+    """Several indexes of one place whose pages hold the files of all."""
+    found: dict[str, Reply] = {}
+    for address, reply in (pair for page in pages for pair in page.items()):
+        before = found.get(address, Reply()).body
+        found[address] = replace(reply, body=before + reply.body)
+    return found
+
+
+def sdist(name: str, version: str) -> tuple[str, bytes]:
+    return f"{name}-{version}.tar.gz", b"never opened"
+
+
+def sources(server: LocalServer) -> Sources:
+    return Sources(
+        python_index=f"{server.url}/simple/",
+        torch_index=f"{server.url}/torch/",
+        flashinfer_index=f"{server.url}/flashinfer/",
+    )
+
+
+def wanted(*asked: str, architecture: str = "aarch64", **more: object) -> PythonWanted:
+    return PythonWanted("some", asked, architecture, "3.12", **more)  # type: ignore[arg-type]
+
+
+def resolve(server: LocalServer, item: PythonWanted, *trees: Tree, **more: Any) -> tuple[str, ...]:
+    pin = resolve_python(item, sources=sources(server), proxy=Proxy(), trees=trees, **more)
+    assert (pin.asked, pin.architecture, pin.python) == (item.asked, item.architecture, item.python)
+    return tuple(f"{wheel.name}=={wheel.version}" for wheel in pin.packages)
+
+
+def failure(server: LocalServer, item: PythonWanted) -> str:
+    with pytest.raises(ResolveError) as caught:
+        resolve(server, item)
+    return str(caught.value)
+
+
+PLAIN = index(
+    "simple",
+    wheel("mistral-common", "1.8.5", needs=["needed"]),
+    wheel("mistral-common", "1.9.0rc1"),
+    wheel("mistral-common", "1.7.0"),
+    wheel("needed", "2.0"),
+)
+
+
+def test_a_bare_name_is_the_newest_release_and_everything_that_it_needs() -> None:
+    with serving(PLAIN) as server:
+        assert resolve(server, wanted("mistral_common")) == ("mistral-common==1.8.5", "needed==2.0")
+
+
+def test_every_package_is_one_file_with_its_hash() -> None:
+    file, content = wheel("mistral-common", "1.7.0")
+    with serving(PLAIN) as server:
+        pin = resolve_python(
+            wanted("mistral_common<1.8"), sources=sources(server), proxy=Proxy(), trees=()
+        )
+    sha256 = hashlib.sha256(content).hexdigest()
+    assert pin.packages == (WheelPin("mistral-common", "1.7.0", file, sha256),)
+
+
+def test_a_range_is_kept_and_a_prerelease_taken_only_when_named() -> None:
+    with serving(PLAIN) as server:
+        assert resolve(server, wanted("mistral_common<1.8")) == ("mistral-common==1.7.0",)
+        assert resolve(server, wanted("mistral_common>=1.9.0rc1")) == ("mistral-common==1.9.0rc1",)
+
+
+def test_what_has_no_wheel_for_the_spark_does_not_count() -> None:
+    files = index(
+        "simple",
+        wheel("uv", "3.0", X86_64),
+        sdist("uv", "2.0"),
+        wheel("uv", "1.0", AARCH64),
+        wheel("uv", "1.0", X86_64),
+        wheel("uv", "1.5", "cp311-cp311-manylinux_2_28_aarch64"),
+        wheel("uv", "1.6", "cp312-cp312-manylinux_2_41_aarch64"),
+    )
+    with serving(files) as server:
+        assert resolve(server, wanted("uv")) == ("uv==1.0",)
+        assert resolve(server, wanted("uv", architecture="x86_64")) == ("uv==3.0",)
+
+
+def test_of_several_wheels_that_would_do_the_most_alike_is_taken() -> None:
+    alike = wheel("some", "1.0", "cp312-cp312-manylinux_2_34_aarch64")
+    others = ("py3-none-any", "cp39-abi3-manylinux2014_aarch64", AARCH64)
+    files = index("simple", *(wheel("some", "1.0", tag) for tag in others), alike)
+    with serving(files) as server:
+        pin = resolve_python(wanted("some"), sources=sources(server), proxy=Proxy())
+    assert [each.file for each in pin.packages] == [alike[0]]
+
+
+def tree(name: str, *needs: str, builds: tuple[str, ...] = (), day: str = "2026-03-16") -> Tree:
+    return Tree(f"https://git.example/{name}", 40 * "a", name, needs, builds, day)
+
+
+SEVERAL = index(
+    "simple",
+    wheel("first", "1.0", needs=["vllm>=1", "second"]),
+    wheel("second", "1.0"),
+    wheel("second", "2.0", needs=["third; extra == 'more'"]),
+    wheel("third", "1.0"),
+    wheel("vllm", "9.0", needs=["unwanted"]),
+    wheel("unwanted", "1.0"),
+    wheel("setuptools", "80.0"),
+)
+
+
+def test_what_a_source_tree_needs_is_locked_with_the_rest_but_not_the_tree_itself() -> None:
+    fork = tree("vllm", "first", "missing; python_version < '3'", builds=("setuptools",))
+    item = wanted("second==2.0", trees=(GitWanted(fork.url, "main"),))
+    with serving(SEVERAL) as server:
+        assert resolve(server, item, fork) == ("first==1.0", "second==2.0")
+        pin = resolve_python(item, sources=sources(server), proxy=Proxy(), trees=[fork])
+        building = replace(item, asked=(), build=True)
+        assert resolve(server, building, fork) == ("setuptools==80.0",)
+    assert pin.trees == {fork.url: fork.commit}
+
+
+def test_the_inventorys_word_wins_over_a_trees_whose_extras_are_kept() -> None:
+    fork = tree("vllm", "second[more]<2")
+    item = wanted("second==2.0", trees=(GitWanted(fork.url, "main"),))
+    with serving(SEVERAL) as server:
+        assert resolve(server, item, fork) == ("second==2.0", "third==1.0")
+
+
+def test_of_an_older_lock_only_what_is_named_moves() -> None:
+    item = wanted("first", "mistral_common")
+    with serving(SEVERAL | PLAIN) as server:
+        older = resolve_python(
+            replace(item, asked=("first", "mistral_common<1.8", "second<2")),
+            sources=sources(server),
+            proxy=Proxy(),
+        )
+        kept = resolve(server, item, before=Before(older))
+        moved = resolve(server, item, before=Before(older, frozenset({"mistral-common"})))
+        newest = resolve(server, item)
+    assert "mistral-common==1.7.0" in kept and "second==1.0" in kept
+    assert "mistral-common==1.8.5" in moved and "second==1.0" in moved
+    assert "mistral-common==1.8.5" in newest and "second==2.0" in newest
+
+
+# PyPI's torch 2.10.0 for aarch64 has no CUDA; the build that has is on PyTorch's own index.
+TORCH = {
+    **index(
+        "simple",
+        wheel("torch", "2.10.0", AARCH64, ["needed"]),
+        wheel("torch", "2.11.0", AARCH64, ["needed"]),
+        wheel("torchaudio", "2.10.0", AARCH64, ["torch"]),
+        wheel("triton", "3.6.1", AARCH64),
+        wheel("torchvision", "0.25.0", AARCH64, ["torch==2.10.0"]),
+        wheel("torchvision", "0.26.0", AARCH64, ["torch==2.11.0"]),
+        wheel("needed", "2.0"),
+    ),
+    **index(
+        "torch",
+        wheel("torch", "2.9.0+cu130", AARCH64),
+        wheel("torch", "2.10.0+cu130", AARCH64, ["needed>=2"]),
+        wheel("torchvision", "0.24.0+cu130", AARCH64, ["torch==2.9.0"]),
+        wheel("torchvision", "0.25.0+cu130", AARCH64, ["torch==2.10.0"]),
+        wheel("torchvision", "0.26.0+cu130", AARCH64, ["torch==2.11.0"]),
+        wheel("torch", "2.10.1+cu130", AARCH64, ["needed", "triton"]),
+        wheel("torchaudio", "2.10.0+cu130", AARCH64, ["torch"]),
+        wheel("triton", "3.6.0", AARCH64),
+        # An index of its own also holds other versions of common packages.
+        wheel("needed", "3.0"),
+    ),
+}
+
+
+@pytest.mark.parametrize("asked", ["torch==2.10.0+cu130", "torch==2.10.0", "torch"])
+def test_torch_comes_from_its_own_index_and_torchvision_fits_it(asked: str) -> None:
+    with serving(TORCH) as server:
+        item = wanted(asked, "torchvision")
+        assert resolve(server, item) == (
+            "needed==2.0",
+            "torch==2.10.0+cu130",
+            "torchvision==0.25.0+cu130",
+        )
+
+
+def test_a_release_gets_the_cuda_build_of_the_torch_that_it_requires() -> None:
+    released = index("simple", wheel("vllm", "1.0", AARCH64, ["torch==2.9.0", "torchvision"]))
+    with serving(TORCH | released) as server:
+        assert resolve(server, wanted("torch", "torchvision", "vllm==1.0")) == (
+            "torch==2.9.0+cu130",
+            "torchvision==0.24.0+cu130",
+            "vllm==1.0",
+        )
+
+
+def test_what_brings_its_own_build_of_torch_s_family_gets_that_of_pytorch_s_index() -> None:
+    """torchaudio of the package index has no CUDA; nobody asks for it, or for triton, by name."""
+    released = index("simple", wheel("vllm", "1.0", AARCH64, ["torchaudio==2.10.0"]))
+    with serving(TORCH | released) as server:
+        assert resolve(server, wanted("torch==2.10.1", "vllm")) == (
+            "needed==2.0",
+            "torch==2.10.1+cu130",
+            "torchaudio==2.10.0+cu130",
+            "triton==3.6.0",
+            "vllm==1.0",
+        )
+
+
+def dated(**more: Any) -> PythonWanted:
+    return wanted("torch==2.10.0", "some", trees=(GitWanted("u", "main"),), **more)
+
+
+# PyTorch's index does not say when a file was uploaded.
+DATED = {
+    **TORCH,
+    **index("simple", wheel("needed", "2.0"), uploaded="2026-03-16T20:00:00Z"),
+    **merged(
+        index("simple", wheel("some", "1.0"), uploaded="2026-03-16T20:00:00Z"),
+        index("simple", wheel("some", "2.0"), uploaded="2026-03-18T00:00:00Z"),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("until", "version"),
+    [("fork", "1.0"), ("2026-03-17", "1.0"), ("2026-03-18", "2.0"), (None, "2.0")],
+)
+def test_what_was_uploaded_after_the_day_does_not_count(until: str | None, version: str) -> None:
+    item = dated(exclude_newer=until)
+    with serving(DATED) as server:
+        pin = resolve_python(
+            item, sources=sources(server), proxy=Proxy(), trees=[tree("vllm", "some")]
+        )
+    assert pin.versions == {"needed": "2.0", "some": version, "torch": "2.10.0+cu130"}
+    assert pin.exclude_newer == until
+
+
+def test_what_the_inventory_asks_for_in_one_version_may_be_newer() -> None:
+    item = replace(dated(exclude_newer="2026-03-17"), asked=("torch==2.10.0", "some==2.0"))
+    with serving(DATED) as server:
+        assert "some==2.0" in resolve(server, item)
+
+
+def test_an_index_that_knows_no_days_is_named_with_the_way_out() -> None:
+    item = dated(exclude_newer="2026-03-17")
+    with serving(TORCH | index("simple", wheel("some", "1.0"))) as server:
+        message = failure(server, item)
+    assert "no versions exist that fit" in message
+    assert "or to None where the index does not say when a file was uploaded." in message
+
+
+def test_a_torch_that_only_the_package_index_has_is_refused() -> None:
+    with serving(TORCH) as server:
+        message = failure(server, wanted("torch==2.11.0"))
+    assert (
+        "environment some for aarch64, Python 3.12: no versions exist that fit; found " in message
+    )
+    assert "there is no version of torch==2.11.0" in message
+
+
+def flashinfer(python: str, cubin: str, cache: str) -> dict[str, Reply]:
+    return {
+        **index(
+            "simple",
+            *(wheel(TRIPLE[0], version) for version in python.split()),
+            *(wheel(TRIPLE[1], version) for version in cubin.split()),
+        ),
+        **index(
+            "flashinfer",
+            *(wheel(TRIPLE[2], version, AARCH64) for version in cache.split()),
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("python_", "cubin", "cache", "agreed"),
+    [
+        # As on 2026-11-21: the newest flashinfer-python has no flashinfer-cubin.
+        ("0.6.12 0.6.13 0.7.0.post1 0.7.2.post1", "0.6.12 0.6.13", "0.6.13+cu130 0.7.0+cu130", 13),
+        ("0.6.13 0.6.14 0.6.15", "0.6.13 0.6.15", "0.6.13+cu130 0.6.14+cu130", 13),
+        ("0.6.13", "0.6.13", "0.6.13", 13),
+        ("0.6.12 0.6.13", "0.6.12 0.6.13.post1", "0.6.12+cu130 0.6.13+cu130", 12),
+    ],
+)
+def test_flashinfer_is_the_newest_version_that_all_three_parts_have(
+    python_: str, cubin: str, cache: str, agreed: int
+) -> None:
+    with serving(flashinfer(python_, cubin, cache)) as server:
+        exact = resolve(server, wanted(*TRIPLE, agree=TRIPLE))
+    local = "+cu130" if "+" in cache else ""
+    assert exact == (
+        f"flashinfer-cubin==0.6.{agreed}",
+        f"flashinfer-jit-cache==0.6.{agreed}{local}",
+        f"flashinfer-python==0.6.{agreed}",
+    )
+
+
+def test_a_triple_without_a_common_version_is_refused_with_the_newest_of_each() -> None:
+    with serving(flashinfer("0.7.0", "0.6.13", "0.6.12+cu130")) as server:
+        message = failure(server, wanted(*TRIPLE, agree=TRIPLE))
+    assert "no version exists in all parts that must agree" in message
+    assert (
+        "found at best flashinfer-python 0.7.0, flashinfer-cubin 0.6.13, "
+        "flashinfer-jit-cache 0.6.12+cu130"
+    ) in message
+    assert "set engine.flashinfer to False." in message
+
+
+def test_a_released_vllm_is_the_newest_that_fits_torch_and_a_complete_flashinfer() -> None:
+    files = {
+        **TORCH,
+        **flashinfer("0.6.8 0.6.13 0.7.0", "0.6.8 0.6.13", "0.6.8+cu130 0.6.13+cu130 0.7.0+cu130"),
+        **index(
+            "simple",
+            wheel("vllm", "0.19.1", needs=["torch==2.10.0", "flashinfer-python==0.6.8"]),
+            wheel("vllm", "0.20.0", needs=["torch==2.10.0", "flashinfer-python==0.7.0"]),
+            wheel("vllm", "0.30.0", needs=["torch==2.11.0", "flashinfer-python==0.7.0"]),
+        ),
+    }
+    # Two `index` calls share one place: the pages of different projects do not collide.
+    item = wanted("torch", "vllm", *TRIPLE, agree=TRIPLE)
+    with serving(files) as server:
+        assert resolve(server, item) == (
+            "flashinfer-cubin==0.6.8",
+            "flashinfer-jit-cache==0.6.8+cu130",
+            "flashinfer-python==0.6.8",
+            "needed==2.0",
+            "torch==2.10.0+cu130",
+            "vllm==0.19.1",
+        )
+
+
+def test_an_unknown_package_is_named() -> None:
+    with serving(PLAIN) as server:
+        message = failure(server, wanted("no-such-package"))
+    assert message.startswith(
+        "environment some for aarch64, Python 3.12: no versions exist that fit; found "
+    )
+    assert "no-such-package was not found in the package registry" in message
+
+
+def test_an_index_that_is_not_there_is_named_without_its_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    given = Sources(python_index=f"http://user:secret@{refused_address()}/simple/")
+    with pytest.raises(ResolveError) as caught:
+        resolve_python(wanted("uv"), sources=given, proxy=Proxy())
+    message = str(caught.value)
+    assert not isinstance(caught.value, NoSolution)
+    assert (
+        "environment some for aarch64, Python 3.12: a package index cannot be asked; found "
+        in message
+    )
+    assert "secret" not in message
+
+
+def test_the_passwords_of_an_index_are_on_no_command_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[list[str]] = []
+
+    def spy(argv: list[str], **more: Any) -> program.Result:
+        seen.append(argv)
+        return program.run(argv, **more)
+
+    monkeypatch.setattr(python, "run", spy)
+    with serving(PLAIN) as server:
+        given = Sources(python_index=server.url.replace("//", "//user:secret@") + "/simple/")
+        pin = resolve_python(wanted("mistral_common"), sources=given, proxy=Proxy())
+    assert pin.versions["mistral-common"] == "1.8.5"
+    assert server.seen[-1].headers["Authorization"].startswith("Basic ")
+    assert not [word for argv in seen for word in argv if "secret" in word]
+
+
+def test_the_inventorys_proxy_reaches_uv() -> None:
+    files = {f"http://index.example{path}": reply for path, reply in PLAIN.items()}
+    with serving(files) as proxy:
+        given = Sources(python_index="http://index.example/simple/")
+        settings = Proxy(http=proxy.url)
+        pin = resolve_python(wanted("mistral_common"), sources=given, proxy=settings)
+    assert pin.versions["mistral-common"] == "1.8.5"
+
+
+def test_a_machine_without_uv_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ResolveError, match="uv was not found"):
+        uv()

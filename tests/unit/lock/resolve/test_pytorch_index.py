@@ -1,0 +1,140 @@
+"""Pages in the form of PyTorch's own index, which cannot be asked from where this was written.
+
+Recorded from reports about it: pytorch/test-infra#6116 (metadata beside the wheels), pytorch#153469
+(wheels for aarch64 without a hash among others that have one), pytorch#181056 (files on another
+host than the pages).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from local_server import LocalServer, Reply, serving
+from onhost_fakes import ONHOST
+
+from lockstep.core.errors import ResolveError
+from lockstep.inventory.settings import Proxy, Sources
+from lockstep.lock.moving import PythonWanted
+from lockstep.lock.pins import PythonPin, WheelPin
+from lockstep.lock.resolve import http
+from lockstep.lock.resolve.python import Before, resolve_python
+from tests.unit.lock.resolve.test_python import ANY, index, wheel
+
+from lockstep.onhost.venv import wheel_index  # isort: skip
+
+assert str(ONHOST) in wheel_index.__file__
+NOTHING = Before()
+AARCH64 = "cp312-cp312-manylinux_2_28_aarch64"
+X86_64 = "cp312-cp312-manylinux_2_28_x86_64"
+TORCH = wheel("torch", "2.10.0+cu130", AARCH64, ["sympy>=1.13.3"])
+OTHERS = (
+    wheel("torch", "2.10.0+cu130", X86_64, ["sympy>=1.13.3"]),
+    wheel("torch", "2.9.1+cu130", AARCH64),
+)
+# What PyPI has under the same version is built without CUDA.
+PYPI = index("simple", wheel("torch", "2.10.0", AARCH64), wheel("sympy", "1.14.0", ANY))
+ITEM = PythonWanted("engine", ("torch==2.10.0+cu130",), "aarch64", "3.12")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    monkeypatch.setattr(http, "PAUSE", 0.0)
+    for name in ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def files() -> Iterator[LocalServer]:
+    """The host of the files, with their metadata beside them."""
+    with serving({}) as server:
+        yield server
+
+
+def site(files: LocalServer, *, hashed: bool, host: str = "") -> LocalServer:
+    """Give `files` the wheels and the pages; only one of them has no hash where not `hashed`."""
+    links = []
+    for name, content in (TORCH, *OTHERS):
+        path = f"/whl/cu130/{name.replace('+', '%2B')}"
+        metadata = metadata_of(content)
+        files.answers |= {path: Reply(content), f"{path}.metadata": Reply(metadata)}
+        digest = hashlib.sha256(content).hexdigest()
+        fragment = f"#sha256={digest}" if hashed or name != TORCH[0] else ""
+        core = f"sha256={hashlib.sha256(metadata).hexdigest()}"
+        links.append(
+            f'    <a href="{host}{path}{fragment}" data-dist-info-metadata="{core}" '
+            f'data-core-metadata="{core}">{name}</a><br/>'
+        )
+    head = "<!DOCTYPE html>\n<html>\n  <body>\n    <h1>Links for torch</h1>\n"
+    page = head + "\n".join(links) + "\n  </body>\n</html>\n<!--TIMESTAMP 1763734496-->"
+    html = {"Content-Type": "text/html"}
+    files.answers |= {**PYPI, "/whl/cu130/torch/": Reply(page.encode(), 200, html)}
+    return files
+
+
+def metadata_of(content: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        return archive.read(name)
+
+
+def resolve(server: LocalServer, before: Before = NOTHING) -> PythonPin:
+    sources = Sources(
+        python_index=f"{server.url}/simple/",
+        torch_index=f"{server.url}/whl/cu130",
+        flashinfer_index=None,
+    )
+    return resolve_python(ITEM, sources=sources, proxy=Proxy(), before=before)
+
+
+def torch_of(pin: PythonPin) -> WheelPin:
+    return next(each for each in pin.packages if each.name == "torch")
+
+
+def test_the_cuda_build_for_the_spark_is_taken_with_its_hash(files: LocalServer) -> None:
+    pin = resolve(site(files, hashed=True))
+    assert pin.versions == {"sympy": "1.14.0", "torch": "2.10.0+cu130"}
+    name, content = TORCH
+    assert torch_of(pin) == WheelPin(
+        "torch", "2.10.0+cu130", name, hashlib.sha256(content).hexdigest()
+    )
+    # Its metadata is asked for alone: the wheel has gigabytes.
+    assert [path for path in files.paths if path.endswith("aarch64.whl")] == []
+
+
+def test_a_wheel_without_a_hash_among_others_is_read_for_it(files: LocalServer) -> None:
+    pin = resolve(site(files, hashed=False))
+    name, content = TORCH
+    assert torch_of(pin) == WheelPin(
+        "torch", "2.10.0+cu130", name, hashlib.sha256(content).hexdigest()
+    )
+    # By uv, whole; the other wheels, which a Spark does not take, are left alone.
+    assert {path for path in files.paths if path.endswith("64.whl")} == {
+        f"/whl/cu130/{name.replace('+', '%2B')}"
+    }
+
+
+def test_a_wheel_without_a_hash_that_is_not_there_is_named(files: LocalServer) -> None:
+    site(files, hashed=False)
+    del files.answers[f"/whl/cu130/{TORCH[0].replace('+', '%2B')}"]
+    with pytest.raises(ResolveError, match=r"a package index cannot be asked; found .* \(404"):
+        resolve(files)
+
+
+@pytest.mark.parametrize("hashed", [True, False])
+def test_the_host_finds_the_file_on_another_server_than_the_page(
+    files: LocalServer, hashed: bool
+) -> None:
+    name, content = TORCH
+    sha256 = hashlib.sha256(content).hexdigest()
+    wanted = wheel_index.Wheel("torch", "2.10.0+cu130", name, sha256, None)
+    with serving({}) as pages:
+        pages.answers |= site(files, hashed=hashed, host=files.url).answers
+        found = wheel_index.Indexes([f"{pages.url}/whl/cu130"]).source(wanted)
+    assert found.url == f"{files.url}/whl/cu130/{name.replace('+', '%2B')}"

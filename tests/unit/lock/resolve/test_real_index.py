@@ -1,0 +1,79 @@
+"""Real packages for a Spark: needs the package index that this machine's uv asks, nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from onhost_fakes import ONHOST
+
+from lockstep.inventory.settings import Proxy, Sources
+from lockstep.lock.moving import PythonWanted
+from lockstep.lock.pincheck import faults
+from lockstep.lock.pins import Pins
+from lockstep.lock.resolve.program import uv
+from lockstep.lock.resolve.python import Before, resolve_python
+
+from lockstep.onhost.venv import engine_content  # isort: skip
+from lockstep.onhost.fetch import download  # isort: skip
+from lockstep.onhost.venv import wheel_index  # isort: skip
+
+pytestmark = pytest.mark.slow
+
+INDEX = Sources(torch_index=None, flashinfer_index=None)
+
+
+assert ONHOST.is_dir()
+
+
+def wanted(name: str, *asked: str) -> PythonWanted:
+    return PythonWanted(name, asked, "aarch64", "3.12")
+
+
+def test_a_released_vllm_is_locked_for_the_spark_with_everything_that_it_needs() -> None:
+    item = wanted("engine", "torch==2.13.0", "torchvision", "vllm==0.32.0", "mistral_common")
+    pin = resolve_python(item, sources=INDEX, proxy=Proxy())
+    assert list(faults(Pins(python={"engine": pin}))) == []
+    assert pin.versions["torch"] == "2.13.0" and pin.versions["vllm"] == "0.32.0"
+    # CUDA's libraries come along, of the generation that a Spark has.
+    assert pin.versions["cuda-toolkit"].startswith("13.")
+    assert len(pin.packages) > 150
+    for wheel in pin.packages:
+        platform = wheel.file.removesuffix(".whl").rpartition("-")[2]
+        assert platform == "any" or "aarch64" in platform, wheel.file
+
+
+def test_the_release_that_the_readme_names_agrees_with_what_is_asked_beside_it() -> None:
+    item = wanted("engine", "torch", "torchvision", "vllm==0.20.2", "mistral_common")
+    pin = resolve_python(item, sources=INDEX, proxy=Proxy())
+    assert (pin.versions["vllm"], pin.versions["torch"]) == ("0.20.2", "2.11.0")
+
+
+@pytest.mark.parametrize("moved", [frozenset(), frozenset({"uvicorn"})])
+def test_an_older_lock_is_kept_but_for_what_moves(moved: frozenset[str]) -> None:
+    older = resolve_python(
+        wanted("tools", "uvicorn==0.34.0", "click==8.1.8"), sources=INDEX, proxy=Proxy()
+    )
+    pin = resolve_python(
+        wanted("tools", "uvicorn", "click"),
+        sources=INDEX,
+        proxy=Proxy(),
+        before=Before(older, moved),
+    )
+    assert pin.versions["click"] == "8.1.8"
+    assert (pin.versions["uvicorn"] == "0.34.0") == (not moved)
+
+
+def test_a_host_finds_every_locked_wheel_on_the_index_that_uv_takes(tmp_path: Path) -> None:
+    pin = resolve_python(
+        wanted("tools", "uvicorn", "huggingface_hub"), sources=INDEX, proxy=Proxy()
+    )
+    index = wheel_index.Indexes([engine_content._usual_index(uv())])
+    every = [wheel_index.Wheel(**vars(each)) for each in pin.packages]
+    sources = {each.name: index.source(each) for each in every}
+    assert len(sources) == len(pin.packages) > 10
+    # It is what the lock says, too, as far as the smallest one shows.
+    small = next(each for each in every if each.name == "h11")
+    target = tmp_path / small.sha256
+    download.download(lambda: sources["h11"], target, name=small.sha256)
+    assert small.size in (None, target.stat().st_size)

@@ -1,0 +1,205 @@
+"""Image references become the digest for one architecture, by a registry's own protocol."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from local_server import LocalServer, Reply, Seen, serving
+
+from lockstep.core.errors import ResolveError
+from lockstep.inventory.settings import Proxy, Sources
+from lockstep.lock.moving import ImageWanted
+from lockstep.lock.pins import ImagePin
+from lockstep.lock.resolve.registry import resolve_image
+
+INDEX = "application/vnd.oci.image.index.v1+json"
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+
+
+def content(value: Any, kind: str = MANIFEST) -> tuple[str, Reply]:
+    """Digest and answer of some JSON, as a registry stores it."""
+    body = json.dumps(value).encode()
+    digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+    return digest, Reply(body, 200, {"Content-Type": kind, "Docker-Content-Digest": digest})
+
+
+CONFIG_DIGEST, CONFIG = content({"architecture": "arm64", "os": "linux"})
+MANIFEST_VALUE = {
+    "schemaVersion": 2,
+    "mediaType": MANIFEST,
+    "config": {"digest": CONFIG_DIGEST, "size": 99},
+    "layers": [{"digest": "sha256:1", "size": 1000}, {"digest": "sha256:2", "size": 234}],
+}
+DIGEST, ARM64 = content(MANIFEST_VALUE)
+OTHER_DIGEST, AMD64 = content({**MANIFEST_VALUE, "layers": [{"size": 7}]})
+
+
+def entry(digest: str, architecture: str, **more: str) -> dict[str, Any]:
+    return {
+        "digest": digest,
+        "platform": {"os": "linux", "architecture": architecture, **more},
+    }
+
+
+INDEX_VALUE = {
+    "schemaVersion": 2,
+    "manifests": [
+        entry("sha256:" + "0" * 64, "unknown") | {"annotations": {"x": "attestation"}},
+        entry(OTHER_DIGEST, "amd64"),
+        entry(DIGEST, "arm64", variant="v8"),
+    ],
+}
+INDEX_DIGEST, BOTH = content(INDEX_VALUE, INDEX)
+
+ANSWERS = {
+    "/v2/org/engine/manifests/nightly": BOTH,
+    f"/v2/org/engine/manifests/{INDEX_DIGEST}": BOTH,
+    f"/v2/org/engine/manifests/{DIGEST}": ARM64,
+    f"/v2/org/engine/manifests/{OTHER_DIGEST}": AMD64,
+    "/v2/org/engine/manifests/single": ARM64,
+    f"/v2/org/engine/blobs/{CONFIG_DIGEST}": CONFIG,
+}
+
+
+def sources(server: LocalServer, *registries: str) -> Sources:
+    mirrors = dict.fromkeys(registries or ("registry.example",), server.host)
+    return Sources(registries=mirrors, plain_registries=(server.host,))
+
+
+def resolve(
+    server: LocalServer,
+    reference: str,
+    architecture: str = "aarch64",
+    given: Sources | None = None,
+) -> ImagePin:
+    item = ImageWanted(reference, architecture)
+    return resolve_image(item, sources=given or sources(server), proxy=Proxy())
+
+
+def failure(server: LocalServer, reference: str, architecture: str = "aarch64") -> str:
+    with pytest.raises(ResolveError) as caught:
+        resolve(server, reference, architecture)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("reference", "architecture", "pin"),
+    [
+        ("registry.example/org/engine:nightly", "aarch64", (DIGEST, 1234)),
+        ("registry.example/org/engine:nightly", "x86_64", (OTHER_DIGEST, 7)),
+        (f"registry.example/org/engine@{INDEX_DIGEST}", "aarch64", (DIGEST, 1234)),
+        (f"registry.example/org/engine:gone@{DIGEST}", "aarch64", (DIGEST, 1234)),
+        ("registry.example/org/engine:single", "aarch64", (DIGEST, 1234)),
+    ],
+)
+def test_a_reference_becomes_the_manifest_of_the_architecture(
+    reference: str, architecture: str, pin: tuple[str, int]
+) -> None:
+    with serving(ANSWERS) as server:
+        assert resolve(server, reference, architecture) == ImagePin(pin[0], architecture, pin[1])
+
+
+def test_the_newer_variant_of_an_architecture_is_not_taken_for_the_common_one() -> None:
+    newer = entry("sha256:" + "9" * 64, "arm64", variant="v9")
+    _, index = content({"manifests": [newer, entry(DIGEST, "arm64")]}, INDEX)
+    with serving(ANSWERS | {"/v2/org/engine/manifests/nightly": index}) as server:
+        assert resolve(server, "registry.example/org/engine:nightly").digest == DIGEST
+
+
+@pytest.mark.parametrize(
+    ("reference", "registry", "path"),
+    [
+        ("debian", "docker.io", "/v2/library/debian/manifests/latest"),
+        ("docker.io/debian:13", "docker.io", "/v2/library/debian/manifests/13"),
+        ("lmsysorg/sglang:spark", "docker.io", "/v2/lmsysorg/sglang/manifests/spark"),
+        ("localhost:5000/a/b:c", "localhost:5000", "/v2/a/b/manifests/c"),
+        ("ghcr.io/a/b/c", "ghcr.io", "/v2/a/b/c/manifests/latest"),
+    ],
+)
+def test_references_are_read_as_docker_reads_them(reference: str, registry: str, path: str) -> None:
+    with serving({path: ARM64, path.split("manifests")[0] + f"blobs/{CONFIG_DIGEST}": CONFIG}) as s:
+        assert resolve(s, reference, given=sources(s, registry)).digest == DIGEST
+
+
+def test_a_mirror_may_keep_a_registry_below_a_path() -> None:
+    answers = {path.replace("/org/", "/hub/org/"): reply for path, reply in ANSWERS.items()}
+    with serving(answers) as server:
+        given = Sources(
+            registries={"ghcr.io": f"{server.host}/hub"}, plain_registries=(server.host,)
+        )
+        assert resolve(server, "ghcr.io/org/engine:nightly", given=given).digest == DIGEST
+
+
+def test_a_registry_that_wants_a_token_gives_one_to_anybody() -> None:
+    def guarded(seen: Seen) -> Reply:
+        if seen.headers.get("Authorization") == "Bearer for-everybody":
+            return ANSWERS[seen.path]
+        challenge = (
+            f'Bearer realm="{server.url}/token",service="registry.example",'
+            'scope="repository:org/engine:pull"'
+        )
+        return Reply(status=401, headers={"WWW-Authenticate": challenge})
+
+    answers: dict[str, Any] = {path: guarded for path in ANSWERS}
+    answers["/token"] = Reply(b'{"token": "for-everybody"}')
+    with serving(answers) as server:
+        assert resolve(server, "registry.example/org/engine:nightly").digest == DIGEST
+    assert server.paths[1] == (
+        "/token?scope=repository%3Aorg%2Fengine%3Apull&service=registry.example"
+    )
+    assert len(server.paths) == 4  # one refusal, one token, index, manifest
+
+
+def test_an_image_without_a_build_for_the_spark_is_refused() -> None:
+    _, index = content({"manifests": [entry(OTHER_DIGEST, "amd64")]}, INDEX)
+    with serving(ANSWERS | {"/v2/org/engine/manifests/nightly": index}) as server:
+        assert failure(server, "registry.example/org/engine:nightly") == (
+            "registry.example/org/engine:nightly: the image has no linux/arm64 build; "
+            "found linux/amd64. Name an image or tag that is built for arm64."
+        )
+
+
+def test_a_single_image_of_another_architecture_is_refused() -> None:
+    with serving(ANSWERS) as server:
+        message = failure(server, "registry.example/org/engine:single", "x86_64")
+    assert "the image has no linux/amd64 build; found linux/arm64." in message
+
+
+def test_content_that_is_not_what_its_digest_says_is_refused() -> None:
+    with serving(ANSWERS | {f"/v2/org/engine/manifests/{DIGEST}": AMD64}) as server:
+        message = failure(server, "registry.example/org/engine:nightly")
+    assert "the registry's answer is not what its digest says" in message
+    assert f"found {OTHER_DIGEST}; allowed: {DIGEST}" in message
+
+
+def test_a_tag_whose_content_contradicts_the_stated_digest_is_refused() -> None:
+    lying = Reply(BOTH.body, 200, {"Docker-Content-Digest": DIGEST})
+    with serving(ANSWERS | {"/v2/org/engine/manifests/nightly": lying}) as server:
+        message = failure(server, "registry.example/org/engine:nightly")
+    assert "is not what its digest says" in message
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (Reply(b"{}", 404), "the registry has no such image; found HTTP 404 from http://"),
+        (Reply(b"{}", 403), "does not give this image to everybody, or has none of that name"),
+        (Reply(b"{}", 401), "the registry demands a login; found HTTP 401 from"),
+        (
+            Reply(b"{}", 401, {"WWW-Authenticate": 'Basic realm="x"'}),
+            "Basic challenge. Name a public image, or a mirror that needs no login.",
+        ),
+        (Reply(b"<html>"), "the answer is not JSON; found b'<html>'"),
+        (Reply(b"[]"), "the registry's answer is not a manifest"),
+        (
+            Reply(b'{"schemaVersion": 1, "fsLayers": []}'),
+            "a manifest of a kind that this program does not know; found schema 1",
+        ),
+    ],
+)
+def test_a_registry_that_does_not_answer_as_one_is_explained(reply: Reply, message: str) -> None:
+    with serving({"/v2/org/engine/manifests/nightly": reply}) as server:
+        assert message in failure(server, "registry.example/org/engine:nightly")

@@ -1,0 +1,264 @@
+"""A new lock from an old one: what moves, what stays, and what is shown of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_spark import compiled, environment, pins_for, spark, wheel
+from click.testing import CliRunner
+
+from lockstep.cli.main import cli
+from lockstep.core.errors import LockstepError, ResolveError
+from lockstep.inventory import inventory_file as inventories
+from lockstep.lock import lockfile
+from lockstep.lock.lockdiff import Change, changes
+from lockstep.lock.moving import Wanted
+from lockstep.lock.packages import engine_sets
+from lockstep.lock.pins import GitPin, Pins, PrecompiledPin, PythonPin, missing
+from lockstep.lock.resolve import Before, relock
+
+PLAN = spark()
+OLD = pins_for(PLAN)
+FORK = "https://github.com/juliendenize/vllm.git"
+NEW_COMMIT = 40 * "d"
+DIGEST = "sha256:" + 64 * "d"
+
+
+class World:
+    """What sources would answer now: everything one version on."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.before: Mapping[str, Before] = {}
+        self.hashed: Mapping[str, PrecompiledPin] = {}
+
+    def resolve(
+        self,
+        wanted: Wanted,
+        known: Pins,
+        *,
+        before: Mapping[str, Before] | None,
+        hashed: Mapping[str, PrecompiledPin],
+        **_: Any,
+    ) -> Pins:
+        self.before, self.hashed = before or {}, hashed
+        newer = pins_for(PLAN)
+        newer = replace(
+            newer,
+            git={url: GitPin(pin.branch, NEW_COMMIT, "today") for url, pin in newer.git.items()},
+            images={name: replace(pin, digest=DIGEST) for name, pin in newer.images.items()},
+            models={name: replace(pin, commit=NEW_COMMIT) for name, pin in newer.models.items()},
+        )
+        pins = known
+        for kind in ("git", "precompiled", "images", "models", "python"):
+            for item in getattr(missing(wanted, pins), kind):
+                self.asked.append(item.key)
+                pin = getattr(newer, kind).get(item.key)
+                if kind == "python":
+                    pin = self._environment(item, pins)
+                elif kind == "precompiled":
+                    pin = compiled(item, pins.git[item.key].commit)
+                pins = pins | Pins(**{kind: {item.key: pin}})
+        return pins
+
+    def _environment(self, item: Any, pins: Pins) -> PythonPin:
+        before = self.before.get(item.key, Before())
+        newest = environment(item, "2.0")
+        kept = before.pin.versions if before.pin else {}
+        packages = tuple(
+            wheel(each.name, kept[each.name])
+            if each.name in kept and each.name not in before.moved
+            else each
+            for each in newest.packages
+        )
+        trees = {tree.url: pins.git[tree.url].commit for tree in item.trees}
+        return replace(newest, packages=packages, trees=trees)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    world = World()
+    monkeypatch.setattr(relock, "resolve", world.resolve)
+    return world
+
+
+def moved(*only: str) -> set[tuple[str, str]]:
+    """(kind, name) of everything that is different after this."""
+    new = relock.relock([PLAN], OLD, only=only, report=print)
+    return {(change.kind, change.name) for change in changes(OLD, new)}
+
+
+def test_without_a_name_everything_is_asked_anew_and_nothing_is_kept(world: World) -> None:
+    new = relock.relock([PLAN], OLD, report=print)
+    assert len(world.asked) == sum(len(getattr(OLD, section.name)) for section in fields(Pins))
+    assert world.before == {}
+    assert new.python["uv"].versions == {"uv": "2.0"}
+
+
+def test_one_package_moves_alone(world: World) -> None:
+    assert moved("mistral_common") == {("engine", "mistral-common")}
+    assert world.asked == ["engine"]
+
+
+def test_flashinfer_is_three_packages(world: World) -> None:
+    triple = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
+    assert moved("flashinfer") == {("engine", name) for name in triple}
+
+
+def test_an_environment_moves_whole(world: World) -> None:
+    assert moved("tools") == {
+        ("tools", "huggingface-hub"),
+        ("tools", "httpx2"),
+        ("tools", "uvicorn"),
+    }
+
+
+def test_a_new_commit_asks_again_what_its_tree_needs_and_keeps_the_versions(world: World) -> None:
+    assert moved("vllm") == {("git", FORK)}
+    assert world.asked == [FORK, FORK, "engine", "engine-build"]
+    assert world.before["engine"].pin == OLD.python["engine"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "key"),
+    [
+        ("open-webui", "image", "ghcr.io/open-webui/open-webui:main"),
+        ("ghcr.io/open-webui/open-webui", "image", "ghcr.io/open-webui/open-webui:main"),
+        ("Qwen3.6-35B-A3B-DFlash", "model", "z-lab/Qwen3.6-35B-A3B-DFlash"),
+    ],
+)
+def test_one_thing_moves_by_the_name_that_people_use(
+    world: World, name: str, kind: str, key: str
+) -> None:
+    assert moved(name) == {(kind, key)}
+
+
+def test_a_compiled_wheel_that_is_named_is_read_again_and_else_believed(world: World) -> None:
+    relock.relock([PLAN], OLD, report=print)
+    assert world.hashed == OLD.precompiled
+    assert moved("precompiled") == set()
+    assert (world.asked[-1], world.hashed) == (FORK, {})
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_one(world: World) -> None:
+    with pytest.raises(LockstepError, match="nothing that is locked is called 'flashinfre'") as no:
+        moved("flashinfre")
+    assert "Did you mean 'flashinfer'?" in str(no.value)
+    assert world.asked == []
+
+
+def test_what_nobody_asks_for_any_more_leaves_the_lock(world: World) -> None:
+    old = OLD | Pins(git={"https://example.com/gone.git": GitPin("main", 40 * "a")})
+    new = relock.relock([PLAN], old, only=["tools"], report=print)
+    assert "https://example.com/gone.git" not in new.git
+
+
+def test_what_has_not_moved_keeps_its_date(world: World) -> None:
+    old = {name: replace(pin, resolved="then") for name, pin in OLD.images.items()}
+    new = relock.relock([PLAN], replace(OLD, images=old), only=["open-webui"], report=print)
+    moved = {name for name, pin in new.images.items() if pin.resolved != "then"}
+    assert moved == {"ghcr.io/open-webui/open-webui:main"} and len(old) > 1
+
+
+def test_every_kind_of_change_is_one_line() -> None:
+    (engine, _) = engine_sets(PLAN.settings)
+    old = environment(engine)
+    [first, *rest] = old.packages
+    other = replace(first, sha256=64 * "0")
+    new = replace(old, packages=(other, *rest[1:], wheel("brand-new", "3.0")))
+    model = "z-lab/Qwen3.6-35B-A3B-DFlash"
+    asked = OLD.models[model].asked[:12]
+    after = replace(OLD, python={**OLD.python, "engine": new}) | Pins(
+        models={model: replace(OLD.models[model], commit=NEW_COMMIT)}
+    )
+    assert changes(OLD, OLD) == ()
+    assert changes(OLD, after) == (
+        Change("engine", "brand-new", None, "3.0"),
+        Change("engine", first.name, f"1.0 {first.sha256[:12]}", "1.0 000000000000"),
+        Change("engine", rest[0].name, "1.0", None),
+        Change(
+            "model",
+            model,
+            f"{asked} cccccccccccc, 1 file, 20.0 GiB",
+            f"{asked} dddddddddddd, 1 file, 20.0 GiB",
+        ),
+    )
+
+
+INVENTORY = """\
+from lockstep.deploy.checked import checked
+some = checked(__file__, [("spark1", {"lock": "LOCK"})])
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """An inventory whose lock is beside it."""
+    path = tmp_path / "some.py"
+    path.write_text(INVENTORY.replace("LOCK", str(tmp_path / "some.lock.yaml")))
+    lockfile.save(tmp_path / "some.lock.yaml", OLD)
+    return path
+
+
+def run(*argv: object) -> Any:
+    return CliRunner().invoke(cli, ["lock", *map(str, argv)])
+
+
+def test_the_command_writes_the_lock_and_shows_what_moved(world: World, site: Path) -> None:
+    done = run(site, "--only", "uv")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[0].split() == ["what", "name", "was", "is"]
+    assert done.stdout.splitlines()[1].split() == ["uv", "uv", "1.0", "2.0"]
+    assert "1 change (1 uv); some.lock.yaml written" in done.stdout
+    after = lockfile.load(site.with_name("some.lock.yaml"))
+    assert changes(OLD, after) == (Change("uv", "uv", "1.0", "2.0"),)
+    again = run(site, "--only", "uv")
+    assert again.stdout == "Nothing has moved; some.lock.yaml is as it was.\n"
+
+
+@pytest.mark.parametrize(("option", "code"), [("--dry", 0), ("--check", 1)])
+def test_a_look_writes_nothing(world: World, site: Path, option: str, code: int) -> None:
+    before = site.with_name("some.lock.yaml").read_bytes()
+    done = run(site, option, "--json")
+    assert done.exit_code == code
+    shown = json.loads(done.stdout)
+    assert shown["written"] is False
+    assert {"kind": "uv", "name": "uv", "old": "1.0", "new": "2.0"} in shown["changes"]
+    assert site.with_name("some.lock.yaml").read_bytes() == before
+
+
+def test_a_lock_that_is_up_to_date_passes_the_check(world: World, site: Path) -> None:
+    run(site)
+    assert run(site, "--check").exit_code == 0
+
+
+def test_what_cannot_be_resolved_leaves_the_lock_alone(
+    monkeypatch: pytest.MonkeyPatch, site: Path
+) -> None:
+    def fail(*_: Any, **__: Any) -> Pins:
+        raise ResolveError("the hub shows no such repository", where="org/gone")
+
+    monkeypatch.setattr(relock, "resolve", fail)
+    before = site.with_name("some.lock.yaml").read_bytes()
+    done = run(site)
+    assert done.exit_code == 2
+    assert "org/gone: the hub shows no such repository" in done.stderr
+    assert site.with_name("some.lock.yaml").read_bytes() == before
+
+
+def test_two_locks_in_one_inventory_are_refused() -> None:
+    one, two = spark("spark1", lock="a.lock.yaml"), spark("spark2", lock="b.lock.yaml")
+    with pytest.raises(LockstepError, match="spark1, spark2: the hosts of one inventory have one"):
+        inventories.lock_path("some", [one, two])
+
+
+def test_an_inventory_has_a_lock_of_its_own_name() -> None:
+    assert inventories.lock_path("home", [PLAN]) == inventories.REPOSITORY / "home.lock.yaml"
+    spark_py = inventories.REPOSITORY / "inventories/spark.py"
+    plans = inventories.load(spark_py)
+    assert inventories.lock_path("spark", plans).name == "lockstep.lock.yaml"

@@ -1,0 +1,242 @@
+"""A whole resolve: only what is missing, all at once, every failure at the end."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import queue
+import threading
+from pathlib import Path
+
+import pytest
+from local_server import Reply, Seen, serving
+
+from lockstep.core.errors import ResolveError
+from lockstep.inventory.settings import Proxy, Sources
+from lockstep.lock import resolve as package
+from lockstep.lock.moving import GitWanted, ImageWanted, ModelWanted, PythonWanted, Wanted
+from lockstep.lock.pins import GitPin, ImagePin, ModelPin, Pins, PythonPin, WheelPin
+from lockstep.lock.resolve import ResolveErrors, announce, http, program, resolve
+from tests.unit.lock.resolve.test_git import make_repository, run
+from tests.unit.lock.resolve.test_hub import COMMIT, FILES, MAIN, info
+from tests.unit.lock.resolve.test_python import PLAIN, wheel
+from tests.unit.lock.resolve.test_registry import ANSWERS, DIGEST
+
+PUBLIC = "https://github.com/someone/engine.git"
+IMAGE = "registry.example/org/engine:nightly"
+WANTED = Wanted(
+    python=(PythonWanted("tools", ("mistral_common",), "aarch64", "3.12"),),
+    git=(GitWanted(PUBLIC, "fix/parsing"),),
+    images=(ImageWanted(IMAGE, "aarch64"),),
+    models=(ModelWanted("org/name", "main"),),
+)
+
+
+@pytest.fixture(autouse=True)
+def _this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(http, "PAUSE", 0.0)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+
+
+def mirrors(host: str, folder: Path) -> Sources:
+    return Sources(
+        python_index=f"http://{host}/simple/",
+        hub=f"http://{host}",
+        git={"https://github.com/someone/": f"{folder}/"},
+        registries={"registry.example": host},
+        plain_registries=(host,),
+    )
+
+
+def test_everything_missing_is_resolved_announced_and_dated(tmp_path: Path) -> None:
+    repository = make_repository(tmp_path)
+    head = run(repository, "rev-parse", "fix/parsing")
+    lines: list[str] = []
+    with serving({**PLAIN, **ANSWERS, MAIN: info()}) as server:
+        pins = resolve(
+            WANTED,
+            Pins(),
+            sources=mirrors(server.host, repository.parent),
+            proxy=Proxy(),
+            report=lines.append,
+        )
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    assert pins == Pins(
+        python={
+            "tools": PythonPin(
+                ("mistral_common",),
+                "aarch64",
+                "3.12",
+                (locked("mistral-common", "1.8.5", ["needed"]), locked("needed", "2.0")),
+                resolved=today,
+            )
+        },
+        git={PUBLIC: GitPin("fix/parsing", head, today)},
+        images={IMAGE: ImagePin(DIGEST, "aarch64", 1234, today)},
+        models={"org/name": ModelPin("main", COMMIT, FILES, resolved=today)},
+    )
+    assert sorted(lines) == [
+        f"engine fix/parsing → {head[:12]}",
+        "environment tools → 2 packages",
+        "mistral_common → 1.8.5",
+        "org/name main → 0123456789ab, 3 files, 1012 B",
+        f"registry.example/org/engine:nightly → {DIGEST[7:19]}, 1.2 KiB",
+    ]
+
+
+def locked(name: str, version: str, needs: list[str] | None = None) -> WheelPin:
+    file, content = wheel(name, version, needs=needs or ())
+    return WheelPin(name, version, file, hashlib.sha256(content).hexdigest())
+
+
+KNOWN = Pins(
+    python={
+        "tools": PythonPin(
+            ("mistral_common",), "aarch64", "3.12", (locked("mistral-common", "1.7.0"),)
+        )
+    },
+    git={PUBLIC: GitPin("fix/parsing", "ab" * 20)},
+    images={IMAGE: ImagePin(DIGEST, "aarch64", 1)},
+    models={"org/name": ModelPin("main", COMMIT, FILES)},
+)
+
+
+def test_what_the_record_holds_is_not_asked_for_again() -> None:
+    nowhere = Sources(hub="http://nowhere.invalid")
+    assert resolve(WANTED, KNOWN, sources=nowhere, proxy=Proxy(), report=print) == KNOWN
+
+
+def test_entries_that_nobody_wants_today_stay_in_the_record() -> None:
+    assert resolve(Wanted(), KNOWN, sources=Sources(), proxy=Proxy(), report=print) == KNOWN
+
+
+def test_more_files_of_a_pinned_model_do_not_move_its_commit() -> None:
+    borrowed = ModelPin("main", COMMIT, FILES[:1], partial=True)
+    with serving({f"/api/models/org/name/revision/{COMMIT}": info()}) as server:
+        pins = resolve(
+            Wanted(models=(ModelWanted("org/name", "main"),)),
+            Pins(models={"org/name": borrowed}),
+            sources=Sources(hub=server.url),
+            proxy=Proxy(),
+            report=lambda line: None,
+        )
+    assert (pins.models["org/name"].files, pins.models["org/name"].commit) == (FILES, COMMIT)
+
+
+def test_all_failures_are_collected_and_named_in_order(tmp_path: Path) -> None:
+    lines: list[str] = []
+    with serving({MAIN: info()}) as server, pytest.raises(ResolveErrors) as caught:
+        resolve(
+            WANTED,
+            Pins(),
+            sources=mirrors(server.host, tmp_path),
+            proxy=Proxy(),
+            report=lines.append,
+        )
+    assert [failure.where.partition(" ")[0] for failure in caught.value.failures] == [
+        "environment",
+        f"{tmp_path}/engine.git",
+        IMAGE,
+    ]
+    assert str(caught.value).splitlines()[0] == "3 of 4 could not be resolved:"
+    assert len(str(caught.value).splitlines()) == 4
+    assert f"{IMAGE} → not resolved" in lines
+
+
+def test_a_single_failure_is_just_that_failure() -> None:
+    item = Wanted(models=(ModelWanted("org/name", "main"),))
+    with serving({}) as server, pytest.raises(ResolveError) as caught:
+        resolve(item, Pins(), sources=Sources(hub=server.url), proxy=Proxy(), report=print)
+    assert not isinstance(caught.value, ResolveErrors)
+    assert caught.value.where == "org/name"
+
+
+def test_nonsense_from_a_source_never_enters_the_record() -> None:
+    nonsense = {"rfilename": "a.safetensors", "size": 1, "lfs": {"sha256": "no hash", "size": 1}}
+    item = Wanted(models=(ModelWanted("org/name", "main"),))
+    with serving({MAIN: info(siblings=[nonsense])}) as server, pytest.raises(ResolveError) as found:
+        resolve(item, Pins(), sources=Sources(hub=server.url), proxy=Proxy(), report=print)
+    assert "the source's answer cannot be used: a.safetensors: sha256 is not a hash" in str(
+        found.value
+    )
+
+
+def test_what_takes_long_is_named_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package, "PATIENCE_S", 0.01)
+    lines: queue.Queue[str] = queue.Queue()
+    go = threading.Event()
+
+    def slow(seen: Seen) -> Reply:
+        go.wait()
+        return info()
+
+    def report(line: str) -> None:
+        lines.put(line)
+        if line.startswith("still"):
+            go.set()
+
+    item = Wanted(models=(ModelWanted("org/name", "main"),))
+    with serving({MAIN: slow}) as server:
+        resolve(item, Pins(), sources=Sources(hub=server.url), proxy=Proxy(), report=report)
+    assert lines.get() == "still asking for org/name main"
+
+
+def test_an_interruption_ends_the_programs_that_still_run(tmp_path: Path) -> None:
+    asked, release = threading.Event(), threading.Event()
+
+    def silent(seen: Seen) -> Reply:
+        asked.set()
+        release.wait()
+        return Reply()
+
+    def once_git_waits(seen: Seen) -> Reply:
+        asked.wait()
+        return info()
+
+    def interrupt(line: str) -> None:
+        assert program._running
+        raise KeyboardInterrupt
+
+    wanted = Wanted(
+        git=(GitWanted("https://github.com/someone/x.git", "main"),),
+        models=(ModelWanted("org/name", "main"),),
+    )
+    with serving({"/git/x.git/info/refs": silent, MAIN: once_git_waits}) as server:
+        sources = Sources(hub=server.url, git={"https://github.com/someone/": f"{server.url}/git/"})
+        with pytest.raises(KeyboardInterrupt):
+            resolve(wanted, Pins(), sources=sources, proxy=Proxy(), report=interrupt)
+        assert all(process.poll() is not None for process in list(program._running))
+        release.set()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        announce.resolved(
+            PythonWanted("tools", ("x" * 90, "y"), "aarch64", "3.12"),
+            PythonPin(
+                ("x" * 90, "y"), "aarch64", "3.12", (locked("x" * 90, "1"), locked("y", "1" * 90))
+            ),
+        ),
+        announce.resolved(
+            ImageWanted("registry.example/" + "long/" * 30 + "x:main", "aarch64"),
+            ImagePin(DIGEST, "aarch64", 13 * 2**30),
+        ),
+        announce.resolved(
+            ModelWanted("o" * 60 + "/" + "n" * 60, "main"), ModelPin("main", COMMIT, FILES)
+        ),
+        [announce.waiting([ModelWanted(f"org/name{i}", "main") for i in range(40)])],
+    ],
+)
+def test_a_line_is_never_wider_than_78_columns(line: list[str]) -> None:
+    assert all(0 < len(each) <= 78 for each in line)
+
+
+def test_a_long_name_leaves_room_for_what_it_became() -> None:
+    item = ModelWanted("mistralai/" + "Mistral" * 12, "main")
+    (line,) = announce.resolved(item, ModelPin("main", COMMIT, FILES))
+    assert line.endswith("… → 0123456789ab, 3 files, 1012 B")
+    assert len(line) == 78

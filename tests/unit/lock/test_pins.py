@@ -1,0 +1,424 @@
+"""The lock: read strictly, written whole, and exact about what it lacks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from a_spark import wheel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockstep.core.errors import InventoryError, ResolveError
+from lockstep.inventory.settings import Settings, Sources
+from lockstep.lock.lockfile import answered, deployed, deployed_path, load, previous_path, save
+from lockstep.lock.moving import (
+    GitWanted,
+    ImageWanted,
+    ModelWanted,
+    PrecompiledWanted,
+    PythonWanted,
+    Wanted,
+)
+from lockstep.lock.packages import mirrored, tool_requirements
+from lockstep.lock.pins import (
+    FilePin,
+    GitPin,
+    ImagePin,
+    ModelPin,
+    Pins,
+    PrecompiledPin,
+    PythonPin,
+    WheelPin,
+    missing,
+)
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+# All digits: YAML would read it as a number if it were not quoted.
+NUMBER_LIKE = "1" * 40
+DIGEST = "sha256:" + "ab" * 32
+URL = "https://example.com/vllm.git"
+UPSTREAM = "https://example.com/upstream.git"
+WHEEL = f"{COMMIT}/vllm-0.19.1.dev5+g012345678.cu130-cp38-abi3-manylinux_2_35_aarch64.whl"
+
+PINS = Pins(
+    python={
+        "tools": PythonPin(
+            ("mistral_common",),
+            "aarch64",
+            "3.12",
+            (
+                WheelPin(
+                    "mistral-common",
+                    "1.13.1",
+                    "mistral_common-1.13.1-py3-none-any.whl",
+                    "ef" * 32,
+                    10,
+                ),
+                WheelPin("numpy", "2.0", "numpy-2.0-cp312-cp312-linux_aarch64.whl", "ab" * 32),
+            ),
+            resolved="2026-11-21",
+        ),
+        "engine": PythonPin(
+            ("torch==2.10.0+cu130", "torchvision"),
+            "aarch64",
+            "3.12",
+            (
+                wheel("torch", "2.10.0+cu130"),
+                wheel("torchvision", "0.25.0+cu130"),
+            ),
+            {URL: NUMBER_LIKE},
+            "2026-11-21",
+        ),
+    },
+    git={URL: GitPin("main", NUMBER_LIKE, "2026-11-21")},
+    precompiled={
+        URL: PrecompiledPin(
+            NUMBER_LIKE, UPSTREAM, COMMIT, "aarch64", "cu130", WHEEL, "cd" * 32, 9, "2026-11-21"
+        )
+    },
+    images={"ghcr.io/a/b:main": ImagePin(DIGEST, "aarch64", 12, "2026-11-21")},
+    models={
+        "org/name": ModelPin(
+            "main",
+            COMMIT,
+            (FilePin("a.bin", 10, "cd" * 32), FilePin("b/empty", 0, None, COMMIT)),
+            resolved="2026-11-21",
+        ),
+        "org/base": ModelPin("v1", COMMIT, (FilePin("config.json", 2),), partial=True),
+    },
+)
+
+TORCH, VISION = PINS.python["engine"].packages
+TEXT = f"""\
+# What every branch, tag, range and revision stands for. Every host gets exactly this.
+# Written by `lockstep lock`, which moves all of it or one thing (--only NAME), and by a deploy for
+# what has no entry yet. Keep it under version control.
+version: 1
+python:
+  engine:
+    asked: [torch==2.10.0+cu130, torchvision]
+    architecture: aarch64
+    python: '3.12'
+    packages:
+    - {{name: torch, version: 2.10.0+cu130, file: {TORCH.file}, sha256: {TORCH.sha256}, size: 1000}}
+    - {{name: torchvision, version: 0.25.0+cu130, file: {VISION.file}, sha256: {VISION.sha256}, size: 1000}}
+    trees: {{'https://example.com/vllm.git': '{NUMBER_LIKE}'}}
+    resolved: '2026-11-21'
+  tools:
+    asked: [mistral_common]
+    architecture: aarch64
+    python: '3.12'
+    packages:
+    - {{name: mistral-common, version: 1.13.1, file: mistral_common-1.13.1-py3-none-any.whl, sha256: {"ef" * 32}, size: 10}}
+    - {{name: numpy, version: '2.0', file: numpy-2.0-cp312-cp312-linux_aarch64.whl, sha256: {"ab" * 32}}}
+    resolved: '2026-11-21'
+git:
+  https://example.com/vllm.git: {{branch: main, commit: '{NUMBER_LIKE}', resolved: '2026-11-21'}}
+precompiled:
+  https://example.com/vllm.git: {{tree: '{NUMBER_LIKE}', upstream: 'https://example.com/upstream.git', commit: 0123456789abcdef0123456789abcdef01234567, architecture: aarch64, variant: cu130, path: {WHEEL}, sha256: {"cd" * 32}, size: 9, resolved: '2026-11-21'}}
+images:
+  ghcr.io/a/b:main: {{digest: '{DIGEST}', architecture: aarch64, size: 12, resolved: '2026-11-21'}}
+models:
+  org/base:
+    asked: v1
+    commit: 0123456789abcdef0123456789abcdef01234567
+    files:
+    - {{path: config.json, size: 2}}
+    partial: true
+  org/name:
+    asked: main
+    commit: 0123456789abcdef0123456789abcdef01234567
+    files:
+    - {{path: a.bin, size: 10, sha256: {"cd" * 32}}}
+    - {{path: b/empty, size: 0, blob: 0123456789abcdef0123456789abcdef01234567}}
+    resolved: '2026-11-21'
+"""  # noqa: E501
+
+
+def test_the_record_is_written_sorted_and_one_thing_to_a_line(tmp_path: Path) -> None:
+    save(tmp_path / "lab.lock.yaml", PINS)
+    assert (tmp_path / "lab.lock.yaml").read_text() == TEXT
+
+
+def test_what_was_written_is_read_back_the_same(tmp_path: Path) -> None:
+    save(tmp_path / "pins" / "lab.lock.yaml", PINS)
+    assert load(tmp_path / "pins" / "lab.lock.yaml") == PINS
+
+
+# Each example waits for the disk (fsync), which takes as long as it takes.
+@settings(deadline=None, max_examples=30)
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1),
+        st.builds(
+            GitPin,
+            branch=st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1),
+            commit=st.text("0123456789abcdef", min_size=40, max_size=40),
+        ),
+    )
+)
+def test_any_name_survives_the_file(
+    tmp_path_factory: pytest.TempPathFactory, git: dict[str, GitPin]
+) -> None:
+    path = tmp_path_factory.mktemp("pins") / "lab.lock.yaml"
+    save(path, Pins(git=git))
+    assert load(path) == Pins(git=git)
+
+
+def test_an_absent_record_is_an_empty_one(tmp_path: Path) -> None:
+    assert load(tmp_path / "none.yaml") == Pins()
+
+
+def test_a_section_without_entries_is_empty(tmp_path: Path) -> None:
+    path = tmp_path / "lab.lock.yaml"
+    path.write_text("version: 1\npython:\ngit: {}\n")
+    assert load(path) == Pins()
+
+
+def test_a_lock_with_versions_of_debian_packages_is_read_without_them(tmp_path: Path) -> None:
+    path = tmp_path / "lab.lock.yaml"
+    path.write_text(TEXT + "apt:\n  aarch64:\n    packages:\n    - {name: jq, version: 1.7.1-3}\n")
+    assert load(path) == PINS
+    save(path, load(path))
+    assert path.read_text() == TEXT
+
+
+def wheel_line(file: str, name: str = "torch", sha256: str = "ab" * 32) -> str:
+    line = f"{{name: {name}, version: '2.0', file: {file}, sha256: {sha256}}}"
+    return (
+        f"python:\n  uv: {{asked: [uv], architecture: aarch64, python: '3.12', packages: [{line}]}}"
+    )
+
+
+def compiled_line(**changed: str) -> str:
+    said = {"tree": COMMIT, "commit": COMMIT, "path": WHEEL, "sha256": "ab" * 32, **changed}
+    fixed = "upstream: u, architecture: aarch64, variant: cu130, size: 1"
+    values = ", ".join(f"{key}: {value}" for key, value in said.items())
+    return f"precompiled:\n  u: {{{values}, {fixed}}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "gti: {}",
+            "unknown key 'gti'; allowed: git, images, models, precompiled, python. "
+            "Did you mean 'git'?",
+        ),
+        (
+            f"git:\n  u: {{branch: b, commit: {COMMIT}, comit: x}}",
+            "unknown key 'comit' in git.u; allowed: branch, commit, resolved. "
+            "Did you mean 'commit'?",
+        ),
+        ("git:\n  u: {branch: b}", "git.u.commit is missing. Add git.u.commit."),
+        (
+            "git:\n  u: {branch: b, commit: abc}",
+            ":3: git: u: commit is not a commit; found 'abc'; "
+            "allowed: 40 lower-case hexadecimal digits. "
+            "Restore the entry, or delete it to resolve it again.",
+        ),
+        (f"git:\n  u: {{branch: b, commit: {NUMBER_LIKE}}}", "git.u.commit must be text; found"),
+        (
+            "images:\n  i: {digest: abc, architecture: aarch64, size: 1}",
+            "digest is not a digest; found 'abc'; allowed: sha256: and 64 hexadecimal digits",
+        ),
+        (
+            f"images:\n  i: {{digest: '{DIGEST}', architecture: aarch64, size: many}}",
+            "images.i.size must be a whole number; found 'many'",
+        ),
+        (
+            wheel_line("torch-2.0-py3-none-any.whl", "torchvision"),
+            ": python: uv: torchvision: file is another package or version; "
+            "found 'torch-2.0-py3-none-any.whl'; allowed: torchvision 2.0",
+        ),
+        (wheel_line("torch-2.0.tar.gz"), "torch: file is not a wheel; found 'torch-2.0.tar.gz'"),
+        (
+            wheel_line("torch-2.0-py3-none-any.whl", sha256="ab"),
+            "torch: sha256 is not a hash; found 'ab'; allowed: 64 hexadecimal digits",
+        ),
+        (
+            "python:\n  uv: {asked: uv, architecture: aarch64, python: '3.12', packages: []}",
+            "python.uv.asked must be a list; found 'uv'",
+        ),
+        (
+            compiled_line(path=f"../{WHEEL}"),
+            ": precompiled: u: path leaves the server; found '../0123456789abcdef",
+        ),
+        (
+            compiled_line(sha256="ab"),
+            "precompiled: u: sha256 is not a hash; found 'ab'; allowed: 64 hexadecimal digits",
+        ),
+        (compiled_line(path="a/b.zip"), "u: path is not that of a wheel; found 'a/b.zip'"),
+        (compiled_line(commit="main"), "precompiled: u: commit is not a commit; found 'main'"),
+        (
+            f"models:\n  m: {{asked: main, commit: {COMMIT}, files: [{{path: ../x, size: 1}}]}}",
+            "a path leaves the repository; found '../x'",
+        ),
+        (
+            f"models:\n  m: {{asked: main, commit: {COMMIT}, "
+            "files: [{path: x, size: 1, sha256: ab}]}",
+            "x: sha256 is not a hash; found 'ab'; allowed: 64 hexadecimal digits",
+        ),
+        ("git:\n  a: {branch: b\n", "the file is not valid YAML"),
+        ("git:\n  a: 1\ngit:\n  b: 2\n", "key 'git' stands twice (first on line 2)"),
+        ("- a\n", "the file must hold one YAML mapping"),
+        ("git: 7\n", "git must be a mapping; found 7"),
+    ],
+)
+def test_a_damaged_record_is_refused_by_file_and_key(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "lab.lock.yaml"
+    path.write_text(text if text.startswith("- ") else f"version: 1\n{text}")
+    with pytest.raises(InventoryError) as caught:
+        load(path)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_record_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    folder = tmp_path / "lab.lock.yaml"
+    folder.mkdir()
+    with pytest.raises(ResolveError) as caught:
+        save(folder, PINS)
+    assert "the lock cannot be written" in str(caught.value)
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+PYTHON = PythonWanted("tools", ("mistral_common",), "aarch64", "3.12")
+TREE = PythonWanted(
+    "engine",
+    ("torch==2.10.0+cu130", "torchvision"),
+    "aarch64",
+    "3.12",
+    trees=(GitWanted(URL, "main"),),
+)
+GIT = GitWanted(URL, "main")
+COMPILED = PrecompiledWanted(GIT, UPSTREAM, "aarch64", "cu130")
+IMAGE = ImageWanted("ghcr.io/a/b:main", "aarch64")
+MODEL = ModelWanted("org/name", "main")
+BORROWED = ModelWanted("org/base", "v1", ("config.json",))
+
+
+def test_what_the_record_holds_is_not_missing() -> None:
+    every = Wanted(
+        (PYTHON, TREE),
+        (GIT, replace(GIT, commit=NUMBER_LIKE)),
+        (COMPILED, replace(COMPILED, commit=COMMIT)),
+        (IMAGE,),
+        (MODEL, BORROWED),
+    )
+    assert missing(every, PINS) == Wanted()
+    assert not missing(every, PINS)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Wanted(python=(replace(PYTHON, asked=("mistral_common>=2",)),)),
+        Wanted(python=(replace(PYTHON, python="3.13"),)),
+        Wanted(python=(replace(PYTHON, architecture="x86_64"),)),
+        Wanted(python=(replace(TREE, asked=("torch==2.11.0+cu130", "torchvision")),)),
+        # Another commit needs other packages.
+        Wanted(python=(replace(TREE, trees=(GitWanted(URL, "main", COMMIT),)),)),
+        Wanted(python=(replace(TREE, trees=()),)),
+        Wanted(precompiled=(replace(COMPILED, commit=NUMBER_LIKE),)),
+        Wanted(precompiled=(replace(COMPILED, variant="cu129"),)),
+        Wanted(precompiled=(replace(COMPILED, architecture="x86_64"),)),
+        Wanted(precompiled=(replace(COMPILED, upstream=URL),)),
+        # Another commit of the fork may have left upstream elsewhere.
+        Wanted(precompiled=(replace(COMPILED, tree=GitWanted(URL, "main", COMMIT)),)),
+        Wanted(git=(replace(GIT, branch="other"),)),
+        Wanted(git=(replace(GIT, commit=COMMIT),)),
+        Wanted(git=(replace(GIT, url="https://example.com/other.git"),)),
+        Wanted(images=(replace(IMAGE, architecture="x86_64"),)),
+        Wanted(images=(replace(IMAGE, reference="ghcr.io/a/b:dev"),)),
+        Wanted(models=(replace(MODEL, revision="v2"),)),
+        Wanted(models=(replace(BORROWED, files=("config.json", "tokenizer.json")),)),
+        Wanted(models=(replace(BORROWED, files=()),)),
+    ],
+)
+def test_what_is_asked_for_differently_is_missing(wanted: Wanted) -> None:
+    assert missing(wanted, PINS) == wanted
+
+
+def test_a_borrower_is_served_by_a_whole_repository() -> None:
+    assert not missing(Wanted(models=(replace(MODEL, files=("a.bin",)),)), PINS)
+
+
+def test_the_deploy_reads_exact_versions_by_distribution() -> None:
+    data = Settings("s", {}, tools={"common": "mistral_common"})
+    assert tool_requirements(data, PINS) == {"common": "mistral-common==1.13.1"}
+
+
+def test_an_environment_resolved_for_something_else_is_not_used() -> None:
+    data = Settings("s", {}, python="3.13", tools={"common": "mistral_common"})
+    with pytest.raises(ResolveError, match=r"aarch64, Python 3[.]13: the environment tools is not"):
+        tool_requirements(data, PINS)
+
+
+def test_of_two_records_the_later_wins() -> None:
+    later = Pins(git={URL: GitPin("main", COMMIT)})
+    both = PINS | later
+    assert both.git == later.git
+    assert (both.python, both.images, both.models) == (PINS.python, PINS.images, PINS.models)
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("https://github.com/a/b.git", "git://10.0.0.1/b.git"),
+        ("https://github.com/c/d.git", "ssh://mirror/c/d.git"),
+        ("https://example.com/c/d.git", "https://example.com/c/d.git"),
+    ],
+)
+def test_a_git_address_is_mirrored_by_its_longest_prefix(url: str, address: str) -> None:
+    sources = Sources(
+        git={
+            "https://github.com/": "ssh://mirror/",
+            "https://github.com/a/": "git://10.0.0.1/",
+        }
+    )
+    assert mirrored(url, sources) == address
+
+
+@pytest.mark.parametrize("text", ["git: {}\n", "version: 2\ngit: {}\n"])
+def test_another_format_is_refused_with_its_number(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "lab.lock.yaml"
+    path.write_text(text)
+    with pytest.raises(InventoryError, match="the lock has another format; found") as caught:
+        load(path)
+    assert "allowed: version 1" in str(caught.value)
+
+
+def test_why_an_engine_could_not_be_asked_stands_beside_its_digest(tmp_path: Path) -> None:
+    path = tmp_path / "lab.lock.yaml"
+    (name, pin), *_ = PINS.images.items()
+    save(path, PINS)
+    text = path.read_text()
+    answered(path, {"sha256:" + 64 * "9": "of another host", pin.digest: ""})
+    assert path.read_text() == text
+    answered(path, {pin.digest: "no libcuda.so.1"})
+    assert load(path).images[name].unanswered == "no libcuda.so.1"
+    # One host alone says nothing of what the others have.
+    answered(path, {})
+    assert load(path).images[name].unanswered == "no libcuda.so.1"
+    # For a rollback it is the same lock.
+    assert load(path) == PINS
+    answered(path, {pin.digest: ""})
+    assert path.read_text() == text
+
+
+def test_the_lock_before_the_last_deployed_one_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "lab.lock.yaml"
+    older, newer = Pins(), PINS
+    for each in (older, older, newer, newer):
+        deployed(path, each)
+    assert load(deployed_path(path)) == newer
+    assert load(previous_path(path)) == older
+    assert [file.name for file in sorted(tmp_path.iterdir())] == [
+        "lab.lock.deployed.yaml",
+        "lab.lock.previous.yaml",
+    ]

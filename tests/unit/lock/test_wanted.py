@@ -1,0 +1,292 @@
+"""Every moving input of an inventory is found once, and contradictions are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockstep.core.errors import InventoryError
+from lockstep.inventory.bound_targets import BoundTarget, bind
+from lockstep.inventory.settings import Expected, Settings, TargetData, VenvEngine, WebUi
+from lockstep.lock.moving import (
+    GitWanted,
+    ImageWanted,
+    ModelWanted,
+    PrecompiledWanted,
+    PythonWanted,
+    Wanted,
+)
+from lockstep.lock.packages import engine_sets, tool_sets
+from lockstep.lock.wanted import wanted
+from lockstep.recipes import recipe_file
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+TRIPLE = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
+FORK = GitWanted("https://github.com/juliendenize/vllm.git", "fix_mistral_parsing")
+TRANSFORMERS = GitWanted("https://github.com/huggingface/transformers.git", "HEAD", COMMIT)
+PINNED = f"transformers @ git+{TRANSFORMERS.url}@{COMMIT}"
+
+CONTAINER = """
+model: org/main
+model_revision: v1
+container: registry.example/engine:nightly
+command: vllm serve {model} --port 8001
+lockstep:
+  draft: {model: org/draft}
+  borrow:
+    - {model: org/base, files: [config.json]}
+"""
+FALLBACK = """
+model: org/main
+container: registry.example/engine:stable
+command: vllm serve {model} --port 8001
+"""
+VENV = """
+model: /srv/models/local
+command: vllm serve {model} --port 8002
+"""
+
+Host = tuple[Settings, tuple[BoundTarget, ...]]
+
+
+def host(name: str = "spark1", recipe_texts: dict[str, str] | None = None, **keys: object) -> Host:
+    texts = {"container": CONTAINER, "fallback": FALLBACK, "venv": VENV} | (recipe_texts or {})
+    catalogue = {
+        stem: recipe_file.parse(text, Path(f"{stem}.yaml")) for stem, text in texts.items()
+    }
+    targets = {
+        "big": TargetData(recipe="container", unit="big", fallback="fallback"),
+        "small": TargetData(recipe="venv", unit="small"),
+    }
+    settings = Settings(name=name, **({"targets": targets, "tools": {"uv": "uv"}} | keys))  # type: ignore[arg-type]
+    return settings, bind(settings, catalogue, {})
+
+
+def test_everything_that_moves_is_found_and_each_thing_once() -> None:
+    one, two = host("spark1", packages=("jq",)), host("spark2", packages=("git", "jq"))
+    assert wanted([one, two]) == Wanted(
+        python=(
+            PythonWanted("uv", ("uv",), "aarch64", "3.12"),
+            PythonWanted(
+                "engine",
+                (
+                    "torch==2.10.0+cu130",
+                    "torchvision",
+                    "transformers==5.4.0",
+                    "mistral_common",
+                    *TRIPLE,
+                ),
+                "aarch64",
+                "3.12",
+                agree=TRIPLE,
+                trees=(FORK,),
+                exclude_newer="fork",
+            ),
+            PythonWanted(
+                "engine-build",
+                (),
+                "aarch64",
+                "3.12",
+                trees=(FORK,),
+                build=True,
+                exclude_newer="fork",
+            ),
+        ),
+        git=(FORK,),
+        precompiled=(
+            PrecompiledWanted(FORK, "https://github.com/vllm-project/vllm.git", "aarch64", "cu130"),
+        ),
+        images=(
+            ImageWanted("ghcr.io/open-webui/open-webui:main", "aarch64"),
+            ImageWanted("registry.example/engine:nightly", "aarch64"),
+            ImageWanted("registry.example/engine:stable", "aarch64"),
+        ),
+        models=(
+            ModelWanted("org/main", "v1"),
+            ModelWanted("org/draft", "main"),
+            ModelWanted("org/base", "main", ("config.json",)),
+        ),
+    )
+
+
+def test_without_a_venv_target_nothing_of_the_engine_is_wanted() -> None:
+    only_container = {"big": TargetData(recipe="container", unit="big")}
+    found = wanted([host(targets=only_container)])
+    assert [item.key for item in found.python] == ["uv"]
+    assert (found.git, found.precompiled) == ((), ())
+
+
+def test_a_fork_without_compiled_parts_and_a_release_want_no_wheel_of_them() -> None:
+    for engine in (VenvEngine(precompiled=False), VenvEngine(git=None, release="vllm==0.32.0")):
+        assert wanted([host(engine=engine)]).precompiled == ()
+
+
+def test_a_disabled_web_ui_needs_no_image() -> None:
+    found = wanted([host(webui=WebUi(enabled=False))])
+    assert "ghcr.io/open-webui/open-webui:main" not in [item.key for item in found.images]
+
+
+def test_the_inventorys_image_replaces_that_of_recipe_and_fallback() -> None:
+    digest = "registry.example/mine@sha256:" + "a" * 64
+    data = TargetData(recipe="container", unit="big", fallback="fallback", image=digest)
+    found = wanted([host(targets={"big": data}, webui=WebUi(enabled=False))])
+    assert found.images == (ImageWanted(digest, "aarch64"),)
+
+
+def test_a_released_vllm_is_one_of_the_packages() -> None:
+    engine = VenvEngine(release="vllm >= 0.20", torch="torch>=2.10", torchvision=None)
+    settings, _ = host(engine=engine)
+    assert engine_sets(settings) == (
+        PythonWanted(
+            "engine",
+            ("torch>=2.10", "vllm>=0.20", "mistral_common", *TRIPLE),
+            "aarch64",
+            "3.12",
+            agree=TRIPLE,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("engine", "asked"),
+    [
+        (VenvEngine(release="vllm==0.20.2"), ("torch", "torchvision", "vllm==0.20.2")),
+        (VenvEngine(git=None), ("torch", "torchvision", "vllm")),
+        (VenvEngine(git=None, release="vllm==0.20.2", torch="torch==2.11.0"), ("torch==2.11.0",)),
+    ],
+)
+def test_a_release_decides_on_what_it_needs_unless_something_is_said(
+    engine: VenvEngine, asked: tuple[str, ...]
+) -> None:
+    settings, _ = host(engine=engine)
+    (whole,) = engine_sets(settings)
+    assert whole.asked[: len(asked)] == asked
+    assert whole.trees == ()
+
+
+def test_transformers_is_of_the_index_or_one_commit_with_a_release_too() -> None:
+    settings, _ = host(engine=VenvEngine(release="vllm", transformers=PINNED))
+    assert [item.trees for item in engine_sets(settings)] == [(TRANSFORMERS,), (TRANSFORMERS,)]
+    settings, _ = host(engine=VenvEngine(transformers="transformers<5"))
+    whole, _ = engine_sets(settings)
+    assert whole.trees == (FORK,) and "transformers<5" in whole.asked
+
+
+def test_a_release_looks_at_all_that_was_uploaded_unless_a_day_is_named() -> None:
+    days = [
+        engine_sets(host(engine=engine)[0])[0].exclude_newer
+        for engine in (
+            VenvEngine(),
+            VenvEngine(exclude_newer=None),
+            VenvEngine(release="vllm"),
+            VenvEngine(release="vllm", exclude_newer="2026-04-01"),
+        )
+    ]
+    assert days == ["fork", None, None, "2026-04-01"]
+
+
+def test_uv_is_apart_from_the_tools_that_it_installs() -> None:
+    settings, _ = host(tools={"uv": "uv", "hub": "huggingface_hub", "web": "uvicorn"})
+    assert tool_sets(settings) == (
+        PythonWanted("uv", ("uv",), "aarch64", "3.12"),
+        PythonWanted("tools", ("huggingface_hub", "uvicorn"), "aarch64", "3.12"),
+    )
+
+
+def test_a_fixed_commit_is_wanted_as_it_is() -> None:
+    engine = VenvEngine(commit=COMMIT)
+    assert wanted([host(engine=engine)]).git == (
+        GitWanted("https://github.com/juliendenize/vllm.git", "fix_mistral_parsing", COMMIT),
+    )
+
+
+def test_who_asks_for_no_revision_takes_the_one_another_recipe_asks_for() -> None:
+    both = {"main": TargetData(recipe="fallback", unit="a", port=1), **host()[0].targets}
+    found = wanted([host(targets=both)])
+    assert found.models[0] == ModelWanted("org/main", "v1")
+
+
+def test_borrowed_files_of_one_repository_are_joined_and_a_whole_one_includes_them() -> None:
+    more = CONTAINER.replace("org/main", "org/other").replace("config.json", "tokenizer.json")
+    texts = {"more": more, "whole": "model: org/base\ncommand: vllm serve {model} --port 9\n"}
+    borrowing = {
+        "one": TargetData(recipe="container", unit="one"),
+        "two": TargetData(recipe="more", unit="two", port=8003),
+    }
+    joined = wanted([host(recipe_texts=texts, targets=borrowing)]).models
+    assert ModelWanted("org/base", "main", ("config.json", "tokenizer.json")) in joined
+    with_whole = {**borrowing, "three": TargetData(recipe="whole", unit="three")}
+    assert (
+        ModelWanted("org/base", "main")
+        in wanted([host(recipe_texts=texts, targets=with_whole)]).models
+    )
+
+
+def refusal(*hosts: Host) -> str:
+    with pytest.raises(InventoryError) as caught:
+        wanted(hosts)
+    return str(caught.value)
+
+
+def test_two_revisions_of_one_repository_are_refused() -> None:
+    texts = {"fallback": FALLBACK + "model_revision: v2\n"}
+    assert refusal(host(recipe_texts=texts)) == (
+        "spark1: org/main is wanted at two revisions; found v1 and v2. "
+        "Pin one revision in all recipes that name this repository."
+    )
+
+
+def test_two_architectures_in_one_inventory_are_refused() -> None:
+    settings, targets = host("spark2")
+    other = (replace(settings, expected=Expected(architecture="x86_64")), targets)
+    assert refusal(host("spark1"), other) == (
+        "spark2: uv is wanted in two ways; found architecture x86_64 here, architecture aarch64 "
+        "on a host before it. Give both hosts the same, or put them into two inventories."
+    )
+
+
+def test_two_branches_of_one_repository_are_refused() -> None:
+    message = refusal(host("spark1"), host("spark2", engine=VenvEngine(branch="other")))
+    assert "vllm.git is wanted in two ways; found branch other here" in message
+
+
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        (VenvEngine(torch="torch = 2"), "engine.torch is not a requirement; found 'torch = 2'"),
+        (
+            VenvEngine(torch="torch @ https://example.com/t.whl"),
+            "engine.torch must name a package of the index",
+        ),
+        (VenvEngine(mistral_common="--pre"), "engine.mistral_common is not a requirement"),
+        (VenvEngine(flashinfer_version="0.6"), "engine.flashinfer_version is not a version"),
+        (VenvEngine(commit="abc123"), "engine.commit is not a whole commit; found 'abc123'"),
+        (
+            VenvEngine(transformers="transformers @ git+https://example.com/t.git@main"),
+            "engine.transformers is no commit of a repository; found "
+            "'transformers @ git+https://example.com/t.git@main'",
+        ),
+        (
+            VenvEngine(transformers=f"other @ git+https://example.com/t.git@{COMMIT}"),
+            "engine.transformers is no commit of a repository",
+        ),
+        (
+            VenvEngine(transformers=f"transformers @ https://example.com/t.zip@{COMMIT}"),
+            "engine.transformers is no commit of a repository",
+        ),
+        (VenvEngine(transformers="transformers = 4"), "engine.transformers is not a requirement"),
+    ],
+)
+def test_what_cannot_be_resolved_exactly_is_refused(engine: VenvEngine, message: str) -> None:
+    assert message in refusal(host(engine=engine))
+
+
+def test_a_gguf_file_set_is_refused() -> None:
+    texts = {"container": "model: org/gguf:Q4_K_M\ncontainer: a/b:1\ncommand: vllm serve --port 1"}
+    data = {"big": TargetData(recipe="container", unit="big")}
+    assert "container.yaml: a GGUF file set cannot be deployed" in refusal(
+        host(recipe_texts=texts, targets=data)
+    )

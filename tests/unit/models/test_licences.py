@@ -1,0 +1,54 @@
+"""The licence policy: OSI-approved by SPDX id, unknown is not accepted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.core.errors import CatalogueError
+from lockstep.models.licences import canonical, default_policy
+
+CATALOGUE = Path(__file__).parents[3] / "catalogue"
+POLICY = default_policy(CATALOGUE)
+
+
+@pytest.mark.parametrize(
+    ("licence", "judgement"),
+    [
+        ("Apache-2.0", "accepted"),
+        ("apache-2.0", "accepted"),
+        ("MIT", "accepted"),
+        ("MIT OR CC-BY-NC-4.0", "accepted"),
+        ("MIT AND CC-BY-NC-4.0", "refused"),
+        ("(CC-BY-NC-4.0 AND MIT) OR Apache-2.0", "accepted"),
+        ("CC-BY-NC-4.0", "refused"),
+        ("LicenseRef-NVIDIA-Nemotron-Open-Model-License", "refused"),
+        ("GPL-2.0-only WITH Classpath-exception-2.0", "accepted"),
+        ("other", "unknown"),
+        ("", "unknown"),
+        (None, "unknown"),
+    ],
+)
+def test_judgements(licence: str | None, judgement: str) -> None:
+    assert POLICY.judge(licence) == judgement
+
+
+def test_a_licence_is_accepted_by_name() -> None:
+    policy = default_policy(CATALOGUE, accept=["LicenseRef-Mine", "other"])
+    assert policy.judge("LicenseRef-Mine") == "accepted"
+    assert policy.judge("other") == "accepted"
+
+
+def test_the_list_holds_official_ids_only(tmp_path: Path) -> None:
+    (tmp_path / "licences.yaml").write_text("osi_approved: {ids: [apache-2.0]}")
+    with pytest.raises(CatalogueError, match="not an SPDX id"):
+        default_policy(tmp_path)
+
+
+@given(st.one_of(st.text(), st.from_regex(r"[()A-Za-z0-9. +-]{0,30}", fullmatch=True)))
+def test_no_text_breaks_the_judgement(text: str) -> None:
+    assert POLICY.judge(text) in ("accepted", "refused", "unknown")
+    canonical(text)

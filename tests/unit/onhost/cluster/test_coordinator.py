@@ -1,0 +1,390 @@
+"""A switch of several Sparks: all of them or none, whatever ends in the middle."""
+
+from __future__ import annotations
+
+import onhost_fake_systemd
+import pytest
+from a_cluster import GLM, OWN, SPARE, cluster_of, until
+
+from lockstep.onhost.cluster import coordinator
+from lockstep.onhost.cluster import planner as cluster_plan
+from lockstep.onhost.cluster import runs as cluster_groups
+from lockstep.onhost.core import common, switch_lock
+from lockstep.onhost.operator import switch_sh
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def pair(tmp_path, monkeypatch):
+    """Two members; `own` is hot on the second."""
+    sparks = cluster_of(tmp_path, monkeypatch, 2)
+    sparks[1].systemd.unit(OWN, ActiveState="active", SubState="running")
+    yield sparks
+    for spark in sparks:
+        spark.end()
+
+
+def calls(spark) -> list[str]:
+    return [call for call in spark.systemd.calls if not call.startswith("systemd-run")]
+
+
+@pytest.mark.parametrize("asked_on", [0, 1])
+def test_every_member_drops_its_model_and_starts_its_rank(pair, asked_on):
+    code, lines = pair[asked_on].switch("glm")
+
+    assert code == 0, lines
+    assert [spark.hot() for spark in pair] == [["glm"], ["glm"]]
+    assert calls(pair[1]) == [
+        f"systemctl stop -- {OWN}",
+        f"systemctl reset-failed -- {GLM}",
+        f"systemctl start -- {GLM}",
+    ]
+    assert lines[-1] == "glm is hot on spark1, spark2"
+    assert "spark2: stopping own" in lines
+    assert pair[0].group.run == pair[1].group.run
+    assert [switch_lock.holder(spark.paths.run / "switch.lock") for spark in pair] == [None, None]
+
+
+def test_what_is_hot_already_is_asked_for_a_token_and_left_alone(pair):
+    pair[0].switch("glm")
+    code, lines = pair[1].switch("glm")
+
+    assert code == 0
+    assert lines[0].startswith("glm is hot already (")
+    assert calls(pair[1])[-1] == f"systemctl start -- {GLM}"
+
+
+@pytest.mark.parametrize("asked_on", [0, 1])
+def test_none_on_any_member_ends_the_whole_group(pair, asked_on):
+    pair[0].switch("glm")
+    code, lines = pair[asked_on].switch("none")
+
+    assert code == 0
+    assert [spark.hot() for spark in pair] == [[], []]
+    assert lines[-1] == "no model is hot on " + (
+        "spark1, spark2" if not asked_on else "spark2, spark1"
+    )
+    assert [spark.group.state for spark in pair] == ["stopped", "stopped"]
+
+
+def test_none_stops_what_is_up_here_also_without_an_agent(pair):
+    pair[1].kill_agent()
+    code, lines = pair[1].switch("none")
+
+    assert code == 0, lines
+    assert lines[0].endswith("; stopping what is up here only")
+    assert pair[1].hot() == []
+
+
+def test_a_target_of_one_member_ends_the_group_on_all(pair):
+    pair[0].switch("glm")
+    code, lines = pair[1].switch("own")
+
+    assert code == 0, lines
+    assert [spark.hot() for spark in pair] == [[], ["own"]]
+
+
+def test_a_target_of_one_member_that_fails_brings_the_group_back(pair):
+    pair[0].switch("glm")
+    pair[1].systemd.unit(OWN, start_ok=False)
+    code, lines = pair[1].switch("own")
+
+    assert code == 1
+    assert [spark.hot() for spark in pair] == [["glm"], ["glm"]]
+    assert lines[-1] == "the switch to own FAILED; hot again: glm on spark2, glm on spark1"
+
+
+def test_a_switch_of_one_host_asks_nobody_while_no_group_is_up(pair):
+    pair[1].power_off()
+    code, lines = pair[0].switch("own")
+
+    assert code == 0, lines
+    assert pair[0].hot() == ["own"]
+
+
+def test_a_member_that_cannot_join_stops_the_switch_before_anything_is_stopped(pair):
+    pair[1].change("glm", memory_gib=500.0)
+    code, lines = pair[0].switch("glm")
+
+    assert code == 1
+    assert "spark2: glm needs 500.0 GiB" in lines[-1] and "nothing was stopped" in lines[-1]
+    assert pair[1].hot() == ["own"]
+    assert [calls(spark) for spark in pair] == [[], []]
+    assert not any(spark.paths.joined.exists() for spark in pair)
+
+
+def test_a_member_that_is_silent_stops_the_switch_before_anything_is_stopped(pair):
+    pair[1].power_off()
+    code, lines = pair[0].switch("glm")
+
+    assert code == 1
+    assert f"spark2 (127.0.1.2:{pair[0].port}) does not answer" in lines[-1]
+    assert "nothing was stopped. " in lines[-1] or lines[-1].endswith("nothing was stopped")
+    assert calls(pair[0]) == []
+
+
+def test_a_member_that_is_switching_is_named_and_left_alone(pair):
+    with switch_lock.held(pair[1].paths.run / "switch.lock", "ben", "own"):
+        code, lines = pair[0].switch("glm")
+    assert code == 75
+    assert "spark2: ben is switching to own" in lines[-1]
+    assert calls(pair[0]) == []
+
+
+def test_two_that_ask_on_two_members_at_once_are_both_served(pair):
+    begun = [pair[0].switch_begun("glm"), pair[1].switch_begun("none")]
+    outs = [work.communicate(timeout=60)[0] for work in begun]
+
+    # The second one may still find the first at work after its last attempt.
+    assert sorted(work.returncode for work in begun) in ([0, 0], [0, 75]), outs
+    assert hot_everywhere(pair) in ([["glm"], ["glm"]], [[], []])
+
+
+@pytest.mark.parametrize(("wanted", "after"), [("none", [[], []]), ("own", [[], ["own"]])])
+def test_a_group_that_starts_while_another_switch_is_planned_is_ended_as_a_whole(
+    pair, monkeypatch, wanted, after
+):
+    """Who asked for it had seen no group yet, and would have ended a rank alone."""
+    paths = pair[1].paths
+    group = coordinator.GroupSwitch(common.load_host(paths.targets), paths, user="ben")
+    join, begun = group._all_join, []
+
+    def glm_comes_first(*words):
+        if not begun:
+            begun.append(pair[0].switch("glm"))
+        return join(*words)
+
+    monkeypatch.setattr(group, "_all_join", glm_comes_first)
+    assert (group.none() if wanted == "none" else group.to(wanted)) == 0
+    assert begun[0][0] == 0, begun
+    assert hot_everywhere(pair) == after
+    assert [spark.group.state for spark in pair] == ["stopped", "stopped"]
+
+
+def test_what_somebody_else_made_hot_meanwhile_is_not_started_again(pair, monkeypatch):
+    paths = pair[1].paths
+    said = []
+    group = coordinator.GroupSwitch(common.load_host(paths.targets), paths, said.append, "ben")
+    join, runs = group._all_join, []
+
+    def somebody_else_comes_first(*words):
+        if not runs:
+            assert pair[0].switch("glm")[0] == 0
+            runs.append([spark.group.run for spark in pair])
+        return join(*words)
+
+    monkeypatch.setattr(group, "_all_join", somebody_else_comes_first)
+    assert group.to("glm") == 0
+    assert "glm is hot already" in said[-1]
+    assert hot_everywhere(pair) == [["glm"], ["glm"]]
+    assert [(spark.group.state, spark.group.run) for spark in pair] == [
+        ("hot", run) for run in runs[0]
+    ]
+    assert not any(spark.paths.joined.exists() for spark in pair)
+
+
+def test_a_group_that_starts_before_a_switch_of_one_host_has_its_lock_is_ended_as_a_whole(
+    pair, monkeypatch
+):
+    pair[0].switch("glm")
+    concerns, asked = cluster_plan.concerns, []
+
+    def not_yet(*words):
+        asked.append(words)
+        return len(asked) > 1 and concerns(*words)
+
+    monkeypatch.setattr(cluster_plan, "concerns", not_yet)
+    assert switch_sh.main(["--worker", "own", "ben"], pair[1].paths) == 0
+    assert hot_everywhere(pair) == [[], ["own"]]
+
+
+def test_what_was_switched_off_meanwhile_is_not_started_again_by_the_watch(pair):
+    pair[1].switch("glm")
+    pair[1].switch("none")
+    paths = pair[0].paths
+    host = common.load_host(paths.targets)
+    group = coordinator.GroupSwitch(host, paths, user=cluster_groups.WATCH)
+    with pytest.raises(common.Problem, match="not started again: alice switched to none on spark2"):
+        group.to("glm")
+    assert hot_everywhere(pair) == [[], []]
+    assert [switch_lock.holder(spark.paths.run / "switch.lock") for spark in pair] == [None, None]
+
+
+def test_only_who_switched_this_run_off_keeps_the_watch_from_starting_it_again(pair):
+    planner = cluster_plan.Planner(common.load_host(pair[0].paths.targets), None, "spark1", print)
+
+    def states(**other: str) -> dict:
+        mine = {"state": "recovering", "run": "r2", "reason": "a rank ended"}
+        return {"spark1": {"groups": {"pair": mine}}, "spark2": {"groups": {"pair": other}}}
+
+    planner.owed("glm", states(state="ended", run="r2", reason=""))
+    planner.owed("glm", states(state="down", run="r2", reason="spark2 was rebooted"))
+    planner.owed("glm", states(state="stopped", run="r1", reason="long ago"))
+    planner.owed("glm", states())
+    with pytest.raises(common.Problem, match="spark2: ben switched to none"):
+        planner.owed("glm", states(state="stopped", run="r2", reason="ben switched to none"))
+
+
+def hot_everywhere(pair) -> list[list[str]]:
+    return [spark.hot() for spark in pair]
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_rank_that_does_not_start_gives_everybody_back_what_was_hot(pair, failing):
+    for unit in (GLM, SPARE):
+        pair[failing].systemd.unit(unit, start_ok=False, journal=["ERROR no such device"])
+    code, lines = pair[0].switch("glm")
+
+    assert code == 1, lines
+    assert [spark.hot() for spark in pair] == [[], ["own"]]
+    assert lines[-1] == "the switch to glm FAILED; hot again: own on spark2"
+    assert any("ERROR no such device" in line for line in lines)
+
+
+def test_where_not_everybody_gets_its_model_back_it_is_said_who_has_what(pair):
+    pair[0].systemd.unit(OWN, ActiveState="active", SubState="running")
+    for unit in (GLM, SPARE, OWN):
+        pair[1].systemd.unit(unit, start_ok=False)
+    pair[1].systemd.unit(OWN, ActiveState="active", SubState="running", start_ok=False)
+    code, lines = pair[0].switch("glm")
+
+    assert code == 4, lines
+    assert hot_everywhere(pair) == [["own"], []]
+    assert lines[-1] == (
+        "the switch to glm FAILED; hot again: own on spark1; NOT hot again: own on spark2"
+    )
+
+
+def test_only_where_nothing_is_hot_at_all_is_it_said_that_no_model_is(pair):
+    for unit in (GLM, SPARE):
+        pair[1].systemd.unit(unit, start_ok=False)
+    pair[1].systemd.unit(OWN, ActiveState="active", SubState="running", start_ok=False)
+    code, lines = pair[0].switch("glm")
+
+    assert code == 4, lines
+    assert lines[-1] == "NO MODEL IS HOT: glm failed; NOT hot again: own on spark2"
+
+
+def test_the_fallback_is_started_on_all_when_a_rank_does_not_start(pair):
+    pair[1].systemd.unit(GLM, start_ok=False)
+    code, lines = pair[0].switch("glm")
+
+    assert code == 3
+    assert [spark.hot() for spark in pair] == [["glm-fallback"], ["glm-fallback"]]
+    assert lines[-1] == "glm FAILED; its fallback glm-fallback is hot"
+
+
+def test_a_rank_that_ends_well_while_another_one_loads_is_a_failure(pair):
+    """vLLM ends with success when its engine was killed."""
+    pair[0].systemd.unit(GLM, on_start=["sleep", "4"])
+    (pair[1].systemd.folder / "over").mkdir()
+    over = {"LoadState": "loaded", "ActiveState": "inactive", "SubState": "dead"}
+    folder = pair[1].systemd.folder
+    for unit in (GLM, SPARE):
+        onhost_fake_systemd.write(folder / "over", unit, over)
+        starting = f"grep -q ^ActiveState=activating {folder}/{unit}.show"
+        program = f"while {starting}; do sleep 0.05; done; mv {folder}/over/{unit}.* {folder}"
+        pair[1].systemd.unit(unit, on_start=["sh", "-c", f"({program}) > /dev/null 2>&1 &"])
+    pair[0].systemd.unit(SPARE, start_ok=False)
+    code, lines = pair[0].switch("glm")
+
+    assert code == 1
+    assert any("it ended by itself" in line for line in lines)
+    assert [spark.hot() for spark in pair] == [[], ["own"]]
+
+
+def test_a_killed_switch_is_undone_on_every_member_by_the_lease(pair):
+    pair[0].systemd.unit(GLM, on_start=["sleep", "30"])
+    work = pair[0].switch_begun("glm")
+    until(lambda: pair[1].hot() == ["glm"], "rank 1 is up")
+    work.kill()
+    until(lambda: pair[1].hot() == ["own"], "the second member has its model again")
+    until(lambda: not any(spark.paths.joined.exists() for spark in pair), "both let go")
+    assert pair[0].hot() == []
+    work.wait()
+
+
+def test_systemd_has_a_killed_switch_undone_at_once(pair):
+    pair[0].systemd.unit(GLM, on_start=["sleep", "30"])
+    work = pair[0].switch_begun("glm")
+    until(lambda: pair[1].hot() == ["glm"], "rank 1 is up")
+    work.kill()
+    work.wait()
+    code, lines = pair[0].switch("--finish", "")[0], []
+    assert (code, lines) == (0, [])
+    assert pair[1].hot() == ["own"]
+    assert not any(spark.paths.joined.exists() for spark in pair)
+
+
+def test_a_killed_switch_owes_the_group_that_was_hot_and_rank_0_starts_it_again(pair):
+    pair[0].switch("glm")
+    pair[1].systemd.unit(OWN, on_start=["sleep", "30"])
+    work = pair[1].switch_begun("own")
+    until(lambda: pair[1].state(OWN) == "activating", "own is starting")
+    work.kill()
+    work.wait()
+    until(lambda: [spark.hot() for spark in pair] == [["glm"], ["glm"]], "the group is back")
+
+
+def test_a_member_that_is_lost_while_starting_gives_the_other_back_what_it_had(pair):
+    pair[0].systemd.unit(OWN, ActiveState="active", SubState="running")
+    pair[0].systemd.unit(GLM, on_start=["sleep", "60"])
+    work = pair[0].switch_begun("glm")
+    until(lambda: pair[1].hot() == ["glm"], "rank 1 is up")
+    pair[1].power_off()
+    out, _ = work.communicate(timeout=60)
+    assert work.returncode == 4, out
+    said = "hot again: own on spark1; not heard from, which undoes it alone: own on spark2"
+    assert said in " ".join(out.split())
+    assert "NO MODEL IS HOT" not in out
+    assert pair[0].hot() == ["own"]
+    assert pair[1].hot() == []
+
+
+def test_what_is_starting_ends_although_a_deploy_took_its_target_away(pair):
+    pair[0].systemd.unit(GLM, on_start=["sleep", "60"])
+    work = pair[0].switch_begun("glm")
+    until(lambda: pair[1].hot() == ["glm"], "rank 1 is up")
+    for spark in pair:
+        spark.leave_cluster()
+    pair[1].freeze()
+    out, _ = work.communicate(timeout=40)
+    pair[1].thaw()
+    assert work.returncode == 4, out
+    assert pair[0].state() == "inactive"
+    until(lambda: pair[1].hot() == ["own"], "its model is back")
+
+
+def test_an_agent_that_is_restarted_in_a_switch_undoes_its_part(pair):
+    pair[0].systemd.unit(GLM, on_start=["sleep", "30"])
+    work = pair[0].switch_begun("glm")
+    until(lambda: pair[1].hot() == ["glm"], "rank 1 is up")
+    pair[1].kill_agent()
+    pair[1].power_on()
+    until(lambda: pair[1].hot() == ["own"], "its model is back")
+    work.communicate(timeout=60)
+    assert pair[0].hot() == []
+    assert not any(spark.paths.joined.exists() for spark in pair)
+
+
+def test_dry_tells_what_would_be_stopped_and_touches_nothing(pair):
+    code, lines = pair[0].switch("glm", "--dry")
+
+    assert code == 0, lines
+    assert lines[-2:] == ["spark1: no model up", "spark2: would stop own"]
+    assert [calls(spark) for spark in pair] == [[], []]
+    assert not any(spark.paths.joined.exists() for spark in pair)
+
+
+def test_the_launch_gate_names_the_hash_that_differs_and_stops_nothing(pair):
+    pair[0].change("glm", alike="a" * 16)
+    pair[1].change("glm", alike="b" * 16)
+    code, lines = pair[0].switch("glm")
+
+    assert code == 1
+    assert lines[-1].endswith(
+        "the members of pair differ; nothing was stopped. hash of what was deployed for glm: "
+        f"spark1 {'a' * 16}, spark2 {'b' * 16}. Remedy: deploy to all of them, then lockstep diff"
+    )
+    assert calls(pair[1]) == []

@@ -1,0 +1,177 @@
+"""What must be the same on every member, and how a difference is told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+
+import pytest
+from onhost_fakes import FakeSystemd, host_root
+
+from lockstep.onhost.cluster import launch_check
+from lockstep.onhost.core import common, topology
+
+UNIT = "vllm-glm.service"
+FILE = f"/etc/systemd/system/{UNIT}"
+LAUNCHER = "/data/scripts/llm/vllm-glm-launch.sh"
+OTHER = "/etc/systemd/system/vllm-qwen.service"
+TARGETS = "/etc/lockstep/targets.json"
+LINKS = ("enp1s0f0np0", "enP2p1s0f0np0")
+MEMBERS = (topology.Member("spark1", "10.9.9.8"), topology.Member("spark2", "10.9.9.9"))
+PAIR = topology.Cluster("pair", 0, 7079, MEMBERS, dict.fromkeys(LINKS, ""))
+TARGET = common.Target(
+    "glm", UNIT, "", "m", 9.0, 60, image="vllm@sha256:1", cluster="pair", alike="a1"
+)
+CHANGED = "changed since the deploy"
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    """One member as a deploy left it."""
+
+    class Spark:
+        def __init__(self) -> None:
+            self.paths = host_root(tmp_path / "root", {})
+            self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+            self.systemd.unit(UNIT)
+            for interface in LINKS:
+                self.file(f"/sys/class/net/{interface}/mtu", "9000\n")
+            loaded = "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05"
+            self.file("/proc/driver/nvidia/version", loaded)
+            self.deployed = {
+                FILE: f"ExecStart={LAUNCHER}\n",
+                LAUNCHER: "exec docker run\n",
+                OTHER: "ExecStart=/venv/bin/vllm\n",
+                TARGETS: self.paths.targets.read_text(),
+            }
+            for path, text in self.deployed.items():
+                self.file(path, text)
+            self.record()
+
+        def file(self, path: str, text: str) -> None:
+            place = self.paths.root / path.lstrip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text)
+
+        def record(self, folder: str | None = None) -> None:
+            """The newest record: what is there now."""
+            record = {
+                **{"number": 1, "digest": "d", "lock": "l0", "images": [], "weights": {}},
+                "engine": {"folder": folder, "id": "abc"},
+                "files": [{"path": path, "text": text} for path, text in self.deployed.items()],
+            }
+            self.file("/var/lib/lockstep-deploy/generations/0001.json", json.dumps(record))
+
+        def facts(self, **changes: object) -> dict[str, str]:
+            return launch_check.gather(replace(TARGET, **changes), PAIR, self.paths)
+
+    return Spark()
+
+
+def test_what_is_the_same_makes_no_difference(spark):
+    facts = spark.facts()
+    assert launch_check.differences({"spark1": facts, "spark2": dict(facts)}) == []
+    assert facts.pop("kernel")
+    assert facts == {
+        "driver": "580.95.05",
+        "MTU of the fabric": "9000",
+        "hash of the lock": "l0",
+        "hash of what was deployed for glm": "a1",
+        CHANGED: "nothing",
+    }
+
+
+def test_a_difference_gives_every_value():
+    told = launch_check.differences(
+        {"spark1": {"driver": "580.95", "a": "1"}, "spark2": {"driver": "590.44"}}
+    )
+    assert told == ["a: spark1 1, spark2 none", "driver: spark1 580.95, spark2 590.44"]
+
+
+def test_where_nothing_was_deployed_that_is_said(spark):
+    (spark.paths.generations / "0001.json").unlink()
+    assert spark.facts()["hash of the lock"] == "no deploy on record"
+
+
+@pytest.mark.parametrize("path", [FILE, LAUNCHER, TARGETS])
+def test_a_file_that_was_changed_by_hand_is_named_with_its_hash(spark, path):
+    spark.file(path, "{}")
+    first = spark.facts()[CHANGED]
+    assert first.startswith(f"{path} (")
+    spark.file(path, "{ }")
+    # Two members that were both changed are not the same by that.
+    assert spark.facts()[CHANGED] != first
+
+
+def test_a_unit_of_another_model_is_no_matter(spark):
+    spark.file(OTHER, "changed")
+    assert spark.facts()[CHANGED] == "nothing"
+
+
+def test_drop_ins_of_the_unit_are_named_with_their_hashes(spark):
+    drop_in = f"/run/systemd/system/{UNIT}.d/debug.conf"
+    spark.systemd.unit(UNIT, DropInPaths=drop_in)
+    spark.file(drop_in, "[Service]\nEnvironment=NCCL_ALGO=Tree\n")
+    first = spark.facts()[CHANGED]
+    assert first.startswith(f"{drop_in} (")
+    spark.file(drop_in, "[Service]\nEnvironment=NCCL_ALGO=Ring\n")
+    assert spark.facts()[CHANGED] != first
+
+
+def test_every_package_of_the_venv_counts_with_its_version(spark):
+    def packages(*names: str) -> str:
+        for name in names:
+            folder = f"opt/engines/abc/venv/lib/python3.12/site-packages/{name}.dist-info"
+            (spark.paths.root / folder).mkdir(parents=True)
+        return spark.facts(image=None)["engine"]
+
+    (spark.paths.root / "opt/engines").mkdir(parents=True)
+    (spark.paths.root / "opt/engines/current").symlink_to("abc")
+    spark.record(folder="/opt/engines")
+    first = packages("torch-2.9.0")
+    assert first.startswith("abc with packages ")
+    assert packages("nvidia_nccl_cu13-2.28.3") != first
+    # An image brings its own.
+    assert "engine" not in spark.facts()
+
+
+def test_weights_that_changed_since_they_were_verified_are_named(spark, tmp_path):
+    file = {"path": "a.safetensors", "size": 1, "sha256": hashlib.sha256(b"1").hexdigest()}
+    repository = {"model": "org/name", "revision": "c" * 40, "files": [file]}
+    hub = {"cache_dir": f"{tmp_path}/hub", "repositories": [repository]}
+    spark.paths.weights.write_text(json.dumps(hub))
+    place = tmp_path / "hub/models--org--name/snapshots" / ("c" * 40)
+    place.mkdir(parents=True)
+    (place / "a.safetensors").write_text("1")
+    mtime = (place / "a.safetensors").stat().st_mtime_ns
+    stamps = tmp_path / "lockstep-verified"
+    stamps.mkdir()
+    stamp = {"a.safetensors": {"size": 1, "mtime_ns": mtime, "sha256": file["sha256"]}}
+    (stamps / f"org--name@{'c' * 40}.json").write_text(json.dumps(stamp))
+    assert spark.facts(weights=("org/name",))["weights org/name"] == "as verified"
+    (place / "a.safetensors").write_text("2")
+    bad = spark.facts(weights=("org/name",))["weights org/name"]
+    assert bad == "not as verified: a.safetensors"
+
+
+def test_a_folder_of_the_operators_own_counts_by_names_and_sizes(spark):
+    def weights(text: str) -> str:
+        spark.file("/data/own/a.safetensors", text)
+        return spark.facts(weights=("/data/own",))["weights /data/own"]
+
+    first = weights("1")
+    assert first.startswith("1 files with names and sizes ")
+    assert weights("12") != first
+
+
+def test_the_mtu_is_that_of_every_interface_of_the_link(spark):
+    spark.file(f"/sys/class/net/{LINKS[1]}/mtu", "1500\n")
+    assert spark.facts()["MTU of the fabric"] == "1500 and 9000"
+    (spark.paths.root / f"sys/class/net/{LINKS[1]}/mtu").unlink()
+    assert spark.facts()["MTU of the fabric"] == "9000 and no interface"
+
+
+def test_a_driver_that_is_not_loaded_is_said(spark):
+    (spark.paths.proc / "driver/nvidia/version").unlink()
+    assert spark.facts()["driver"] == "not loaded"

@@ -1,0 +1,204 @@
+"""What members of a cluster believe: only sealed messages of now, once; and what they bear."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+
+import pytest
+from a_cluster import KEY, free_port, until
+
+from lockstep.onhost.cluster import seal, wire_client, wire_server
+from lockstep.onhost.core import common, topology
+
+MEMBERS = (topology.Member("spark1", "127.0.1.1"), topology.Member("spark2", "127.0.1.2"))
+
+
+class Agent:
+    """The second member's port; `asked` is what came through."""
+
+    def __init__(self) -> None:
+        port = free_port()
+        self.cluster = topology.Cluster("pair", 1, port, MEMBERS)
+        self.caller = wire_client.Caller(topology.Cluster("pair", 0, port, MEMBERS), KEY.encode())
+        self.asked: list[tuple[str, dict]] = []
+        self.server = wire_server.Server(
+            {"pair": self.cluster}, {"pair": KEY.encode()}, self.act, longest_s=0.5
+        )
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def act(self, _: object, verb: str, body: dict) -> dict:
+        self.asked.append((verb, body))
+        if verb == "slow":
+            time.sleep(1.2)
+        if verb == "locked":
+            raise common.Problem("ben is switching", 75)
+        if verb == "full":
+            raise OSError(28, "No space left on device")
+        return {"found": body["key"]}
+
+    def ask(self, verb: str = "state", **how: object) -> dict:
+        return self.caller.ask(MEMBERS[1], verb, {"key": 1}, **how)
+
+    def post(self, headers: dict[str, str], body: bytes = b'{"key": 1}', source: str = "127.0.1.1"):
+        connection = http.client.HTTPConnection(
+            "127.0.1.2", self.cluster.port, timeout=5, source_address=(source, 0)
+        )
+        connection.request("POST", "/pair/state", body, headers)
+        response = connection.getresponse()
+        return response.status, response.read()
+
+
+@pytest.fixture
+def agent():
+    agent = Agent()
+    # What was sealed before it began is not taken.
+    time.sleep(0.01)
+    yield agent
+    agent.server.shutdown()
+    agent.server.server_close()
+
+
+def sealed(key: str = KEY, recipient: str = "spark2", verb: str = "state", body=b'{"key": 1}'):
+    return seal.request(key.encode(), "pair", recipient, verb, body)
+
+
+def test_a_sealed_message_is_answered_with_a_seal(agent):
+    assert agent.ask() == {"found": 1}
+    assert agent.asked == [("state", {"key": 1})]
+
+
+def test_what_a_member_refuses_comes_with_its_reason_and_code(agent):
+    with pytest.raises(wire_client.Refusal, match="spark2: ben is switching") as problem:
+        agent.ask("locked")
+    assert problem.value.code == 75
+
+
+def test_a_member_that_cannot_write_says_so(agent):
+    with pytest.raises(wire_client.Refusal, match=r"full: .*No space left on device"):
+        agent.ask("full")
+
+
+def test_a_message_is_taken_once(agent):
+    headers = sealed()
+    assert agent.post(headers)[0] == 200
+    status, answer = agent.post(headers)
+    assert status == 403
+    assert json.loads(answer)["problem"] == "this message has been taken before"
+    assert len(agent.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        (sealed("x" * 40), b'{"key": 1}'),
+        (sealed(recipient="spark1"), b'{"key": 1}'),
+        (sealed(verb="drop"), b'{"key": 1}'),
+        (sealed(body=b'{"key": 2}'), b'{"key": 1}'),
+        ({**sealed(), "X-Lockstep-Time": "1"}, b'{"key": 1}'),
+        ({}, b'{"key": 1}'),
+        ({"X-Lockstep-Seal": "\xe9"}, b'{"key": 1}'),
+    ],
+    ids=["other key", "other member", "other verb", "other body", "other time", "none", "no text"],
+)
+def test_what_is_not_sealed_for_this_very_question_is_not_taken(agent, headers, body):
+    assert agent.post(headers, body) == (401, b"")
+    assert agent.asked == []
+
+
+@pytest.mark.parametrize(("shift", "said"), [(-90.0, "90 s ago"), (90.0, "90 s ahead")])
+def test_a_message_of_another_time_is_refused_with_how_far_the_clocks_are_apart(
+    agent, monkeypatch, shift, said
+):
+    real = time.time
+    monkeypatch.setattr("cluster_seal.time.time", lambda: real() + shift)
+    headers = sealed()
+    monkeypatch.setattr("cluster_seal.time.time", real)
+    status, answer = agent.post(headers)
+    assert status == 403
+    assert said in json.loads(answer)["problem"]
+
+
+def test_a_message_that_an_earlier_agent_may_have_taken_is_not_taken_again():
+    now = [1000.0]
+    guard = seal.Guard(now=lambda: now[0])
+    headers = sealed()
+    headers["X-Lockstep-Time"] = "999.000"
+    parts = ("request", "pair", "spark2", "state", "999.000", headers["X-Lockstep-Nonce"])
+    headers["X-Lockstep-Seal"] = seal._seal(KEY.encode(), parts, b"{}")
+    with pytest.raises(seal.Refused, match="sealed before this agent began"):
+        guard.check(KEY.encode(), "pair", "spark2", "state", headers, b"{}")
+
+
+def test_an_answer_of_somebody_without_the_key_is_no_answer(agent):
+    agent.server.keys = {"pair": b"x" * 40}
+    with pytest.raises(wire_client.Unreachable, match="its key is another one"):
+        agent.ask()
+
+
+def test_strangers_are_not_listened_to(agent):
+    with pytest.raises((http.client.HTTPException, OSError)):
+        agent.post(sealed(), source="127.0.0.1")
+    assert agent.asked == []
+
+
+def test_what_is_too_large_is_not_read(agent):
+    status, _ = agent.post({**sealed(), "Content-Length": str(10**9)})
+    assert status == 413
+    assert agent.asked == []
+
+
+def test_who_sends_slowly_is_cut_off_and_others_are_answered_meanwhile(agent):
+    loris = [
+        socket.create_connection(("127.0.1.2", agent.cluster.port), 5, ("127.0.1.1", 0))
+        for _ in range(3)
+    ]
+    for connection in loris:
+        connection.sendall(b"POST /pair/state HTTP/1.1\r\nX: ")
+    assert agent.ask() == {"found": 1}
+    for connection in loris:
+        connection.settimeout(10)
+        assert connection.recv(100) == b""
+        connection.close()
+
+
+def test_no_member_can_take_more_than_its_share_of_connections(agent):
+    many = [
+        socket.create_connection(("127.0.1.2", agent.cluster.port), 5, ("127.0.1.1", 0))
+        for _ in range(wire_server.AT_ONCE)
+    ]
+    with pytest.raises(wire_client.Unreachable):
+        agent.ask(timeout=0.4)
+    for connection in many:
+        connection.close()
+    until(lambda: answered(agent), "it answers again")
+
+
+def answered(agent) -> bool:
+    try:
+        return bool(agent.ask(timeout=1))
+    except wire_client.Unreachable:
+        return False
+
+
+def test_an_answer_may_take_longer_than_a_request(agent):
+    assert agent.ask("slow") == {"found": 1}
+
+
+def test_a_message_of_another_version_is_named(agent):
+    with pytest.raises(wire_client.Refusal, match="state: not understood") as problem:
+        agent.caller.ask(MEMBERS[1], "state", {})
+    assert problem.value.code == 2
+
+
+def test_a_short_key_is_refused(tmp_path):
+    paths = common.Paths(tmp_path)
+    with pytest.raises(common.Problem, match="Remedy: run the deploy"):
+        seal.key(paths, "pair")
+    paths.secrets.mkdir(parents=True)
+    (paths.secrets / "cluster-pair.key").write_text("short\n")
+    with pytest.raises(common.Problem, match="expected 32 characters or more, found 5"):
+        seal.key(paths, "pair")

@@ -1,0 +1,243 @@
+"""No half of a group stays up: whatever happens to a rank, its engine or its host."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import pytest
+from a_cluster import GLM, OWN, SPARE, cluster_of, until
+from onhost_fakes import FakeEngine
+
+from lockstep.onhost.cluster import rank_gate, runs
+from lockstep.onhost.core import common, switch_lock
+from lockstep.units.agent_unit import RECORDS
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def pair(tmp_path, monkeypatch):
+    """Two members on which the group is hot."""
+    sparks = cluster_of(tmp_path, monkeypatch, 2)
+    code, lines = sparks[0].switch("glm")
+    assert code == 0, lines
+    yield sparks
+    for spark in sparks:
+        spark.end()
+
+
+def hot(pair) -> list[list[str]]:
+    return [spark.hot() for spark in pair]
+
+
+def ends_with(spark, reason: str) -> bool:
+    return reason in spark.group.reason
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("how", [("inactive", "dead"), ("failed", "failed")])
+def test_a_rank_that_ends_takes_the_group_down_and_up_again(pair, rank, how):
+    run = pair[0].group.run
+    pair[rank].systemd.unit(GLM, ActiveState=how[0], SubState=how[1])
+    until(lambda: pair[0].group.run != run and pair[0].group.state == "hot", "hot again")
+
+    assert hot(pair) == [["glm"], ["glm"]]
+    # Rank 0 saw it, or was told by the other: both name where.
+    assert f"spark{rank + 1}" in pair[0].group.reason
+    assert len(pair[0].group.starts) == 1
+    # Whole: the rank that lived was stopped too.
+    other = pair[1 - rank].systemd.calls
+    assert f"systemctl stop -- {GLM}" in other
+    assert other.count(f"systemctl start -- {GLM}") == 2
+
+
+def test_a_group_that_does_not_stay_is_left_down_with_the_reason(pair):
+    for spark in pair:
+        spark.systemd.unit(SPARE, start_ok=False)
+    for times in (1, 2, 3):
+        run = pair[0].group.run
+        pair[1].systemd.unit(GLM, ActiveState="inactive")
+        until(lambda run=run: pair[0].group.run != run, f"hot again, {times}")
+    pair[1].systemd.unit(GLM, ActiveState="inactive")
+    until(lambda: pair[0].group.state == "down", "left down")
+    until(lambda: hot(pair) == [[], []], "stopped on both")
+
+    assert "3 starts in 30 min did not help" in pair[0].group.reason
+
+
+def test_a_start_that_fails_counts(pair):
+    for spark in pair:
+        for unit in (GLM, SPARE):
+            spark.systemd.unit(unit, start_ok=False)
+    until(lambda: pair[0].group.state == "down", "left down", 60)
+
+    assert hot(pair) == [[], []]
+    assert len(pair[0].group.starts) == 3
+
+
+def test_an_engine_that_generates_nothing_ends_the_group(pair):
+    """A frozen rank: every unit is up and /health is green."""
+    pair[0].engine.chat = lambda _: (200, FakeEngine.answer("", 0))
+    for unit in (GLM, SPARE):
+        pair[1].systemd.unit(unit, start_ok=False, ActiveState="active", SubState="running")
+    until(lambda: ends_with(pair[0], "rank 0 on spark1 generates nothing"), "seen")
+    until(lambda: hot(pair) == [[], []], "ended on both")
+
+
+def test_a_member_without_power_ends_the_group_and_it_waits_for_its_return(pair):
+    run = pair[0].group.run
+    pair[1].power_off()
+    until(lambda: pair[0].hot() == [], "ended on the first")
+    assert ends_with(pair[0], "spark2 was not heard for")
+    assert pair[0].group.state == "recovering"
+    pair[1].power_on()
+    until(lambda: pair[0].group.run != run and pair[0].group.state == "hot", "hot again")
+    assert hot(pair) == [["glm"], ["glm"]]
+
+
+def test_a_member_that_does_not_hear_rank_0_stops_by_itself(pair):
+    pair[0].freeze()
+    until(lambda: pair[1].hot() == [], "stopped")
+    assert pair[1].group.state == "ended"
+    assert ends_with(pair[1], "spark1, rank 0, was not heard for")
+
+
+def test_a_cut_fabric_ends_the_group_on_both_sides(pair):
+    pair[1].freeze()
+    until(lambda: pair[0].hot() == [], "ended on the first")
+    pair[1].thaw()
+    until(lambda: pair[1].hot() == [] or pair[1].group.run == pair[0].group.run, "on the other")
+    until(lambda: hot(pair) == [["glm"], ["glm"]], "hot again")
+
+
+def test_rank_0_that_was_rebooted_starts_nothing_says_so_and_the_other_ends(pair):
+    pair[0].power_off()
+    pair[0].power_on()
+    until(lambda: pair[1].hot() == [], "stopped")
+    assert hot(pair) == [[], []]
+    assert pair[0].group.state == "down"
+    assert pair[0].group.reason == "spark1 was rebooted or lost its power"
+
+
+def test_why_a_group_ended_outlives_a_boot_and_it_stays_down(pair):
+    pair[1].power_off()
+    until(lambda: pair[0].group.state == "recovering", "recovering")
+    why = pair[0].group.reason
+    pair[0].power_off()
+    pair[1].power_on()
+    pair[0].power_on()
+    assert pair[0].group.state == "down"
+    assert pair[0].group.reason == f"{why}; then spark1 was rebooted or lost its power"
+    assert pair[1].group.reason == "spark2 was rebooted or lost its power"
+    assert hot(pair) == [[], []]
+
+
+def test_what_rank_0_leaves_down_is_down_on_the_others_too(pair):
+    pair[0].power_off()
+    until(lambda: pair[1].group.state == "ended", "ended")
+    assert "rank 0, was not heard" in pair[1].group.reason
+    pair[0].power_on()
+    until(lambda: pair[1].group.state == "down", "left down")
+    assert pair[1].group.reason == "spark1 was rebooted or lost its power"
+
+
+def test_of_a_cluster_that_this_host_left_nothing_is_known(pair):
+    assert pair[0].switch("glm")[0] == 0
+    pair[0].kill_agent()
+    group = pair[0].group
+    for path in (pair[0].paths.groups, pair[0].paths.groups_kept):
+        old = json.dumps({"pair": asdict(group), "old": asdict(group) | {"cluster": "old"}})
+        path.write_text(old)
+    pair[0].power_on()
+    for path in (pair[0].paths.groups, pair[0].paths.groups_kept):
+        assert list(json.loads(path.read_text())) == ["pair"]
+
+
+def test_where_the_agent_notes_is_what_a_deploy_removes():
+    paths = common.Paths()
+    assert [str(paths.groups), str(paths.groups_kept)] == list(RECORDS)
+
+
+def test_a_disk_that_is_full_costs_the_memory_of_a_boot_only(tmp_path, capsys):
+    paths = common.Paths(tmp_path)
+    paths.groups_kept.mkdir(parents=True)
+    runs.save(paths, runs.Group("pair", "glm", "run"))
+    assert runs.load(paths)["pair"].target == "glm"
+    assert "a boot will forget how it stands" in capsys.readouterr().out
+
+
+def test_none_while_the_group_waits_to_be_started_is_final(pair):
+    pair[1].power_off()
+    until(lambda: pair[0].group.state == "recovering", "recovering")
+    code, lines = pair[0].switch("none")
+    assert code == 0, lines
+    assert any("it stops its rank by itself" in line for line in lines)
+    assert pair[0].group.state == "stopped"
+
+
+def test_none_on_a_member_that_rank_0_did_not_hear_is_not_undone_by_rank_0(pair):
+    pair[0].freeze()
+    code, lines = pair[1].switch("none")
+    assert code == 0, lines
+    pair[0].thaw()
+    until(lambda: pair[0].group.state == "down", "left down")
+
+    assert "spark2: alice switched to none on spark2" in pair[0].group.reason
+    until(lambda: hot(pair) == [[], []], "stopped on both")
+
+
+def test_a_member_that_chose_another_model_meanwhile_keeps_it(pair):
+    pair[1].systemd.unit(GLM)
+    pair[1].systemd.unit(OWN, ActiveState="active", SubState="running")
+    until(lambda: pair[0].group.state == "down", "left down")
+
+    assert hot(pair) == [[], ["own"]]
+    assert "spark2 has own hot now" in pair[0].group.reason
+
+
+def test_an_agent_that_is_restarted_keeps_the_group(pair):
+    run = pair[0].group.run
+    for spark in pair:
+        spark.kill_agent()
+        spark.power_on()
+    until(lambda: pair[0].group.members == {"spark1": "hot", "spark2": "hot"}, "heard")
+    assert hot(pair) == [["glm"], ["glm"]]
+    assert [spark.group.run for spark in pair] == [run, run]
+    assert [spark.systemd.calls.count(f"systemctl start -- {GLM}") for spark in pair] == [1, 1]
+
+
+def test_a_rank_that_is_up_without_its_group_is_stopped(tmp_path, monkeypatch):
+    (spark, other) = cluster_of(tmp_path, monkeypatch, 2)
+    try:
+        spark.systemd.unit(GLM, ActiveState="active", SubState="running")
+        until(lambda: spark.hot() == [], "stopped")
+    finally:
+        spark.end()
+        other.end()
+
+
+def test_who_is_switching_is_left_alone(pair):
+    with switch_lock.held(pair[0].paths.run / "switch.lock", "ben", "own"):
+        pair[1].systemd.unit(GLM, ActiveState="inactive")
+        until(lambda: "left to who is switching" in pair[0].log.read_text(), "seen")
+        assert pair[0].hot() == ["glm"]
+
+
+def test_a_rank_alone_is_refused_with_the_remedy(pair):
+    with pytest.raises(common.Problem, match=r"never here alone\. Remedy: switch.sh glm"):
+        rank_gate.main(["admit", "glm"], pair[1].paths)
+    assert rank_gate.main(["admit", "own"], pair[1].paths) == 0
+
+
+def test_a_rank_is_let_in_while_its_group_starts(pair, tmp_path):
+    said = tmp_path / "admitted"
+    argv = pair[1].argv("cluster", "admit", "glm")
+    argv = ["sh", "-c", '"$@" && touch "$0"', str(said), *argv]
+    pair[1].systemd.unit(GLM, on_start=argv)
+    until(said.exists, "let in")
+
+
+def test_admit_explains_itself(capsys):
+    assert rank_gate.main(["admit"]) == 2
+    assert "cluster.py admit TARGET" in capsys.readouterr().err

@@ -1,0 +1,186 @@
+"""Readiness: a unit counts as started after a generated token, and fails as soon as it can."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+
+import pytest
+from local_server import refused_address
+from onhost_fakes import FakeEngine, host_root
+
+from lockstep.onhost.core import common
+from lockstep.onhost.engine import openai_api, ready
+
+
+@pytest.fixture
+def spoken():
+    return []
+
+
+@pytest.fixture
+def fake():
+    fake = FakeEngine()
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def main_process():
+    process = subprocess.Popen(["sleep", "60"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def waiter(url: str, pid: int, spoken: list[str], **values: float) -> ready.Waiter:
+    fields = {"memory_gib": 1.0, "start_timeout_s": 30.0, **values}
+    target = common.Target("qwen", "vllm-qwen36.service", url, "qwen-served", **fields)
+    return ready.Waiter(target, ready.MainProcess.watch(pid), spoken.append)
+
+
+def test_a_generated_token_makes_it_ready(fake, main_process, spoken):
+    canary = waiter(fake.url, main_process.pid, spoken).wait("s3cret")
+
+    assert (canary.tokens, canary.text) == (2, "hello")
+    assert fake.requests == [
+        {
+            "model": "qwen-served",
+            "messages": [{"role": "user", "content": "Say hello."}],
+            "max_tokens": 16,
+            "temperature": 0,
+            "stream": False,
+        }
+    ]
+    assert fake.keys == ["Bearer s3cret"]
+
+
+def test_thinking_without_an_answer_counts_as_tokens(fake, main_process, spoken):
+    fake.chat = lambda _: (200, fake.answer(None, 16, reasoning_content="The user"))
+
+    assert waiter(fake.url, main_process.pid, spoken).wait(None).tokens == 16
+
+
+@pytest.mark.parametrize("answer", [FakeEngine.answer("", 0), FakeEngine.answer("", 1), {}])
+def test_a_green_engine_that_generates_nothing_is_not_ready(fake, main_process, spoken, answer):
+    fake.chat = lambda _: (200, answer)
+
+    with pytest.raises(common.Problem, match="generates nothing") as problem:
+        waiter(fake.url, main_process.pid, spoken, start_timeout_s=1.0).wait(None)
+    assert problem.value.code == 4
+
+
+def test_a_wedged_engine_that_never_answers_is_not_ready(fake, main_process, spoken):
+    never = threading.Event()
+    fake.chat = lambda _: (200, never.wait(20))
+
+    with pytest.raises(common.Problem, match="generates nothing") as problem:
+        waiter(fake.url, main_process.pid, spoken, start_timeout_s=1.0).wait(None)
+    never.set()
+    assert problem.value.code == 4
+
+
+@pytest.mark.parametrize(
+    ("code", "body"), [(401, {"error": "Unauthorized"}), (404, {"error": "model x not found"})]
+)
+def test_a_refused_canary_fails_at_once(fake, main_process, spoken, code, body):
+    fake.chat = lambda _: (code, body)
+
+    with pytest.raises(common.Problem, match=f"HTTP {code}") as problem:
+        waiter(fake.url, main_process.pid, spoken, start_timeout_s=40.0).wait(None)
+    assert problem.value.code == 4
+
+
+def test_a_warming_engine_gets_another_chance(fake, main_process, spoken):
+    answers = [(503, {"error": "warming up"}), (200, fake.answer("hello", 2))]
+    fake.chat = lambda _: answers.pop(0)
+
+    assert waiter(fake.url, main_process.pid, spoken).wait(None).tokens == 2
+
+
+def test_an_engine_that_turns_green_later_is_waited_for(fake, main_process, spoken):
+    fake.health = 503
+    timer = threading.Timer(1.0, lambda: setattr(fake, "health", 200))
+    fake.chat = lambda _: (200, fake.answer("hello", 2)) if fake.health == 200 else (400, {})
+    timer.start()
+
+    assert waiter(fake.url, main_process.pid, spoken).wait(None).tokens == 2
+    assert spoken[-1].startswith("/health is green after ")
+
+
+def test_a_port_that_never_opens_fails_with_the_limit(main_process, spoken):
+    with pytest.raises(common.Problem, match=r"start_timeout_s 1\): .*refused") as problem:
+        waiter("http://127.0.0.1:9", main_process.pid, spoken, start_timeout_s=1.0).wait(None)
+    assert problem.value.code == 1
+
+
+def test_a_main_process_that_dies_while_loading_fails_at_once(spoken):
+    # Nobody reaps it here, so it stays as a zombie: that counts as dead.
+    main_process = subprocess.Popen(["sleep", "1"])
+
+    with pytest.raises(common.Problem, match="died before the engine was ready") as problem:
+        waiter("http://127.0.0.1:9", main_process.pid, spoken, start_timeout_s=40.0).wait(None)
+    main_process.wait()
+    assert problem.value.code == 3
+
+
+def test_a_main_process_that_dies_during_the_canary_fails_at_once(fake, main_process, spoken):
+    never = threading.Event()
+
+    def die(_: dict) -> tuple[int, object]:
+        main_process.kill()
+        never.wait(20)
+        return 500, {}
+
+    fake.chat = die
+    with pytest.raises(common.Problem) as problem:
+        waiter(fake.url, main_process.pid, spoken, start_timeout_s=40.0).wait(None)
+    never.set()
+    assert problem.value.code == 3
+
+
+def test_another_process_with_the_same_id_is_not_the_main_process(tmp_path):
+    (tmp_path / "77").mkdir()
+    stat = tmp_path / "77" / "stat"
+    stat.write_text("77 (vllm (main) x) S " + " ".join(str(n) for n in range(4, 40)) + "\n")
+    process = ready.MainProcess.watch(77, tmp_path)
+    assert process.started == "22"
+
+    stat.write_text(stat.read_text().replace(" 22 ", " 2200 "))
+    with pytest.raises(common.Problem, match="main process 77 died"):
+        process.check()
+
+
+def test_a_proxy_in_the_environment_is_not_asked(fake, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    target = common.Target("q", "q.service", fake.url, "q", 1.0, 5.0)
+
+    openai_api.check_health(target)
+
+
+def test_the_key_comes_from_its_file_and_a_missing_one_is_named(tmp_path):
+    (tmp_path / "key").write_text("s3cret\n")
+    target = common.Target("q", "q", "http://x", "q", 1, 5, api_key_file=str(tmp_path / "key"))
+    assert openai_api.api_key(target) == "s3cret"
+
+    gone = common.Target("q", "q", "http://x", "q", 1, 5, api_key_file=str(tmp_path / "none"))
+    with pytest.raises(common.Problem, match=r"API key of q: .*none: No such file"):
+        openai_api.api_key(gone)
+
+
+def test_an_engine_behind_a_proxy_is_asked_itself(fake, main_process, tmp_path):
+    target = {
+        "unit": "q.service",
+        # Nothing listens there before the engine is ready.
+        "url": f"http://{refused_address()}",
+        "engine_url": fake.url,
+        "proxy_unit": "q-roles.service",
+        # The proxy asks for it, and the engines' account may not read it.
+        "api_key_file": str(tmp_path / "nobody/reads"),
+        "model": "qwen-served",
+        "memory_gib": 1.0,
+        "start_timeout_s": 20,
+    }
+    paths = host_root(tmp_path / "root", {"q": target})
+
+    assert ready.main(["q", "--main-pid", str(main_process.pid)], paths) == 0

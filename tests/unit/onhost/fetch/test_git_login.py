@@ -1,0 +1,115 @@
+"""Git logs in to a private mirror; the password is on no command line."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from local_server import LocalServer, Reply, Seen, serving
+
+from lockstep.inventory.settings import Proxy, Sources
+from lockstep.lock.moving import GitWanted
+from lockstep.lock.resolve.git import resolve_git
+from lockstep.onhost.fetch import git_login, peer_client
+from lockstep.onhost.venv import git_source
+from tests.unit.lock.resolve.test_git import make_repository, run
+
+PASSWORD = "p@ss:word/%"
+QUOTED = "p%40ss%3Aword%2F%25"
+LOGIN = "Basic " + base64.b64encode(f"some one:{PASSWORD}".encode()).decode()
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """A private server of a repository's files, and what git ran against it."""
+
+    repository: Path
+    server: LocalServer
+    trace: Path
+
+    @property
+    def address(self) -> str:
+        return self.server.url.replace("://", f"://some%20one:{QUOTED}@") + "/engine.git"
+
+    def told(self) -> str:
+        """Every command line, of git's own children too."""
+        text = self.trace.read_text()
+        assert "remote-http" in text
+        return text
+
+
+@pytest.fixture
+def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
+    repository = make_repository(tmp_path)
+    run(repository, "update-server-info")
+    folder = repository / ".git"
+
+    def give(path: Path) -> object:
+        def answer(seen: Seen) -> Reply:
+            if seen.headers.get("Authorization") != LOGIN:
+                return Reply(status=401, headers={"WWW-Authenticate": 'Basic realm="x"'})
+            return Reply(path.read_bytes())
+
+        return answer
+
+    files = {
+        f"/engine.git/{path.relative_to(folder)}": give(path)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    trace = tmp_path / "trace"
+    monkeypatch.setenv("GIT_TRACE", str(trace))
+    with serving(files) as server:
+        yield Mirror(repository, server, trace)
+
+
+def test_a_branch_of_a_private_mirror_is_resolved(private: Mirror) -> None:
+    public = "https://github.com/someone/engine.git"
+    sources = Sources(git={public: private.address})
+    pin = resolve_git(GitWanted(public, "fix/parsing"), sources=sources, proxy=Proxy())
+    assert pin.commit == run(private.repository, "rev-parse", "fix/parsing")
+    assert not any(word in private.told() for word in (PASSWORD, QUOTED))
+
+
+def test_a_host_fetches_from_a_private_mirror(private: Mirror, tmp_path: Path) -> None:
+    commit = run(private.repository, "rev-parse", "fix/parsing")
+    source = {"git": private.address, "branch": "fix/parsing", "commit": commit}
+    said: list[str] = []
+
+    def do(*argv: str, **environment: str) -> None:
+        said.extend(argv)
+        done = subprocess.run(
+            argv, env={"GIT_TRACE": str(private.trace), **environment}, check=False
+        )
+        assert done.returncode == 0, argv
+
+    (tmp_path / "store/.locks").mkdir(parents=True)
+    copy = git_source.Repository(tmp_path / "copy", source, tmp_path / "store", do)
+    copy.check_out(peer_client.Copier(None, "git"))
+    assert run(tmp_path / "copy", "cat-file", "-t", commit) == "commit"
+    assert not any(word in f"{said} {private.told()}" for word in (PASSWORD, QUOTED))
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://forge.example/a/b.git",
+        "ssh://git@forge.example/a/b.git",
+        "git@forge.example:a/b.git",
+        "git://forge.example/b.git",
+        "/srv/git/b.git",
+    ],
+)
+def test_an_address_without_a_password_stays_as_it_is(address: str) -> None:
+    assert git_login.apart(address) == (address, {})
+
+
+def test_the_variables_are_for_that_server_only() -> None:
+    shown, variables = git_login.apart("https://token@[::1]:8443/a/b.git?x=1")
+    assert shown == "https://[::1]:8443/a/b.git?x=1"
+    assert variables["GIT_CONFIG_KEY_1"] == "credential.https://[::1]:8443.helper"
+    assert (variables["LOCKSTEP_GIT_USER"], variables["LOCKSTEP_GIT_PASSWORD"]) == ("token", "")

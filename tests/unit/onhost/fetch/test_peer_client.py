@@ -1,0 +1,320 @@
+"""Copying between Sparks: by hash, with a token, resumed, from elsewhere when a peer fails."""
+
+from __future__ import annotations
+
+import hashlib
+import socketserver
+import threading
+import time
+
+import pytest
+from a_peer import TOKEN, Spark
+
+from lockstep.onhost.fetch import claims, content, peer_client, peer_server
+
+BODY = bytes(range(256)) * 4096  # 1 MiB
+NAME = hashlib.sha256(BODY).hexdigest()
+
+
+@pytest.fixture
+def sparks(tmp_path):
+    """spark1 and spark2, both serving."""
+    found = [Spark(tmp_path, name) for name in ("spark1", "spark2")]
+    yield found
+    for spark in found:
+        spark.close()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(peer_client, "POLL_S", 0.01)
+
+
+def copier(*of, token: str = TOKEN, said: list[str] | None = None) -> peer_client.Copier:
+    say = (said if said is not None else []).append
+    return peer_client.Copier(peer_client.Lease(token, of), say)
+
+
+def test_content_is_copied_and_counted(sparks, tmp_path):
+    one, _ = sparks
+    one.has(BODY)
+    copy = copier(one.as_peer())
+    assert copy.bring(NAME, len(BODY), tmp_path / "blob")
+    assert (tmp_path / "blob").read_bytes() == BODY
+    assert copy.bytes == {"spark1": len(BODY)}
+    assert not (tmp_path / "blob.incomplete").exists()
+
+
+def test_content_known_by_gits_id_is_copied_too(sparks, tmp_path):
+    one, _ = sparks
+    name = hashlib.sha1(b"blob 2\0{}").hexdigest()
+    one.has(b"{}", name)
+    assert copier(one.as_peer()).bring(name, 2, tmp_path / "blob")
+
+
+def test_a_copy_goes_on_where_another_ended(sparks, tmp_path):
+    one, _ = sparks
+    one.has(BODY)
+    (tmp_path / "blob.incomplete").write_bytes(BODY[:1_000_000])
+    copy = copier(one.as_peer())
+    assert copy.bring(NAME, len(BODY), tmp_path / "blob")
+    assert (tmp_path / "blob").read_bytes() == BODY
+    assert copy.bytes == {"spark1": len(BODY) - 1_000_000}
+
+
+def test_what_is_whole_already_costs_no_byte(sparks, tmp_path):
+    one, _ = sparks
+    one.has(BODY)
+    (tmp_path / "blob.incomplete").write_bytes(BODY)
+    copy = copier(one.as_peer())
+    assert copy.bring(NAME, len(BODY), tmp_path / "blob")
+    assert copy.bytes == {}
+
+
+@pytest.mark.parametrize("partial", [b"", BODY[:5000], bytes(len(BODY)), bytes(len(BODY) + 1)])
+def test_corrupt_content_is_refused_and_taken_from_another_peer(sparks, tmp_path, partial):
+    one, two = sparks
+    one.has(bytes(len(BODY)), NAME)
+    two.has(BODY)
+    if partial:
+        (tmp_path / "blob.incomplete").write_bytes(partial)
+    said: list[str] = []
+    # The wrong one is asked for it first.
+    order = (one, two) if int(NAME[:8], 16) % 2 == 0 else (two, one)
+    assert copier(*(spark.as_peer() for spark in order), said=said).bring(
+        NAME, len(BODY), tmp_path / "blob"
+    )
+    assert (tmp_path / "blob").read_bytes() == BODY
+    if partial != bytes(len(BODY) + 1):
+        assert said == [f"{NAME[:12]} from spark1 is not what its hash says; not used"]
+
+
+def test_with_nothing_but_corrupt_peers_the_caller_fetches_from_the_start(sparks, tmp_path):
+    one, _ = sparks
+    one.has(bytes(len(BODY)), NAME)
+    assert not copier(one.as_peer()).bring(NAME, len(BODY), tmp_path / "blob")
+    assert list(tmp_path.glob("blob*")) == []
+
+
+class Cut(socketserver.StreamRequestHandler):
+    """A peer that dies in the middle of every answer."""
+
+    def handle(self):
+        head = self.rfile.readline().split()[0]
+        while self.rfile.readline().strip():
+            pass
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(BODY))
+        if head == b"GET":
+            self.wfile.write(BODY[:700_000])
+
+
+@pytest.fixture
+def dying():
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Cut) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield peer_client.Peer("dying", "127.0.0.1", server.server_address[1], earlier=True)
+        server.shutdown()
+
+
+def test_a_peer_that_vanishes_in_the_middle_is_replaced_by_another(sparks, dying, tmp_path):
+    one, _ = sparks
+    one.has(BODY)
+    order = (dying, one.as_peer()) if int(NAME[:8], 16) % 2 == 0 else (one.as_peer(), dying)
+    copy = copier(*order)
+    assert copy.bring(NAME, len(BODY), tmp_path / "blob")
+    assert (tmp_path / "blob").read_bytes() == BODY
+    assert copy.bytes == {"dying": 700_000, "spark1": len(BODY) - 700_000}
+
+
+def test_without_another_peer_the_caller_goes_on_with_what_came(dying, tmp_path):
+    assert not copier(dying).bring(NAME, len(BODY), tmp_path / "blob")
+    assert (tmp_path / "blob.incomplete").read_bytes() == BODY[:700_000]
+
+
+def test_a_peer_that_is_off_is_no_failure(tmp_path):
+    with socketserver.TCPServer(("127.0.0.1", 0), Cut) as server:
+        port = server.server_address[1]
+    off = peer_client.Peer("off", "127.0.0.1", port, earlier=True)
+    assert not copier(off).bring(NAME, len(BODY), tmp_path / "blob")
+
+
+def test_nobody_shares_where_there_is_no_lease(tmp_path):
+    assert not peer_client.Copier(None).bring(NAME, len(BODY), tmp_path / "blob")
+
+
+def test_what_an_earlier_peer_fetches_is_waited_for_and_taken_when_it_is_there(sparks, tmp_path):
+    one, _ = sparks
+    done: list[bool] = []
+    copy = copier(one.as_peer(earlier=True))
+    with claims.held(one.paths, "weights", [NAME]):
+        task = threading.Thread(
+            target=lambda: done.append(copy.bring(NAME, len(BODY), tmp_path / "blob"))
+        )
+        task.start()
+        deadline = time.monotonic() + 20
+        while copy.note() == "" and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert copy.note() == ", waiting for spark1"
+        assert done == []
+        one.has(BODY)
+        task.join(20)
+    assert done == [True]
+    assert copy.bytes == {"spark1": len(BODY)}
+
+
+def test_a_later_peer_is_not_waited_for(sparks, tmp_path):
+    """Else two would wait for each other for ever."""
+    one, _ = sparks
+    with claims.held(one.paths, "weights", [NAME]):
+        assert not copier(one.as_peer(earlier=False)).bring(NAME, 1, tmp_path / "blob")
+
+
+def test_a_fetch_that_has_not_begun_is_expected_and_one_that_ended_without_it_is_not(
+    sparks, monkeypatch
+):
+    one, _ = sparks
+    monkeypatch.setattr("peer_store._FRESH_S", 0.0)
+    one.offer(weights=[NAME])
+    assert one.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-State"] == "expected"
+    with claims.held(one.paths, "weights", ["0" * 64]) as claim:
+        assert one.ask("HEAD", f"/content/{NAME}")[0] == 404
+        claim.add([NAME])
+        status, headers, _ = one.ask("HEAD", f"/content/{NAME}")
+        assert (status, headers["X-Lockstep-State"]) == (202, "fetching")
+        before = headers["X-Lockstep-Progress"]
+        (one.blobs / f"{NAME}.incomplete").write_bytes(b"some")
+        assert one.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-Progress"] != before
+    # Killed, failed or done: its claim is gone with it.
+    assert one.ask("HEAD", f"/content/{NAME}")[0] == 404
+
+
+@pytest.mark.parametrize("limit", ["BEGIN_S", "PATIENCE_S"])
+def test_an_earlier_peer_that_does_not_move_is_not_waited_for_for_ever(
+    sparks, tmp_path, monkeypatch, limit
+):
+    one, _ = sparks
+    monkeypatch.setattr(peer_client, limit, 0.0)
+    one.offer(weights=[NAME])
+    said: list[str] = []
+    copy = copier(one.as_peer(earlier=True), said=said)
+    if limit == "PATIENCE_S":
+        with claims.held(one.paths, "weights", [NAME]):
+            assert not copy.bring(NAME, len(BODY), tmp_path / "blob")
+    else:
+        assert not copy.bring(NAME, len(BODY), tmp_path / "blob")
+    assert said == ["spark1 does not go on with what it was to fetch; not waiting for it"]
+
+
+@pytest.mark.parametrize("token", [None, "", "wrong", TOKEN[:-1]])
+def test_nothing_is_told_without_the_token_of_a_deploy_of_now(sparks, token):
+    one, _ = sparks
+    one.has(BODY)
+    assert one.ask("HEAD", f"/content/{NAME}", token)[0] == 401
+    assert one.ask("GET", f"/content/{NAME}", token)[::2] == (401, b"")
+    assert one.ask("POST", "/end", token)[0] == 401
+    assert one.alive()
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/content/", "/content/../../etc/passwd", "/etc/passwd", "/content/" + "g" * 64]
+)
+def test_only_content_known_by_its_hash_is_given(sparks, path):
+    one, _ = sparks
+    assert one.ask("GET", path)[0] == 404
+
+
+def test_ranges_are_answered(sparks):
+    one, _ = sparks
+    one.has(BODY)
+    status, headers, body = one.ask("GET", f"/content/{NAME}", Range="bytes=1048570-")
+    assert (status, body) == (206, BODY[-6:])
+    assert headers["Content-Range"] == "bytes 1048570-1048575/1048576"
+    assert one.ask("GET", f"/content/{NAME}", Range="bytes=1048576-")[0] == 416
+
+
+def test_a_server_ends_with_the_last_deploy_that_needed_it(sparks):
+    one, _ = sparks
+    one.offer("u" * 43)
+    assert one.ask("POST", "/end")[0] == 200
+    # A deploy that is over has no rights, another one goes on.
+    assert one.ask("HEAD", f"/content/{NAME}")[0] == 401
+    assert one.ask("HEAD", f"/content/{NAME}", "u" * 43)[0] == 404
+    peer_client.end(peer_client.Lease("u" * 43, (one.as_peer(),)))
+    one.wait_for_end()
+
+
+def test_a_server_that_nobody_asks_ends_unless_its_host_is_fetching(tmp_path):
+    busy, idle = Spark(tmp_path, "busy", idle_s=0.05), None
+    with claims.held(busy.paths, "weights", [NAME]):
+        idle = Spark(tmp_path, "idle", idle_s=0.05)
+        idle.wait_for_end()
+        assert busy.alive()
+    busy.wait_for_end()
+    for spark in (busy, idle):
+        spark.server.server_close()
+
+
+def test_a_port_that_is_taken_is_named(sparks, tmp_path):
+    one, _ = sparks
+    argv = ["--address", "127.0.0.1", "--port", str(one.port), "--hub", "/h", "--folder", "/f"]
+    with pytest.raises(Exception, match=f"cannot listen at 127.0.0.1:{one.port}"):
+        peer_server.main(argv)
+
+
+def test_content_is_checked_against_either_kind_of_name(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"{}")
+    assert content.matches(path, hashlib.sha256(b"{}").hexdigest())
+    assert content.matches(path, hashlib.sha1(b"blob 2\0{}").hexdigest())
+    assert not content.matches(path, "0" * 64)
+
+
+def test_the_last_file_of_a_fetch_is_there_for_who_asks_at_once(sparks):
+    """Seen in the lab: a listing half a second old lacked it, and nobody was fetching any more."""
+    one, _ = sparks
+    with claims.held(one.paths, "weights", [NAME]):
+        assert one.ask("HEAD", f"/content/{NAME}")[0] == 202
+        one.has(BODY)
+    assert one.ask("HEAD", f"/content/{NAME}")[0] == 200
+
+
+def test_what_arrives_between_two_looks_is_found(sparks, monkeypatch):
+    one, _ = sparks
+    store = one.server.store
+    looked = store.coming
+
+    def late(name):
+        one.has(BODY)
+        return looked(name)
+
+    monkeypatch.setattr(store, "coming", late)
+    assert one.ask("HEAD", f"/content/{NAME}")[0] == 200
+
+
+def test_a_claim_is_never_seen_without_its_holder_or_its_names(sparks, monkeypatch):
+    one, _ = sparks
+    one.offer(weights=[NAME])
+    states = []
+    add = claims.Claim.add
+
+    def asked_meanwhile(self, names):
+        states.append(one.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-State"])
+        add(self, names)
+        states.append(one.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-State"])
+
+    monkeypatch.setattr(claims.Claim, "add", asked_meanwhile)
+    with claims.held(one.paths, "weights", [NAME]):
+        states.append(one.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-State"])
+    assert states == ["expected", "fetching", "fetching"]
+
+
+def test_a_host_busy_with_something_else_is_seen_to_get_on_towards_what_is_expected(sparks):
+    one, _ = sparks
+    one.offer(other=[NAME])
+    assert one.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-Progress"] == ""
+    with claims.held(one.paths, "first", ["0" * 64]) as claim:
+        before = one.ask("HEAD", f"/content/{NAME}")[1]
+        assert before["X-Lockstep-State"] == "expected"
+        claim.beat()
+        after = one.ask("HEAD", f"/content/{NAME}")[1]
+        assert after["X-Lockstep-Progress"] != before["X-Lockstep-Progress"]

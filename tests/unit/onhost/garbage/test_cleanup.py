@@ -1,0 +1,405 @@
+"""gc on one host: what nothing needs goes, and nothing else does."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+from onhost_fakes import FakeDocker, FakeSystemd, host_root
+
+from lockstep.onhost.core import common, switch_lock
+from lockstep.onhost.garbage import cleanup
+from lockstep.onhost.records import generations
+from lockstep.onhost.weights import hub_cache
+
+# None is a part of another.
+ENGINES = tuple(f"{letter}1" * 6 for letter in "abc")
+IMAGES = tuple(f"site.example/engine@sha256:{f'{letter}2' * 32}" for letter in "abc")
+COMMITS = tuple(f"{letter}3" * 20 for letter in "abc")
+MODEL = "org--model"
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    """A host that was brought to three generations, which had nothing in common."""
+
+    class Spark:
+        def __init__(self) -> None:
+            self.root = tmp_path / "root"
+            self.paths = host_root(self.root, {})
+            self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+            self.docker = FakeDocker(self.paths.docker_socket)
+            self.engines = self.root / "opt/engines"
+            self.cache = self.root / "data/hub"
+            self.blobs = self.cache / f"models--{MODEL}/blobs"
+            self.blobs.mkdir(parents=True)
+            self.paths.pulled.mkdir(parents=True)
+            for number in range(3):
+                self.generation(number)
+            (self.engines / "current").symlink_to(ENGINES[2])
+
+        def generation(self, number: int) -> None:
+            home = self.engines / ENGINES[number]
+            (home / "venv").mkdir(parents=True)
+            (home / "venv/library").write_bytes(b"x" * 8192)
+            reference = IMAGES[number]
+            self.docker.images[reference] = {"Size": 1000}
+            note = self.paths.pulled / f"{number}.json"
+            note.write_text(json.dumps({"reference": reference}))
+            os.utime(note, (1, 1))
+            self.fetch(COMMITS[number])
+            generations.record(self.paths, self.record(number))
+
+        def record(self, number: int) -> dict:
+            revision = f"{MODEL.replace('--', '/')}@{COMMITS[number]}"
+            return {
+                "digest": str(number),
+                "engine": {"folder": "/opt/engines", "id": ENGINES[number]},
+                "images": [IMAGES[number]],
+                "weights": {"cache_dir": "/data/hub", "revisions": [revision]},
+                "files": [],
+            }
+
+        def fetch(self, commit: str, *, noted: bool = True) -> None:
+            """A snapshot with one file of its own and one that all revisions share."""
+            if noted:
+                hub_cache.noted(self.cache, MODEL, commit)
+            snapshot = self.cache / f"models--{MODEL}/snapshots/{commit}"
+            snapshot.mkdir(parents=True)
+            for name, blob in (("own", f"own-{commit[0]}"), ("shared", "shared")):
+                (self.blobs / blob).write_bytes(b"y" * 4096)
+                (snapshot / name).symlink_to(f"../../blobs/{blob}")
+
+        def plan(self, keep: int = 2) -> list[str]:
+            return [item["id"] for item in self.asked("plan", keep)["items"]]
+
+        def asked(self, action: str, keep: int = 2) -> dict:
+            output = io.StringIO()
+            with monkeypatch.context() as patch:
+                patch.setattr("sys.stdout", output)
+                self.code = cleanup.main([action, "--keep", str(keep)], self.paths)
+            return json.loads(output.getvalue())
+
+        def remove(self, *ids: str, keep: int = 2) -> dict:
+            text = json.dumps({"ids": ids or self.plan(keep)})
+            with monkeypatch.context() as patch:
+                patch.setattr("sys.stdin", io.StringIO(text))
+                return self.asked("remove", keep)
+
+        @property
+        def there(self) -> tuple[list[str], list[str], list[str], list[str]]:
+            """Engines, images, snapshots and blobs, each by its one letter."""
+            return (
+                sorted(path.name[0] for path in self.engines.glob("?" * 12)),
+                sorted(name[-2] for name in self.docker.images),
+                sorted(path.name[0] for path in self.cache.glob("*/snapshots/*")),
+                sorted(path.name for path in self.blobs.glob("*")),
+            )
+
+    spark = Spark()
+    yield spark
+    spark.docker.close()
+
+
+OLDEST = [f"engine {ENGINES[0]}", f"image {IMAGES[0]}", f"weights org/model@{COMMITS[0]}"]
+WITHOUT_OLDEST = (["b", "c"], ["b", "c"], ["b", "c"], ["own-b", "own-c", "shared"])
+
+
+def test_of_three_generations_the_oldest_goes(spark):
+    assert spark.plan() == OLDEST
+    answer = spark.remove()
+    assert spark.code == 0
+    assert [item["id"] for item in answer["removed"]] == OLDEST
+    assert [item["bytes"] for item in answer["removed"]] == [8192, 1000, 4096]
+    assert spark.there == WITHOUT_OLDEST
+    assert [record["number"] for record in generations.records(spark.paths)] == [3, 2]
+    assert spark.plan() == []
+
+
+def test_a_dry_plan_removes_nothing(spark):
+    before = spark.there
+    spark.asked("plan", 1)
+    assert spark.there == before
+    assert len(generations.records(spark.paths)) == 3
+
+
+def test_the_present_alone_may_stay(spark):
+    spark.remove(keep=1)
+    assert spark.there == (["c"], ["c"], ["c"], ["own-c", "shared"])
+
+
+def test_a_generation_returned_to_is_the_present_one(spark):
+    generations.record(spark.paths, spark.record(0))
+    assert spark.plan() == SECOND
+
+
+SECOND = [f"engine {ENGINES[1]}", f"image {IMAGES[1]}", f"weights org/model@{COMMITS[1]}"]
+
+
+def test_what_runs_stays_whatever_the_records_say(spark):
+    process = spark.paths.proc / "77"
+    process.mkdir()
+    (process / "cmdline").write_text(f"vllm\0serve\0--revision\0{COMMITS[0]}\0")
+    (process / "maps").write_text(f"7f00 r-xp 0 /opt/engines/{ENGINES[0]}/venv/lib/torch.so\n")
+    spark.docker.containers["vllm"] = IMAGES[0]
+    assert spark.plan() == []
+
+
+def test_what_current_names_stays_whatever_the_records_say(spark):
+    (spark.engines / "current").unlink()
+    (spark.engines / "current").symlink_to(ENGINES[0])
+    assert spark.plan() == OLDEST[1:]
+
+
+def test_what_a_deploy_under_way_asks_for_stays(spark):
+    engine = spark.root / "etc/lockstep/engine.json"
+    engine.write_text(json.dumps({"id": ENGINES[0]}))
+    (spark.root / "etc/lockstep/weights.json").write_text(json.dumps({"revision": COMMITS[0]}))
+    # It has pulled the image, and not come to its record yet.
+    os.utime(spark.paths.pulled / "0.json")
+    assert spark.plan() == []
+
+
+def test_what_a_failed_rollout_would_return_to_stays(spark):
+    names = [ENGINES[0], IMAGES[0], COMMITS[0]]
+    spark.paths.before.write_text(json.dumps({"points": names}))
+    assert spark.plan() == []
+
+
+def test_what_is_not_ours_is_not_even_looked_at(spark):
+    """An operator's own image, environment, folder and model in the same places."""
+    other = "site.example/mine@sha256:" + "d" * 64
+    spark.docker.images[other] = {"Size": 5}
+    (spark.engines / "my-engine/venv").mkdir(parents=True)
+    (spark.engines / ("d" * 12)).mkdir()
+    spark.fetch("d" * 40, noted=False)
+    (spark.cache / "models--mine--own/snapshots" / ("e" * 40)).mkdir(parents=True)
+    assert spark.plan() == OLDEST
+    spark.remove()
+    assert other in spark.docker.images
+    assert (spark.engines / "my-engine/venv").exists()
+    assert (spark.engines / ("d" * 12)).exists()
+    assert (spark.cache / f"models--{MODEL}/snapshots/{'d' * 40}/own").exists()
+    assert (spark.cache / "models--mine--own/snapshots" / ("e" * 40)).exists()
+
+
+def test_a_snapshot_that_was_there_before_is_not_noted_as_ours(spark):
+    spark.fetch("d" * 40, noted=False)
+    hub_cache.noted(spark.cache, MODEL, "d" * 40)
+    assert not (hub_cache.notes(spark.cache) / f"{MODEL}@{'d' * 40}").exists()
+
+
+def test_with_a_revision_go_its_names_its_stamp_and_its_merged_folder(spark):
+    refs = spark.cache / f"models--{MODEL}/refs"
+    refs.mkdir()
+    (refs / "main").write_text(COMMITS[0])
+    (refs / "stable").write_text(COMMITS[2])
+    beside = spark.cache.parent
+    merged = beside / "lockstep-merged" / MODEL / COMMITS[0]
+    stamp = beside / "lockstep-verified" / f"{MODEL}@{COMMITS[0]}.json"
+    merged.mkdir(parents=True)
+    stamp.parent.mkdir()
+    stamp.write_text("{}")
+    spark.remove()
+    assert sorted(path.name for path in refs.glob("*")) == ["stable"]
+    assert not merged.exists() and not stamp.exists()
+
+
+def test_the_last_revision_takes_the_repository_with_it(spark):
+    hub_cache.noted(spark.cache, "org--other", "f" * 40)
+    snapshot = spark.cache / "models--org--other/snapshots" / ("f" * 40)
+    snapshot.mkdir(parents=True)
+    spark.remove(f"weights org/other@{'f' * 40}")
+    assert not (spark.cache / "models--org--other").exists()
+
+
+def test_compressed_layers_go_and_count_with_the_last_image_that_has_them(spark):
+    spark.paths.layers.mkdir(parents=True)
+    shared = "f" * 64
+    own = ("1" * 64, "2" * 64, "3" * 64)
+    for reference, layer in zip(IMAGES, own, strict=True):
+        digests = [{"digest": f"sha256:{name}", "size": 1} for name in (layer, shared)]
+        manifest = json.dumps({"config": digests[0], "layers": digests})
+        (spark.paths.layers / reference.rpartition(":")[2]).write_text(manifest)
+        (spark.paths.layers / layer).write_bytes(b"\0" * 500)
+    (spark.paths.layers / shared).write_bytes(b"\0" * 700)
+    [image] = [item for item in spark.asked("plan")["items"] if item["kind"] == "image"]
+    assert image["bytes"] == 1000 + 500 + len(manifest)
+    names = {path.name for path in spark.paths.layers.iterdir()}
+    spark.remove()
+    gone = names - {path.name for path in spark.paths.layers.iterdir()}
+    assert gone == {IMAGES[0].rpartition(":")[2], own[0]}
+    spark.remove(keep=1)
+    assert {path.name for path in spark.paths.layers.iterdir()} == {
+        IMAGES[2].rpartition(":")[2],
+        own[2],
+        shared,
+    }
+
+
+def test_wheels_and_histories_that_no_kept_engine_is_made_of_go(spark):
+    store = spark.engines / "store"
+    (store / "wheels").mkdir(parents=True)
+    commits = ("d" * 40, "e" * 40, "f" * 40)
+    for number, engine in enumerate(ENGINES):
+        name = f"{number}" * 64
+        (spark.engines / engine / "vllm.txt").write_text(f"a==1 --hash=sha256:{name}\n")
+        (spark.engines / engine / "vllm/.git").mkdir(parents=True)
+        (spark.engines / engine / "vllm/.git/HEAD").write_text(f"{commits[number]}\n")
+        (store / name).write_bytes(b"w" * 300)
+        (store / commits[number]).write_bytes(b"b" * 200)
+        (store / f"wheels/a-{number}.whl").symlink_to(f"../{name}")
+    asked_for = "9" * 64
+    (spark.root / "etc/lockstep").mkdir(parents=True, exist_ok=True)
+    (spark.root / "etc/lockstep/engine.json").write_text(json.dumps({"sha256": asked_for}))
+    (store / f"{asked_for}.incomplete").write_bytes(b"begun")
+    (store / f".{commits[0]}.new").write_bytes(b"cut off")
+    [found] = [item for item in spark.asked("plan")["items"] if item["kind"] == "wheels"]
+    assert found == {"id": f"wheels {store}", "kind": "wheels", "name": str(store), "bytes": 507}
+    spark.remove()
+    assert sorted(path.name for path in store.iterdir()) == sorted(
+        ["1" * 64, "2" * 64, f"{asked_for}.incomplete", *commits[1:], "wheels"]
+    )
+    assert sorted(path.name for path in (store / "wheels").iterdir()) == ["a-1.whl", "a-2.whl"]
+
+
+def test_what_an_engine_compiled_goes_with_it(spark):
+    """By engine id in the service's home, by image digest in the volume of a unit of ours."""
+    digests = [reference.rpartition(":")[2][:12] for reference in IMAGES]
+    volume = spark.root / "docker/volumes/vllm-qwen36-cache/_data"
+    foreign = spark.root / "docker/volumes/mine-cache/_data"
+    home = spark.root / "var/lib/lockstep/.cache"
+    for folder, names in ((volume, digests), (foreign, digests), (home, ENGINES)):
+        for name in (*names, "huggingface"):
+            (folder / name).mkdir(parents=True)
+            (folder / name / "kernel").write_bytes(b"k" * 4096)
+    for name, folder in (("vllm-qwen36-cache", volume), ("mine-cache", foreign)):
+        spark.docker.volumes[name] = f"/{folder.relative_to(spark.root)}"
+    units = [{"path": "/etc/systemd/system/vllm-qwen36.service", "text": ""}]
+    generations.record(spark.paths, {**spark.record(2), "digest": "3", "files": units})
+    generations.record(spark.paths, {**spark.record(1), "digest": "4", "files": units})
+    compiled = [f"compiled {home / ENGINES[0]}", f"compiled {volume / digests[0]}"]
+    assert spark.plan() == [*OLDEST, *compiled]
+    answer = spark.remove()
+    assert {item["id"]: item["bytes"] for item in answer["removed"]}[compiled[1]] == 4096
+    left = sorted(path.name for path in volume.iterdir())
+    assert left == [*sorted(digests[1:]), "huggingface"]
+    assert sorted(path.name for path in home.iterdir()) == [*ENGINES[1:], "huggingface"]
+    assert len(list(foreign.iterdir())) == 4
+
+
+def test_a_volume_of_our_name_that_somebody_else_made_is_not_looked_at(spark):
+    folder = spark.root / "docker/volumes/vllm-qwen36-cache/_data"
+    kept = folder / IMAGES[0].rpartition(":")[2][:12]
+    kept.mkdir(parents=True)
+    spark.docker.volumes["vllm-qwen36-cache"] = f"/{folder.relative_to(spark.root)}"
+    spark.docker.foreign = {"vllm-qwen36-cache"}
+    units = [{"path": "/etc/systemd/system/vllm-qwen36.service", "text": ""}]
+    generations.record(spark.paths, {**spark.record(2), "digest": "3", "files": units})
+    generations.record(spark.paths, {**spark.record(1), "digest": "4", "files": units})
+    spark.remove()
+    assert kept.exists()
+
+
+def test_wheels_that_an_environment_shares_stay(spark):
+    archive = spark.engines / "uv-cache/archive-v0"
+    for number, letter in enumerate("abc"):
+        (archive / letter).mkdir(parents=True)
+        (archive / letter / "wheel").write_bytes(b"z" * 4096)
+        os.link(archive / letter / "wheel", spark.engines / ENGINES[number] / "venv/wheel")
+    entry = spark.engines / "uv-cache/wheels-v5/path/abc/a.rev"
+    entry.parent.mkdir(parents=True)
+    entry.write_text("archive-v0/a")
+    wheels = f"wheels {spark.engines}/uv-cache"
+    assert spark.plan() == [OLDEST[0], wheels, *OLDEST[1:]]
+    answer = spark.remove()
+    sizes = {item["id"]: item["bytes"] for item in answer["removed"]}
+    # The same bytes have two names, and come free once.
+    assert (sizes[OLDEST[0]], sizes[wheels]) == (8192, 4096)
+    assert sorted(path.name for path in archive.glob("*")) == ["b", "c"]
+    # uv unpacks again what it has no entry for; an entry without its wheel is an error to it.
+    assert not entry.exists()
+
+
+def test_where_files_cannot_be_shared_all_wheels_stay(spark):
+    wheel = spark.engines / "uv-cache/archive-v0/a/wheel"
+    wheel.parent.mkdir(parents=True)
+    wheel.write_text("z")
+    assert spark.plan() == OLDEST
+
+
+def test_only_what_was_shown_and_is_still_unneeded_goes(spark):
+    shown = spark.plan()
+    (spark.engines / "current").unlink()
+    (spark.engines / "current").symlink_to(ENGINES[0])
+    assert [item["id"] for item in spark.remove(*shown)["removed"]] == OLDEST[1:]
+    assert [item["id"] for item in spark.remove(f"engine {ENGINES[1]}")["removed"]] == []
+
+
+def test_an_image_in_use_stays_with_the_reason_and_the_rest_goes(spark):
+    spark.docker.refused[IMAGES[0]] = "image is being used by stopped container 12"
+    answer = spark.remove()
+    assert spark.code == 1
+    assert answer["failed"] == [
+        {"id": OLDEST[1], "why": "image is being used by stopped container 12"}
+    ]
+    assert [item["id"] for item in answer["removed"]] == [OLDEST[0], OLDEST[2]]
+    assert len(generations.records(spark.paths)) == 3
+
+
+def test_a_job_of_a_deploy_is_not_disturbed(spark):
+    spark.systemd.unit("lockstep-job-weights.service", ActiveState="active", SubState="running")
+    for action in ("plan", "remove"):
+        with pytest.raises(common.Problem, match="lockstep-job-weights") as caught:
+            cleanup.main([action], spark.paths)
+        assert caught.value.code == 75
+    spark.systemd.unit("lockstep-job-weights.service", ActiveState="active", SubState="exited")
+    assert spark.plan() == OLDEST
+
+
+def test_a_switch_is_not_disturbed(spark, monkeypatch):
+    monkeypatch.setattr(switch_lock, "_GRACE_S", 0.0)
+    with switch_lock.held(spark.paths.run / "switch.lock", "anna", "qwen"):
+        with pytest.raises(common.Problem, match="anna is switching to qwen") as caught:
+            spark.remove(*OLDEST)
+        assert caught.value.code == 75
+    assert spark.there[0] == ["a", "b", "c"]
+
+
+def test_a_rollout_that_was_cut_off_is_not_disturbed(spark):
+    spark.paths.rollout.parent.mkdir(parents=True, exist_ok=True)
+    spark.paths.rollout.write_text('{"target": "qwen"}')
+    with pytest.raises(common.Problem, match="a rollout"):
+        cleanup.main(["plan"], spark.paths)
+
+
+def test_a_host_without_records_gives_nothing_away(spark):
+    for path in spark.paths.generations.glob("*"):
+        path.unlink()
+    with pytest.raises(common.Problem, match="no record of a generation"):
+        cleanup.main(["plan"], spark.paths)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"ids": 3}'])
+def test_a_list_that_is_none_removes_nothing(spark, monkeypatch, text):
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    with pytest.raises(common.Problem, match="standard input") as caught:
+        cleanup.main(["remove"], spark.paths)
+    assert caught.value.code == 2
+    assert spark.there[0] == ["a", "b", "c"]
+
+
+def test_files_are_removed_with_the_rights_of_their_owner_only(spark):
+    """The engines own their folders: a link to elsewhere must lead to nothing more than theirs."""
+    seen = []
+    folder = spark.engines
+    if os.geteuid() != 0:
+        pytest.skip("only root can give rights away")
+    os.chown(folder, 12345, 12346)
+    with cleanup.owner_of(Path(folder)):
+        seen.append((os.geteuid(), os.getegid()))
+    assert seen == [(12345, 12346)]
+    assert (os.geteuid(), os.getegid()) == (0, 0)

@@ -1,0 +1,395 @@
+"""Images: fetched by hash, given to Docker by digest, proven, and every failure explained."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from a_peer import TOKEN, Spark
+from local_server import Reply, Seen, as_json, serving
+from onhost_fakes import FakeDocker
+
+from lockstep.onhost.core import common
+from lockstep.onhost.docker import docker_api, stop_container
+from lockstep.onhost.fetch import claims, peer_client
+from lockstep.onhost.images import image_store, pull_image, registry
+
+BODIES = {
+    "layer1": b"first layer" * 1000,
+    "layer2": b"second layer" * 5000,
+    "config": json.dumps({"os": "linux", "architecture": "arm64"}).encode(),
+}
+
+
+def name_of(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+def manifest_of(config: bytes) -> bytes:
+    def entry(body: bytes) -> dict:
+        return {"digest": f"sha256:{name_of(body)}", "size": len(body)}
+
+    layers = [entry(BODIES["layer1"]), entry(BODIES["layer2"]), entry(BODIES["layer1"])]
+    return json.dumps(
+        {"mediaType": registry.MANIFESTS[0], "config": entry(config), "layers": layers}
+    ).encode()
+
+
+MANIFEST = manifest_of(BODIES["config"])
+DIGEST = f"sha256:{name_of(MANIFEST)}"
+NAME = "ghcr.io/org/engine"
+SHORT = f"{NAME}@{DIGEST[:19]}"
+EVERYTHING = {name_of(body) for body in (*BODIES.values(), MANIFEST)}
+
+
+@pytest.fixture
+def reference() -> str:
+    """As Docker is to list it: at a port of this host that is free."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}/{NAME}@{DIGEST}"
+
+
+@pytest.fixture
+def image(reference) -> dict:
+    return {"Os": "linux", "Architecture": "arm64", "RepoDigests": [reference], "Id": "sha256:1"}
+
+
+@pytest.fixture
+def paths(tmp_path):
+    paths = common.Paths(tmp_path)
+    paths.docker_socket.parent.mkdir(parents=True)
+    return paths
+
+
+@pytest.fixture
+def docker(paths, image):
+    docker = FakeDocker(paths.docker_socket)
+    docker.pulled_image = image
+    yield docker
+    docker.close()
+
+
+@pytest.fixture
+def origin():
+    """A registry with the image."""
+    with serving(answers(MANIFEST, *BODIES.values())) as server:
+        yield server
+
+
+def answers(manifest: bytes, *blobs: bytes) -> dict[str, Reply]:
+    base = "/v2/org/engine"
+    found = {f"{base}/blobs/sha256:{name_of(body)}": Reply(body) for body in blobs}
+    return {**found, f"{base}/manifests/{DIGEST}": Reply(manifest)}
+
+
+@pytest.fixture
+def pull(paths, reference, origin):
+    """Run the program; its exit code."""
+
+    def run(base: str | None = None, platform: str = "linux/arm64") -> int:
+        argv = [reference, "--platform", platform, "--from", base or f"{origin.url}/v2/org/engine"]
+        argv += ["--auth-file", str(paths.root / "config.json"), "--store", str(paths.root / "s")]
+        return pull_image.main(argv, paths)
+
+    return run
+
+
+def stored(paths) -> set[str]:
+    return {path.name for path in (paths.root / "s").iterdir() if path.is_file()}
+
+
+def test_an_image_that_is_here_is_not_fetched(docker, pull, origin, reference, image, capsys):
+    docker.images[reference] = image
+    assert pull() == 0
+    assert (docker.pulls, origin.seen) == ([], [])
+    assert capsys.readouterr().out == f"image {SHORT}: here already\n"
+
+
+def test_an_image_is_fetched_by_hash_given_to_docker_and_kept(
+    docker, pull, paths, reference, capsys
+):
+    docker.takes = True
+    assert pull() == 0
+    repository, _, digest = reference.partition("@")
+    query = {"fromImage": repository, "tag": digest, "platform": "linux/arm64"}
+    assert docker.pulls == [query]
+    # Docker was given the very bytes, with the manifest's own type.
+    assert docker.taken == {name: registry.MANIFESTS[0] for name in [DIGEST[7:]]} | {
+        name: "application/octet-stream" for name in EVERYTHING - {DIGEST[7:]}
+    }
+    assert stored(paths) == EVERYTHING
+    assert capsys.readouterr().out == (
+        f"image {NAME}: 3 of 3 layers, 0 of 0 MB\nimage {SHORT}: here and equal to the pin\n"
+    )
+
+
+def test_a_host_whose_peer_has_the_image_asks_the_registry_for_nothing(
+    docker, pull, paths, origin, tmp_path, capsys
+):
+    peer = Spark(tmp_path, "spark1")
+    for body in (MANIFEST, *BODIES.values()):
+        (peer.flat / name_of(body)).write_bytes(body)
+    peer_client.folder(paths).mkdir(parents=True)
+    lease = {"token": TOKEN, "peers": [dataclasses.asdict(peer.as_peer())]}
+    (peer_client.folder(paths) / "0.client.json").write_text(json.dumps(lease))
+    docker.takes = True
+    try:
+        assert pull() == 0
+    finally:
+        peer.close()
+    assert origin.seen == []
+    assert set(docker.taken) == EVERYTHING
+    assert f"image {NAME}: 0.1 MB copied from spark1" in capsys.readouterr().out
+
+
+def test_a_peer_that_sees_the_manifest_is_told_to_wait_for_the_layers(docker, pull, paths, origin):
+    """Else it would fetch them itself in the moment between."""
+    claims.folder(paths).mkdir(parents=True)
+    seen: list[set[str]] = []
+
+    def config(request: Seen) -> Reply:
+        [claim] = claims.folder(paths).iterdir()
+        assert claims.alive(claim)
+        seen.append(set(claim.read_text().split()))
+        return Reply(BODIES["config"])
+
+    origin.answers[f"/v2/org/engine/blobs/sha256:{name_of(BODIES['config'])}"] = config
+    assert pull() == 0
+    assert seen[0] == EVERYTHING
+
+
+def test_layers_that_came_before_a_cut_are_not_fetched_again(docker, pull, paths, origin):
+    origin.answers[f"/v2/org/engine/blobs/sha256:{name_of(BODIES['layer2'])}"] = Reply(b"", 404)
+    with pytest.raises(common.Problem):
+        pull()
+    origin.answers.update(answers(MANIFEST, BODIES["layer2"]))
+    origin.seen.clear()
+    assert pull() == 0
+    wanted = f"/v2/org/engine/blobs/sha256:{name_of(BODIES['layer2'])}"
+    assert {seen.path for seen in origin.seen if seen.method == "GET"} == {wanted}
+
+
+def test_what_only_a_forgotten_image_needed_goes_with_it(docker, pull, paths):
+    assert pull() == 0
+    other = manifest_of(BODIES["layer1"])  # the same layers, another configuration
+    (paths.root / "s" / name_of(other)).write_bytes(other)
+    image_store.forget(paths.root / "s", DIGEST[7:])
+    kept = {name_of(BODIES["layer1"]), name_of(BODIES["layer2"]), name_of(other)}
+    assert stored(paths) == kept
+    image_store.forget(paths.root / "s", name_of(other))
+    assert stored(paths) == set()
+
+
+def test_wrong_bytes_are_never_given_to_docker(docker, pull, paths, origin):
+    wrong = bytes(len(BODIES["layer1"]))
+    origin.answers[f"/v2/org/engine/blobs/sha256:{name_of(BODIES['layer1'])}"] = Reply(wrong)
+    with pytest.raises(common.Problem, match="not what its hash says, twice in a row"):
+        pull()
+    assert docker.pulls == []
+    assert name_of(BODIES["layer1"]) not in stored(paths)
+
+
+def test_an_image_known_only_by_its_id_is_the_pin_too(docker, pull, reference, image):
+    docker.images[reference] = {**image, "RepoDigests": [], "Id": DIGEST}
+    assert pull() == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"Architecture": "amd64"}, "expected linux/arm64, the image is linux/amd64"),
+        ({"RepoDigests": ["x@sha256:2"]}, "Docker has it under sha256:2"),
+    ],
+)
+def test_an_image_that_is_not_the_pin_is_refused(docker, pull, image, change, words):
+    docker.pulled_image = {**image, **change}
+    with pytest.raises(common.Problem, match=words) as problem:
+        pull()
+    assert problem.value.code == 6
+
+
+def test_an_image_for_another_platform_is_refused_before_its_layers(docker, pull, origin):
+    with pytest.raises(common.Problem, match="expected linux/amd64, the image is linux/arm64"):
+        pull(platform="linux/amd64")
+    assert [seen.path for seen in origin.seen if "blobs" in seen.path and seen.method == "GET"] == [
+        f"/v2/org/engine/blobs/sha256:{name_of(BODIES['config'])}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "remedy"),
+    [(401, 3, "docker login"), (403, 3, "docker login"), (404, 4, "pin another digest")],
+)
+def test_what_the_registry_refuses_gives_cause_code_and_remedy(
+    docker, pull, origin, status, code, remedy
+):
+    origin.answers[f"/v2/org/engine/manifests/{DIGEST}"] = Reply(b"", status)
+    with pytest.raises(common.Problem, match=remedy) as problem:
+        pull()
+    assert problem.value.code == code
+    assert str(problem.value).startswith(SHORT)
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "remedy"),
+    [
+        ("write /var/lib/docker/tmp: no space left on device", 5, "docker system df"),
+        ("dial tcp: connection refused", 1, "finished layers are kept"),
+    ],
+)
+def test_what_docker_refuses_gives_cause_code_and_remedy(docker, pull, message, code, remedy):
+    docker.pull_events = [{"errorDetail": {"message": message}, "error": message}]
+    with pytest.raises(common.Problem) as problem:
+        pull()
+    assert problem.value.code == code
+    assert message in str(problem.value)
+    assert remedy in str(problem.value)
+
+
+def test_an_index_of_several_platforms_is_no_pin(docker, pull, origin, monkeypatch):
+    body = json.dumps({"manifests": []}).encode()
+    digest = f"sha256:{name_of(body)}"
+    origin.answers[f"/v2/org/engine/manifests/{digest}"] = Reply(body)
+    pin = pull_image.parse_pin(
+        f"127.0.0.1:1/{NAME}@{digest}", "linux/arm64", f"{origin.url}/v2/org/engine"
+    )
+    with pytest.raises(common.Problem, match="pin the digest of a manifest for this platform"):
+        pull_image.fetch(pin, pin_store(docker), None, peer_client.Copier(None), claims.Claim(None))
+
+
+def pin_store(docker) -> Path:
+    return Path(docker.path).parent / "other"
+
+
+def login(paths, key: str) -> None:
+    entry = {"auth": base64.b64encode(b"anna:s3cret").decode()}
+    (paths.root / "config.json").write_text(json.dumps({"auths": {key: entry}}))
+
+
+def challenge(scheme: str) -> Reply:
+    return Reply(b"", 401, {"WWW-Authenticate": scheme})
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_token_is_asked_for_as_docker_does_with_the_login_of_its_file(
+    docker, pull, paths, origin, known
+):
+    login(paths, origin.host if known else "other.example")
+    granted: list[str | None] = []
+
+    def token(seen: Seen) -> Reply:
+        granted.append(seen.headers.get("Authorization"))
+        assert "scope=repository%3Aorg%2Fengine%3Apull" in seen.path
+        return as_json({"token": "t0ken"})
+
+    def guarded(body: bytes):
+        def answer(seen: Seen) -> Reply:
+            if seen.headers.get("Authorization") != "Bearer t0ken":
+                return challenge(f'Bearer realm="{origin.url}/token",service="r"')
+            return Reply(body)
+
+        return answer
+
+    for path, reply in list(origin.answers.items()):
+        origin.answers[path] = guarded(reply.body)
+    origin.answers["/token"] = token
+    assert pull() == 0
+    basic = "Basic " + base64.b64encode(b"anna:s3cret").decode()
+    assert granted == [basic if known else None]
+
+
+def test_a_registry_that_wants_a_password_gets_the_one_of_dockers_file(docker, pull, paths, origin):
+    login(paths, origin.host)
+    path = f"/v2/org/engine/manifests/{DIGEST}"
+
+    def guarded(seen: Seen) -> Reply:
+        known = seen.headers.get("Authorization", "").startswith("Basic ")
+        return Reply(MANIFEST) if known else challenge('Basic realm="r"')
+
+    origin.answers[path] = guarded
+    assert pull() == 0
+
+
+@pytest.mark.parametrize(
+    ("origin_url", "key"),
+    [
+        ("https://registry-1.docker.io/v2/vllm/vllm-openai", "https://index.docker.io/v1/"),
+        ("https://ghcr.io/v2/spark-arena/x", "ghcr.io"),
+        ("http://10.0.0.1:5000/v2/x", "10.0.0.1:5000"),
+    ],
+)
+def test_the_registry_of_an_image(origin_url, key):
+    assert pull_image.Pin("127.0.0.1:1/x", DIGEST, "linux/arm64", origin_url).registry == key
+
+
+@pytest.mark.parametrize(
+    ("reference", "platform", "base", "words"),
+    [
+        ("ghcr.io/vllm:v0.32.0", "linux/arm64", "https://g/v2/x", "expected 127.0.0.1:PORT/NAME@"),
+        (f"ghcr.io/vllm@{DIGEST}", "linux/arm64", "https://g/v2/x", "expected 127.0.0.1:PORT"),
+        (f"127.0.0.1:1/x@{DIGEST}", "arm64", "https://g/v2/x", "expected OS/ARCHITECTURE"),
+        (f"127.0.0.1:1/x@{DIGEST}", "linux/arm64", "ghcr.io/x", "expected https://REGISTRY/v2/"),
+    ],
+)
+def test_wrong_use_is_explained(reference, platform, base, words):
+    with pytest.raises(common.Problem, match=words) as problem:
+        pull_image.parse_pin(reference, platform, base)
+    assert problem.value.code == 2
+
+
+def test_docker_that_is_down_has_a_code_of_its_own(paths, pull):
+    with pytest.raises(common.Problem, match="Remedy: sudo systemctl start docker") as problem:
+        pull()
+    assert problem.value.code == 7
+
+
+def test_a_container_is_stopped_until_its_name_is_free(docker, paths, capsys):
+    docker.containers["vllm-qwen36"] = "x"
+    docker.deaf_removals = 2  # `docker run --rm` is removing it at the same moment
+
+    assert stop_container.main(["vllm-qwen36"], paths) == 0
+    assert docker.containers == {}
+    assert capsys.readouterr().out == "lockstep: container vllm-qwen36 is gone\n"
+
+
+def test_a_container_of_somebody_elses_is_left_alone_and_named(docker, paths):
+    docker.containers["open-webui"] = "ghcr.io/open-webui/open-webui:ollama"
+    docker.foreign = {"open-webui"}
+
+    with pytest.raises(common.Problem, match="open-webui is not Lockstep's"):
+        stop_container.main(["open-webui"], paths)
+    assert "open-webui" in docker.containers
+
+
+def test_no_container_to_stop_is_silent_success(docker, paths, capsys):
+    assert stop_container.main(["vllm-qwen36"], paths) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_a_container_that_stays_is_an_error(docker, paths):
+    docker.containers["vllm-qwen36"] = "x"
+    docker.deaf_removals = 10_000
+
+    with pytest.raises(common.Problem, match=r"still there .* after it was killed. Remedy"):
+        stop_container.stop(docker_api.Docker(paths.docker_socket), "vllm-qwen36", 0.3)
+
+
+def test_docker_that_speaks_tls_first_is_told_in_http_that_there_is_none(tmp_path):
+    """Without a status line it gives up; there need not be a line end in what it sends."""
+    from lockstep.onhost.images import loopback_registry
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = probe.getsockname()
+    with (
+        loopback_registry.serving(address, tmp_path),
+        socket.create_connection(address, 20) as client,
+    ):
+        client.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"r" * 500)
+        assert client.makefile("rb").readline() == b"HTTP/1.0 400 Bad Request\r\n"

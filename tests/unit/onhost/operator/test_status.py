@@ -1,0 +1,246 @@
+"""Status: the truth from systemd, Docker and the engine, readable on a phone."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root, timeless
+
+from lockstep.onhost.core import common, switch_lock, terminal
+from lockstep.onhost.engine import log_phases
+from lockstep.onhost.operator import status, switch_sh
+from lockstep.onhost.switching import switch_job
+from lockstep.onhost.systemd import units
+
+QWEN_UNIT, MISTRAL_UNIT = "vllm-qwen36.service", "vllm.service"
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    """A host where qwen is hot, mistral off and Open WebUI up."""
+
+    class Spark:
+        def __init__(self) -> None:
+            self.engine = FakeEngine()
+            qwen = {
+                "unit": QWEN_UNIT,
+                "recipe": "qwen3.6-35b-a3b-prismaquant-4.75bit",
+                "engine": "vllm",
+                "url": self.engine.url,
+                "model": "qwen",
+                "memory_gib": 67.0,
+                "start_timeout_s": 1800,
+                "container": "vllm-qwen36",
+            }
+            mistral = {**qwen, "unit": MISTRAL_UNIT, "recipe": "mistral-small-4-nvfp4-vllm"}
+            mistral["container"] = None
+            self.paths = host_root(tmp_path / "root", {"qwen": qwen, "mistral": mistral}, 41.2)
+            self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+            self.docker = FakeDocker(self.paths.docker_socket)
+            self.docker.containers["vllm-qwen36"] = "vllm/vllm-openai@sha256:aa"
+            since = f"@{int(NOW) - 11100}"
+            self.systemd.unit(
+                QWEN_UNIT, ActiveState="active", SubState="running", StateChangeTimestamp=since
+            )
+            self.systemd.unit(MISTRAL_UNIT)
+            self.systemd.unit("open-webui.service", ActiveState="active", SubState="running")
+
+        def lines(self, columns: int = 40) -> list[str]:
+            found = status.gather(common.load_host(self.paths.targets), self.paths)
+            return status.lines(found, columns, NOW)
+
+    spark = Spark()
+    yield spark
+    spark.docker.close()
+    spark.engine.close()
+
+
+def test_an_image_whose_engine_could_not_be_asked_is_said_at_its_target(spark):
+    digest = "sha256:" + 64 * "a"
+    raw = json.loads(spark.paths.targets.read_text())
+    raw["targets"]["qwen"]["image"] = f"lmsysorg/sglang@{digest}"
+    spark.paths.targets.write_text(json.dumps(raw))
+    folder = spark.paths.image_answers
+    folder.mkdir(parents=True)
+    record = folder / f"{digest.replace(':', '-')}.json"
+    for reason, shown in (("no libcuda.so.1", True), (None, False)):
+        record.write_text(json.dumps({"version": "0.5.23", "unanswered": reason}))
+        text = " ".join(" ".join(spark.lines()).split())
+        said = "its start will tell whether the engine takes the recipe: no libcuda.so.1"
+        assert (said in text) is shown
+        found = status.gather(common.load_host(spark.paths.targets), spark.paths)
+        targets = status.as_json(found)["targets"]
+        assert (targets["qwen"]["unasked"], targets["mistral"]["unasked"]) == (reason, None)
+
+
+def test_a_healthy_host_in_40_columns(spark):
+    since = terminal.since(NOW - 11100, NOW)
+    assert since.endswith("(3 h 5 min)")
+    assert [re.sub(r"in \d+\.\d s", "in 0.0 s", line) for line in spark.lines()] == [
+        "spark1: qwen hot",
+        f"qwen     hot since {since}",
+        "  qwen3.6-35b-a3b-prismaquant-4.75bit",
+        "  ready",
+        "  a token in 0.0 s",
+        "mistral  off, needs 67.0 GiB",
+        "memory 41.2 of 119.6 GiB available",
+        "Open WebUI active",
+    ]
+
+
+def test_everything_that_breaks_a_rule_is_shown_with_its_remedy_within_40_columns(spark):
+    spark.systemd.unit(
+        MISTRAL_UNIT, ActiveState="active", SubState="running", UnitFileState="enabled"
+    )
+    spark.docker.containers["somebodys"] = "lmsysorg/sglang:latest"
+
+    lines = spark.lines()
+
+    assert max(map(len, lines)) <= 40
+    text = " ".join(line.strip() for line in lines)
+    assert "BROKEN: 2 engines at once: vllm-qwen36.service, vllm.service." in text
+    assert "BROKEN: vllm.service starts at boot. Remedy: sudo systemctl disable" in text
+    assert "BROKEN: container somebodys (lmsysorg/sglang:latest) runs outside" in text
+
+
+def test_a_container_whose_unit_is_off_is_a_broken_rule(spark):
+    spark.systemd.unit(QWEN_UNIT)
+
+    assert "docker rm -f vllm-qwen36" in " ".join(line.strip() for line in spark.lines())
+
+
+def test_a_wedged_engine_is_green_but_not_ready(spark, monkeypatch):
+    monkeypatch.setattr("serving.TOKEN_TIMEOUT_S", 0.2)
+    spark.engine.chat = lambda _: (503, {"error": "engine is dead"})
+
+    lines = spark.lines(80)
+
+    assert "  NOT READY" in lines
+    assert any("/health is green, but no token" in line for line in lines)
+
+
+def test_a_failed_target_gives_its_reason(spark):
+    gate = "lockstep gate: qwen needs 67.0 GiB, 41.2 GiB available after 120 s"
+    spark.systemd.unit(
+        MISTRAL_UNIT,
+        ActiveState="failed",
+        SubState="failed",
+        Result="exit-code",
+        ExecMainCode="1",
+        ExecMainStatus="4",
+        journal=["INFO x", gate, "Failed to start"],
+    )
+
+    assert (
+        "  exit-code, exit status 4; qwen needs 67.0 GiB, 41.2 GiB available after 120 s"
+        in spark.lines(100)
+    )
+
+
+def test_a_loading_target_says_how_far_it_is(spark):
+    spark.systemd.unit(
+        QWEN_UNIT,
+        ActiveState="activating",
+        SubState="start-post",
+        journal=["Loading safetensors checkpoint shards:  46% Completed | 6/13 [00:10<00:12]"],
+    )
+
+    assert "  loading weights, file 6 of 13" in spark.lines(80)
+
+
+def test_a_switch_under_way_is_shown_first(spark):
+    with switch_lock.held(spark.paths.run / "switch.lock", "anna", "mistral"):
+        now = timeless(spark.lines(80)[1])
+        assert now.startswith("NOW: anna is switching to mistral since 0 s")
+
+
+def test_a_failed_last_switch_is_remembered(spark):
+    spark.systemd.unit(switch_job.UNIT, ActiveState="failed", SubState="failed")
+    switch_job.log_file(spark.paths).parent.mkdir(parents=True)
+    switch_job.log_file(spark.paths).write_text("x\nthe switch to mistral FAILED\n")
+
+    assert spark.lines(80)[1] == "last switch FAILED unknown: the switch to mistral FAILED"
+
+
+def test_json_has_the_same_facts(spark, capsys):
+    assert switch_sh.main(["status", "--json"], spark.paths) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    assert found["hot"] == "qwen"
+    assert found["targets"]["qwen"]["ready"] is True
+    assert found["targets"]["mistral"]["state"] == "off"
+    assert found["memory_gib"] == {"total": 119.6, "available": 41.2, "free": 41.2}
+    assert found["webui"] == "active"
+    assert found["problems"] == []
+    assert found["switching"] is None
+
+
+def test_status_asks_systemd_once_for_all_units(spark, monkeypatch):
+    asked = []
+    show = units.show
+    monkeypatch.setattr("units.show", lambda names: asked.append(list(names)) or show(asked[-1]))
+
+    spark.lines()
+
+    assert asked == [[QWEN_UNIT, MISTRAL_UNIT, "open-webui.service", switch_job.UNIT]]
+
+
+def test_status_works_without_docker(spark):
+    spark.docker.close()
+    spark.paths.docker_socket.unlink()
+
+    assert spark.lines(400)[-1].startswith("could not tell: containers: Docker does not answer")
+
+
+@pytest.mark.parametrize(
+    ("fields", "state"),
+    [
+        ({"active": "active", "sub": "running"}, "hot"),
+        ({"active": "reloading"}, "hot"),
+        ({"active": "activating", "sub": "start-pre"}, "loading"),
+        ({"active": "activating", "sub": "auto-restart"}, "restarting"),
+        ({"active": "activating", "sub": "auto-restart-queued"}, "restarting"),
+        ({"active": "deactivating"}, "stopping"),
+        ({"active": "failed"}, "failed"),
+        ({"active": "inactive", "result": "exit-code"}, "failed"),
+        ({"active": "inactive"}, "off"),
+    ],
+)
+def test_systemds_states_in_the_operators_words(fields, state):
+    assert units.Unit("x.service", **fields).state == state
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "(EngineCore pid=1) Loading safetensors checkpoint shards:  46% Completed | 6/13 [0]",
+            "loading weights, file 6 of 13",
+        ),
+        ("INFO 11-21 [default_loader.py:384] Loading weights took 88.20 seconds", None),
+        ("Capturing CUDA graphs (decode, FULL):  33%|###  | 2/6", "capturing CUDA graphs, 33 %"),
+        ("INFO GPU KV cache size: 1,234,567 tokens", "KV cache for 1,234,567 tokens"),
+        ("INFO:     127.0.0.1 - GET /health 200 OK", ""),
+        ("lockstep gate: waiting for memory", "waiting for memory"),
+    ],
+)
+def test_phases_are_recognised_in_engine_logs(line, said):
+    expected = {None: "weights loaded in 88.20 s", "": None}.get(said, said)
+    assert log_phases.phase(line) == expected
+
+
+def test_the_reason_of_a_failure_is_the_errors_and_our_verdict():
+    lines = ["INFO x"] * 30 + ["ValueError: no", "lockstep ready: process 7 died", "Stopped."]
+    assert log_phases.reason(lines) == ["ValueError: no", "lockstep ready: process 7 died"]
+    assert log_phases.reason(["a", "(APIServer pid=1) ERROR 11-21 no model", "b"]) == [
+        "(APIServer pid=1) ERROR 11-21 no model"
+    ]
+    assert log_phases.reason(["a", "b"]) == ["a", "b"]
+
+
+def test_durations_as_people_say_them():
+    said = [common.duration(s) for s in (0.4, 99, 100, 5999, 6000, 11100, 200000)]
+    assert said == ["0 s", "99 s", "1 min", "99 min", "1 h 40 min", "3 h 5 min", "2 d 7 h"]

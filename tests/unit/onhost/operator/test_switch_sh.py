@@ -1,0 +1,678 @@
+"""A switch: one hot model, never worse off after a failure, and who may do it."""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import json
+import os
+import re
+import signal
+import threading
+import time
+
+import pytest
+from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root, timeless, write_meminfo
+
+from lockstep.onhost.core import common, switch_lock
+from lockstep.onhost.operator import status, switch_sh
+from lockstep.onhost.switching import switch as switching
+from lockstep.onhost.switching import unfinished
+
+QWEN_UNIT, MISTRAL_UNIT = "vllm-qwen36.service", "vllm.service"
+EAGLE_UNIT, FALLBACK_UNIT = "sglang.service", "sglang-fallback.service"
+UNITS = {
+    "qwen": QWEN_UNIT,
+    "mistral": MISTRAL_UNIT,
+    "eagle": EAGLE_UNIT,
+    "eagle-fallback": FALLBACK_UNIT,
+}
+IMAGE = "vllm/vllm-openai@sha256:" + "a" * 64
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    """A host where mistral is hot and qwen off, its image present."""
+
+    class Spark:
+        def __init__(self) -> None:
+            self.engine = FakeEngine()
+            qwen = {
+                "unit": QWEN_UNIT,
+                "url": self.engine.url,
+                "model": "qwen",
+                "memory_gib": 67.0,
+                "start_timeout_s": 1800,
+                "container": "vllm-qwen36",
+                "image": IMAGE,
+            }
+            venv = {**qwen, "container": None, "image": None}
+            targets = {
+                "qwen": qwen,
+                "mistral": {**venv, "unit": MISTRAL_UNIT},
+                "eagle": {**venv, "unit": EAGLE_UNIT, "fallback": "eagle-fallback"},
+                "eagle-fallback": {**venv, "unit": FALLBACK_UNIT},
+            }
+            self.paths = host_root(tmp_path / "root", targets)
+            self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+            self.docker = FakeDocker(self.paths.docker_socket)
+            self.docker.images[IMAGE] = {}
+            for unit in (QWEN_UNIT, EAGLE_UNIT, FALLBACK_UNIT):
+                self.systemd.unit(unit)
+            self.systemd.unit(MISTRAL_UNIT, ActiveState="active", SubState="running")
+            self.lines: list[str] = []
+
+        def need(self, name: str, **values: object) -> None:
+            """Change a target's data; its weights are half here."""
+            data = json.loads(self.paths.targets.read_text())
+            data["targets"][name].update(values)
+            self.paths.targets.write_text(json.dumps(data))
+            commit, names = "c" * 40, ("a.json", "b.safetensors", "c.safetensors")
+            files = [{"path": name, "size": 1} for name in names]
+            repository = {"model": "org/name", "revision": commit, "files": files}
+            spec = {"cache_dir": f"{tmp_path}/hub", "endpoint": "http://hub.example"}
+            self.paths.weights.write_text(json.dumps({**spec, "repositories": [repository]}))
+            snapshot = tmp_path / "hub/models--org--name/snapshots" / commit
+            snapshot.mkdir(parents=True, exist_ok=True)
+            (snapshot / "a.json").write_text("1")
+
+        def memory(self, available: float, need: float) -> None:
+            write_meminfo(self.paths, available)
+            self.need("qwen", memory_gib=need)
+
+        def hear(self, line: str) -> None:
+            self.lines.append(timeless(line))
+
+        def to(self, name: str) -> int:
+            host = common.load_host(self.paths.targets)
+            work = switching.Switch(
+                host, self.paths, lambda line: self.lines.append(timeless(line))
+            )
+            return work.none() if name == "none" else work.to(name)
+
+        @property
+        def hot(self) -> list[str]:
+            return [
+                name
+                for name, unit in UNITS.items()
+                if self.systemd.state(unit)["ActiveState"] == "active"
+            ]
+
+    spark = Spark()
+    yield spark
+    spark.docker.close()
+    spark.engine.close()
+
+
+def test_the_hot_model_is_stopped_before_the_wanted_one_is_started(spark):
+    assert spark.to("qwen") == 0
+
+    assert spark.hot == ["qwen"]
+    assert spark.systemd.calls == [
+        f"systemctl stop -- {MISTRAL_UNIT}",
+        f"systemctl reset-failed -- {QWEN_UNIT}",
+        f"systemctl start -- {QWEN_UNIT}",
+    ]
+    assert spark.lines == [
+        "stopping mistral",
+        "stopped in 0 s",
+        "starting qwen",
+        spark.lines[-2],
+        "qwen is hot, started in 0 s",
+    ]
+    assert re.fullmatch(r"took: check [\d.]+ s, stop [\d.]+ s", spark.lines[-2])
+
+
+@pytest.mark.parametrize("when", ["journal", "late"])
+def test_the_closing_lines_tell_what_each_step_took_and_the_canarys_rate(spark, when):
+    spark.systemd.unit(
+        QWEN_UNIT,
+        **{when: ["lockstep ready: qwen generated 16 tokens in 0.3 s (57.0 tok/s)"]},
+        InactiveExitTimestampMonotonic="1000000",
+        ExecMainStartTimestampMonotonic="5500000",
+        ActiveEnterTimestampMonotonic="90000000",
+    )
+
+    assert spark.to("qwen") == 0
+    assert spark.lines[-1] == "qwen is hot, started in 0 s, 57.0 tok/s"
+    assert spark.lines[-2].endswith(", gate 4.5 s, load 84.2 s, canary 0.3 s")
+
+
+PROXY_UNIT = "vllm-qwen36-roles.service"
+
+
+def with_proxy(spark, **state):
+    """Put a proxy that merges roles before qwen."""
+    data = json.loads(spark.paths.targets.read_text())
+    data["targets"]["qwen"]["proxy_unit"] = PROXY_UNIT
+    spark.paths.targets.write_text(json.dumps(data))
+    spark.systemd.unit(PROXY_UNIT, **state)
+
+
+def test_a_model_behind_a_proxy_is_hot_when_the_proxy_is_up_too(spark):
+    with_proxy(spark)
+
+    assert spark.to("qwen") == 0
+
+    assert spark.systemd.state(PROXY_UNIT)["ActiveState"] == "active"
+    assert spark.systemd.calls[-2:] == [
+        f"systemctl reset-failed -- {QWEN_UNIT} {PROXY_UNIT}",
+        f"systemctl start -- {QWEN_UNIT} {PROXY_UNIT}",
+    ]
+
+
+def test_a_model_whose_proxy_fails_is_not_hot_and_the_old_one_comes_back(spark):
+    why = "lockstep roles: cannot listen at 127.0.0.1, port 30001: Address already in use"
+    with_proxy(spark, start_ok=False, journal=[why])
+
+    assert spark.to("qwen") == 1
+
+    assert spark.hot == ["mistral"]
+    at = [line.startswith("qwen FAILED after ") for line in spark.lines].index(True)
+    assert spark.lines[at].endswith(f" s: {PROXY_UNIT}: exit-code, exit status 3")
+    assert spark.lines[at + 1] == f"  {why}"
+    assert spark.lines[-1] == "the switch to qwen FAILED; mistral is hot again"
+
+
+def test_a_failed_engine_behind_a_proxy_is_the_one_that_is_named(spark):
+    spark.systemd.unit(QWEN_UNIT, start_ok=False, journal=["INFO loading"])
+    with_proxy(spark)
+
+    assert spark.to("qwen") == 1
+    (failed,) = [line for line in spark.lines if line.startswith("qwen FAILED after ")]
+    assert failed.endswith(" s: exit-code, exit status 3")
+
+
+def test_a_start_shows_the_phases_of_the_units_journal(spark):
+    journal = [
+        "lockstep gate: 100.0 of 119.6 GiB available, 67.0 GiB needed",
+        "(EngineCore pid=1) INFO Starting to load model",
+        "lockstep ready: qwen generated 16 tokens in 0.3 s (57.0 tok/s)",
+    ]
+    spark.systemd.unit(QWEN_UNIT, journal=journal, on_start=["sleep", "0.3"])
+
+    assert spark.to("qwen") == 0
+    assert "qwen generated 16 tokens in 0.3 s (57.0 tok/s)" in spark.lines
+
+
+def test_a_switch_that_fails_brings_the_old_model_back(spark):
+    journal = ["INFO loading", "torch.AcceleratorError: out of memory", "lockstep ready: died"]
+    spark.systemd.unit(QWEN_UNIT, start_ok=False, journal=journal)
+
+    assert spark.to("qwen") == 1
+
+    assert spark.hot == ["mistral"]
+    # Whether the phase "died" is seen before the end depends on who is faster.
+    assert [line for line in spark.lines[3:] if line != "died" and "took:" not in line] == [
+        "qwen FAILED after 0 s: exit-code, exit status 3",
+        "  torch.AcceleratorError: out of memory",
+        "  lockstep ready: died",
+        "starting mistral",
+        "mistral is hot, started in 0 s",
+        "the switch to qwen FAILED; mistral is hot again",
+    ]
+
+
+def test_a_failed_unit_that_restarts_itself_is_stopped_before_the_old_model_starts(spark):
+    spark.systemd.unit(QWEN_UNIT, start_ok=False, restarts_itself=True)
+
+    spark.to("qwen")
+
+    assert spark.hot == ["mistral"]
+    assert spark.systemd.state(QWEN_UNIT)["ActiveState"] == "inactive"
+    assert spark.systemd.calls[-3:] == [
+        f"systemctl stop -- {QWEN_UNIT}",
+        f"systemctl reset-failed -- {MISTRAL_UNIT}",
+        f"systemctl start -- {MISTRAL_UNIT}",
+    ]
+
+
+@pytest.mark.parametrize("later", ["mistral", "eagle", "none"])
+def test_a_later_switch_that_succeeds_forgets_what_failed_before(spark, later):
+    spark.systemd.unit(QWEN_UNIT, start_ok=False)
+    assert spark.to("qwen") == 1
+    # As long as nobody has what they asked for, it stays to be seen.
+    assert f"systemctl reset-failed -- {QWEN_UNIT}" not in spark.systemd.calls[-4:]
+
+    # mistral is hot again, and stays so.
+    assert spark.to(later) == 0
+    assert spark.systemd.calls[-1] == f"systemctl reset-failed -- {QWEN_UNIT}"
+
+
+def test_a_switch_to_none_forgets_what_failed_before_and_asks_nothing_else(spark):
+    spark.systemd.unit(QWEN_UNIT, ActiveState="failed", SubState="failed", Result="exit-code")
+    assert spark.to("none") == 0
+    assert spark.systemd.calls[-1] == f"systemctl reset-failed -- {QWEN_UNIT}"
+
+
+def test_when_both_fail_nothing_is_hot_and_that_is_said_loudly(spark):
+    spark.systemd.unit(QWEN_UNIT, start_ok=False)
+    spark.systemd.unit(MISTRAL_UNIT, ActiveState="active", SubState="running", start_ok=False)
+
+    assert spark.to("qwen") == 4
+    assert spark.hot == []
+    assert spark.lines[-1] == "NO MODEL IS HOT: qwen and mistral failed"
+
+
+def test_with_nothing_hot_before_a_failure_leaves_nothing_hot(spark):
+    spark.systemd.unit(MISTRAL_UNIT)
+    spark.systemd.unit(QWEN_UNIT, start_ok=False)
+
+    assert spark.to("qwen") == 4
+    assert spark.lines[-1] == "NO MODEL IS HOT: qwen failed; none was before"
+
+
+def test_a_target_that_fails_gives_way_to_its_fallback(spark):
+    spark.systemd.unit(EAGLE_UNIT, start_ok=False, restarts_itself=True)
+
+    assert spark.to("eagle") == 3
+
+    assert spark.hot == ["eagle-fallback"]
+    assert spark.lines[-1] == "eagle FAILED; its fallback eagle-fallback is hot"
+    assert spark.systemd.state(EAGLE_UNIT)["ActiveState"] == "inactive"
+
+
+def test_when_the_fallback_fails_too_the_old_model_comes_back(spark):
+    spark.systemd.unit(EAGLE_UNIT, start_ok=False)
+    spark.systemd.unit(FALLBACK_UNIT, start_ok=False)
+
+    assert spark.to("eagle") == 1
+
+    assert spark.hot == ["mistral"]
+    assert spark.lines[-1] == "the switch to eagle FAILED; mistral is hot again"
+    assert [call for call in spark.systemd.calls if " start " in call] == [
+        f"systemctl start -- {unit}" for unit in (EAGLE_UNIT, FALLBACK_UNIT, MISTRAL_UNIT)
+    ]
+
+
+def test_a_fallback_that_was_hot_is_brought_back_once(spark):
+    spark.systemd.unit(MISTRAL_UNIT)
+    spark.systemd.unit(FALLBACK_UNIT, ActiveState="active", SubState="running", start_ok=False)
+    spark.systemd.unit(EAGLE_UNIT, start_ok=False)
+
+    assert spark.to("eagle") == 4
+    assert spark.systemd.calls.count(f"systemctl start -- {FALLBACK_UNIT}") == 1
+    assert spark.lines[-1] == "NO MODEL IS HOT: eagle and eagle-fallback failed"
+
+
+def test_an_old_model_that_will_not_stop_leads_back_to_it_and_not_to_two_engines(spark):
+    spark.systemd.unit(
+        MISTRAL_UNIT, ActiveState="active", SubState="running", stop_fails="Job timed out."
+    )
+
+    assert spark.to("qwen") == 1
+
+    assert spark.hot == ["mistral"]
+    assert f"systemctl start -- {QWEN_UNIT}" not in spark.systemd.calls
+    assert "qwen FAILED: systemctl stop failed: Job timed out." in spark.lines
+
+
+def test_a_model_that_was_failing_itself_is_not_brought_back(spark):
+    spark.systemd.unit(MISTRAL_UNIT, ActiveState="activating", SubState="auto-restart")
+    spark.systemd.unit(QWEN_UNIT, start_ok=False)
+
+    assert spark.to("qwen") == 4
+    assert f"systemctl start -- {MISTRAL_UNIT}" not in spark.systemd.calls
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda s: s.docker.images.clear(), "is not on this host"),
+        (lambda s: s.systemd.unit(QWEN_UNIT, LoadState="masked"), "vllm-qwen36.service is masked"),
+        (lambda s: s.systemd.unit(QWEN_UNIT, LoadState="not-found"), "is not-found"),
+        (lambda s: s.need("qwen", memory_gib=130.0), "needs 130.0 GiB, this host has 119.6"),
+        (lambda s: s.memory(20.0, need=88.0), "needs 88.0 GiB; 20.0 GiB are available and stop"),
+        (
+            lambda s: s.need("qwen", memory_share=0.98, memory_of_total=True, memory_beside_gib=3),
+            "needs 120.2 GiB, this host has 119.6",
+        ),
+        (lambda s: s.need("qwen", weights=["/nowhere"]), "/nowhere does not exist"),
+        (lambda s: s.need("qwen", weights=["org/none"]), "weights.json does not name it"),
+        (lambda s: s.need("qwen", weights=["org/name"]), "not whole .*: b.safetensors and 1 more"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_stopped(spark, change, words):
+    change(spark)
+
+    with pytest.raises(common.Problem, match=words) as problem:
+        spark.to("qwen")
+
+    assert "nothing was stopped" in str(problem.value)
+    assert spark.hot == ["mistral"]
+    assert spark.systemd.calls == []
+
+
+def test_an_engine_that_took_more_than_it_needed_gives_that_back(spark):
+    """SGLang takes its share of what it found; that is more than the least that it needs."""
+    write_meminfo(spark.paths, 14.0)
+    spark.need("qwen", memory_gib=97.0)
+    spark.need("mistral", memory_gib=81.6, memory_share=0.85, memory_beside_gib=2.7)
+
+    assert spark.to("qwen") == 0
+
+
+def test_a_target_that_is_hot_and_generates_is_left_alone(spark):
+    assert spark.to("mistral") == 0
+
+    assert spark.systemd.calls == []
+    assert spark.lines[0].startswith("mistral is hot already (")
+
+
+def test_a_target_that_is_up_but_does_not_serve_is_restarted(spark):
+    spark.engine.health = 503
+
+    assert spark.to("mistral") == 0
+    assert spark.systemd.calls == [
+        f"systemctl stop -- {MISTRAL_UNIT}",
+        f"systemctl reset-failed -- {MISTRAL_UNIT}",
+        f"systemctl start -- {MISTRAL_UNIT}",
+    ]
+
+
+def test_a_hot_target_that_generates_nothing_is_reported_and_not_killed(spark):
+    spark.engine.chat = lambda _: (503, {})
+
+    with pytest.raises(common.Problem, match="busy or wedged"):
+        spark.to("mistral")
+    assert spark.systemd.calls == []
+
+
+def test_none_stops_all_and_says_so(spark):
+    assert spark.to("none") == 0
+    assert spark.hot == []
+    assert spark.to("none") == 0
+    assert spark.lines == [
+        "stopping mistral",
+        "stopped in 0 s",
+        "no model is hot",
+        "no model was hot",
+    ]
+
+
+def test_memory_that_a_stopped_engine_still_holds_is_left_to_the_gate(spark):
+    spark.systemd.unit(MISTRAL_UNIT)
+    spark.memory(20.0, need=88.0)
+
+    assert spark.to("qwen") == 0
+
+
+def test_a_rehearsal_says_what_would_happen_and_touches_nothing(spark):
+    def rehearse(name: str) -> list[str]:
+        host, said = common.load_host(spark.paths.targets), []
+        assert switching.Switch(host, spark.paths, said.append).rehearse(name) == 0
+        return said
+
+    assert rehearse("eagle") == [
+        "up now: mistral",
+        "image and weights of eagle are here",
+        "memory: needs 67.0 GiB, 100.0 available, 67.0 more when mistral is stopped",
+        "if eagle does not start: eagle-fallback, then mistral, then no model",
+    ]
+    assert rehearse("none") == ["up now: mistral", "would stop mistral"]
+    assert rehearse("mistral")[1] == "mistral is hot already: would ask it for a token"
+    spark.docker.images.clear()
+    with pytest.raises(common.Problem, match="is not on this host"):
+        rehearse("qwen")
+    assert spark.systemd.calls == []
+
+
+def test_a_container_outside_its_unit_is_removed(spark):
+    spark.docker.containers["vllm-qwen36"] = IMAGE
+
+    spark.to("none")
+
+    assert spark.docker.containers == {}
+    assert "removing container vllm-qwen36: it runs outside its unit" in spark.lines
+
+
+def test_a_container_of_our_name_that_is_not_ours_is_said_and_stays(spark):
+    spark.docker.containers["vllm-qwen36"] = "somebody/elses"
+    spark.docker.foreign = {"vllm-qwen36"}
+
+    spark.to("none")
+
+    assert "vllm-qwen36" in spark.docker.containers
+    assert "container vllm-qwen36 is not Lockstep's and stays" in spark.lines
+
+
+def front(spark, monkeypatch, *argv: str) -> int:
+    monkeypatch.setattr("units.is_root", lambda: True)
+    monkeypatch.setattr("switch_job.program", lambda: _worker_program(spark))
+    return switch_sh.main(list(argv), spark.paths)
+
+
+def _worker_program(spark) -> list[str]:
+    """The worker as systemd would start it, but with this host's root."""
+    import sys
+
+    from onhost_fakes import ONHOST
+
+    code = (
+        f"import sys; sys.path.insert(0, {str(ONHOST)!r}); import switch, common; "
+        f"from pathlib import Path; paths = common.Paths(Path({str(spark.paths.root)!r})); "
+        "sys.exit(common.ended('switch.sh', lambda: switch.main(sys.argv[1:], paths)))"
+    )
+    return [sys.executable, "-c", code]
+
+
+def test_the_command_does_the_switch_in_a_unit_of_its_own_and_shows_it(spark, monkeypatch, capsys):
+    assert front(spark, monkeypatch, "qwen") == 0
+
+    assert spark.hot == ["qwen"]
+    assert timeless(capsys.readouterr().out.splitlines()[-1]) == "qwen is hot, started in 0 s"
+    call = spark.systemd.calls[0]
+    assert call.startswith("systemd-run ")
+    assert "--unit=lockstep-switch.service" in call
+    assert call.endswith(f"--worker qwen {getpass.getuser()}")
+
+
+def test_the_command_exits_1_when_the_switch_failed(spark, monkeypatch, capsys):
+    spark.systemd.unit(QWEN_UNIT, start_ok=False)
+
+    assert front(spark, monkeypatch, "qwen") == 1
+    assert "the switch to qwen FAILED; mistral is hot again" in capsys.readouterr().out
+
+
+def test_the_second_operator_is_told_who_holds_the_lock(spark, monkeypatch):
+    with (
+        switch_lock.held(spark.paths.run / "switch.lock", "anna", "mistral"),
+        pytest.raises(common.Problem) as problem,
+    ):
+        front(spark, monkeypatch, "qwen")
+
+    assert problem.value.code == 75
+    assert timeless(str(problem.value)) == (
+        f"anna is switching to mistral since 0 s (process {os.getpid()}). Remedy: wait for it "
+        "with --wait, watch it with switch.sh status"
+    )
+    assert spark.hot == ["mistral"]
+
+
+def test_with_wait_the_second_operator_waits(spark, monkeypatch, capsys):
+    path = spark.paths.run / "switch.lock"
+    took, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with switch_lock.held(path, "anna", "mistral"):
+            took.set()
+            go.wait(30)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    took.wait(30)
+    monkeypatch.setattr("terminal.say", lambda *_: go.set())
+    assert front(spark, monkeypatch, "qwen", "--wait") == 0
+    holder.join(30)
+    assert spark.hot == ["qwen"]
+
+
+def test_a_lock_whose_holder_died_is_free(spark):
+    path = spark.paths.run / "switch.lock"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"pid": 1, "user": "anna", "target": "qwen", "since": 0}))
+
+    assert switch_lock.holder(path) is None
+    with switch_lock.held(path, "ben", "none"):
+        assert "ben is switching to none" in str(switch_lock.holder(path))
+    assert switch_lock.holder(path) is None
+
+
+def test_a_lock_held_by_somebody_who_wrote_nothing_is_respected(spark):
+    path = spark.paths.run / "switch.lock"
+    path.parent.mkdir(parents=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert switch_lock.holder(path) is not None
+
+
+def test_without_a_sudo_rule_the_user_is_told_what_to_ask_for(spark, monkeypatch):
+    monkeypatch.setattr("units.is_root", lambda: False)
+
+    with pytest.raises(common.Problem, match="may not switch models on this host") as problem:
+        switch_sh.main(["qwen"], spark.paths)
+    assert problem.value.code == 77
+
+
+def test_with_a_sudo_rule_it_becomes_root_with_exactly_the_rules_arguments(spark, monkeypatch):
+    monkeypatch.setattr("units.is_root", lambda: False)
+    (spark.systemd.folder / "sudo-allows").touch()
+    executed = []
+
+    def execvp(program: str, argv: list[str]) -> None:
+        executed.append(argv)
+        raise SystemExit(0)
+
+    monkeypatch.setattr("os.execvp", execvp)
+    asked = (
+        ["qwen", "--wait"],
+        ["qwen", "--dry"],
+        ["none"],
+        ["status", "--json"],
+        ["log", "qwen", "-f"],
+    )
+    for argv in asked:
+        with pytest.raises(SystemExit):
+            switch_sh.main(argv, spark.paths)
+    program = ["sudo", "-n", "--", "/usr/bin/python3", str(switch_sh.__file__)]
+    assert executed == [[*program, *argv] for argv in asked]
+
+
+def test_without_a_sudo_rule_status_still_shows_what_everybody_may_see(spark, monkeypatch, capsys):
+    monkeypatch.setattr("units.is_root", lambda: False)
+
+    assert switch_sh.main(["status"], spark.paths) == 0
+    assert capsys.readouterr().out.startswith("spark1: mistral hot\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (
+            ["gemma"],
+            "unknown target 'gemma'. Known: qwen, mistral, eagle, eagle-fallback, none, "
+            "status, log, wait",
+        ),
+        (["qwen", "--jason"], "qwen does not take --jason"),
+        (["qwen", "--wait", "--dry"], "qwen does not take --dry"),
+        (["log"], "log of what? Known: qwen, mistral, eagle, eagle-fallback"),
+        (["log", "none"], "unknown target 'none'. Known: qwen, mistral, eagle"),
+        (["wait", "qwen"], "wait does not take qwen"),
+        (["qwen", "mistral"], "qwen does not take mistral"),
+        (["none", "--json"], "none does not take --json"),
+        (["status", "--wait"], "status does not take --wait"),
+    ],
+)
+def test_wrong_use_is_explained(spark, argv, words):
+    with pytest.raises(common.Problem) as problem:
+        switch_sh.main(argv, spark.paths)
+    assert problem.value.code == 2
+    assert words in str(problem.value)
+
+
+def test_help_names_the_exit_codes_and_fits_a_phone(capsys):
+    assert switch_sh.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert "75 somebody else is switching" in text
+    assert max(map(len, text.splitlines())) <= 40
+
+
+def test_a_switch_that_is_killed_is_finished(spark, monkeypatch, capsys):
+    """systemd runs ExecStopPost= of the switch's unit, which finds what was cut off."""
+    spark.systemd.unit(QWEN_UNIT, on_start=["sleep", "60"])
+    watching = threading.Thread(target=front, args=(spark, monkeypatch, "qwen"))
+    watching.start()
+    until(lambda: spark.systemd.state(QWEN_UNIT)["ActiveState"] == "activating")
+    spark.systemd.unit(QWEN_UNIT, ActiveState="activating", SubState="start")
+    holder = switch_lock.holder(spark.paths.run / "switch.lock")
+    assert holder is not None
+    os.kill(holder.pid, signal.SIGKILL)
+    watching.join(30)
+
+    assert spark.hot == ["qwen"]
+    assert "the switch to qwen was cut off, finishing it" in capsys.readouterr().out
+    assert not spark.paths.unfinished.exists()
+    said = status.gather(common.load_host(spark.paths.targets), spark.paths).last_switch
+    assert said is not None and "cut off (signal, killed by signal 9), then: qwen is hot" in said
+
+
+def test_a_finished_switch_leaves_nothing_to_finish(spark, monkeypatch):
+    spark.systemd.unit(QWEN_UNIT, start_ok=False)
+    spark.to("qwen")
+    assert unfinished.take(spark.paths) is None
+    assert switch_sh.main(["--finish"], spark.paths) == 0
+    assert spark.hot == ["mistral"]
+
+
+def test_what_was_cut_off_goes_back_when_its_target_does_not_start(spark):
+    spark.systemd.unit(MISTRAL_UNIT)
+    spark.systemd.unit(QWEN_UNIT, start_ok=False)
+    spark.paths.run.mkdir(parents=True)
+    work = {"target": "qwen", "previous": "mistral", "user": "anna"}
+    spark.paths.unfinished.write_text(json.dumps(work))
+
+    assert switch_sh.main(["--finish"], spark.paths) == 1
+    assert spark.hot == ["mistral"]
+
+
+def test_wait_ends_with_the_switchs_own_code(spark, monkeypatch, capsys):
+    spark.systemd.unit(QWEN_UNIT, start_ok=False, on_start=["sleep", "1"])
+    switching_now = threading.Thread(target=front, args=(spark, monkeypatch, "qwen"))
+    switching_now.start()
+    until(lambda: switch_lock.holder(spark.paths.run / "switch.lock"))
+    assert switch_sh.main(["wait"], spark.paths) == 1
+    switching_now.join(30)
+    # Both clients print here, in either order.
+    assert "mistral hot" in capsys.readouterr().out.splitlines()
+
+
+def test_wait_sees_a_start_that_no_switch_made(spark, monkeypatch, capsys):
+    spark.systemd.unit(QWEN_UNIT, ActiveState="activating", SubState="start-post")
+    monkeypatch.setattr("terminal.say", end_of_start(spark))
+    assert switch_sh.main(["wait"], spark.paths) == 1
+
+
+def until(condition) -> None:
+    """Wait for what must come within seconds."""
+    give_up = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def end_of_start(spark):
+    """A `say` at whose first line the start fails."""
+    return lambda *_: spark.systemd.unit(QWEN_UNIT, ActiveState="failed", SubState="failed")
+
+
+def test_log_is_the_units_journal_without_a_pager(spark, monkeypatch):
+    executed = []
+    monkeypatch.setattr("units.is_root", lambda: True)
+    monkeypatch.setattr("os.execvp", lambda program, argv: executed.append(argv))
+    switch_sh.main(["log", "qwen", "-f"], spark.paths)
+    switch_sh.main(["log", "eagle"], spark.paths)
+    start = ["journalctl", "--no-pager", "--no-hostname", "--lines=200"]
+    assert executed == [
+        [*start, f"--unit={QWEN_UNIT}", "--follow"],
+        [*start, f"--unit={EAGLE_UNIT}"],
+    ]

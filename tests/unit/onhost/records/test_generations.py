@@ -1,0 +1,137 @@
+"""Records of what a host was brought to: by the deploy's side and on the host."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_spark import pins_for, spark
+
+from group_data.all import targets
+from lockstep.files.managed_file import ManagedFile
+from lockstep.host import generation
+from lockstep.host.specs import weights_spec
+from lockstep.lock.pins import Pins
+from lockstep.onhost.core import common
+from lockstep.onhost.records import generations
+from lockstep.probes import generations as probe
+
+# Among its recipes is one that borrows a file from another repository.
+PLAN = spark(
+    recipe_folders=("catalogue/recipes", "lab/recipes"),
+    targets={**targets, "mistral": {"recipe": "mistral-sglang-nx", "unit": "sglang"}},
+)
+PINS = pins_for(PLAN)
+FILE = ManagedFile("/etc/systemd/system/vllm.service", "[Unit]\n", check="unit", stage="services")
+
+
+def contents(pins: Pins = PINS, **changes: Any) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        "engine_id": "abc",
+        "images": ["b@sha256:2", "a@sha256:1"],
+        "weights": weights_spec(PLAN, pins),
+        "files": [FILE],
+    }
+    return generation.contents(PLAN.settings, pins, **{**given, **changes})
+
+
+def a_record(digest: str, lock: str = "l", **changes: Any) -> dict[str, Any]:
+    return {"engine": {}, "images": [], "weights": {}, "files": [], **changes} | {
+        "digest": digest,
+        "lock": lock,
+    }
+
+
+def test_contents_name_everything_that_a_host_needs_to_serve_as_it_does() -> None:
+    found = contents()
+    assert found["engine"] == {"folder": "/opt/lockstep/engines", "id": "abc"}
+    assert found["images"] == ["a@sha256:1", "b@sha256:2"]
+    # Borrowed files are of another repository, which must stay too.
+    assert f"mistralai/Mistral-Small-4-119B-2603@{40 * 'c'}" in found["weights"]["revisions"]
+    assert found["files"] == [
+        {
+            "path": FILE.path,
+            "text": "[Unit]\n",
+            "mode": "0644",
+            "owner": "root",
+            "group": "root",
+        }
+    ]
+
+
+def test_another_lock_with_the_same_contents_is_the_same_generation() -> None:
+    moved = replace(PINS, git={url: replace(pin, commit="d" * 40) for url, pin in PINS.git.items()})
+    first, second = contents(), contents(moved)
+    assert first["digest"] == second["digest"]
+    assert first["lock"] != second["lock"]
+    assert contents(engine_id="def")["digest"] != first["digest"]
+    assert contents(files=[replace(FILE, text="[Unit]\n#\n")])["digest"] != first["digest"]
+
+
+def test_records_are_numbered_and_the_newest_is_the_present(tmp_path: Path) -> None:
+    paths = common.Paths(tmp_path)
+    assert generations.records(paths) == [] and generations.previous(paths) is None
+    for digest in ("one", "two"):
+        generations.record(paths, a_record(digest))
+    assert [item["number"] for item in generations.records(paths)] == [2, 1]
+    assert generations.previous(paths) == generations.records(paths)[1]
+    [path] = paths.generations.glob("0002.json")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert probe.main({"folder": str(paths.generations)}) == {
+        key: generations.records(paths)[0][key] for key in ("number", "date", "digest", "lock")
+    }
+
+
+def test_the_same_contents_make_no_record_and_another_lock_is_noted_in_it(tmp_path: Path) -> None:
+    paths = common.Paths(tmp_path)
+    first = generations.record(paths, a_record("one"), note="first")
+    assert generations.record(paths, a_record("one"), note="again") == first
+    changed = generations.record(paths, a_record("one", lock="other"))
+    assert changed == {**first, "lock": "other"}
+    assert generations.records(paths) == [changed]
+
+
+def test_going_back_makes_a_record_and_not_a_third_generation(tmp_path: Path) -> None:
+    paths = common.Paths(tmp_path)
+    for digest in ("one", "two", "one"):
+        generations.record(paths, a_record(digest))
+    newest_first = generations.records(paths)
+    assert [item["number"] for item in newest_first] == [3, 2, 1]
+    assert [item["number"] for item in generations.distinct(newest_first)] == [3, 2]
+    assert generations.previous(paths) == newest_first[1]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"number": 9}', "{"])
+def test_a_file_that_is_no_record_is_passed_over(tmp_path: Path, text: str) -> None:
+    paths = common.Paths(tmp_path)
+    generations.record(paths, a_record("one"))
+    (paths.generations / "0009.json").write_text(text)
+    assert [item["number"] for item in generations.records(paths)] == [1]
+
+
+def test_the_program_records_and_lists_without_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = common.Paths(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(contents())))
+    assert generations.main(["record"], paths) == 0
+    assert capsys.readouterr().out == "generation 1\n"
+    assert generations.main(["list"], paths) == 0
+    [shown] = json.loads(capsys.readouterr().out)
+    assert (shown["number"], shown["files"]) == (1, [FILE.path])
+    assert generations.main(["forget"], paths) == 2
+
+
+@pytest.mark.parametrize("text", ["no", '{"digest": "x"}'])
+def test_the_program_refuses_what_is_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    with pytest.raises(common.Problem, match="standard input") as caught:
+        generations.main(["record"], common.Paths(tmp_path))
+    assert caught.value.code == 2

@@ -1,0 +1,294 @@
+"""What on a host is Lockstep's, and what is somebody else's: one judgement for all that writes."""
+
+from __future__ import annotations
+
+import getpass
+import grp
+import hashlib
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_probe import ask, program
+
+from lockstep.files import managed_file
+from lockstep.inventory.settings import Settings
+from lockstep.onhost.records import ours
+from lockstep.system.folders import folders
+
+USER = getpass.getuser()
+GROUP = grp.getgrgid(os.getgid()).gr_name
+THEIRS = "[Service]\nExecStart=/home/me/serve\n"
+OURS = f"# {ours.MARK} for target qwen. Do not edit.\n[Service]\n"
+UNIT = "/etc/systemd/system/vllm.service"
+
+
+class Root:
+    """A host's file system in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def at(self, path: str) -> Path:
+        return self.folder / path.lstrip("/")
+
+    def write(self, path: str, text: str = THEIRS) -> Path:
+        self.at(path).parent.mkdir(parents=True, exist_ok=True)
+        self.at(path).write_text(text)
+        return self.at(path)
+
+    def record(self, number: int, *paths: str) -> None:
+        document = {
+            "engine": {"folder": "/opt/lockstep/engines"},
+            "weights": {"cache_dir": "/data/models/huggingface/hub"},
+            "files": [{"path": path} for path in paths],
+        }
+        self.write(f"{ours.GENERATIONS}/{number:04}.json", json.dumps(document))
+
+    def judge(self, *adopted: str) -> ours.Ours:
+        return ours.Ours(adopted, self.folder)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    return Root(tmp_path / "root")
+
+
+def test_nothing_there_is_nobodys(root: Root) -> None:
+    assert root.judge().file(UNIT) == ""
+    assert root.judge().folder("/data/models", "0755", "root", "root") == ""
+
+
+def test_a_file_by_hand_is_its_owners_with_the_day(root: Root) -> None:
+    os.utime(root.write(UNIT), (1763683200, 1763683200))
+    assert root.judge().file(UNIT) == f"written 2025-11-21, of {USER}"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/lockstep/targets.json",
+        "/usr/local/lib/lockstep/switch.py",
+        "/etc/apt/sources.list.d/lockstep.list",
+        "/etc/sudoers.d/lockstep",
+        "/etc/sysctl.d/60-lockstep.conf",
+        "/etc/systemd/system/lockstep-wedge.timer",
+    ],
+)
+def test_what_is_in_our_folders_or_has_our_name_is_ours(root: Root, path: str) -> None:
+    root.write(path)
+    assert root.judge().file(path) == ""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/lockstep-old/x",
+        "/data/scripts/lockstep.sh",
+        "/usr/local/bin/uv",
+        "/etc/default/earlyoom",
+        "/etc/netplan/40-cx7.yaml",
+    ],
+)
+def test_a_name_that_only_looks_like_ours_is_not(root: Root, path: str) -> None:
+    root.write(path)
+    assert root.judge().file(path).startswith("written ")
+
+
+def test_the_mark_stands_in_the_first_lines_of_a_regular_file(root: Root) -> None:
+    root.write("/data/scripts/a.sh", OURS)
+    root.write("/data/scripts/b.sh", THEIRS + ours.HEAD * " " + OURS)
+    root.at("/data/scripts/c.sh").symlink_to("a.sh")
+    judge = root.judge()
+    found = [judge.file(f"/data/scripts/{name}.sh") for name in "abc"]
+    assert found[0] == ""
+    assert found[1].startswith("written ")
+    assert found[2] == "a link to a.sh"
+
+
+def test_what_the_newest_record_has_is_ours_also_where_it_became_a_mask(root: Root) -> None:
+    root.record(9, "/data/old.sh")
+    root.record(10, UNIT)
+    root.at(UNIT).parent.mkdir(parents=True)
+    root.at(UNIT).symlink_to("/dev/null")
+    root.write("/data/old.sh")
+    judge = root.judge()
+    assert judge.file(UNIT) == ""
+    # It was removed since; what is there now is somebody else's.
+    assert judge.file("/data/old.sh").startswith("written ")
+
+
+def test_a_damaged_record_is_none(root: Root) -> None:
+    root.record(1, UNIT)
+    root.write(f"{ours.GENERATIONS}/0002.json", "{")
+    root.write(UNIT)
+    assert root.judge().file(UNIT) == ""
+
+
+@pytest.mark.parametrize("entry", [UNIT, "unit vllm.service", "unit vllm"])
+def test_what_is_adopted_is_ours_and_a_copy_of_it_stays(root: Root, entry: str) -> None:
+    root.write(UNIT)
+    root.write("/etc/systemd/system/other.service")
+    judge = root.judge(entry)
+    assert judge.file(UNIT) == ""
+    assert judge.file("/etc/systemd/system/other.service")
+    judge.keep_adopted(UNIT)
+    root.write(UNIT, OURS)
+    judge.keep_adopted(UNIT)
+    assert root.at(ours.ADOPTED + UNIT).read_text() == THEIRS
+    assert root.at(ours.ADOPTED).stat().st_mode & 0o077 == 0
+
+
+def test_a_link_into_our_folders_is_ours_and_uv_once_there_is_a_record(root: Root) -> None:
+    uv = root.at(ours.UV)
+    uv.parent.mkdir(parents=True)
+    uv.symlink_to("/opt/mine/uv")
+    assert root.judge().file(ours.UV) == "a link to /opt/mine/uv"
+    root.record(1)
+    assert root.judge().file(ours.UV) == ""
+    uv.unlink()
+    uv.write_text("a binary")
+    assert root.judge().file(ours.UV).startswith("written ")
+
+
+def test_a_folder_that_would_get_another_owner_is_named(root: Root) -> None:
+    root.at("/data/models").mkdir(parents=True, mode=0o755)
+    judge = root.judge()
+    assert judge.folder("/data/models", "0755", USER, GROUP) == ""
+    whose = f"mode 0755, of {USER}:{GROUP}; it would be 0755, of nobody:nogroup"
+    assert judge.folder("/data/models", "0755", "nobody", "nogroup") == whose
+    assert root.judge("/data/models").folder("/data/models", "0700", USER, GROUP) == ""
+    root.record(1)
+    for path in ("/data/models", "/data/models/huggingface", "/opt/lockstep/engines"):
+        root.at(path).mkdir(parents=True, exist_ok=True)
+        assert root.judge().folder(path, "0700", USER, GROUP) == ""
+
+
+def test_a_folder_with_a_script_of_ours_is_ours(root: Root) -> None:
+    root.write("/data/scripts/mine.sh")
+    assert root.judge().folder("/data/scripts", "0700", USER, GROUP)
+    root.write("/data/scripts/llm/switch.sh", OURS)
+    for path in ("/data/scripts", "/data/scripts/llm"):
+        assert root.judge().folder(path, "0700", USER, GROUP) == ""
+
+
+OTHER = 32 * "0"
+DPKG = f"""
+case "$*" in
+  "--search /etc/default/earlyoom") echo "earlyoom: /etc/default/earlyoom" ;;
+  "--search /usr/lib/systemd/system/ssh.service") echo "openssh-server: x" ;;
+  *Conffiles*) printf ' /etc/default/earlyoom %s\\n' {OTHER} ;;
+  *) exit 1 ;;
+esac
+"""
+# `ssh` is a package's, `sshd` its alias, `vllm` is where a deploy writes it, `none` is not there.
+SYSTEMCTL = """
+shift 3
+first=y
+for unit; do
+  test $first || echo; first=
+  case $unit in
+    ssh*) echo FragmentPath=/usr/lib/systemd/system/ssh.service ;;
+    vllm.service) echo FragmentPath=/etc/systemd/system/vllm.service ;;
+    *) echo FragmentPath= ;;
+  esac
+done
+"""
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path / "bin", "systemctl", SYSTEMCTL)
+    program(tmp_path / "bin", "dpkg-query", DPKG)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("tools")
+def test_a_packages_settings_are_replaced_only_as_shipped(root: Root) -> None:
+    path = "/etc/default/earlyoom"
+    root.write(path, "shipped\n")
+    assert root.judge().file(path).endswith(f", of {USER}, of package earlyoom")
+    shipped = hashlib.md5(b"shipped\n").hexdigest()
+    program(root.folder.parent / "bin", "dpkg-query", DPKG.replace(OTHER, shipped))
+    assert root.judge().file(path) == ""
+    root.write(path, "shipped, and one line of mine\n")
+    assert root.judge().file(path)
+
+
+@pytest.mark.usefixtures("tools")
+def test_a_unit_that_comes_from_elsewhere_is_named_with_its_package(root: Root) -> None:
+    names = ["ssh.service", "sshd.service", "vllm.service", "none.service"]
+    theirs = "/usr/lib/systemd/system/ssh.service, of package openssh-server"
+    assert root.judge("unit sshd").units(names) == {
+        "ssh.service": theirs,
+        "sshd.service": "",
+        "vllm.service": "",
+        "none.service": "",
+    }
+    assert root.judge().units([]) == {}
+
+
+DOCKER: dict[str, Any] = {"label": "lockstep.unit", "names": ["vllm-qwen36"]}
+
+
+@pytest.mark.usefixtures("tools")
+def test_a_restart_of_docker_would_end_the_containers_of_others(root: Root) -> None:
+    folder = root.folder.parent / "bin"
+    rows = r"postgres\t\nopen-webui\topen-webui\nvllm-qwen36\t\nplex\t\n"
+    program(folder, "docker", f"printf '{rows}'")
+    running = subprocess.Popen(["sleep", "60"], env={"LOCKSTEP_GENERATION": "0123"})
+    try:
+        program(folder, "systemctl", f"echo {running.pid}")
+        judge = root.judge()
+        theirs = "its restart would end postgres, plex"
+        assert judge.containers(**DOCKER, generation="4567") == theirs
+        assert judge.containers(**DOCKER, generation=None) == theirs
+        assert judge.containers(**DOCKER, generation="0123") == ""
+        assert root.judge("unit docker.service").containers(**DOCKER, generation=None) == ""
+    finally:
+        running.kill()
+        running.wait()
+    # Docker does not run: nothing of anybody's does.
+    program(folder, "systemctl", "echo 0")
+    assert root.judge().containers(**DOCKER, generation=None) == ""
+
+
+def test_an_account_is_ours_by_its_home(monkeypatch: pytest.MonkeyPatch, root: Root) -> None:
+    assert root.judge().account("no-such-account") == ""
+    assert root.judge().account("root") == "uid 0, home /root"
+    assert root.judge("account root").account("root") == ""
+    monkeypatch.setattr(ours, "HOME", "/root")
+    assert root.judge().account("root") == ""
+
+
+@pytest.mark.usefixtures("tools")
+def test_everything_in_the_way_is_answered_by_the_name_that_adopts_it(tmp_path: Path) -> None:
+    path, folder = tmp_path / "launch.sh", tmp_path / "models"
+    path.write_text(THEIRS)
+    folder.mkdir(mode=0o700)
+    asked = {
+        "files": [
+            {"path": str(path), "check": "shell"},
+            {"path": "/etc/systemd/system/ssh.service", "check": "unit"},
+        ],
+        "folders": [{"path": str(folder), "mode": "0755", "owner": USER, "group": GROUP}],
+        "accounts": ["root"],
+    }
+    found = ask("intruders", asked, tmp_path / "bin")
+    names = [str(path), str(folder), "unit ssh.service", "account root"]
+    assert sorted(found) == sorted(names)
+    assert ask("intruders", {**asked, "adopt": names}, tmp_path / "bin") == {}
+
+
+def test_the_folders_of_the_deploys_own_are_ours() -> None:
+    settings = Settings(name="spark", targets={})
+    own = {folder.path for folder in folders(settings)}
+    data = ("/data", settings.paths.engines)
+    assert {path for path in own if not path.startswith((*ours.HOMES, *data))} == set()
+    assert (managed_file.MARK, managed_file.HOME) == (ours.MARK, ours.HOME)
+    assert {managed_file.CONFIGURATION, managed_file.PROGRAMS, managed_file.STATE} <= set(
+        ours.HOMES
+    )

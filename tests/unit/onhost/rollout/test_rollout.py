@@ -1,0 +1,327 @@
+"""A rollout on one host: a hot model is restarted with what is new, or gets back what was old."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+
+import pytest
+from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root
+
+from lockstep.onhost.core import common, switch_lock
+from lockstep.onhost.records import before, generations
+from lockstep.onhost.records.ours import MARK
+from lockstep.onhost.rollout import rollout
+from lockstep.onhost.switching import rollout_mark
+
+QWEN, SPARE, OTHER = "vllm-qwen36.service", "vllm-qwen36-fallback.service", "vllm.service"
+OLD, NEW = "a" * 16, "b" * 16
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    """A host where qwen is hot with the old generation; `deploy` writes the new one."""
+
+    class Spark:
+        def __init__(self) -> None:
+            self.engine = FakeEngine()
+            common_data = {
+                "url": self.engine.url,
+                "model": "qwen",
+                "memory_gib": 67.0,
+                "start_timeout_s": 1800,
+            }
+            self.targets = {
+                "qwen": {**common_data, "unit": QWEN},
+                "other": {**common_data, "unit": OTHER},
+            }
+            self.paths = host_root(tmp_path / "root", self.targets)
+            self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+            self.docker = FakeDocker(self.paths.docker_socket)
+            self.root = tmp_path / "root"
+            self.units = self.root / "etc/systemd/system"
+            self.units.mkdir(parents=True)
+            self.engines = self.root / "opt/engines"
+            for name in (OLD, NEW):
+                (self.engines / name).mkdir(parents=True)
+            (self.engines / "current").symlink_to(OLD)
+            self.unit(OLD)
+            self.systemd.unit(OTHER)
+            self.hot()
+
+        def unit(self, generation: str) -> None:
+            (self.units / QWEN).write_text(
+                f"# {MARK}\nEnvironment=LOCKSTEP_GENERATION={generation}\n"
+            )
+
+        def hot(self, **more: object) -> None:
+            """Let qwen run, as process 7, with the old generation."""
+            (self.paths.proc / "7").mkdir(exist_ok=True)
+            environ = f"A=b\0LOCKSTEP_GENERATION={OLD}\0C=d\0"
+            (self.paths.proc / "7/environ").write_text(environ)
+            running = {"ActiveState": "active", "SubState": "running", "MainPID": "7"}
+            self.systemd.unit(QWEN, **running, **more)
+
+        def starts_only_with(self, generation: str) -> None:
+            self.hot(starts_with=[str(self.units / QWEN), generation])
+
+        def begin(self, *more: str) -> None:
+            paths = [f"/etc/systemd/system/{QWEN}", "/etc/lockstep/targets.json", *more]
+            before.keep(self.paths, "/opt/engines/current", paths)
+
+        def deploy(self) -> None:
+            """What the deploy does between `begin` and `go`."""
+            self.begin("/data/new-launch.sh")
+            self.unit(NEW)
+            launcher = self.root / "data/new-launch.sh"
+            launcher.parent.mkdir(exist_ok=True)
+            launcher.write_text(f"# {MARK}\n")
+            (self.engines / "current").unlink()
+            (self.engines / "current").symlink_to(NEW)
+
+        @property
+        def found(self) -> tuple[str, str, bool]:
+            """Generation of the unit file, where `current` leads, whether the new file is there."""
+            generation = (self.units / QWEN).read_text().strip().rpartition("=")[2]
+            current = str((self.engines / "current").readlink())
+            return generation, current, (self.root / "data/new-launch.sh").exists()
+
+        @property
+        def active(self) -> list[str]:
+            names = (QWEN, SPARE, OTHER)
+            states = {
+                name: self.systemd.state(name)["ActiveState"]
+                for name in names
+                if (self.systemd.folder / f"{name}.json").exists()
+            }
+            return [name for name, state in states.items() if state == "active"]
+
+    spark = Spark()
+    yield spark
+    spark.docker.close()
+    spark.engine.close()
+
+
+def test_a_hot_model_is_restarted_with_what_was_deployed(spark, capsys):
+    spark.deploy()
+    assert rollout.main(["go"], spark.paths) == 0
+    assert spark.systemd.calls == [
+        f"systemctl stop -- {QWEN}",
+        f"systemctl reset-failed -- {QWEN}",
+        f"systemctl start -- {QWEN}",
+    ]
+    assert len(spark.engine.requests) == 1
+    assert spark.found == (NEW, NEW, True)
+    assert spark.active == [QWEN]
+    assert not spark.paths.before.exists() and not spark.paths.rollout.exists()
+    assert capsys.readouterr().out.endswith("qwen is hot with what was deployed\n")
+
+
+def test_a_model_that_runs_what_its_unit_says_is_left_alone(spark):
+    spark.begin()
+    assert rollout.main(["go"], spark.paths) == 0
+    assert spark.systemd.calls == []
+    assert spark.engine.requests == []
+
+
+def test_a_model_that_is_not_hot_stays_cold(spark):
+    spark.deploy()
+    spark.systemd.unit(QWEN)
+    assert rollout.main(["go"], spark.paths) == 0
+    assert spark.systemd.calls == []
+
+
+def test_a_start_that_fails_gives_the_host_everything_back(spark, capsys):
+    spark.starts_only_with(OLD)
+    spark.deploy()
+    assert rollout.main(["go"], spark.paths) == 1
+    assert spark.found == (OLD, OLD, False)
+    assert spark.active == [QWEN]
+    assert not spark.paths.before.exists() and not spark.paths.rollout.exists()
+    assert "systemctl daemon-reload" in spark.systemd.calls
+    said = capsys.readouterr().out
+    assert "qwen: it does not start; returning to what there was" in said
+    assert said.endswith("qwen is hot again, as it was before this deploy\n")
+
+
+def test_a_model_that_starts_and_gives_no_token_is_taken_back(spark, capsys):
+    spark.deploy()
+    spark.engine.chat = lambda _: (200, spark.engine.answer("", 0))
+    assert rollout.main(["go"], spark.paths) == 1
+    assert spark.found == (OLD, OLD, False)
+    assert "no token comes where clients ask" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("code", "end"), [(0, (0, NEW)), (1, (1, OLD))])
+def test_a_gate_decides_whether_the_new_one_stays(spark, capsys, code, end):
+    spark.deploy()
+    gate = ["--gate", "--", "sh", "-c", f"exit {code}"]
+    assert (rollout.main(["go", *gate], spark.paths), spark.found[0]) == end
+    assert ("the gate refused it" in capsys.readouterr().out) == bool(code)
+
+
+def test_where_the_old_one_does_not_come_back_its_fallback_does(spark, capsys):
+    data = {**spark.targets["qwen"], "fallback": "qwen-fallback"}
+    targets = {"qwen": data, "qwen-fallback": {**spark.targets["other"], "unit": SPARE}}
+    spark.paths.targets.write_text(json.dumps({"targets": targets}))
+    spark.systemd.unit(SPARE)
+    spark.hot(start_ok=False)
+    spark.deploy()
+    assert rollout.main(["go"], spark.paths) == 3
+    assert spark.active == [SPARE]
+    assert "its fallback qwen-fallback is hot" in capsys.readouterr().out
+
+
+def test_where_nothing_comes_back_that_is_said(spark, capsys):
+    spark.hot(start_ok=False)
+    spark.deploy()
+    assert rollout.main(["go"], spark.paths) == 4
+    assert spark.active == []
+    assert spark.found == (OLD, OLD, False)
+    assert "NO MODEL IS HOT" in capsys.readouterr().out
+
+
+def test_a_rollout_that_was_killed_is_taken_back_once(spark, capsys):
+    spark.deploy()
+    spark.paths.run.mkdir(parents=True, exist_ok=True)
+    spark.paths.rollout.write_text('{"target": "qwen"}')
+    assert rollout.main(["mend"], spark.paths) == 0
+    assert spark.found == (OLD, OLD, False)
+    assert spark.active == [QWEN]
+    done = len(spark.systemd.calls)
+    assert rollout.main(["mend"], spark.paths) == 0
+    assert len(spark.systemd.calls) == done
+    assert "was cut off; returning" in capsys.readouterr().out
+
+
+def test_a_switch_of_an_operator_is_waited_for(spark, monkeypatch, capsys):
+    spark.deploy()
+    held = switch_lock.held(spark.paths.run / "switch.lock", "anna", "other")
+    held.__enter__()
+    monkeypatch.setattr(switch_lock, "_GRACE_S", 0.0)
+    monkeypatch.setattr(rollout_mark.time, "sleep", lambda _: held.__exit__(None, None, None))
+    assert rollout.main(["go"], spark.paths) == 0
+    assert "waiting: anna is switching to other" in capsys.readouterr().out
+
+
+def test_what_was_kept_first_is_what_one_returns_to(spark):
+    """A run that was cut off between two files is followed by one that finds half of each."""
+    spark.begin()
+    spark.unit(NEW)
+    spark.deploy()
+    before.restore(spark.paths, before.there(spark.paths))
+    assert spark.found == (OLD, OLD, False)
+
+
+def test_what_was_kept_before_the_present_generation_is_not_returned_to(spark):
+    spark.begin()
+    record = {"digest": "one", "engine": {}, "images": [], "weights": {}, "files": []}
+    generations.record(spark.paths, record)
+    spark.unit(NEW)
+    spark.begin()
+    spark.unit("c" * 16)
+    before.restore(spark.paths, before.there(spark.paths))
+    assert spark.found[0] == NEW
+
+
+def test_modes_are_kept(spark):
+    path = spark.units / QWEN
+    path.chmod(0o640)
+    spark.begin()
+    path.chmod(0o600)
+    before.restore(spark.paths, before.there(spark.paths))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert stat.S_IMODE(spark.paths.before.stat().st_mode) == 0o600
+
+
+def a_generation(spark, digest: str, generation: str, *more: str) -> dict:
+    def file(path: str, text: str) -> dict[str, str]:
+        return {"path": path, "text": text, "mode": "0644", "owner": "root", "group": "root"}
+
+    unit = f"# {MARK}\nEnvironment=LOCKSTEP_GENERATION={generation}\n"
+    return {
+        "digest": digest,
+        "engine": {"folder": "/opt/engines", "id": generation},
+        "images": [],
+        "weights": {},
+        "files": [
+            file(f"/etc/systemd/system/{QWEN}", unit),
+            *(file(path, "new") for path in more),
+        ],
+    }
+
+
+def test_a_host_returns_to_the_previous_generation_on_record(spark, capsys):
+    generations.record(spark.paths, a_generation(spark, "one", OLD))
+    spark.deploy()
+    generations.record(spark.paths, a_generation(spark, "two", NEW, "/data/new-launch.sh"))
+    assert rollout.main(["back", "12 of 29 tok/s"], spark.paths) == 0
+    assert spark.found == (OLD, OLD, False)
+    assert spark.active == [QWEN]
+    newest = generations.records(spark.paths)[0]
+    assert (newest["number"], newest["digest"]) == (3, "one")
+    assert newest["note"] == "returned from generation 2: 12 of 29 tok/s"
+    assert "qwen is hot again" in capsys.readouterr().out
+
+
+def test_a_way_back_over_a_file_of_somebody_elses_is_refused_while_all_runs(spark):
+    generations.record(spark.paths, a_generation(spark, "one", OLD, "/data/launch.sh"))
+    generations.record(spark.paths, a_generation(spark, "two", NEW))
+    theirs = spark.root / "data/launch.sh"
+    theirs.parent.mkdir()
+    theirs.write_text("#!/bin/sh\n# by hand, since\n")
+    spark.unit(NEW)
+    with pytest.raises(common.Problem, match=r"not made by Lockstep: /data/launch.sh \(written "):
+        rollout.main(["back"], spark.paths)
+    assert spark.active == [QWEN]
+    assert (spark.found[0], spark.systemd.calls) == (NEW, [])
+    assert theirs.read_text().endswith("by hand, since\n")
+
+
+def test_nothing_of_somebody_elses_goes_with_a_rollout_that_failed(spark):
+    spark.begin("/data/new-launch.sh")
+    spark.unit(NEW)
+    theirs = spark.root / "data/new-launch.sh"
+    theirs.parent.mkdir()
+    theirs.write_text("#!/bin/sh\n")
+    with pytest.raises(common.Problem, match="nothing was changed"):
+        before.restore(spark.paths, before.there(spark.paths))
+    assert theirs.exists() and spark.found[0] == NEW
+
+
+def test_without_a_record_there_is_nothing_to_return_to(spark):
+    generations.record(spark.paths, a_generation(spark, "one", OLD))
+    with pytest.raises(common.Problem, match="no record of a previous generation"):
+        rollout.main(["back"], spark.paths)
+    assert spark.systemd.calls == []
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["go", "now"], ["go", "--gate", "--"], ["back", "a", "b"], ["mend", "x"]]
+)
+def test_wrong_use_is_told_and_does_nothing(spark, words, capsys):
+    assert rollout.main(words, spark.paths) == 2
+    assert spark.systemd.calls == []
+    assert "usage: rollout.py" in capsys.readouterr().err
+
+
+def test_the_program_keeps_what_it_is_told_to(spark, monkeypatch):
+    asked = {"current": None, "paths": [f"/etc/systemd/system/{QWEN}", "/etc/absent"]}
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(asked)))
+    assert rollout.main(["begin"], spark.paths) == 0
+    kept = before.there(spark.paths)
+    assert [file["path"] for file in kept["files"]] == [f"/etc/systemd/system/{QWEN}"]
+    assert (kept["absent"], kept["points"], kept["since"]) == (["/etc/absent"], None, 0)
+
+
+def test_a_model_that_runs_on_other_hosts_too_is_not_restarted_here(spark):
+    members = [{"name": f"spark{rank}", "address": f"10.77.0.{rank}"} for rank in (1, 2)]
+    data = json.loads(spark.paths.targets.read_text())
+    data["clusters"] = {"pair": {"rank": 1, "port": 7079, "members": members}}
+    data["targets"]["qwen"]["cluster"] = "pair"
+    spark.paths.targets.write_text(json.dumps(data))
+    generations.record(spark.paths, a_generation(spark, "one", OLD))
+    spark.deploy()
+    generations.record(spark.paths, a_generation(spark, "two", NEW))
+    assert rollout.outdated(common.load_host(spark.paths.targets), spark.paths) == []

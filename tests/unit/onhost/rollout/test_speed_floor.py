@@ -1,0 +1,214 @@
+"""The gate of a deploy: fast enough, below the floor, or not to be told."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from onhost_fakes import FakeEngine, FakeSystemd, host_root
+
+from lockstep.onhost.core import common
+from lockstep.onhost.rollout import speed_floor as floor
+
+UNIT = "sglang-mistral4.service"
+LABEL = '{engine="0"}'
+
+
+class Spark:
+    """A host where mistral is hot on an engine that takes `seconds` for 256 tokens."""
+
+    def __init__(self, tmp_path, monkeypatch) -> None:
+        self.engine = FakeEngine()
+        self.seconds, self.tokens, self.extra = 0.05, None, 0
+        self.finished = self.generated = 0
+        self.target = {
+            "unit": UNIT,
+            "url": "http://127.0.0.1:9",
+            "engine_url": self.engine.url,
+            "model": "m",
+            "memory_gib": 83.0,
+            "start_timeout_s": 60,
+            "recipe": "eagle",
+            "image": "sglang@sha256:aa",
+        }
+        self.engine.chat = self.answer
+        self.count()
+        self.paths = host_root(tmp_path / "root", {"mistral": self.target})
+        self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+        self.hot(True)
+        monkeypatch.setattr(floor, "PAUSE_S", 0.0)
+        monkeypatch.setattr(floor, "SETTLE_S", 0.2)
+
+    def hot(self, up: bool) -> None:
+        state = {"ActiveState": "active", "SubState": "running"} if up else {}
+        self.systemd.unit(UNIT, **state)
+
+    def floor(self, **keys: float) -> None:
+        text = json.dumps({"host": "spark1", "targets": {"mistral": {**self.target, **keys}}})
+        self.paths.targets.write_text(text)
+
+    def answer(self, asked: dict) -> tuple[int, object]:
+        time.sleep(self.seconds if asked.get("ignore_eos") else 0)
+        made = self.tokens or asked["max_tokens"]
+        self.finished += 1 + self.extra
+        self.generated += made
+        self.count()
+        return 200, FakeEngine.answer("dense prose", made)
+
+    def count(self) -> None:
+        self.engine.metrics = (
+            f"vllm:num_requests_running{LABEL} 0.0\n"
+            f"vllm:request_success_total{LABEL} {self.finished}.0\n"
+            f"vllm:generation_tokens_total{LABEL} {self.generated}.0\n"
+        )
+
+    def run(self, *words: str) -> int:
+        return floor.main(list(words), self.paths)
+
+    @property
+    def accepted(self) -> dict:
+        return floor.records(self.paths).get("mistral", {})
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    spark = Spark(tmp_path, monkeypatch)
+    yield spark
+    spark.engine.close()
+
+
+def test_a_target_without_a_floor_is_not_even_asked(spark, capsys):
+    assert spark.run() == 0
+    assert spark.engine.requests == []
+    assert "no floor is set" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("floor", "words", "code"),
+    [
+        ({"floor_tok_s": 29}, (), 2),
+        ({"floor_share": 0.9}, (), 2),
+        ({}, ("--accept",), 2),
+        ({}, (), 0),
+        # A deploy that only looks for something to compare with has found nothing.
+        ({"floor_share": 0.9}, ("--baseline",), 0),
+    ],
+)
+def test_with_nothing_hot_no_floor_is_kept(spark, capsys, floor, words, code):
+    spark.hot(False)
+    spark.floor(**floor)
+    assert spark.run(*words) == code
+    assert "no model is hot" in capsys.readouterr().out
+    assert spark.accepted == {}
+
+
+@pytest.mark.parametrize("words", [(), ("--baseline",), ("--accept",)])
+def test_a_rank_that_answers_nobody_is_measured_elsewhere(spark, capsys, words):
+    spark.floor(floor_tok_s=29, url=None, engine_url=None)
+    assert spark.run(*words) == 0
+    assert spark.engine.requests == []
+    assert "answers on another member of its cluster" in capsys.readouterr().out
+
+
+def test_fast_enough_passes_and_says_how_fast(spark, capsys):
+    spark.floor(floor_tok_s=29)
+    assert spark.run() == 0
+    assert "tok/s (" in capsys.readouterr().out
+    asked = [one for one in spark.engine.requests if one.get("ignore_eos")]
+    assert [one["max_tokens"] for one in asked] == [256, 256, 256]
+    # No prompt twice: a cache would answer.
+    assert len({one["messages"][0]["content"] for one in asked}) == 3
+
+
+def test_below_the_floor_fails_with_both_numbers(spark, capsys):
+    spark.floor(floor_tok_s=100_000)
+    assert spark.run() == 1
+    assert "below the floor of 100000.0 tok/s" in capsys.readouterr().out
+
+
+def test_the_first_result_becomes_the_accepted_one_and_stays_it(spark, capsys):
+    spark.floor(floor_share=0.5)
+    assert spark.run() == 0
+    first = spark.accepted
+    assert first["recipe"] == "eagle" and len(first["runs"]) == 3
+    spark.seconds = 0.07
+    assert spark.run() == 0, "slower, but within half"
+    assert spark.accepted == first
+    spark.seconds = 0.25
+    assert spark.run() == 1
+    assert "below 50% of the accepted" in capsys.readouterr().out
+    assert spark.accepted == first
+
+
+def test_a_baseline_is_taken_once_whatever_the_floor(spark):
+    assert spark.run("--baseline") == 0, "what is hot already is no reason to stop a deploy"
+    first = spark.accepted
+    asked = len(spark.engine.requests)
+    assert spark.run("--baseline") == 0
+    assert (spark.accepted, len(spark.engine.requests)) == (first, asked)
+
+
+def test_a_slower_result_can_be_accepted(spark):
+    spark.floor(floor_share=0.9)
+    assert spark.run() == 0
+    fast = spark.accepted["decode_tok_s"]
+    spark.seconds = 0.25
+    assert spark.run() == 1
+    assert spark.run("--accept") == 0
+    assert spark.accepted["decode_tok_s"] < fast
+    assert spark.run() == 0
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ({"extra": 1}, "3 answers came, but the engine counted 6"),
+        ({"tokens": 40}, "40 tokens instead of 256"),
+    ],
+)
+def test_a_broken_ruler_is_tried_again_and_then_neither_passes_nor_fails(
+    spark, capsys, broken, said
+):
+    spark.floor(floor_tok_s=1)
+    for name, value in broken.items():
+        setattr(spark, name, value)
+    assert spark.run() == 2
+    told = capsys.readouterr().out
+    assert said in told and told.count("measuring again") == 2
+    assert spark.accepted == {}
+
+
+def test_what_a_baseline_cannot_measure_does_not_stop_a_deploy(spark, capsys):
+    spark.extra = 1
+    assert spark.run("--baseline") == 0
+    assert "could not be measured" in capsys.readouterr().out
+    assert spark.accepted == {}
+
+
+def test_an_engine_that_answers_with_nothing_is_not_measured(spark, capsys):
+    spark.floor(floor_tok_s=1)
+    spark.engine.chat = lambda _: (200, FakeEngine.answer("", 256))
+    assert spark.run() == 2
+    assert "answered without a token" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("rates", "least", "share", "accepted", "enough"),
+    [
+        # The EAGLE regression of article 000: 29 tok/s dropped to 12.5.
+        ([12.5, 12.4, 12.6], 29.0, None, None, False),
+        ([29.2, 28.9, 29.3], 29.0, None, None, True),
+        ([12.5, 12.4, 12.6], None, 0.9, 36.5, False),
+        ([33.0, 32.8, 33.1], None, 0.9, 36.5, True),
+        ([12.5], None, 0.9, None, True),
+        ([33.0], 34.0, 0.9, 36.5, False),
+    ],
+)
+def test_the_decision(rates, least, share, accepted, enough):
+    assert floor.decide(rates, least, share, accepted).enough is enough
+
+
+def test_wrong_use_shows_the_usage(spark, capsys):
+    assert spark.run("--faster") == common.EXIT_USAGE
+    assert "usage: floor.py" in capsys.readouterr().err

@@ -1,0 +1,341 @@
+"""The gate in front of every engine start: other engines, memory, page cache, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+from onhost_fakes import ONHOST, FakeDocker, FakeSystemd, host_root, write_meminfo
+
+from lockstep.onhost.core import common
+from lockstep.onhost.switching import gate
+
+QWEN = {
+    "unit": "vllm-qwen36.service",
+    "url": "http://127.0.0.1:30001",
+    "model": "qwen",
+    "memory_gib": 67.0,
+    "start_timeout_s": 1800,
+    "container": "vllm-qwen36",
+}
+MISTRAL = {**QWEN, "unit": "vllm.service", "model": "mistral", "container": None}
+PROXIED = {**MISTRAL, "unit": "sglang.service", "proxy_unit": "sglang-roles.service"}
+
+
+# Each made-up second asks the make-believe systemd, so few of them.
+WAIT_S = 3.0
+
+
+class Clock:
+    """Time that passes only when somebody sleeps; `at` runs a change at a given second."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.changes: dict[int, object] = {}
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+        change = self.changes.get(int(self.time))
+        if change:
+            change()
+
+    def now(self) -> float:
+        return self.time
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    """A host with two targets, both off, and 100 GiB available."""
+
+    class Spark:
+        paths = host_root(tmp_path / "root", {"qwen": QWEN, "mistral": MISTRAL})
+        systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+        docker = FakeDocker(paths.docker_socket)
+        clock = Clock()
+
+        def gate(self, name: str, wait_s: float = WAIT_S) -> gate.Gate:
+            host = common.load_host(self.paths.targets)
+            clock = self.clock
+            return gate.Gate(
+                host.target(name), host, self.paths, wait_s, sleep=clock.sleep, now=clock.now
+            )
+
+    spark = Spark()
+    spark.systemd.unit("vllm-qwen36.service")
+    spark.systemd.unit("vllm.service")
+    yield spark
+    spark.docker.close()
+
+
+def dropped(spark) -> bool:
+    return (spark.paths.proc / "sys/vm/drop_caches").read_text() == "3\n"
+
+
+def test_an_engine_may_start_on_a_quiet_host_with_enough_memory(spark, capsys):
+    spark.gate("qwen").pass_or_refuse()
+
+    assert capsys.readouterr().out == (
+        "lockstep gate: 100.0 of 119.6 GiB available, 67.0 GiB needed\n"
+    )
+    assert not dropped(spark)
+
+
+def proxied(spark) -> None:
+    targets = {"qwen": QWEN, "sglang": PROXIED}
+    spark.paths.targets.write_text(json.dumps({"targets": targets}))
+    spark.systemd.unit("sglang.service")
+
+
+def test_the_proxy_of_an_engine_that_may_start_is_asked_for(spark, capsys):
+    proxied(spark)
+    spark.systemd.unit("sglang-roles.service")
+
+    spark.gate("qwen").pass_or_refuse()
+    assert spark.systemd.calls == []
+    spark.gate("sglang").pass_or_refuse()
+    # A stop that is asked for meanwhile stays: the proxy would start the engine with itself.
+    assert spark.systemd.calls == [
+        "systemctl start --no-block --job-mode=fail -- sglang-roles.service"
+    ]
+    assert "not asked for" not in capsys.readouterr().out
+
+
+def test_the_proxy_of_an_engine_that_may_not_start_is_not_asked_for(spark):
+    proxied(spark)
+    spark.systemd.unit("vllm-qwen36.service", ActiveState="active", SubState="running")
+
+    with pytest.raises(common.Problem):
+        spark.gate("sglang").pass_or_refuse()
+    assert spark.systemd.calls == []
+
+
+def test_an_engine_may_start_although_its_proxy_cannot(spark, capsys):
+    proxied(spark)
+
+    spark.gate("sglang").pass_or_refuse()
+    assert (
+        "lockstep gate: sglang-roles.service not asked for: Unit sglang-roles.service not found."
+        in capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize("state", ["active", "activating", "deactivating", "reloading"])
+def test_another_target_that_is_not_gone_is_refused_after_the_wait(spark, state):
+    spark.systemd.unit("vllm.service", ActiveState=state, SubState="running")
+
+    with pytest.raises(common.Problem) as refusal:
+        spark.gate("qwen").pass_or_refuse()
+
+    assert refusal.value.code == 3
+    assert str(refusal.value) == (
+        f"another engine is alive after 3 s: vllm.service is {state} (running). Only one model "
+        "may be hot. Remedy: switch.sh none, then switch.sh qwen"
+    )
+
+
+def test_another_target_that_ends_in_time_is_waited_for(spark, capsys):
+    spark.systemd.unit("vllm.service", ActiveState="deactivating", SubState="stop-sigterm")
+    spark.clock.changes[11] = lambda: spark.systemd.unit("vllm.service")
+
+    spark.gate("qwen", 30).pass_or_refuse()
+
+    assert spark.clock.time == 11
+    assert "waiting for another engine to end, 10 s" in capsys.readouterr().out
+
+
+def test_a_process_that_outlived_its_unit_is_refused(spark):
+    left = spark.paths.proc / "4711"
+    left.mkdir()
+    (left / "cgroup").write_text("0::/system.slice/vllm.service\n")
+
+    with pytest.raises(common.Problem, match=r"processes 4711 of stopped vllm\.service") as refusal:
+        spark.gate("qwen").pass_or_refuse()
+    assert refusal.value.code == 3
+
+
+def test_a_container_of_another_target_outside_its_unit_is_refused(spark):
+    spark.docker.containers["vllm-qwen36"] = "vllm/vllm-openai"
+
+    with pytest.raises(common.Problem, match="docker rm -f vllm-qwen36") as refusal:
+        spark.gate("mistral").pass_or_refuse()
+    assert refusal.value.code == 3
+
+
+def test_an_orphan_of_its_own_name_is_removed(spark, capsys):
+    spark.docker.containers["vllm-qwen36"] = "vllm/vllm-openai"
+
+    spark.gate("qwen").pass_or_refuse()
+
+    assert spark.docker.containers == {}
+    assert "removed the orphaned container vllm-qwen36" in capsys.readouterr().out
+
+
+def test_a_container_of_its_name_that_is_not_ours_stays_and_keeps_the_engine_out(spark):
+    spark.docker.containers["vllm-qwen36"] = "somebody/elses"
+    spark.docker.foreign = {"vllm-qwen36"}
+
+    with pytest.raises(common.Problem, match="is not Lockstep's"):
+        spark.gate("qwen").pass_or_refuse()
+
+    assert "vllm-qwen36" in spark.docker.containers
+
+
+def test_a_host_whose_docker_is_down_can_still_start_a_venv_engine(spark, capsys):
+    spark.docker.close()
+    spark.paths.docker_socket.unlink()
+
+    spark.gate("mistral").pass_or_refuse()
+
+    assert "containers not checked: Docker does not answer" in capsys.readouterr().out
+
+
+def test_memory_that_is_being_released_is_waited_for(spark, capsys):
+    write_meminfo(spark.paths, available_gib=41.2)
+    spark.clock.changes[11] = lambda: write_meminfo(spark.paths, available_gib=100.0)
+
+    spark.gate("qwen", 30).pass_or_refuse()
+
+    assert spark.clock.time == 11
+    assert dropped(spark)
+    assert "waiting for memory, 10 s: 41.2 GiB available, 67.0 GiB needed" in (
+        capsys.readouterr().out
+    )
+
+
+def test_the_folder_that_is_hidden_from_an_engine_is_there_for_all_others(spark):
+    """Without it systemd starts no engine that it hides it from; a model unit's UMask= is 0027."""
+    before = os.umask(0o027)
+    try:
+        spark.gate("mistral").pass_or_refuse()
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE(spark.paths.run.stat().st_mode) == 0o755
+
+
+def test_a_disk_that_takes_long_leaves_no_page_cache_there(spark, monkeypatch):
+    write_meminfo(spark.paths, available_gib=100.0, free_gib=17.0)
+    (spark.systemd.folder / "bin/sync").write_text("#!/bin/sh\nexec sleep 600\n")
+    monkeypatch.setattr("gate._SYNC_TIMEOUT_S", 0.1)
+
+    spark.gate("qwen").pass_or_refuse()
+
+    assert dropped(spark)
+
+
+def test_memory_that_does_not_come_is_refused_with_numbers_and_a_remedy(spark):
+    write_meminfo(spark.paths, available_gib=41.2)
+
+    with pytest.raises(common.Problem) as refusal:
+        spark.gate("qwen").pass_or_refuse()
+
+    assert refusal.value.code == 4
+    assert str(refusal.value) == (
+        "qwen needs 67.0 GiB, 41.2 GiB available after 3 s (of 119.6 GiB). Remedy: see what "
+        "holds it with `ps -eo rss,pid,user,args --sort=-rss | head`, stop it, then "
+        "switch.sh qwen; where nothing can be stopped, another share "
+        "(targets.qwen.overrides gpu_memory_utilization, docs/fit.md)"
+    )
+
+
+SHARE = {"memory_gib": 67.0, "memory_share": 0.8, "memory_beside_gib": 2.7}
+
+
+@pytest.mark.parametrize(
+    ("values", "available", "needs"),
+    [
+        # vLLM: 0.8 of 119.6 GiB, and what it takes before it looks.
+        ({**SHARE, "memory_of_total": True}, 98.3, "98.4"),
+        ({**SHARE, "memory_of_total": True}, 98.5, ""),
+        # SGLang: its least, whatever the share.
+        ({**SHARE, "memory_of_total": False}, 66.9, "67.0"),
+        ({**SHARE, "memory_of_total": False}, 67.1, ""),
+    ],
+)
+def test_a_share_is_of_the_hosts_own_memory_or_of_what_is_available(
+    spark, values, available, needs
+):
+    spark.paths.targets.write_text(json.dumps({"targets": {"qwen": {**QWEN, **values}}}))
+    write_meminfo(spark.paths, available_gib=available)
+
+    if not needs:
+        spark.gate("qwen").pass_or_refuse()
+        return
+    with pytest.raises(common.Problem, match=f"qwen needs {needs} GiB, {available} GiB available"):
+        spark.gate("qwen").pass_or_refuse()
+
+
+def test_available_memory_counts_and_not_free_memory(spark):
+    write_meminfo(spark.paths, available_gib=100.0, free_gib=17.0)
+
+    spark.gate("qwen").pass_or_refuse()
+
+    assert spark.clock.time == 0
+    assert dropped(spark), "vLLM before 0.20.2 counts MemFree: the cache must go"
+
+
+def test_a_kernel_that_refuses_to_drop_the_cache_is_no_reason_to_refuse(spark, capsys):
+    write_meminfo(spark.paths, available_gib=100.0, free_gib=17.0)
+    control = spark.paths.proc / "sys/vm/drop_caches"
+    control.unlink()
+    control.mkdir()
+
+    spark.gate("qwen").pass_or_refuse()
+
+    assert "page cache not dropped" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        (["gemma"], 2, "unknown target 'gemma'; known targets: qwen, mistral"),
+        (["qwen", "--wait", "soon"], 2, "invalid float value"),
+        (["qwen", "--wait", "0"], 4, "qwen needs 67.0 GiB, 41.2 GiB available after "),
+    ],
+)
+def test_as_a_program_it_says_why_and_never_shows_a_traceback(spark, argv, code, words):
+    write_meminfo(spark.paths, available_gib=41.2)
+
+    result = run_program("gate", argv, spark.paths)
+
+    assert result.returncode == code
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def run_program(name: str, argv: list[str], paths: common.Paths):
+    """The program as systemd runs it, except that its files are under another root."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ONHOST)!r}); import {name}, common; "
+        f"from pathlib import Path; paths = common.Paths(Path({str(paths.root)!r})); "
+        f"sys.exit(common.ended('lockstep {name}', lambda: {name}.main({argv!r}, paths)))"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "not JSON"),
+        ("[]", 'expected an object with a key "targets"'),
+        ('{"targets": {"qwen": {}}}', 'target qwen: key "unit" is missing'),
+        ('{"targets": {"qwen": {"unit": 7}}}', 'target qwen, key "unit": found 7'),
+    ],
+)
+def test_an_unreadable_configuration_names_file_key_and_remedy(tmp_path, text, words):
+    path = tmp_path / "targets.json"
+    path.write_text(text)
+
+    with pytest.raises(common.Problem) as problem:
+        common.load_host(path)
+
+    assert problem.value.code == 2
+    assert words in str(problem.value)
+    assert str(path) in str(problem.value)
+    assert "Remedy: run the deploy again" in str(problem.value)

@@ -1,0 +1,214 @@
+"""The wedge watch: a hot engine that generates nothing is restarted, twice an hour at most."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from onhost_fakes import FakeEngine, FakeSystemd, host_root
+
+from lockstep.onhost.core import common, switch_lock
+from lockstep.onhost.operator import status
+from lockstep.onhost.switching import wedge, wedge_state
+
+UNIT = "vllm-qwen36.service"
+METRICS = """\
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{{engine="0",model_name="q"}} {running}
+vllm:num_requests_waiting{{engine="0",model_name="q"}} 1.0
+vllm:generation_tokens_total{{engine="0",model_name="q"}} {tokens}
+vllm:generation_tokens_created{{engine="0",model_name="q"}} 1.7e+09
+"""
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    """A host whose hot engine has two requests and no way to generate; time stands still."""
+
+    class Spark:
+        def __init__(self) -> None:
+            self.engine = FakeEngine()
+            self.time, self.tokens, self.running = 1000.0, 5.0, 1.0
+            self.engine.chat = lambda _: (503, {"error": "busy"})
+            target = {
+                "unit": UNIT,
+                "url": self.engine.url,
+                "model": "qwen",
+                "memory_gib": 67.0,
+                "start_timeout_s": 1800,
+            }
+            self.paths = host_root(tmp_path / "root", {"qwen": target})
+            self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+            self.hot(pid=7)
+
+        def hot(self, pid: int) -> None:
+            self.systemd.unit(UNIT, ActiveState="active", SubState="running", MainPID=str(pid))
+
+        def sleep(self, seconds: float) -> None:
+            self.time += seconds
+
+        def look(self, after: float = 60.0) -> list[str]:
+            """One look; what it did to systemd."""
+            self.time += after
+            text = METRICS.format(running=self.running, tokens=self.tokens)
+            self.engine.metrics = text if self.engine.metrics is not None else None
+            done = len(self.systemd.calls)
+            host = common.load_host(self.paths.targets)
+            wedge.Watch(host, self.paths, 30.0, lambda: self.time, self.sleep).look()
+            return self.systemd.calls[done:]
+
+        def said(self) -> str:
+            found = status.gather(common.load_host(self.paths.targets), self.paths)
+            return " ".join(line.strip() for line in status.lines(found, 60))
+
+    spark = Spark()
+    spark.engine.metrics = ""
+    yield spark
+    spark.engine.close()
+
+
+RESTART = [f"systemctl reset-failed -- {UNIT}", f"systemctl restart --no-block {UNIT}"]
+
+
+def test_outstanding_requests_without_a_token_lead_to_a_restart_at_the_second_look(spark):
+    assert spark.look() == []
+    assert spark.look() == RESTART
+    deed = wedge_state.load(spark.paths).deeds[-1]
+    assert deed.reason == 'no token in 5 s (HTTP 503 {"error": "busy"}); requests outstanding: 2'
+
+
+def test_a_counter_that_moves_is_life_whatever_a_token_would_say(spark):
+    spark.look()
+    for _ in range(9):
+        spark.tokens += 1
+        assert spark.look() == []
+    assert spark.engine.requests == []
+
+
+def test_a_token_is_life_although_no_counter_moved(spark):
+    spark.look()
+    spark.engine.chat = lambda _: (200, FakeEngine.answer("x", 1))
+    assert spark.look() == []
+    assert spark.engine.requests[-1]["max_tokens"] == 1
+
+
+def test_an_engine_that_is_busy_while_asked_is_left_alone(spark):
+    spark.look()
+
+    def long_prompt(_: dict) -> tuple[int, object]:
+        text = METRICS.format(running=1.0, tokens=spark.tokens + 1)
+        spark.engine.metrics = text
+        return 503, {}
+
+    spark.engine.chat = long_prompt
+    assert spark.look() == []
+
+
+def test_requests_that_were_given_up_are_no_sign_of_life(spark):
+    """The watch's own question ends so: it would take a dead engine for a living one."""
+    spark.look()
+
+    def given_up(_: dict) -> tuple[int, object]:
+        aborted = 'vllm:request_success_total{engine="0",finished_reason="abort"} 1.0\n'
+        spark.engine.metrics = METRICS.format(running=1.0, tokens=spark.tokens) + aborted
+        return 503, {}
+
+    spark.engine.chat = given_up
+    assert spark.look() == RESTART
+
+
+def test_an_idle_engine_is_asked_after_five_minutes_only(spark):
+    """vLLM's gauges freeze with its engine process: a wedge that came in idleness looks idle."""
+    spark.running = -1.0
+    spark.look()
+    assert [spark.look() for _ in range(4)] == [[], [], [], []]
+    assert spark.engine.requests == []
+    assert spark.look() == RESTART
+
+
+def test_an_engine_without_metrics_is_asked_after_five_minutes_only(spark):
+    spark.engine.metrics = None
+    assert [spark.look() for _ in range(5)] == [[], [], [], [], []]
+    assert spark.look() == RESTART
+
+
+def test_an_engine_whose_port_is_dead_is_restarted_at_once(spark):
+    spark.engine.close()
+    assert spark.look() == RESTART
+
+
+def test_an_answer_that_refuses_the_question_is_no_wedge(spark):
+    spark.look()
+    spark.engine.chat = lambda _: (401, {"error": "Unauthorized"})
+    assert spark.look() == []
+
+
+def test_after_two_restarts_in_an_hour_it_is_left_down_with_the_reason(spark):
+    done = []
+    for pid in (7, 8, 9):
+        spark.hot(pid)
+        done += [spark.look(), spark.look()]
+    assert done == [[], RESTART, [], RESTART, [], [f"systemctl stop {UNIT}"]]
+    assert spark.systemd.state(UNIT)["ActiveState"] == "inactive"
+    assert "left it down: no token in 5 s" in spark.said()
+    assert spark.look() == []
+
+
+def test_an_hour_later_it_may_be_restarted_again(spark):
+    for pid, after in ((7, 60.0), (8, 60.0), (9, 3600.0)):
+        spark.hot(pid)
+        spark.look(after)
+        assert spark.look() == RESTART
+
+
+def test_status_tells_of_a_restart(spark):
+    spark.look()
+    spark.look()
+    assert "the wedge watch restarted it" in spark.said()
+
+
+def test_nothing_is_done_while_somebody_is_switching_or_when_nothing_is_hot(spark):
+    spark.look()
+    with switch_lock.held(spark.paths.run / "switch.lock", "anna", "qwen"):
+        assert spark.look() == []
+    assert spark.engine.requests == []
+    for active in ("activating", "failed", "inactive"):
+        spark.systemd.unit(UNIT, ActiveState=active, MainPID="7")
+        assert spark.look() == []
+
+
+def test_a_unit_that_somebody_restarted_meanwhile_is_left_alone(spark):
+    spark.look()
+
+    def restarted(_: dict) -> tuple[int, object]:
+        spark.hot(pid=99)
+        return 503, {}
+
+    spark.engine.chat = restarted
+    assert spark.look() == []
+
+
+def test_a_new_process_has_its_own_counters(spark):
+    spark.look()
+    spark.hot(pid=8)
+    assert spark.look() == []
+    assert spark.look() == RESTART
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"deeds": 3}', '{"deeds": [], "other": 1}'])
+def test_a_record_that_cannot_be_read_is_an_empty_one(spark, text):
+    spark.paths.run.mkdir(parents=True)
+    spark.paths.wedge_record.write_text(text)
+    assert spark.look() == []
+    assert json.loads(spark.paths.wedge_record.read_text())["pid"] == 7
+
+
+def test_a_rank_of_a_cluster_is_left_to_the_agent_that_ends_all_of_them(spark):
+    data = json.loads(spark.paths.targets.read_text())
+    data["targets"]["qwen"]["cluster"] = "pair"
+    members = [{"name": "spark1", "address": "10.0.0.1"}, {"name": "spark2", "address": "10.0.0.2"}]
+    data["clusters"] = {"pair": {"rank": 0, "port": 7079, "members": members}}
+    spark.paths.targets.write_text(json.dumps(data))
+    spark.look()
+    assert spark.look() == []
+    assert spark.engine.requests == []

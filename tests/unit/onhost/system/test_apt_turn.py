@@ -1,0 +1,158 @@
+"""Apt's locks: every command waits for them, names their holder, and waits again when refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from a_lock import Held, held
+
+from lockstep.onhost.core import common
+from lockstep.onhost.system import apt_turn
+
+LISTS = "var/lib/apt/lists/lock"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(apt_turn, "LOOK_EVERY_S", 0.01)
+
+
+@pytest.fixture
+def paths(tmp_path):
+    return common.Paths(tmp_path)
+
+
+@pytest.fixture
+def work(tmp_path):
+    """A command, and what it did so far: one line for each time."""
+
+    class Work:
+        record = tmp_path / "ran"
+
+        def __init__(self, text="", code=0, then=0):
+            self.path = tmp_path / "apt-get"
+            self.path.write_text(
+                f"#!/bin/sh\necho ran >> {self.record}\n"
+                f"test $(wc -l < {self.record}) -gt 1 && exit {then}\n"
+                f"echo '{text}'\nexit {code}\n"
+            )
+            self.path.chmod(0o755)
+            self.argv = ["--", str(self.path), "-q", "update"]
+
+        @property
+        def times(self):
+            return len(self.record.read_text().splitlines()) if self.record.exists() else 0
+
+    return Work
+
+
+def listening(monkeypatch, word: str, held: Held) -> list[str]:
+    """What is said; the lock is given back at the first line that has this word."""
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        if word in line:
+            held.release()
+
+    monkeypatch.setattr(common, "say", say)
+    return said
+
+
+@pytest.mark.parametrize("name", apt_turn.LOCKS)
+def test_every_lock_of_apt_and_dpkg_is_seen_and_its_holder_named(paths, name):
+    path = paths.root / name
+    assert apt_turn.holder(paths) is None
+    with held(path) as process:
+        real = apt_turn.holder(common.Paths(paths.root))
+        assert (real.lock, real.pid) == (str(path), process.pid)
+        proc = paths.proc / str(process.pid)
+        proc.mkdir(parents=True)
+        (proc / "comm").write_text("apt-get\n")
+        (proc / "cgroup").write_text("1:name=systemd:/x\n0::/system.slice/apt-daily.service\n")
+        assert str(apt_turn.holder(paths)) == (
+            f"{path} is held by apt-get (process {process.pid}, apt-daily.service)"
+        )
+    assert apt_turn.holder(paths) is None
+
+
+def test_a_command_waits_until_the_lock_is_free(paths, work, monkeypatch):
+    update = work()
+    with held(paths.root / LISTS) as process:
+        said = listening(monkeypatch, "waited", process)
+        assert apt_turn.main(update.argv, paths) == 0
+    assert said[0].startswith(f"apt-get update: waited 0 s of 10 min, {paths.root / LISTS} is held")
+    assert update.times == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1 (apt-get)",
+        "dpkg: error: dpkg frontend lock was locked by another process with pid 7",
+        "dpkg: error: dpkg frontend lock was locked by /usr/bin/python3.13 process with pid 5462",
+        "dpkg: error: dpkg database lock was locked by another process with pid 7",
+    ],
+)
+def test_a_command_that_somebody_beat_to_the_lock_waits_again(paths, work, text):
+    refused = work(text, code=100)
+    assert apt_turn.main(refused.argv, paths) == 0
+    assert refused.times == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("E: Unable to locate package jq", 100), ("Could not get lock, said a package", 0)],
+)
+def test_nothing_else_is_done_twice(paths, work, text, code, capfd):
+    done = work(text, code=code)
+    assert apt_turn.main(done.argv, paths) == code
+    assert (done.times, capfd.readouterr().out) == (1, f"{text}\n")
+
+
+class Clock:
+    """Time that passes by sleeping only."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_the_holder_is_named_once_a_minute_and_after_ten_with_what_to_do(
+    paths, work, monkeypatch, capsys
+):
+    found = apt_turn.Holder("/var/lib/dpkg/lock", 7, "apt-get", "dgx-dashboard-admin.service")
+    monkeypatch.setattr(apt_turn, "holder", lambda paths: found)
+    monkeypatch.setattr(apt_turn, "time", Clock())
+    monkeypatch.setattr(apt_turn, "LOOK_EVERY_S", 1.0)
+    update = work()
+    with pytest.raises(common.Problem) as problem:
+        apt_turn.main(update.argv, paths)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 10 and all(str(found) in line for line in lines)
+    assert lines[-1].startswith("apt-get update: waited 9 min of 10 min, ")
+    assert (problem.value.code, update.times) == (common.EXIT_LOCKED, 0)
+    assert str(problem.value) == (
+        "apt-get update: not done after 10 min, /var/lib/dpkg/lock is held by apt-get (process 7, "
+        "dgx-dashboard-admin.service). Remedy: `journalctl -fu dgx-dashboard-admin.service` shows "
+        "what it does. Run the deploy again when the lock is free; do not remove it."
+    )
+
+
+def test_who_is_refused_each_time_gives_up_too(paths, work, monkeypatch):
+    monkeypatch.setattr(apt_turn, "time", Clock())
+    monkeypatch.setattr(apt_turn, "LOOK_EVERY_S", 60.0)
+    refused = work()
+    refused.path.write_text("#!/bin/sh\necho 'E: Could not get lock /x'; exit 100\n")
+    with pytest.raises(common.Problem, match="not done after 10 min, it was refused a lock"):
+        apt_turn.main(refused.argv, paths)
+
+
+def test_a_program_that_is_not_there_is_wrong_use(paths):
+    with pytest.raises(common.Problem, match="No such file"):
+        apt_turn.main(["--", str(Path("/nonexistent/apt-get"))], paths)

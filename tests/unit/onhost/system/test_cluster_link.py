@@ -1,0 +1,119 @@
+"""A rank is started only where its fast link is: without its cable a Spark has none of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from onhost_fakes import ONHOST, FakeDocker, FakeSystemd, host_root
+
+from lockstep.onhost.cluster import rank_gate, wire_server
+from lockstep.onhost.core import common, topology
+from lockstep.onhost.docker import docker_api
+from lockstep.onhost.switching import precheck
+from lockstep.onhost.system import cluster_link
+from lockstep.onhost.systemd import units
+
+TWINS = {"enp1s0f0np0": "rocep1s0f0", "enP2p1s0f0np0": "roceP2p1s0f0"}
+MEMBERS = [{"name": f"spark{rank}", "address": f"192.0.2.{rank}"} for rank in (1, 2)]
+PAIR = {"rank": 0, "port": 7079, "members": MEMBERS, "links": TWINS}
+GLM = {
+    "unit": "vllm-glm.service",
+    "url": "http://127.0.0.1:8000",
+    "model": "glm",
+    "memory_gib": 90.0,
+    "start_timeout_s": 1800,
+}
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> common.Paths:
+    """A host that is a member, with both twins of a port and their RDMA devices."""
+    targets = {"glm": {**GLM, "cluster": "pair"}, "own": {**GLM, "unit": "vllm-own.service"}}
+    paths = host_root(tmp_path, targets)
+    data = json.loads(paths.targets.read_text())
+    paths.targets.write_text(json.dumps({**data, "clusters": {"pair": PAIR}}))
+    for interface, device in TWINS.items():
+        (paths.root / "sys/class/net" / interface).mkdir(parents=True)
+        (paths.root / "sys/class/infiniband" / device).mkdir(parents=True)
+    paths.run.mkdir(parents=True, exist_ok=True)
+    return paths
+
+
+def unplug(paths: common.Paths) -> None:
+    """What DGX OS does when the cable goes: both functions of the port are gone."""
+    for interface, device in TWINS.items():
+        (paths.root / "sys/class/net" / interface).rmdir()
+        (paths.root / "sys/class/infiniband" / device).rmdir()
+
+
+def admitted(paths: common.Paths) -> None:
+    given = {"target": "glm", "until": time.monotonic() + 60}
+    paths.admitted.write_text(json.dumps(given))
+
+
+def test_no_rank_starts_with_a_device_that_is_not_there(paths):
+    admitted(paths)
+    assert rank_gate.main(["admit", "glm"], paths) == 0
+    unplug(paths)
+    with pytest.raises(common.Problem) as problem:
+        rank_gate.main(["admit", "glm"], paths)
+    assert str(problem.value) == (
+        "glm runs over the fast link of cluster pair, and spark1 has no network interface "
+        "enp1s0f0np0 and no network interface enP2p1s0f0np0; nothing was stopped. Remedy: plug "
+        "the cable in, and see that the Spark at its other end is on. DGX OS hides a ConnectX "
+        "port without a link; sudo rm /etc/nvidia/cx7-hotplug-enabled and a reboot keep it"
+    )
+    # What needs no link starts.
+    assert rank_gate.main(["admit", "own"], paths) == 0
+
+
+def test_an_interface_whose_rdma_device_is_gone_is_no_link(paths):
+    (paths.root / "sys/class/infiniband/rocep1s0f0").rmdir()
+    host = common.load_host(paths.targets)
+    with pytest.raises(common.Problem, match="has no RDMA device rocep1s0f0 at enp1s0f0np0"):
+        cluster_link.check("glm", host.clusters["pair"], paths)
+
+
+def test_a_link_without_rdma_needs_no_device(paths):
+    plain = topology.parse({"pair": {**PAIR, "links": {"enp1s0f0np0": ""}}})["pair"]
+    cluster_link.check("glm", plain, paths)
+
+
+def test_a_member_refuses_before_anything_is_stopped(paths, monkeypatch):
+    systemd = FakeSystemd(paths.root / "systemd", monkeypatch)
+    for name in ("vllm-glm.service", "vllm-own.service"):
+        systemd.unit(name)
+    docker = FakeDocker(paths.docker_socket)
+    unplug(paths)
+    host = common.load_host(paths.targets)
+    shown = units.show(target.unit for target in host.targets.values())
+    check = precheck.Precheck(host, paths, docker_api.Docker(paths.docker_socket), shown)
+    try:
+        with pytest.raises(common.Problem, match="no network interface enp1s0f0np0"):
+            check.check(host.target("glm"))
+        check.check(host.target("own"))
+    finally:
+        docker.close()
+
+
+def test_what_a_deploy_of_before_wrote_has_no_links(paths):
+    old = {key: value for key, value in PAIR.items() if key != "links"}
+    assert topology.parse({"pair": old})["pair"].links == {}
+    with pytest.raises(ValueError, match='cluster pair, key "links": found'):
+        topology.parse({"pair": {**PAIR, "links": ["enp1s0f0np0"]}})
+
+
+def test_the_agent_listens_at_an_address_that_comes_with_the_cable():
+    """Documentation's own network (RFC 5737, 3849): no machine has an address of it."""
+    for address in ("192.0.2.1", "2001:db8::1"):
+        member = topology.Member("spark1", address)
+        pair = topology.Cluster("pair", 0, 7079, (member,))
+        server = wire_server.Server({"pair": pair}, {"pair": b"k"}, lambda *_: {})
+        server.server_close()
+
+
+def test_the_programs_of_a_host_have_it_beside_them():
+    assert (ONHOST / "cluster_link.py").is_file()

@@ -1,0 +1,171 @@
+"""The program that gives the fast link its addresses: no host is lost, whenever it is cut off."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from a_probe import program
+
+from lockstep.onhost.core import common
+from lockstep.onhost.records import ours
+from lockstep.onhost.system import fabric
+
+NEW = f"# {ours.MARK}\nnetwork: {{new}}\n"
+OLD = f"# {ours.MARK}\nnetwork: {{old}}\n"
+LINKS = [
+    {"ifname": "lo", "mtu": 65536, "addr_info": [{"local": "127.0.0.1", "prefixlen": 8}]},
+    {
+        "ifname": "enP7s7",
+        "mtu": 1500,
+        "addr_info": [
+            {"local": "192.168.1.10", "prefixlen": 24, "scope": "global"},
+            {"local": "fe80::1", "prefixlen": 64, "scope": "link"},
+        ],
+    },
+]
+ROUTES = [{"dst": "default", "gateway": "192.168.1.1", "dev": "enP7s7", "metric": 100}]
+# netplan takes every file, unless it says "bad"; what there is, `ip` knows.
+NETPLAN = """
+echo "netplan $1" >> {folder}/ran
+case "$1" in
+  generate) grep -q bad "$3"/etc/netplan/* && {{ echo "Error in network definition" >&2; exit 1; }}
+            true ;;
+  apply) grep -q unfit {folder}/etc/netplan/* 2>/dev/null && {{ echo "no device" >&2; exit 1; }}
+         true ;;
+esac
+"""
+IP = """
+case "$*" in
+  "-json address show") cat {folder}/links ;;
+  "-json route show default") cat {folder}/routes ;;
+  *) echo "ip $*" >> {folder}/ran ;;
+esac
+"""
+
+
+class Link:
+    """A host with its network, and what was asked of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.paths = common.Paths(folder)
+        self.file = folder / "etc/netplan/40-cx7.yaml"
+        self.file.parent.mkdir(parents=True)
+        (folder / "links").write_text(json.dumps(LINKS))
+        (folder / "routes").write_text(json.dumps(ROUTES))
+
+    def run(self, *words: str) -> int:
+        return fabric.main(list(words), self.paths)
+
+    @property
+    def ran(self) -> list[str]:
+        """Commands since the last look."""
+        path = self.paths.root / "ran"
+        lines = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return lines
+
+
+@pytest.fixture
+def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Link]:
+    folder = tmp_path / "bin"
+    program(folder, "netplan", NETPLAN.format(folder=tmp_path))
+    program(folder, "ip", IP.format(folder=tmp_path))
+    for name in ("systemctl", "systemd-run"):
+        program(folder, name, f'echo "{name} $@" >> {tmp_path}/ran')
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    yield Link(tmp_path)
+
+
+def attempt(link: Link, monkeypatch: pytest.MonkeyPatch, text: str) -> int:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    return link.run("try", "--seconds", "40")
+
+
+def test_the_timer_that_undoes_it_is_armed_before_netplan_is_asked(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert attempt(link, monkeypatch, NEW) == 0
+    generate, stop, armed, apply = link.ran
+    assert (generate, apply) == ("netplan generate", "netplan apply")
+    assert stop == "systemctl stop lockstep-fabric-back.timer"
+    assert "--on-active=40" in armed and armed.endswith("/fabric.py back")
+    assert link.file.read_text() == NEW
+    assert link.file.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_was_confirmed_stays(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt(link, monkeypatch, NEW)
+    assert link.run("keep") == 0
+    assert link.run("back") == 0
+    assert link.file.read_text() == NEW
+
+
+@pytest.mark.parametrize("before", [None, OLD])
+def test_what_nobody_confirms_is_taken_back_with_the_addresses_of_before(
+    before: str | None, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if before:
+        link.file.write_text(before)
+    attempt(link, monkeypatch, NEW)
+    # A second deploy tries too, and is not confirmed either.
+    attempt(link, monkeypatch, NEW.replace("new", "newer"))
+    assert link.ran
+    assert link.run("back") == 0
+    assert (link.file.read_text() if link.file.exists() else None) == before
+    assert link.ran == [
+        "netplan apply",
+        "ip link set dev enP7s7 mtu 1500",
+        "ip address replace 192.168.1.10/24 dev enP7s7",
+        "ip route replace default via 192.168.1.1 dev enP7s7 metric 100",
+        "systemctl stop lockstep-fabric-back.timer",
+    ]
+    with pytest.raises(common.Problem, match="was taken back: no new login came through"):
+        link.run("keep")
+
+
+def test_a_file_that_netplan_does_not_take_changes_nothing(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link.file.write_text(OLD)
+    with pytest.raises(common.Problem, match="netplan generate: Error in network definition"):
+        attempt(link, monkeypatch, NEW.replace("new", "bad"))
+    assert link.file.read_text() == OLD
+    assert link.ran == ["netplan generate"]
+
+
+def test_a_file_that_cannot_be_applied_is_taken_back_at_once(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link.file.write_text(OLD)
+    with pytest.raises(common.Problem, match="netplan apply: no device"):
+        attempt(link, monkeypatch, NEW.replace("new", "unfit"))
+    assert link.file.read_text() == OLD
+    assert "ip address replace 192.168.1.10/24 dev enP7s7" in link.ran
+
+
+def test_without_a_timer_nothing_is_applied(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(link.paths.root / "bin", "systemd-run", "echo no timer >&2; exit 1")
+    with pytest.raises(common.Problem, match="no timer"):
+        attempt(link, monkeypatch, NEW)
+    assert not link.file.exists()
+
+
+def test_nvidias_own_file_is_replaced_only_where_the_inventory_takes_it_over(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As DGX OS' instructions for two Sparks write it.
+    theirs = "network:\n  version: 2\n  ethernets:\n    enp1s0f0np0:\n      link-local: [ipv4]\n"
+    link.file.write_text(theirs)
+    with pytest.raises(common.Problem, match=r"40-cx7.yaml was not made by Lockstep \(written "):
+        attempt(link, monkeypatch, NEW)
+    assert (link.file.read_text(), link.ran) == (theirs, [])
+    monkeypatch.setattr(sys, "stdin", io.StringIO(NEW))
+    assert link.run("try", "--seconds", "40", "--adopt") == 0
+    assert link.file.read_text() == NEW
+    assert link.run("back") == 0
+    assert link.file.read_text() == theirs

@@ -1,0 +1,181 @@
+"""The program that loads the firewall: nobody is locked out, whenever it is cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_probe import ask, program
+
+from lockstep.onhost.core import common
+from lockstep.onhost.system import firewall
+
+NEW = "table inet lockstep { new }\n"
+OLD = "table inet lockstep { old }\n"
+
+# A table in a file: -f loads one, unless it says "bad"; a delete empties it.
+NFT = """
+state={folder}/table
+case "$1" in
+  list) test -s $state && cat $state ;;
+  -f) grep -q bad "$2" && {{ echo "Error: syntax error" >&2; exit 1; }}
+      grep -v -e "^delete" -e "^table inet lockstep$" "$2" > $state; true ;;
+  *) : > $state ;;
+esac
+"""
+
+
+class Kernel:
+    """A host with rules to load, and what was asked of systemd."""
+
+    def __init__(self, folder: Path) -> None:
+        self.paths = common.Paths(folder)
+        self.rules = folder / "etc/lockstep/firewall.nft"
+        self.kept = folder / "etc/lockstep/firewall-kept.nft"
+        self.table = folder / "table"
+        self.systemd = folder / "systemd"
+        self.rules.parent.mkdir(parents=True)
+        self.rules.write_text(NEW)
+
+    def run(self, *words: str) -> int:
+        return firewall.main(list(words), self.paths)
+
+    @property
+    def now(self) -> str:
+        return self.table.read_text() if self.table.exists() else ""
+
+    @property
+    def asked(self) -> list[str]:
+        return self.systemd.read_text().splitlines() if self.systemd.exists() else []
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernel]:
+    program(tmp_path / "bin", "nft", NFT.format(folder=tmp_path))
+    for name in ("systemctl", "systemd-run"):
+        program(tmp_path / "bin", name, f'echo "{name} $@" >> {tmp_path}/systemd')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    yield Kernel(tmp_path)
+
+
+def test_new_rules_are_loaded_with_a_timer_that_takes_them_back(kernel: Kernel) -> None:
+    kernel.table.write_text(OLD)
+    assert kernel.run("try", "--seconds", "90") == 0
+    assert kernel.now == NEW
+    armed = next(line for line in kernel.asked if line.startswith("systemd-run"))
+    assert "--on-active=90" in armed and armed.endswith("/firewall.py back")
+    # Not yet for the next boot.
+    assert not kernel.kept.exists()
+
+
+def test_the_timer_is_armed_before_the_rules_are_loaded(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(kernel.paths.root / "bin", "systemd-run", "echo no timer >&2; exit 1")
+    with pytest.raises(common.Problem, match="systemd-run --quiet: no timer"):
+        kernel.run("try", "--seconds", "90")
+    assert kernel.now == ""
+
+
+def test_rules_that_were_confirmed_stay_and_are_loaded_at_the_next_boot(kernel: Kernel) -> None:
+    kernel.run("try", "--seconds", "90")
+    assert kernel.run("keep") == 0
+    assert kernel.kept.read_text() == NEW
+    assert kernel.asked[-1] == "systemctl stop lockstep-firewall-back.timer"
+    kernel.table.unlink()
+    assert kernel.run("load") == 0
+    assert kernel.now == NEW
+
+
+@pytest.mark.parametrize("before", ["", OLD])
+def test_taken_back_the_host_is_as_before(kernel: Kernel, before: str) -> None:
+    kernel.table.write_text(before)
+    kernel.run("try", "--seconds", "90")
+    assert kernel.run("back") == 0
+    assert kernel.now == before
+    assert kernel.run("back") == 0
+    assert kernel.now == before
+
+
+def test_a_confirmation_that_comes_too_late_keeps_nothing(kernel: Kernel) -> None:
+    kernel.run("try", "--seconds", "90")
+    kernel.run("back")
+    with pytest.raises(common.Problem, match="taken back before they were confirmed"):
+        kernel.run("keep")
+    assert not kernel.kept.exists()
+
+
+def test_rules_that_nftables_refuses_change_nothing_and_leave_no_timer(kernel: Kernel) -> None:
+    kernel.table.write_text(OLD)
+    kernel.rules.write_text("bad")
+    with pytest.raises(common.Problem, match="nft -f: Error: syntax error"):
+        kernel.run("try", "--seconds", "90")
+    assert kernel.now == OLD
+    assert kernel.asked[-1] == "systemctl stop lockstep-firewall-back.timer"
+
+
+def test_two_deploys_at_once_both_keep_the_rules(kernel: Kernel) -> None:
+    for action in (("try", "--seconds", "90"), ("try", "--seconds", "90"), ("keep",), ("keep",)):
+        assert kernel.run(*action) == 0
+    assert (kernel.now, kernel.kept.read_text()) == (NEW, NEW)
+
+
+def test_two_deploys_at_once_go_back_to_rules_that_somebody_confirmed(kernel: Kernel) -> None:
+    kernel.table.write_text(OLD)
+    for action in (("try", "--seconds", "90"), ("try", "--seconds", "90"), ("back",)):
+        assert kernel.run(*action) == 0
+    assert kernel.now == OLD
+    # So it is when the second one's rules are refused.
+    kernel.run("try", "--seconds", "90")
+    kernel.rules.write_text("bad")
+    with pytest.raises(common.Problem):
+        kernel.run("try", "--seconds", "90")
+    assert kernel.now == OLD
+    # The next try starts afresh.
+    kernel.rules.write_text(NEW)
+    kernel.table.write_text("")
+    kernel.run("try", "--seconds", "90")
+    kernel.run("back")
+    assert kernel.now == ""
+
+
+def test_cleared_the_host_is_open(kernel: Kernel) -> None:
+    kernel.run("try", "--seconds", "90")
+    kernel.run("keep")
+    assert kernel.run("clear") == 0
+    assert kernel.now == ""
+
+
+def probed(kernel: Kernel) -> Any:
+    asked = {
+        "table": ["inet", "lockstep"],
+        "kept": str(kernel.kept),
+        "record": str(kernel.paths.run / "firewall.json"),
+        "unit": "lockstep-firewall.service",
+    }
+    return ask("firewall", asked, kernel.paths.root / "bin")
+
+
+def test_what_was_known_of_the_rules_comes_back_with_them(kernel: Kernel) -> None:
+    kernel.run("try", "--seconds", "90")
+    kernel.run("keep")
+    kernel.rules.write_text("table inet lockstep { newer }\n")
+    kernel.run("try", "--seconds", "90")
+    kernel.run("back")
+    assert kernel.now == NEW
+    assert probed(kernel)["live"] is True
+    kernel.table.write_text(NEW + "accept\n")
+    kernel.run("try", "--seconds", "90")
+    kernel.run("back")
+    assert probed(kernel)["live"] is False
+
+
+def test_the_probe_sees_rules_that_somebody_changed_by_hand(kernel: Kernel) -> None:
+    assert (probed(kernel)["kept"], probed(kernel)["live"]) == (None, False)
+    kernel.run("try", "--seconds", "90")
+    kernel.run("keep")
+    assert probed(kernel)["live"] is True
+    kernel.table.write_text(NEW + "accept\n")
+    assert probed(kernel)["live"] is False

@@ -1,0 +1,273 @@
+"""Long jobs: once per host, outliving their follower, with output, heartbeat and exit status."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from onhost_fakes import ONHOST, FakeSystemd, timeless
+
+from lockstep.onhost.core import common
+from lockstep.onhost.systemd import job, transient
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    monkeypatch.setattr("units.is_root", lambda: True)
+
+    class Host:
+        paths = common.Paths(tmp_path / "root")
+        systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+
+        def run(self, *argv: str) -> int:
+            return job.main(["run", *argv], self.paths)
+
+    return Host()
+
+
+def wait_for(condition) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until, "waited 30 s in vain"
+        time.sleep(0.02)
+
+
+def test_the_systemd_call_is_complete_and_carries_no_secret():
+    work = transient.Job(
+        "torch",
+        ("uv", "pip", "install", "torch"),
+        user="vllm",
+        directory="/opt/vllm",
+        env_file="/etc/lockstep/build.env",
+        timeout_s=3600,
+        properties=("Nice=5",),
+        log=common.Paths().log / "jobs/torch.log",
+    )
+    assert transient.command(work) == [
+        "systemd-run",
+        "--quiet",
+        "--no-ask-password",
+        "--unit=lockstep-job-torch.service",
+        f"--description=lockstep job torch {work.fingerprint}",
+        "--property=Type=exec",
+        "--property=RemainAfterExit=yes",
+        "--property=OOMScoreAdjust=500",
+        "--property=StandardOutput=append:/var/log/lockstep/jobs/torch.log",
+        "--property=Nice=5",
+        "--property=EnvironmentFile=/etc/lockstep/build.env",
+        "--property=RuntimeMaxSec=3600",
+        "--uid=vllm",
+        "--working-directory=/opt/vllm",
+        "--",
+        "uv",
+        "pip",
+        "install",
+        "torch",
+    ]
+
+
+def test_output_comes_line_by_line_and_the_exit_status_is_the_works(host, capsys):
+    assert host.run("build", "--", "sh", "-c", "echo one; echo two; printf end; exit 7") == 7
+
+    assert capsys.readouterr().out == (
+        "one\ntwo\nend\n"
+        "job build: failed (exit-code, exit status 7); "
+        f"log: {host.paths.log}/jobs/build.log\n"
+    )
+
+
+def test_success_is_0_and_a_later_run_starts_again(host, capsys):
+    assert host.run("build", "--", "echo", "one") == 0
+    assert host.run("build", "--", "echo", "two") == 0
+
+    assert capsys.readouterr().out == "one\ntwo\n"
+
+
+def test_options_of_the_work_are_left_alone(host, capsys):
+    assert host.run("build", "--", "echo", "--heartbeat", "--", "-x") == 0
+
+    assert capsys.readouterr().out == "--heartbeat -- -x\n"
+
+
+def test_a_killed_work_gives_128_plus_the_signal(host):
+    assert host.run("build", "--", "sh", "-c", "kill -9 $$") == 137
+
+
+def test_the_failure_of_other_work_is_not_told(host, capsys):
+    host.run("build", "--", "false")
+    capsys.readouterr()
+
+    assert host.run("build", "--", "echo", "other") == 0
+    assert capsys.readouterr().out == "other\n"
+
+
+def test_a_job_that_failed_before_says_so_and_starts_again(host, tmp_path, capsys):
+    work = ["sh", "-c", f"[ -e {tmp_path}/ok ] && echo better && exit; seq 5; echo oops; exit 3"]
+    host.run("build", "--", *work)
+    capsys.readouterr()
+    (tmp_path / "ok").touch()
+
+    assert host.run("build", "--", *work) == 0
+    assert capsys.readouterr().out == (
+        "job build: the last run failed (exit-code, exit status 3), starting again; it said:\n"
+        "  4\n  5\n  oops\nbetter\n"
+    )
+
+
+def test_a_silent_job_gives_a_heartbeat(host, capsys, tmp_path):
+    gate = tmp_path / "go"
+    printed = []
+
+    def say(line: str) -> None:
+        printed.append(line)
+        gate.touch()
+
+    work = transient.Job(
+        "quiet",
+        ("sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.05; done"),
+        log=host.paths.log / "jobs/quiet.log",
+    )
+    transient.start(work, host.paths)
+    assert transient.Follower(work, say, heartbeat_s=0.2).follow(from_end=False) == 0
+    assert {timeless(line) for line in printed} == {"job quiet: still running, 0 s"}
+
+
+def test_a_progress_bar_that_redraws_itself_counts_as_lines(host, capsys):
+    assert host.run("build", "--", "printf", "10%%\r20%%\r\n30%%\n") == 0
+
+    assert capsys.readouterr().out == "10%\n20%\n30%\n"
+
+
+def test_the_same_work_is_attached_to_and_runs_once(host, tmp_path, capsys):
+    gate, count = tmp_path / "go", tmp_path / "count"
+    script = f"echo started >> {count}; while [ ! -e {gate} ]; do sleep 0.05; done; echo done"
+    codes = []
+    first = threading.Thread(target=lambda: codes.append(host.run("b", "--", "sh", "-c", script)))
+    first.start()
+    wait_for(count.exists)
+    second = threading.Thread(target=lambda: codes.append(host.run("b", "--", "sh", "-c", script)))
+    second.start()
+    wait_for(lambda: "is running already" in (host.paths.root / "out").read_text())
+    gate.touch()
+    first.join(30)
+    second.join(30)
+
+    assert codes == [0, 0]
+    assert count.read_text() == "started\n"
+
+
+@pytest.fixture(autouse=True)
+def mirror_output(host, monkeypatch):
+    """What is said also goes to a file, so that a test can wait for it from another thread."""
+    host.paths.root.mkdir(parents=True)
+    path = host.paths.root / "out"
+    path.touch()
+
+    def say(line: str) -> None:
+        with path.open("a") as file:
+            file.write(line + "\n")
+        print(line, flush=True)
+
+    monkeypatch.setattr(common, "say", say)
+
+
+def test_other_work_under_the_same_name_is_waited_for(host, tmp_path, capsys):
+    gate = tmp_path / "go"
+    script = f"touch {tmp_path}/began; while [ ! -e {gate} ]; do sleep 0.05; done; echo first"
+    first = threading.Thread(target=host.run, args=("b", "--", "sh", "-c", script))
+    first.start()
+    wait_for((tmp_path / "began").exists)
+    second = threading.Thread(target=host.run, args=("b", "--", "echo", "second"))
+    second.start()
+    wait_for(lambda: "waiting for its end" in (host.paths.root / "out").read_text())
+    gate.touch()
+    first.join(30)
+    second.join(30)
+
+    assert capsys.readouterr().out.splitlines()[-2:] == ["first", "second"]
+
+
+def _follower(host, *argv: str) -> subprocess.Popen[str]:
+    """`job.py` as a process of its own, whose output this test reads."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ONHOST)!r}); import job, common, units; "
+        "from pathlib import Path; units.is_root = lambda: True; "
+        f"sys.exit(job.main(sys.argv[1:], common.Paths(Path({str(host.paths.root)!r}))))"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *argv], stdout=subprocess.PIPE, text=True, env=os.environ
+    )
+
+
+def test_killing_the_follower_does_not_kill_the_job(host, tmp_path):
+    gate, done = tmp_path / "go", tmp_path / "done"
+    script = f"echo begun; while [ ! -e {gate} ]; do sleep 0.05; done; touch {done}"
+    follower = _follower(host, "run", "b", "--", "sh", "-c", script)
+    assert follower.stdout.readline() == "begun\n"
+    follower.send_signal(signal.SIGKILL)
+    follower.wait()
+    gate.touch()
+
+    wait_for(done.exists)
+    wait_for(lambda: host.systemd.state("lockstep-job-b.service")["SubState"] == "exited")
+
+
+def test_a_follower_whose_connection_is_gone_ends_and_the_job_goes_on(host, tmp_path):
+    gate, done = tmp_path / "go", tmp_path / "done"
+    script = f"echo begun; while [ ! -e {gate} ]; do sleep 0.05; done; touch {done}"
+    follower = _follower(host, "run", "b", "--heartbeat", "0.1", "--", "sh", "-c", script)
+    assert follower.stdout.readline() == "begun\n"
+    follower.stdout.close()
+
+    assert follower.wait(30) == 141
+    gate.touch()
+    wait_for(done.exists)
+
+
+def test_a_stopped_job_gives_143(host, tmp_path):
+    script = f"touch {tmp_path}/began; while :; do sleep 0.05; [ -e {tmp_path}/end ] && exit; done"
+    codes = []
+    run = threading.Thread(target=lambda: codes.append(host.run("b", "--", "sh", "-c", script)))
+    run.start()
+    wait_for((tmp_path / "began").exists)
+
+    assert job.main(["stop", "b"], host.paths) == 0
+    run.join(30)
+    (tmp_path / "end").touch()
+    assert codes == [143]
+
+
+def test_attach_tells_how_a_finished_job_ended(host, capsys):
+    host.run("b", "--", "sh", "-c", "echo last words; exit 4")
+    capsys.readouterr()
+
+    assert job.main(["attach", "b"], host.paths) == 4
+    assert capsys.readouterr().out.splitlines()[0] == "last words"
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["run", "b"], "nothing to run"),
+        (["run", "b", "--"], "nothing to run"),
+        (["run", "../b", "--", "true"], "expected a-z, 0-9"),
+        (["run", "b", "--setenv-file", "/none.env", "--", "true"], "/none.env does not exist"),
+        (["attach", "b"], "not running"),
+    ],
+)
+def test_wrong_use_is_explained(host, argv, words):
+    with pytest.raises(common.Problem, match=words):
+        job.main(argv, host.paths)
+
+
+def test_only_root_starts_jobs(host, monkeypatch):
+    monkeypatch.setattr("units.is_root", lambda: False)
+
+    with pytest.raises(common.Problem, match="only root") as problem:
+        host.run("b", "--", "true")
+    assert problem.value.code == 77

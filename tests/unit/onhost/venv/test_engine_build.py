@@ -1,0 +1,600 @@
+"""The venv engine is built stage by stage; a cut at any moment is mended by the next run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from a_probe import ask
+from local_server import LocalServer, Reply, serving
+from lockstep.onhost.core import common
+from onhost_fakes import ONHOST
+
+from lockstep.host.specs import check_wanted, engine_missing
+
+pytestmark = pytest.mark.slow
+
+# Does to a folder what uv does, as far as the probe looks, and writes down how it was called.
+UV = """\
+#!/usr/bin/env python3
+import hashlib, json, os, pathlib, sys
+log = pathlib.Path(__file__).with_name("log")
+names = [name for name in sorted(os.environ) if name.startswith(("UV_", "VLLM_", "http"))]
+said = {name: os.environ[name] for name in names}
+with log.open("a") as out:
+    out.write(json.dumps([sys.argv[1:], said]) + "\\n")
+if os.environ.get("FAIL") == sys.argv[1]:
+    os.kill(os.getpid(), 9)
+if sys.argv[1] == "venv":
+    venv = pathlib.Path(sys.argv[-1])
+    os.system(f"rm -rf {venv}")
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin/python").symlink_to(sys.executable)
+    (venv / f"lib/python{sys.argv[-2]}/site-packages").mkdir(parents=True)
+    sys.exit()
+[site] = pathlib.Path(sys.argv[4]).parent.parent.glob("lib/*/site-packages")
+if sys.argv[2] == "uninstall":
+    for word in sys.argv[5:]:
+        [folder] = site.glob(word.replace("-", "_") + "-*.dist-info")
+        os.system(f"rm -rf {folder}")
+    sys.exit()
+said = pathlib.Path(os.environ["UV_CACHE_DIR"]) / "broken"
+if said.exists():
+    sys.exit(said.read_text())
+links = pathlib.Path(sys.argv[sys.argv.index("--find-links") + 1])
+assert "--no-index" in sys.argv
+def offered(name, sha256):
+    found = [path for path in links.glob(name.replace("-", "_") + "-*.whl")
+             if path.resolve().name == sha256]
+    if [hashlib.sha256(path.read_bytes()).hexdigest() for path in found] != [sha256]:
+        sys.exit(1)
+if "--requirement" in sys.argv:
+    assert "--require-hashes" in sys.argv and "--no-deps" in sys.argv
+    lines = pathlib.Path(sys.argv[-1]).read_text().splitlines()
+    assert all(" --hash=sha256:" in line for line in lines)
+    words = [line.partition(" ")[0] for line in lines]
+    for line in lines:
+        offered(line.partition("==")[0], line.rpartition(":")[2])
+else:
+    assert "--no-deps" in sys.argv
+    words = sys.argv[-1:]
+for word in words:
+    path = pathlib.Path(word)
+    name, _, version = (path.name, "", "0") if path.is_absolute() else word.partition("==")
+    folder = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    folder.mkdir(exist_ok=True)
+    if path.is_absolute():
+        origin = {"url": f"file://{word}", "dir_info": {"editable": "--editable" in sys.argv}}
+        (folder / "direct_url.json").write_text(json.dumps(origin))
+    (folder / "RECORD").touch()
+    if os.environ.get("FAIL") == name:
+        os.kill(os.getppid(), 9)
+        os.kill(os.getpid(), 9)
+"""
+
+
+def git(folder: Path, *argv: str) -> str:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+    done = subprocess.run(
+        ["git", "-C", str(folder), *identity, *argv], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def wheel(name: str, version: str, stage: str) -> dict[str, Any]:
+    """A wheel whose content is its name."""
+    sha256 = hashlib.sha256(name.encode()).hexdigest()
+    file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+    whole = {"name": name, "version": version, "file": file, "sha256": sha256, "stage": stage}
+    return {**whole, "size": len(name)}
+
+
+PACKAGES = [
+    wheel("torch", "2.10.0+cu130", "pytorch"),
+    wheel("torchvision", "0.25", "pytorch"),
+    wheel("mistral-common", "1.9", "vllm"),
+    wheel("flashinfer-python", "0.6", "flashinfer"),
+    wheel("flashinfer-cubin", "0.6", "flashinfer"),
+]
+BUILT_WITH = wheel("setuptools", "80.0", "vllm")
+COMPILED = {**wheel("compiled", "1.0+cu130", "vllm"), "name": "vllm"}
+RELEASED = wheel("vllm", "0.20.2", "vllm")
+
+
+class Site:
+    """A fork and a transformers repository, a stand-in for uv, and the specification of both."""
+
+    def __init__(self, folder: Path, index: LocalServer) -> None:
+        self.folder = folder
+        self.index = index
+        (folder / "bin").mkdir()
+        uv = folder / "bin/uv"
+        uv.write_text(UV)
+        uv.chmod(0o755)
+        self.log = folder / "bin/log"
+        home = folder / "engines/0123456789ab"
+        self.spec: dict[str, Any] = {
+            "id": home.name,
+            "home": str(home),
+            "current": str(folder / "engines/current"),
+            "python": "3.12",
+            "uv": str(uv),
+            "index": f"{index.url}/simple",
+            "torch_index": f"http://user:secret@{index.host}/cu130",
+            "flashinfer_index": f"{index.url}/whl",
+            "packages": PACKAGES,
+            "built_with": [BUILT_WITH],
+            "precompiled": {
+                **COMPILED,
+                "url": f"http://user:secret@{index.host}/vllm-wheels/{COMPILED['file']}",
+            },
+            "vllm": {
+                **self._repository("fork", "fix_mistral_parsing"),
+                "environment": {"VLLM_USE_PRECOMPILED": "1"},
+            },
+            "transformers": self._repository("transformers", "main"),
+            "expected": {each["name"]: each["version"] for each in PACKAGES},
+            "proxy": {"http_proxy": "http://proxy:3128", "no_proxy": "127.0.0.1"},
+            "engine_cuda": "13",
+            "recipes": [],
+        }
+
+    def _repository(self, name: str, branch: str) -> dict[str, str]:
+        folder = self.folder / name
+        folder.mkdir()
+        git(folder, "init", "--quiet", "--initial-branch", branch)
+        git(folder, "commit", "--quiet", "--allow-empty", "-m", "first")
+        git(folder, "tag", "v1")
+        commit = git(folder, "rev-parse", "HEAD")
+        git(folder, "commit", "--quiet", "--allow-empty", "-m", "later")
+        return {"git": str(folder), "branch": branch, "commit": commit}
+
+    @property
+    def home(self) -> Path:
+        return Path(self.spec["home"])
+
+    def run(self, stage: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """One stage, as the host runs it."""
+        spec = self.folder / "engine.json"
+        spec.write_text(json.dumps(self.spec))
+        return subprocess.run(
+            [sys.executable, str(ONHOST / "engine_build.py"), stage, str(spec)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **environment},
+            check=False,
+        )
+
+    def build(self) -> None:
+        for stage in ("pytorch", "vllm", "flashinfer"):
+            done = self.run(stage)
+            assert done.returncode == 0, done.stderr
+
+    def probe(self) -> Any:
+        return ask("engines", {"home": self.spec["home"], "current": self.spec["current"]})
+
+    def missing(self) -> dict[str, list[str]]:
+        return engine_missing(self.spec, self.probe())
+
+    def calls(self) -> list[tuple[list[str], dict[str, str]]]:
+        """How uv was called: arguments and the variables that it reads."""
+        return [tuple(json.loads(line)) for line in self.log.read_text().splitlines()]
+
+
+@pytest.fixture
+def index() -> Iterator[LocalServer]:
+    """Indexes that have each wheel where it belongs."""
+    place = {"pytorch": "cu130", "vllm": "simple", "flashinfer": "whl"}
+    answers = {}
+    for each in (*PACKAGES, BUILT_WITH, RELEASED):
+        page = f"/{place[each['stage']]}/{each['name']}/"
+        link = f'<a href="{quote(each["file"])}#sha256={each["sha256"]}">it</a>'
+        answers[page] = Reply(link.encode())
+        answers[page + quote(each["file"])] = Reply(each["name"].encode())
+    answers[f"/vllm-wheels/{COMPILED['file']}"] = Reply(b"compiled")
+    with serving(answers) as server:
+        yield server
+
+
+@pytest.fixture
+def site(tmp_path: Path, index: LocalServer) -> Site:
+    return Site(tmp_path, index)
+
+
+def test_the_stages_bring_about_what_the_specification_asks_for(site: Site) -> None:
+    assert sorted(site.missing()) == ["flashinfer", "pytorch", "vllm"]
+    site.build()
+    assert site.missing() == {}
+    assert git(site.home / "vllm", "rev-parse", "HEAD") == site.spec["vllm"]["commit"]
+    # The fork's build looks for the tag that it left upstream at.
+    assert git(site.home / "vllm", "tag") == "v1"
+
+
+def test_uv_is_told_every_wheel_by_its_hash_and_nothing_besides(site: Site) -> None:
+    site.build()
+    venv = f"{site.home}/venv"
+    store = f"{site.home.parent}/store/wheels"
+    into = ["pip", "install", "--python", f"{venv}/bin/python", "--no-deps", "--no-index"]
+    into += ["--find-links", store]
+    listed = [*into, "--require-hashes", "--requirement"]
+    tree = [*into, "--build-constraints", f"{site.home}/built_with.txt"]
+    assert [argv for argv, _ in site.calls()] == [
+        ["venv", "--clear", "--python", "3.12", venv],
+        [*listed, f"{site.home}/pytorch.txt"],
+        [*listed, f"{site.home}/vllm.txt"],
+        [*tree, "--editable", f"{site.home}/vllm"],
+        [*tree, f"{site.home}/transformers"],
+        [*listed, f"{site.home}/flashinfer.txt"],
+    ]
+    sha256 = hashlib.sha256(b"torch").hexdigest()
+    first = (site.home / "pytorch.txt").read_text().splitlines()[0]
+    assert first == f"torch==2.10.0+cu130 --hash=sha256:{sha256}"
+
+
+def test_the_forks_build_is_given_its_compiled_parts_and_asks_no_server(site: Site) -> None:
+    site.build()
+    [given] = [said for argv, said in site.calls() if "--editable" in argv]
+    path = site.home.parent / "store/wheels" / str(COMPILED["file"])
+    assert given["VLLM_PRECOMPILED_WHEEL_LOCATION"] == str(path)
+    assert given["VLLM_USE_PRECOMPILED"] == "1"
+    assert path.read_bytes() == b"compiled"
+    [asked] = [seen for seen in site.index.seen if "vllm-wheels" in seen.path]
+    assert asked.headers["Authorization"] == "Basic " + base64.b64encode(b"user:secret").decode()
+    others = [said for argv, said in site.calls() if "--editable" not in argv]
+    assert not any("VLLM_PRECOMPILED_WHEEL_LOCATION" in said for said in others)
+    # What `gc` knows by that this engine is made of it.
+    assert COMPILED["sha256"] in (site.home / "precompiled.txt").read_text()
+
+
+def test_a_fork_without_compiled_parts_is_given_none(site: Site) -> None:
+    site.spec["precompiled"] = None
+    site.build()
+    assert not any("VLLM_PRECOMPILED_WHEEL_LOCATION" in said for _, said in site.calls())
+
+
+def test_compiled_parts_that_are_not_what_was_locked_are_refused(site: Site) -> None:
+    site.index.answers[f"/vllm-wheels/{COMPILED['file']}"] = Reply(b"c0mpiled")
+    assert site.run("pytorch").returncode == 0
+    done = site.run("vllm")
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"engine_build: {COMPILED['file']}: what came is not what its hash says, twice in a row. "
+        "Remedy: check network, proxy and disk, then run again; it resumes; what its server "
+        "dropped: `lockstep lock --only precompiled`\n"
+    )
+    assert not any("--editable" in argv for argv, _ in site.calls())
+
+
+def test_what_somebody_else_installed_is_taken_out(site: Site) -> None:
+    site.build()
+    [packages] = (site.home / "venv/lib").glob("python*/site-packages")
+    (packages / "left_pad-1.0.dist-info").mkdir()
+    (packages / "left_pad-1.0.dist-info/RECORD").touch()
+    assert site.missing() == {"vllm": ["no left-pad"]}
+    assert site.run("vllm").returncode == 0
+    assert site.missing() == {}
+
+
+def test_what_is_there_twice_is_installed_anew(site: Site) -> None:
+    site.build()
+    [packages] = (site.home / "venv/lib").glob("python*/site-packages")
+    [torch] = packages.glob("torch-*.dist-info")
+    (packages / "torch-0.1.dist-info").mkdir()
+    (packages / "torch-0.1.dist-info/RECORD").touch()
+    assert site.missing() == {"pytorch": ["torch 2.10.0+cu130"]}
+    assert site.run("pytorch").returncode == 0
+    assert site.missing() == {}
+    assert list(packages.glob("torch-*.dist-info")) == [torch]
+
+
+# As uv 0.13.8 says it, with the folder of its cache for {}.
+BROKEN = [
+    "error: Failed to install: x.whl (x==1)\n  cause: failed to read directory "
+    "`{}/archive-v0/dnQUfdfXPB7TVRuW`: No such file or directory (os error 2)\n",
+    "error: Failed to install: x.whl (x==1)\n  cause: failed to open file "
+    "`{}/archive-v0/XhSnm/x-1.dist-info/RECORD`: No such file or directory (os error 2)\n",
+    "error: Failed to install: x.whl (x==1)\n"
+    "  cause: The wheel is invalid: Missing .dist-info directory\n",
+    "error: Failed to download `x==1`\n  cause: Failed to deserialize cache entry\n"
+    "  cause: IO error while reading marker: failed to fill whole buffer\n",
+]
+
+
+@pytest.mark.parametrize("said", BROKEN)
+def test_a_cache_that_lost_a_part_is_given_up(site: Site, said: str) -> None:
+    cache = site.home.parent / "uv-cache"
+    cache.mkdir(parents=True)
+    (cache / "broken").write_text(said.format(cache))
+    done = site.run("pytorch")
+    assert (done.returncode, site.missing().get("pytorch")) == (0, None)
+    assert "once more, without what uv had cached" in done.stdout
+    assert said.format(cache) in done.stderr
+
+
+def test_a_build_that_fails_by_itself_is_not_tried_again(site: Site) -> None:
+    cache = site.home.parent / "uv-cache"
+    cache.mkdir(parents=True)
+    said = (
+        "  x Failed to build `vllm @ file:///x/vllm`\n  |- The build backend returned an error\n"
+        "  `- Call to `setuptools.build_meta.build_editable` failed (exit status: 1)\n\n"
+        f'      File "{cache}/builds-v0/.tmpFP7sgz/lib/setuptools/build_meta.py", line 473\n'
+        "      nvcc fatal: no kernel image\n"
+    )
+    (cache / "broken").write_text(said)
+    done = site.run("pytorch")
+    assert done.returncode == 1
+    assert "once more" not in done.stdout
+    assert done.stderr == f"{said}\nengine_build: uv pip ended with 1\n"
+    installs = [argv for argv, _ in site.calls() if argv[0] == "pip"]
+    assert (len(installs), cache.exists()) == (1, True)
+
+
+def test_uv_is_told_no_index_and_a_password_is_for_its_index_alone(site: Site) -> None:
+    done = site.run("pytorch")
+    argv, environment = site.calls()[-1]
+    assert environment == {
+        "UV_CACHE_DIR": f"{site.home.parent}/uv-cache",
+        "UV_NO_PROGRESS": "1",
+        "UV_PYTHON_DOWNLOADS": "never",
+        "http_proxy": "http://proxy:3128",
+    }
+    assert "secret" not in " ".join(argv) + done.stdout + done.stderr
+    assert {seen.headers.get("Authorization") for seen in site.index.seen} == {
+        "Basic " + base64.b64encode(b"user:secret").decode()
+    }
+
+
+def test_without_an_index_the_one_that_uv_takes_is_asked(site: Site) -> None:
+    uv = site.folder / "bin/uv"
+    said = (
+        f"if sys.argv[2:3] == ['compile']: sys.exit(print('--index-url {site.index.url}/simple'))"
+    )
+    uv.write_text(UV.replace("log = ", f"{said}\nlog = "))
+    site.spec["index"] = None
+    site.build()
+    assert site.missing() == {}
+
+
+def test_a_wheel_that_is_spoiled_in_the_store_is_fetched_again(site: Site) -> None:
+    assert site.run("pytorch").returncode == 0
+    torch = site.home.parent / "store" / PACKAGES[0]["sha256"]
+    torch.write_bytes(b"tarch")
+    (site.home / "venv/lib/python3.12/site-packages/torch-2.10.0+cu130.dist-info/RECORD").unlink()
+    done = site.run("pytorch")
+    assert done.returncode == 0, done.stderr
+    assert f"spoiled on disk, fetched again: {PACKAGES[0]['file']}" in done.stdout
+    assert torch.read_bytes() == b"torch"
+
+
+def test_a_wheel_that_no_index_has_is_named_with_what_each_said(site: Site) -> None:
+    del site.index.answers["/cu130/torch/"]
+    done = site.run("pytorch")
+    assert done.returncode == 1
+    url = site.index.url
+    assert done.stderr == (
+        f"engine_build: torch-2.10.0+cu130-py3-none-any.whl is on no index: {url}/cu130: no such "
+        f"project; {url}/whl: no such project; {url}/simple: no such project. Remedy: `lockstep "
+        "lock --only torch`, or name an index that has it in `sources`\n"
+    )
+
+
+def test_what_the_store_has_needs_no_server_for_the_next_generation(site: Site) -> None:
+    site.build()
+    asked = len(site.index.seen)
+    site.spec["home"] = str(site.home.parent / "ba9876543210")
+    for name in ("fork", "transformers"):
+        (site.folder / name).rename(site.folder / f"{name}-is-gone")
+    site.build()
+    assert site.missing() == {}
+    assert len(site.index.seen) == asked
+    assert git(site.home / "vllm", "tag") == "v1"
+
+
+def test_a_bundle_that_is_spoiled_is_not_used(site: Site) -> None:
+    site.build()
+    bundle = site.home.parent / "store" / site.spec["vllm"]["commit"]
+    bundle.write_bytes(bundle.read_bytes()[:-20] + b"x" * 20)
+    site.spec["home"] = str(site.home.parent / "ba9876543210")
+    site.build()
+    assert site.missing() == {}
+    assert git(site.home / "vllm", "bundle", "list-heads", str(bundle)).startswith(
+        site.spec["vllm"]["commit"]
+    )
+
+
+def test_only_the_fork_gets_the_variables_of_its_build(site: Site) -> None:
+    site.build()
+    assert [
+        argv[-1] for argv, environment in site.calls() if "VLLM_USE_PRECOMPILED" in environment
+    ] == [f"{site.home}/vllm"]
+
+
+def test_a_second_run_of_a_stage_makes_nothing_anew(site: Site) -> None:
+    site.build()
+    inode = (site.home / "venv").stat().st_ino
+    site.build()
+    assert (site.home / "venv").stat().st_ino == inode
+    assert site.missing() == {}
+
+
+def test_a_released_vllm_needs_no_git(site: Site) -> None:
+    released = [*PACKAGES, RELEASED]
+    site.spec |= {"vllm": None, "transformers": None, "packages": released, "built_with": []}
+    site.build()
+    assert len(site.calls()) == 4
+    assert "vllm==0.20.2 --hash=sha256:" in (site.home / "vllm.txt").read_text()
+
+
+@pytest.mark.parametrize("victim", ["torch", "vllm", "flashinfer-cubin"])
+def test_an_installation_that_was_cut_off_is_made_anew(site: Site, victim: str) -> None:
+    for stage in ("pytorch", "vllm", "flashinfer"):
+        if site.run(stage, FAIL=victim).returncode != 0:
+            break
+    assert site.missing()["pytorch"][0] == "the venv, whose last installation was cut off"
+    (site.home / "venv/half-copied").touch()
+    site.build()
+    assert site.missing() == {}
+    assert not (site.home / "venv/half-copied").exists()
+
+
+def test_a_stage_that_is_still_running_is_not_taken_for_cut_off(site: Site) -> None:
+    site.build()
+    (site.home / "unfinished").write_text("x")
+    assert site.probe()["unfinished"]
+    holder = subprocess.Popen(
+        ["flock", str(site.home / "unfinished"), "-c", "echo held; read _"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout
+    assert holder.stdout.readline() == "held\n"
+    assert not site.probe()["unfinished"]
+    holder.communicate("\n")
+
+
+def test_a_cut_while_the_venv_is_made_is_mended(site: Site) -> None:
+    assert site.run("pytorch", FAIL="venv").returncode == 1
+    site.build()
+    assert site.missing() == {}
+
+
+def test_another_python_means_another_venv(site: Site) -> None:
+    site.build()
+    site.spec["python"] = "3.13"
+    assert "Python 3.13 (it has 3.12)" in site.missing()["pytorch"]
+    site.build()
+    assert site.missing() == {}
+
+
+def test_locks_of_a_git_that_was_cut_off_are_no_obstacle(site: Site) -> None:
+    site.build()
+    for lock in ("index.lock", "HEAD.lock", "config.lock"):
+        (site.home / "vllm/.git" / lock).touch()
+    site.spec["vllm"]["commit"] = git(site.folder / "fork", "rev-parse", "HEAD")
+    site.build()
+    assert site.missing() == {}
+
+
+def test_a_repository_that_was_cut_off_at_its_first_moment_is_mended(site: Site) -> None:
+    (site.home / "vllm/.git").mkdir(parents=True)
+    site.build()
+    assert site.missing() == {}
+
+
+def test_a_moved_tag_of_the_fork_is_no_obstacle(site: Site) -> None:
+    site.build()
+    git(site.folder / "fork", "commit", "--quiet", "--allow-empty", "-m", "new")
+    git(site.folder / "fork", "tag", "--force", "v1", "HEAD")
+    site.spec["vllm"]["commit"] = git(site.folder / "fork", "rev-parse", "HEAD")
+    site.build()
+    assert site.missing() == {}
+
+
+def test_changes_in_the_working_copy_are_thrown_away(site: Site) -> None:
+    git(site.folder / "fork", "checkout", "--quiet", "fix_mistral_parsing")
+    (site.folder / "fork/setup.py").write_text("theirs")
+    git(site.folder / "fork", "add", ".")
+    git(site.folder / "fork", "commit", "--quiet", "-m", "setup")
+    site.spec["vllm"]["commit"] = git(site.folder / "fork", "rev-parse", "HEAD")
+    site.build()
+    (site.home / "vllm/setup.py").write_text("tampered")
+    site.build()
+    assert (site.home / "vllm/setup.py").read_text() == "theirs"
+
+
+def test_a_commit_that_the_branch_left_behind_is_fetched_by_itself(site: Site) -> None:
+    fork = site.folder / "fork"
+    git(fork, "commit", "--quiet", "--allow-empty", "-m", "will be dropped")
+    site.spec["vllm"]["commit"] = git(fork, "rev-parse", "HEAD")
+    git(fork, "reset", "--quiet", "--hard", "HEAD~1")
+    git(fork, "config", "uploadpack.allowAnySHA1InWant", "true")
+    site.build()
+    assert site.missing() == {}
+
+
+def test_a_failed_command_is_one_line_with_its_exit_code(site: Site) -> None:
+    site.spec["vllm"]["git"] = "/nonexistent"
+    done = site.run("vllm")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "engine_build: git -C ended with 128"
+
+
+@pytest.mark.parametrize("argv", [[], ["bake"], ["check", "a", "b"]])
+def test_wrong_use_says_how(argv: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ONHOST / "engine_build.py"), *argv],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == common.EXIT_USAGE
+    assert "usage: engine_build.py" in done.stderr
+
+
+def test_a_missing_specification_is_named(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ONHOST / "engine_build.py"), "check", str(tmp_path / "none.json")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == common.EXIT_USAGE
+    assert done.stderr.startswith("engine_build: ")
+    assert "none.json" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def record(site: Site, **changes: Any) -> None:
+    """A check of this environment that passed, or one with changes."""
+    site.home.mkdir(parents=True, exist_ok=True)
+    text = {"asked": check_wanted(site.spec), "version": "0.19.2", "faults": [], **changes}
+    (site.home / "check.json").write_text(json.dumps(text))
+
+
+def test_the_environment_is_used_once_its_check_has_passed(site: Site) -> None:
+    record(site)
+    assert site.run("activate").returncode == 0
+    assert Path(site.spec["current"]).readlink() == Path(site.home.name)
+    # Again, over what is there.
+    assert site.run("activate").returncode == 0
+
+
+def test_without_a_check_that_passed_the_old_environment_stays(site: Site) -> None:
+    current = Path(site.spec["current"])
+    site.home.mkdir(parents=True)
+    current.symlink_to("older")
+    assert site.run("activate").returncode == 1
+    record(site, faults=["torch is a CPU build"])
+    done = site.run("activate")
+    assert done.returncode == 1
+    assert "has not passed its check" in done.stderr
+    assert current.readlink() == Path("older")
+
+
+def test_a_change_of_the_environment_makes_its_check_void(site: Site) -> None:
+    site.build()
+    record(site)
+    assert site.run("flashinfer").returncode == 0
+    assert site.probe()["check"] is None
+
+
+def test_the_check_runs_in_the_environment_and_answers_the_same_question(site: Site) -> None:
+    site.build()
+    python = site.home / "venv/bin/python"
+    python.unlink()
+    # Instead of the engine's own Python: writes what it was asked.
+    python.write_text('#!/bin/sh\nprintf "%s" "$LOCKSTEP_ENGINE" > "$2"\n')
+    python.chmod(0o755)
+    assert site.run("check").returncode == 0
+    asked = json.loads((site.home / "check.json").read_text())
+    assert check_wanted(asked) == check_wanted(site.spec)

@@ -1,0 +1,361 @@
+"""The engine itself is asked: a stand-in vLLM with its own parser and environment registry."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from onhost_fakes import ONHOST
+
+from lockstep.onhost.venv.engine_check import cuda_fault, triple_fault
+from lockstep.host.specs import check_wanted
+
+VLLM = {
+    "vllm/__init__.py": """\
+import importlib
+
+
+class Registered:
+    def __init__(self, module, name):
+        self.module, self.name = module, name
+
+    def load_model_cls(self):
+        return getattr(importlib.import_module(self.module), self.name)
+
+
+class ModelRegistry:
+    models = {
+        "Sees": Registered("vllm.models.sees", "Sees"),
+        "Writes": Registered("vllm.models.writes", "Writes"),
+    }
+""",
+    "vllm/plugins.py": "def load_general_plugins():\n    pass\n",
+    "vllm/transformers_utils/__init__.py": "",
+    "vllm/transformers_utils/config.py": """\
+import json
+import struct
+from pathlib import Path
+from types import SimpleNamespace
+
+
+def get_config(model, trust_remote_code, config_format):
+    folder = Path(model)
+    weights = sorted(folder.glob("consolidated*.safetensors"))
+    if config_format == "auto":
+        config_format = "mistral" if weights else "hf"
+    for file in weights:
+        (length,) = struct.unpack("<Q", file.read_bytes()[:8])
+        json.loads(file.read_bytes()[8 : 8 + length])
+    name = {"mistral": "params.json", "hf": "config.json"}[config_format]
+    said = json.loads((folder / name).read_text())
+    text = said.get("text")
+    text = SimpleNamespace(architectures=[text]) if text else None
+    return SimpleNamespace(architectures=[said["class"]], text_config=text)
+""",
+    "vllm/models/__init__.py": "",
+    "vllm/models/sees.py": "from transformers.pixtral import Rotary\nSees = object\n",
+    "vllm/models/writes.py": "Writes = object\n",
+    "transformers/__init__.py": "",
+    "transformers/pixtral.py": "Rotary = object\n",
+    "vllm/envs.py": """\
+import os
+
+environment_variables = {
+    "VLLM_NO_USAGE_STATS": lambda: os.environ.get("VLLM_NO_USAGE_STATS"),
+    "VLLM_PORT": lambda: int(os.environ["VLLM_PORT"]),
+}
+""",
+    "vllm/entrypoints/__init__.py": "",
+    "vllm/entrypoints/cli/__init__.py": "",
+    "vllm/entrypoints/cli/serve.py": """\
+class Serve:
+    def subparser_init(self, commands):
+        serve = commands.add_parser("serve")
+        serve.add_argument("model")
+        serve.add_argument("--port", type=int)
+        serve.add_argument("--moe-backend", choices=["auto", "triton", "marlin"])
+        return serve
+
+    def validate(self, parsed):
+        if parsed.port == 1:
+            raise ValueError("port 1 is taken")
+
+
+def cmd_init():
+    return [Serve()]
+""",
+    "vllm/utils/__init__.py": "",
+    "vllm/utils/argparse_utils.py": (
+        "from argparse import ArgumentParser as FlexibleArgumentParser\n"
+    ),
+    "torch/__init__.py": "from torch import version\n__version__ = '2.10.0+cu130'\n",
+    "torch/version.py": "cuda = '13.0'\n",
+}
+# vLLM before its parser moved (0.11).
+OLD_PARSER = {
+    "vllm/utils/argparse_utils.py": "raise ImportError('not here')\n",
+    "vllm/utils/__init__.py": "from argparse import ArgumentParser as FlexibleArgumentParser\n",
+}
+VERSIONS = {
+    "vllm": "0.19.2",
+    "torch": "2.10.0+cu130",
+    "transformers": "5.17.0",
+    "flashinfer-python": "0.6.1",
+    "flashinfer-cubin": "0.6.1",
+    "flashinfer-jit-cache": "0.6.1+cu130",
+}
+RECIPE = {
+    "name": "mistral",
+    "argv": ["vllm", "serve", "a/b", "--port", "8000"],
+    "environment": {"VLLM_NO_USAGE_STATS": "1", "HF_HOME": "/data"},
+}
+
+
+class Venv:
+    """What is installed, and the answer to a question about it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files = dict(VLLM)
+        self.versions = dict(VERSIONS)
+        self.asked: dict[str, Any] = {"id": "abc", "engine_cuda": "13", "recipes": [RECIPE]}
+        (folder / "checkpoint").mkdir()
+        (folder / "checkpoint/config.json").write_text('{"class": "Sees", "text": "Writes"}')
+
+    def ask(self) -> tuple[int, Any, str]:
+        """Exit code, record, and what was said on stderr."""
+        whole = [{"folder": str(self.folder / "checkpoint"), "files": []}]
+        recipes = [{"checkpoint": whole, **recipe} for recipe in self.asked["recipes"]]
+        self.asked = {**self.asked, "recipes": recipes}
+        for name, text in self.files.items():
+            path = self.folder / "site" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        for name, version in self.versions.items():
+            info = self.folder / "site" / f"{name.replace('-', '_')}-{version}.dist-info"
+            info.mkdir(parents=True)
+            (info / "METADATA").write_text(
+                f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+            )
+        record = self.folder / "check.json"
+        done = subprocess.run(
+            [sys.executable, "-S", str(ONHOST / "engine_check.py"), str(record)],
+            env={
+                **os.environ,
+                "PYTHONPATH": str(self.folder / "site"),
+                "LOCKSTEP_ENGINE": json.dumps(self.asked),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, json.loads(record.read_text()), done.stderr
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Venv:
+    return Venv(tmp_path)
+
+
+@pytest.mark.parametrize("moved", [{}, OLD_PARSER])
+def test_an_engine_that_takes_every_recipe_has_no_fault(venv: Venv, moved: dict[str, str]) -> None:
+    venv.files |= moved
+    code, record, said = venv.ask()
+    assert (code, said) == (0, "")
+    assert record == {
+        "asked": check_wanted(venv.asked),
+        "version": "0.19.2",
+        "moe_flag": True,
+        "torch": "2.10.0+cu130",
+        "cuda": "13.0",
+        "flashinfer": {name: VERSIONS[name] for name in VERSIONS if name.startswith("flash")},
+        "faults": [],
+    }
+
+
+GUARDED = {
+    **RECIPE,
+    "argv": [*RECIPE["argv"], "--moe-backend", "marlin"],
+    "without_flag": {
+        "argv": RECIPE["argv"],
+        "environment": {"VLLM_USE_FLASHINFER_MOE_FP4": "0"},
+    },
+}
+MOE_LINE = '        serve.add_argument("--moe-backend", choices=["auto", "triton", "marlin"])\n'
+ENTRY = "vllm/entrypoints/cli/serve.py"
+
+
+def test_the_freeze_guards_flag_is_asked_for_by_its_values(venv: Venv) -> None:
+    venv.asked["recipes"] = [GUARDED]
+    code, record, said = venv.ask()
+    assert (code, said, record["moe_flag"]) == (0, "", True)
+
+
+@pytest.mark.parametrize("line", ["", MOE_LINE.replace(', "marlin"', "")])
+def test_an_engine_whose_parser_lacks_the_flag_is_asked_about_the_other_form(
+    venv: Venv, line: str
+) -> None:
+    venv.files[ENTRY] = venv.files[ENTRY].replace(MOE_LINE, line)
+    venv.asked["recipes"] = [GUARDED]
+    code, record, said = venv.ask()
+    assert record["moe_flag"] is False
+    # The variables of that form are held against the engine's registry like any other.
+    fault = "recipe mistral: vLLM 0.19.2 does not know the variable VLLM_USE_FLASHINFER_MOE_FP4"
+    assert (code, record["faults"]) == (1, [fault])
+    assert fault in said
+    venv.files["vllm/envs.py"] = venv.files["vllm/envs.py"].replace(
+        '    "VLLM_PORT"', '    "VLLM_USE_FLASHINFER_MOE_FP4": lambda: None,\n    "VLLM_PORT"'
+    )
+    venv.folder = venv.folder / "knows"
+    assert venv.ask()[0] == 0
+
+
+def test_vllm_s_parser_is_asked_where_no_gpu_is(venv: Venv) -> None:
+    """vLLM 0.32 infers a device for its defaults, and raises where it finds none."""
+    venv.files["vllm/platforms.py"] = """\
+class Unspecified:
+    device_type = ""
+
+
+current_platform = Unspecified()
+"""
+    entry = "vllm/entrypoints/cli/serve.py"
+    venv.files[entry] = venv.files[entry].replace(
+        '        serve.add_argument("model")\n',
+        """\
+        from vllm.platforms import current_platform
+
+        if not current_platform.device_type:
+            raise RuntimeError("Failed to infer device type")
+        serve.add_argument("model")
+""",
+    )
+    assert venv.ask()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (
+            {"argv": [*RECIPE["argv"], "--no-such-flag"]},
+            "recipe mistral: vLLM 0.19.2 refuses it: "
+            "vllm: error: unrecognized arguments: --no-such-flag",
+        ),
+        (
+            {"argv": ["vllm", "serve", "a/b", "--port", "many"]},
+            "recipe mistral: vLLM 0.19.2 refuses it: "
+            "vllm serve: error: argument --port: invalid int value: 'many'",
+        ),
+        (
+            {"argv": ["vllm", "serve", "a/b", "--port", "1"]},
+            "recipe mistral: vLLM 0.19.2 refuses it: port 1 is taken",
+        ),
+        (
+            {"environment": {"VLLM_NO_SUCH_THING": "1"}},
+            "recipe mistral: vLLM 0.19.2 does not know the variable VLLM_NO_SUCH_THING",
+        ),
+        (
+            {"environment": {"VLLM_PORT": "eighty"}},
+            "recipe mistral: vLLM 0.19.2 refuses the value of VLLM_PORT: "
+            "invalid literal for int() with base 10: 'eighty'",
+        ),
+    ],
+)
+def test_a_recipe_is_refused_with_the_flag_and_the_version(
+    venv: Venv, change: dict[str, Any], fault: str
+) -> None:
+    good = {**RECIPE, "name": "good"}
+    venv.asked["recipes"] = [good, {**RECIPE, **change}]
+    code, record, said = venv.ask()
+    assert code == 1
+    assert record["faults"] == [fault]
+    assert said == f"engine check: {fault}\n"
+
+
+def test_every_fault_is_told_at_once(venv: Venv) -> None:
+    venv.files["torch/version.py"] = "cuda = None\n"
+    venv.versions["flashinfer-cubin"] = "0.5.0"
+    venv.asked["recipes"] = [{**RECIPE, "argv": ["vllm", "serve"]}]
+    code, record, _ = venv.ask()
+    assert code == 1
+    assert [fault.partition(":")[0] for fault in record["faults"]] == [
+        "the FlashInfer packages do not agree",
+        "torch 2.10.0+cu130 is a CPU build, expected CUDA 13",
+        "recipe mistral",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("file", "fault"),
+    [
+        ("torch/__init__.py", "torch 2.10.0+cu130 cannot be imported: no libcudart"),
+        ("vllm/envs.py", "vLLM 0.19.2 cannot be imported: no libcudart"),
+    ],
+)
+def test_what_cannot_be_imported_is_named_once_without_a_traceback(
+    venv: Venv, file: str, fault: str
+) -> None:
+    venv.files[file] = "raise ImportError('no libcudart')\n"
+    venv.asked["recipes"] = [RECIPE, RECIPE]
+    code, record, said = venv.ask()
+    assert code == 1
+    assert record["faults"] == [fault]
+    assert said == f"engine check: {fault}\n"
+
+
+def test_an_environment_without_vllm(venv: Venv) -> None:
+    del venv.versions["vllm"]
+    assert venv.ask()[1]["faults"] == ["vllm is not installed"]
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "fault"),
+    [
+        ("13", "13.0", None),
+        ("13.0", "13.0", None),
+        # A stand-in host demands a build without CUDA and takes what it gets.
+        (None, None, None),
+        (
+            "13",
+            None,
+            "torch 2.10 is a CPU build, expected CUDA 13: it came from the wrong index "
+            "(PyPI's torch 2.10 for aarch64 has no CUDA); set sources.torch_index",
+        ),
+        ("13", "12.9", "torch 2.10 is built for CUDA 12.9, expected 13"),
+        ("1", "13.0", "torch 2.10 is built for CUDA 13.0, expected 1"),
+        (None, "13.0", "torch 2.10 is built for CUDA 13.0, expected a build without CUDA"),
+    ],
+)
+def test_torchs_cuda_is_the_one_that_was_asked_for(
+    expected: str | None, found: str | None, fault: str | None
+) -> None:
+    assert cuda_fault(expected, found, "2.10") == fault
+
+
+@pytest.mark.parametrize(
+    ("versions", "fault"),
+    [
+        (("0.6.1", "0.6.1", "0.6.1+cu130"), None),
+        ((None, None, None), None),
+        (
+            ("0.6.1", "0.6.0", "0.6.1+cu130"),
+            "the FlashInfer packages do not agree: flashinfer-python 0.6.1, "
+            "flashinfer-cubin 0.6.0, flashinfer-jit-cache 0.6.1+cu130",
+        ),
+        (
+            ("0.6.1", None, "0.6.1+cu130"),
+            "the FlashInfer packages do not agree: flashinfer-python 0.6.1, "
+            "flashinfer-cubin missing, flashinfer-jit-cache 0.6.1+cu130",
+        ),
+    ],
+)
+def test_flashinfers_three_packages_agree_or_none_is_there(
+    versions: tuple[str | None, ...], fault: str | None
+) -> None:
+    names = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
+    assert triple_fault(dict(zip(names, versions, strict=True))) == fault

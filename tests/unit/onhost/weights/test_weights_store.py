@@ -1,0 +1,554 @@
+"""Weights: pinned, resumable, checked once, repaired, and borrowed files put in place."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from a_peer import TOKEN, Spark
+
+from lockstep.onhost.core import common
+from lockstep.onhost.fetch import download, peer_client
+from lockstep.onhost.weights import fetch_weights, weights_spec, weights_state, weights_store
+
+pytest.importorskip("huggingface_hub")
+
+REVISION, BASE_REVISION = "a" * 40, "b" * 40
+WEIGHTS = bytes(range(256)) * 4096  # 1 MiB
+FILES = {
+    f"org/small/{REVISION}": {
+        "model-00001.safetensors": WEIGHTS,
+        "model-00002.safetensors": WEIGHTS[::-1],
+        "original/params.json": b"{}",
+    },
+    f"org/base/{BASE_REVISION}": {"config.json": b'{"base": true}'},
+}
+
+
+class Hub:
+    """A Hugging Face endpoint: HEAD and GET of resolve URLs with the headers that count."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str, str | None]] = []
+        self.tokens: list[str | None] = []
+        self.redirect_to: str | None = None
+        self.spoil: dict[str, int] = {}
+        self.cut: dict[str, list[int]] = {}
+        self.status = 200
+        self.etag: str | None = None
+        self.error_code = ""
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_HEAD(self) -> None:
+                outer._serve(self, False)
+
+            def do_GET(self) -> None:
+                outer._serve(self, True)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def gets(self) -> list[str]:
+        return sorted(path for method, path, _ in self.requests if method == "GET")
+
+    def _serve(self, handler: BaseHTTPRequestHandler, with_body: bool) -> None:
+        parts = handler.path.lstrip("/").split("/")
+        path, range_ = "/".join(parts[4:]), handler.headers.get("Range")
+        self.requests.append((handler.command, path, range_))
+        self.tokens.append(handler.headers.get("Authorization"))
+        model = "/".join([*parts[:2], parts[3]])
+        body = FILES.get(model, {}).get(path)
+        if body is None or self.status != 200:
+            handler.send_response(404 if self.status == 200 else self.status)
+            if self.error_code:
+                handler.send_header("X-Error-Code", self.error_code)
+            handler.send_header("Content-Length", "0")
+            handler.end_headers()
+            return
+        etag = self.etag or hash_of(path, body).popitem()[1]
+        if with_body and self.spoil.get(path, 0):
+            self.spoil[path] -= 1
+            body = bytes(len(body))
+        start = int(range_.removeprefix("bytes=").rstrip("-").split("-")[0]) if range_ else 0
+        status = 206 if range_ else 200
+        handler.send_response(302 if self.redirect_to else status)
+        if self.redirect_to:
+            handler.send_header("Location", f"{self.redirect_to}{handler.path}")
+        handler.send_header("ETag", f'"{etag}"')
+        handler.send_header("X-Repo-Commit", parts[3])
+        handler.send_header("X-Linked-Size", str(len(body)))
+        handler.send_header("X-Linked-ETag", f'"{etag}"')
+        handler.send_header("Content-Length", str(len(body) - start))
+        if range_:
+            handler.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+        handler.end_headers()
+        if with_body:
+            cuts = self.cut.get(path, [])
+            handler.wfile.write(body[start:][: cuts.pop(0) if cuts else None])
+
+
+@pytest.fixture
+def hub():
+    hub = Hub()
+    yield hub
+    hub.close()
+
+
+@pytest.fixture
+def spec(tmp_path, hub):
+    """One repository of three files, two of them LFS, that borrows a config.json."""
+    data = {
+        "cache_dir": str(tmp_path / "huggingface/hub"),
+        "endpoint": hub.url,
+        "repositories": [
+            {
+                "model": "org/small",
+                "revision": REVISION,
+                "files": pinned(f"org/small/{REVISION}"),
+                "borrow": [
+                    {
+                        "model": "org/base",
+                        "revision": BASE_REVISION,
+                        "files": pinned(f"org/base/{BASE_REVISION}"),
+                    }
+                ],
+                "refs": ["main"],
+            }
+        ],
+    }
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(data))
+    return path
+
+
+def pinned(repository: str) -> list[dict]:
+    """The files as the lock has them: SHA-256 of LFS files, git's id of the others."""
+    return [
+        {"path": path, "size": len(body), **hash_of(path, body)}
+        for path, body in FILES[repository].items()
+    ]
+
+
+def hash_of(path: str, body: bytes) -> dict[str, str]:
+    if path.endswith(".safetensors"):
+        return {"sha256": hashlib.sha256(body).hexdigest()}
+    return {"blob": hashlib.sha1(b"blob %d\0" % len(body) + body).hexdigest()}
+
+
+def fetch(spec: Path, *options: str) -> int:
+    return fetch_weights.main([str(spec), *options])
+
+
+def state(spec: Path) -> dict:
+    parsed = weights_spec.parse(spec.read_text())
+    return weights_state.state(parsed, parsed.repositories[0])
+
+
+def snapshot(spec: Path) -> Path:
+    return weights_spec.parse(spec.read_text()).snapshot("org/small", REVISION)
+
+
+def test_nothing_there_is_all_missing(spec):
+    found = state(spec)
+    assert found["state"] == "incomplete"
+    assert found["missing"] == [*FILES[f"org/small/{REVISION}"], "org/base/config.json"]
+    assert (found["bytes_present"], found["bytes_total"]) == (0, 2 * len(WEIGHTS) + 2)
+
+
+def test_a_fetch_brings_it_to_complete_and_a_second_one_asks_nobody(spec, hub, capsys):
+    assert fetch(spec) == 0
+    assert state(spec)["state"] == "complete"
+    assert hub.gets() == [
+        "config.json",
+        "model-00001.safetensors",
+        "model-00002.safetensors",
+        "original/params.json",
+    ]
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "weights org/small: 3 of 3 files to fetch, 0.0 GB"
+    assert said[-1].startswith("weights org/small: complete at /")
+
+    hub.requests.clear()
+    assert fetch(spec) == 0
+    assert hub.requests == []
+
+
+def test_small_files_alone_promise_no_checkpoint_that_is_whole(spec, hub, monkeypatch, capsys):
+    """The engine is asked about a checkpoint by its configuration, hours before its weights."""
+    monkeypatch.setattr(weights_spec, "SMALL", 100)
+    assert fetch(spec, "--small") == 0
+    assert hub.gets() == ["config.json", "original/params.json"]
+    assert "complete" not in capsys.readouterr().out
+    found = state(spec)
+    assert (found["state"], found["missing"]) == (
+        "incomplete",
+        ["model-00001.safetensors", "model-00002.safetensors"],
+    )
+    assert not Path(found["path"]).exists()
+    assert not (snapshot(spec).parents[1] / "refs/main").exists()
+
+    hub.requests.clear()
+    assert fetch(spec) == 0
+    assert hub.gets() == ["model-00001.safetensors", "model-00002.safetensors"]
+    assert state(spec)["state"] == "complete"
+
+
+def test_the_engine_gets_a_folder_with_own_and_borrowed_files(spec, tmp_path):
+    fetch(spec)
+
+    merged = tmp_path / f"huggingface/lockstep-merged/org--small/{REVISION}"
+    assert state(spec)["path"] == str(merged)
+    files = {
+        str(path.relative_to(merged)): path.read_bytes()
+        for path in merged.rglob("*")
+        if path.is_file()
+    }
+    assert files == {**FILES[f"org/small/{REVISION}"], **FILES[f"org/base/{BASE_REVISION}"]}
+    assert not (snapshot(spec) / "config.json").exists(), "the snapshot stays as upstream made it"
+
+
+def test_the_merged_folder_works_under_another_mount_point(spec, tmp_path):
+    fetch(spec)
+    (tmp_path / "huggingface").rename(tmp_path / "elsewhere")
+
+    merged = tmp_path / f"elsewhere/lockstep-merged/org--small/{REVISION}"
+    assert (merged / "config.json").read_bytes() == b'{"base": true}'
+    assert (merged / "original/params.json").read_bytes() == b"{}"
+
+
+def test_an_offline_engine_that_asks_for_main_gets_the_pinned_revision(spec, tmp_path):
+    fetch(spec)
+
+    from huggingface_hub import snapshot_download
+
+    cache = tmp_path / "huggingface/hub"
+    path = snapshot_download("org/small", cache_dir=cache, local_files_only=True)
+    assert Path(path) == snapshot(spec)
+
+
+def test_a_truncated_file_is_found_without_reading_and_fetched_again(spec, hub, capsys):
+    fetch(spec)
+    blob = (snapshot(spec) / "model-00001.safetensors").resolve()
+    os.truncate(blob, 100)
+    assert state(spec)["wrong_size"] == ["model-00001.safetensors"]
+
+    hub.requests.clear()
+    assert fetch(spec) == 0
+    assert hub.gets() == ["model-00001.safetensors"]
+    assert state(spec)["state"] == "complete"
+    assert "wrong size, removed: model-00001.safetensors" in capsys.readouterr().out
+
+
+def test_a_truncated_file_whose_link_is_gone_is_fetched_again(spec, hub, capsys):
+    fetch(spec)
+    link = snapshot(spec) / "model-00001.safetensors"
+    os.truncate(link.resolve(), 100)
+    link.unlink()
+    fetch(spec)
+    assert link.read_bytes() == WEIGHTS
+    assert "1 corrupt files: model-00001.safetensors" in capsys.readouterr().out
+
+
+def test_a_file_changed_in_place_is_read_again_and_repaired(spec, hub):
+    fetch(spec)
+    blob = (snapshot(spec) / "model-00002.safetensors").resolve()
+    blob.write_bytes(bytes(len(WEIGHTS)))
+    os.utime(blob, ns=(1, 1))
+    assert state(spec)["unverified"] == ["model-00002.safetensors"]
+
+    hub.requests.clear()
+    assert fetch(spec) == 0
+    assert hub.gets() == ["model-00002.safetensors"]
+    assert (snapshot(spec) / "model-00002.safetensors").read_bytes() == WEIGHTS[::-1]
+
+
+def test_a_download_that_arrived_corrupt_is_fetched_again_once(spec, hub, capsys):
+    hub.spoil["model-00001.safetensors"] = 1
+
+    assert fetch(spec) == 0
+    assert hub.gets().count("model-00001.safetensors") == 2
+    assert "1 corrupt files: model-00001.safetensors; fetching them again" in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_source_that_is_corrupt_itself_is_given_up_with_a_remedy(spec, hub):
+    hub.spoil["model-00001.safetensors"] = 9
+
+    with pytest.raises(common.Problem, match=r"also after fetching them again\. Remedy: check"):
+        fetch(spec)
+    assert hub.gets().count("model-00001.safetensors") == 2
+    assert state(spec)["missing"][0] == "model-00001.safetensors", "it is thrown away"
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("original/params.json", r"org/small: 1 corrupt files: original/params\.json"),
+        ("config.json", r"org/base: 1 corrupt files: config\.json"),
+    ],
+)
+def test_small_and_borrowed_files_are_held_to_the_lock_too(spec, hub, capsys, path, shown):
+    hub.spoil[path] = 1
+    assert fetch(spec) == 0
+    assert re.search(f"{shown}; fetching them again", capsys.readouterr().out)
+    assert state(spec)["state"] == "complete"
+
+    known = weights_spec.parse(spec.read_text())
+    shutil.rmtree(known.cache_dir)
+    hub.spoil[path] = 9
+    with pytest.raises(common.Problem, match=rf"{shown}, also after .* the source {hub.url}"):
+        fetch(spec)
+    assert not list(known.cache_dir.glob(f"models--*/snapshots/*/{path}"))
+    assert bytes(2) not in [blob.read_bytes() for blob in known.cache_dir.glob("*/blobs/*")]
+
+
+def test_a_small_or_borrowed_file_that_was_changed_is_named_and_repaired(spec, hub, tmp_path):
+    fetch(spec)
+    merged = Path(state(spec)["path"])
+    for name in ("original/params.json", "config.json"):
+        blob = (merged / name).resolve()
+        blob.write_bytes(bytes(blob.stat().st_size))
+    assert state(spec)["unverified"] == ["original/params.json", "org/base/config.json"]
+
+    hub.requests.clear()
+    assert fetch(spec) == 0
+    assert hub.gets() == ["config.json", "original/params.json"]
+    assert (merged / "original/params.json").read_bytes() == b"{}"
+    assert (merged / "config.json").read_bytes() == b'{"base": true}'
+
+
+def test_an_entity_tag_of_a_mirror_decides_nothing(spec, hub):
+    hub.etag = "its-own"
+    assert fetch(spec) == 0
+    blobs = snapshot(spec).parent.parent / "blobs"
+    names = [file.get("sha256") or file["blob"] for file in pinned(f"org/small/{REVISION}")]
+    assert sorted(path.name for path in blobs.iterdir()) == sorted(names)
+
+
+def test_verified_files_are_never_read_twice(spec, monkeypatch):
+    fetch(spec)
+    parsed = weights_spec.parse(spec.read_text())
+    store = weights_store.Store(parsed, None)
+    parts = parsed.repositories[0].parts
+
+    def unreadable(*_: object) -> None:
+        raise AssertionError("a weight was read")
+
+    monkeypatch.setattr("hashlib.sha256", unreadable)
+    monkeypatch.setattr("hashlib.sha1", unreadable)
+    assert [store.verify(part) for part in parts] == [[], []]
+
+
+def test_a_connection_that_breaks_goes_on_where_it_broke(spec, hub, monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    hub.cut["model-00001.safetensors"] = [400_000, 300_000]
+
+    assert fetch(spec) == 0
+    assert [range_ for _, path, range_ in hub.requests if path.endswith("00001.safetensors")] == [
+        None,  # HEAD
+        None,
+        None,  # HEAD again: a signed address may have expired
+        "bytes=400000-",
+        None,
+        "bytes=700000-",
+    ]
+    assert state(spec)["state"] == "complete"
+
+
+def test_the_token_is_sent_to_the_hub_and_to_no_other_host(spec, hub, tmp_path):
+    elsewhere = Hub()
+    hub.redirect_to = elsewhere.url.replace("127.0.0.1", "localhost")
+    (tmp_path / "token").write_text("hf_s3cret\n")
+
+    assert fetch_weights.main([str(spec), "--token-file", str(tmp_path / "token")]) == 0
+    elsewhere.close()
+    assert set(hub.tokens) == {"Bearer hf_s3cret"}
+    assert len(elsewhere.tokens) == 4
+    assert set(elsewhere.tokens) == {None}
+
+
+def test_a_mirrors_login_is_sent_to_the_mirror_alone_and_shown_nowhere(spec, hub, tmp_path, capsys):
+    elsewhere = Hub()
+    hub.redirect_to = elsewhere.url.replace("127.0.0.1", "localhost")
+    text = spec.read_text().replace("http://", "http://anna:g%40heim@")
+    spec.write_text(text)
+    (tmp_path / "token").write_text("hf_s3cret\n")
+
+    assert fetch_weights.main([str(spec), "--token-file", str(tmp_path / "token")]) == 0
+    assert set(hub.tokens) == {"Basic " + base64.b64encode(b"anna:g@heim").decode()}
+    assert set(elsewhere.tokens) == {None}
+    elsewhere.close()
+
+    shutil.rmtree(weights_spec.parse(text).cache_dir)
+    hub.redirect_to, hub.status = None, 401
+    with pytest.raises(common.Problem, match=rf"{hub.url} refuses the login \(HTTP 401\)") as found:
+        fetch(spec)
+    assert found.value.code == 3
+    hub.close()
+    said = capsys.readouterr()
+    assert "heim" not in f"{found.value}{said}"
+
+
+def test_a_redirect_of_the_transfer_itself_loses_the_token_too(hub, tmp_path):
+    elsewhere = Hub()
+    hub.redirect_to = elsewhere.url.replace("127.0.0.1", "localhost")
+    url = f"{hub.url}/org/base/resolve/{BASE_REVISION}/config.json"
+    source = download.Source(url, None, {"Authorization": "Bearer hf_s3cret"})
+
+    download.download(lambda: source, tmp_path / "config.json")
+    elsewhere.close()
+    assert (tmp_path / "config.json").read_bytes() == b'{"base": true}'
+    assert (hub.tokens, elsewhere.tokens) == (["Bearer hf_s3cret"], [None])
+
+
+def test_a_partial_download_is_resumed(spec, hub):
+    blobs = snapshot(spec).parent.parent / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / f"{hashlib.sha256(WEIGHTS).hexdigest()}.incomplete").write_bytes(WEIGHTS[:1000])
+
+    assert fetch(spec) == 0
+    ranges = {path: range_ for method, path, range_ in hub.requests if method == "GET"}
+    assert ranges["model-00001.safetensors"] == "bytes=1000-"
+    assert state(spec)["state"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("status", "error_code", "code", "words"),
+    [
+        (403, "GatedRepo", 3, r"access is gated. Remedy: accept the licence at .*/org/small"),
+        (401, "RepoNotFound", 4, "does not exist or is private"),
+        (404, "RevisionNotFound", 4, "compare revision and file list"),
+        (404, "EntryNotFound", 4, "compare revision and file list"),
+        (500, "", 1, "check network and proxy, then run again; it resumes"),
+    ],
+)
+def test_a_hub_that_refuses_is_explained(spec, hub, monkeypatch, status, error_code, code, words):
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    hub.status, hub.error_code = status, error_code
+
+    with pytest.raises(common.Problem, match=words) as problem:
+        fetch(spec)
+    assert problem.value.code == code
+
+
+def test_a_hub_that_is_down_is_explained(spec, hub, monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    hub.close()
+
+    with pytest.raises(common.Problem, match="check network and proxy"):
+        fetch(spec)
+
+
+def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(spec, hub, monkeypatch):
+    class Usage:
+        free = 1_000_000
+
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Usage)
+    with pytest.raises(common.Problem, match=r"0.0 GB free under") as problem:
+        fetch(spec)
+    assert problem.value.code == 5
+    assert hub.requests == []
+
+
+def test_progress_counts_files_and_bytes_on_disk(spec):
+    parsed = weights_spec.parse(spec.read_text())
+    repository = weights_spec.Repository(
+        "org/small",
+        REVISION,
+        (weights_spec.File("a", 60_000_000), weights_spec.File("b", 40_000_000)),
+    )
+    (snapshot(spec)).mkdir(parents=True)
+    with (snapshot(spec) / "a").open("wb") as file:
+        file.truncate(60_000_000)
+    blobs = snapshot(spec).parent.parent / "blobs"
+    blobs.mkdir()
+    (blobs / "b.incomplete").write_bytes(b"x" * 20_000_000)
+
+    line = weights_store.Progress(parsed, repository).line()
+    assert line == "weights org/small: 1 of 2 files, 0.1 of 0.1 GB"
+
+
+def test_the_probe_reads_the_specification_from_standard_input(spec, monkeypatch, capsys):
+    fetch(spec)
+    capsys.readouterr()
+    monkeypatch.setattr("sys.stdin", io.StringIO(spec.read_text()))
+
+    assert weights_state.main([]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found[f"org/small@{REVISION}"]["state"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d.update(cache="x"), "unknown key 'cache'; allowed: cache_dir, endpoint"),
+        (lambda d: d.update(cache_dir="hub"), "expected an absolute path, found 'hub'"),
+        (lambda d: d["repositories"][0].update(revision="main"), "expected a commit of 40 hex"),
+        (lambda d: d["repositories"][0].update(model="../x"), "expected ORG/NAME, found '../x'"),
+        (lambda d: d["repositories"][0].update(files=None), r"files: expected a list, found None"),
+        (
+            lambda d: d["repositories"][0]["files"][0].update(path="../../etc/passwd"),
+            r"files\[0\].path: expected a path inside the repository",
+        ),
+        (lambda d: d["repositories"][0]["files"][1].update(size="1"), r"\[1\].size: expected byte"),
+        (lambda d: d["repositories"][0]["files"][1].update(sha256="1"), "expected 64 hex digits"),
+    ],
+)
+def test_a_wrong_specification_names_key_and_allowed(spec, change, words):
+    data = json.loads(spec.read_text())
+    change(data)
+    spec.write_text(json.dumps(data))
+
+    with pytest.raises(common.Problem, match=words) as problem:
+        fetch(spec)
+    assert problem.value.code == 2
+    with pytest.raises(common.Problem, match=words):
+        weights_state.main([str(spec)])
+
+
+def test_a_token_file_that_is_not_there_means_no_token(spec, hub, tmp_path):
+    assert fetch_weights.main([str(spec), "--token-file", str(tmp_path / "token")]) == 0
+    assert set(hub.tokens) == {None}
+
+
+def test_a_token_file_that_cannot_be_read_is_named(spec, tmp_path):
+    with pytest.raises(common.Problem, match="Is a directory") as problem:
+        fetch_weights.main([str(spec), "--token-file", str(tmp_path)])
+    assert problem.value.code == 2
+
+
+def test_a_host_whose_peer_has_everything_asks_the_hub_for_nothing(tmp_path, spec, hub):
+    peer = Spark(tmp_path, "spark1")
+    for files in FILES.values():
+        for path, body in files.items():
+            peer.has(body, hash_of(path, body).popitem()[1])
+    here = common.Paths(tmp_path / "spark2")
+    (peer_client.folder(here)).mkdir(parents=True)
+    lease = {"token": TOKEN, "peers": [dataclasses.asdict(peer.as_peer())]}
+    (peer_client.folder(here) / "0.client.json").write_text(json.dumps(lease))
+    try:
+        assert fetch_weights.main([str(spec)], here) == 0
+    finally:
+        peer.close()
+    assert hub.requests == []
+    assert state(spec)["state"] == "complete"

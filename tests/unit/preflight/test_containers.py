@@ -1,0 +1,87 @@
+"""Preflight: containers and volumes that have our names and that no deploy has made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from a_spark import healthy, pins_for, spark
+
+from lockstep import preflight
+from lockstep.core.findings import FATAL, Finding
+from lockstep.onhost.docker import docker_api
+from lockstep.units.docker_run import LABEL
+
+NOW = 1_795_000_000.0
+# As NVIDIA's playbook has it: `docker run -p 8080:8080 -v open-webui:… --name open-webui`.
+PLAYBOOK = {"open-webui": {"id": "0123", "ports": [8080]}}
+
+
+def found(
+    adopt: tuple[str, ...] = (), listeners: dict[str, Any] | None = None, **foreign: Any
+) -> list[Finding]:
+    plan = spark(adopt=adopt)
+    facts = healthy(plan, NOW)
+    facts["docker"]["foreign"] |= foreign
+    facts["listeners"] = listeners or {}
+    return preflight.findings(plan, pins_for(plan), facts, now=NOW)
+
+
+def test_the_playbooks_container_and_volume_are_refused_with_two_ways_out() -> None:
+    container, volume = found(containers=PLAYBOOK, volumes=["open-webui"])
+    assert {item.code for item in (container, volume)} == {"not-ours"} <= FATAL
+    assert container.message == (
+        "there is a container open-webui without the label lockstep.unit: Lockstep did not make it"
+    )
+    assert "`webui.unit`" in container.remedy and '("container open-webui",)' in container.remedy
+    assert "`webui.volume`" in volume.remedy and '("volume open-webui",)' in volume.remedy
+    assert "logins and passwords are then those that it has" in volume.remedy
+
+
+def test_an_engines_container_and_cache_are_no_less_somebody_elses() -> None:
+    engine = {"vllm-qwen36": {"id": "1", "ports": []}}
+    container, volume = found(containers=engine, volumes=["vllm-qwen36-cache"])
+    assert "targets.NAME.unit" in container.remedy
+    assert "sudo docker volume rm vllm-qwen36-cache" in volume.remedy
+
+
+def test_what_the_inventory_adopts_is_no_finding_and_only_that() -> None:
+    both = {"containers": PLAYBOOK, "volumes": ["open-webui"]}
+    assert found(("container open-webui", "volume open-webui"), **both) == []
+    assert [item.message.split()[3] for item in found(("volume open-webui",), **both)] == [
+        "container"
+    ]
+
+
+@pytest.mark.parametrize(
+    "unit", ["/system.slice/docker.service", "/system.slice/docker-0123.scope"]
+)
+def test_the_port_of_a_container_that_is_to_go_is_free(unit: str) -> None:
+    port = {"8080": {"process": "docker-proxy", "unit": unit}}
+    assert found(("container open-webui",), port, containers=PLAYBOOK) == []
+    codes = [item.code for item in found((), port, containers=PLAYBOOK)]
+    assert codes == ["not-ours", "port-taken"]
+
+
+def test_another_port_is_taken_also_beside_a_container_that_is_to_go() -> None:
+    port = {"8000": {"process": "docker-proxy", "unit": "/system.slice/docker.service"}}
+    codes = [item.code for item in found(("container open-webui",), port, containers=PLAYBOOK)]
+    assert codes == ["port-taken"]
+
+
+def test_the_probe_is_asked_for_every_name_that_our_units_use() -> None:
+    plan = spark()
+    asked = preflight.questions(plan, pins_for(plan))["docker"]
+    assert asked["containers"] == [
+        *("vllm-qwen36", "sglang-mistral4", "sglang-mistral4-fallback", "open-webui")
+    ]
+    assert asked["volumes"] == [
+        *("vllm-qwen36-cache", "sglang-mistral4-cache", "sglang-mistral4-fallback-cache"),
+        "open-webui",
+    ]
+    off = spark(webui={"enabled": False})
+    assert "open-webui" not in preflight.questions(off, pins_for(off))["docker"]["volumes"]
+
+
+def test_host_and_deploy_know_one_label() -> None:
+    assert docker_api.LABEL == LABEL

@@ -1,0 +1,100 @@
+"""The version of DGX OS: the last update counts, for preflight and for `lockstep diff` alike."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+from a_probe import ask
+from a_snapshot import copied, host, judged, perfect
+from a_spark import healthy, pins_for, spark
+
+from lockstep import preflight
+from lockstep.drift.report import Report
+from lockstep.preflight import dgx_os
+from lockstep.snapshot import machine
+from lockstep.snapshot.collected import Collected
+from tests.unit.probes.test_preflight import ASKED
+
+FACTORY = """\
+DGX_NAME="DGX Spark"
+DGX_PRETTY_NAME="NVIDIA DGX Spark"
+DGX_SWBUILD_DATE="2025-09-10-13-50-03"
+DGX_SWBUILD_VERSION="7.2.3"
+DGX_COMMIT_ID="833b4a7"
+DGX_PLATFORM="DGX Server for KVM"
+DGX_SERIAL_NUMBER="1234567890123"
+"""
+# As each update from the Dashboard appends them.
+UPDATES = """
+DGX_OTA_VERSION="7.3.1"
+DGX_OTA_DATE="Tue Mar 31 09:06:56 AM PDT 2026"
+
+DGX_OTA_VERSION="7.5.0"
+DGX_OTA_DATE="Wed Jul 15 09:06:56 AM PDT 2026"
+"""
+FILES = {"7.2.3": FACTORY, "7.5.0": FACTORY + UPDATES}
+
+
+def of_preflight(folder: Path, text: str) -> dict[str, str]:
+    """What the probe of preflight reads in such a file."""
+    (folder / "dgx-release").write_text(text)
+    where = {"/etc/dgx-release": str(folder / "dgx-release")}
+    answer: dict[str, str] = ask("preflight", ASKED, folder, where)["dgx"]
+    return answer
+
+
+def of_diff(text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, str]]:
+    """What a snapshot has of such a file."""
+    monkeypatch.setattr(machine, "text", {"/etc/dgx-release": text}.get)
+    found = Collected({"key": ""})
+    machine.system(found)
+    return found.facts
+
+
+@pytest.mark.parametrize("version", FILES)
+def test_the_last_update_counts_for_every_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    for found in (
+        of_preflight(tmp_path, FILES[version]),
+        of_diff(FILES[version], monkeypatch)["DGX OS"],
+    ):
+        assert found[dgx_os.deciding(found)] == version
+
+
+def test_an_updated_spark_is_not_refused_for_its_factory() -> None:
+    plan = spark(expected={"dgx_os": ">=7.5"})
+    facts = healthy(plan, 1000.0)
+    facts["dgx"] = {dgx_os.FACTORY: "7.2.3", dgx_os.UPDATED: "7.5.0"}
+    assert preflight.findings(plan, pins_for(plan), facts, now=1000.0) == []
+    older = copy.deepcopy(facts)
+    older["dgx"][dgx_os.UPDATED] = "7.3.1"
+    [finding] = preflight.findings(plan, pins_for(plan), older, now=1000.0)
+    assert finding.message == "DGX OS 7.3.1 (7.2.3 from the factory), expected >=7.5"
+
+
+def test_diff_judges_by_the_last_update_too() -> None:
+    this = host(expected={"dgx_os": ">=7.5"})
+    snapshot = perfect(this)
+    for updated, named in (("7.5.0", []), ("7.3.1", [dgx_os.UPDATED])):
+        bent = copied(snapshot)
+        bent["facts"]["DGX OS"] = {dgx_os.FACTORY: "7.2.3", dgx_os.UPDATED: updated}
+        assert items(judged((this, bent))) == named
+
+
+def test_factories_of_updated_twins_may_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = host("spark1"), host("spark2")
+    snapshots = []
+    for this, text in ((one, FILES["7.5.0"]), (two, FILES["7.5.0"].replace("7.2.3", "7.4.0"))):
+        snapshot = perfect(this)
+        facts = of_diff(text, monkeypatch)
+        snapshot["facts"] |= {kind: facts[kind] for kind in ("DGX OS", "DGX factory")}
+        snapshots.append((this, snapshot))
+    assert items(judged(*snapshots)) == []
+
+
+def items(report: Report) -> list[str]:
+    """What differs."""
+    return [each.item for each in report.differences]

@@ -1,0 +1,57 @@
+"""Preflight asks for all that a deploy would touch, and refuses what is somebody else's there."""
+
+from __future__ import annotations
+
+from a_spark import healthy, pins_for, spark
+
+from lockstep import preflight
+from lockstep.core.findings import FATAL
+from lockstep.host.intended import Intended
+from lockstep.preflight import foreign
+
+PLAN = spark(adopt=("unit vllm",), fabric={"interfaces": {"enp1": "10.0.0.1/24"}, "netplan": True})
+PINS = pins_for(PLAN)
+
+
+def test_every_file_unit_folder_link_and_account_is_asked_for() -> None:
+    asked = foreign.question(Intended(PLAN, PINS))
+    files = {file["path"]: file["check"] for file in asked["files"]}
+    for path, check in (
+        ("/etc/systemd/system/vllm.service", "unit"),
+        ("/etc/systemd/system/sglang-mistral4-fallback-roles.service", "unit"),
+        ("/etc/systemd/system/open-webui.service", "unit"),
+        ("/data/scripts/llm/switch.sh", "shell"),
+        ("/data/scripts/vllm/qwen36-launch.sh", "shell"),
+        ("/etc/netplan/40-cx7.yaml", None),
+        ("/etc/default/earlyoom", None),
+        ("/etc/sudoers.d/lockstep", "sudoers"),
+    ):
+        assert files[path] == check
+    folders = {folder["path"]: folder["owner"] for folder in asked["folders"]}
+    assert folders["/data/models"] == "root"
+    assert folders["/opt/lockstep/engines"] == "lockstep"
+    assert (asked["links"], asked["accounts"]) == (["/usr/local/bin/uv"], ["lockstep"])
+    assert asked["adopt"] == ["unit vllm"]
+
+
+def test_each_thing_of_somebody_elses_is_an_error_that_nothing_waives() -> None:
+    facts = healthy(PLAN, now=0.0)
+    facts["foreign"] = {
+        "/data/models": "mode 0775, of me:me; it would be 0755, of root:root",
+        "unit vllm.service": "/usr/lib/systemd/system/vllm.service, of package vllm",
+        "account lockstep": "uid 1001, home /home/lockstep",
+    }
+    found = preflight.findings(PLAN, PINS, facts, now=0.0)
+    mine = [item for item in found if item.code == "not-ours"]
+    assert [item.severity for item in mine] == ["error"] * 3
+    assert mine[0].message == (
+        "/data/models was not made by Lockstep (mode 0775, of me:me; it would be 0755, of "
+        "root:root), and the deploy would replace or change it"
+    )
+    assert [item.remedy.partition(",")[0] for item in mine] == [
+        "Move it away",
+        "Give the target another `unit`",
+        "Set `service_user` to another name",
+    ]
+    assert mine[1].remedy.endswith('`"adopt": ("unit vllm.service",)` for this host.')
+    assert "not-ours" in FATAL

@@ -1,0 +1,62 @@
+"""Preflight: a ConnectX port without its cable is no broken host, and another missing one is."""
+
+from __future__ import annotations
+
+import pytest
+from a_spark import healthy, pins_for, spark
+
+from lockstep import preflight
+from lockstep.core.findings import Finding
+from lockstep.inventory.cluster_join import joined
+from lockstep.inventory.host import HostPlan
+
+NOW = 1_795_000_000.0
+TWINS = ("enp1s0f0np0", "enP2p1s0f0np0")
+
+
+def member(**fabric: object) -> HostPlan:
+    """The first of two Sparks, with a model of its own beside the cluster's."""
+    own = {"recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3", "unit": "vllm-qwen36"}
+    glm = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", "cluster": "pair", "port": 30002}
+    plans = [
+        spark(
+            name,
+            targets={"qwen": own, "glm": glm},
+            clusters={"pair": {"hosts": ("one", "two")}},
+            fabric_address=f"10.77.0.{number}",
+            fabric={"interfaces": {TWINS[0]: f"10.77.0.{number}/24"}, **fabric},
+        )
+        for number, name in enumerate(("one", "two"), 11)
+    ]
+    return joined(plans, "site.py")[0]
+
+
+def found(plan: HostPlan, *absent: str) -> list[Finding]:
+    facts = healthy(plan, NOW)
+    facts["fabric"]["absent"] = list(absent)
+    facts["lacking"] = []
+    return preflight.findings(plan, pins_for(plan), facts, now=NOW)
+
+
+def test_a_port_without_its_cable_stops_the_clusters_targets_and_nothing_else() -> None:
+    [finding] = found(member(), *TWINS)
+    assert (finding.code, finding.severity) == ("no-cable", "warning")
+    assert finding.message == (
+        "there is no network interface enp1s0f0np0 nor enP2p1s0f0np0, which `fabric` names: DGX "
+        "OS hides a ConnectX port while its cable is out or the Spark at its other end is off. "
+        "Targets that do not start without: glm"
+    )
+    assert finding.remedy == (
+        "Plug the cable in; `sudo rm /etc/nvidia/cx7-hotplug-enabled` and a reboot keep the port "
+        "without one."
+    )
+
+
+@pytest.mark.parametrize("name", ["enp1s0f0", "enP7s7", "eth0", "enp1s0f0np0.100"])
+def test_an_interface_that_no_cable_brings_is_an_error(name: str) -> None:
+    errors = found(member(), name)
+    assert [(item.code, item.severity) for item in errors] == [("no-interface", "error")]
+
+
+def test_one_of_each_is_one_finding_of_each() -> None:
+    assert [item.code for item in found(member(), TWINS[0], "eth0")] == ["no-cable", "no-interface"]

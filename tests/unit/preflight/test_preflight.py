@@ -1,0 +1,324 @@
+"""Preflight: a healthy host gives no finding, each fault one; the table fits a terminal."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_spark import COMMIT, GIB, healthy, pins_for, spark
+
+from lockstep import preflight
+from lockstep.core.findings import FATAL, Finding
+from lockstep.deploy.summary import findings_table
+from lockstep.inventory.host import HostPlan
+from lockstep.lock.engine_id import engine_id
+
+PLAN = spark()
+PINS = pins_for(PLAN)
+NOW = 1_795_000_000.0
+IMAGES = [
+    f"127.0.0.1:7078/{name}@{PINS.images[asked].digest}"
+    for asked, name in {
+        "ghcr.io/spark-arena/dgx-vllm-eugr-nightly:latest": (
+            "ghcr.io/spark-arena/dgx-vllm-eugr-nightly"
+        ),
+        "lmsysorg/sglang:latest": "docker.io/lmsysorg/sglang",
+        "ghcr.io/open-webui/open-webui:main": "ghcr.io/open-webui/open-webui",
+    }.items()
+]
+
+HEALTHY = healthy(PLAN, NOW)
+
+
+def found(facts: dict[str, Any], plan: HostPlan = PLAN) -> list[Finding]:
+    return preflight.findings(plan, PINS, facts, now=NOW)
+
+
+def test_a_healthy_host_has_no_finding() -> None:
+    assert found(HEALTHY) == []
+
+
+def change(*path: str, to: Any) -> Callable[[dict[str, Any]], None]:
+    """A function that sets one value inside the facts."""
+
+    def apply(facts: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            facts = facts[key]
+        facts[path[-1]] = to
+
+    return apply
+
+
+FAULTS = {
+    "architecture": (
+        change("architecture", to="x86_64"),
+        "it is x86_64, expected aarch64",
+    ),
+    "dgx-os": (change("dgx", to={}), "/etc/dgx-release is missing: not DGX OS"),
+    "dgx-os, too old": (
+        change("dgx", "DGX_SWBUILD_VERSION", to="6.3.1"),
+        "DGX OS 6.3.1, expected >=7",
+    ),
+    "dgx-os, no version": (
+        change("dgx", to={"DGX_NAME": "DGX Spark"}),
+        "DGX OS unknown, expected >=7",
+    ),
+    "no-interface": (
+        change("fabric", "absent", to=["enp1s0f1"]),
+        "there is no network interface enp1s0f1, which `fabric` names",
+    ),
+    "cuda": (
+        change("cuda", to={"release": None, "ptxas": False}),
+        "/usr/local/cuda is no toolkit, ptxas does not run, expected 13.0 with ptxas",
+    ),
+    "cuda, other release": (
+        change("cuda", "release", to="12.9"),
+        "/usr/local/cuda is 12.9, expected 13.0 with ptxas",
+    ),
+    "driver": (
+        change("gpu", to={"fault": "NVIDIA-SMI has failed"}),
+        "the driver does not answer: NVIDIA-SMI has failed",
+    ),
+    "gpu": (
+        change("gpu", to={"name": "NVIDIA H100", "driver_version": "1", "compute_cap": "9.0"}),
+        "GPU NVIDIA H100 has compute capability 9.0, expected 12.1",
+    ),
+    "docker": (
+        change("docker", to={"fault": "Cannot connect to the Docker daemon"}),
+        "Docker does not answer: Cannot connect to the Docker daemon",
+    ),
+    "docker-gpu": (
+        change("docker", "hooks", to=[]),
+        "`docker run --gpus all` gets no GPU: Docker 28.3.3 needs nvidia-container-runtime-hook; "
+        "found nothing of it",
+    ),
+    "memory": (
+        change("memory", "MemTotal", to=64 * GIB),
+        "64.0 GiB of unified memory, expected 115 GiB",
+    ),
+    "port-taken": (
+        change("listeners", to={"30001": {"process": "python3", "unit": "/user.slice/x.scope"}}),
+        "port 30001 of qwen is taken by python3 (/user.slice/x.scope)",
+    ),
+    "port-taken, Open WebUI's": (
+        change("listeners", to={"8080": {"process": "nginx", "unit": ""}}),
+        "port 8080 of webui is taken by nginx (no unit)",
+    ),
+    "unreachable": (
+        change("reach", "https://huggingface.co", to="Name or service not known"),
+        "cannot reach https://huggingface.co: Name or service not known",
+    ),
+    "no-account": (
+        change("unknown_accounts", to=["me"]),
+        "there is no account me, which `operators` or `docker_users` names",
+    ),
+    "clock": (
+        change("time", to=NOW - 3600),
+        "its clock differs by 3600 s from this one",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_fault_gives_one_finding(name: str) -> None:
+    damage, message = FAULTS[name]
+    facts = copy.deepcopy(HEALTHY)
+    damage(facts)
+    [finding] = found(facts)
+    assert (finding.code, finding.severity, finding.subject, finding.message) == (
+        name.partition(",")[0],
+        "error",
+        "spark1",
+        message,
+    )
+    assert finding.remedy.endswith((".", "?", ")"))
+
+
+def free(gib: float, **changes: Any) -> dict[str, Any]:
+    disks = {path: {"device": 1, "free": int(gib * GIB)} for path in HEALTHY["disks"]}
+    return {**HEALTHY, "disks": disks, **changes}
+
+
+def test_a_disk_must_hold_all_that_is_fetched_and_stay_free_enough() -> None:
+    # 4 models of 20 GiB, 3 images of 10 GiB that are kept and unpack to three times that,
+    # 15 GiB of engine, with the wheels that it is made of.
+    wheels = sum(wheel.size or 0 for pin in PINS.python.values() for wheel in pin.packages)
+    wheels += sum(pin.size for pin in PINS.precompiled.values())
+    need = len(PINS.models) * 20 + 3 * 40 + 15 + wheels / GIB
+    assert found(free(need + 20)) == []
+    large = {url: replace(pin, size=GIB) for url, pin in PINS.precompiled.items()}
+    [finding] = preflight.findings(
+        PLAN, replace(PINS, precompiled=large), free(need + 20.5), now=NOW
+    )
+    assert finding.code == "disk-short"
+    [finding] = found(free(need + 19.9))
+    assert finding.code == "disk-short"
+    assert finding.message == (
+        f"/data/models: {need:.1f} GiB to fetch, {need + 19.9:.1f} GiB free, 20 GiB must stay free"
+    )
+
+
+def test_what_is_on_the_disk_already_needs_no_room() -> None:
+    held = {name: {64 * "e": 20 * GIB} for name in HEALTHY["models"]}
+    docker = {**HEALTHY["docker"], "images": IMAGES}
+    assert found(free(0, models=held, docker=docker, lacking=[])) == []
+
+
+def test_another_revision_on_the_disk_is_no_room_saved_and_an_unfinished_file_is_some() -> None:
+    other = {name: {64 * "d": 20 * GIB} for name in HEALTHY["models"]}
+    docker = {**HEALTHY["docker"], "images": IMAGES}
+    [finding] = found(free(10, models=other, docker=docker, lacking=[]))
+    need = 20 * len(other)
+    assert f"{need:.1f} GiB to fetch" in finding.message
+    half = {name: {64 * "e" + ".incomplete": 10 * GIB} for name in HEALTHY["models"]}
+    [finding] = found(free(10, models=half, docker=docker, lacking=[]))
+    assert f"{need / 2:.1f} GiB to fetch" in finding.message
+
+
+def test_each_disk_is_counted_for_itself() -> None:
+    facts = free(3000)
+    facts["disks"]["/var/lib/docker"] = {"device": 2, "free": 100 * GIB}
+    [finding] = found(facts)
+    assert finding.message == (
+        "/var/lib/docker: 90.0 GiB to fetch, 100.0 GiB free, 20 GiB must stay free"
+    )
+
+
+@pytest.mark.parametrize(
+    ("unit", "units_held"),
+    [
+        ("/system.slice/vllm-qwen36.service", True),
+        ("/system.slice/docker-0123.scope", True),
+    ],
+)
+def test_a_port_held_by_an_engine_of_ours_is_no_finding(unit: str, units_held: bool) -> None:
+    listeners = {"30001": {"process": "VLLM::APIServer", "unit": unit}}
+    assert found({**HEALTHY, "listeners": listeners, "units_held": units_held}) == []
+
+
+def test_a_container_on_our_port_before_the_first_deploy_is_foreign() -> None:
+    listeners = {"30001": {"process": "python3", "unit": "/system.slice/docker-0123.scope"}}
+    assert [item.code for item in found({**HEALTHY, "listeners": listeners})] == ["port-taken"]
+
+
+def test_the_unit_of_a_fallback_is_ours() -> None:
+    unit = "/system.slice/sglang-mistral4-fallback.service"
+    listeners = {"30000": {"process": "python3", "unit": unit}}
+    assert found({**HEALTHY, "listeners": listeners}) == []
+
+
+def test_another_unit_whose_name_ends_like_ours_is_foreign() -> None:
+    listeners = {"8000": {"process": "x", "unit": "/system.slice/not-vllm.service"}}
+    assert [item.code for item in found({**HEALTHY, "listeners": listeners})] == ["port-taken"]
+
+
+def test_what_the_probe_is_asked() -> None:
+    asked = preflight.questions(PLAN, PINS)
+    assert asked["ports"] == [30001, 30000, 31000, 8000, 8080]
+    assert asked["paths"] == ["/data/models", "/opt/lockstep/engines", "/var/cache/lockstep/layers"]
+    assert list(asked["images"].values()) == IMAGES
+    engine = f"/opt/lockstep/engines/{engine_id(PLAN.settings, PINS)}"
+    assert asked["needs"]["engine"] == {engine: ["check.json"]}
+    model = "models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
+    snapshot = f"/data/models/huggingface/hub/{model}/snapshots/{COMMIT}"
+    assert asked["needs"]["models"][snapshot] == ["model.safetensors"]
+    assert list(asked["reach"]) == [
+        "https://huggingface.co",
+        "https://download.pytorch.org/whl/cu130",
+        "https://flashinfer.ai/whl/cu130",
+        "https://github.com/juliendenize/vllm.git",
+        "https://wheels.vllm.ai",
+        "https://ghcr.io/",
+        "https://registry-1.docker.io/",
+    ]
+
+
+def test_mirrors_are_what_must_be_reached() -> None:
+    plan = spark(
+        sources={
+            "hub": "http://10.0.0.5:8001",
+            "torch_index": "http://10.0.0.5:8002/simple",
+            "flashinfer_index": None,
+            "vllm_wheels": "http://10.0.0.5:8002/wheels",
+            "python_index": "http://10.0.0.5:8002/simple",
+            "git": {"https://github.com/": "git://10.0.0.5/"},
+            "registries": {"docker.io": "10.0.0.5:5000", "ghcr.io": "mirror.example"},
+            "plain_registries": ("10.0.0.5:5000",),
+        }
+    )
+    assert list(preflight.addresses(plan)) == [
+        "http://10.0.0.5:8001",
+        "http://10.0.0.5:8002/simple",
+        "git://10.0.0.5/juliendenize/vllm.git",
+        "http://10.0.0.5:8002/wheels",
+        "https://mirror.example/",
+        "http://10.0.0.5:5000/",
+    ]
+
+
+def test_passwords_of_proxies_and_indexes_are_in_no_question() -> None:
+    """A question is an argument of a program on the host, and in sudo's lines of the journal."""
+    sources = {
+        "python_index": "https://reader:geheim@index.example:8443/simple/",
+        "git": {"https://github.com/": "https://reader:geheim@git.example/"},
+    }
+    asked = preflight.questions(spark(sources=sources), PINS)
+    assert "geheim" not in str(asked)
+    assert "https://index.example:8443/simple/" in asked["reach"]
+    proxy = {"http": "http://me:geheim@proxy:3128"}
+    assert list(preflight.addresses(spark(proxy=proxy))) == ["http://proxy:3128"]
+
+
+def test_behind_a_proxy_the_proxy_is_what_must_be_reached() -> None:
+    plan = spark(proxy={"http": "http://proxy:3128", "https": "http://proxy:3128"})
+    assert list(preflight.addresses(plan)) == ["http://proxy:3128"]
+
+
+GOLDEN = """\
+ host                     finding
+ a-spark-with-a-v  error  architecture: it is x86_64, expected aarch64
+ ery-long-name.ex         -> Is this a Spark? `expected.architecture` says what
+ ample.com                is demanded.
+ spark1            error  cuda: /usr/local/cuda is no toolkit, ptxas does not
+                          run, expected 13.0 with ptxas
+                          -> Install the CUDA toolkit of DGX OS (apt install
+                          cuda-toolkit-13-0).
+ spark1            error  port-taken: port 30001 of qwen is taken by python3
+                          (/user.slice/x.scope)
+                          -> Stop that process, or set another port in targets
+                          or webui.
+ spark1            error  unreachable: cannot reach https://huggingface.co:
+                          Name or service not known
+                          -> Check name resolution and proxy, or set a mirror
+                          in `sources`."""
+
+
+def test_the_table_of_two_broken_hosts_fits_80_columns() -> None:
+    facts = copy.deepcopy(HEALTHY)
+    for name in ("port-taken", "cuda", "unreachable"):
+        FAULTS[name][0](facts)
+    other = spark("a-spark-with-a-very-long-name.example.com")
+    facts2 = {**HEALTHY, "architecture": "x86_64"}
+    text = findings_table([*found(facts), *found(facts2, other)])
+    assert text == GOLDEN
+    assert max(len(line) for line in text.splitlines()) <= 80
+
+
+def test_netplan_is_missed_only_where_the_deploy_writes_the_addresses() -> None:
+    facts = {**HEALTHY, "fabric": {**HEALTHY["fabric"], "netplan": False}}
+    assert found(facts) == []
+    fabric = {"interfaces": {"enp1s0f0np0": "10.77.0.11/24"}, "netplan": True}
+    plan = spark(fabric=fabric, fabric_address="10.77.0.11")
+    assert preflight.questions(plan, PINS)["fabric"] == ["enp1s0f0np0"]
+    assert [item.code for item in found(facts, plan)] == ["no-netplan"]
+
+
+def test_what_cannot_be_waived_are_codes_that_preflight_has() -> None:
+    """A code that got another name could be waived again."""
+    folder = Path(preflight.__file__).parent
+    text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+    assert [code for code in FATAL if f'"{code}",\n' not in text] == []

@@ -1,0 +1,221 @@
+"""Whole command lines and environments, as the engines receive them."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from lockstep.core.errors import RecipeError
+from lockstep.recipes import recipe_file
+from lockstep.recipes.command import environment, serve_command
+from lockstep.units import container
+
+CATALOGUE = recipe_file.load_catalogue(Path(__file__).parents[3] / "catalogue" / "recipes")
+
+# Article 003's ExecStart, word for word, less the path of its venv.
+ARTICLE_003 = """
+vllm serve mistralai/Mistral-Small-4-119B-2603-NVFP4 \
+--max-model-len 262144 \
+--tensor-parallel-size 1 \
+--attention-backend TRITON_MLA \
+--tool-call-parser mistral \
+--enable-auto-tool-choice \
+--reasoning-parser mistral \
+--max-num-batched-tokens 16384 \
+--max-num-seqs 128 \
+--gpu-memory-utilization 0.8 \
+--no-enable-flashinfer-autotune \
+--cudagraph-capture-sizes 1 2 4 8 16 32 64 128 256 \
+--max-cudagraph-capture-size 256
+"""
+
+
+def line(recipe: recipe_file.Recipe, **keywords: object) -> str:
+    return shlex.join(serve_command(recipe, **keywords))  # type: ignore[arg-type]
+
+
+def recipe_of(body: str) -> recipe_file.Recipe:
+    return recipe_file.parse(f"model: org/model\n{body}", Path("some.yaml"))
+
+
+def test_the_vllm_fork_gets_article_003_flag_for_flag_and_the_freeze_guard() -> None:
+    recipe = CATALOGUE["mistral-small-4-119b-nvfp4-vllm-fork"]
+    argv = list(serve_command(recipe))
+    assert argv[3:7] == ["--host", "127.0.0.1", "--port", "8000"]
+    del argv[3:7]
+    at = argv.index("--moe-backend")
+    assert argv[at + 1] == "marlin"
+    del argv[at : at + 2]
+    assert argv == shlex.split(ARTICLE_003)
+
+
+def test_the_vllm_fork_gets_article_003s_environment_and_nvidias_two_variables() -> None:
+    recipe = CATALOGUE["mistral-small-4-119b-nvfp4-vllm-fork"]
+    assert environment(recipe) == {
+        "VLLM_NVFP4_GEMM_BACKEND": "marlin",
+        "VLLM_USE_FLASHINFER_MOE_FP4": "0",
+        "LD_LIBRARY_PATH": "/usr/local/cuda/lib64:/usr/local/cuda/extras/CUPTI/lib64",
+        "TORCH_CUDA_ARCH_LIST": "12.1a",
+        "TRITON_PTXAS_PATH": "/usr/local/cuda/bin/ptxas",
+        "FLASHINFER_JIT_LOG_LEVEL": "ERROR",
+        "TRANSFORMERS_VERBOSITY": "error",
+        "VLLM_SKIP_P2P_CHECK": "1",
+    }
+
+
+def test_production_qwen() -> None:
+    assert line(CATALOGUE["qwen3.6-35b-a3b-prismaquant-dflash-k3"]) == (
+        "vllm serve rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm --host 127.0.0.1 --port 30001 "
+        "--gpu-memory-utilization 0.5 --max-model-len 262144 --max-num-seqs 4 "
+        "--max-num-batched-tokens 32768 --attention-backend flash_attn --language-model-only "
+        "--reasoning-parser qwen3 --enable-auto-tool-choice --tool-call-parser qwen3_coder "
+        "--default-chat-template-kwargs '{\"enable_thinking\": false}' "
+        '--speculative-config \'{"method":"dflash","model":"z-lab/Qwen3.6-35B-A3B-DFlash",'
+        '"num_speculative_tokens":3}\' --revision e347d86b2a6cba4b54ea6f87ca247f60439eed07 '
+        "--moe-backend marlin"
+    )
+
+
+def test_mistral_on_sglang_with_eagle() -> None:
+    assert line(CATALOGUE["mistral-small-4-119b-nvfp4-sglang-eagle"]) == (
+        "sglang serve --model-path mistralai/Mistral-Small-4-119B-2603-NVFP4 --host 127.0.0.1 "
+        "--port 30000 --enable-metrics --tp 1 --attention-backend triton "
+        "--tool-call-parser mistral "
+        "--reasoning-parser mistral --context-length 32768 --mem-fraction-static 0.72 "
+        "--speculative-algorithm EAGLE "
+        "--speculative-draft-model-path mistralai/Mistral-Small-4-119B-2603-eagle "
+        "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4"
+    )
+
+
+def test_the_fallback_is_the_default_without_eagle() -> None:
+    eagle = line(CATALOGUE["mistral-small-4-119b-nvfp4-sglang-eagle"])
+    plain = line(CATALOGUE["mistral-small-4-119b-nvfp4-sglang"])
+    assert eagle.startswith(plain + " --speculative-algorithm EAGLE")
+
+
+def test_overrides_win_over_defaults_and_over_flags_written_out() -> None:
+    recipe = recipe_of(
+        "defaults: {port: 1}\ncommand: vllm serve {model} --port {port} --host 0.0.0.0 -tp 1"
+    )
+    assert line(
+        recipe,
+        overrides={"port": 2, "host": "127.0.0.1", "tensor_parallel": 2, "node_rank": 1},
+    ) == ("vllm serve org/model --port 2 --host 127.0.0.1 -tp 2 --node-rank 1")
+
+
+def test_a_local_model_keeps_its_name_in_the_api() -> None:
+    recipe = recipe_of("model_revision: abc\ncommand: vllm serve {model} --port 1")
+    assert line(recipe) == "vllm serve org/model --port 1 --revision abc"
+    assert line(recipe, overrides={"model": "/data/m"}) == (
+        "vllm serve /data/m --port 1 --served-model-name org/model"
+    )
+
+
+def test_a_local_draft_reaches_both_engines() -> None:
+    vllm = recipe_of('command: |\n  vllm serve {model} --speculative-config \'{"model":"d/d"}\'')
+    assert line(vllm, overrides={"draft_model": "/d"}) == (
+        'vllm serve org/model --speculative-config \'{"model":"/d"}\''
+    )
+    sglang = recipe_of(
+        "command: sglang serve --model-path {model} --speculative-draft-model-path d/d"
+    )
+    assert line(sglang, overrides={"draft_model": "/d", "draft_revision": "abc"}) == (
+        "sglang serve --model-path org/model --speculative-draft-model-path /d "
+        "--speculative-draft-model-revision abc"
+    )
+
+
+def test_without_a_command_the_defaults_become_flags() -> None:
+    body = (
+        "runtime: {}\ndefaults: {{port: 1, tensor_parallel: 2, max_model_len: 9, "
+        "gpu_memory_utilization: 0.5, trust_remote_code: true, enforce_eager: false, "
+        "speculative_config: {{method: mtp, num_speculative_tokens: 2}}}}"
+    )
+    assert line(recipe_of(body.format("vllm"))) == (
+        "vllm serve org/model --port 1 --tensor-parallel-size 2 --max-model-len 9 "
+        "--gpu-memory-utilization 0.5 --trust-remote-code --speculative-config "
+        '\'{"method":"mtp","num_speculative_tokens":2}\''
+    )
+    assert line(recipe_of(body.format("sglang")), overrides={"speculative_config": None}) == (
+        "sglang serve --model-path org/model --port 1 --tp-size 2 --context-length 9 "
+        "--mem-fraction-static 0.5 --trust-remote-code"
+    )
+
+
+def test_placeholders_are_iterative_and_json_braces_stay() -> None:
+    recipe = recipe_of(
+        "defaults:\n"
+        "  url: http://localhost:{port}\n"
+        "  port: 8\n"
+        '  spec: \'{"method": "mtp", "n": {n}}\'\n'
+        "  n: 3\n"
+        "command: |\n"
+        "  vllm serve {model} \\  \n"
+        "    --otlp-traces-endpoint {url} \\\n"
+        "    --speculative-config '{spec}' \\\n"
+    )
+    assert serve_command(recipe) == (
+        *("vllm", "serve", "org/model"),
+        *("--otlp-traces-endpoint", "http://localhost:8"),
+        *("--speculative-config", '{"method": "mtp", "n": 3}'),
+    )
+
+
+def test_a_positional_model_behind_its_flags_is_not_swallowed() -> None:
+    recipe = recipe_of("command: vllm serve --port 1 {model}")
+    assert line(recipe, overrides={"port": 2}) == "vllm serve org/model --port 2"
+
+
+@pytest.mark.parametrize(
+    ("body", "part"),
+    [
+        ("command: vllm serve {model} --port {port}", "{port}"),
+        ("defaults: {a: '{b}', b: '{a}'}\ncommand: vllm serve {a}", "circle"),
+        ("defaults: {a: '{a}{a}'}\ncommand: vllm serve {a}", "circle"),
+        ("command: vllm serve {model} --x 'y", "quotes do not balance"),
+        ("command: vllm serve {model} && rm -rf x", "needs a shell"),
+        ("command: vllm serve {model} --port $PORT", "needs a shell"),
+        ("command: vllm serve {model} --x `id`", "needs a shell"),
+        ("runtime: vllm\ncommand: bash -c 'vllm serve'", "must start the engine"),
+        ("command: llama-server -hf {model}", "does not run this engine"),
+        ("command: >-\n  vllm serve {model} \\\n  --port 1", "glues the next word"),
+    ],
+)
+def test_commands_that_cannot_run_without_a_shell_are_refused(body: str, part: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        serve_command(recipe_of(body))
+    assert part in str(caught.value)
+    assert "some.yaml" in str(caught.value)
+
+
+def test_a_broken_speculative_config_is_named_when_the_draft_is_replaced() -> None:
+    recipe = recipe_of("command: vllm serve {model} --speculative-config {x")
+    with pytest.raises(RecipeError, match="--speculative-config is not JSON"):
+        serve_command(recipe, overrides={"draft_model": "/d"})
+
+
+def test_variables_in_the_environment_come_from_the_inventory_or_are_refused() -> None:
+    recipe = recipe_of("env: {TOKEN: $HF_TOKEN, BOTH: 'a${X}b'}")
+    assert environment(recipe, control={"HF_TOKEN": "t", "X": "x"})["BOTH"] == "axb"
+    with pytest.raises(RecipeError, match=r"env.TOKEN refers to \$HF_TOKEN"):
+        environment(recipe)
+
+
+def test_a_container_gets_the_gpu_but_neither_the_host_nor_a_restart_policy() -> None:
+    recipe = recipe_of(
+        "executor_config: {restart_policy: always, privileged: true, shm_size: 16gb,"
+        " entrypoint: ''}\n"
+        "lockstep: {ulimits: {memlock: -1}}"
+    )
+    assert container.run_options(recipe) == (
+        *("--gpus", "all", "--network", "host", "--ipc", "host", "--shm-size", "16gb"),
+        *("--entrypoint", "", "--ulimit", "memlock=-1"),
+    )
+
+
+def test_of_a_flag_given_twice_the_last_one_counts_and_is_replaced() -> None:
+    recipe = recipe_of("command: vllm serve {model} --port 1 --host a --port 2")
+    assert line(recipe, overrides={"port": 3}) == "vllm serve org/model --port 1 --host a --port 3"

@@ -1,0 +1,272 @@
+"""Recipes are read with all surprises of the format, and every fault names file, line and key."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lockstep.core.errors import LockstepError, RecipeError
+from lockstep.fit import catalogue as catalogues
+from lockstep.fit.recipe_checks import check
+from lockstep.onhost.engines import ENGINES
+from lockstep.recipes import command, recipe_file
+from lockstep.recipes.block import Draft
+
+CATALOGUE = Path(__file__).parents[3] / "catalogue" / "recipes"
+FILE = Path("some.yaml")
+KNOWN = catalogues.load()
+MINIMAL = "model: Qwen/Qwen3-1.7B\nruntime: vllm\ncontainer: an/image:1\n"
+
+
+def read(text: str) -> recipe_file.Recipe:
+    return recipe_file.parse(text, FILE)
+
+
+def refusal(text: str) -> RecipeError:
+    with pytest.raises(RecipeError) as caught:
+        read(text)
+    return caught.value
+
+
+def test_a_minimal_recipe_gets_the_formats_defaults() -> None:
+    recipe = read(MINIMAL)
+    assert (recipe.name, recipe.model, recipe.revision) == ("some", "Qwen/Qwen3-1.7B", None)
+    assert (recipe.runtime, recipe.engine) == ("vllm-distributed", ENGINES["vllm"])
+    assert (recipe.min_nodes, recipe.max_nodes) == (1, None)
+    assert recipe.in_container
+
+
+@pytest.mark.parametrize(
+    ("lines", "runtime"),
+    [
+        ("command: vllm serve {model}", "vllm-distributed"),
+        ("command: sglang serve --model-path {model}", "sglang"),
+        ("command: python3 -m sglang.launch_server --model-path {model}", "sglang"),
+        ("command: llama-server -hf {model}", "llama-cpp"),
+        ("command: trtllm-serve {model}", "trtllm"),
+        ("command: vllm serve {model} --distributed-executor-backend ray", "vllm-ray"),
+        ("defaults: {distributed_executor_backend: ray}", "vllm-ray"),
+        ("runtime: sglang\ncommand: vllm serve {model}", "sglang"),
+        ("runtime: vllm", "vllm-distributed"),
+        ("", "vllm-distributed"),
+    ],
+)
+def test_the_runtime_is_guessed_as_sparkrun_guesses_it(lines: str, runtime: str) -> None:
+    assert read(f"model: a/b\n{lines}\n").runtime == runtime
+
+
+@pytest.mark.parametrize(
+    ("lines", "nodes"),
+    [
+        ("min_nodes: 2", (2, None)),
+        ("max_nodes: 1", (1, 1)),
+        ("mode: solo", (1, 1)),
+        ("solo_only: true", (1, 1)),
+        ("cluster_only: true", (2, None)),
+        ("mode: cluster", (2, None)),
+        ('min_nodes: "4"', (4, None)),
+    ],
+)
+def test_deprecated_spellings_of_the_node_count_still_count(
+    lines: str, nodes: tuple[int, int | None]
+) -> None:
+    recipe = read(MINIMAL + lines + "\n")
+    assert (recipe.min_nodes, recipe.max_nodes) == nodes
+
+
+def test_unknown_top_level_keys_are_kept() -> None:
+    recipe = read(MINIMAL + "build_args: [--tf5]\nmods: [mods/fix]\nour_note: 1\n")
+    assert recipe.extra == {"build_args": ["--tf5"], "our_note": 1}
+    assert recipe.hooks == {"mods": ["mods/fix"]}
+
+
+def test_environment_values_become_text() -> None:
+    assert read(MINIMAL + 'env: {A: 1, B: "1", C: 12.1a}\n').env == {
+        "A": "1",
+        "B": "1",
+        "C": "12.1a",
+    }
+
+
+def test_the_lockstep_block_is_typed() -> None:
+    block = read(
+        MINIMAL
+        + """
+lockstep:
+  engine: vllm
+  draft: {model: z-lab/D, revision: abc}
+  borrow: [{model: base/m, files: [config.json]}]
+  memory: {value: 67, source: article 001, date: 2026-05-22, kind: quoted}
+  engine_versions: ">=0.18,<0.20"
+"""
+    ).lockstep
+    assert block.draft == Draft("z-lab/D", "abc", None)
+    assert block.borrow[0].files == ("config.json",)
+    assert block.memory_gib == 67
+    assert block.memory is not None and block.memory.date == "2026-05-22"
+
+
+def test_an_unknown_lockstep_key_names_file_line_key_and_what_is_allowed() -> None:
+    error = refusal(MINIMAL + "lockstep:\n  licence: MIT\n  licnce: MIT\n")
+    assert error.where == "some.yaml:6"
+    assert "'licnce'" in str(error)
+    assert "engine_versions" in error.allowed and "licence" in error.allowed
+
+
+def test_a_duplicate_key_is_refused_with_both_lines() -> None:
+    error = refusal("model: a/b\ndefaults:\n  port: 1\n  port: 2\n")
+    assert error.where == "some.yaml:4"
+    assert "'port' stands twice (first on line 3)" in error.found
+
+
+def test_version_1_is_refused_and_says_what_to_change() -> None:
+    error = refusal('recipe_version: "1"\nmodel: a/b\nmods: [x]\n')
+    assert error.where == "some.yaml:1"
+    assert "mods" in error.remedy and "container" in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "found nothing"),
+        ("- a\n", "found a list"),
+        ("model: [a\n", "not valid YAML"),
+        ("runtime: vllm\n", "names no model"),
+        ("model: a/b\ndefaults: 3\n", "defaults must be a mapping"),
+        ("model: a/b\nmin_nodes: 0\n", "whole number of Sparks"),
+        ("model: a/b\nmin_nodes: true\n", "whole number of Sparks"),
+        ("model: a/b\nmin_nodes: 3\nmax_nodes: 2\n", "larger than max_nodes"),
+        ("model: a/b\nruntime: vlm\n", "allowed: sglang"),
+        ("model: --trust\n", "Hugging Face id"),
+        ("model: org/..\n", "Hugging Face id"),
+        ("model: /models/../x\n", "Hugging Face id"),
+        ("model: a/b\ncontainer: --privileged\n", "one word"),
+        ("model: a/b\nenv: {A-B: 1}\n", "not a variable name"),
+        ("model: a/b\nenv: {A: [1]}\n", "one text or number"),
+        ("model: a/b\ndefaults: {model: c/d}\n", "would not be what is served"),
+        ("model: a/b\nlockstep: {borrow: [{model: c/d, files: [../x]}]}\n", "file names inside"),
+        ("model: a/b\nlockstep: {engine: trt}\n", "one of sglang, vllm"),
+        ("model: a/b\nlockstep: {memory: {value: 67}}\n", "kind must be one of"),
+        ("model: a/b\nlockstep: {memory: 67}\n", "must be a mapping"),
+        ("model: a/b\nlockstep: {engine_versions: '>>1'}\n", "version specifier"),
+        ("model: .nan\n", "model must be text"),
+        ("model: &a [*a]\n", "recursive node"),
+        ("? [a]\n: b\n", "plain word"),
+    ],
+)
+def test_wrong_input_gives_one_clear_sentence(text: str, part: str) -> None:
+    error = refusal(text)
+    assert part in str(error)
+    assert str(error).startswith("some.yaml")
+
+
+def test_files_that_cannot_be_read_are_recipe_errors(tmp_path: Path) -> None:
+    latin = tmp_path / "latin.yaml"
+    latin.write_bytes(b"model: a/b # \xe9\n")
+    for path, part in (
+        (tmp_path / "none.yaml", "cannot be read"),
+        (tmp_path, "cannot be read"),
+        (latin, "byte 0xe9 at offset 13"),
+    ):
+        with pytest.raises(RecipeError, match=part):
+            recipe_file.load(path)
+
+
+def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "same.yaml").write_text(MINIMAL)
+    with pytest.raises(RecipeError, match="exists twice"):
+        recipe_file.load_catalogue(tmp_path / "a", tmp_path / "b")
+
+
+def test_qwen36_serves_agents_without_thinking() -> None:
+    """Article 001: with thinking 100 to 200 s for a coding answer; off is mandatory for agents."""
+    agents = [
+        recipe
+        for name, recipe in KNOWN.recipes.items()
+        if name.startswith("qwen3.6") and recipe.metadata.get("category") == "agent"
+    ]
+    assert len(agents) > 2
+    for recipe in agents:
+        argv = command.serve_command(recipe)
+        said = argv[argv.index("--default-chat-template-kwargs") + 1]
+        assert json.loads(said) == {"enable_thinking": False}, recipe.name
+
+
+def test_every_recipe_of_the_catalogue_loads_and_cites_its_figures() -> None:
+    catalogue = recipe_file.load_catalogue(CATALOGUE)
+    assert catalogue
+    for recipe in catalogue.values():
+        assert recipe.description, recipe.name
+        assert all(figure.source and figure.date for figure in recipe.lockstep.figures)
+
+
+# Any YAML-like tree, biased towards the format's own keys, so that deep code is reached.
+_scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 10**6),
+    st.floats(),
+    st.text(max_size=20),
+    st.sampled_from(["vllm", "sglang", "{port}", "a/b", "vllm serve {model}", "'", "{a}", "2"]),
+)
+_trees = st.recursive(
+    _scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.one_of(
+                st.text(max_size=8),
+                st.sampled_from(["model", "engine", "draft", "files", "memory", "value", "kind"]),
+            ),
+            inner,
+            max_size=4,
+        ),
+    ),
+    max_leaves=8,
+)
+_broken = st.fixed_dictionaries(
+    {"model": st.one_of(st.just("a/b"), _trees)},
+    optional={key: _trees for key in sorted(recipe_file.KNOWN_KEYS - {"model"})},
+)
+
+
+def _exercise(text: str) -> None:
+    """Read it, build its command line, check it: a fault is one sentence, never a traceback."""
+    try:
+        recipe = recipe_file.parse(text, FILE)
+        command.serve_command(recipe, overrides={"port": 1, "model": "/m", "draft_model": "/d"})
+        command.environment(recipe)
+    except LockstepError as error:
+        assert str(error)
+        return
+    assert all(finding.code and finding.message for finding in check(recipe, KNOWN))
+
+
+@pytest.mark.slow
+@settings(max_examples=700, deadline=None, suppress_health_check=list(HealthCheck))
+@given(_broken)
+def test_broken_recipes_never_give_a_traceback(tree: dict[str, object]) -> None:
+    _exercise(yaml.safe_dump(tree, allow_unicode=True))
+
+
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.sampled_from(sorted(CATALOGUE.glob("*.yaml"))),
+    st.integers(0, 5000),
+    st.integers(0, 40),
+    st.text(max_size=6),
+)
+def test_catalogue_recipes_with_damaged_text_never_give_a_traceback(
+    path: Path, start: int, length: int, put: str
+) -> None:
+    text = path.read_text()
+    start %= len(text)
+    _exercise(text[:start] + put + text[start + length :])

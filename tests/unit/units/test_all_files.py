@@ -1,0 +1,157 @@
+"""Files that depend on inventory data alone, and what no file may hold."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from lockstep.core.errors import InventoryError, LockstepError, UnitError
+from lockstep.files.systemd_quoting import assignment, lines, path, text, word
+from lockstep.files.templating import render
+from lockstep.inventory.settings import Proxy, Settings, Sources
+from lockstep.lock.pins import Pins
+from lockstep.system.base_files import tools_environment
+from lockstep.units.all_files import absent_files, artefacts, host_files
+from lockstep.units.docker_run import foreground
+
+PROXY = Proxy(http="http://me:word@proxy.example:3128")
+EVERYTHING = Settings(
+    name="spark",
+    targets={},
+    proxy=PROXY,
+    sources=Sources(
+        apt=("deb http://packages.example noble main",),
+        python_index="http://me:pa%24$s@index.example:3141/simple/",
+    ),
+    sysctls={"vm.swappiness": "10"},
+)
+
+
+def test_what_the_data_no_longer_asks_for_is_named_for_removal() -> None:
+    bare = Settings(name="spark", targets={})
+    conditional = {
+        "/etc/apt/sources.list.d/lockstep.list",
+        "/etc/apt/apt.conf.d/60lockstep-proxy",
+        "/etc/apt/auth.conf.d/60lockstep.conf",
+        "/etc/lockstep/proxy.env",
+        "/etc/lockstep/tools.env",
+        "/etc/systemd/system/docker.service.d/60-lockstep-proxy.conf",
+        "/etc/sysctl.d/60-lockstep.conf",
+    }
+    assert set(absent_files(bare)) == conditional
+    assert absent_files(EVERYTHING) == ()
+    assert conditional <= {file.path for file in host_files(EVERYTHING)}
+    assert not conditional & {file.path for file in host_files(bare)}
+
+
+def test_the_index_of_our_tools_is_in_a_private_file_and_no_argument() -> None:
+    file = next(each for each in host_files(EVERYTHING) if each.path == "/etc/lockstep/tools.env")
+    assert file.mode == "0600"
+    assert tools_environment(EVERYTHING) == file.path
+    values = dict(line.split("=", 1) for line in file.text.splitlines() if "=" in line)
+    index = values["PIP_INDEX_URL"]
+    assert values["UV_DEFAULT_INDEX"] == index and "me:pa%24" in index and "index.example" in index
+    assert "index.example" in values["PIP_TRUSTED_HOST"]
+    assert "index.example:3141" in values["UV_INSECURE_HOST"]
+    assert "me:" not in values["UV_INSECURE_HOST"]
+    assert values.keys() >= PROXY.environment().keys()
+    bare = Settings(name="spark", targets={})
+    assert tools_environment(bare) is None
+    assert tools_environment(replace(bare, proxy=PROXY)) == "/etc/lockstep/proxy.env"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        Settings(name="spark", targets={}, proxy=Proxy(http="http://x\nSECRET=1")),
+        Settings(name="spark", targets={}, sources=Sources(apt=("deb x\ndeb y",))),
+        Settings(name="spark", targets={}, sources=Sources(python_index="http://x\nSECRET=1")),
+        Settings(name="spark", targets={}, sysctls={"vm.swappiness": "1\nkernel.x = 2"}),
+    ],
+)
+def test_a_value_that_would_break_its_file_is_refused(changed: Settings) -> None:
+    with pytest.raises(InventoryError, match="must be one line") as error:
+        host_files(changed)
+    assert "SECRET" not in str(error.value)
+
+
+def test_nothing_but_systemd_starts_restarts_or_updates_a_container() -> None:
+    options = foreground("some-engine")
+    given = dict(itertools.pairwise(options))
+    assert options[:2] == ("/usr/bin/docker", "run") and "--rm" in options
+    assert "--detach" not in options and "-d" not in options
+    assert given["--restart"] == "no"
+    assert given["--pull"] == "never"
+    assert given["--label"] == "com.centurylinklabs.watchtower.enable=false"
+
+
+def test_an_operator_can_log_in_when_memory_is_short() -> None:
+    protection = {file.path: file.text for file in host_files(Settings(name="spark", targets={}))}
+    ssh = next(text for path, text in protection.items() if "ssh.service.d" in path)
+    assert "MemoryMin=64M" in ssh.splitlines()
+
+
+def test_a_session_inherits_no_protection_from_the_out_of_memory_killer() -> None:
+    files = {file.path: file.text for file in host_files(Settings(name="spark", targets={}))}
+    ssh = next(text for path, text in files.items() if "ssh.service.d" in path)
+    assert [line for line in ssh.splitlines() if line.startswith("OOM")] == []
+
+
+def test_open_webui_without_a_pin_is_refused_by_name() -> None:
+    bare = Settings(name="spark", targets={})
+    with pytest.raises(LockstepError, match="open-webui"):
+        artefacts(bare, (), Pins(), engine_id="", moe_flags={})
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a\0b", "a\tb", "a\x7fb"])
+def test_a_control_character_never_gets_into_a_unit(value: str) -> None:
+    for quote in (word, text):
+        with pytest.raises(UnitError, match="control characters"):
+            quote(value)
+    with pytest.raises(UnitError, match="control characters"):
+        assignment("NAME", value)
+
+
+@pytest.mark.parametrize(
+    ("value", "quoted"),
+    [
+        ("--port", "--port"),
+        ("", "''"),
+        ("a b", "'a b'"),
+        ('{"k": 3}', "'{\"k\": 3}'"),
+        ("it's", '"it\'s"'),
+        ("50%", "50%%"),
+        ("$HOME", "$$HOME"),
+        ("a\\b", "'a\\\\b'"),
+        (";", "';'"),
+    ],
+)
+def test_a_word_is_quoted_for_systemd(value: str, quoted: str) -> None:
+    assert word(value) == quoted
+
+
+def test_free_text_and_paths_keep_their_percent_signs() -> None:
+    assert text("50% of $HOME, it's") == "50%% of $HOME, it's"
+    assert path("/mnt/my disk/50%") == "'/mnt/my disk/50%%'"
+    with pytest.raises(UnitError, match="backslash"):
+        text("goes on \\")
+
+
+def test_a_command_line_breaks_before_each_flag() -> None:
+    argv = ("docker", "run", "--rm", "--env", "A=b", "image@sha256:0", "serve", "-x", "-1")
+    assert lines(argv, "image@sha256:0") == [
+        ["docker", "run"],
+        ["--rm"],
+        ["--env", "A=b"],
+        ["image@sha256:0", "serve"],
+        ["-x", "-1"],
+    ]
+
+
+def test_a_missing_template_value_is_one_clear_error() -> None:
+    with pytest.raises(LockstepError) as error:
+        render("scripts/alias.sh.j2", name="qwen")
+    assert "templates/scripts/alias.sh.j2: a template value is missing" in str(error.value)
+    assert "switch" in str(error.value)

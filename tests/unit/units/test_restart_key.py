@@ -1,0 +1,69 @@
+"""When a unit of ours has to be restarted: deploy and diff ask the same key."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from jinja2 import FileSystemLoader
+
+from lockstep.files import templating
+from lockstep.inventory.settings import Settings, TargetData
+from lockstep.system.folders import generation
+from lockstep.units.model_units import model_units
+from tests.unit.units.test_variants import RECIPE, TARGET, made, settings
+
+UNIT = "engine.service"
+OTHER = TargetData(recipe="spare", unit="other", port=8001)
+
+
+def key(data: Settings | None = None, **texts: str) -> str:
+    data = data or settings(model=TARGET)
+    files = model_units(data, made(data, **({"main": RECIPE} | texts)))
+    return generation(files, UNIT)
+
+
+@pytest.fixture
+def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The model's template in a folder of its own, to be changed."""
+    shutil.copytree(templating.FOLDER, tmp_path, dirs_exist_ok=True)
+    environment = templating._environment()
+    monkeypatch.setattr(environment, "loader", FileSystemLoader(tmp_path))
+    yield tmp_path / "units/model.service.j2"
+    environment.cache.clear()
+
+
+@pytest.mark.parametrize(
+    ("line", "restarts"),
+    [
+        ("Nice=5", True),
+        ("ProtectClock=yes", True),
+        ("# Why this is so.", False),
+        ("", False),
+        ("TimeoutStopSec=90", False),
+        ("ExecStartPost=/bin/true", False),
+    ],
+)
+def test_a_line_of_the_template_restarts_what_was_started_without_it(
+    template: Path, line: str, restarts: bool
+) -> None:
+    before = key()
+    text = template.read_text()
+    assert "\nKillMode=mixed\n" in text
+    template.write_text(text.replace("\nKillMode=mixed\n", f"\n{line}\nKillMode=mixed\n"))
+    assert (key() != before) is restarts
+
+
+def test_another_target_beside_it_and_more_time_to_start_restart_nothing() -> None:
+    """Conflicts=, After= and time-outs are systemd's own, and in force after a reload."""
+    beside = key(settings(model=TARGET, more=OTHER), spare=RECIPE)
+    slower = key(settings(model=replace(TARGET, start_timeout_s=60)))
+    assert beside == slower == key()
+
+
+def test_what_runs_is_in_the_key() -> None:
+    assert key(settings(model=replace(TARGET, port=8002))) != key()
+    assert key(main=RECIPE + "env: {A: b}\n") != key()

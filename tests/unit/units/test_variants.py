@@ -1,0 +1,227 @@
+"""From inventory data and recipes to what each unit runs: guards, pins, secrets, generations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.core.errors import InventoryError, LockstepError, RecipeError, ResolveError
+from lockstep.inventory.bound_targets import BoundTarget, bind
+from lockstep.inventory.settings import Settings, TargetData, WebUi
+from lockstep.lock.pins import ImagePin, ModelPin, Pins
+from lockstep.recipes.recipe_file import Recipe, parse
+from lockstep.units.variants import Variant, unit_names, variants
+
+RECIPE = """
+recipe_version: "2"
+model: org/model
+runtime: vllm
+defaults: {port: 8000, gpu_memory_utilization: 0.5}
+command: vllm serve {model} --port {port} --gpu-memory-utilization {gpu_memory_utilization}
+lockstep:
+  moe: true
+  memory: {value: 40, source: here, date: 2026-11-21, kind: computed}
+"""
+CONTAINER = RECIPE.replace("runtime: vllm", "runtime: vllm\ncontainer: ghcr.io/a/b:main")
+PINS = Pins(
+    images={"ghcr.io/a/b:main": ImagePin("sha256:" + "1" * 64, "aarch64", 1)},
+    models={
+        name: ModelPin("main", digit * 40, ())
+        for name, digit in (("org/model", "a"), ("org/draft", "d"), ("org/base", "b"))
+    },
+)
+TARGET = TargetData(recipe="main", unit="engine")
+
+
+def settings(**targets: TargetData) -> Settings:
+    return Settings(name="spark", targets=targets)
+
+
+def bound(data: Settings, **texts: str) -> tuple[BoundTarget, ...]:
+    catalogue: dict[str, Recipe] = {
+        name: parse(text, Path(f"{name}.yaml")) for name, text in texts.items()
+    }
+    return bind(data, catalogue, {})
+
+
+def made(
+    data: Settings | None = None,
+    pins: Pins = PINS,
+    engine_id: str = "0" * 12,
+    moe_flags: Mapping[str, bool] | None = None,
+    **texts: str,
+) -> tuple[Variant, ...]:
+    data = data or settings(model=TARGET)
+    targets = bound(data, **(texts or {"main": RECIPE}))
+    return variants(data, targets, pins, engine_id=engine_id, moe_flags=moe_flags or {})
+
+
+def one(**arguments: Any) -> Variant:
+    (variant,) = made(**arguments)
+    return variant
+
+
+def test_a_venv_engine_is_started_from_the_generation_in_use_at_its_pinned_revision() -> None:
+    variant = one()
+    assert variant.argv == (
+        *("/opt/lockstep/engines/current/venv/bin/vllm", "serve", "org/model"),
+        *("--port", "8000", "--gpu-memory-utilization", "0.5"),
+        *("--host", "127.0.0.1", "--revision", "a" * 40, "--moe-backend", "triton"),
+    )
+    assert variant.environment["HF_HUB_OFFLINE"] == "1"
+
+
+@pytest.mark.parametrize("text", [RECIPE, CONTAINER])
+def test_the_freeze_guard_is_a_flag_unless_the_engine_said_that_it_has_none(text: str) -> None:
+    silent, has = one(main=text), one(main=text, moe_flags={"model": True})
+    assert silent == has
+    assert "--moe-backend" in has.argv
+    assert not [name for name in has.environment if "MOE" in name]
+    lacks = one(main=text, moe_flags={"model": False})
+    assert "--moe-backend" not in lacks.argv
+    assert lacks.environment["VLLM_USE_FLASHINFER_MOE_FP4"] == "0"
+    assert lacks.environment["VLLM_USE_FLASHINFER_MOE_FP8"] == "0"
+    assert lacks.identity != has.identity
+
+
+def test_a_variable_that_guards_nothing_is_not_claimed_beside_the_flag() -> None:
+    inert = "env: {VLLM_FLASHINFER_MOE_BACKEND: latency}\n"
+    made = one(main=RECIPE + inert)
+    assert made == replace(one(), target=made.target, recipe=made.recipe)
+
+
+def test_borrowed_files_make_the_model_a_folder_that_keeps_its_name() -> None:
+    borrow = "  borrow: [{model: org/base, files: [config.json]}]\n"
+    variant = one(main=RECIPE + borrow)
+    folder = f"/data/models/huggingface/lockstep-merged/org--model/{'a' * 40}"
+    assert variant.argv[2] == folder
+    assert "--revision" not in variant.argv
+    assert variant.model_name == "org/model"
+    later = replace(PINS.models["org/base"], commit="c" * 40)
+    moved = replace(PINS, models={**PINS.models, "org/base": later})
+    assert one(main=RECIPE + borrow, pins=moved).identity != variant.identity
+
+
+def test_a_fallback_is_a_target_of_its_own_that_shares_nothing_but_the_port() -> None:
+    data = settings(model=replace(TARGET, fallback="spare", launcher="/data/run.sh"))
+    second = CONTAINER.replace("0.5", "0.4")
+    main, spare = made(data, main=CONTAINER, spare=second)
+    assert (main.name, main.unit, main.launcher) == ("model", "engine", "/data/run.sh")
+    assert (spare.name, spare.unit) == ("model-fallback", "engine-fallback")
+    assert spare.launcher == "/data/run-fallback.sh"
+    assert (main.fallback, spare.fallback) == ("model-fallback", None)
+    assert main.url == spare.url and main.identity != spare.identity
+    assert unit_names(bound(data, main=CONTAINER, spare=second)) == (
+        "engine.service",
+        "engine-fallback.service",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("model-fallback", TargetData(recipe="spare", unit="other", port=8001)),
+        ("other", TargetData(recipe="spare", unit="engine-fallback", port=8001)),
+    ],
+)
+def test_a_name_that_a_fallback_needs_is_refused_where_it_is_taken(
+    name: str, data: TargetData
+) -> None:
+    targets = {"model": replace(TARGET, fallback="spare"), name: data}
+    with pytest.raises(InventoryError, match="taken"):
+        made(settings(**targets), main=RECIPE, spare=RECIPE)
+
+
+def test_what_demands_a_restart_changes_what_a_variant_is_and_nothing_else_does() -> None:
+    first = one()
+    slower = settings(model=replace(TARGET, start_timeout_s=60))
+    renamed = settings(model=replace(TARGET, unit="engine2"))
+    assert one(data=slower).identity == one(data=renamed).identity == first.identity
+    changed = [
+        one(engine_id="1" * 12),
+        one(moe_flags={"model": False}),
+        one(data=settings(model=replace(TARGET, port=8001))),
+        one(data=settings(model=replace(TARGET, overrides={"max_model_len": 1024}))),
+        one(main=RECIPE + "env: {A: b}\n"),
+        one(pins=replace(PINS, models={"org/model": ModelPin("main", "e" * 40, ())})),
+    ]
+    assert len({first.identity, *(item.identity for item in changed)}) == len(changed) + 1
+    # A container's engine is its image, not the venv beside it.
+    boxed = one(main=CONTAINER).identity
+    assert one(main=CONTAINER, engine_id="1" * 12).identity == boxed
+    image = {"ghcr.io/a/b:main": ImagePin("sha256:" + "2" * 64, "aarch64", 1)}
+    assert one(main=CONTAINER, pins=replace(PINS, images=image)).identity != boxed
+
+
+@pytest.mark.parametrize("text", [RECIPE, CONTAINER])
+def test_what_one_build_of_an_engine_compiled_is_read_by_no_other_one(text: str) -> None:
+    """And a rollback finds its own again; code of the weights' repository is not compiled."""
+    image = {"ghcr.io/a/b:main": ImagePin("sha256:" + "2" * 64, "aarch64", 1)}
+    mine = one(main=text).environment
+    other = one(main=text, engine_id="2" * 12, pins=replace(PINS, images=image)).environment
+    home = "/cache" if text is CONTAINER else "/var/lib/lockstep/.cache"
+    places = ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+    for name in (*places, "FLASHINFER_WORKSPACE_BASE"):
+        assert mine[name] != other[name]
+        assert other[name].startswith(f"{home}/222222222222")
+    assert mine["HF_MODULES_CACHE"] == other["HF_MODULES_CACHE"]
+    assert (
+        one(main=text, moe_flags={"model": False}).environment["XDG_CACHE_HOME"]
+        == (mine["XDG_CACHE_HOME"])
+    )
+
+
+def test_the_gate_asks_for_what_the_engine_does_and_for_the_published_memory() -> None:
+    def need(**arguments: Any) -> float:
+        return one(**arguments).need.available(121.69)
+
+    half = 0.5 * 121.69 + 2.7
+    assert need() == pytest.approx(half), "more than the 40 GiB that the recipe states"
+    assert need(main=RECIPE.replace("value: 40", "value: 67")) == 67
+    less = settings(model=replace(TARGET, overrides={"gpu_memory_utilization": 0.2}))
+    assert need(data=less) == pytest.approx(0.2 * 121.69 + 2.7)
+
+
+@pytest.mark.parametrize(
+    ("bind_to", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8000"),
+        ("0.0.0.0", "http://127.0.0.1:8000"),
+        ("::", "http://[::1]:8000"),
+        ("10.0.0.7", "http://10.0.0.7:8000"),
+        ("fd00::7", "http://[fd00::7]:8000"),
+    ],
+)
+def test_the_host_reaches_its_own_engine_wherever_that_listens(bind_to: str, url: str) -> None:
+    assert one(data=settings(model=replace(TARGET, bind=bind_to))).url == url
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (RECIPE + "env: {HF_TOKEN: hf_abc}\n", "env.HF_TOKEN"),
+        (RECIPE + "env: {vllm_api_key: abc}\n", "env.vllm_api_key"),
+        (RECIPE.replace("{port} --gpu", "{port} --api-key abc --gpu"), "--api-key"),
+    ],
+)
+def test_a_recipe_with_a_secret_is_refused_without_showing_it(text: str, found: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        one(main=text)
+    assert found in str(error.value) and "abc" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", [RECIPE, CONTAINER, RECIPE + "  draft: {model: org/other}\n"])
+def test_nothing_without_a_pin_gets_into_a_unit(text: str) -> None:
+    pins = PINS if "org/other" in text else Pins()
+    with pytest.raises(ResolveError, match="not resolved"):
+        one(main=text, pins=pins)
+
+
+def test_a_target_that_takes_open_webuis_unit_is_refused() -> None:
+    data = replace(settings(model=TARGET), webui=WebUi(unit="engine"))
+    with pytest.raises(LockstepError, match="taken"):
+        one(data=data)
