@@ -131,7 +131,7 @@ def _serve(root: Callable[..., str], host: str, address: str, way: str) -> None:
             f"--port={PORT}",
         ],
         "copy": [
-            *("/usr/bin/python3", "/usr/local/lib/lockstep/peer_server.py"),
+            *("/usr/bin/python3", "/usr/local/lib/lockstep", "peer-server"),
             *("--address", address, "--port", str(PORT), "--hub", "/nonexistent"),
             *("--folder", f"{FOLDER}/run", "--flat", f"{FOLDER}/data"),
         ],

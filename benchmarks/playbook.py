@@ -58,7 +58,7 @@ def tasks(plan: HostPlan, pins: Pins, moe_flags: dict[str, bool]) -> list[dict[s
     user = {"name": settings.service_user, "system": True, "home": HOME, "groups": ["docker"]}
     engine = f"{settings.paths.engines}/current/venv"
     images = [pins.images[name].digest for name in images_of(plan)]
-    weights = ("/usr/local/lib/lockstep/weights_state.py", "/etc/lockstep/weights.json")
+    weights = ("/usr/local/lib/lockstep", "weights-state", "/etc/lockstep/weights.json")
     files = files_of(plan, pins, moe_flags)
     return [
         _task("group", {"name": OPERATORS_GROUP, "system": True}),

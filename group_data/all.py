@@ -1,6 +1,7 @@
 """Defaults for every Spark. `inventories/*.py` and `group_data/<inventory>.py` override them.
 
-Every key is described in lockstep/inventory/settings.py; an unknown one is refused before any connection.
+Every key is described in lockstep/inventory/settings.py; an unknown one is refused before any
+connection.
 """
 
 # pyinfra: operations and facts run as root, with secure host keys.

@@ -11,10 +11,9 @@ from pyinfra.api import FunctionCommand, QuoteString, StringCommand
 from pyinfra.connectors.util import CommandOutput
 
 from lockstep import probes
+from lockstep.files.managed_file import PYTHON, command
 from tasks import report
 
-PROGRAMS = "/usr/local/lib/lockstep"
-PYTHON = "/usr/bin/python3"
 REASON_LINES = 6
 
 
@@ -63,14 +62,14 @@ def job(name: str, argv: Sequence[str], *options: str) -> Streamed:
     Args:
         name: Name of the job; the log is /var/log/lockstep/jobs/NAME.log.
         argv: What it runs.
-        options: Options of `job.py run` ("--uid", "lockstep").
+        options: Options of `job run` ("--uid", "lockstep").
     """
     return Streamed(*(QuoteString(word) for word in job_words(name, argv, *options)))
 
 
 def job_words(name: str, argv: Sequence[str], *options: str) -> list[str]:
     """The argument list of `job`."""
-    return [PYTHON, f"{PROGRAMS}/job.py", "run", name, *options, "--", *argv]
+    return [*command("job", "run", name, *options, "--", *argv)]
 
 
 def job_units(*names: str) -> tuple[str, ...]:
@@ -97,5 +96,4 @@ def failed(host: Any, message: str) -> bool:
 
 def build(stage: str, user: str) -> Streamed:
     """One stage of the venv engine as a job of its own account."""
-    program = [PYTHON, f"{PROGRAMS}/engine_build.py", stage]
-    return job(f"engine-{stage}", program, "--uid", user)
+    return job(f"engine-{stage}", command("engine-build", stage), "--uid", user)

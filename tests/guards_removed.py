@@ -1,6 +1,6 @@
 """Takes each guard of a switch away in a copy of the tree: its tests must go red.
 
-usage: guards_removed.py [WORDS...]    only the guards whose name has one of these
+usage: guards-removed [WORDS...]    only the guards whose name has one of these
 
 `make guards` runs it, about ten minutes. Tests that compare whole files are left out: they would
 notice any edit, and prove nothing about the guard.
@@ -242,7 +242,8 @@ GUARDS = (
     Guard(
         "the wedge watch leaves a switch alone",
         f"{ONHOST}/switching/wedge.py",
-        '        if lock.holder(self.paths.run / "switch.lock") is not None:\n            return\n',
+        '        if switch_lock.holder(self.paths.run / "switch.lock") is not None:\n'
+        "            return\n",
         "",
         "tests/unit/onhost/switching/test_wedge.py",
     ),
@@ -368,8 +369,8 @@ GUARDS = (
     Guard(
         "what is on trial comes back by itself",
         f"{ONHOST}/system/trial.py",
-        'must([*argv, "/usr/bin/python3"',
-        'list([*argv, "/usr/bin/python3"',
+        "must([*argv, *command(",
+        "list([*argv, *command(",
         "tests/unit/onhost/system/test_fabric.py tests/unit/onhost/system/test_firewall.py",
     ),
     Guard(
@@ -396,7 +397,7 @@ GUARDS = (
     Guard(
         "a switch of one host looks for a group once more when it has the lock",
         f"{ONHOST}/operator/switch_sh.py",
-        "            if not cluster_plan.concerns(host, name):\n                return",
+        "            if not planner.concerns(host, name):\n                return",
         "            if True:\n                return",
         "tests/unit/onhost/cluster/test_coordinator.py",
     ),
@@ -508,7 +509,7 @@ GUARDS = (
     Guard(
         "a mixture of experts on vLLM gets the freeze guard",
         "lockstep/recipes/command.py",
-        "(*argv, *guards.arguments(recipe, argv, moe_flag))",
+        "(*argv, *freeze_guard.arguments(recipe, argv, moe_flag))",
         "tuple(argv)",
         "tests/unit/units/test_variants.py tests/unit/recipes/test_command.py",
     ),

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lockstep.cli.shared import UNUSABLE, errors_as_sentences
-from lockstep.files.managed_file import PROGRAMS
+from lockstep.files.managed_file import command
 from lockstep.fleet.hosts import Answer, ask, at_once, choose
 
 
@@ -26,7 +26,7 @@ def gate(context: click.Context, inventory: Path, limit: tuple[str, ...], accept
     a floor. The exit code is the worst of all hosts'.
     """
     _, hosts = choose(inventory, limit)
-    argv = ["sudo", "-n", "python3", f"{PROGRAMS}/floor.py", *(["--accept"] if accept else [])]
+    argv = ["sudo", "-n", *command("floor", *(["--accept"] if accept else []))]
     ended = [_judged(found) for found in at_once(lambda host: ask(host.login, argv), hosts)]
     for host, (_, line) in zip(hosts, ended, strict=True):
         click.echo(f"{host.name}  {line}")

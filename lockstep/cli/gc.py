@@ -14,7 +14,7 @@ from rich.table import Table
 
 from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, errors_as_sentences
 from lockstep.core.terminal import console
-from lockstep.files.managed_file import PROGRAMS
+from lockstep.files.managed_file import command
 from lockstep.fleet.hosts import ask, at_once, choose
 from lockstep.fleet.login import Login
 
@@ -115,7 +115,7 @@ def _remove(found: Found, keep: int) -> Ended:
 
 def _asked(where: Login, action: str, keep: int, text: str) -> tuple[Any, str]:
     """The program's JSON, or None and why there is none."""
-    argv = ["/usr/bin/python3", f"{PROGRAMS}/cleanup.py", action, "--keep", str(keep)]
+    argv = command("cleanup", action, "--keep", str(keep))
     return ask(where, ["sudo", "-n", *argv], text=text, limit_s=_LIMIT_S).json()
 
 

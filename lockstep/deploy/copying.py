@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstep.host.specs import engine_content
-from lockstep.inventory.host import HostPlan
+from lockstep.inventory.host import HostPlan, images_of, models_of
 from lockstep.lock.hubcache import absent
 from lockstep.lock.image_reference import pull_reference
 from lockstep.lock.pins import Pins
-from lockstep.preflight import ENGINE, images_of, models_of
+from lockstep.preflight import ENGINE
 from lockstep.system.folders import IMAGE_STORE, engine_store
 
 #: The claim under which `fetch_weights.py` fetches.

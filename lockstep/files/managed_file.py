@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from lockstep.onhost.core.program import PROGRAMS, PYTHON, command
 from lockstep.onhost.records.ours import HOME, MARK
 
 Check = Literal["unit", "shell", "sudoers", "json", "nft"]
 Stage = Literal["base", "firewall", "fabric", "services", "switch", "webui"]
 
-PROGRAMS = "/usr/local/lib/lockstep"
 # Environments of our own tools, named by what is in them.
 ENVIRONMENTS = f"{PROGRAMS}/environments"
 # Python packages that our programs import, at exact versions: a link to the one in use.
@@ -36,7 +36,7 @@ PROXY_ENVIRONMENT = f"{CONFIGURATION}/proxy.env"
 TOOLS_ENVIRONMENT = f"{CONFIGURATION}/tools.env"
 OPERATORS_GROUP = "lockstep-operators"
 
-__all__ = ["HOME", "MARK", "ManagedFile"]
+__all__ = ["HOME", "MARK", "PROGRAMS", "PYTHON", "ManagedFile", "command"]
 
 
 @dataclass(frozen=True)

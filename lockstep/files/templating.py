@@ -13,7 +13,7 @@ from lockstep.core.errors import LockstepError
 from lockstep.files import systemd_quoting
 from lockstep.files.managed_file import MARK
 
-FOLDER = Path(__file__).resolve().parent.parent / "templates"
+FOLDER = Path(__file__).resolve().parents[2] / "templates"
 
 
 def render(template: str, **values: Any) -> str:

@@ -11,7 +11,7 @@ from lockstep.models.known_models import Knowledge, load_knowledge
 from lockstep.models.licences import LicencePolicy, default_policy
 from lockstep.recipes.recipe_file import Recipe, load_catalogue
 
-FOLDER = Path(__file__).resolve().parent.parent / "catalogue"
+FOLDER = Path(__file__).resolve().parents[2] / "catalogue"
 
 
 @dataclass(frozen=True)

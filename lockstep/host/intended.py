@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from lockstep import preflight
 from lockstep.files.managed_file import CONFIGURATION, SERVED_WEIGHTS, ManagedFile, Stage
 from lockstep.host.engine_questions import image_questions
 from lockstep.host.specs import engine_spec, weights_spec
-from lockstep.inventory.host import HostPlan
+from lockstep.inventory.host import HostPlan, images_of
 from lockstep.lock import pins
 from lockstep.lock.engine_id import engine_id
 from lockstep.lock.image_reference import api_address, parse, pinned_reference
@@ -50,13 +49,13 @@ class Intended:
     @cached_property
     def images(self) -> list[str]:
         """References by digest of all images of the host."""
-        return [pinned_reference(name, self.pins) for name in preflight.images_of(self.plan)]
+        return [pinned_reference(name, self.pins) for name in images_of(self.plan)]
 
     @cached_property
     def image_origins(self) -> dict[str, str]:
         """Each of `images` → the address where its bytes are, mirrors heeded."""
         sources = self.plan.settings.sources
-        names = preflight.images_of(self.plan)
+        names = images_of(self.plan)
         return {
             pinned_reference(name, self.pins): api_address(parse(name), sources) for name in names
         }

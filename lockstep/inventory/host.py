@@ -28,3 +28,29 @@ class HostPlan:
         """Its part of each cluster that serves one of its targets."""
         found = (target.group for target in self.targets if target.group)
         return tuple({group.name: group for group in found}.values())
+
+
+def models_of(plan: HostPlan) -> list[str]:
+    """Hub ids that the host's targets need: models, drafts, borrowed files."""
+    names: dict[str, None] = {}
+    for target in plan.targets:
+        for recipe in target.recipes:
+            names[recipe.model] = None
+            if recipe.lockstep.draft:
+                names[recipe.lockstep.draft.model] = None
+            names.update(dict.fromkeys(borrow.model for borrow in recipe.lockstep.borrow))
+    # A full path is on the host already.
+    return [name for name in names if not name.startswith("/")]
+
+
+def images_of(plan: HostPlan) -> list[str]:
+    """Image references, as asked for, that the host needs."""
+    names: dict[str, None] = {}
+    for target in plan.targets:
+        # A fallback may run from another image, unless the inventory names one for both.
+        for image in map(target.image_of, target.recipes):
+            if image:
+                names[image] = None
+    if plan.settings.webui.enabled:
+        names[plan.settings.webui.image] = None
+    return list(names)

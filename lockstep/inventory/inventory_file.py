@@ -20,7 +20,7 @@ from lockstep.inventory.settings_check import check_values
 from lockstep.recipes.recipe_file import Recipe, load_catalogue
 
 LOCK_SUFFIX = ".lock.yaml"
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 # Keys that pyinfra itself reads from host data; ours may not collide with them.
 PYINFRA_PREFIXES = ("_", "ssh_", "local_", "docker_", "chroot_")

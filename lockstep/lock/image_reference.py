@@ -16,7 +16,6 @@ _ALIASES = frozenset({"index.docker.io", "registry-1.docker.io"})
 LOCAL_REGISTRY = "127.0.0.1:7078"
 # The API of Docker Hub answers under another name than its references.
 _API_HOSTS = {DEFAULT_REGISTRY: "registry-1.docker.io"}
-
 # `uname -m` → the platform as image manifests name it.
 PLATFORMS = {"aarch64": "linux/arm64", "x86_64": "linux/amd64"}
 
@@ -64,8 +63,9 @@ def pull_reference(reference: str, pin: ImagePin) -> str:
     """``127.0.0.1:7078/REGISTRY/REPOSITORY@sha256:…`` as the host's Docker lists and runs it.
 
     Docker is given every image on loopback, out of bytes that came from a peer or from a registry
-    (`lockstep/onhost/images/loopback_registry.py`); the name still says where the image is from, whatever mirror
-    it came by. The digest is the pin's: the same content has the same digest everywhere.
+    (`lockstep/onhost/images/loopback_registry.py`); the name still says where the image is from,
+    whatever mirror it came by. The digest is the pin's: the same content has the same digest
+    everywhere.
     """
     image = parse(reference)
     # A port's colon may stand in the first part of a name alone.

@@ -1,7 +1,8 @@
 """What every moving name stands for: exact versions, commits and digests, with their hashes.
 
-`lockstep.lock.lockfile` keeps them in a file, `lockstep.lock.resolve` finds them out. Group data may name a
-branch, a tag, a range; each is resolved once, and every host gets exactly what stands here.
+`lockstep.lock.lockfile` keeps them in a file, `lockstep.lock.resolve` finds them out. Group data
+may name a branch, a tag, a range; each is resolved once, and every host gets exactly what stands
+here.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from lockstep.preflight import (
     network,
     updates,
 )
-from lockstep.preflight.ask import ENGINE, MODELS, TOOLS, addresses, images_of, models_of, questions
+from lockstep.preflight.ask import ENGINE, MODELS, TOOLS, addresses, questions
 from lockstep.preflight.containers import adopted
 
 __all__ = [
@@ -36,8 +36,6 @@ __all__ = [
     "adopted",
     "between",
     "findings",
-    "images_of",
-    "models_of",
     "questions",
 ]
 

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lockstep.files.managed_file import MARK
-from lockstep.inventory.host import HostPlan
+from lockstep.inventory.host import HostPlan, images_of, models_of
 from lockstep.inventory.settings import Sources
 from lockstep.lock.engine_id import engine_id
 from lockstep.lock.image_reference import DEFAULT_REGISTRY, parse, pull_reference
@@ -21,32 +21,6 @@ from lockstep.units.variants import FALLBACK
 
 # What is fetched, beside images: each of it only where it is not on the host yet.
 MODELS, TOOLS, ENGINE = "models", "tools", "engine"
-
-
-def models_of(plan: HostPlan) -> list[str]:
-    """Hub ids that the host's targets need: models, drafts, borrowed files."""
-    names: dict[str, None] = {}
-    for target in plan.targets:
-        for recipe in target.recipes:
-            names[recipe.model] = None
-            if recipe.lockstep.draft:
-                names[recipe.lockstep.draft.model] = None
-            names.update(dict.fromkeys(borrow.model for borrow in recipe.lockstep.borrow))
-    # A full path is on the host already.
-    return [name for name in names if not name.startswith("/")]
-
-
-def images_of(plan: HostPlan) -> list[str]:
-    """Image references, as asked for, that the host needs."""
-    names: dict[str, None] = {}
-    for target in plan.targets:
-        # A fallback may run from another image, unless the inventory names one for both.
-        for image in map(target.image_of, target.recipes):
-            if image:
-                names[image] = None
-    if plan.settings.webui.enabled:
-        names[plan.settings.webui.image] = None
-    return list(names)
 
 
 def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from lockstep.core.findings import Finding
-from lockstep.inventory.host import HostPlan
+from lockstep.inventory.host import HostPlan, images_of, models_of
 from lockstep.lock.hubcache import missing_bytes
 from lockstep.lock.image_reference import pull_reference
 from lockstep.lock.packages import BUILD, locked, precompiled
 from lockstep.lock.pins import Pins
-from lockstep.preflight.ask import ENGINE, images_of, models_of
+from lockstep.preflight.ask import ENGINE
 from lockstep.system.folders import IMAGE_STORE
 
 GIB = 1024**3

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from importlib import resources
 
+from lockstep.files.programs import package
+
 #: Probe → the module of lockstep/onhost that it imports.
-_SHARED = {"intruders": "ours", "write_files": "ours"}
+_SHARED = {"intruders": "records/ours.py", "write_files": "records/ours.py"}
 
 _BOTH = """\
 import sys, types
+for package in {packages!r}:
+    sys.modules[package] = types.ModuleType(package)
 shared = sys.modules[{name!r}] = types.ModuleType({name!r})
+setattr(sys.modules[{packages!r}[-1]], {name!r}.rpartition(".")[2], shared)
 exec(compile({shared!r}, {name!r}, "exec"), vars(shared))
 exec(compile({probe!r}, "probe", "exec"))
 """
@@ -25,6 +30,8 @@ def source(name: str) -> str:
     probe = (resources.files(__name__) / f"{name}.py").read_text(encoding="utf-8")
     if name not in _SHARED:
         return probe
-    shared = resources.files("lockstep.onhost") / f"{_SHARED[name]}.py"
-    text = shared.read_text(encoding="utf-8")
-    return _BOTH.format(name=_SHARED[name], shared=text, probe=probe)
+    path = f"lockstep/onhost/{_SHARED[name]}"
+    module = path.removesuffix(".py").replace("/", ".")
+    parts = module.split(".")
+    packages = [".".join(parts[:length]) for length in range(1, len(parts))]
+    return _BOTH.format(name=module, packages=packages, shared=package()[path], probe=probe)

@@ -7,60 +7,30 @@ standard input, with the question; nothing is left on the host.
 from __future__ import annotations
 
 import json
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
-# Module name on the host → where its text is here, in the order in which one needs the other.
-_MODULES = {
-    **{
-        name: ("lockstep.onhost", name)
-        for name in (
-            *("clusters", "need", "common", "content", "docker_api", "weights_spec"),
-            "weights_state",
-        )
-    },
-    "lockstep": None,
-    "lockstep.probes": None,
-    "lockstep.probes.engines": ("lockstep.probes", "engines"),
-    "lockstep.snapshot": None,
-    **{
-        f"lockstep.snapshot.{name}": ("lockstep.snapshot", name)
-        for name in (
-            *("collected", "accounts", "docker_state", "files", "machine", "network"),
-            *("packages", "units", "venvs", "weights", "snapshot"),
-        )
-    },
-}
-# What one program needs besides; its own module last.
-_MORE = {
-    "snapshot": {},
-    "evidence": {
-        **{
-            name: ("lockstep.onhost", name)
-            for name in ("apt_turn", "engine", "units", "load", "technical", "floor")
-        },
-        **{
-            f"lockstep.probes.{name}": ("lockstep.probes", name)
-            for name in ("generations", "link", "preflight")
-        },
-        **{
-            f"lockstep.snapshot.{name}": ("lockstep.snapshot", name)
-            for name in ("history", "own", "evidence")
-        },
-    },
-}
+from lockstep.files.programs import imported
 
-# Runs on the host: makes modules of the last line of standard input, and asks the last one.
+_TOP = Path(__file__).resolve().parents[2]
+
+# What one program needs besides what it imports itself: packages without a file of their own.
+_PACKAGES = ("lockstep.probes", "lockstep.snapshot")
+
+# Runs on the host: makes modules of the last line of standard input, and asks one of them.
 _BOOT = """\
-import json, sys, types
+import importlib.abc, importlib.util, json, sys
 sent = json.loads(sys.stdin.read().rpartition("\\n")[2])
-for name, text in sent["modules"]:
-    module = sys.modules[name] = types.ModuleType(name)
-    exec(compile(text, name, "exec"), vars(module))
-    package, _, last = name.rpartition(".")
-    if package:
-        setattr(sys.modules[package], last, module)
-json.dump(module.take(sent["asked"]), sys.stdout)
+class Sent(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+    def find_spec(self, name, path, target=None):
+        if name in sent["modules"]:
+            return importlib.util.spec_from_loader(name, self)
+    def is_package(self, name):
+        return any(other.startswith(name + ".") for other in sent["modules"])
+    def get_source(self, name):
+        return sent["modules"][name]
+sys.meta_path.insert(0, Sent())
+json.dump(importlib.import_module(sent["program"]).take(sent["asked"]), sys.stdout)
 """
 
 #: The command on the host. Isolated, so that nothing in a folder of the operator's is imported.
@@ -74,10 +44,25 @@ def document(asked: dict[str, Any], program: str = "snapshot") -> str:
         asked: The question.
         program: The module that answers it: "snapshot" or "evidence".
     """
-    chosen = {**_MODULES, **_MORE[program]}
-    modules = [(name, _text(*place) if place else "") for name, place in chosen.items()]
-    return json.dumps({"modules": modules, "asked": asked})
+    main = f"lockstep.snapshot.{program}"
+    modules = {**dict.fromkeys(_PACKAGES, ""), **_closure(main)}
+    return json.dumps({"modules": modules, "program": main, "asked": asked})
 
 
-def _text(package: str, name: str) -> str:
-    return (resources.files(package) / f"{name}.py").read_text(encoding="utf-8")
+def _closure(main: str) -> dict[str, str]:
+    """The module and all that it imports of Lockstep: name → text."""
+    found: dict[str, str] = {}
+    waiting = [main]
+    while waiting:
+        name = waiting.pop()
+        path = _TOP / f"{name.replace('.', '/')}.py"
+        if name in found or name in _PACKAGES:
+            continue
+        if path.is_file():
+            found[name] = path.read_text(encoding="utf-8")
+        elif path.with_suffix("").is_dir():
+            found[name] = ""
+        else:
+            continue
+        waiting += imported(found[name])
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Sequence
 
-from lockstep.files.managed_file import CONFIGURATION, PROGRAMS, SYSTEMD, ManagedFile
+from lockstep.files.managed_file import CONFIGURATION, SYSTEMD, ManagedFile, command
 from lockstep.files.templating import render
 from lockstep.inventory.bound_targets import BoundTarget, is_loopback
 from lockstep.inventory.settings import Settings
@@ -14,7 +14,7 @@ TABLE = "lockstep"
 RULES = f"{CONFIGURATION}/firewall.nft"
 # The rules that a fresh login came through; only they are loaded at boot.
 KEPT = f"{CONFIGURATION}/firewall-kept.nft"
-PROGRAM = f"{PROGRAMS}/firewall.py"
+PROGRAM = command("firewall")
 UNIT = "lockstep-firewall.service"
 # What to ask the probe `firewall`; the record is the program's.
 QUESTION = {
@@ -37,7 +37,7 @@ def firewall_files(settings: Settings, targets: Sequence[BoundTarget]) -> tuple[
         open=opened(settings, targets),
         peers=_by_family((*firewall.peers, *_members(targets))),
     )
-    unit = render("units/firewall.service.j2", program=("/usr/bin/python3", PROGRAM), kept=KEPT)
+    unit = render("units/firewall.service.j2", program=PROGRAM, kept=KEPT)
     return (
         ManagedFile(RULES, rules, check="nft", stage="firewall"),
         ManagedFile(f"{SYSTEMD}/{UNIT}", unit, check="unit", stage="firewall"),

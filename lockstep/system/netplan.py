@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockstep.files.managed_file import PROGRAMS, ManagedFile
+from lockstep.files.managed_file import ManagedFile, command
 from lockstep.files.templating import render
 from lockstep.inventory.cluster import is_connectx
 from lockstep.inventory.settings import Settings
@@ -12,7 +12,7 @@ from lockstep.inventory.settings import Settings
 # The name of NVIDIA's own instructions for two Sparks: what followed them is a finding, and never
 # beside ours in force.
 NETPLAN = "/etc/netplan/40-cx7.yaml"
-PROGRAM = f"{PROGRAMS}/fabric.py"
+PROGRAM = command("fabric")
 
 
 def netplan_files(settings: Settings) -> tuple[ManagedFile, ...]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lockstep.files.managed_file import AGENT_UNIT, CONFIGURATION, PROGRAMS, SYSTEMD, ManagedFile
+from lockstep.files.managed_file import AGENT_UNIT, CONFIGURATION, SYSTEMD, ManagedFile, command
+from lockstep.files.programs import closure
 from lockstep.inventory.cluster import Group
 from lockstep.units.restart_key import keyed
-from lockstep.units.scripts import programs
 
 #: What the agent notes about its clusters' last runs (`onhost/core/common.py`, `Paths.groups` and
 #: `groups_kept`); without the agent it is worth nothing, and must not start a model one day.
@@ -27,11 +27,11 @@ def agent_units(groups: Iterable[Group]) -> tuple[ManagedFile, ...]:
     found = {group.name: group for group in groups}
     if not found:
         return ()
-    start = ("/usr/bin/python3", f"{PROGRAMS}/cluster_agent.py")
+    start = command("cluster-agent")
     members = {name: (group.rank, group.data.port, group.members) for name, group in found.items()}
     contents = {
         "clusters": repr(members),
-        "programs": {file.path: file.text for file in programs()},
+        "programs": closure("cluster.agent"),
     }
     every = (
         address

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from lockstep.core.errors import InventoryError
 from lockstep.files.managed_file import ManagedFile
+from lockstep.files.programs import programs
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.settings import Settings
 from lockstep.lock.pins import Pins
@@ -16,7 +17,7 @@ from lockstep.system.netplan import netplan_files
 from lockstep.units.agent_unit import agent_units
 from lockstep.units.model_units import model_units, webui_unit
 from lockstep.units.proxy_unit import proxy_units
-from lockstep.units.scripts import programs, scripts, sudoers, targets_file
+from lockstep.units.scripts import scripts, sudoers, targets_file
 from lockstep.units.variants import variants
 from lockstep.units.wedge_units import wedge_units
 

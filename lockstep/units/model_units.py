@@ -9,10 +9,10 @@ from lockstep.files.managed_file import (
     API_KEY,
     DOCKER_CONFIG,
     HOME,
-    PROGRAMS,
     SYSTEMD,
     WEBUI_SECRETS,
     ManagedFile,
+    command,
 )
 from lockstep.inventory.bound_targets import is_loopback
 from lockstep.inventory.settings import Settings
@@ -23,11 +23,10 @@ from lockstep.units.docker_run import OOM_SCORE, foreground, volume
 from lockstep.units.restart_key import keyed
 from lockstep.units.variants import Variant
 
-PYTHON = "/usr/bin/python3"
 # A SIGTERM waits until the check's own program can see who sent it.
-_CHECK = ("/usr/bin/env", "--block-signal=TERM", PYTHON)
+_CHECK = ("/usr/bin/env", "--block-signal=TERM")
 # In a line with "+", as root: the unit's PATH begins with a folder that the engines' account owns.
-_ROOT_CHECK = ("/usr/bin/env", "--ignore-environment", "--block-signal=TERM", PYTHON)
+_ROOT_CHECK = ("/usr/bin/env", "--ignore-environment", "--block-signal=TERM")
 # A crash every now and then is restarted; a model that cannot start is left down. The articles
 # tell of 385 restarts in a row.
 STARTS = 3
@@ -81,10 +80,10 @@ def _model_unit(
         home=HOME,
         state_directory=HOME.removeprefix("/var/lib/"),
         environment={"DOCKER_CONFIG": DOCKER_CONFIG} if container else variant.environment,
-        gate=(*_ROOT_CHECK, f"{PROGRAMS}/gate.py", variant.name),
+        gate=(*_ROOT_CHECK, *command("gate", variant.name)),
         start=(variant.launcher,) if variant.launcher else variant.argv,
-        ready=(*_CHECK, f"{PROGRAMS}/ready.py", variant.name, "--main-pid"),
-        admit=(*_ROOT_CHECK, f"{PROGRAMS}/cluster.py", "admit", variant.name),
+        ready=(*_CHECK, *command("ready", variant.name, "--main-pid")),
+        admit=(*_ROOT_CHECK, *command("cluster", "admit", variant.name)),
         agent=AGENT_UNIT,
         stop_container=_stop_container(variant.unit),
         start_s=start_s,
@@ -100,7 +99,7 @@ def _model_unit(
 
 def _stop_container(name: str) -> tuple[str, ...]:
     # Less than TimeoutStopSec, so that the message comes from the program and not from systemd.
-    return (PYTHON, f"{PROGRAMS}/stop_container.py", name, "--wait", str(STOP_S - 10))
+    return command("stop-container", name, "--wait", str(STOP_S - 10))
 
 
 def _limits(variant: Variant) -> dict[str, str]:
@@ -174,7 +173,7 @@ def _webui_keys(unit: str, variants: Sequence[Variant]) -> tuple[str, ...]:
     if not any(urls.values()):
         return ()
     words = ("key" if asks else "none" for asks in urls.values())
-    return (PYTHON, f"{PROGRAMS}/webui_keys.py", _keys_file(unit), API_KEY, *words)
+    return command("webui-keys", _keys_file(unit), API_KEY, *words)
 
 
 def _keys_file(unit: str) -> str:

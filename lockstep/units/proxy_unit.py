@@ -9,9 +9,9 @@ generates without), SGLang 0.5.23 takes it on its command line and logs it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 
-from lockstep.files.managed_file import API_KEY, PROGRAMS, TOOLS_VENV, ManagedFile
+from lockstep.files.managed_file import API_KEY, TOOLS_VENV, ManagedFile, command
+from lockstep.files.programs import closure
 from lockstep.inventory.bound_targets import PROXY_TOOLS
 from lockstep.inventory.settings import Settings
 from lockstep.lock.packages import tool_requirements
@@ -19,10 +19,6 @@ from lockstep.lock.pins import Pins
 from lockstep.units.model_units import unit_path
 from lockstep.units.restart_key import keyed
 from lockstep.units.variants import Variant
-
-PROGRAM = f"{PROGRAMS}/roles_proxy.py"
-# A change in one of these is in force only after a restart.
-_MODULES = ("api_key.py", "roles.py", "roles_proxy.py")
 
 
 def proxy_units(
@@ -44,17 +40,13 @@ def proxy_units(
 def _unit(settings: Settings, variant: Variant, tools: Mapping[str, str]) -> ManagedFile:
     assert variant.proxy_unit is not None
     start = (
-        *(f"{TOOLS_VENV}/bin/python", PROGRAM),
+        *command("roles-proxy", python=f"{TOOLS_VENV}/bin/python"),
         *("--listen", variant.target.data.bind, "--port", str(variant.target.port)),
         *("--engine", variant.engine_url),
         *(("--merge",) if variant.recipe.needs_roles_proxy else ()),
         *(("--key",) if variant.target.open else ()),
     )
-    folder = files("lockstep").joinpath("onhost")
-    contents = {
-        "tools": tools,
-        "modules": [folder.joinpath(name).read_text(encoding="utf-8") for name in _MODULES],
-    }
+    contents = {"tools": tools, "modules": closure("access.roles_proxy")}
     text = keyed(
         "units/proxy.service.j2",
         contents=contents,

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from lockstep.files.managed_file import (
     API_KEY,
     CONFIGURATION,
     OPERATORS_GROUP,
-    PROGRAMS,
     ManagedFile,
     Stage,
+    command,
 )
 from lockstep.files.templating import render
 from lockstep.inventory.cluster import Group
@@ -24,7 +23,6 @@ from lockstep.units.variants import Variant
 
 TARGETS = f"{CONFIGURATION}/targets.json"
 SUDOERS = "/etc/sudoers.d/lockstep"
-SWITCH_PROGRAM = f"{PROGRAMS}/switch.py"
 
 
 def switch_path(settings: Settings) -> str:
@@ -41,7 +39,7 @@ def scripts(settings: Settings, variants: Sequence[Variant]) -> tuple[ManagedFil
             render(
                 "scripts/switch.sh.j2",
                 names=[variant.name for variant in variants],
-                program=SWITCH_PROGRAM,
+                program=command("switch"),
             ),
         )
     ]
@@ -60,7 +58,7 @@ def _script(path: str, text: str, stage: Stage = "switch") -> ManagedFile:
 
 
 def targets_file(settings: Settings, variants: Sequence[Variant]) -> ManagedFile:
-    """What the programs on the host know of its targets (`lockstep/onhost/core/common.py` reads it)."""
+    """What the programs on the host know of its targets; `onhost/core/common.py` reads it."""
     data = {
         "host": settings.name,
         "webui_unit": f"{settings.webui.unit}.service",
@@ -135,17 +133,6 @@ def sudoers(variants: Sequence[Variant]) -> ManagedFile:
     text = render(
         "system/sudoers.j2",
         group=OPERATORS_GROUP,
-        commands=[" ".join(("/usr/bin/python3", SWITCH_PROGRAM, *words)) for words in allowed],
+        commands=[" ".join(command("switch", *words)) for words in allowed],
     )
     return ManagedFile(SUDOERS, text, mode="0440", check="sudoers", stage="switch")
-
-
-def programs() -> tuple[ManagedFile, ...]:
-    """The programs of `lockstep/onhost`, as they are."""
-    folder = Path(__file__).parent / "onhost"
-    found = []
-    for item in sorted(folder.rglob("*.py")):
-        text = item.read_text(encoding="utf-8")
-        mode = "0755" if text.startswith("#!") else "0644"
-        found.append(ManagedFile(f"{PROGRAMS}/{item.relative_to(folder)}", text, mode=mode))
-    return tuple(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from lockstep.files.managed_file import PROGRAMS, SYSTEMD, ManagedFile
+from lockstep.files.managed_file import SYSTEMD, ManagedFile, command
 from lockstep.files.templating import render
 from lockstep.inventory.bound_targets import is_loopback
 from lockstep.units.variants import Variant
@@ -19,7 +19,7 @@ _LIMIT_S = 600
 
 def wedge_units(variants: Sequence[Variant]) -> tuple[ManagedFile, ...]:
     """The service and its timer; the timer starts at boot, which starts no model."""
-    program = ("/usr/bin/python3", f"{PROGRAMS}/wedge.py")
+    program = command("wedge")
     # It asks at the port of the API, which may be at an address of the network.
     urls = [variant.url for variant in variants if variant.target.answers]
     loopback = all(is_loopback(urlsplit(url).hostname or "") for url in urls)

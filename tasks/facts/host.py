@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 from pyinfra.api import FactBase, StringCommand
 from pyinfra.api.exceptions import FactProcessError
 
+from lockstep.files.managed_file import PROGRAMS, command
 from tasks import remote
 
 
@@ -100,8 +102,8 @@ class Weights(FactBase[Any]):
 
     def command(self, spec: str) -> str:
         """Ask the program on the host, which reads no weight and no network."""
-        program = f"{remote.PROGRAMS}/weights_state.py"
-        return f"! test -e {program} || {remote.PYTHON} {program} {spec}"
+        program = command("weights-state", spec)
+        return f"! test -e {PROGRAMS}/__main__.py || {shlex.join(program)}"
 
     @staticmethod
     def default() -> dict[str, Any]:
@@ -113,4 +115,4 @@ class Weights(FactBase[Any]):
         try:
             return json.loads("\n".join(output))
         except ValueError as fault:
-            raise FactProcessError(f"weights_state.py did not print JSON: {fault}") from fault
+            raise FactProcessError(f"weights-state did not print JSON: {fault}") from fault

@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping
 from pyinfra import host
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
-from lockstep.files.managed_file import PROXY_ENVIRONMENT, TOOLS_VENV
+from lockstep.files.managed_file import PROXY_ENVIRONMENT, TOOLS_VENV, command
 from lockstep.lock.image_reference import PLATFORMS
 from tasks import remote
 from tasks.facts.host import Images, Weights
@@ -33,8 +33,8 @@ def images(origins: Mapping[str, str], architecture: str, proxy: bool = False) -
     if not missing:
         host.noop(f"{len(origins)} images are here")
     for reference in missing:
-        program = [remote.PYTHON, f"{remote.PROGRAMS}/pull_image.py", reference]
-        program += ["--platform", platform, "--from", origins[reference]]
+        options = ("--platform", platform, "--from", origins[reference])
+        program = command("pull-image", reference, *options)
         name = "image-" + reference.rpartition(":")[2][:12]
         yield remote.job(name, program, *(["--setenv-file", PROXY_ENVIRONMENT] if proxy else []))
 
@@ -61,7 +61,7 @@ def weights(user: str, token_file: str, proxy: bool = False) -> Commands:
 
 def fetch(name: str, user: str, token_file: str, proxy: bool, *more: str) -> remote.Streamed:
     """The job that fetches the weights, or what further options say of them."""
-    program = [f"{TOOLS_VENV}/bin/python", f"{remote.PROGRAMS}/fetch_weights.py", WEIGHTS_SPEC]
+    program = command("fetch-weights", WEIGHTS_SPEC, python=f"{TOOLS_VENV}/bin/python")
     options = ["--setenv-file", PROXY_ENVIRONMENT] if proxy else []
     words = [*program, "--token-file", token_file, *more]
     return remote.job(name, words, "--uid", user, *options)

@@ -19,15 +19,14 @@ from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.connectors.util import CommandOutput
 from pyinfra.context import ctx_host
 
-from lockstep.files.managed_file import AGENT_UNIT
+from lockstep.files.managed_file import AGENT_UNIT, command
 from lockstep.inventory.cluster import Group
 from lockstep.units.agent_unit import key_path
-from lockstep.units.scripts import SWITCH_PROGRAM
 from tasks import remote, run
 from tasks.facts.host import Files, Units
 
-ROLLOUT = (remote.PYTHON, f"{remote.PROGRAMS}/rollout.py")
-FLOOR = (remote.PYTHON, f"{remote.PROGRAMS}/floor.py")
+ROLLOUT = command("rollout")
+FLOOR = command("floor")
 # A return that was cut off is ended by systemd; it includes a start, which its own unit bounds.
 JOB = (
     *("--property", "OOMScoreAdjust=-900", "--property", "TimeoutStopSec=7200"),
@@ -35,8 +34,8 @@ JOB = (
 )
 #: Under which the members of this run's clusters keep what they had.
 ROLLOUT_ID = secrets.token_hex(8)
-_PROGRAM = (remote.PYTHON, f"{remote.PROGRAMS}/make_secrets.py")
-_SWITCH = (remote.PYTHON, SWITCH_PROGRAM)
+_PROGRAM = command("make-secrets")
+_SWITCH = command("switch")
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 
 

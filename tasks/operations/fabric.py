@@ -17,7 +17,7 @@ from tasks.operations.firewall import KeptAfterLogin
 # Less than connection.DEAD_PEER_S, so that a connection which the new addresses cut is there again
 # before it is given up.
 UNDO_AFTER_S = 40
-_PROGRAM = (remote.PYTHON, netplan.PROGRAM)
+_PROGRAM = netplan.PROGRAM
 
 
 @operation()

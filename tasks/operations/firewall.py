@@ -20,7 +20,6 @@ from tasks.facts.host import Firewall
 
 # Without a word from us the host takes its new rules back: a login takes a few seconds.
 UNDO_AFTER_S = 90
-_PROGRAM = (remote.PYTHON, PROGRAM)
 
 
 @operation()
@@ -38,8 +37,8 @@ def in_force(rules: str, ssh_ports: Collection[int]) -> Generator[StringCommand,
         return
     wanted = found["kept"] == sha256(rules.encode()).hexdigest() and found["live"]
     if not wanted:
-        yield remote.words([*_PROGRAM, "try", "--seconds", str(UNDO_AFTER_S)])
-        keep = KeptAfterLogin(*(QuoteString(word) for word in (*_PROGRAM, "keep")))
+        yield remote.words([*PROGRAM, "try", "--seconds", str(UNDO_AFTER_S)])
+        keep = KeptAfterLogin(*(QuoteString(word) for word in (*PROGRAM, "keep")))
         keep.ssh_ports = ssh_ports
         yield keep
     unit = found["state"]
@@ -57,7 +56,7 @@ class KeptAfterLogin(StringCommand):
     """Keeps what is on trial when a login over a new connection comes through them."""
 
     ssh_ports: Collection[int] = ()
-    back: tuple[str, ...] = (*_PROGRAM, "back")
+    back: tuple[str, ...] = (*PROGRAM, "back")
     lost = (
         "the firewall would lock you out: {fault}.\n"
         "The rules of before are in force again. Remedy: name the port of sshd in "

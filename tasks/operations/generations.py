@@ -9,7 +9,7 @@ from typing import Any
 from pyinfra import host
 from pyinfra.api import StringCommand, operation
 
-from lockstep.files.managed_file import ManagedFile
+from lockstep.files.managed_file import ManagedFile, command
 from lockstep.host.generation import GENERATIONS, contents
 from lockstep.host.specs import weights_spec
 from tasks import remote, run
@@ -28,7 +28,7 @@ def recorded() -> Generator[StringCommand, None, None]:
     if (newest.get("digest"), newest.get("lock")) == (present["digest"], present["lock"]):
         host.noop(f"this is generation {newest['number']}")
         return
-    program = [remote.PYTHON, f"{remote.PROGRAMS}/generations.py", "record"]
+    program = command("generations", "record")
     yield remote.words(program, _stdin=[json.dumps(present)])
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pyinfra import host
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
-from lockstep.files.managed_file import ManagedFile
+from lockstep.files.managed_file import ManagedFile, command
 from lockstep.host.engine_questions import unasked
 from tasks import engine_state, remote, run
 
@@ -32,7 +32,7 @@ def accepted() -> Generator[StringCommand | FunctionCommand, None, None]:
         path = f"{QUESTIONS}/{digest.replace(':', '-')}.json"
         question = asdict(ManagedFile(path, questions[digest]))
         yield remote.write({"folders": [], "files": [question], "remove": []})
-        program = [remote.PYTHON, f"{remote.PROGRAMS}/image_check.py", *images[digest]]
+        program = command("image-check", *images[digest])
         yield engine_state.job("image-check", program)
     if not todo:
         silent = sum(1 for record in found["images"].values() if record.get("unanswered"))

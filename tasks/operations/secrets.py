@@ -7,11 +7,11 @@ from collections.abc import Generator, Sequence
 from pyinfra import host
 from pyinfra.api import StringCommand, operation
 
-from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS
+from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS, command
 from tasks import remote
 from tasks.facts.host import Files, Units
 
-_PROGRAM = (remote.PYTHON, f"{remote.PROGRAMS}/make_secrets.py")
+_PROGRAM = command("make-secrets")
 
 
 @operation()

@@ -9,9 +9,10 @@ from typing import Any
 from pyinfra import host
 from pyinfra.api import StringCommand, operation
 
+from lockstep.files.managed_file import command
 from tasks import remote
 
-SHARING = f"{remote.PROGRAMS}/sharing.py"
+SHARING = command("sharing")
 
 
 @operation()
@@ -34,7 +35,7 @@ def opened(
         return
     # The token goes through standard input, never through argv.
     document = json.dumps(lease)
-    yield remote.words([remote.PYTHON, SHARING, "open"], _stdin=[document])
+    yield remote.words([*SHARING, "open"], _stdin=[document])
 
 
 @operation()
@@ -51,4 +52,4 @@ def closed(lease: Mapping[str, Any] | None) -> Generator[StringCommand, None, No
 
 
 def _ended(lease: str) -> Iterator[StringCommand]:
-    yield remote.words([remote.PYTHON, SHARING, "close", lease])
+    yield remote.words([*SHARING, "close", lease])

@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping, Sequence
 from pyinfra import host
 from pyinfra.api import StringCommand, operation
 
-from lockstep.files.managed_file import TOOLS_VENV, UV_VENV
+from lockstep.files.managed_file import TOOLS_VENV, UV_VENV, command
 from lockstep.system.accounts import Account, account_commands
 from lockstep.system.tools import Environment, same_version
 from tasks import remote
@@ -37,7 +37,7 @@ def packages(names: Sequence[str]) -> Generator[StringCommand, None, None]:
     # came (earlyoom's) are kept without a question.
     keep = ("--force-confdef", "--force-confold")
     install = ["apt-get", "-q", *(f"-oDpkg::Options::={option}" for option in keep), "install"]
-    turn = [remote.PYTHON, f"{remote.PROGRAMS}/apt_turn.py", "--"]
+    turn = command("apt-turn", "--")
     yield remote.job("apt", [*turn, "dpkg", *keep, "--configure", "-a"])
     yield remote.job("apt", [*turn, "apt-get", "-q", "update"])
     # A package that conflicts with one of the system's (docker.io with docker-ce) is refused.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Generator
 
 from pyinfra import host, state
@@ -10,8 +11,9 @@ from pyinfra.api import StringCommand, operation
 from pyinfra.facts.server import Command
 
 from lockstep.deploy.summary import rows
+from lockstep.files.managed_file import command
 from lockstep.units.scripts import switch_path
-from tasks import engine_state, remote, report, run
+from tasks import engine_state, report, run
 from tasks.facts.host import Units
 
 
@@ -26,7 +28,7 @@ def read_back() -> Generator[StringCommand, None, None]:
     units = host.get_fact(Units, asked={"units": names})
     engines = engine_state.ask()
     text = host.get_fact(
-        Command, command=f"{remote.PYTHON} {remote.PROGRAMS}/switch.py status --json || true"
+        Command, command=f"{shlex.join(command('switch', 'status', '--json'))} || true"
     )
     if units is None or engines is None:
         return

@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from onhost_fakes import ONHOST, FakeEngine, FakeSystemd, host_root
+from onhost_fakes import REPOSITORY, FakeEngine, FakeSystemd, host_root
 
 from lockstep.onhost.cluster import runs, wire_client
 from lockstep.onhost.core import common
@@ -28,12 +28,15 @@ _DRIVER = """\
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-import cluster_rollout, common, switch_job
+import importlib
+from lockstep.onhost.cluster import cluster_rollout
+from lockstep.onhost.core import common
+from lockstep.onhost.switching import switch_job
 root, module, *argv = sys.argv[2:]
 again = [sys.executable, "-IS", "-c", {driver!r}, sys.argv[1], root]
-switch_job.program = lambda: [*again, "switch"]
-cluster_rollout.program = lambda: [*again, "rollout"]
-program = __import__(module)
+switch_job.program = lambda: [*again, "operator.switch_sh"]
+cluster_rollout.program = lambda: [*again, "rollout.rollout"]
+program = importlib.import_module(f"lockstep.onhost.{module}")
 sys.exit(common.ended(module, lambda: program.main(argv, common.Paths(Path(root)))))
 """
 # The program that starts itself again carries its own text.
@@ -103,13 +106,13 @@ class Spark:
 
     def argv(self, module: str, *words: str) -> list[str]:
         root = str(self.paths.root)
-        return [sys.executable, "-IS", "-c", _DRIVER, str(ONHOST), root, module, *words]
+        return [sys.executable, "-IS", "-c", _DRIVER, str(REPOSITORY), root, module, *words]
 
     def power_on(self) -> None:
         """Start the agent and wait until it answers."""
         with self.log.open("a") as log:
             self.agent = subprocess.Popen(
-                self.argv("cluster_agent", *TIMES), env=self.environment, stdout=log, stderr=log
+                self.argv("cluster.agent", *TIMES), env=self.environment, stdout=log, stderr=log
             )
         until(self._listens, "the agent listens")
 
@@ -146,7 +149,7 @@ class Spark:
     def switch_begun(self, name: str) -> subprocess.Popen[str]:
         """The switch's own process, as systemd's job runs it."""
         return subprocess.Popen(
-            self.argv("switch", "--worker", name, "alice"),
+            self.argv("operator.switch_sh", "--worker", name, "alice"),
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -155,7 +158,9 @@ class Spark:
 
     def switch(self, name: str, *words: str) -> tuple[int, list[str]]:
         """A whole switch: exit code and lines."""
-        return self.run("switch", *([name, *words] if words else ["--worker", name, "alice"]))
+        return self.run(
+            "operator.switch_sh", *([name, *words] if words else ["--worker", name, "alice"])
+        )
 
     def run(self, module: str, *words: str) -> tuple[int, list[str]]:
         """One of the host's programs: exit code and lines."""

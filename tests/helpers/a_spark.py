@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep import preflight
-from lockstep.inventory.host import HostPlan
+from lockstep.inventory.host import HostPlan, models_of
 from lockstep.inventory.inventory_file import plan as plan_of
 from lockstep.lock.moving import PrecompiledWanted, PythonWanted
 from lockstep.lock.packages import name_of
@@ -134,7 +134,7 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
         "unknown_accounts": [],
         "foreign": {},
         "fabric": {"absent": [], "known": ["enP7s7", "lo"], "netplan": True},
-        "models": {name: {} for name in preflight.models_of(plan)},
+        "models": {name: {} for name in models_of(plan)},
         "lacking": [preflight.MODELS, preflight.TOOLS, preflight.ENGINE],
         "earlyoom": "1.7-2",
         "updates": {

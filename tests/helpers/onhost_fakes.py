@@ -1,7 +1,4 @@
-"""Stand-ins for what the programs on a Spark talk to: systemd, Docker and an engine.
-
-Importing this module puts the programs' folder on the path, as on a host, and hands them out.
-"""
+"""Stand-ins for what the programs on a Spark talk to: systemd, Docker and an engine."""
 
 from __future__ import annotations
 
@@ -16,26 +13,36 @@ import sys
 import threading
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import onhost_fake_systemd
 
-ONHOST = Path(__file__).resolve().parents[2] / "lockstep" / "onhost"
+from lockstep.onhost.core import common
 
-from lockstep.onhost.core import (
-    common,
-)
+REPOSITORY = Path(__file__).resolve().parents[2]
+ONHOST = REPOSITORY / "lockstep" / "onhost"
 
-__all__ = [
-    "ONHOST",
-    "FakeDocker",
-    "FakeEngine",
-    "FakeSystemd",
-    "host_root",
-    "write_meminfo",
-]
+
+def installed(folder: Path) -> str:
+    """A folder that Python runs as it runs the programs' folder on a host."""
+    folder.mkdir(parents=True)
+    (folder / "__main__.py").symlink_to(ONHOST / "__main__.py")
+    (folder / "lockstep").symlink_to(REPOSITORY / "lockstep")
+    return str(folder)
+
+
+def program(word: str, *arguments: str, python: Sequence[str] = (sys.executable,)) -> list[str]:
+    """The argument list that runs a program of this repository as on a host."""
+    boot = f"import runpy, sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
+    return [
+        *python,
+        "-c",
+        boot + "runpy.run_module('lockstep.onhost', run_name='__main__')",
+        word,
+        *arguments,
+    ]
 
 
 def timeless(line: str) -> str:

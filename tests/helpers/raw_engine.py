@@ -6,15 +6,14 @@ import contextlib
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from pathlib import Path
 
 from lab_servers import free_port
+from onhost_fakes import program
 
-PROGRAM = Path(__file__).parents[2] / "lockstep/onhost/access/roles_proxy.py"
 #: Only bounds a hang.
 LIMIT_S = 20.0
 
@@ -129,7 +128,7 @@ def start(
     if credentials:
         environment["CREDENTIALS_DIRECTORY"] = str(credentials)
     return subprocess.Popen(
-        [sys.executable, str(PROGRAM), *words],
+        program("roles-proxy", *words),
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -1,6 +1,6 @@
 """Take a test's lab down as soon as the test run is over, whatever ended it.
 
-usage: take_down.py NAME    started by conftest.py, which keeps the other end of standard input
+usage: take-down NAME    started by conftest.py, which keeps the other end of standard input
 """
 
 from __future__ import annotations

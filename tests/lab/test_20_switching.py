@@ -272,7 +272,7 @@ def test_a_wedged_engine_is_restarted_and_then_left_down_with_the_reason(one: Ho
     assert one.switch("qwen").code == 0
     unit = "vllm-qwen36.service"
     one.root("rm -f /run/lockstep/wedge.json; systemctl stop lockstep-wedge.timer")
-    look = "python3 /usr/local/lib/lockstep/wedge.py --token-wait 3"
+    look = "python3 /usr/local/lib/lockstep wedge --token-wait 3"
     try:
         for _ in range(2):
             pid = one.show(unit, "MainPID")

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from onhost_fakes import program
 from packaging.specifiers import SpecifierSet
 
-import lockstep
 from lab import parsers
 from lab.state import open_lab
 from lockstep.fit import catalogue as catalogues
@@ -62,9 +62,8 @@ def ask(python: Path, engine: str, questions: Iterable[Any], folder: Path) -> di
     """What the program that a host runs inside its image says in this environment."""
     asked = folder / "question.json"
     asked.write_text(json.dumps(list(questions)))
-    program = Path(lockstep.__file__).with_name("onhost") / "image_answer.py"
     done = subprocess.run(
-        [str(python), str(program), engine, str(asked)],
+        program("image-answer", engine, str(asked), python=(str(python),)),
         env={"HOME": str(folder), "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"},
         capture_output=True,
         text=True,

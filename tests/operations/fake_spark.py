@@ -88,21 +88,21 @@ class Spark:
         if "switch.py status --json" in command:
             self.ran.append("? status")
             return json.dumps({"hot": None, "memory_gib": {"available": 100.0}})
-        if words[1:] == ["/usr/local/lib/lockstep/rollout.py", "begin"]:
+        if words[1:] == ["/usr/local/lib/lockstep", "rollout", "begin"]:
             self._changes("begin")
             return ""
-        if words[1:] == ["/usr/local/lib/lockstep/generations.py", "record"]:
+        if words[1:] == ["/usr/local/lib/lockstep", "generations", "record"]:
             self._changes("record")
             self.state["generations"].append(json.loads(stdin))
             return ""
         if words[0] == "cat":
             self.ran.append(f"? {command}")
             return str(self.state["files"][words[1]]["text"])
-        if words[1:3] == ["/usr/local/lib/lockstep/make_secrets.py", "--take"]:
+        if words[1:3] == ["/usr/local/lib/lockstep", "make-secrets", "--take"]:
             self._changes(command)
             self._secret(words[3], stdin.strip())
             return ""
-        if words[1:2] == ["/usr/local/lib/lockstep/job.py"]:
+        if words[1:2] == ["/usr/local/lib/lockstep", "job"]:
             at = words.index("--")
             self._changes(f"job {words[3]}: {' '.join(words[at + 1 :])}")
             self._run(words[at + 1 :])

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 KEY = "/etc/lockstep/secrets/cluster-pair.key"
 AGENT = "lockstep-cluster.service"
-TAKEN = f"/usr/bin/python3 /usr/local/lib/lockstep/make_secrets.py --take {KEY}"
+TAKEN = f"/usr/bin/python3 /usr/local/lib/lockstep make-secrets --take {KEY}"
 DATA = """\
 {
     "operators": ("spark",),
@@ -77,7 +77,7 @@ def test_the_key_is_made_on_rank_0_and_carried_without_being_shown(duo: Site) ->
     first, second = HOSTS
     assert key(duo, first) == key(duo, second)
     made = [line for line in duo.changes(first) if KEY in line]
-    assert made == [f"/usr/bin/python3 /usr/local/lib/lockstep/make_secrets.py {KEY}"]
+    assert made == [f"/usr/bin/python3 /usr/local/lib/lockstep make-secrets {KEY}"]
     assert [line for line in duo.changes(second) if KEY in line] == [TAKEN]
     assert key(duo, first) not in duo.first_output  # type: ignore[attr-defined]
     assert not any(key(duo, first) in line for host in HOSTS for line in duo.ran(host))
@@ -147,12 +147,12 @@ def test_a_hot_model_that_changes_goes_down_on_all_members_and_up_again(again: S
     outdated(again)
     done = again.deploy()
     assert done.returncode == 0, done.stdout + done.stderr
-    down = "job cluster-down: /usr/bin/python3 /usr/local/lib/lockstep/switch.py none --wait"
+    down = "job cluster-down: /usr/bin/python3 /usr/local/lib/lockstep switch none --wait"
     *before, up = again.changes(first)
     # Once for all members, whoever comes first; no rank is restarted alone, and rank 0 alone
     # starts the group. Each has kept what it had before that.
     assert sorted([*before, *again.changes(second)]) == ["begin", "begin", down]
-    program = "/usr/bin/python3 /usr/local/lib/lockstep/rollout.py"
+    program = "/usr/bin/python3 /usr/local/lib/lockstep rollout"
     assert re.fullmatch(rf"job cluster-up: {program} together both [0-9a-f]{{16}}", up)
 
 
@@ -201,7 +201,7 @@ def test_with_a_floor_rank_0_measures_before_and_after(again: Site) -> None:
     finally:
         path.write_text(plain)
     assert done.returncode == 0, done.stdout + done.stderr
-    floor = "/usr/bin/python3 /usr/local/lib/lockstep/floor.py"
+    floor = "/usr/bin/python3 /usr/local/lib/lockstep floor"
     *before, up = again.changes(first)
     assert f"{floor} --baseline" in before and up.endswith(f" --gate -- {floor}")
     assert not any("floor.py" in line for line in again.changes(second))

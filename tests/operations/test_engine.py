@@ -15,8 +15,8 @@ from tasks import run as tasks_run
 PLAN = spark()
 RUN = Intended(PLAN, pins_for(PLAN))
 SPEC = engine_spec(PLAN, pins_for(PLAN))
-JOB = "/usr/bin/python3 /usr/local/lib/lockstep/job.py run"
-PROGRAM = "--uid lockstep -- /usr/bin/python3 /usr/local/lib/lockstep/engine_build.py"
+JOB = "/usr/bin/python3 /usr/local/lib/lockstep job run"
+PROGRAM = "--uid lockstep -- /usr/bin/python3 /usr/local/lib/lockstep engine-build"
 WHOLE: dict[str, Any] = {
     "environment": {
         "python": SPEC["python"],
@@ -105,7 +105,7 @@ def test_a_stage_is_built_as_a_job_of_its_own_account(stage: str, why: str) -> N
 # The classes of a checkpoint are told by its configuration, and that comes before the weights.
 CHECK = [
     f"{JOB} configurations --uid lockstep -- /usr/local/lib/lockstep/environments/tools/bin/python "
-    "/usr/local/lib/lockstep/fetch_weights.py /etc/lockstep/weights.json "
+    "/usr/local/lib/lockstep fetch-weights /etc/lockstep/weights.json "
     "--token-file /etc/lockstep/hub-token --small",
     f"{JOB} engine-check {PROGRAM} check",
 ]

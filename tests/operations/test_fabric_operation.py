@@ -15,7 +15,7 @@ from lockstep.inventory.settings import Settings
 from tasks.operations import fabric
 
 TEXT = "network: {}\n"
-PROGRAM = "/usr/bin/python3 /usr/local/lib/lockstep/fabric.py"
+PROGRAM = "/usr/bin/python3 /usr/local/lib/lockstep fabric"
 SETTINGS = spark(
     fabric={"interfaces": {"enp1s0f0np0": "10.77.0.11/24"}, "netplan": True},
     fabric_address="10.77.0.11",

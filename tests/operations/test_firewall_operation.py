@@ -16,7 +16,7 @@ from pyinfra.context import ctx_host, ctx_state
 from tasks.operations import firewall
 
 RULES = "table inet lockstep {}\n"
-PROGRAM = "/usr/bin/python3 /usr/local/lib/lockstep/firewall.py"
+PROGRAM = "/usr/bin/python3 /usr/local/lib/lockstep firewall"
 GOOD = {
     "kept": sha256(RULES.encode()).hexdigest(),
     "live": True,

@@ -27,7 +27,7 @@ PINS = replace(
 RUN = Intended(PLAN, PINS)
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.5.23"}
 NEW: dict[str, Any] = {"check": {"version": "0.19.2"}, "images": dict.fromkeys(RUN.engine_images)}
-JOB = "/usr/bin/python3 /usr/local/lib/lockstep/job.py run"
+JOB = "/usr/bin/python3 /usr/local/lib/lockstep job run"
 PROGRAMS = "/usr/bin/python3 /usr/local/lib/lockstep"
 
 
@@ -57,7 +57,7 @@ def accepted(found: Any) -> tuple[Host, list[Any]]:
 def checks() -> list[tuple[str, str]]:
     """Digest and command of each question."""
     return [
-        (digest, f"{JOB} image-check -- {PROGRAMS}/image_check.py {reference} {engine}")
+        (digest, f"{JOB} image-check -- {PROGRAMS} image-check {reference} {engine}")
         for digest, (reference, engine) in RUN.engine_images.items()
     ]
 

@@ -23,7 +23,7 @@ UNIT = "vllm-qwen36.service"
 FILE = f"/etc/systemd/system/{UNIT}"
 OLD = "0123456789abcdef"
 MESSAGE = "qwen: it does not start; returning to what there was\nqwen is hot again"
-ROLLOUT = "job rollout: /usr/bin/python3 /usr/local/lib/lockstep/rollout.py go"
+ROLLOUT = "job rollout: /usr/bin/python3 /usr/local/lib/lockstep rollout go"
 
 
 def outdate(site: Site, host: str, *, hot: bool = True) -> None:
@@ -147,7 +147,7 @@ def test_with_a_floor_the_old_engine_is_measured_and_the_new_one_must_pass(floor
     outdate(floored, ONE)
     done = floored.deploy()
     assert done.returncode == 0, done.stdout + done.stderr
-    gate = "/usr/bin/python3 /usr/local/lib/lockstep/floor.py"
+    gate = "/usr/bin/python3 /usr/local/lib/lockstep floor"
     files = f"write /etc/lockstep/targets.json {FILE}"
     assert [line for line in floored.changes(ONE) if not line.startswith("record")] == [
         f"{gate} --baseline",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from lockstep.host.intended import Intended
 from lockstep.inventory.bound_targets import bind
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import Settings, TargetData, WebUi
+from lockstep.onhost.venv import engine_build
 from lockstep.recipes import recipe_file
 from lockstep.system.folders import generation
 from lockstep.units.agent_unit import RECORDS
@@ -27,7 +27,7 @@ PLAN = spark()
 RUN = Intended(PLAN, pins_for(PLAN))
 ENGINES: dict[str, Any] = {"images": {}, "check": {"version": "0.19.2"}}
 WANTED = generation(RUN.files("services", RUN.moe_flags(ENGINES)), "vllm.service")
-JOB = "/usr/bin/python3 /usr/local/lib/lockstep/job.py run"
+JOB = "/usr/bin/python3 /usr/local/lib/lockstep job run"
 
 
 @pytest.fixture(autouse=True)
@@ -60,13 +60,8 @@ def test_a_rollout_that_failed_is_forgotten_when_all_is_in_force() -> None:
         assert bool(host.nooped) == (state == "active")
 
 
-def test_failures_of_every_stage_of_an_engine_are_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # As on a host, where its modules lie side by side.
-    monkeypatch.syspath_prepend(str(Path(recipe_file.__file__).with_name("onhost")))
-    stages = importlib.import_module("engine_build").STAGES
-    wanted = {f"lockstep-job-engine-{stage}.service" for stage in stages}
+def test_failures_of_every_stage_of_an_engine_are_forgotten() -> None:
+    wanted = {f"lockstep-job-engine-{stage}.service" for stage in engine_build.STAGES}
     assert len(wanted) == 5 and wanted < set(services._EARLIER_JOBS)
 
 

@@ -209,7 +209,7 @@ def test_a_host_that_copies_nothing_ends_what_a_killed_deploy_left_open(wiped: S
     # One host of two may copy: nobody to copy from, and its lease is not this deploy's business.
     assert wiped.deploy(fails={HOSTS[0]: left, HOSTS[1]: left}).returncode == 0
     ended = [[line for line in wiped.changes(host) if "sharing.py" in line] for host in HOSTS]
-    program = "/usr/bin/python3 /usr/local/lib/lockstep/sharing.py"
+    program = "/usr/bin/python3 /usr/local/lib/lockstep sharing"
     assert ended == [[], [f"{program} close 0123456789abcdef"]]
     order = wiped.changes(HOSTS[1])
     assert order.index(ended[1][0]) < order.index(next(x for x in order if "job engine" in x))

@@ -20,6 +20,7 @@ from pair import plans, rendered
 from test_units_by_systemd import complaints, directives
 from tools import run
 
+from lockstep.files.managed_file import PROGRAMS
 from lockstep.units.variants import variants
 
 UNITS = "/etc/systemd/system"
@@ -78,8 +79,8 @@ def test_no_rank_is_restarted_alone_and_each_is_admitted_first(unit: str) -> Non
     for rank in RANKS:
         text = rendered(rank)[f"{UNITS}/{unit}.service"].text
         assert directives(text, "Restart") == ["no"]
-        admit, gate = re.findall(r"ExecStartPre=\+.*/usr/bin/python3 (\S+)", text)
-        assert (Path(admit).name, Path(gate).name) == ("cluster.py", "gate.py")
+        admit, gate = re.findall(rf"ExecStartPre=\+.*{PROGRAMS} (\S+)", text)
+        assert (admit, gate) == ("cluster", "gate")
         # Only rank 0 can say that a token was generated.
         assert bool(directives(text, "ExecStartPost")) == (rank == 0)
         assert "[Install]" not in text.replace("# No [Install] section", "")

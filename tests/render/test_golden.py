@@ -10,9 +10,7 @@ import os
 import shutil
 
 import pytest
-from example import GOLDEN, HOSTS, every, rendered
-
-from lockstep.files.managed_file import PROGRAMS
+from example import GOLDEN, HOSTS, rendered
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -76,15 +74,3 @@ def test_a_file_that_may_hold_a_proxy_password_is_private() -> None:
     }
     assert holding == {"/etc/apt/auth.conf.d/60lockstep.conf", "/etc/lockstep/proxy.env"}
     assert {files[path].mode for path in holding} == {"0600"}
-
-
-def test_the_programs_are_the_files_of_this_repository_and_start_where_they_should() -> None:
-    programs = {
-        file.path.removeprefix(f"{PROGRAMS}/"): file
-        for file in every("spark")
-        if file.path.startswith(f"{PROGRAMS}/")
-    }
-    for name in ("gate.py", "ready.py", "switch.py", "stop_container.py", "common.py"):
-        assert name in programs
-    assert programs["switch.py"].mode == "0755"
-    assert programs["common.py"].mode == "0644"

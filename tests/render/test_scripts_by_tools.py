@@ -49,12 +49,12 @@ def test_the_rules_are_whole_commands_of_one_group() -> None:
     rules = [line.split() for line in lines if not line.startswith("#")]
     start = ["%lockstep-operators", "ALL=(root)", "NOPASSWD:", "/usr/bin/python3"]
     assert all(rule[:4] == start for rule in rules)
-    assert all(rule[4] == "/usr/local/lib/lockstep/switch.py" for rule in rules)
+    assert all(rule[4:6] == ["/usr/local/lib/lockstep", "switch"] for rule in rules)
     names = ("qwen", "mistral", "mistral-fallback", "mistral-vllm", "none")
     allowed = {(name, *flag) for name in names for flag in ((), ("--wait",), ("--dry",))}
     allowed |= {("log", name, *flag) for name in names[:-1] for flag in ((), ("-f",))}
     # No rule without an argument: sudo would then allow any.
-    assert {tuple(rule[5:]) for rule in rules} == allowed | {("status",), ("status", "--json")}
+    assert {tuple(rule[6:]) for rule in rules} == allowed | {("status",), ("status", "--json")}
 
 
 @pytest.mark.parametrize(("host", "path"), checked_by("json"))

@@ -129,9 +129,9 @@ def test_every_model_unit_is_guarded_before_and_after_its_start() -> None:
         pre = [line for line in text.splitlines() if line.startswith("ExecStartPre=")]
         check = "/usr/bin/env --block-signal=TERM /usr/bin/python3 /usr/local/lib/lockstep"
         as_root = check.replace("env", "env --ignore-environment", 1)
-        gate = f"ExecStartPre=+{as_root}/gate.py "
+        gate = f"ExecStartPre=+{as_root} gate "
         assert pre[-1].startswith(gate), name
-        post = f"ExecStartPost={check}/ready.py "
+        post = f"ExecStartPost={check} ready "
         assert post in text and text.count(" --main-pid $MAINPID\n") == 1, name
         assert directives(text, "Restart") == ["always"]
         burst, interval, start = (
@@ -204,7 +204,7 @@ def test_a_container_unit_leaves_no_container_behind_and_runs_none_by_docker_alo
     for name, text in models("spark").items():
         if directives(text, "SupplementaryGroups") == ["docker"]:
             unit = name.removesuffix(".service")
-            assert f"stop_container.py {unit} " in text, name
+            assert f"stop-container {unit} " in text, name
 
 
 @given(
@@ -222,7 +222,8 @@ def test_systemd_reads_back_exactly_what_was_quoted(
 ) -> None:
     unit = (
         f"[Service]\nEnvironment={systemd_quoting.assignment('NAME', value)}\n"
-        f"ExecStart=/usr/bin/docker {systemd_quoting.word(argument)} {systemd_quoting.word('last')}\n"
+        f"ExecStart=/usr/bin/docker {systemd_quoting.word(argument)} "
+        f"{systemd_quoting.word('last')}\n"
     )
     folder = root(tmp_path, {"/etc/systemd/system/x.service": unit})
     dump = run(

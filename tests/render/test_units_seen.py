@@ -10,6 +10,7 @@ import pytest
 from example import REPOSITORY, rendered
 
 from lockstep.files.managed_file import PROGRAMS, ManagedFile
+from lockstep.onhost.__main__ import MODULES
 from lockstep.onhost.core import common
 
 #: In the order that systemd reads them; "+" lifts User=, capabilities and the sandbox.
@@ -50,18 +51,19 @@ def _within(path: str, folders: list[str]) -> bool:
 
 
 def needed(program: str) -> set[str]:
-    """Where a program on the host looks, by the names of `common.Paths` in its text."""
-    text = (REPOSITORY / "lockstep/onhost" / program).read_text(encoding="utf-8")
+    """Where a program on the host looks, by the names of `common.Paths` in its own module."""
+    path = REPOSITORY / "lockstep/onhost" / MODULES[program].replace(".", "/")
+    text = path.with_suffix(".py").read_text(encoding="utf-8")
     names = {name for name in _KEPT.findall(text) if hasattr(common.Paths, name)}
     return {str(getattr(common.Paths(), name)).replace("/var/run/", "/run/") for name in names}
 
 
 def programs(unit: str) -> list[tuple[str, str, str]]:
-    """Directive, prefix and file of each program of ours that the unit starts."""
+    """Directive, prefix and word of each program of ours that the unit starts."""
     return [
         (directive, prefix, name)
         for directive, prefix, command in _LINE.findall(unit)
-        for name in re.findall(rf"{PROGRAMS}/([a-z_]+\.py)", command)
+        for name in re.findall(rf"{PROGRAMS} ([a-z-]+)", command)
     ]
 
 
@@ -80,20 +82,22 @@ def test_every_program_sees_what_it_reads(name: str) -> None:
 def test_the_programs_that_must_see_something_are_among_them() -> None:
     """Else a name that changed would make the test above pass by looking at nothing."""
     assert {program for file in UNITS.values() for *_, program in programs(file.text)} >= {
-        *("gate.py", "ready.py", "cluster.py", "stop_container.py"),
-        *("cluster_agent.py", "wedge.py", "firewall.py"),
+        *("gate", "ready", "cluster", "stop-container"),
+        *("cluster-agent", "wedge", "firewall"),
     }
-    assert needed("gate.py") == {
+    assert needed("gate") == {
         "/etc/lockstep/targets.json",
         "/proc",
         "/run/docker.sock",
         "/run/lockstep",
     }
-    assert needed("cluster.py") == {
+    assert needed("cluster") == {
         "/etc/lockstep/targets.json",
         "/run/lockstep/cluster-admitted.json",
     }
-    ranks = [text for text in (file.text for file in UNITS.values()) if "cluster.py admit" in text]
+    ranks = [
+        text for text in (file.text for file in UNITS.values()) if "lockstep cluster admit" in text
+    ]
     assert len([text for text in ranks if "/venv/bin/" in text]) == 2
 
 

@@ -1,8 +1,7 @@
-#!/usr/bin/python3
 """Make Open WebUI's secret key and administrator, the API key of engines, or a cluster's key, once.
 
-usage: make_secrets.py FILE [EMAIL]
-       make_secrets.py --take FILE
+usage: make-secrets FILE [EMAIL]
+       make-secrets --take FILE
 
 With EMAIL, the administrator's login, FILE is Open WebUI's; an empty one makes no administrator.
 Without EMAIL it holds one key.

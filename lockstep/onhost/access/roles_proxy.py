@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Stand before an engine: merge messages of one role in a row, ask for an API key, or both.
 
-usage: roles_proxy.py --listen ADDRESS --port PORT --engine URL [--merge] [--key]
+usage: roles-proxy --listen ADDRESS --port PORT --engine URL [--merge] [--key]
 
 With --merge, such messages in requests to /v1/chat/completions become one (`roles.py` says how).
 With --key, only requests with the key of the unit's credential pass (`api_key.py`). Everything else

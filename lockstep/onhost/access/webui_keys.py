@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """Write the API keys that Open WebUI sends to the engines, before it starts.
 
-usage: webui_keys.py FILE KEYFILE key|none ...
+usage: webui-keys FILE KEYFILE key|none ...
 
 One word per engine, in the order of OPENAI_API_BASE_URLS: the key of KEYFILE, or none. FILE is for
 `docker run --env-file`, readable by root only. Prints no value.

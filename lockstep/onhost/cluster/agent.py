@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """Speak for this Spark to the other members of its clusters, and watch over their groups.
 
-usage: cluster_agent.py [--lease SECONDS] [--beat SECONDS] [--look SECONDS] [--token-wait SECONDS]
+usage: cluster-agent [--lease SECONDS] [--beat SECONDS] [--look SECONDS] [--token-wait SECONDS]
 
 Runs as root in lockstep-cluster.service on every member. Listens at the addresses and ports of
 targets.json, for members only; every message is sealed with the cluster's key.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 
 from lockstep.onhost.cluster import wire_client
 from lockstep.onhost.core import common
+from lockstep.onhost.core.program import command
 from lockstep.onhost.records import before, generations
 from lockstep.onhost.switching import rollout_mark, switch_job
 
@@ -112,7 +112,7 @@ class Members:
 
 def program() -> list[str]:
     """The command line of the program whose words these are."""
-    return ["/usr/bin/python3", str(Path(__file__).resolve().with_name("rollout.py"))]
+    return [*command("rollout")]
 
 
 def here(words: Sequence[str]) -> str:

@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """Let a rank of a cluster's target start only with its group.
 
-usage: cluster.py admit TARGET
+usage: cluster admit TARGET
 
 Runs as root in ExecStartPre=+ of every unit that is one rank of several.
 

@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """Make sure that a container is gone: kill it, remove it, wait until its name is free.
 
-usage: stop_container.py NAME [--wait SECONDS]
+usage: stop-container NAME [--wait SECONDS]
 
 Runs in ExecStopPost= of a container unit: a killed docker client leaves its container running, and
 then the unit must not count as stopped. Silent when there is nothing to do. A container without

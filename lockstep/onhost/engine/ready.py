@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """Wait until an engine has generated a token.
 
-usage: ready.py TARGET --main-pid PID
+usage: ready TARGET --main-pid PID
 
 Runs in ExecStartPost= of every model unit, so that the unit counts as started only after a canary
 generation. Gives up at once when the unit's main process has died.

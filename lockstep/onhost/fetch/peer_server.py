@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """Give what this Spark has to the other Sparks of a deploy: read-only, by hash, for a while.
 
-usage: peer_server.py --address A --port N --hub FOLDER --folder RUN [--flat FOLDER]... [--idle S]
+usage: peer-server --address A --port N --hub FOLDER --folder RUN [--flat FOLDER]... [--idle S]
 
 Started by `sharing.py open` as a transient unit. Ends by itself when every deploy said that it is
 over, or when nobody asked for anything for --idle seconds and this host fetches nothing itself.

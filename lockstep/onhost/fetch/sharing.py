@@ -1,8 +1,7 @@
-#!/usr/bin/python3
 """Let this Spark copy from the other Sparks of one deploy, and them from it, until it is over.
 
-usage: sharing.py open      (the lease as JSON on standard input)
-       sharing.py close ID
+usage: sharing open      (the lease as JSON on standard input)
+       sharing close ID
 
 The lease: {"id", "token", "address", "port", "user", "peers": [{"name", "address", "port",
 "earlier"}], "expects": {CLAIM: [HASH]}, "hub", "flat"}. The token stays in a file that only `user`
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import common
+from lockstep.onhost.core.program import command
 from lockstep.onhost.fetch import claims, peer_client
 from lockstep.onhost.systemd import units
 
@@ -101,12 +101,11 @@ def _forget(folder: Path) -> None:
 
 
 def _start(document: dict[str, Any], folder: Path) -> None:
-    program = Path(__file__).with_name("peer_server.py")
     address, port = str(document["address"]), int(document["port"])
     argv = ["systemd-run", "--quiet", "--no-ask-password", "--collect", f"--unit={UNIT}"]
     argv += ["--description=Lockstep: gives content to the other Sparks of a deploy"]
     argv += [f"--property={value}" for value in _PROPERTIES]
-    argv += ["--", sys.executable, str(program), "--address", address, "--port", str(port)]
+    argv += ["--", *command("peer-server", "--address", address, "--port", str(port))]
     argv += ["--hub", document["hub"], "--folder", str(folder), "--idle", str(IDLE_S)]
     argv += [word for path in document["flat"] for word in ("--flat", path)]
     done = common.run(argv, timeout=60)

@@ -1,8 +1,7 @@
-#!/usr/bin/python3
 """Remove what neither the present nor the previous generation of this host needs.
 
-usage: cleanup.py plan [--keep N]      print as JSON what would go
-       cleanup.py remove [--keep N]    remove of that what standard input names: {"ids": [...]}
+usage: cleanup plan [--keep N]      print as JSON what would go
+       cleanup remove [--keep N]    remove of that what standard input names: {"ids": [...]}
 
 N generations stay (default 2: the present and the previous one). Only what a deploy put here is
 looked at, nothing that runs, that `current` names or that a deploy under way will use. Refused

@@ -1,6 +1,6 @@
 """Inside an engine's image: whether its engine takes the recipes that are to run on it.
 
-usage: python3 image_answer.py vllm|sglang QUESTION.json
+usage: image-answer vllm|sglang QUESTION.json
 
 QUESTION.json is a list of recipes as `engine_parser.fault` takes them. The last line of standard
 output is JSON: {"version", "moe_flag", "faults", "unanswered"}, where "moe_flag" is what
@@ -58,8 +58,6 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    # No module of this folder may stand in the way of what an engine imports.
-    sys.path.remove(str(Path(__file__).resolve().parent))
     # Nothing that an engine imports is garbage; looking for some costs a sixth of the processor
     # time (6.4 instead of 7.8 s: vLLM's CPU build, two cores, 2026-11-21).
     gc.disable()

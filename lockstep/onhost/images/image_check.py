@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """Ask the engine inside an image, without a GPU and without starting it, about its recipes.
 
-usage: image_check.py REPOSITORY@sha256:DIGEST vllm|sglang
+usage: image-check REPOSITORY@sha256:DIGEST vllm|sglang
 
 The question is /var/cache/lockstep/questions/sha256-DIGEST.json (see image_answer.py). Keeps
 {"engine", "version", "moe_flag", "asked", "faults", "unanswered"} in
@@ -20,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import common
+from lockstep.onhost.core.program import PROGRAMS
 
 FOLDER = Path("/var/cache/lockstep")
-PROGRAMS = Path(__file__).resolve().parent
 TIMEOUT_S = 300.0
 # No network, no rights, nothing to write on but memory: whatever an engine does when it is
 # imported, it does to nobody.
@@ -40,7 +39,7 @@ def ask(reference: str, engine: str, question: Path) -> dict[str, Any]:
         *("--mount", f"type=bind,source={PROGRAMS},target=/lockstep,readonly"),
         *("--mount", f"type=bind,source={question},target=/question.json,readonly"),
     ]
-    inside = [reference, "/lockstep/image_answer.py", engine, "/question.json"]
+    inside = [reference, "/lockstep", "image-answer", engine, "/question.json"]
     argv = ["docker", "run", *LIMITS, *mounts, "--entrypoint", "python3", *inside]
     done = common.run(argv, timeout=TIMEOUT_S)
     try:

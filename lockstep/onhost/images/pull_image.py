@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """Bring a container image by digest, showing bytes, and prove that it is the pinned one.
 
-usage: pull_image.py NAME@sha256:DIGEST --platform linux/arm64 --from BASE [--auth-file FILE]
+usage: pull-image NAME@sha256:DIGEST --platform linux/arm64 --from BASE [--auth-file FILE]
 
 NAME is `127.0.0.1:PORT/REGISTRY/REPOSITORY`, as Docker is to list it; BASE is where its bytes are,
 `https://REGISTRY/v2/REPOSITORY`. Manifest and layers come from another Spark of this deploy that

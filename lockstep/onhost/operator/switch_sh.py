@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 """Choose the one model that is hot here.
 
 switch.sh TARGET [--wait]  make it hot

@@ -1,8 +1,7 @@
-#!/usr/bin/python3
 """What this host was brought to, one record per generation; the newest is what it is now.
 
-usage: generations.py record       write the contents on standard input as the newest record
-       generations.py list         JSON of all records, newest first, without the files' texts
+usage: generations record       write the contents on standard input as the newest record
+       generations list         JSON of all records, newest first, without the files' texts
 
 A record is /var/lib/lockstep-deploy/generations/NNNN.json: "number", "date" (UTC), "digest" (of
 all contents), "lock" (of what was resolved), "note", and the contents: "engine", "images",

@@ -1,18 +1,17 @@
-#!/usr/bin/python3
 """Put a deploy into force on a host whose model is hot, or return to what there was.
 
-usage: rollout.py begin                    keep what there is: {"current": LINK, "paths": [...]}
+usage: rollout begin                    keep what there is: {"current": LINK, "paths": [...]}
                                            on standard input
-       rollout.py go [--gate -- ARGV...]   restart what runs an older generation; it must generate
+       rollout go [--gate -- ARGV...]   restart what runs an older generation; it must generate
                                            a token, and the gate end with 0
-       rollout.py together TARGET ID [--gate -- ARGV...]
+       rollout together TARGET ID [--gate -- ARGV...]
                                            start a cluster's model; where it does not serve, all
                                            members return to what they kept under that ID
-       rollout.py ended ID [WHY]           this member's part: forget what it kept, or with WHY
+       rollout ended ID [WHY]           this member's part: forget what it kept, or with WHY
                                            return to it
-       rollout.py back [WHY]               return to the previous generation on record; where a
+       rollout back [WHY]               return to the previous generation on record; where a
                                            cluster's model is hot, on all members
-       rollout.py mend                     return where `go` was cut off; for systemd
+       rollout mend                     return where `go` was cut off; for systemd
 
 exit codes: 0 done, 1 `go` or `together` failed: what was hot is hot again, as it was; 2 wrong use;
             3 a fallback is hot instead, 4 no model is hot, 75 somebody else is switching

@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """Whether the hot model is still as fast as group data demands: the gate of a deploy.
 
-usage: floor.py [--baseline | --accept]
+usage: floor [--baseline | --accept]
 
 Measures what is hot as `lockstep bench` does: one request at a time, three runs of 256 tokens on a
 technical prompt, output tokens of `usage` over wall time. Below the target's floor it ends with 1.

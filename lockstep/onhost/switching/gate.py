@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """Refuse to start an engine while another one lives or the memory is not there.
 
-usage: gate.py TARGET [--wait SECONDS]
+usage: gate TARGET [--wait SECONDS]
 
 Runs as root in ExecStartPre=+ of every model unit. Waits a bounded time for another engine to be
 gone and for its memory to come back (30-120 s are normal after SGLang), drops the page cache when

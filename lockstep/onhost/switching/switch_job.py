@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 from lockstep.onhost.core import common
+from lockstep.onhost.core.program import command
 from lockstep.onhost.systemd import transient
 
 WORKER, FINISH = "--worker", "--finish"
@@ -15,7 +16,7 @@ UNIT = "lockstep-switch.service"
 
 def program() -> list[str]:
     """The command line of switch.sh's own program."""
-    return ["/usr/bin/python3", str(Path(__file__).resolve().with_name("switch.py"))]
+    return [*command("switch")]
 
 
 def log_file(paths: common.Paths) -> Path:

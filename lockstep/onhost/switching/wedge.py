@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """Restart a hot engine that generates nothing, at a bounded rate, then leave it down.
 
-usage: wedge.py [--token-wait SECONDS]
+usage: wedge [--token-wait SECONDS]
 
 Runs every minute as root (lockstep-wedge.timer). Requests outstanding and no counter moved since
 the last look, or no sign of life for five minutes: it asks for one token. No answer in time, or two

@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """Run an apt or dpkg command when its turn has come, and again when somebody was faster.
 
-usage: apt_turn.py [--limit SECONDS] -- ARGV...
+usage: apt-turn [--limit SECONDS] -- ARGV...
 
 Apt and dpkg hold four locks. `dpkg --configure` and `apt-get update` give up at once when another
 process has one (DPkg::Lock::Timeout is for the locks of dpkg alone), and in the first hour of a

@@ -1,12 +1,11 @@
-#!/usr/bin/python3
 """Give the fast link its addresses without losing the host.
 
-usage: fabric.py try --seconds N [--adopt]
+usage: fabric try --seconds N [--adopt]
                                    apply the netplan file on standard input; after N seconds what
                                    there was comes back. A file that Lockstep did not write is
                                    replaced only with --adopt
-       fabric.py keep              a fresh login came through: it stays
-       fabric.py back              what there was comes back now
+       fabric keep              a fresh login came through: it stays
+       fabric back              what there was comes back now
 
 exit codes: 0 done, 1 netplan refused it or it was taken back meanwhile, 2 wrong use
 """
@@ -37,7 +36,7 @@ class Fabric:
         self._before = paths.run / "fabric-before.json"
         self.trial = trial.Trial(
             unit="lockstep-fabric-back",
-            program=Path(__file__).resolve(),
+            program="fabric",
             before=self._before,
             lock=self._before.with_suffix(".lock"),
         )

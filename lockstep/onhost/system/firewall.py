@@ -1,11 +1,10 @@
-#!/usr/bin/python3
 """Bring the firewall's rules into force without locking anybody out.
 
-usage: firewall.py try --seconds N   load the new rules; they are taken back after N seconds
-       firewall.py keep              a fresh login came through: they stay, also after a boot
-       firewall.py back              take them back now
-       firewall.py load              load the rules that were kept (at boot)
-       firewall.py clear             remove them: everything is open
+usage: firewall try --seconds N   load the new rules; they are taken back after N seconds
+       firewall keep              a fresh login came through: they stay, also after a boot
+       firewall back              take them back now
+       firewall load              load the rules that were kept (at boot)
+       firewall clear             remove them: everything is open
 
 exit codes: 0 done, 1 nftables refused or the rules were taken back meanwhile, 2 wrong use
 """
@@ -37,7 +36,7 @@ class Firewall:
         self._record_before = paths.run / "firewall-before.json"
         self.trial = trial.Trial(
             unit="lockstep-firewall-back",
-            program=Path(__file__).resolve(),
+            program="firewall",
             before=self._before,
             lock=self._record.with_suffix(".lock"),
         )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.onhost.core import common
+from lockstep.onhost.core.program import command
 
 _LIMIT_S = 60.0
 
@@ -24,13 +25,13 @@ class Trial:
 
     Attributes:
         unit: Name of the timer that takes it back, without suffix.
-        program: What the timer starts, with the word `back`.
+        program: What the timer starts, with the word `back`: a word of `__main__.py`.
         before: What there was, for as long as nobody has confirmed the change.
         lock: Held by whoever changes anything of it.
     """
 
     unit: str
-    program: Path
+    program: str
     before: Path
     lock: Path
 
@@ -61,7 +62,7 @@ class Trial:
         argv += [f"--on-active={seconds}", "--timer-property=AccuracySec=1"]
         try:
             # First: this connection may not live to see the next command.
-            must([*argv, "/usr/bin/python3", str(self.program), "back"])
+            must([*argv, *command(self.program, "back")])
             apply()
         except common.Problem:
             self.disarm()

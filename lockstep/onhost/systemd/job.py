@@ -1,9 +1,8 @@
-#!/usr/bin/python3
 """Run long work once per host, even when the connection that asked for it dies.
 
-usage: job.py run NAME [options] -- ARGV...     start (or attach to) the job and follow it
-       job.py attach NAME                       follow a job that runs, or tell how it ended
-       job.py stop NAME                         stop it
+usage: job run NAME [options] -- ARGV...     start (or attach to) the job and follow it
+       job attach NAME                       follow a job that runs, or tell how it ended
+       job stop NAME                         stop it
 
 The work is the transient unit lockstep-job-NAME.service, its output the file
 /var/log/lockstep/jobs/NAME.log. `run` attaches when the same work is running already and waits

@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """Build the venv engine, one stage a call; each can be cut off at any moment and called again.
 
-usage: engine_build.py pytorch|vllm|flashinfer|check|activate [SPEC.json]
+usage: engine-build pytorch|vllm|flashinfer|check|activate [SPEC.json]
 
 SPEC.json (default /etc/lockstep/engine.json) names every wheel by its hash, every source tree by
 its commit, and the folder of this generation. Nothing uses that folder before `activate` moves the
@@ -23,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lockstep.onhost.core.program import command
 from lockstep.onhost.core import common
 from lockstep.onhost.venv import engine_content
 from lockstep.onhost.fetch import growth
@@ -202,8 +202,8 @@ class Build:
 
     def check(self) -> None:
         """Ask the engine itself; the answer is kept beside the environment."""
-        program = Path(__file__).with_name("engine_check.py")
-        self.run(str(self.python), str(program), str(self.record), **self._asked())
+        check = command("engine-check", str(self.record), python=str(self.python))
+        self.run(*check, **self._asked())
 
     def _asked(self) -> dict[str, str]:
         keys = ("id", "engine_cuda", "recipes")

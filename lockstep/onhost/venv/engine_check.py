@@ -1,6 +1,6 @@
 """Ask an installed vLLM, without a GPU, whether it is what was wanted and can run every recipe.
 
-usage: PYTHON-OF-THE-VENV engine_check.py RECORD.json
+usage: PYTHON-OF-THE-VENV engine-check RECORD.json
 
 The question stands in LOCKSTEP_ENGINE: {"id", "engine_cuda", "recipes": [{"name", "argv",
 "environment", "checkpoint"}]}. RECORD.json gets {"asked", "version", "moe_flag", "torch", "cuda",
@@ -117,8 +117,6 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    # No module of this folder may stand in the way of what an engine imports.
-    sys.path.remove(str(Path(__file__).resolve().parent))
     # Nothing that an engine imports is garbage; looking for some costs a sixth of the processor
     # time (6.4 instead of 7.8 s: vLLM's CPU build, two cores, 2026-11-21).
     gc.disable()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fetch pinned model weights into the Hugging Face cache, check them once, repair what is broken.
 
-usage: fetch_weights.py SPEC.json [--token-file FILE] [--workers N] [--small]
+usage: fetch-weights SPEC.json [--token-file FILE] [--workers N] [--small]
 
 Run by a Python that has huggingface_hub. What another Spark of this deploy has is copied from it,
 what an earlier one is fetching is waited for, the rest comes from the hub (`peers.py`). Resumes;

@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """Tell, without a network and without reading a weight, which models are complete on this host.
 
-usage: weights_state.py SPEC.json        (or the specification on standard input)
+usage: weights-state SPEC.json        (or the specification on standard input)
 
 Prints JSON: {"ORG/NAME@REVISION": {"state", "path", "missing", "wrong_size", "unverified",
 "not_merged", "bytes_present", "bytes_total"}}. `state` is `complete` when every file is there in

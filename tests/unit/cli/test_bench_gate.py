@@ -71,7 +71,7 @@ def test_accept_and_limit_reach_the_right_host(tmp_path: Path) -> None:
     done = run(tmp_path, "--accept", "--limit", "spark-1.local")
     assert done.exit_code == 0
     said = (tmp_path / "bin/spark-1.local").read_text()
-    assert said.endswith("sudo -n python3 /usr/local/lib/lockstep/floor.py --accept\n")
+    assert said.endswith("sudo -n /usr/bin/python3 /usr/local/lib/lockstep floor --accept\n")
     assert not (tmp_path / "bin/spark-2.local").exists()
 
 

@@ -36,7 +36,7 @@ case "$host $command" in
   *) echo '{gone}' ;;
 esac
 """
-PROGRAM = "sudo -n /usr/bin/python3 /usr/local/lib/lockstep/cleanup.py"
+PROGRAM = "sudo -n /usr/bin/python3 /usr/local/lib/lockstep cleanup"
 
 
 @pytest.fixture

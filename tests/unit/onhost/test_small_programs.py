@@ -6,11 +6,10 @@ import os
 import re
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from onhost_fakes import ONHOST
+from onhost_fakes import program
 
 from lockstep.onhost.core import common
 
@@ -18,18 +17,13 @@ DIGEST = "sha256:" + 64 * "a"
 REFERENCE = f"registry.example:5000/lmsysorg/sglang@{DIGEST}"
 
 
-def run(name: str, *argv: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A program of the host, with its records under ``folder`` and its stand-ins on the path."""
-    source = (ONHOST / f"{name}.py").read_text().replace("/var/cache/lockstep", str(folder))
+def run(word: str, *argv: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A program of the host, with its stand-ins on the path."""
     return subprocess.run(
-        [sys.executable, "-c", source, *argv],
+        program(word, *argv),
         capture_output=True,
         text=True,
-        env={
-            **os.environ,
-            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ONHOST),
-        },
+        env={**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"},
         check=False,
     )
 
@@ -43,7 +37,7 @@ def secrets_of(path: Path) -> dict[str, str]:
 
 def test_keys_are_drawn_once_and_are_for_root_alone(tmp_path: Path) -> None:
     path = tmp_path / "secrets/open-webui.env"
-    done = run("make_secrets", str(path), "me@example.com", folder=tmp_path)
+    done = run("make-secrets", str(path), "me@example.com", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -64,14 +58,14 @@ def test_keys_are_drawn_once_and_are_for_root_alone(tmp_path: Path) -> None:
 
 def test_beside_accounts_that_are_there_no_administrator_is_made(tmp_path: Path) -> None:
     path = tmp_path / "open-webui.env"
-    done = run("make_secrets", str(path), "", folder=tmp_path)
+    done = run("make-secrets", str(path), "", folder=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"made {path}\n")
     assert sorted(secrets_of(path)) == ["WEBUI_SECRET_KEY"]
 
 
 def test_two_hosts_have_different_keys(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        run("make_secrets", str(tmp_path / name), "me@example.com", folder=tmp_path)
+        run("make-secrets", str(tmp_path / name), "me@example.com", folder=tmp_path)
     one, other = secrets_of(tmp_path / "a"), secrets_of(tmp_path / "b")
     assert one["WEBUI_SECRET_KEY"] != other["WEBUI_SECRET_KEY"]
     assert one["WEBUI_ADMIN_PASSWORD"] != other["WEBUI_ADMIN_PASSWORD"]
@@ -79,10 +73,10 @@ def test_two_hosts_have_different_keys(tmp_path: Path) -> None:
 
 def test_a_second_run_keeps_the_keys_and_closes_the_file_again(tmp_path: Path) -> None:
     path = tmp_path / "open-webui.env"
-    run("make_secrets", str(path), "me@example.com", folder=tmp_path)
+    run("make-secrets", str(path), "me@example.com", folder=tmp_path)
     before = path.read_text()
     path.chmod(0o644)
-    assert run("make_secrets", str(path), "other@example.com", folder=tmp_path).returncode == 0
+    assert run("make-secrets", str(path), "other@example.com", folder=tmp_path).returncode == 0
     assert path.read_text() == before
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -90,36 +84,36 @@ def test_a_second_run_keeps_the_keys_and_closes_the_file_again(tmp_path: Path) -
 def test_a_run_that_was_cut_off_is_no_obstacle(tmp_path: Path) -> None:
     path = tmp_path / "open-webui.env"
     path.with_suffix(".partial").write_text("WEBUI_SECRET_KEY=ha")
-    assert run("make_secrets", str(path), "me@example.com", folder=tmp_path).returncode == 0
+    assert run("make-secrets", str(path), "me@example.com", folder=tmp_path).returncode == 0
     assert len(secrets_of(path)) == 4
 
 
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     path = tmp_path / "file/open-webui.env"
-    done = run("make_secrets", str(path), "me@example.com", folder=tmp_path)
+    done = run("make-secrets", str(path), "me@example.com", folder=tmp_path)
     assert done.returncode == common.EXIT_FAILED
     assert re.fullmatch(r"make_secrets: .*/file.*: Not a directory|.*File exists\n", done.stderr)
 
 
 def test_an_api_key_is_drawn_once_and_shown_nowhere(tmp_path: Path) -> None:
     path = tmp_path / "secrets/api-key"
-    done = run("make_secrets", str(path), folder=tmp_path)
+    done = run("make-secrets", str(path), folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     key = path.read_text()
     # 256 bits, in letters that no header, shell or Docker's file of variables minds.
     assert re.fullmatch(r"sk-[\w-]{43}\n", key)
     assert key.strip() not in done.stdout
-    assert run("make_secrets", str(path), folder=tmp_path).returncode == 0
+    assert run("make-secrets", str(path), folder=tmp_path).returncode == 0
     assert path.read_text() == key
 
 
 @pytest.mark.parametrize("argv", [[], ["a", "b", "c"]])
 def test_wrong_use_of_make_secrets(tmp_path: Path, argv: list[str]) -> None:
-    done = run("make_secrets", *argv, folder=tmp_path)
+    done = run("make-secrets", *argv, folder=tmp_path)
     assert done.returncode == common.EXIT_USAGE
-    assert "usage: make_secrets.py" in done.stderr
+    assert "usage: make-secrets" in done.stderr
 
 
 # webui_keys.py
@@ -128,20 +122,20 @@ def test_wrong_use_of_make_secrets(tmp_path: Path, argv: list[str]) -> None:
 def test_open_webui_gets_the_key_where_an_engine_asks_and_nobody_else_does(tmp_path: Path) -> None:
     key, out = tmp_path / "api-key", tmp_path / "keys.env"
     key.write_text("sk-secret\n")
-    done = run("webui_keys", str(out), str(key), "key", "none", "key", folder=tmp_path)
+    done = run("webui-keys", str(out), str(key), "key", "none", "key", folder=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert out.read_text() == "OPENAI_API_KEYS=sk-secret;none;sk-secret\n"
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
 
 
 def test_a_key_that_is_missing_is_one_line_for_open_webui(tmp_path: Path) -> None:
-    done = run("webui_keys", str(tmp_path / "out"), str(tmp_path / "no"), "key", folder=tmp_path)
+    done = run("webui-keys", str(tmp_path / "out"), str(tmp_path / "no"), "key", folder=tmp_path)
     assert done.returncode == common.EXIT_FAILED
     assert done.stderr == f"webui_keys: {tmp_path}/no: No such file or directory. Deploy again\n"
 
 
 @pytest.mark.parametrize("argv", [[], ["a", "b"], ["a", "b", "keys"]])
 def test_wrong_use_of_webui_keys(tmp_path: Path, argv: list[str]) -> None:
-    done = run("webui_keys", *argv, folder=tmp_path)
+    done = run("webui-keys", *argv, folder=tmp_path)
     assert done.returncode == common.EXIT_USAGE
-    assert "usage: webui_keys.py" in done.stderr
+    assert "usage: webui-keys" in done.stderr

@@ -11,7 +11,7 @@ from a_spark import GIB, healthy, pins_for, spark
 from group_data import all as group_data
 from lockstep import preflight
 from lockstep.core.findings import Finding
-from lockstep.inventory.host import HostPlan
+from lockstep.inventory.host import HostPlan, models_of
 
 PLAN = spark()
 PINS = pins_for(PLAN)
@@ -70,7 +70,7 @@ def test_where_no_share_is_enough_that_is_said() -> None:
 
 
 def test_weights_that_are_here_make_it_a_warning() -> None:
-    here = {name: {64 * "e": 20 * GIB} for name in preflight.models_of(PLAN)}
+    here = {name: {64 * "e": 20 * GIB} for name in models_of(PLAN)}
     assert {item.severity for item in found(90, models=here)} == {"warning"}
 
 

@@ -10,13 +10,13 @@ import pytest
 from a_spark import environment
 
 from lockstep.core.errors import InventoryError
+from lockstep.files import programs
 from lockstep.files.managed_file import ManagedFile
 from lockstep.inventory.bound_targets import BoundTarget, bind, check_tools
 from lockstep.inventory.settings import Settings, TargetData
 from lockstep.lock.packages import tool_sets
 from lockstep.lock.pins import ImagePin, ModelPin, Pins
 from lockstep.recipes.recipe_file import parse
-from lockstep.units import proxy_unit
 from lockstep.units.model_units import webui_command, webui_unit
 from lockstep.units.proxy_unit import proxy_units
 from lockstep.units.scripts import targets_file
@@ -94,7 +94,7 @@ def test_an_engine_that_refuses_moves_behind_the_proxy() -> None:
     assert file.path == "/etc/systemd/system/engine-roles.service"
     assert (
         "ExecStart=/usr/local/lib/lockstep/environments/tools/bin/python "
-        "/usr/local/lib/lockstep/roles_proxy.py --listen 0.0.0.0 --port 8000 "
+        "/usr/local/lib/lockstep roles-proxy --listen 0.0.0.0 --port 8000 "
         "--engine http://127.0.0.1:9000 --merge --key\n"
     ) in file.text
     assert "IPAddressDeny" not in file.text
@@ -147,7 +147,7 @@ def test_open_webui_is_given_a_key_for_each_engine_that_asks() -> None:
     assert "OPENAI_API_KEYS" not in unit
     assert "--env-file /run/open-webui/keys.env" in unit
     assert (
-        "ExecStartPre=/usr/bin/python3 /usr/local/lib/lockstep/webui_keys.py "
+        "ExecStartPre=/usr/bin/python3 /usr/local/lib/lockstep webui-keys "
         "/run/open-webui/keys.env /etc/lockstep/secrets/api-key key none\n"
     ) in unit
     closed = settings(model=TARGET)
@@ -236,16 +236,14 @@ def test_a_unit_that_the_proxy_needs_is_refused_where_it_is_taken() -> None:
 
 
 def test_what_changes_the_proxy_restarts_it_and_not_the_engine(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = settings()
     now = generation(only(data))
     assert len(now) == 16
     assert generation(only(data)) == now
     assert generation(only(data, "1.1")) != now
-    programs = tmp_path / "onhost"
-    programs.mkdir()
-    for name in ("api_key.py", "roles.py", "roles_proxy.py"):
-        (programs / name).write_text("another")
-    monkeypatch.setattr(proxy_unit, "files", lambda _: tmp_path)
+    read = programs.package()
+    path = "lockstep/onhost/access/merge_roles.py"
+    monkeypatch.setattr(programs, "package", lambda: {**read, path: "another"})
     assert generation(only(data)) != now

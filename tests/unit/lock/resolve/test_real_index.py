@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from onhost_fakes import ONHOST
 
 from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.moving import PythonWanted
@@ -13,17 +12,12 @@ from lockstep.lock.pincheck import faults
 from lockstep.lock.pins import Pins
 from lockstep.lock.resolve.program import uv
 from lockstep.lock.resolve.python import Before, resolve_python
-
-from lockstep.onhost.venv import engine_content  # isort: skip
-from lockstep.onhost.fetch import download  # isort: skip
-from lockstep.onhost.venv import wheel_index  # isort: skip
+from lockstep.onhost.fetch import download
+from lockstep.onhost.venv import engine_content, wheel_index
 
 pytestmark = pytest.mark.slow
 
 INDEX = Sources(torch_index=None, flashinfer_index=None)
-
-
-assert ONHOST.is_dir()
 
 
 def wanted(name: str, *asked: str) -> PythonWanted:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from raw_engine import PROGRAM, Pair, proxied
+from onhost_fakes import program
+from raw_engine import Pair, proxied
 
 from lockstep.onhost.access import api_key
 from lockstep.onhost.core import common
@@ -120,7 +120,7 @@ def test_without_a_key_the_port_does_not_open(
         environment = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
     words = ["--port", "1", "--engine", "http://127.0.0.1:1", "--key"]
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), *words],
+        program("roles-proxy", *words),
         env=environment,
         capture_output=True,
         text=True,

@@ -114,9 +114,9 @@ def test_a_message_of_another_time_is_refused_with_how_far_the_clocks_are_apart(
     agent, monkeypatch, shift, said
 ):
     real = time.time
-    monkeypatch.setattr("cluster_seal.time.time", lambda: real() + shift)
+    monkeypatch.setattr("lockstep.onhost.cluster.seal.time.time", lambda: real() + shift)
     headers = sealed()
-    monkeypatch.setattr("cluster_seal.time.time", real)
+    monkeypatch.setattr("lockstep.onhost.cluster.seal.time.time", real)
     status, answer = agent.post(headers)
     assert status == 403
     assert said in json.loads(answer)["problem"]

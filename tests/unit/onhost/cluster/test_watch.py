@@ -232,7 +232,7 @@ def test_a_rank_alone_is_refused_with_the_remedy(pair):
 
 def test_a_rank_is_let_in_while_its_group_starts(pair, tmp_path):
     said = tmp_path / "admitted"
-    argv = pair[1].argv("cluster", "admit", "glm")
+    argv = pair[1].argv("cluster.rank_gate", "admit", "glm")
     argv = ["sh", "-c", '"$@" && touch "$0"', str(said), *argv]
     pair[1].systemd.unit(GLM, on_start=argv)
     until(said.exists, "let in")
@@ -240,4 +240,4 @@ def test_a_rank_is_let_in_while_its_group_starts(pair, tmp_path):
 
 def test_admit_explains_itself(capsys):
     assert rank_gate.main(["admit"]) == 2
-    assert "cluster.py admit TARGET" in capsys.readouterr().err
+    assert "cluster admit TARGET" in capsys.readouterr().err

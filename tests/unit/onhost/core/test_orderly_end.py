@@ -8,12 +8,13 @@ import subprocess
 import sys
 
 import pytest
-from onhost_fakes import ONHOST
+from onhost_fakes import ONHOST, REPOSITORY
 
 CODE = f"""
-import sys; sys.path.insert(0, {str(ONHOST)!r})
-import stopped, time
-stopped.end_when_stopped(int(sys.argv[1]))
+import sys; sys.path.insert(0, {str(REPOSITORY)!r})
+import time
+from lockstep.onhost.core import orderly_end
+orderly_end.end_when_stopped(int(sys.argv[1]))
 print("waiting", flush=True)
 time.sleep(60)
 """
@@ -28,9 +29,11 @@ def test_who_sent_the_signal_decides(systemd: int, code: int) -> None:
         assert process.wait(20) == code
 
 
-@pytest.mark.parametrize("program", ["ready.py", "gate.py", "cluster.py"])
+@pytest.mark.parametrize(
+    "program", ["engine/ready.py", "switching/gate.py", "cluster/rank_gate.py"]
+)
 def test_the_checks_of_a_start_arm_it_before_anything_else(program: str) -> None:
     text = (ONHOST / program).read_text()
     assert text.split('if __name__ == "__main__":\n')[1].startswith(
-        "    stopped.end_when_stopped()\n    sys.exit("
+        "    orderly_end.end_when_stopped()\n    sys.exit("
     )

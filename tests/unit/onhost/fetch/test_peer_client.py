@@ -173,7 +173,7 @@ def test_a_fetch_that_has_not_begun_is_expected_and_one_that_ended_without_it_is
     sparks, monkeypatch
 ):
     one, _ = sparks
-    monkeypatch.setattr("peer_store._FRESH_S", 0.0)
+    monkeypatch.setattr("lockstep.onhost.fetch.peer_store._FRESH_S", 0.0)
     one.offer(weights=[NAME])
     assert one.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-State"] == "expected"
     with claims.held(one.paths, "weights", ["0" * 64]) as claim:

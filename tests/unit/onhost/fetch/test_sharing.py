@@ -13,9 +13,9 @@ import time
 
 import pytest
 from a_peer import TOKEN, Spark
-from onhost_fakes import FakeSystemd
+from onhost_fakes import FakeSystemd, installed
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import common, program
 from lockstep.onhost.fetch import claims, peer_client, sharing
 
 UNIT = "lockstep-peer.service"
@@ -31,6 +31,7 @@ def paths(tmp_path, monkeypatch):
     # Who owns what is seen in the lab; here nobody needs to be root.
     monkeypatch.setattr(os, "chown", lambda *_: None)
     monkeypatch.setattr(os, "fchown", lambda *_: None)
+    monkeypatch.setattr(program, "PROGRAMS", installed(tmp_path / "programs"))
     return common.Paths(tmp_path / "host")
 
 
@@ -97,7 +98,7 @@ def test_the_server_is_started_sandboxed_without_the_token_and_ended(
     assert call.startswith("systemd-run --quiet --no-ask-password --collect --unit=" + UNIT)
     assert "DynamicUser=yes" in call and "RuntimeMaxSec=86400" in call
     assert call.endswith(
-        f"peer_server.py --address 127.0.0.1 --port {own['port']} --hub /data/hub "
+        f"peer-server --address 127.0.0.1 --port {own['port']} --hub /data/hub "
         f"--folder {peer_client.folder(paths)} --idle 1800 --flat /images"
     )
     assert TOKEN not in call
@@ -151,4 +152,4 @@ def test_closing_one_deploy_leaves_another_its_server(systemd, paths, monkeypatc
 @pytest.mark.parametrize("argv", [[], ["close"], ["close", "../x"], ["open", "x"], ["what"]])
 def test_wrong_use_is_explained(paths, argv, capsys):
     assert sharing.main(argv, paths) == 2
-    assert "usage: sharing.py open" in capsys.readouterr().err
+    assert "usage: sharing open" in capsys.readouterr().err

@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import onhost_fakes
 import pytest
 from a_probe import program
-from onhost_fakes import ONHOST
+from onhost_fakes import REPOSITORY
 
 from lab.services.image_content import TAGS, Tag, program_files
 from lockstep.onhost.core import common
@@ -52,7 +53,7 @@ def ask(image: Path, engine: str, *recipes: dict[str, Any], **environment: str) 
     question = image / "question.json"
     question.write_text(json.dumps(recipes))
     done = subprocess.run(
-        [sys.executable, "-S", str(ONHOST / "image_answer.py"), engine, str(question)],
+        onhost_fakes.program("image-answer", engine, str(question), python=(sys.executable, "-S")),
         env={**os.environ, "PYTHONPATH": str(image), **environment},
         capture_output=True,
         text=True,
@@ -170,9 +171,11 @@ def check(folder: Path, docker: str) -> subprocess.CompletedProcess[str]:
     program(folder / "bin", "docker", docker)
     (folder / "questions").mkdir(exist_ok=True)
     (folder / "questions" / NAME).write_text(json.dumps([VLLM]))
-    source = (ONHOST / "image_check.py").read_text()
-    source = source.replace("/var/cache/lockstep", str(folder)).replace(
-        "Path(__file__).resolve().parent", 'Path("/programs")'
+    source = (
+        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from pathlib import Path; "
+        "from lockstep.onhost.core import common; from lockstep.onhost.images import image_check; "
+        f"image_check.FOLDER = Path({str(folder)!r}); "
+        "sys.exit(common.ended('image_check', lambda: image_check.main(sys.argv[1:])))"
     )
     return subprocess.run(
         [sys.executable, "-c", source, REFERENCE, "vllm"],
@@ -181,7 +184,6 @@ def check(folder: Path, docker: str) -> subprocess.CompletedProcess[str]:
         env={
             **os.environ,
             "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ONHOST),
         },
         check=False,
     )
@@ -207,9 +209,9 @@ def test_the_container_has_no_network_no_gpu_no_rights_and_nothing_to_write_on(
         "--security-opt no-new-privileges --log-driver none --read-only "
         "--tmpfs /tmp:exec --env HOME=/tmp --env PYTHONDONTWRITEBYTECODE=1 "
         "--env HF_HUB_OFFLINE=1 --env VLLM_NO_USAGE_STATS=1 "
-        "--mount type=bind,source=/programs,target=/lockstep,readonly "
+        "--mount type=bind,source=/usr/local/lib/lockstep,target=/lockstep,readonly "
         f"--mount type=bind,source={tmp_path}/questions/{NAME},target=/question.json,readonly "
-        f"--entrypoint python3 {REFERENCE} /lockstep/image_answer.py vllm /question.json\n"
+        f"--entrypoint python3 {REFERENCE} /lockstep image-answer vllm /question.json\n"
     )
     assert record(tmp_path) == {
         "engine": "vllm",

@@ -113,7 +113,7 @@ def test_a_container_whose_unit_is_off_is_a_broken_rule(spark):
 
 
 def test_a_wedged_engine_is_green_but_not_ready(spark, monkeypatch):
-    monkeypatch.setattr("serving.TOKEN_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("lockstep.onhost.engine.generates.TOKEN_TIMEOUT_S", 0.2)
     spark.engine.chat = lambda _: (503, {"error": "engine is dead"})
 
     lines = spark.lines(80)
@@ -181,7 +181,10 @@ def test_json_has_the_same_facts(spark, capsys):
 def test_status_asks_systemd_once_for_all_units(spark, monkeypatch):
     asked = []
     show = units.show
-    monkeypatch.setattr("units.show", lambda names: asked.append(list(names)) or show(asked[-1]))
+    monkeypatch.setattr(
+        "lockstep.onhost.systemd.units.show",
+        lambda names: asked.append(list(names)) or show(asked[-1]),
+    )
 
     spark.lines()
 

@@ -437,8 +437,10 @@ def test_a_container_of_our_name_that_is_not_ours_is_said_and_stays(spark):
 
 
 def front(spark, monkeypatch, *argv: str) -> int:
-    monkeypatch.setattr("units.is_root", lambda: True)
-    monkeypatch.setattr("switch_job.program", lambda: _worker_program(spark))
+    monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: True)
+    monkeypatch.setattr(
+        "lockstep.onhost.switching.switch_job.program", lambda: _worker_program(spark)
+    )
     return switch_sh.main(list(argv), spark.paths)
 
 
@@ -446,12 +448,13 @@ def _worker_program(spark) -> list[str]:
     """The worker as systemd would start it, but with this host's root."""
     import sys
 
-    from onhost_fakes import ONHOST
+    from onhost_fakes import REPOSITORY
 
     code = (
-        f"import sys; sys.path.insert(0, {str(ONHOST)!r}); import switch, common; "
+        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
+        "from lockstep.onhost.core import common; from lockstep.onhost.operator import switch_sh; "
         f"from pathlib import Path; paths = common.Paths(Path({str(spark.paths.root)!r})); "
-        "sys.exit(common.ended('switch.sh', lambda: switch.main(sys.argv[1:], paths)))"
+        "sys.exit(common.ended('switch.sh', lambda: switch_sh.main(sys.argv[1:], paths)))"
     )
     return [sys.executable, "-c", code]
 
@@ -501,7 +504,7 @@ def test_with_wait_the_second_operator_waits(spark, monkeypatch, capsys):
     holder = threading.Thread(target=hold)
     holder.start()
     took.wait(30)
-    monkeypatch.setattr("terminal.say", lambda *_: go.set())
+    monkeypatch.setattr("lockstep.onhost.core.terminal.say", lambda *_: go.set())
     assert front(spark, monkeypatch, "qwen", "--wait") == 0
     holder.join(30)
     assert spark.hot == ["qwen"]
@@ -527,7 +530,7 @@ def test_a_lock_held_by_somebody_who_wrote_nothing_is_respected(spark):
 
 
 def test_without_a_sudo_rule_the_user_is_told_what_to_ask_for(spark, monkeypatch):
-    monkeypatch.setattr("units.is_root", lambda: False)
+    monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: False)
 
     with pytest.raises(common.Problem, match="may not switch models on this host") as problem:
         switch_sh.main(["qwen"], spark.paths)
@@ -535,7 +538,7 @@ def test_without_a_sudo_rule_the_user_is_told_what_to_ask_for(spark, monkeypatch
 
 
 def test_with_a_sudo_rule_it_becomes_root_with_exactly_the_rules_arguments(spark, monkeypatch):
-    monkeypatch.setattr("units.is_root", lambda: False)
+    monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: False)
     (spark.systemd.folder / "sudo-allows").touch()
     executed = []
 
@@ -554,12 +557,12 @@ def test_with_a_sudo_rule_it_becomes_root_with_exactly_the_rules_arguments(spark
     for argv in asked:
         with pytest.raises(SystemExit):
             switch_sh.main(argv, spark.paths)
-    program = ["sudo", "-n", "--", "/usr/bin/python3", str(switch_sh.__file__)]
+    program = ["sudo", "-n", "--", "/usr/bin/python3", "/usr/local/lib/lockstep", "switch"]
     assert executed == [[*program, *argv] for argv in asked]
 
 
 def test_without_a_sudo_rule_status_still_shows_what_everybody_may_see(spark, monkeypatch, capsys):
-    monkeypatch.setattr("units.is_root", lambda: False)
+    monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: False)
 
     assert switch_sh.main(["status"], spark.paths) == 0
     assert capsys.readouterr().out.startswith("spark1: mistral hot\n")
@@ -648,7 +651,7 @@ def test_wait_ends_with_the_switchs_own_code(spark, monkeypatch, capsys):
 
 def test_wait_sees_a_start_that_no_switch_made(spark, monkeypatch, capsys):
     spark.systemd.unit(QWEN_UNIT, ActiveState="activating", SubState="start-post")
-    monkeypatch.setattr("terminal.say", end_of_start(spark))
+    monkeypatch.setattr("lockstep.onhost.core.terminal.say", end_of_start(spark))
     assert switch_sh.main(["wait"], spark.paths) == 1
 
 
@@ -667,7 +670,7 @@ def end_of_start(spark):
 
 def test_log_is_the_units_journal_without_a_pager(spark, monkeypatch):
     executed = []
-    monkeypatch.setattr("units.is_root", lambda: True)
+    monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: True)
     monkeypatch.setattr("os.execvp", lambda program, argv: executed.append(argv))
     switch_sh.main(["log", "qwen", "-f"], spark.paths)
     switch_sh.main(["log", "eagle"], spark.paths)

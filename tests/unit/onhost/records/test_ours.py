@@ -71,7 +71,7 @@ def test_a_file_by_hand_is_its_owners_with_the_day(root: Root) -> None:
     "path",
     [
         "/etc/lockstep/targets.json",
-        "/usr/local/lib/lockstep/switch.py",
+        "/usr/local/lib/lockstep/__main__.py",
         "/etc/apt/sources.list.d/lockstep.list",
         "/etc/sudoers.d/lockstep",
         "/etc/sysctl.d/60-lockstep.conf",

@@ -303,7 +303,7 @@ def test_without_a_record_there_is_nothing_to_return_to(spark):
 def test_wrong_use_is_told_and_does_nothing(spark, words, capsys):
     assert rollout.main(words, spark.paths) == 2
     assert spark.systemd.calls == []
-    assert "usage: rollout.py" in capsys.readouterr().err
+    assert "usage: rollout" in capsys.readouterr().err
 
 
 def test_the_program_keeps_what_it_is_told_to(spark, monkeypatch):

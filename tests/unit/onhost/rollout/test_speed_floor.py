@@ -211,4 +211,4 @@ def test_the_decision(rates, least, share, accepted, enough):
 
 def test_wrong_use_shows_the_usage(spark, capsys):
     assert spark.run("--faster") == common.EXIT_USAGE
-    assert "usage: floor.py" in capsys.readouterr().err
+    assert "usage: floor" in capsys.readouterr().err

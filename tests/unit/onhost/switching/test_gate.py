@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from onhost_fakes import ONHOST, FakeDocker, FakeSystemd, host_root, write_meminfo
+from onhost_fakes import REPOSITORY, FakeDocker, FakeSystemd, host_root, write_meminfo
 
 from lockstep.onhost.core import common
 from lockstep.onhost.switching import gate
@@ -220,7 +220,7 @@ def test_the_folder_that_is_hidden_from_an_engine_is_there_for_all_others(spark)
 def test_a_disk_that_takes_long_leaves_no_page_cache_there(spark, monkeypatch):
     write_meminfo(spark.paths, available_gib=100.0, free_gib=17.0)
     (spark.systemd.folder / "bin/sync").write_text("#!/bin/sh\nexec sleep 600\n")
-    monkeypatch.setattr("gate._SYNC_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("lockstep.onhost.switching.gate._SYNC_TIMEOUT_S", 0.1)
 
     spark.gate("qwen").pass_or_refuse()
 
@@ -300,17 +300,18 @@ def test_a_kernel_that_refuses_to_drop_the_cache_is_no_reason_to_refuse(spark, c
 def test_as_a_program_it_says_why_and_never_shows_a_traceback(spark, argv, code, words):
     write_meminfo(spark.paths, available_gib=41.2)
 
-    result = run_program("gate", argv, spark.paths)
+    result = run_program("switching", "gate", argv, spark.paths)
 
     assert result.returncode == code
     assert words in result.stderr
     assert "Traceback" not in result.stderr
 
 
-def run_program(name: str, argv: list[str], paths: common.Paths):
+def run_program(room: str, name: str, argv: list[str], paths: common.Paths):
     """The program as systemd runs it, except that its files are under another root."""
     code = (
-        f"import sys; sys.path.insert(0, {str(ONHOST)!r}); import {name}, common; "
+        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
+        f"from lockstep.onhost.{room} import {name}; from lockstep.onhost.core import common; "
         f"from pathlib import Path; paths = common.Paths(Path({str(paths.root)!r})); "
         f"sys.exit(common.ended('lockstep {name}', lambda: {name}.main({argv!r}, paths)))"
     )

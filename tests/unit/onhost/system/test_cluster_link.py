@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from onhost_fakes import ONHOST, FakeDocker, FakeSystemd, host_root
+from onhost_fakes import FakeDocker, FakeSystemd, host_root
 
 from lockstep.onhost.cluster import rank_gate, wire_server
 from lockstep.onhost.core import common, topology
@@ -113,7 +113,3 @@ def test_the_agent_listens_at_an_address_that_comes_with_the_cable():
         pair = topology.Cluster("pair", 0, 7079, (member,))
         server = wire_server.Server({"pair": pair}, {"pair": b"k"}, lambda *_: {})
         server.server_close()
-
-
-def test_the_programs_of_a_host_have_it_beside_them():
-    assert (ONHOST / "cluster_link.py").is_file()

@@ -93,7 +93,7 @@ def test_the_timer_that_undoes_it_is_armed_before_netplan_is_asked(
     generate, stop, armed, apply = link.ran
     assert (generate, apply) == ("netplan generate", "netplan apply")
     assert stop == "systemctl stop lockstep-fabric-back.timer"
-    assert "--on-active=40" in armed and armed.endswith("/fabric.py back")
+    assert "--on-active=40" in armed and armed.endswith("/lockstep fabric back")
     assert link.file.read_text() == NEW
     assert link.file.stat().st_mode & 0o777 == 0o600
 

@@ -65,7 +65,7 @@ def test_new_rules_are_loaded_with_a_timer_that_takes_them_back(kernel: Kernel) 
     assert kernel.run("try", "--seconds", "90") == 0
     assert kernel.now == NEW
     armed = next(line for line in kernel.asked if line.startswith("systemd-run"))
-    assert "--on-active=90" in armed and armed.endswith("/firewall.py back")
+    assert "--on-active=90" in armed and armed.endswith("/lockstep firewall back")
     # Not yet for the next boot.
     assert not kernel.kept.exists()
 

@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from onhost_fakes import ONHOST, FakeSystemd, timeless
+from onhost_fakes import REPOSITORY, FakeSystemd, timeless
 
 from lockstep.onhost.core import common
 from lockstep.onhost.systemd import job, transient
@@ -18,7 +18,7 @@ from lockstep.onhost.systemd import job, transient
 
 @pytest.fixture
 def host(tmp_path, monkeypatch):
-    monkeypatch.setattr("units.is_root", lambda: True)
+    monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: True)
 
     class Host:
         paths = common.Paths(tmp_path / "root")
@@ -195,7 +195,8 @@ def test_other_work_under_the_same_name_is_waited_for(host, tmp_path, capsys):
 def _follower(host, *argv: str) -> subprocess.Popen[str]:
     """`job.py` as a process of its own, whose output this test reads."""
     code = (
-        f"import sys; sys.path.insert(0, {str(ONHOST)!r}); import job, common, units; "
+        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
+        "from lockstep.onhost.core import common; from lockstep.onhost.systemd import job, units; "
         "from pathlib import Path; units.is_root = lambda: True; "
         f"sys.exit(job.main(sys.argv[1:], common.Paths(Path({str(host.paths.root)!r}))))"
     )
@@ -266,7 +267,7 @@ def test_wrong_use_is_explained(host, argv, words):
 
 
 def test_only_root_starts_jobs(host, monkeypatch):
-    monkeypatch.setattr("units.is_root", lambda: False)
+    monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: False)
 
     with pytest.raises(common.Problem, match="only root") as problem:
         host.run("b", "--", "true")

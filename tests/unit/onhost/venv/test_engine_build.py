@@ -17,7 +17,7 @@ import pytest
 from a_probe import ask
 from local_server import LocalServer, Reply, serving
 from lockstep.onhost.core import common
-from onhost_fakes import ONHOST
+from onhost_fakes import program
 
 from lockstep.host.specs import check_wanted, engine_missing
 
@@ -167,7 +167,7 @@ class Site:
         spec = self.folder / "engine.json"
         spec.write_text(json.dumps(self.spec))
         return subprocess.run(
-            [sys.executable, str(ONHOST / "engine_build.py"), stage, str(spec)],
+            program("engine-build", stage, str(spec)),
             capture_output=True,
             text=True,
             env={**os.environ, **environment},
@@ -532,18 +532,18 @@ def test_a_failed_command_is_one_line_with_its_exit_code(site: Site) -> None:
 @pytest.mark.parametrize("argv", [[], ["bake"], ["check", "a", "b"]])
 def test_wrong_use_says_how(argv: list[str]) -> None:
     done = subprocess.run(
-        [sys.executable, str(ONHOST / "engine_build.py"), *argv],
+        program("engine-build", *argv),
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == common.EXIT_USAGE
-    assert "usage: engine_build.py" in done.stderr
+    assert "usage: engine-build" in done.stderr
 
 
 def test_a_missing_specification_is_named(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(ONHOST / "engine_build.py"), "check", str(tmp_path / "none.json")],
+        program("engine-build", "check", str(tmp_path / "none.json")),
         capture_output=True,
         text=True,
         check=False,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from onhost_fakes import ONHOST
+from onhost_fakes import program
 
 from lockstep.onhost.venv.engine_check import cuda_fault, triple_fault
 from lockstep.host.specs import check_wanted
@@ -144,7 +144,7 @@ class Venv:
             )
         record = self.folder / "check.json"
         done = subprocess.run(
-            [sys.executable, "-S", str(ONHOST / "engine_check.py"), str(record)],
+            program("engine-check", str(record), python=(sys.executable, "-S")),
             env={
                 **os.environ,
                 "PYTHONPATH": str(self.folder / "site"),

@@ -1,0 +1,64 @@
+"""The package that runs on a Spark, `lockstep/onhost`: its files there, and what imports what."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+from lockstep.files.managed_file import PROGRAMS, ManagedFile
+
+_TOP = Path(__file__).resolve().parents[2]
+_PACKAGE = "lockstep.onhost"
+_MAIN = "lockstep/onhost/__main__.py"
+
+
+def programs() -> tuple[ManagedFile, ...]:
+    """Every file of the package, where Python finds it as `lockstep.onhost` on a Spark."""
+    return tuple(
+        ManagedFile(f"{PROGRAMS}/{'__main__.py' if path == _MAIN else path}", text)
+        for path, text in package().items()
+    )
+
+
+@cache
+def package() -> dict[str, str]:
+    """Path below the folder that Python imports from → text, of every file of the package."""
+    found = sorted((_TOP / "lockstep/onhost").rglob("*.py"))
+    return {
+        str(path.relative_to(_TOP)): path.read_text(encoding="utf-8")
+        for path in (_TOP / "lockstep/__init__.py", *found)
+    }
+
+
+def closure(*modules: str) -> dict[str, str]:
+    """Modules of the package with all that they import: path → text, as in `package`.
+
+    Args:
+        modules: Without the package's own name ("switching.gate").
+    """
+    found: set[str] = set()
+    waiting = [f"{_PACKAGE}.{module}" for module in modules]
+    while waiting:
+        path = _path(waiting.pop())
+        if path and path not in found:
+            found.add(path)
+            waiting += imported(package()[path])
+    return {path: package()[path] for path in sorted(found)}
+
+
+def _path(module: str) -> str | None:
+    stem = module.replace(".", "/")
+    return next((path for path in (f"{stem}.py", f"{stem}/__init__.py") if path in package()), None)
+
+
+@cache
+def imported(text: str) -> list[str]:
+    """What one file may import: modules, the names in them, and the packages that hold them."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            parts = node.module.split(".")
+            found += [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return found

@@ -1,0 +1,70 @@
+"""The package as the deploy puts it on a host, run by the system's own interpreter."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lockstep.files.managed_file import PROGRAMS
+from lockstep.files.programs import closure, package, programs
+from lockstep.onhost.__main__ import MODULES
+
+#: Nothing of the environment of these tests: no site-packages, no variables of Python's.
+_PYTHON = ("/usr/bin/python3", "-S", "-E", "-B")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a deploy writes below PROGRAMS, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("programs")
+    for file in programs():
+        path = folder / file.path.removeprefix(f"{PROGRAMS}/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file.text)
+    return folder
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*_PYTHON, str(folder), *words], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+# They import what is in an environment of the deploy's own.
+@pytest.mark.parametrize("word", sorted(set(MODULES) - {"fetch-weights", "roles-proxy"}))
+def test_every_program_can_be_imported_with_the_standard_library_alone(
+    installed: Path, word: str
+) -> None:
+    done = subprocess.run(
+        [*_PYTHON, "-c", f"import lockstep.onhost.{MODULES[word]}"],
+        cwd=installed,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_program_runs_by_its_word(installed: Path) -> None:
+    done = run(installed, "gate", "--help")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: lockstep gate ")
+
+
+@pytest.mark.parametrize(("words", "code"), [((), 2), (("bake",), 2), (("--help",), 0)])
+def test_another_word_shows_all_words(installed: Path, words: tuple[str, ...], code: int) -> None:
+    done = run(installed, *words)
+    assert done.returncode == code
+    assert ", ".join(MODULES) in done.stdout
+
+
+def test_a_closure_holds_what_a_module_imports_and_nothing_else() -> None:
+    found = closure("switching.gate")
+    for path in ("switching/gate.py", "docker/docker_api.py", "core/common.py", "__init__.py"):
+        assert f"lockstep/onhost/{path}" in found
+    assert "lockstep/onhost/cluster/agent.py" not in found
+    assert set(found) < set(package())
+    assert found["lockstep/onhost/core/need.py"] == package()["lockstep/onhost/core/need.py"]

@@ -1,0 +1,78 @@
+"""The rule of imports between rooms, which are the folders of `lockstep` (see docs/house.md)."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import lockstep
+
+ROOT = Path(lockstep.__file__).parent
+#: Files in a folder of code.
+MOST = 23
+
+
+def modules() -> dict[str, Path]:
+    """Dotted name → file, of every module."""
+    return {
+        ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(
+            ".__init__"
+        ): path
+        for path in ROOT.rglob("*.py")
+    }
+
+
+def imports(path: Path, known: dict[str, Path]) -> set[str]:
+    """The modules of ours that one file imports, also where it does so late or for types only."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {
+                full if (full := f"{node.module}.{alias.name}") in known else node.module
+                for alias in node.names
+            }
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found & set(known)
+
+
+def room(module: str, known: dict[str, Path]) -> str:
+    """The folder that a module stands in, below `lockstep`."""
+    return str(known[module].parent.relative_to(ROOT))
+
+
+def edges() -> dict[str, set[str]]:
+    """Room → the rooms whose modules it imports."""
+    known = modules()
+    found = defaultdict(set)
+    for module, path in known.items():
+        for other in imports(path, known):
+            one, another = room(module, known), room(other, known)
+            if one != another:
+                found[one].add(another)
+    return found
+
+
+def test_arrows_between_rooms_point_one_way() -> None:
+    try:
+        TopologicalSorter(edges()).prepare()
+    except CycleError as fault:
+        raise AssertionError(f"rooms import each other: {' -> '.join(fault.args[1])}") from None
+
+
+def test_what_runs_on_a_host_needs_nothing_else_of_lockstep() -> None:
+    wrong = {
+        f"{one} -> {another}"
+        for one, others in edges().items()
+        for another in others
+        if one.startswith("onhost") and not another.startswith("onhost")
+    }
+    assert wrong == set()
+
+
+def test_no_folder_has_more_files_than_a_person_reads_in_a_listing() -> None:
+    folders = [ROOT, *(path for path in ROOT.rglob("*") if path.is_dir())]
+    counts = {str(folder): len(list(folder.glob("*.py"))) for folder in folders}
+    assert {folder: count for folder, count in counts.items() if count > MOST} == {}
