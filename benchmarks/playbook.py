@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstep.files.managed_file import HOME, OPERATORS_GROUP, SYSTEMD, WEBUI_SECRETS, ManagedFile
-from lockstep.inventory.host import HostPlan
+from lockstep.inventory.host import HostPlan, images_of
 from lockstep.lock.engine_id import engine_id
 from lockstep.lock.pins import Pins
-from lockstep.preflight import images_of
 from lockstep.system.accounts import people
 from lockstep.system.firewall import TABLE
 from lockstep.system.folders import folders, model_units

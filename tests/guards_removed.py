@@ -411,7 +411,7 @@ GUARDS = (
     Guard(
         "members that differ start nothing",
         f"{ONHOST}/cluster/planner.py",
-        "        said = cluster_facts.differences(found)\n",
+        "        said = launch_check.differences(found)\n",
         "        said = []\n",
         "tests/unit/onhost/cluster/test_coordinator.py",
     ),
@@ -518,7 +518,8 @@ GUARDS = (
         f"{ONHOST}/engine/engine_parser.py",
         'recipe = {**recipe, **recipe["without_flag"]}',
         "pass",
-        "tests/unit/onhost/venv/test_engine_check.py tests/unit/onhost/images/test_image_check.py",
+        "tests/unit/onhost/environment/test_engine_check.py "
+        "tests/unit/onhost/images/test_image_check.py",
     ),
     Guard(
         "no rank starts without its fast link",

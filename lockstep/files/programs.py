@@ -43,6 +43,9 @@ def closure(*modules: str) -> dict[str, str]:
         path = _path(waiting.pop())
         if path and path not in found:
             found.add(path)
+            if "iter_modules" in package()[path]:
+                # The engines are found by their folder.
+                waiting += [other.removesuffix(".py").replace("/", ".") for other in _beside(path)]
             waiting += imported(package()[path])
     return {path: package()[path] for path in sorted(found)}
 
@@ -50,6 +53,11 @@ def closure(*modules: str) -> dict[str, str]:
 def _path(module: str) -> str | None:
     stem = module.replace(".", "/")
     return next((path for path in (f"{stem}.py", f"{stem}/__init__.py") if path in package()), None)
+
+
+def _beside(path: str) -> list[str]:
+    folder = path.rpartition("/")[0]
+    return [other for other in package() if other.rpartition("/")[0] == folder != other]
 
 
 @cache

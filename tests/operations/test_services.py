@@ -16,7 +16,7 @@ from lockstep.host.intended import Intended
 from lockstep.inventory.bound_targets import bind
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import Settings, TargetData, WebUi
-from lockstep.onhost.venv import engine_build
+from lockstep.onhost.environment import engine_build
 from lockstep.recipes import recipe_file
 from lockstep.system.folders import generation
 from lockstep.units.agent_unit import RECORDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from .base import Demand, Engine, Guard, Machine
+from lockstep.onhost.engines.base import Demand, Engine, Guard, Machine
 
 _FOUND = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
 

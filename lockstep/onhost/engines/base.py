@@ -8,12 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING or __package__ != "engines":
-    from lockstep.onhost.core.need import Need as Need
-else:
-    from lockstep.onhost.core.need import Need as Need
+from lockstep.onhost.core.need import Need
 
 
 @dataclass(frozen=True, kw_only=True)

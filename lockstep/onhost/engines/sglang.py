@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from .base import Demand, Engine, Machine, Need
+from lockstep.onhost.core.need import Need
+from lockstep.onhost.engines.base import Demand, Engine, Machine
 
 
 class Sglang(Engine):

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .base import Demand, Engine, Guard, Machine, Need
+from lockstep.onhost.core.need import Need
+from lockstep.onhost.engines.base import Demand, Engine, Guard, Machine
 
 
 class Vllm(Engine):

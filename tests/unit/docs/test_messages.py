@@ -122,7 +122,7 @@ def test_a_deploy_to_a_lab_that_is_not_up_ends_with_a_paragraph() -> None:
     assert done.returncode == 2
 
 
-@pytest.mark.parametrize("command", ["engine", "lab", "model", "plan", "recipe"])
+@pytest.mark.parametrize("command", ["lab", "model", "plan", "recipe"])
 def test_every_command_is_reached_from_lockstep(command: str) -> None:
     said = CliRunner().invoke(cli, [command, "--help"])
     assert said.exit_code == 0

@@ -67,4 +67,5 @@ def test_a_closure_holds_what_a_module_imports_and_nothing_else() -> None:
         assert f"lockstep/onhost/{path}" in found
     assert "lockstep/onhost/cluster/agent.py" not in found
     assert set(found) < set(package())
+    assert "lockstep/onhost/engines/sglang.py" in closure("engines")
     assert found["lockstep/onhost/core/need.py"] == package()["lockstep/onhost/core/need.py"]

@@ -22,7 +22,7 @@ from lockstep.lock.moving import PythonWanted
 from lockstep.lock.pins import PythonPin, WheelPin
 from lockstep.lock.resolve import http
 from lockstep.lock.resolve.python import Before, resolve_python
-from lockstep.onhost.venv import wheel_index
+from lockstep.onhost.environment import wheel_index
 from tests.unit.lock.resolve.test_python import ANY, index, wheel
 
 NOTHING = Before()

@@ -12,8 +12,8 @@ from lockstep.lock.pincheck import faults
 from lockstep.lock.pins import Pins
 from lockstep.lock.resolve.program import uv
 from lockstep.lock.resolve.python import Before, resolve_python
+from lockstep.onhost.environment import engine_content, wheel_index
 from lockstep.onhost.fetch import download
-from lockstep.onhost.venv import engine_content, wheel_index
 
 pytestmark = pytest.mark.slow
 

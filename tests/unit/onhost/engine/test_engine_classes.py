@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.onhost.venv.test_engine_check import RECIPE, Venv, venv
+from tests.unit.onhost.environment.test_engine_check import RECIPE, Venv, venv
 
 __all__ = ["venv"]
 RENAMED = {"transformers/pixtral.py": "VisionRotary = object\n"}

@@ -14,8 +14,8 @@ from local_server import LocalServer, Reply, Seen, serving
 from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.moving import GitWanted
 from lockstep.lock.resolve.git import resolve_git
+from lockstep.onhost.environment import git_source
 from lockstep.onhost.fetch import git_login, peer_client
-from lockstep.onhost.venv import git_source
 from tests.unit.lock.resolve.test_git import make_repository, run
 
 PASSWORD = "p@ss:word/%"

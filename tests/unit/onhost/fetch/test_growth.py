@@ -11,7 +11,7 @@ import pytest
 
 from lockstep.onhost.core import common
 
-from lockstep.onhost.venv import engine_build  # isort: skip
+from lockstep.onhost.environment import engine_build  # isort: skip
 from lockstep.onhost.fetch import growth  # isort: skip
 
 MB = 1_000_000

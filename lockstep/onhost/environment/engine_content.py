@@ -11,14 +11,11 @@ import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lockstep.onhost.fetch import claims
 from lockstep.onhost.core import common
-from lockstep.onhost.venv import git_source
-from lockstep.onhost.fetch import peer_client
-from lockstep.onhost.venv import wheel_index
-from lockstep.onhost.venv import wheel_store
+from lockstep.onhost.environment import git_source, wheel_index, wheel_store
+from lockstep.onhost.fetch import claims, peer_client
 
 #: What is built from a source tree, in this order.
 TREES = ("vllm", "transformers")

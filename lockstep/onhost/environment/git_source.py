@@ -9,12 +9,10 @@ from __future__ import annotations
 import contextlib
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from lockstep.onhost.core import common
-from lockstep.onhost.fetch import git_login
-from lockstep.onhost.fetch import peer_client
-from lockstep.onhost.fetch import download
+from lockstep.onhost.fetch import download, git_login, peer_client
 
 
 class Run(Protocol):

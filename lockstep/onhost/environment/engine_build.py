@@ -20,14 +20,12 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lockstep.onhost.core.program import command
 from lockstep.onhost.core import common
-from lockstep.onhost.venv import engine_content
-from lockstep.onhost.fetch import growth
-from lockstep.onhost.fetch import passed_on
-from lockstep.onhost.venv import uv_cache
+from lockstep.onhost.core.program import command
+from lockstep.onhost.environment import engine_content, uv_cache
+from lockstep.onhost.fetch import growth, passed_on
 
 SPEC = Path("/etc/lockstep/engine.json")
 FETCHING = ("pytorch", "vllm", "flashinfer")

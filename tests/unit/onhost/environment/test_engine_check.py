@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from onhost_fakes import program
 
-from lockstep.onhost.venv.engine_check import cuda_fault, triple_fault
 from lockstep.host.specs import check_wanted
+from lockstep.onhost.environment.engine_check import cuda_fault, triple_fault
 
 VLLM = {
     "vllm/__init__.py": """\

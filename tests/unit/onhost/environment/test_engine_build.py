@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,10 @@ from urllib.parse import quote
 import pytest
 from a_probe import ask
 from local_server import LocalServer, Reply, serving
-from lockstep.onhost.core import common
 from onhost_fakes import program
 
 from lockstep.host.specs import check_wanted, engine_missing
+from lockstep.onhost.core import common
 
 pytestmark = pytest.mark.slow
 

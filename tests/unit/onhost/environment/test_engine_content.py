@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lockstep.onhost.fetch import claims
-from lockstep.onhost.core import common
-from lockstep.onhost.fetch import peer_client
 from a_peer import TOKEN, Spark
 from local_server import LocalServer, Reply, serving
 
-from lockstep.onhost.venv import engine_content  # isort: skip
+from lockstep.onhost.core import common
+from lockstep.onhost.fetch import claims, peer_client
+
+from lockstep.onhost.environment import engine_content  # isort: skip
 
 BODY = b"a wheel" * 50_000
 NAME = hashlib.sha256(BODY).hexdigest()

@@ -13,11 +13,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
 
-from lockstep.onhost.fetch import download
-from lockstep.onhost.fetch import url_login
+from lockstep.onhost.fetch import download, url_login
 
 _HTML = "application/vnd.pypi.simple.v1+html, text/html;q=0.9"
 _HASH = re.compile(r"sha256=([0-9a-f]{64})")

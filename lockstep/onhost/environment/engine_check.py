@@ -18,10 +18,9 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lockstep.onhost.engine import engine_classes
-from lockstep.onhost.engine import engine_parser
+from lockstep.onhost.engine import engine_classes, engine_parser
 
 TRIPLE = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
 

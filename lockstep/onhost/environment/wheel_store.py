@@ -10,15 +10,10 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lockstep.onhost.core import common
-from lockstep.onhost.fetch import content
-from lockstep.onhost.fetch import growth
-from lockstep.onhost.fetch import peer_client
-from lockstep.onhost.fetch import download
-from lockstep.onhost.fetch import url_login
-from lockstep.onhost.venv import wheel_index
+from lockstep.onhost.environment import wheel_index
+from lockstep.onhost.fetch import content, download, growth, peer_client, url_login
 
 WORKERS = 4
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from lab.services.wheels import StandInWheel, write_wheel
-from lockstep.onhost.venv.uv_cache import broken
 from lockstep.lock.resolve.program import uv
+from lockstep.onhost.environment.uv_cache import broken
 
 BUILD = '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n'
 
