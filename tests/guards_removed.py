@@ -52,7 +52,7 @@ GUARDS = (
     ),
     Guard(
         "no engine whose class of a checkpoint cannot be imported",
-        f"{ONHOST}/venv/engine_check.py",
+        f"{ONHOST}/environment/engine_check.py",
         " or engine_classes.fault(engine, recipe)",
         "",
         "tests/unit/onhost/engine/test_engine_classes.py",
