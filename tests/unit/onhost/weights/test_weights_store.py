@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -419,6 +420,17 @@ def test_a_redirect_of_the_transfer_itself_loses_the_token_too(hub, tmp_path):
     elsewhere.close()
     assert (tmp_path / "config.json").read_bytes() == b'{"base": true}'
     assert (hub.tokens, elsewhere.tokens) == (["Bearer hf_s3cret"], [None])
+
+
+def test_the_certificates_are_read_once_for_all_requests(hub, tmp_path, monkeypatch):
+    read = []
+    create = ssl.create_default_context
+    monkeypatch.setattr(ssl, "create_default_context", lambda: read.append(1) or create())
+    download._certificates.cache_clear()
+    source = download.Source(f"{hub.url}/org/base/resolve/{BASE_REVISION}/config.json", None, {})
+    for name in ("first", "second"):
+        download.download(lambda: source, tmp_path / name)
+    assert len(read) == 1
 
 
 def test_a_partial_download_is_resumed(spec, hub):
