@@ -12,7 +12,7 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 _NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 _PLAIN = re.compile(r"[\w-]+")
+_LOGIN = re.compile(r"//[^/]*@")
 
 
 class Refusal(NamedTuple):
@@ -66,7 +67,8 @@ class Rule:
                 return None
         except ValueError:
             pass
-        return Refusal(self.fault, public(value) if self.hidden else "", self.allowed, self.remedy)
+        found = repr(value.rpartition("@")[2])[:80] if self.hidden else ""
+        return Refusal(self.fault, found, self.allowed, self.remedy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,9 +88,14 @@ def like(pattern: str, fault: str, allowed: str, **more: Any) -> Rule:
     return Rule(fault, re.compile(pattern, re.ASCII).fullmatch, allowed, **more)
 
 
-def public(text: str) -> str:
-    """``text`` as a message may show it: without the login of an address."""
-    return repr(text.rpartition("@")[2])[:80]
+def one_of(names: Iterable[str]) -> Rule:
+    """A rule for text that is one of some names, where these are no `Literal`."""
+    allowed = tuple(names)
+    return Rule("is not known", allowed.__contains__, ", ".join(allowed))
+
+
+#: Beside `str` in `Annotated`: text of several lines, kept as it is.
+LINES = Rule("holds a NUL character", lambda text: "\0" not in text)
 
 
 @dataclass(frozen=True)
@@ -114,7 +121,8 @@ class Place:
         """The place of one field, one entry of a mapping, or one item of a list (a number)."""
         if isinstance(name, int):
             return replace(self, key=f"{self.key}[{name}]")
-        step = f".{name}" if _PLAIN.fullmatch(name) else f"[{public(name)}]"
+        # The name may be an address with a login.
+        step = f".{name}" if _PLAIN.fullmatch(name) else f"[{_LOGIN.sub('//', name)!r}]"
         line = place(self.file, mapping, name)
         where = self.where if line == self.file else line
         return replace(self, key=(self.key + step).removeprefix("."), where=where)
@@ -201,16 +209,21 @@ def _build(cls: type[T], values: Any, at: Place, implied: Mapping[str, Any]) -> 
             where = at.at(str(name), values).where or at.file
             raise unknown_key(str(name), allowed, where=where, inside=at.key, error=at.error)
     types_of = hints(cls)
-    taken = dict(implied)
+    taken, missing = dict(implied), []
     for name in allowed:
         here = at.at(name, values)
         default = known[name].default is not MISSING or known[name].default_factory is not MISSING
         if name in values and not (at.yaml and default and values[name] is None):
             taken[name] = _convert(types_of[name], values[name], here)
         elif not default:
-            raise at.error(
-                f"{here.key} is missing", where=at.where or at.file, remedy=f"Add {here.key}."
-            )
+            missing.append(here.key)
+    if missing:
+        keys = ", ".join(missing)
+        raise at.error(
+            f"{keys} {'is' if len(missing) == 1 else 'are'} missing",
+            where=at.where or at.file,
+            remedy=f"Add {keys}.",
+        )
     return cls(**taken)
 
 
@@ -248,6 +261,8 @@ def _convert(hint: Any, value: Any, at: Place) -> Any:
 def _annotated(hint: Any, rules: tuple[Any, ...], value: Any, at: Place) -> Any:
     if isinstance(rules[0], Implied):
         found, rules = _build(hint, value, at, rules[0].values), rules[1:]
+    elif rules[0] is LINES and isinstance(value, str):
+        found = value
     else:
         found = _convert(hint, value, at)
     for rule in rules:
@@ -265,9 +280,15 @@ def _one_of(arguments: tuple[Any, ...], value: Any, at: Place) -> Any:
     if len(rest) == 1:
         return _convert(rest[0], value, at)
     for hint in rest:
-        if type(value) is hint or (hint is float and type(value) is int):
+        kind = _kind(hint)
+        if type(value) is kind or (kind is float and type(value) is int):
             return _convert(hint, value, at)
-    raise at.fault("must be " + " or ".join(_NAMES[hint] for hint in rest), _shown(value))
+    names = dict.fromkeys(_NAMES[_kind(hint)] for hint in rest)
+    raise at.fault("must be " + " or ".join(names), _shown(value))
+
+
+def _kind(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
 def _scalar(hint: type, value: Any, at: Place) -> Any:

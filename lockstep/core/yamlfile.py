@@ -143,24 +143,12 @@ def place(where: str, mapping: dict[str, Any], key: str) -> str:
     return f"{where}:{line}" if line else where
 
 
-def refuse_unknown_keys(
-    mapping: dict[str, Any],
-    allowed: Iterable[str],
-    where: str,
-    inside: str,
-    error: type[LockstepError] = LockstepError,
-) -> None:
-    """Raise ``error`` naming the file, line, key and allowed set if a key is not allowed."""
-    names = sorted(allowed)
-    for key in mapping:
-        if key not in names:
-            raise error(
-                f"unknown key {key!r} inside {inside}",
-                where=place(where, mapping, key),
-                found=repr(key),
-                allowed=", ".join(names),
-                remedy="Correct the key, or remove it.",
-            )
+def part(mapping: dict[str, Any], keys: Iterable[str]) -> Mapping:
+    """Some keys of a mapping, those that it has, with their lines."""
+    found = Mapping()
+    found.update((key, mapping[key]) for key in keys if key in mapping)
+    found.lines = mapping.lines if isinstance(mapping, Mapping) else {}
+    return found
 
 
 def _first_line(fault: BaseException) -> str:

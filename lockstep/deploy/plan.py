@@ -231,5 +231,5 @@ def _downloads(host: HostPlan, record: Pins, known: Catalogue) -> Iterator[Downl
 
 
 def _catalogue_bytes(model: str, known: Catalogue) -> int | None:
-    weights = known.knowledge.model(model).weights
+    weights = known.knowledge.model(model).weights_gb
     return int(float(weights.value) * 1e9) if weights else None

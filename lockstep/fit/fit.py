@@ -115,7 +115,7 @@ def _with_metadata(recipe: Recipe, model: Model) -> Model:
     """Fill what the catalogue does not know from the recipe's own metadata, as it states it."""
     return replace(
         model,
-        weights=model.weights or stated_weights(recipe),
+        weights_gb=model.weights_gb or stated_weights(recipe),
         architecture=model.architecture or stated_architecture(recipe),
     )
 
@@ -137,7 +137,7 @@ class _Case:
         start = self.with_need(
             Fit("unknown", self.asked.hosts, self.context, self.pool(), reasons=unknown), each or 0
         )
-        if self.model.weights is None:
+        if self.model.weights_gb is None:
             return start
         worse, better = self.room(self.overhead("high")), self.room(self.overhead("low"))
         shapes = self.model.architecture
@@ -175,7 +175,7 @@ class _Case:
         return Demand(
             share=self.asked.utilization,
             kv_cache=self.asked.kv_gib,
-            weights=sum(term.gib for term in self.weights()) if self.model.weights else None,
+            weights=sum(term.gib for term in self.weights()) if self.model.weights_gb else None,
             sequence=sequence,
             published=self.published,
         )
@@ -218,9 +218,9 @@ class _Case:
         """Weights of the model and of its draft, split over the hosts."""
         terms = []
         for name, model in (("weights", self.model), ("draft", self.draft)):
-            if model and model.weights and model.weights_gib:
+            if model and model.weights_gb and model.weights_gib:
                 terms.append(
-                    Term(name, model.weights_gib / self.asked.shares, model.weights.source)
+                    Term(name, model.weights_gib / self.asked.shares, model.weights_gb.source)
                 )
         return terms
 
@@ -247,13 +247,13 @@ class _Case:
 
     def unknowns(self) -> tuple[str, ...]:
         unknown = []
-        if self.model.weights is None:
+        if self.model.weights_gb is None:
             unknown.append(f"the size of {self.model.id} is not known")
         if self.model.architecture is None:
             unknown.append(f"the shapes of {self.model.id}, and so its KV cache, are not known")
         elif unknown_shapes(self):
             unknown.append(f"the size of a {self.asked.kv_dtype} KV cache is not known")
-        if self.draft and not self.draft.weights:
+        if self.draft and not self.draft.weights_gb:
             unknown.append(f"the size of the draft {self.draft.id} is not known")
         if self.draft and not self.draft.architecture:
             unknown.append(f"the KV cache of the draft {self.draft.id} is not known, not counted")

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from lockstep.core.schema import Rule
 from lockstep.inventory import values
 from lockstep.inventory.cluster import ClusterData, Fabric
+from lockstep.recipes.block import Specifier
 
 FORK = "https://github.com/juliendenize/vllm.git"
 FORK_TORCH = "torch==2.10.0+cu130"
@@ -52,7 +53,7 @@ class Expected:
     """
 
     architecture: values.Architecture = "aarch64"
-    dgx_os: values.Specifier = ">=7"
+    dgx_os: Specifier = ">=7"
     cuda_toolkit: values.Version = "13.0"
     compute_capability: values.Version = "12.1"
     memory_gib: values.Size = 115.0

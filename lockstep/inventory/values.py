@@ -9,8 +9,6 @@ from pathlib import PurePosixPath
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from packaging.specifiers import SpecifierSet
-
 from lockstep.core.findings import FATAL
 from lockstep.core.schema import Refusal, Rule, between, like
 from lockstep.files.managed_file import OPERATORS_GROUP
@@ -296,15 +294,6 @@ Share = Annotated[
 Architecture = Literal["aarch64", "x86_64"]
 Version = Annotated[
     str, like(r"\d+(?:\.\d+)*", "is not a version", 'numbers with dots between them ("13.0")')
-]
-Specifier = Annotated[
-    # InvalidSpecifier is a ValueError.
-    str,
-    Rule(
-        "is not a version specifier",
-        lambda text: SpecifierSet(text) is not None,
-        '">=7", or "" for any',
-    ),
 ]
 Python = Annotated[
     str,

@@ -124,24 +124,8 @@ def element_bytes(kv_dtype: str) -> float:
     return size
 
 
-def from_catalogue(raw: Mapping[str, Any], where: str, source: str) -> Architecture:
-    """An architecture written down as ``{context: …, layers: [{kind: …, count: …}, …]}``."""
-    try:
-        groups = tuple(Layers(**group) for group in raw["layers"])
-        if not groups or not all(_is_sound(group) for group in groups):
-            raise ValueError("a layer group without its sizes")
-        if not isinstance(raw.get("heads", 1), int):
-            raise ValueError("heads is no whole number")
-        return Architecture(groups, raw.get("context"), source, raw.get("heads"))
-    except (KeyError, TypeError, ValueError) as fault:
-        raise ArchitectureUnknown(
-            "an architecture needs `layers`, each with kind, count and its sizes",
-            where=where,
-            found=str(fault),
-        ) from fault
-
-
-def _is_sound(group: Layers) -> bool:
+def is_sound(group: Layers) -> bool:
+    """Whether some layers have the sizes that their kind needs."""
     sizes = {
         "full": (group.kv_heads, group.head_dim),
         "sliding": (group.kv_heads, group.head_dim, group.window),
@@ -169,7 +153,7 @@ def from_config(config: Mapping[str, Any], source: str) -> Architecture:
     context, heads = text.get("max_position_embeddings"), text.get("num_attention_heads")
     groups = [reader.group(kind, count) for kind, count in Counter(reader.kinds()).items()]
     kept = tuple(group for group in groups if group is not None)
-    if not kept or not all(_is_sound(group) for group in kept):
+    if not kept or not all(is_sound(group) for group in kept):
         raise ArchitectureUnknown("the configuration's sizes make no sense", where=source)
     return Architecture(
         kept,

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from lockstep.core.errors import CatalogueError, RecipeError
-from lockstep.core.figures import Figure, parse_figure
-from lockstep.core.yamlfile import place, read_mapping, refuse_unknown_keys
-from lockstep.models.architecture import Architecture, from_catalogue
+from lockstep.core import schema
+from lockstep.core.errors import CatalogueError
+from lockstep.core.figures import Date, Figure, Text, positive
+from lockstep.core.schema import Implied, Rule, one_of
+from lockstep.core.yamlfile import part, place, read_mapping
+from lockstep.models.architecture import Architecture, Layers, is_sound
 
 GIB = 2**30
+
+_DecimalGb = Annotated[Figure, Implied({"what": "weights", "unit": "GB"}), positive]
+_Gib = Annotated[Figure, Implied({"what": "memory", "unit": "GiB"}), positive]
+_Share = Annotated[Figure, Implied({"what": "share", "unit": "share"}), positive]
+_Bandwidth = Annotated[Figure, Implied({"what": "bandwidth", "unit": "GB/s"}), positive]
+_End = Annotated[str, one_of(("low", "high"))]
+_Layers = Annotated[Layers, Rule("lacks a size", is_sound, "count and the sizes of its kind")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +31,7 @@ class Model:
     Attributes:
         id: Hugging Face id.
         family: Checkpoints of one family are alternatives to each other.
-        weights: Size as stored (decimal GB).
+        weights_gb: Size as stored (decimal GB).
         architecture: Shapes that decide the KV cache.
         quantisation: How the weights are stored.
         vision: Whether a vision tower is in the weights.
@@ -32,32 +40,32 @@ class Model:
     """
 
     id: str
-    family: str | None = None
-    weights: Figure | None = None
+    family: Text | None = None
+    weights_gb: _DecimalGb | None = None
     architecture: Architecture | None = None
-    quantisation: str | None = None
+    quantisation: Text | None = None
     vision: bool | None = None
     mtp_head: bool | None = None
-    token_gb: Figure | None = None
+    token_gb: _DecimalGb | None = None
 
     @property
     def weights_gib(self) -> float | None:
         """Size as stored, in GiB."""
-        return float(self.weights.value) * 1e9 / GIB if self.weights else None
+        return float(self.weights_gb.value) * 1e9 / GIB if self.weights_gb else None
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """One kind of machine; every figure keeps its source."""
 
-    compute_capability: str
-    memory_total_gib: Figure
-    system_gib: Figure
-    reserve_gib: Figure
-    engine_start_gib: Figure
-    highest_utilization: Figure
-    bandwidth_gb_s: Figure
-    overhead_gib: Mapping[str, Mapping[str, Figure]]
+    compute_capability: Text
+    memory_total_gib: _Gib
+    system_gib: _Gib
+    reserve_gib: _Gib
+    engine_start_gib: _Gib
+    highest_utilization: _Share
+    bandwidth_gb_s: _Bandwidth
+    overhead_gib: Mapping[str, Mapping[_End, _Gib]]
 
     def overhead(self, engine: str | None, end: Literal["low", "high"]) -> Figure:
         """What an engine holds beside weights and KV cache; of one that is none of ours, the most.
@@ -100,30 +108,39 @@ def load_knowledge(catalogue: Path) -> Knowledge:
     )
 
 
+@dataclass(frozen=True)
+class _Shapes:
+    """An entry of `architectures`."""
+
+    source: Text
+    date: Date
+    layers: Annotated[tuple[_Layers, ...], Rule("names no layers", bool)]
+    context: int | None = None
+    heads: int | None = None
+
+
+@dataclass(frozen=True)
+class _File:
+    """What ``models.yaml`` holds; an entry of `models` is read when the shapes are known."""
+
+    architectures: Mapping[str, _Shapes] = field(default_factory=dict)
+    models: Mapping[str, Any] = field(default_factory=dict)
+
+
 def _models(path: Path) -> dict[str, Model]:
     document = read_mapping(path, CatalogueError)
-    refuse_unknown_keys(document, ("architectures", "models"), str(path), "it", CatalogueError)
+    file = schema.build(_File, document, where=str(path), error=CatalogueError)
     shapes = {
-        name: _architecture(raw, path) for name, raw in document.get("architectures", {}).items()
+        name: Architecture(
+            entry.layers, entry.context, f"{entry.source} ({entry.date})", entry.heads
+        )
+        for name, entry in file.architectures.items()
     }
-    return {
-        name: _model(name, raw, shapes, path) for name, raw in document.get("models", {}).items()
-    }
-
-
-def _architecture(raw: Any, path: Path) -> Architecture:
-    raw = _mapping(raw, path)
-    allowed = ("source", "date", "context", "heads", "layers")
-    refuse_unknown_keys(raw, allowed, str(path), "an architecture", CatalogueError)
-    return from_catalogue(raw, str(path), f"{raw.get('source')} ({raw.get('date')})")
+    return {name: _model(name, raw, shapes, path) for name, raw in file.models.items()}
 
 
 def _model(name: str, raw: Any, shapes: Mapping[str, Architecture], path: Path) -> Model:
-    raw = _mapping(raw, path)
-    texts = ("family", "architecture", "quantisation", "vision", "mtp_head")
-    allowed = (*texts, "weights_gb", "token_gb")
-    refuse_unknown_keys(raw, allowed, str(path), name, CatalogueError)
-    shape = raw.get("architecture")
+    shape = raw.get("architecture") if isinstance(raw, dict) else None
     if shape is not None and shape not in shapes:
         raise CatalogueError(
             f"{name} refers to an architecture that is not there",
@@ -131,62 +148,16 @@ def _model(name: str, raw: Any, shapes: Mapping[str, Architecture], path: Path) 
             found=repr(shape),
             allowed=", ".join(shapes),
         )
-    weights, token = raw.get("weights_gb"), raw.get("token_gb")
-    return Model(
-        id=name,
-        family=raw.get("family"),
-        weights=None if weights is None else _figure(weights, path, name, "GB"),
-        architecture=shapes.get(shape) if shape else None,
-        quantisation=raw.get("quantisation"),
-        vision=raw.get("vision"),
-        mtp_head=raw.get("mtp_head"),
-        token_gb=None if token is None else _figure(token, path, name, "GB"),
+    if isinstance(raw, dict):
+        raw = part(raw, [key for key in raw if key != "architecture"])
+    implied = {"id": name, "architecture": shapes[shape] if shape else None}
+    return schema.build(
+        Model, raw, where=str(path), key=f"models.{name}", error=CatalogueError, implied=implied
     )
 
 
 def _hardware(path: Path) -> dict[str, Hardware]:
-    machines = {}
-    names = tuple(item.name for item in fields(Hardware))
-    for machine, raw in read_mapping(path, CatalogueError).items():
-        raw = _mapping(raw, path)
-        refuse_unknown_keys(raw, names, str(path), machine, CatalogueError)
-        missing = [name for name in names if name not in raw]
-        if missing:
-            raise CatalogueError(
-                f"{machine} lacks figures", where=str(path), found=", ".join(missing)
-            )
-        figures = {name: _figure(raw[name], path, name, _unit(name)) for name in names[1:-1]}
-        overhead = {
-            engine: _overhead(ends, path, engine)
-            for engine, ends in _mapping(raw["overhead_gib"], path).items()
-        }
-        capability = str(raw["compute_capability"])
-        machines[machine] = Hardware(capability, **figures, overhead_gib=overhead)
-    return machines
-
-
-def _overhead(raw: Any, path: Path, engine: str) -> dict[str, Figure]:
-    raw = _mapping(raw, path)
-    refuse_unknown_keys(raw, ("low", "high"), str(path), engine, CatalogueError)
-    return {end: _figure(figure, path, f"{engine}.{end}", "GiB") for end, figure in raw.items()}
-
-
-def _unit(name: str) -> str:
-    units = {"_gib": "GiB", "_gb_s": "GB/s"}
-    return next((unit for ending, unit in units.items() if name.endswith(ending)), "share")
-
-
-def _figure(raw: Any, path: Path, name: str, unit: str) -> Figure:
-    try:
-        figure = parse_figure(raw, str(path), name, what=name, unit=unit)
-    except RecipeError as fault:
-        raise CatalogueError(fault.what, where=fault.where, found=fault.found) from fault
-    if not math.isfinite(float(figure.value)):
-        raise CatalogueError(f"{name} must be finite", where=str(path))
-    return figure
-
-
-def _mapping(raw: Any, path: Path) -> dict[str, Any]:
-    if not isinstance(raw, dict):
-        raise CatalogueError("an entry must be a mapping", where=str(path), found=repr(raw)[:60])
-    return raw
+    return {
+        machine: schema.build(Hardware, raw, where=str(path), key=machine, error=CatalogueError)
+        for machine, raw in read_mapping(path, CatalogueError).items()
+    }

@@ -16,7 +16,7 @@ def load(catalogue: Path) -> tuple[KnownBad, ...]:
     Raises:
         CatalogueError: as `known_bad.load` says.
     """
-    return known_bad.load(catalogue / "drivers.yaml", {"sign": None})
+    return known_bad.load(catalogue / "drivers.yaml", KnownBad)
 
 
 def findings(host: str, gpu: Mapping[str, str], bad: Sequence[KnownBad]) -> Iterator[Finding]:

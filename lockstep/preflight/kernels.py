@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lockstep.core.findings import Finding
 from lockstep.preflight import known_bad
@@ -12,22 +13,34 @@ from lockstep.preflight.known_bad import KnownBad
 
 # What an entry may call the sign in /proc/meminfo of a fault that a release does not tell.
 CMA_SIGN = "CmaFree more than CmaTotal"
-RDMA = "rdma"
 MIB = 1024**2
 
 
-def load(catalogue: Path) -> tuple[KnownBad, ...]:
-    """Read ``kernels.yaml``; `cure` is a word of the kernel's command line.
+@dataclass(frozen=True, kw_only=True)
+class BadKernel(KnownBad):
+    """One kernel.
+
+    Attributes:
+        cure: The word of its command line that makes the fault go away, "" for none.
+        breaks: What does not work with it, "" where nothing is known to be certain.
+    """
+
+    sign: Literal["", "CmaFree more than CmaTotal"] = ""
+    cure: str = ""
+    breaks: Literal["", "rdma"] = ""
+
+
+def load(catalogue: Path) -> tuple[BadKernel, ...]:
+    """Read ``kernels.yaml``.
 
     Raises:
         CatalogueError: as `known_bad.load` says.
     """
-    optional = {"cure": None, "sign": CMA_SIGN, "breaks": RDMA}
-    return known_bad.load(catalogue / "kernels.yaml", optional)
+    return known_bad.load(catalogue / "kernels.yaml", BadKernel)
 
 
 def findings(
-    host: str, facts: Mapping[str, Any], bad: Sequence[KnownBad], *, rdma: bool
+    host: str, facts: Mapping[str, Any], bad: Sequence[BadKernel], *, rdma: bool
 ) -> Iterator[Finding]:
     """What speaks against the kernel that a host runs.
 
@@ -48,5 +61,5 @@ def findings(
         if signed:
             free, total = cma["CmaFree"] / MIB, cma["CmaTotal"] / MIB
             message += f"; its sign is there: CmaFree {free:.0f} MiB of CmaTotal {total:.0f} MiB"
-        refused = rdma and entry.breaks == RDMA
+        refused = rdma and entry.breaks == "rdma"
         yield Finding("kernel", "error" if refused else "warning", host, message, entry.remedy)

@@ -9,22 +9,52 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Annotated
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import SpecifierSet
 
-from lockstep.core.figures import Figure, parse_figure
-from lockstep.core.reader import Reader, keys_of
-from lockstep.onhost.engines import ENGINES, Engine
+from lockstep.core.figures import Figure, Text, positive
+from lockstep.core.schema import Implied, Rule, one_of
+from lockstep.onhost.engines import ENGINES
 
 # What `docker run --ulimit` knows (docker/go-units, ulimit.go, 0.5.0).
-_ULIMITS = frozenset(
-    (
-        *("core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile"),
-        *("nproc", "rss", "rtprio", "rttime", "sigpending", "stack"),
-    )
-)
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?", re.ASCII)
+_Ulimit = Annotated[
+    str,
+    one_of(
+        (
+            *("core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile"),
+            *("nproc", "rss", "rtprio", "rttime", "sigpending", "stack"),
+        )
+    ),
+]
+_Limit = Annotated[int, Rule("is no limit", lambda limit: limit >= -1, "-1 (unlimited) or more")]
+_Id = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?", re.ASCII)
+# A part of a folder's name, and of an address.
+_HubId = Annotated[
+    str,
+    Rule(
+        "is not a Hugging Face id",
+        lambda name: _Id.fullmatch(name) and ".." not in name,
+        "ORGANISATION/NAME",
+    ),
+]
+_File = Annotated[
+    str,
+    Rule(
+        "is no file inside the repository",
+        lambda name: name and not name.startswith(("/", "-")) and ".." not in name.split("/"),
+        "FOLDER/FILE",
+    ),
+]
+#: InvalidSpecifier is a ValueError.
+Specifier = Annotated[
+    str,
+    Rule(
+        "is not a version specifier",
+        lambda text: SpecifierSet(text) is not None,
+        '">=7,<8", or "" for any',
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +67,18 @@ class Draft:
         licence: SPDX id of these weights' own licence; None: nobody has established it.
     """
 
-    model: str
-    revision: str | None = None
-    licence: str | None = None
+    model: _HubId
+    revision: Text | None = None
+    licence: Text | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Borrow:
     """Files that the weights repository lacks and another repository has."""
 
-    model: str
-    files: tuple[str, ...]
-    revision: str | None = None
+    model: _HubId
+    files: Annotated[tuple[_File, ...], Rule("names no file", bool)]
+    revision: Text | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,125 +102,26 @@ class LockstepBlock:
         known_bad: Why this setup must not be deployed, or None.
     """
 
-    engine: Engine | None = None
+    engine: Annotated[str, one_of(ENGINES)] | None = None
     draft: Draft | None = None
     borrow: tuple[Borrow, ...] = ()
-    licence: str | None = None
-    licence_source: str | None = None
+    licence: Text | None = None
+    licence_source: Text | None = None
     moe: bool | None = None
     vision: bool | None = None
     merges_roles: bool | None = None
-    memory: Figure | None = None
-    start_seconds: Figure | None = None
-    engine_versions: str = ""
-    ulimits: Mapping[str, int] = field(default_factory=dict)
+    memory: Annotated[Figure, Implied({"what": "memory held", "unit": "GiB"}), positive] | None = (
+        None
+    )
+    start_seconds: (
+        Annotated[Figure, Implied({"what": "start to ready", "unit": "s"}), positive] | None
+    ) = None
+    engine_versions: Specifier = ""
+    ulimits: Mapping[_Ulimit, _Limit] = field(default_factory=dict)
     figures: tuple[Figure, ...] = ()
-    known_bad: str | None = None
+    known_bad: Text | None = None
 
     @property
     def memory_gib(self) -> float | None:
         """GiB the engine holds while serving, or None where nobody published it."""
         return float(self.memory.value) if self.memory else None
-
-
-def _parse_draft(raw: Any, where: str) -> Draft:
-    reader = Reader(raw, where, "lockstep.draft", keys_of(Draft))
-    return Draft(
-        model=_hub_id(reader),
-        revision=reader.text("revision"),
-        licence=reader.text("licence"),
-    )
-
-
-def _parse_borrow(raw: Any, where: str) -> Borrow:
-    reader = Reader(raw, where, "lockstep.borrow[]", keys_of(Borrow))
-    files = reader.items("files")
-    if not files or not all(_is_plain_file(name) for name in files):
-        raise reader.fail("files", "a list of file names inside the repository")
-    return Borrow(
-        model=_hub_id(reader),
-        files=tuple(files),
-        revision=reader.text("revision"),
-    )
-
-
-def _hub_id(reader: Reader) -> str:
-    model = cast(str, reader.text("model", required=True))
-    # A part of a folder's name, and of an address.
-    if not _HUB_ID.fullmatch(model) or ".." in model:
-        raise reader.fail("model", "a Hugging Face id (ORGANISATION/NAME)")
-    return model
-
-
-def _is_plain_file(name: Any) -> bool:
-    return (
-        isinstance(name, str)
-        and bool(name)
-        and not name.startswith(("/", "-"))
-        and ".." not in name.split("/")
-    )
-
-
-def _parse_ulimits(reader: Reader) -> dict[str, int]:
-    limits = reader.mapping.get("ulimits") or {}
-    if not isinstance(limits, dict) or not all(
-        key in _ULIMITS and isinstance(value, int) and not isinstance(value, bool) and value >= -1
-        for key, value in limits.items()
-    ):
-        raise reader.fail(
-            "ulimits",
-            "a mapping of limit name to a whole number (-1: unlimited); names: "
-            + ", ".join(sorted(_ULIMITS)),
-        )
-    return dict(limits)
-
-
-def _engine(reader: Reader) -> Engine | None:
-    name = reader.choice("engine", tuple(ENGINES))
-    return None if name is None else ENGINES[name]
-
-
-def _parse_versions(reader: Reader) -> str:
-    versions = reader.text("engine_versions") or ""
-    try:
-        SpecifierSet(versions)
-    except InvalidSpecifier as fault:
-        raise reader.fail(
-            "engine_versions", "a version specifier such as '>=0.18,<0.20'"
-        ) from fault
-    return versions
-
-
-def parse_block(raw: Any, where: str) -> LockstepBlock:
-    """The `lockstep:` value of the recipe at ``where`` (None: an empty block).
-
-    Raises:
-        RecipeError: an unknown key (named with the allowed set), or a value of the wrong kind.
-    """
-    if raw is None:
-        return LockstepBlock()
-    reader = Reader(raw, where, "lockstep", keys_of(LockstepBlock))
-    memory, start = reader.mapping.get("memory"), reader.mapping.get("start_seconds")
-    draft = reader.mapping.get("draft")
-    return LockstepBlock(
-        engine=_engine(reader),
-        draft=None if draft is None else _parse_draft(draft, where),
-        borrow=tuple(_parse_borrow(item, where) for item in reader.items("borrow")),
-        licence=reader.text("licence"),
-        licence_source=reader.text("licence_source"),
-        moe=reader.flag("moe"),
-        vision=reader.flag("vision"),
-        merges_roles=reader.flag("merges_roles"),
-        memory=None
-        if memory is None
-        else parse_figure(memory, where, "lockstep.memory", what="memory held", unit="GiB"),
-        start_seconds=None
-        if start is None
-        else parse_figure(start, where, "lockstep.start_seconds", what="start to ready", unit="s"),
-        engine_versions=_parse_versions(reader),
-        ulimits=_parse_ulimits(reader),
-        figures=tuple(
-            parse_figure(item, where, "lockstep.core.figures[]") for item in reader.items("figures")
-        ),
-        known_bad=reader.text("known_bad"),
-    )

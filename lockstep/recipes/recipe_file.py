@@ -14,21 +14,10 @@ from typing import Any
 
 from lockstep.core.errors import RecipeError
 from lockstep.core.yamlfile import parse_mapping, place, read_mapping
-from lockstep.onhost.engines import Engine
-from lockstep.recipes.block import LockstepBlock, parse_block
-from lockstep.recipes.recipe_fields import (
-    ENGINE_OF_RUNTIME,
-    RUNTIMES,
-    check_model,
-    check_words,
-    read_environment,
-    read_nodes,
-    read_revision,
-    read_runtime,
-    read_section,
-    read_text,
-    refuse_v1,
-)
+from lockstep.onhost.engines import ENGINES, Engine
+from lockstep.recipes import recipe_fields
+from lockstep.recipes.block import LockstepBlock
+from lockstep.recipes.recipe_fields import ENGINE_OF_RUNTIME, RUNTIMES
 
 # Keys that the format defines; anything else at the top level goes to `extra`.
 KNOWN_KEYS = frozenset(
@@ -85,7 +74,8 @@ class Recipe:
     @property
     def engine(self) -> Engine | None:
         """The engine whose flags the command holds, or None: one that Lockstep does not run."""
-        return self.lockstep.engine or ENGINE_OF_RUNTIME.get(self.runtime)
+        named = self.lockstep.engine
+        return ENGINES[named] if named else ENGINE_OF_RUNTIME.get(self.runtime)
 
     @property
     def in_container(self) -> bool:
@@ -157,44 +147,36 @@ def load_catalogue(*directories: Path) -> dict[str, Recipe]:
 
 def _recipe(data: dict[str, Any], path: Path) -> Recipe:
     where = str(path)
-    refuse_v1(data, where)
-    command = read_text(data, "command", where)
-    defaults = read_section(data, "defaults", where)
-    if "model" in defaults and defaults["model"] != data.get("model"):
+    said = recipe_fields.read(data, where)
+    if said.defaults.get("model", data.get("model")) != data.get("model"):
         raise RecipeError(
             "defaults.model differs from model, so what is fetched would not be what is served",
-            where=place(where, defaults, "model"),
-            found=repr(defaults["model"])[:60],
+            where=place(where, data["defaults"], "model"),
+            found=repr(said.defaults["model"])[:60],
             remedy="Remove defaults.model.",
         )
-    container = read_text(data, "container", where) or ""
-    check_words("container", container, data, where)
-    least, most = read_nodes(data, where)
-    model = read_text(data, "model", where)
-    if not model:
+    if not said.model:
         raise RecipeError(
             "the recipe names no model",
             where=where,
             remedy="Add `model: ORGANISATION/NAME`, the id on the Hugging Face hub.",
         )
-    check_model(model, data, where)
-    revision = read_revision(data, where)
-    block = parse_block(data.get("lockstep"), where)
+    least, most = recipe_fields.nodes(said, place(where, data, "max_nodes"))
     return Recipe(
         name=path.stem,
         path=path,
-        model=model,
-        revision=revision,
-        runtime=read_runtime(data, command, defaults, where),
-        container=container,
+        model=said.model,
+        revision=said.model_revision,
+        runtime=recipe_fields.runtime(said),
+        container=said.container,
         min_nodes=least,
         max_nodes=most,
-        defaults=defaults,
-        env={key: str(value) for key, value in read_environment(data, where).items()},
-        command=command,
-        metadata=read_section(data, "metadata", where),
-        executor_config=read_section(data, "executor_config", where),
-        lockstep=block,
+        defaults=said.defaults,
+        env={key: str(value) for key, value in said.env.items()},
+        command=said.command.strip() or None,
+        metadata=said.metadata,
+        executor_config=said.executor_config,
+        lockstep=said.lockstep,
         extra={key: value for key, value in data.items() if key not in KNOWN_KEYS},
         hooks={
             key: data[key]

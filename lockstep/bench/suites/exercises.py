@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from lockstep.bench.suites.sandbox import Answer, SandboxError, run
+from lockstep.core import schema
 from lockstep.core.errors import LockstepError
-from lockstep.core.yamlfile import parse_mapping, refuse_unknown_keys
+from lockstep.core.schema import LINES
+from lockstep.core.yamlfile import parse_mapping
 
-_KEYS = ("instructions", "stub", "reference", "helper", "cases")
+Lines = Annotated[str, LINES]
 
 
 class ExerciseError(LockstepError):
@@ -23,7 +25,7 @@ class ExerciseError(LockstepError):
 class Case:
     """One call, and what it gives or raises. What it gives never enters the sandbox."""
 
-    call: str
+    call: Lines
     gives: Any = None
     raises: str | None = None
 
@@ -41,16 +43,16 @@ class Exercise:
         instructions: What the model is told.
         stub: What it completes.
         reference: A solution that passes all cases.
-        helper: Definitions for the cases, after the solution.
         cases: The test.
+        helper: Definitions for the cases, after the solution.
     """
 
     name: str
-    instructions: str
-    stub: str
-    reference: str
-    helper: str
+    instructions: Lines
+    stub: Lines
+    reference: Lines
     cases: tuple[Case, ...]
+    helper: Lines = ""
 
     def failed(self, solution: str) -> list[tuple[Case, Answer]]:
         """Cases that a solution does not pass, with what it answered; runs it in the sandbox.
@@ -76,15 +78,8 @@ def load() -> tuple[Exercise, ...]:
 
 def _exercise(file: str, text: str) -> Exercise:
     data = parse_mapping(text, file, ExerciseError)
-    refuse_unknown_keys(data, _KEYS, file, "an exercise", ExerciseError)
-    return Exercise(
-        name=Path(file).stem,
-        instructions=data["instructions"],
-        stub=data["stub"],
-        reference=data["reference"],
-        helper=data.get("helper", ""),
-        cases=tuple(Case(**case) for case in data["cases"]),
-    )
+    name = {"name": Path(file).stem}
+    return schema.build(Exercise, data, where=file, error=ExerciseError, implied=name)
 
 
 def check(exercises: Sequence[Exercise]) -> None:

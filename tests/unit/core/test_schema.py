@@ -68,7 +68,7 @@ def test_values_become_what_their_fields_say() -> None:
         ),
         (
             {"urls": {"https://me:secret@here/": "http://me:secret@there"}},
-            "urls['here/'] is no address; found 'there'; allowed: https://….",
+            "urls['https://here/'] is no address; found 'there'; allowed: https://….",
         ),
         ({"shape": "star"}, "shape is not known; found 'star'; allowed: pair, ring."),
         ({"shape": ["pair"]}, "shape is not known; found ['pair']; allowed: pair, ring."),

@@ -32,7 +32,7 @@ def model(kv_heads: int = 8, heads: int | None = None, layers: int = 32) -> Know
     shapes = (Layers("full", layers, kv_heads=kv_heads, head_dim=128),)
     known = Model(
         "org/model",
-        weights=Figure("weights", 100.0, "GB", "a test", "2026-11-21", "quoted"),
+        weights_gb=Figure("weights", 100.0, "GB", "a test", "2026-11-21", "quoted"),
         architecture=Architecture(shapes, 131072, "a test", heads),
     )
     return Knowledge({"org/model": known}, KNOWN.hardware)

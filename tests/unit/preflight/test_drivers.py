@@ -69,7 +69,11 @@ def test_preflight_looks_into_the_list() -> None:
     ("text", "said"),
     [
         ("a: {release: '580.', cure: kho=off}", "unknown key 'cure'"),
-        ("a: {what: x}", "a lacks release, remedy, source, date"),
+        ("a: {what: x}", "a.remedy, a.source, a.date are missing"),
+        (
+            "a: {what: x, remedy: y, source: z, date: 2026-11-22}",
+            "a has neither release nor sign",
+        ),
     ],
 )
 def test_a_wrong_entry_is_named(tmp_path: Path, text: str, said: str) -> None:

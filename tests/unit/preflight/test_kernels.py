@@ -60,7 +60,7 @@ def test_its_sign_tells_whatever_the_kernel_calls_itself() -> None:
     [
         ("a: 7.0", "a must be a mapping"),
         ("a: {release: '7.0.', whatever: 1}", "unknown key 'whatever'"),
-        ("a: {release: '7.0.'}", "a lacks what, remedy, source, date"),
+        ("a: {release: '7.0.'}", "a.what, a.remedy, a.source, a.date are missing"),
         (
             "a: {release: '7', what: x, remedy: y, source: z, date: 2026-11-22, breaks: usb}",
             "breaks is not known",
