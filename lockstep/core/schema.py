@@ -244,7 +244,10 @@ def _convert(hint: Any, value: Any, at: Place) -> Any:
     if origin is tuple:
         if isinstance(value, str) or not isinstance(value, list | tuple):
             raise at.fault("must be a list", _shown(value))
-        return tuple(_convert(arguments[0], item, at.at(i)) for i, item in enumerate(value))
+        return tuple(
+            _convert(arguments[0], item, at.at(_label(item, index)))
+            for index, item in enumerate(value)
+        )
     if origin in (dict, Mapping) or getattr(origin, "__name__", "") == "Mapping":
         if not isinstance(value, Mapping):
             raise at.fault("must be a mapping", _shown(value))
@@ -285,6 +288,14 @@ def _one_of(arguments: tuple[Any, ...], value: Any, at: Place) -> Any:
             return _convert(hint, value, at)
     names = dict.fromkeys(_NAMES[_kind(hint)] for hint in rest)
     raise at.fault("must be " + " or ".join(names), _shown(value))
+
+
+def _label(item: Any, index: int) -> str | int:
+    """What tells one item of a list from the others: its own name or path, else its number."""
+    if isinstance(item, Mapping):
+        names = (item[key] for key in ("name", "path") if isinstance(item.get(key), str))
+        return next(names, index)
+    return index
 
 
 def _kind(hint: Any) -> Any:

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from lockstep.core import schema
 from lockstep.core.errors import InventoryError, ResolveError
-from lockstep.core.yamlfile import place, read_mapping
+from lockstep.core.yamlfile import part, read_mapping
 from lockstep.core.yamlwrite import dump, replace_file
-from lockstep.lock.pincheck import faults
 from lockstep.lock.pins import Pins
 
 #: Number of the format; another one is refused.
@@ -45,20 +44,8 @@ def load(path: Path) -> Pins:
             remedy="Use the Lockstep that wrote it, or delete it and run `lockstep lock`.",
         )
     # Locks held versions of Debian packages (`apt`) until 2026-11; the next one written has none.
-    other = ("version", "apt")
-    sections = {key: value or {} for key, value in document.items() if key not in other}
-    # What is no mapping is for the schema to refuse, by name.
-    sections |= {key: document[key] for key in sections if document[key] not in (None, {})}
-    pins = schema.build(Pins, sections, where=str(path))
-    for fault in faults(pins):
-        raise InventoryError(
-            f"{fault.section}: {fault.key}: {fault.what}",
-            where=place(str(path), document[fault.section], fault.key),
-            found=repr(fault.found)[:70],
-            allowed=fault.allowed,
-            remedy="Restore the entry, or delete it to resolve it again.",
-        )
-    return pins
+    sections = part(document, [key for key in document if key not in ("version", "apt")])
+    return schema.build(Pins, sections, where=str(path))
 
 
 def save(path: Path, pins: Pins) -> None:

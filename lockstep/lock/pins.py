@@ -10,8 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
+from packaging.utils import (
+    canonicalize_name,
+    canonicalize_version,
+    parse_wheel_filename,
+)
+
+from lockstep.core.digest import is_commit
+from lockstep.core.schema import Refusal, Rule, like
 from lockstep.lock.moving import (
     GitWanted,
     ImageWanted,
@@ -20,6 +28,52 @@ from lockstep.lock.moving import (
     PythonWanted,
     Wanted,
 )
+
+_REMEDY = "Restore the entry, or delete it to resolve it again."
+_Commit = Annotated[
+    str, Rule("is not a commit", is_commit, "40 lower-case hexadecimal digits", _REMEDY)
+]
+_Sha256 = Annotated[
+    str, like("[0-9a-f]{64}", "is not a hash", "64 hexadecimal digits", remedy=_REMEDY)
+]
+_Digest = Annotated[
+    str,
+    like(
+        "sha256:[0-9a-f]{64}",
+        "is not a digest",
+        "sha256: and 64 hexadecimal digits",
+        remedy=_REMEDY,
+    ),
+]
+_Blob = Annotated[
+    str, like("[0-9a-f]{40}", "is not a git id", "40 hexadecimal digits", remedy=_REMEDY)
+]
+_Bytes = Annotated[int, Rule("is not a size", lambda size: size >= 0, "bytes", _REMEDY)]
+
+
+def is_inside(path: str) -> bool:
+    """Whether this names a file inside a repository: relative, and nothing climbs out."""
+    parts = path.split("/")
+    return not path.startswith("-") and not {"", ".", ".."} & set(parts)
+
+
+_Inside = Annotated[str, Rule("leaves its place", is_inside, "FOLDER/FILE", _REMEDY)]
+# InvalidWheelFilename is a ValueError.
+_Wheel = Rule(
+    "is not the name of a wheel",
+    lambda path: parse_wheel_filename(path.rpartition("/")[2]),
+    "NAME-….whl",
+    _REMEDY,
+)
+
+
+def _of_another_package(wheel: WheelPin) -> Refusal | None:
+    name, version, *_ = parse_wheel_filename(wheel.file)
+    said = (canonicalize_name(wheel.name), canonicalize_version(wheel.version))
+    if (name, canonicalize_version(version)) == said:
+        return None
+    allowed = f"{wheel.name} {wheel.version}"
+    return Refusal("has the file of another package or version", wheel.file, allowed, _REMEDY)
 
 
 @dataclass(frozen=True)
@@ -36,9 +90,9 @@ class WheelPin:
 
     name: str
     version: str
-    file: str
-    sha256: str
-    size: int | None = None
+    file: Annotated[str, _Wheel]
+    sha256: _Sha256
+    size: _Bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -58,8 +112,8 @@ class PythonPin:
     asked: tuple[str, ...]
     architecture: str
     python: str
-    packages: tuple[WheelPin, ...]
-    trees: Mapping[str, str] = field(default_factory=dict)
+    packages: tuple[Annotated[WheelPin, _of_another_package], ...]
+    trees: Mapping[str, _Commit] = field(default_factory=dict)
     resolved: str = ""
     exclude_newer: str | None = None
 
@@ -74,7 +128,7 @@ class GitPin:
     """A branch of a repository at one commit (40 hexadecimal digits)."""
 
     branch: str
-    commit: str
+    commit: _Commit
     resolved: str = ""
 
 
@@ -94,14 +148,14 @@ class PrecompiledPin:
         resolved: ISO date, "" where unknown.
     """
 
-    tree: str
+    tree: _Commit
     upstream: str
-    commit: str
+    commit: _Commit
     architecture: str
     variant: str
-    path: str
-    sha256: str
-    size: int
+    path: Annotated[_Inside, _Wheel]
+    sha256: _Sha256
+    size: _Bytes
     resolved: str = ""
 
     @property
@@ -123,9 +177,9 @@ class ImagePin:
             "" where it answered, or has not been asked. It makes no other pin.
     """
 
-    digest: str
+    digest: _Digest
     architecture: str
-    size: int
+    size: _Bytes
     resolved: str = ""
     unanswered: str = field(default="", compare=False)
 
@@ -141,10 +195,10 @@ class FilePin:
         blob: git's own id (SHA-1) of the content, for all others.
     """
 
-    path: str
-    size: int
-    sha256: str | None = None
-    blob: str | None = None
+    path: _Inside
+    size: _Bytes
+    sha256: _Sha256 | None = None
+    blob: _Blob | None = None
 
 
 @dataclass(frozen=True)
@@ -160,7 +214,7 @@ class ModelPin:
     """
 
     asked: str
-    commit: str
+    commit: _Commit
     files: tuple[FilePin, ...]
     partial: bool = False
     resolved: str = ""

@@ -20,7 +20,7 @@ def listing(commit: str, variant: str) -> str:
 def wheel_path(listed: str, path: str) -> str:
     """Path of a wheel on the server, from the path that the list at ``listed`` gives.
 
-    One that leaves the server begins with "..", and `lockstep.lock.pincheck` refuses it.
+    One that leaves the server begins with "..", and `lockstep.lock.pins` refuses it.
     """
     return posixpath.normpath(posixpath.join(posixpath.dirname(listed), unquote(path)))
 

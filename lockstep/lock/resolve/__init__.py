@@ -10,9 +10,10 @@ import datetime
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
-from lockstep.core.errors import ResolveError
+from lockstep.core import schema
+from lockstep.core.errors import InventoryError, ResolveError
 from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.moving import (
     GitWanted,
@@ -22,7 +23,6 @@ from lockstep.lock.moving import (
     PythonWanted,
     Wanted,
 )
-from lockstep.lock.pincheck import faults
 from lockstep.lock.pins import (
     GitPin,
     ImagePin,
@@ -203,14 +203,16 @@ class _Work:
     def __call__(self, item: Item) -> Pin:
         """The pin, refused where the lock would refuse it: sources may answer nonsense."""
         pin = self._asked(item)
-        for fault in faults(_sorted_out({item: pin})):
+        try:
+            schema.build(type(pin), asdict(pin), where=item.key)
+        except InventoryError as fault:
             raise ResolveError(
                 f"the source's answer cannot be used: {fault.what}",
                 where=item.key,
-                found=repr(fault.found)[:70],
+                found=fault.found,
                 allowed=fault.allowed,
                 remedy="Check the addresses under sources.",
-            )
+            ) from fault
         return pin
 
     def _asked(self, item: Item) -> Pin:

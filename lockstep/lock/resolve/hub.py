@@ -13,8 +13,7 @@ from lockstep.core.digest import is_commit
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.moving import ModelWanted
-from lockstep.lock.pincheck import is_inside
-from lockstep.lock.pins import FilePin, ModelPin
+from lockstep.lock.pins import FilePin, ModelPin, is_inside
 from lockstep.lock.resolve.http import Answer, ask, without_credentials
 
 # A page holds 1000 files, the largest known repositories a few hundred.

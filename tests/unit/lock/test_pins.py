@@ -215,7 +215,7 @@ def compiled_line(**changed: str) -> str:
         ("git:\n  u: {branch: b}", "git.u.commit is missing. Add git.u.commit."),
         (
             "git:\n  u: {branch: b, commit: abc}",
-            ":3: git: u: commit is not a commit; found 'abc'; "
+            ":3: git.u.commit is not a commit; found 'abc'; "
             "allowed: 40 lower-case hexadecimal digits. "
             "Restore the entry, or delete it to resolve it again.",
         ),
@@ -230,13 +230,17 @@ def compiled_line(**changed: str) -> str:
         ),
         (
             wheel_line("torch-2.0-py3-none-any.whl", "torchvision"),
-            ": python: uv: torchvision: file is another package or version; "
-            "found 'torch-2.0-py3-none-any.whl'; allowed: torchvision 2.0",
+            ":3: python.uv.packages.torchvision has the file of another package or version; "
+            "found torch-2.0-py3-none-any.whl; allowed: torchvision 2.0",
         ),
-        (wheel_line("torch-2.0.tar.gz"), "torch: file is not a wheel; found 'torch-2.0.tar.gz'"),
+        (
+            wheel_line("torch-2.0.tar.gz"),
+            "python.uv.packages.torch.file is not the name of a wheel; found 'torch-2.0.tar.gz'",
+        ),
         (
             wheel_line("torch-2.0-py3-none-any.whl", sha256="ab"),
-            "torch: sha256 is not a hash; found 'ab'; allowed: 64 hexadecimal digits",
+            "python.uv.packages.torch.sha256 is not a hash; found 'ab'; "
+            "allowed: 64 hexadecimal digits",
         ),
         (
             "python:\n  uv: {asked: uv, architecture: aarch64, python: '3.12', packages: []}",
@@ -244,22 +248,25 @@ def compiled_line(**changed: str) -> str:
         ),
         (
             compiled_line(path=f"../{WHEEL}"),
-            ": precompiled: u: path leaves the server; found '../0123456789abcdef",
+            ":3: precompiled.u.path leaves its place; found '../0123456789abcdef",
         ),
         (
             compiled_line(sha256="ab"),
-            "precompiled: u: sha256 is not a hash; found 'ab'; allowed: 64 hexadecimal digits",
+            "precompiled.u.sha256 is not a hash; found 'ab'; allowed: 64 hexadecimal digits",
         ),
-        (compiled_line(path="a/b.zip"), "u: path is not that of a wheel; found 'a/b.zip'"),
-        (compiled_line(commit="main"), "precompiled: u: commit is not a commit; found 'main'"),
+        (
+            compiled_line(path="a/b.zip"),
+            "precompiled.u.path is not the name of a wheel; found 'a/b.zip'",
+        ),
+        (compiled_line(commit="main"), "precompiled.u.commit is not a commit; found 'main'"),
         (
             f"models:\n  m: {{asked: main, commit: {COMMIT}, files: [{{path: ../x, size: 1}}]}}",
-            "a path leaves the repository; found '../x'",
+            "models.m.files['../x'].path leaves its place; found '../x'",
         ),
         (
             f"models:\n  m: {{asked: main, commit: {COMMIT}, "
             "files: [{path: x, size: 1, sha256: ab}]}",
-            "x: sha256 is not a hash; found 'ab'; allowed: 64 hexadecimal digits",
+            "models.m.files.x.sha256 is not a hash; found 'ab'; allowed: 64 hexadecimal digits",
         ),
         ("git:\n  a: {branch: b\n", "the file is not valid YAML"),
         ("git:\n  a: 1\ngit:\n  b: 2\n", "key 'git' stands twice (first on line 2)"),

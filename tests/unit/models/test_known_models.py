@@ -40,7 +40,7 @@ def test_a_model_has_its_shapes_and_sizes_with_their_sources(tmp_path: Path) -> 
     ("text", "said"),
     [
         ("modles: {}\n", r"models.yaml:1: unknown key 'modles'.*'models'"),
-        ("models:\n  a: 7\n", r"models.yaml:2: models.a must be a mapping; found 7"),
+        ("models:\n  a: 7\n", r"models.yaml: models.a must be a mapping; found 7"),
         (
             "models:\n  a:\n    architecture: shapes\n",
             r"models.yaml:3: a refers to an architecture that is not there; found 'shapes'",
@@ -72,5 +72,5 @@ def test_a_machine_without_a_figure_is_named(tmp_path: Path) -> None:
     with pytest.raises(CatalogueError, match=r"'reserves_gib' in dgx-spark.*'reserve_gib'"):
         load_knowledge(written(tmp_path, "models: {}\n", text))
     text = 'dgx-spark: {compute_capability: "12.1"}\n'
-    with pytest.raises(CatalogueError, match="dgx-spark.memory_total_gib, .* are missing"):
+    with pytest.raises(CatalogueError, match=r"dgx-spark.memory_total_gib, .* are missing"):
         load_knowledge(written(tmp_path, "models: {}\n", text))

@@ -159,7 +159,7 @@ def test_nonsense_from_a_source_never_enters_the_record() -> None:
     item = Wanted(models=(ModelWanted("org/name", "main"),))
     with serving({MAIN: info(siblings=[nonsense])}) as server, pytest.raises(ResolveError) as found:
         resolve(item, Pins(), sources=Sources(hub=server.url), proxy=Proxy(), report=print)
-    assert "the source's answer cannot be used: a.safetensors: sha256 is not a hash" in str(
+    assert "the source's answer cannot be used: files['a.safetensors'].sha256 is not a hash" in str(
         found.value
     )
 
