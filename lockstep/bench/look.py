@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.bench import counters
 from lockstep.bench.client import Client, Unreachable
 from lockstep.bench.clock import Clock
+from lockstep.onhost import engines
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Look:
     root: str | None
     context: int | None
     version: str | None
-    counters: counters.Counters | None
+    counters: engines.Counters | None
     host: HostLook | None
 
 
@@ -75,7 +75,7 @@ def look(client: Client, clock: Clock, ask_host: AskHost | None) -> Look:
     cards = [card for card in listed if isinstance(card, dict)] if isinstance(listed, list) else []
     first = cards[0] if cards else {}
     host = ask_host() if ask_host else None
-    page = counters.parse(client.get("/metrics"))
+    page = engines.counters(client.get("/metrics") or "")
     return Look(
         now=clock.now(),
         wall=clock.wall(),

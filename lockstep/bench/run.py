@@ -8,12 +8,12 @@ from time import sleep
 from typing import Any
 
 from lockstep.bench.client import Client, Unreachable
-from lockstep.bench.counters import Counters, parse
 from lockstep.bench.look import AskHost, Look, look
 from lockstep.bench.prompts import user
 from lockstep.bench.results import ResultError, SuiteResult, Verdict
 from lockstep.bench.ruler import Check, Expected, judge, suspect, waive
 from lockstep.bench.sample import Ask, Sample
+from lockstep.onhost import engines
 
 # An engine publishes what it counted within a step or two of its own; this only bounds a wait.
 SETTLE_S = 2.0
@@ -83,14 +83,14 @@ class Bench:
         self.context = seen.context or self.context
         return seen
 
-    def settled(self, before: Counters | None, samples: int) -> Counters | None:
+    def settled(self, before: engines.Counters | None, samples: int) -> engines.Counters | None:
         """The counters once the engine has counted what it answered, or after a while anyhow.
 
         Raises:
             Unreachable: the engine does not answer.
         """
         for _ in range(20):
-            seen = parse(self.client.get("/metrics"))
+            seen = engines.counters(self.client.get("/metrics") or "")
             if not _behind(before, seen, samples):
                 break
             sleep(SETTLE_S / 20)
@@ -139,11 +139,14 @@ def _sings(bench: Bench) -> int:
     return int(bench.client.complete(ask).good)
 
 
-def _behind(before: Counters | None, seen: Counters | None, samples: int) -> bool:
+def _behind(before: engines.Counters | None, seen: engines.Counters | None, samples: int) -> bool:
     if seen is None:
         return False
-    moved = seen.finished - before.finished if before else samples
-    return moved < samples or seen.outstanding > 0
+    if seen.outstanding:
+        return True
+    if before is None or before.finished is None or seen.finished is None:
+        return False
+    return seen.finished - before.finished < samples
 
 
 def _unreachable(name: str, fault: Exception) -> SuiteResult:

@@ -7,12 +7,12 @@ is taken out where the page is made, at one place (`lockstep.evidence.scrub`).
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from typing import Any
 
 from lockstep.onhost.core import common
-from lockstep.onhost.rollout import speed_floor
 from lockstep.onhost.system import apt_turn
 from lockstep.onhost.systemd import units
 from lockstep.probes import engines, generations, link, preflight
@@ -153,9 +153,17 @@ def deployed(found: Collected) -> None:
     record = generations.main({"folder": found.asked["generations"]})
     for key, value in record.items():
         found.put("deployed", key, value)
-    for name, entry in speed_floor.records(common.Paths()).items():
+    for name, entry in _accepted().items():
         figures = {key: entry.get(key) for key in ("decode_tok_s", "runs", "recipe", "date")}
         found.put("accepted speed", name, _shown(figures))
+
+
+def _accepted() -> dict[str, Any]:
+    try:
+        found = json.loads(text(str(common.Paths().accepted)) or "")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _shown(value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from lockstep.onhost.core import common
-from lockstep.onhost.engine import engine_metrics, openai_api
+from lockstep.onhost.engine import openai_api
 
 # A status on a phone must not hang: an engine that needs longer for one token is busy or wedged.
 TOKEN_TIMEOUT_S = 5.0
@@ -32,12 +32,12 @@ def _busy_or_wedged(target: common.Target) -> str:
     """Told apart by two looks at the engine's counters, where it publishes any."""
     try:
         key = openai_api.api_key(target)
-        first = engine_metrics.ask(target, key, timeout=3)
+        first = openai_api.counters(target, key, timeout=3)
         time.sleep(1)
-        second = engine_metrics.ask(target, key, timeout=3)
+        second = openai_api.counters(target, key, timeout=3)
     except (common.Problem, openai_api.NotReady):
         return "wedged, its metrics do not answer either"
     if first is None or second is None:
         return "busy or wedged"
-    what = "busy" if first.counters != second.counters else "wedged, no counter moves"
+    what = "busy" if first.moving != second.moving else "wedged, no counter moves"
     return f"{what}, requests outstanding: {second.outstanding}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lockstep.onhost import engines
 from lockstep.onhost.core import common
 
 PROMPT = "Say hello."
@@ -58,15 +59,22 @@ def check_health(target: common.Target, timeout: float = 5.0) -> None:
     _exchange(urllib.request.Request(f"{_base(target)}/health"), timeout)
 
 
-def metrics(target: common.Target, key: str | None, timeout: float) -> str:
-    """GET /metrics. NotReady when nothing answers, Refused when it has none or wants a key."""
+def counters(
+    target: common.Target, key: str | None, timeout: float = 10.0
+) -> engines.Counters | None:
+    """What it counts about itself (GET /metrics), None where it does not say.
+
+    NotReady when nothing answers.
+    """
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     request = urllib.request.Request(f"{_base(target)}/metrics", headers=headers)
     try:
-        return _exchange(request, timeout).decode("utf-8", "replace")
+        return engines.counters(_exchange(request, timeout).decode("utf-8", "replace"))
+    except Refused:
+        return None
     except NotReady as answer:
-        if str(answer).startswith("HTTP 404"):
-            raise Refused(str(answer)) from answer
+        if str(answer).startswith(("HTTP 404", "HTTP 501")):
+            return None
         raise
 
 

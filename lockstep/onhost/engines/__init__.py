@@ -6,6 +6,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from lockstep.onhost.engines.base import Demand, Engine, Guard, Machine
+from lockstep.onhost.engines.metrics import Counters
 
 _FOUND = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
 
@@ -14,4 +15,11 @@ ENGINES: dict[str, Engine] = {
     module.ENGINE.name: module.ENGINE for module in _FOUND if hasattr(module, "ENGINE")
 }
 
-__all__ = ["ENGINES", "Demand", "Engine", "Guard", "Machine"]
+
+def counters(page: str) -> Counters | None:
+    """What an engine's Prometheus page says; None when it is no engine's."""
+    read = (engine.metrics.read(page) for engine in ENGINES.values())
+    return next((found for found in read if found), None)
+
+
+__all__ = ["ENGINES", "Counters", "Demand", "Engine", "Guard", "Machine", "counters"]

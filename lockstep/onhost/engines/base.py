@@ -11,6 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.onhost.core.need import Need
+from lockstep.onhost.engines.metrics import Metrics
+
+# What PyTorch's loaders and uvicorn write, whichever engine runs them.
+LOADING = (
+    re.compile(r"oading .*checkpoint shards:\s+\d+% Completed \| (?P<done>\d+)/(?P<all>\d+)"),
+    "loading weights, file {done} of {all}",
+)
+CAPTURING = (
+    re.compile(r"Captur\w+ .*?(?P<percent>\d+)%\|"),
+    "capturing CUDA graphs, {percent} %",
+)
+OPEN = (re.compile(r"Application startup complete"), "port open")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +117,9 @@ class Engine:
             share.
         counts_overhead: Whether its overhead is inside its share, not beside it.
         image_cache_gib: What it takes of its share for images before the KV cache.
+        metrics: Names on its Prometheus page.
+        phases: Lines of its log → how far its start is, first match wins. A line that matches
+            nothing is no phase: a wrong guess would be worse than silence.
         success: What systemd is to take for an orderly end, beside exit code 0.
         images: Words by which a container's image is known to hold it.
     """
@@ -114,6 +129,8 @@ class Engine:
     entries: tuple[tuple[str, ...], ...]
     runtimes: tuple[str, ...] = ()
     hints: tuple[tuple[re.Pattern[str], str], ...] = ()
+    metrics: Metrics
+    phases: tuple[tuple[re.Pattern[str], str], ...]
     usual: bool = False
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     positional_model: bool = False

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from lockstep.onhost.core.need import Need
-from lockstep.onhost.engines.base import Demand, Engine, Machine
+from lockstep.onhost.engines.base import CAPTURING, LOADING, OPEN, Demand, Engine, Machine
+from lockstep.onhost.engines.metrics import Metrics
 
 
 class Sglang(Engine):
@@ -72,6 +73,30 @@ ENGINE = Sglang(
     # SGLANG_VLM_CACHE_SIZE_MB, 100 by default (environ.py of 0.5.23, read 2026-11-22).
     image_cache_gib=100 / 1024,
     unsteady={"eagle": "one nightly of it fell from 36.5 to 12.5 tok/s"},
+    # Names and lines of 0.5.23 (read in its sources, 2026-11).
+    metrics=Metrics(
+        outstanding=("sglang:num_running_reqs", "sglang:num_queue_reqs"),
+        moving=(
+            "sglang:prompt_tokens_total",
+            "sglang:generation_tokens_total",
+            # Also while a long prompt is read and no token comes yet.
+            "sglang:token_usage",
+            "sglang:num_requests_total",
+        ),
+        finished="sglang:num_requests_total",
+        generated="sglang:generation_tokens_total",
+        cached="sglang:cached_tokens_total",
+        tokens_per_step="sglang:spec_accept_length",
+    ),
+    phases=(
+        LOADING,
+        (re.compile(r"Load weight begin"), "loading weights"),
+        (re.compile(r"Load weight end"), "weights loaded"),
+        CAPTURING,
+        (re.compile(r"Capture cuda graph begin"), "capturing CUDA graphs"),
+        OPEN,
+        (re.compile(r"The server is fired up"), "port open"),
+    ),
     prefixes=("SGLANG_", "SGL_"),
     # It ends itself with SIGKILL when it is asked to stop.
     success=("143", "SIGTERM", "137"),

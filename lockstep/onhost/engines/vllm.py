@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lockstep.onhost.core.need import Need
-from lockstep.onhost.engines.base import Demand, Engine, Guard, Machine
+from lockstep.onhost.engines.base import CAPTURING, LOADING, OPEN, Demand, Engine, Guard, Machine
+from lockstep.onhost.engines.metrics import Metrics
 
 
 class Vllm(Engine):
@@ -129,6 +130,37 @@ ENGINE = Vllm(
     executor="mp",
     spans_copies=True,
     address_variable="VLLM_HOST_IP",
+    # Names and lines of 0.18 to 0.32 (read in their sources, 2026-11).
+    metrics=Metrics(
+        outstanding=("vllm:num_requests_running", "vllm:num_requests_waiting"),
+        moving=(
+            "vllm:prompt_tokens_total",
+            "vllm:generation_tokens_total",
+            # Also while a long prompt is read and no token comes yet.
+            "vllm:kv_cache_usage_perc",
+            "vllm:request_success_total",
+        ),
+        given_up='finished_reason="abort"',
+        finished="vllm:request_success_total",
+        generated="vllm:generation_tokens_total",
+        cached="vllm:prefix_cache_hits_total",
+        drafts="vllm:spec_decode_num_drafts_total",
+        drafted="vllm:spec_decode_num_draft_tokens_total",
+        accepted="vllm:spec_decode_num_accepted_tokens_total",
+    ),
+    phases=(
+        LOADING,
+        (re.compile(r"Loading weights took (?P<s>[\d.]+) seconds"), "weights loaded in {s} s"),
+        (re.compile(r"Model loading took (?P<gib>[\d.]+) GiB"), "model takes {gib} GiB"),
+        (re.compile(r"Starting to load model"), "loading the model"),
+        (re.compile(r"torch\.compile takes (?P<s>[\d.]+) ?s"), "compiled in {s} s"),
+        (re.compile(r"Compiling a graph|Start compiling|torch\.compile"), "compiling"),
+        CAPTURING,
+        (re.compile(r"Graph capturing"), "capturing CUDA graphs"),
+        (re.compile(r"GPU KV cache size: (?P<n>[\d,]+) tokens"), "KV cache for {n} tokens"),
+        (re.compile(r"Starting vLLM (?:API )?server"), "opening the port"),
+        OPEN,
+    ),
     prefixes=("VLLM_",),
     images=("vllm",),
 )

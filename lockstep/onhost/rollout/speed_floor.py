@@ -25,8 +25,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from lockstep.onhost import engines
 from lockstep.onhost.core import common
-from lockstep.onhost.engine import engine_metrics, openai_api
+from lockstep.onhost.engine import openai_api
 from lockstep.onhost.rollout import technical
 from lockstep.onhost.systemd import units
 
@@ -78,14 +79,14 @@ def measure(target: common.Target, key: str | None) -> list[float]:
     before = _counted(target, key, None)
     rates = [_rate(target, key) for _ in range(technical.RUNS)]
     after = _counted(target, key, before)
-    for what, names, sent in (
-        ("answers", _FINISHED, technical.RUNS),
-        ("tokens", _GENERATED, technical.RUNS * technical.TOKENS),
+    for what, total, sent in (
+        ("answers", "finished", technical.RUNS),
+        ("tokens", "generated", technical.RUNS * technical.TOKENS),
     ):
-        moved = _moved(before, after, names)
+        moved = _moved(before, after, total)
         if moved is not None and moved != sent:
             raise Suspect(
-                f"{sent} {what} came, but the engine counted {moved:.0f}: somebody else asks it, "
+                f"{sent} {what} came, but the engine counted {moved}: somebody else asks it, "
                 "or something answers instead"
             )
     if max(rates) - min(rates) <= 1e-6 * max(rates):
@@ -93,28 +94,22 @@ def measure(target: common.Target, key: str | None) -> list[float]:
     return rates
 
 
-_FINISHED = ("vllm:request_success_total", "sglang:num_requests_total")
-_GENERATED = ("vllm:generation_tokens_total", "sglang:generation_tokens_total")
-
-
 def _moved(
-    before: engine_metrics.Load | None, after: engine_metrics.Load | None, names: Sequence[str]
-) -> float | None:
-    """By how much a counter grew; None where the engine does not publish it."""
-    if before is None or after is None:
-        return None
-    found = [name for name in names if name in before.counters and name in after.counters]
-    return after.counters[found[0]] - before.counters[found[0]] if found else None
+    before: engines.Counters | None, after: engines.Counters | None, total: str
+) -> int | None:
+    """By how much a total grew; None where the engine does not publish it."""
+    first, last = getattr(before, total, None), getattr(after, total, None)
+    return None if first is None or last is None else last - first
 
 
 def _counted(
-    target: common.Target, key: str | None, before: engine_metrics.Load | None
-) -> engine_metrics.Load | None:
+    target: common.Target, key: str | None, before: engines.Counters | None
+) -> engines.Counters | None:
     """The engine's counters at rest; after the runs once they were counted, or a while later."""
     limit = time.monotonic() + SETTLE_S
     while True:
-        seen = engine_metrics.ask(target, key)
-        moved = _moved(before, seen, _FINISHED)
+        seen = openai_api.counters(target, key)
+        moved = _moved(before, seen, "finished")
         rested = seen is None or not seen.outstanding
         if (rested and (moved is None or moved >= technical.RUNS)) or time.monotonic() > limit:
             break

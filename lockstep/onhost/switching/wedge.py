@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lockstep.onhost.core import common, switch_lock
-from lockstep.onhost.engine import engine_metrics, openai_api
+from lockstep.onhost.engine import openai_api
 from lockstep.onhost.switching import wedge_state
 from lockstep.onhost.systemd import units
 
@@ -67,13 +67,13 @@ class Watch:
         """Why the target counts as wedged, None when it lives or nothing can be told."""
         key = openai_api.api_key(target)
         try:
-            found = engine_metrics.ask(target, key)
+            found = openai_api.counters(target, key)
         except openai_api.NotReady as answer:
             return self._no_token(target, key, f"its metrics do not answer ({answer})")
-        moved = found is not None and found.counters != self.record.counters
+        moved = found is not None and found.moving != self.record.counters
         outstanding = found.outstanding if found else 0
         if found:
-            self.record.counters = found.counters
+            self.record.counters = dict(found.moving)
         if moved:
             self.record.alive_at = self.now()
         if moved or (not outstanding and self.now() - self.record.alive_at < self.idle_s):
@@ -108,12 +108,12 @@ class Watch:
 
     def _moved(self, target: common.Target, key: str | None) -> bool:
         try:
-            found = engine_metrics.ask(target, key)
+            found = openai_api.counters(target, key)
         except openai_api.NotReady:
             return False
-        if found is None or found.counters == self.record.counters:
+        if found is None or found.moving == self.record.counters:
             return False
-        self.record.counters = found.counters
+        self.record.counters = dict(found.moving)
         return True
 
     def act(self, target: common.Target, seen: units.Unit, reason: str) -> None:
