@@ -515,8 +515,8 @@ GUARDS = (
     ),
     Guard(
         "an engine without the freeze guard's flag is asked about its variables",
-        f"{ONHOST}/engine/engine_parser.py",
-        'recipe = {**recipe, **recipe["without_flag"]}',
+        f"{ONHOST}/engines/base.py",
+        'form = recipe.get("without_flag", recipe)',
         "pass",
         "tests/unit/onhost/environment/test_engine_check.py "
         "tests/unit/onhost/images/test_image_check.py",

@@ -22,7 +22,7 @@ class Form(NamedTuple):
 
 
 def question(name: str, form: Form, without_flag: Form) -> dict[str, Any]:
-    """One recipe, as `onhost/engine/engine_parser.py` reads it.
+    """One recipe, as `Engine.fault` reads it.
 
     Args:
         name: The recipe's.

@@ -7,6 +7,7 @@ from pkgutil import iter_modules
 
 from lockstep.onhost.engines.base import Demand, Engine, Guard, Machine
 from lockstep.onhost.engines.metrics import Counters
+from lockstep.onhost.engines.parser import Unanswered
 
 _FOUND = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
 
@@ -22,4 +23,4 @@ def counters(page: str) -> Counters | None:
     return next((found for found in read if found), None)
 
 
-__all__ = ["ENGINES", "Counters", "Demand", "Engine", "Guard", "Machine", "counters"]
+__all__ = ["ENGINES", "Counters", "Demand", "Engine", "Guard", "Machine", "Unanswered", "counters"]

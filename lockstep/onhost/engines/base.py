@@ -5,13 +5,16 @@ Shared by both sides, so standard library only. Inside an image it runs on the i
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.onhost.core.need import Need
 from lockstep.onhost.engines.metrics import Metrics
+from lockstep.onhost.engines.parser import Unanswered, given
 
 # What PyTorch's loaders and uvicorn write, whichever engine runs them.
 LOADING = (
@@ -157,6 +160,73 @@ class Engine:
     def spellings(self, key: str) -> tuple[str, ...]:
         """Every spelling of the flag for a recipe key, the preferred one first."""
         return self.flags.get(key, ("--" + key.replace("_", "-"),))
+
+    def takes_guard(self) -> bool | None:
+        """Whether its parser takes the freeze guard's flag with all its values.
+
+        None where the parser cannot be asked, and where no guard is needed.
+        """
+        if self.guard is None:
+            return None
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):
+                for value in (self.guard.quantised, self.guard.unquantised):
+                    self.parse((*self.entries[0], "model", self.guard.flag, value))
+        except SystemExit:
+            return False
+        except Exception:
+            return None
+        return True
+
+    def fault(
+        self, version: str, recipe: Mapping[str, Any], takes_guard: bool | None
+    ) -> str | None:
+        """Why it refuses a recipe, with flag and version; None when it takes it.
+
+        Args:
+            version: What it calls itself.
+            recipe: {"name", "argv", "environment"}; argv is its whole command line. Where there is
+                {"without_flag": {"argv", "environment"}}, this is what runs on an engine whose
+                parser lacks the freeze guard's flag.
+            takes_guard: As `takes_guard` says.
+
+        Raises:
+            Unanswered: the parser cannot be imported, or fails in a way that judges no argument,
+                as for want of a GPU or of a folder to write to.
+        """
+        known, name = f"{self.title} {version}", f"recipe {recipe['name']}"
+        form = recipe
+        if takes_guard is False:
+            form = recipe.get("without_flag", recipe)
+        said = io.StringIO()
+        try:
+            with contextlib.redirect_stderr(said), given(form["environment"], self.prefixes):
+                wrong = self.wrong_variable(form["environment"])
+                if wrong is None:
+                    self.parse(form["argv"])
+        except Unanswered as reason:
+            raise Unanswered(f"{known} cannot be imported: {reason}") from None
+        except SystemExit:
+            lines = [line for line in said.getvalue().splitlines() if line.strip()]
+            return f"{name}: {known} refuses it: {(lines or ['no reason given'])[-1]}"
+        except (TypeError, ValueError) as error:
+            return f"{name}: {known} refuses it: {error}"
+        except Exception as error:
+            raise Unanswered(f"{name}: {known} cannot be asked: {error}") from None
+        return wrong and f"{name}: {known} {wrong}"
+
+    def wrong_variable(self, environment: Mapping[str, str]) -> str | None:
+        """What is wrong with one of its variables, asked on its own Python."""
+        return None
+
+    def parse(self, argv: Sequence[str]) -> None:
+        """Have its own parser take a whole command line, on its own Python.
+
+        Raises:
+            SystemExit, TypeError or ValueError: it refuses it.
+            Unanswered: it cannot be imported.
+        """
+        raise Unanswered("it has no parser on Python")
 
     def pool(self, demand: Demand, machine: Machine) -> float | None:
         """The most that it gives to weights and KV cache by its own rule, GiB; None: no bound."""

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+from collections.abc import Sequence
+from typing import Any
 
 from lockstep.onhost.core.need import Need
 from lockstep.onhost.engines.base import CAPTURING, LOADING, OPEN, Demand, Engine, Machine
 from lockstep.onhost.engines.metrics import Metrics
+from lockstep.onhost.engines.parser import imported
 
 
 class Sglang(Engine):
     """See `Engine`."""
+
+    def parse(self, argv: Sequence[str]) -> None:
+        """The parser alone: what SGLang does with the parsed arguments wants the model and a GPU.
+
+        Its variables are not asked about, because it keeps no complete list of them.
+        """
+        parser = argparse.ArgumentParser(prog="sglang serve")
+        imported(_server_args).add_cli_args(parser)
+        start = next(
+            at for at, word in enumerate(argv) if word in ("serve", "sglang.launch_server")
+        )
+        words = list(argv[start + 1 :])
+        if words and not words[0].startswith("-"):
+            words = ["--model-path", *words]
+        parser.parse_args(words)
 
     def pool(self, demand: Demand, machine: Machine) -> float | None:
         return (demand.share or self.share) * machine.at_rest
@@ -36,6 +55,12 @@ class Sglang(Engine):
     ) -> dict[str, object]:
         meet = f"[{master}]:{port}" if ":" in master else f"{master}:{port}"
         return {"nnodes": size, "node_rank": rank, "dist_init_addr": meet}
+
+
+def _server_args() -> Any:
+    from sglang.srt.server_args import ServerArgs  # type: ignore[import-not-found]
+
+    return ServerArgs
 
 
 ENGINE = Sglang(

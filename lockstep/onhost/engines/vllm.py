@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lockstep.onhost.core.need import Need
 from lockstep.onhost.engines.base import CAPTURING, LOADING, OPEN, Demand, Engine, Guard, Machine
 from lockstep.onhost.engines.metrics import Metrics
+from lockstep.onhost.engines.parser import imported
 
 
 class Vllm(Engine):
@@ -20,6 +23,32 @@ class Vllm(Engine):
         executor = str(defaults.get("distributed_executor_backend", "")).lower()
         ray = executor == "ray" or _RAY.search(command)
         return "vllm-ray" if ray else "vllm-distributed"
+
+    def wrong_variable(self, environment: Mapping[str, str]) -> str | None:
+        known = imported(_entries)[0].environment_variables
+        for variable in environment:
+            if not variable.startswith(self.prefixes):
+                continue
+            if variable not in known:
+                return f"does not know the variable {variable}"
+            try:
+                known[variable]()
+            except (TypeError, ValueError) as error:
+                return f"refuses the value of {variable}: {error}"
+        return None
+
+    def parse(self, argv: Sequence[str]) -> None:
+        _, commands, parser_class = imported(_entries)
+        parser = parser_class(prog="vllm")
+        subparsers = parser.add_subparsers(dest="subparser")
+        for command in commands():
+            imported(functools.partial(command.subparser_init, subparsers))
+            parsed = parser.parse_args(argv[1:])
+            template = getattr(parsed, "chat_template", None)
+            if isinstance(template, str) and template.startswith("/"):
+                # Among the weights, which may not be here yet.
+                parsed.chat_template = None
+            command.validate(parsed)
 
     def pool(self, demand: Demand, machine: Machine) -> float | None:
         return None if demand.kv_cache else (demand.share or self.share) * machine.total
@@ -59,6 +88,33 @@ class Vllm(Engine):
             "distributed_executor_backend": self.executor,
             "headless": headless,
         }
+
+
+def _entries() -> tuple[Any, Any, Any]:
+    from vllm import envs
+
+    # The command line's own entry, which has kept its place through all versions; what stands
+    # behind it has moved.
+    from vllm.entrypoints.cli.serve import cmd_init
+
+    try:
+        from vllm.utils.argparse_utils import FlexibleArgumentParser
+    except ImportError:
+        from vllm.utils import FlexibleArgumentParser
+    _pretend_gpu()
+    return envs, cmd_init, FlexibleArgumentParser
+
+
+def _pretend_gpu() -> None:
+    """Let the parser list its defaults where no GPU is: without a device it raises instead.
+
+    Ran on 0.32.0's own parser, 2026-11.
+    """
+    with contextlib.suppress(ImportError):
+        from vllm.platforms import current_platform
+
+        if not current_platform.device_type:
+            current_platform.device_type = "cuda"
 
 
 _RAY = re.compile(r"--distributed-executor-backend[\s=]+ray\b")

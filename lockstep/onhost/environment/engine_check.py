@@ -20,8 +20,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.engine import engine_classes, engine_parser
+from lockstep.onhost import engines
+from lockstep.onhost.engine import engine_classes
 
+VLLM = engines.ENGINES["vllm"]
 TRIPLE = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
 
 
@@ -63,8 +65,8 @@ def triple_fault(found: dict[str, str | None]) -> str | None:
 def recipe_fault(recipe: dict[str, Any], engine: str, moe_flag: bool | None) -> str | None:
     """Why the engine refuses a recipe's flags or variables, or cannot load its model, or None."""
     try:
-        said = engine_parser.fault("vllm", engine, recipe, moe_flag)
-    except engine_parser.Unanswered as reason:
+        said = VLLM.fault(engine, recipe, moe_flag)
+    except engines.Unanswered as reason:
         return str(reason)
     return said or engine_classes.fault(engine, recipe)
 
@@ -86,7 +88,7 @@ def examine(asked: dict[str, Any]) -> dict[str, Any]:
     if engine is None:
         faults.append("vllm is not installed")
     else:
-        moe_flag = engine_parser.takes_moe_flag("vllm")
+        moe_flag = VLLM.takes_guard()
         faults += [recipe_fault(recipe, engine, moe_flag) for recipe in asked["recipes"]]
     return {
         "version": engine,

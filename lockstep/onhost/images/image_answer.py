@@ -1,10 +1,10 @@
 """Inside an engine's image: whether its engine takes the recipes that are to run on it.
 
-usage: image-answer vllm|sglang QUESTION.json
+usage: image-answer ENGINE QUESTION.json
 
-QUESTION.json is a list of recipes as `engine_parser.fault` takes them. The last line of standard
+QUESTION.json is a list of recipes as `Engine.fault` takes them. The last line of standard
 output is JSON: {"version", "moe_flag", "faults", "unanswered"}, where "moe_flag" is what
-`engine_parser.takes_moe_flag` says, and "unanswered" says why the engine could not be asked, or is
+`Engine.takes_guard` says, and "unanswered" says why the engine could not be asked, or is
 null.
 """
 
@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.engine import engine_parser
+from lockstep.onhost import engines
 
 # Importing an engine takes 20 s on two cores; ten times that for a cold disk. Less than what
 # `image_check.py` waits, so that no container outlives it.
@@ -28,15 +28,15 @@ LIMIT_S = 240
 
 def answer(engine: str, recipes: list[dict[str, Any]]) -> dict[str, Any]:
     """Version, whether its parser has the freeze guard's flag, faults, why it was not asked."""
-    version = importlib.metadata.version(engine)
-    moe_flag = engine_parser.takes_moe_flag(engine)
+    version, known = importlib.metadata.version(engine), engines.ENGINES[engine]
+    moe_flag = known.takes_guard()
     faults: list[str] = []
     unanswered: dict[str, None] = {}
     for recipe in recipes:
         try:
-            fault = engine_parser.fault(engine, version, recipe, moe_flag)
+            fault = known.fault(version, recipe, moe_flag)
             faults += [fault] if fault else []
-        except engine_parser.Unanswered as reason:
+        except engines.Unanswered as reason:
             unanswered[str(reason)] = None
     return {
         "version": version,

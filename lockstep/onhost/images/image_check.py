@@ -1,6 +1,6 @@
 """Ask the engine inside an image, without a GPU and without starting it, about its recipes.
 
-usage: image-check REPOSITORY@sha256:DIGEST vllm|sglang
+usage: image-check REPOSITORY@sha256:DIGEST ENGINE
 
 The question is /var/cache/lockstep/questions/sha256-DIGEST.json (see image_answer.py). Keeps
 {"engine", "version", "moe_flag", "asked", "faults", "unanswered"} in
@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from lockstep.onhost import engines
 from lockstep.onhost.core import common
 from lockstep.onhost.core.program import PROGRAMS
 
@@ -29,7 +30,7 @@ LIMITS = (
     *("--rm", "--init", "--pull", "never", "--network", "none", "--cap-drop", "ALL"),
     *("--security-opt", "no-new-privileges", "--log-driver", "none", "--read-only"),
     *("--tmpfs", "/tmp:exec", "--env", "HOME=/tmp", "--env", "PYTHONDONTWRITEBYTECODE=1"),
-    *("--env", "HF_HUB_OFFLINE=1", "--env", "VLLM_NO_USAGE_STATS=1"),
+    *("--env", "HF_HUB_OFFLINE=1"),
 )
 
 
@@ -40,7 +41,9 @@ def ask(reference: str, engine: str, question: Path) -> dict[str, Any]:
         *("--mount", f"type=bind,source={question},target=/question.json,readonly"),
     ]
     inside = [reference, "/lockstep", "image-answer", engine, "/question.json"]
-    argv = ["docker", "run", *LIMITS, *mounts, "--entrypoint", "python3", *inside]
+    known = engines.ENGINES[engine].environment.items()
+    quiet = [word for pair in known for word in ("--env", "=".join(pair))]
+    argv = ["docker", "run", *LIMITS, *quiet, *mounts, "--entrypoint", "python3", *inside]
     done = common.run(argv, timeout=TIMEOUT_S)
     try:
         answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
