@@ -502,7 +502,7 @@ GUARDS = (
     Guard(
         "SGLang gets a folder, by which it tells Mistral's format",
         "lockstep/units/served_weights.py",
-        " or (recipe.engine and recipe.engine.needs_folder)",
+        'given == "folder" or ',
         "",
         "tests/unit/lab/test_services_standin.py",
     ),

@@ -73,7 +73,7 @@ def look(client: Client, clock: Clock, ask_host: AskHost | None) -> Look:
     """
     listed = _json(client.get("/v1/models"), "/v1/models").get("data")
     cards = [card for card in listed if isinstance(card, dict)] if isinstance(listed, list) else []
-    first = cards[0] if cards else {}
+    first, known = cards[0] if cards else {}, engines.ENGINES.values()
     host = ask_host() if ask_host else None
     page = engines.counters(client.get("/metrics") or "")
     return Look(
@@ -81,7 +81,7 @@ def look(client: Client, clock: Clock, ask_host: AskHost | None) -> Look:
         wall=clock.wall(),
         models=tuple(str(card["id"]) for card in cards if card.get("id")),
         root=first.get("root"),
-        context=first.get("max_model_len"),
+        context=next(filter(None, (engine.context(first) for engine in known)), None),
         version=_version(client),
         counters=page,
         host=host,
@@ -89,11 +89,11 @@ def look(client: Client, clock: Clock, ask_host: AskHost | None) -> Look:
 
 
 def _version(client: Client) -> str | None:
-    # vLLM has /version, SGLang /server_info (before 0.5: /get_server_info).
-    for path in ("/version", "/server_info", "/get_server_info"):
-        if (text := client.get(path)) is not None:
-            version = _json(text, path).get("version")
-            return None if version is None else str(version)
+    for engine in engines.ENGINES.values():
+        for path, key in engine.version_pages:
+            if (text := client.get(path)) is not None:
+                version = _json(text, path).get(key)
+                return None if version is None else str(version)
     return None
 
 

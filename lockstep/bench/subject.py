@@ -26,7 +26,7 @@ def of_host(place: Place, hot: Hot, inventory: str) -> tuple[Subject, Expected, 
         ResultError: the host runs what the inventory does not know.
     """
     target, recipe = _bound(place, hot)
-    pin = place.record.models.get(recipe.model)
+    pin = place.record.models.get(recipe.repository)
     overrides = target.overrides(recipe)
     about = Subject(
         url=hot.engine_url,
@@ -76,7 +76,7 @@ def _wanted(place: Place, hot: Hot) -> str | None:
 def _vision(place: Place, recipe: Recipe, commit: str | None) -> int | None:
     if commit is None:
         return None
-    folder = f"models--{recipe.model.replace('/', '--')}/snapshots/{commit}"
+    folder = f"models--{recipe.repository.replace('/', '--')}/snapshots/{commit}"
     hub = f"{place.plan.settings.paths.hub_cache}/hub/{folder}"
     for name in ("model.safetensors.index.json", "consolidated.safetensors.index.json"):
         found = place.probe(index=f"{hub}/{name}", vision=VISION.pattern).get("tensors")

@@ -219,10 +219,12 @@ def _downloads(host: HostPlan, record: Pins, known: Catalogue) -> Iterator[Downl
     for target in host.targets:
         for recipe in target.recipes:
             draft = recipe.lockstep.draft
-            for model in (recipe.model, draft.model if draft else None):
-                if model and not model.startswith("/"):
-                    size = sizes.get(model, _catalogue_bytes(model, known))
-                    named[model] = Download(model, hub, size)
+            weights = {recipe.repository: recipe.model}
+            weights |= {draft.model: draft.model} if draft else {}
+            for name, model in weights.items():
+                if not name.startswith("/"):
+                    size = sizes.get(name, _catalogue_bytes(model, known))
+                    named[name] = Download(name, hub, size)
             if recipe.in_container:
                 image = target.data.image or recipe.container
                 pin = record.images.get(image)

@@ -68,7 +68,7 @@ class _Case:
         highest = self.catalogue.knowledge.hardware["dgx-spark"].gib("highest_utilization")
         remedy = f"Set gpu_memory_utilization to {highest} or less."
         share = asked.utilization
-        if share is None and asked.kv_gib is None:
+        if self.runs.share and share is None and asked.kv_gib is None:
             yield self.find("utilization-unset", "the engine takes its own share of memory", remedy)
         elif share is not None and share >= KNOWN_BAD_UTILIZATION:
             yield self.find(

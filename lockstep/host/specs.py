@@ -159,7 +159,7 @@ def _checkpoint(plan: HostPlan, recipe: Recipe, pins: Pins) -> list[dict[str, An
     """
     if recipe.model.startswith("/"):
         return [{"folder": recipe.model, "files": []}]
-    parts = [(recipe.model, [file.path for file in pins.models[recipe.model].files])]
+    parts = [(recipe.repository, [file.path for file in pins.models[recipe.repository].files])]
     parts += [(borrow.model, list(borrow.files)) for borrow in recipe.lockstep.borrow]
     return [
         {"folder": snapshot(plan.settings, model, pins.models[model].commit), "files": files}
@@ -178,7 +178,7 @@ def weights_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         draft = recipe.lockstep.draft
         # A full path is on the host already.
         if not recipe.model.startswith("/"):
-            borrowed = add(recipe.model).setdefault("borrow", [])
+            borrowed = add(recipe.repository).setdefault("borrow", [])
             for borrow in recipe.lockstep.borrow:
                 pin = pins.models[borrow.model]
                 files = _files(pin, borrow.files)

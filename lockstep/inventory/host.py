@@ -35,7 +35,7 @@ def models_of(plan: HostPlan) -> list[str]:
     names: dict[str, None] = {}
     for target in plan.targets:
         for recipe in target.recipes:
-            names[recipe.model] = None
+            names[recipe.repository] = None
             if recipe.lockstep.draft:
                 names[recipe.lockstep.draft.model] = None
             names.update(dict.fromkeys(borrow.model for borrow in recipe.lockstep.borrow))

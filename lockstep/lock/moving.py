@@ -92,7 +92,10 @@ class ImageWanted:
 
 @dataclass(frozen=True)
 class ModelWanted:
-    """A hub repository at a branch, tag or commit; `files` names the only ones needed, () all."""
+    """A hub repository at a branch, tag or commit.
+
+    `files` names the only ones needed, as `gguf.chosen` takes them; () all.
+    """
 
     id: str
     revision: str

@@ -28,6 +28,7 @@ from lockstep.lock.moving import (
     PythonWanted,
     Wanted,
 )
+from lockstep.models import gguf
 
 _REMEDY = "Restore the entry, or delete it to resolve it again."
 _Commit = Annotated[
@@ -312,4 +313,6 @@ def _has_model(pins: Pins, item: ModelWanted) -> bool:
         return False
     if not pin.partial:
         return True
-    return bool(item.files) and set(item.files) <= {file.path for file in pin.files}
+    return bool(item.files) and all(
+        gguf.chosen([file.path for file in pin.files], item.files).values()
+    )

@@ -21,6 +21,9 @@ from lockstep.lock.moving import (
     Wanted,
 )
 from lockstep.lock.packages import engine_precompiled, engine_repositories, engine_sets, tool_sets
+from lockstep.models import gguf
+from lockstep.recipes.placeholders import engine_of
+from lockstep.recipes.recipe_file import Recipe
 
 # The hub's own default branch, which an absent revision means.
 DEFAULT_REVISION = "main"
@@ -77,32 +80,38 @@ def _references(settings: Settings, targets: Iterable[BoundTarget]) -> list[str]
 
 
 def _models(targets: Iterable[BoundTarget]) -> list[ModelWanted]:
-    found: list[tuple[str, str, str | None, tuple[str, ...]]] = []
+    found: list[tuple[str, str | None, tuple[str, ...]]] = []
     for target in targets:
         for recipe in target.recipes:
-            where, block = str(recipe.path), recipe.lockstep
-            found.append((where, recipe.model, recipe.revision, ()))
+            block = recipe.lockstep
+            found.append((recipe.repository, recipe.revision, _files(recipe)))
             if block.draft:
-                found.append((where, block.draft.model, block.draft.revision, ()))
+                found.append((block.draft.model, block.draft.revision, ()))
             for borrow in block.borrow:
-                found.append((where, borrow.model, borrow.revision, borrow.files))
+                found.append((borrow.model, borrow.revision, borrow.files))
     return [
-        _model(where, name, revision, files)
-        for where, name, revision, files in found
+        ModelWanted(name, revision or DEFAULT_REVISION, files)
+        for name, revision, files in found
         # A full path is on the host already and has nothing that moves.
         if not name.startswith("/")
     ]
 
 
-def _model(where: str, name: str, revision: str | None, files: tuple[str, ...]) -> ModelWanted:
-    if ":" in name:
+def _files(recipe: Recipe) -> tuple[str, ...]:
+    """What is needed of a recipe's repository; () for all of it."""
+    engine = engine_of(recipe)
+    wants_file = engine.weights == "file" and not recipe.model.startswith("/")
+    if bool(recipe.quant) != wants_file:
+        served = "one GGUF model of a repository" if wants_file else "no GGUF"
         raise InventoryError(
-            "a GGUF file set cannot be deployed: neither vLLM nor SGLang serves it here",
-            where=where,
-            found=repr(name),
-            remedy="Name a recipe with a repository of safetensors.",
+            f"{engine.title} serves {served}",
+            where=str(recipe.path),
+            found=repr(recipe.model),
+            remedy="Name the model as REPOSITORY:QUANT."
+            if wants_file
+            else "Name a recipe with a repository of safetensors.",
         )
-    return ModelWanted(name, revision or DEFAULT_REVISION, files)
+    return (gguf.MARK + recipe.quant,) if recipe.quant else ()
 
 
 Item = TypeVar("Item", PythonWanted, GitWanted, PrecompiledWanted, ImageWanted)

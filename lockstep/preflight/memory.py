@@ -41,7 +41,7 @@ def findings(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Find
             if case.short <= 0:
                 continue
             draft = recipe.lockstep.draft
-            models = [recipe.model, *([draft.model] if draft else [])]
+            models = [recipe.repository, *([draft.model] if draft else [])]
             to_fetch = any(
                 missing_bytes(pins.models[model].files, facts["models"][model])
                 for model in models
@@ -84,10 +84,10 @@ class _Case:
         held = sum(term.gib for term in found.terms if term.name != OVERHEAD)
         if not held:
             return said
-        return (
-            f"{said}: {need.share:g} of what {engine.title} finds must hold {held:.1f} GiB of "
-            f"weights and the KV cache of {found.context} tokens"
-        )
+        kept = f"{held:.1f} GiB of weights and the KV cache of {found.context} tokens"
+        if not need.share:
+            return f"{said}: it is to hold {kept}"
+        return f"{said}: {need.share:g} of what {engine.title} finds must hold {kept}"
 
     def remedy(self, target: str) -> str:
         """What to set so that it starts in what is available; else how much is missing."""

@@ -45,6 +45,7 @@ def serve_command(
     argv = _with_overrides(recipe, engine, _model_first(recipe, engine, argv), overrides)
     argv = _with_revisions(recipe, engine, argv, overrides)
     refuse_leftovers(recipe, argv)
+    argv = (*argv, *(flag for flag in engine.always if not flags.find(argv, (flag,))))
     return (*argv, *freeze_guard.arguments(recipe, argv, moe_flag))
 
 
@@ -92,7 +93,7 @@ def _built(recipe: Recipe, engine: Engine, overrides: Mapping[str, object]) -> t
             continue
         words = flags.words(_resolved(recipe, value, overrides))
         if words is not None:
-            argv = (*argv, engine.spellings(key)[0], *words)
+            argv = (*argv, _names(recipe, engine, key)[0], *words)
     return argv
 
 
@@ -112,8 +113,19 @@ def _with_overrides(
         elif key in ("draft_model", "draft_revision"):
             argv = _with_draft(engine, argv, key, value)
         else:
-            argv = flags.replaced(argv, engine.spellings(key), value)
+            argv = flags.replaced(argv, _names(recipe, engine, key), value)
     return argv
+
+
+def _names(recipe: Recipe, engine: Engine, key: str) -> tuple[str, ...]:
+    names = engine.spellings(key)
+    if not names:
+        raise RecipeError(
+            f"{engine.title} has no flag for {key}",
+            where=str(recipe.path),
+            remedy="Remove it from `defaults`, and from `overrides` of the target.",
+        )
+    return names
 
 
 def _model_first(recipe: Recipe, engine: Engine, argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -137,6 +149,8 @@ def _keep_name(
 
 def _with_model(engine: Engine, argv: tuple[str, ...], model: str) -> tuple[str, ...]:
     names = engine.spellings("model")
+    for name in engine.hub_model:
+        argv = flags.replaced(argv, (name,), None)
     if flags.find(argv, names) or not engine.positional_model:
         return flags.replaced(argv, names, model)
     if len(argv) > 2 and not is_flag(argv[2]):
@@ -157,9 +171,9 @@ def _with_revisions(
     recipe: Recipe, engine: Engine, argv: tuple[str, ...], overrides: Mapping[str, object]
 ) -> tuple[str, ...]:
     """Name the commit for model and draft, so that the engine opens what was fetched."""
-    names = ("--revision",)
+    names = engine.spellings("revision")
     revision = overrides.get("revision", None if "model" in overrides else recipe.revision)
-    if revision:
+    if revision and names:
         argv = flags.replaced(argv, names, revision)
     draft = recipe.lockstep.draft
     if draft and draft.revision and not {"draft_model", "draft_revision"} & set(overrides):

@@ -14,6 +14,7 @@ from typing import Any
 
 from lockstep.core.errors import RecipeError
 from lockstep.core.yamlfile import parse_mapping, place, read_mapping
+from lockstep.models import gguf
 from lockstep.onhost.engines import ENGINES, Engine
 from lockstep.recipes import recipe_fields
 from lockstep.recipes.block import LockstepBlock
@@ -76,6 +77,16 @@ class Recipe:
         """The engine whose flags the command holds, or None: one that Lockstep does not run."""
         named = self.lockstep.engine
         return ENGINES[named] if named else ENGINE_OF_RUNTIME.get(self.runtime)
+
+    @property
+    def repository(self) -> str:
+        """The model's repository on the hub, or its path: `model` without the quantisation."""
+        return self.model if self.model.startswith("/") else self.model.partition(gguf.MARK)[0]
+
+    @property
+    def quant(self) -> str:
+        """Which GGUF files of the repository are meant ("UD-IQ2_M"); "" for the whole of it."""
+        return self.model[len(self.repository) + 1 :]
 
     @property
     def in_container(self) -> bool:

@@ -121,7 +121,7 @@ def _floor(floor: Floor | None) -> dict[str, float]:
 
 def _weights(variant: Variant) -> list[str]:
     draft = variant.recipe.lockstep.draft
-    return [variant.recipe.model, *([draft.model] if draft else [])]
+    return [variant.recipe.repository, *([draft.model] if draft else [])]
 
 
 def sudoers(variants: Sequence[Variant]) -> ManagedFile:

@@ -7,7 +7,9 @@ from pathlib import Path
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Settings
 from lockstep.lock.pins import Pins
+from lockstep.models import gguf
 from lockstep.onhost.weights import weights_spec
+from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 
 
@@ -19,8 +21,12 @@ def weight_overrides(settings: Settings, recipe: Recipe, pins: Pins) -> dict[str
     """
     overrides: dict[str, object] = {}
     if not recipe.model.startswith("/"):
-        commit = commit_of(pins, recipe.model)
-        if recipe.lockstep.borrow or (recipe.engine and recipe.engine.needs_folder):
+        commit, given = commit_of(pins, recipe.repository), engine_of(recipe).weights
+        if given == "file":
+            names = [file.path for file in pins.models[recipe.repository].files]
+            first = gguf.files_of(names, recipe.quant)[0]
+            overrides["model"] = f"{model_path(settings, recipe, commit)}/{first}"
+        elif given == "folder" or recipe.lockstep.borrow:
             overrides["model"] = model_path(settings, recipe, commit)
         else:
             overrides["revision"] = commit
@@ -40,7 +46,7 @@ def model_path(settings: Settings, recipe: Recipe, commit: str) -> str:
     """The folder on a host that holds a recipe's model, with the files that it borrows."""
     spec = weights_spec.Spec(Path(settings.paths.hub_cache) / "hub", "", ())
     borrow = tuple(weights_spec.Borrow(each.model, "", ()) for each in recipe.lockstep.borrow)
-    return str(spec.model_path(weights_spec.Repository(recipe.model, commit, (), borrow)))
+    return str(spec.model_path(weights_spec.Repository(recipe.repository, commit, (), borrow)))
 
 
 def commit_of(pins: Pins, model: str) -> str:

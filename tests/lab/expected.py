@@ -65,7 +65,7 @@ def _served(
     commit = record.models[recipe.model].commit
     draft = recipe.lockstep.draft
     words: dict[str, object] = dict(target.overrides(recipe))
-    if recipe.lockstep.borrow or (recipe.engine and recipe.engine.needs_folder):
+    if recipe.lockstep.borrow or (recipe.engine and recipe.engine.weights == "folder"):
         words["model"] = model_path(plan.settings, recipe, commit)
     else:
         words["revision"] = commit

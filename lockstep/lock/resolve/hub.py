@@ -15,6 +15,7 @@ from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.moving import ModelWanted
 from lockstep.lock.pins import FilePin, ModelPin, is_inside
 from lockstep.lock.resolve.http import Answer, ask, without_credentials
+from lockstep.models import gguf
 
 # A page holds 1000 files, the largest known repositories a few hundred.
 MOST_PAGES = 100
@@ -190,8 +191,8 @@ def _file(item: ModelWanted, answer: Answer, entry: Any) -> FilePin:
 
 
 def _needed(item: ModelWanted, files: tuple[FilePin, ...]) -> tuple[FilePin, ...]:
-    names = {file.path for file in files}
-    absent = [name for name in item.files if name not in names]
+    chosen = gguf.chosen([file.path for file in files], item.files)
+    absent = [asked for asked, found in chosen.items() if not found]
     if absent or not files:
         raise ResolveError(
             f"the repository lacks {', '.join(absent)}" if absent else "the repository is empty",
@@ -199,7 +200,8 @@ def _needed(item: ModelWanted, files: tuple[FilePin, ...]) -> tuple[FilePin, ...
             found=f"{len(files)} files at {item.revision}",
             remedy="Correct the file names or the revision in the recipe.",
         )
-    return tuple(file for file in files if not item.files or file.path in item.files)
+    needed = {path for found in chosen.values() for path in found}
+    return tuple(file for file in files if not item.files or file.path in needed)
 
 
 def _strange(item: ModelWanted, answer: Answer, found: str) -> ResolveError:

@@ -8,14 +8,17 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from subprocess import CompletedProcess
+from typing import Any, Literal
 
 from lockstep.onhost.core.need import Need
 from lockstep.onhost.engines.metrics import Metrics
 from lockstep.onhost.engines.parser import Unanswered, given
 
+#: Runs a command line with variables, somewhere.
+Run = Callable[[Sequence[str], Mapping[str, str]], CompletedProcess[str]]
 # What PyTorch's loaders and uvicorn write, whichever engine runs them.
 LOADING = (
     re.compile(r"oading .*checkpoint shards:\s+\d+% Completed \| (?P<done>\d+)/(?P<all>\d+)"),
@@ -105,7 +108,10 @@ class Engine:
         positional_model: Whether the model stands right after `entries`, without a flag.
         draft_config: Spellings of the flag whose JSON value describes the draft; () where it has a
             flag for each part.
-        needs_folder: Whether it is given the weights' folder instead of their id on the hub.
+        always: Flags without a value that Lockstep adds to every command line.
+        weights: What it is given: the weights' "id" on the hub, their "folder", or their first
+            "file".
+        hub_model: Spellings of the flag that makes it fetch a model itself; Lockstep takes it out.
         shares_copies: A flag with which data parallelism splits the hosts of one copy.
         environment: Variables that it gets from Lockstep.
         prefixes: How its own variables begin.
@@ -120,6 +126,8 @@ class Engine:
             share.
         counts_overhead: Whether its overhead is inside its share, not beside it.
         image_cache_gib: What it takes of its share for images before the KV cache.
+        on_python: Whether its parser is asked on its own Python; else the program itself is run.
+        version_pages: Page of its API → key of its version there.
         metrics: Names on its Prometheus page.
         phases: Lines of its log → how far its start is, first match wins. A line that matches
             nothing is no phase: a wrong guess would be worse than silence.
@@ -137,8 +145,12 @@ class Engine:
     usual: bool = False
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     positional_model: bool = False
+    on_python: bool = True
+    version_pages: tuple[tuple[str, str], ...] = ()
     draft_config: tuple[str, ...] = ()
-    needs_folder: bool = False
+    always: tuple[str, ...] = ()
+    weights: Literal["id", "folder", "file"] = "id"
+    hub_model: tuple[str, ...] = ()
     shares_copies: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     prefixes: tuple[str, ...] = ()
@@ -215,6 +227,22 @@ class Engine:
             raise Unanswered(f"{name}: {known} cannot be asked: {error}") from None
         return wrong and f"{name}: {known} {wrong}"
 
+    def answer(self, recipes: Sequence[Mapping[str, Any]], run: Run) -> dict[str, Any]:
+        """Which recipes the program inside an image takes, where that is not asked on Python.
+
+        Args:
+            recipes: As for `fault`.
+            run: Runs a command line with variables inside the image.
+
+        Returns:
+            {"version", "moe_flag", "faults", "unanswered"}, as `image_answer.py` prints it.
+        """
+        raise NotImplementedError
+
+    def context(self, card: Mapping[str, Any]) -> int | None:
+        """The longest sequence, tokens, as its entry in /v1/models says."""
+        return card.get("max_model_len")
+
     def wrong_variable(self, environment: Mapping[str, str]) -> str | None:
         """What is wrong with one of its variables, asked on its own Python."""
         return None
@@ -237,12 +265,12 @@ class Engine:
         if demand.weights is None:
             return Need(demand.published or 0.0)
         kept = demand.weights + (demand.kv_cache or demand.sequence)
-        return Need(max(machine.start + kept + machine.overhead, demand.published or 0.0))
+        return Need(max(kept + machine.overhead, demand.published or 0.0))
 
     def rank_arguments(
         self, *, rank: int, size: int, master: str, port: int, copies: int
     ) -> dict[str, object]:
-        """Recipe keys that make it one rank of several that serve one model.
+        """Recipe keys that make it one rank of several that serve one model; {}: it cannot.
 
         Args:
             rank: Its place among them.
@@ -251,7 +279,7 @@ class Engine:
             port: Port there.
             copies: Copies of the model, one per rank; with 1 the ranks split one copy.
         """
-        raise NotImplementedError(f"{self.title} serves a model on one host")
+        return {}
 
     def runtime(self, named: str, command: str, defaults: Mapping[str, Any]) -> str:
         """The runtime that sparkrun makes of one of `runtimes`, by a recipe's other fields."""

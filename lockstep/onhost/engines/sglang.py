@@ -87,7 +87,9 @@ ENGINE = Sglang(
     },
     # It tells Mistral's format by the list of files. Of a repository's id it asks the hub for that,
     # and offline takes none for Hugging Face's format (server_args.py of 0.5.10).
-    needs_folder=True,
+    weights="folder",
+    # The second one before 0.5.
+    version_pages=(("/server_info", "version"), ("/get_server_info", "version")),
     shares_copies=("--enable-dp-attention",),
     # Since sgl-project/sglang#550 (June 2024); `--dist-init-addr` is older than
     # sgl-project/sglang#2709 (January 2025), which is before any Spark: no version is refused.

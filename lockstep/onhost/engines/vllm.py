@@ -171,6 +171,7 @@ ENGINE = Vllm(
         "node_rank": ("--node-rank", "-r"),
     },
     positional_model=True,
+    version_pages=(("/version", "version"),),
     draft_config=_DRAFT,
     # 0.92 in 0.32.0 (config/cache.py), 0.9 in the fork; the larger asks for more.
     share=0.92,

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +38,25 @@ LIMITS = (
 
 def ask(reference: str, engine: str, question: Path) -> dict[str, Any]:
     """What `image_answer.py` says inside the image."""
-    mounts = [
+    known = engines.ENGINES[engine]
+
+    def run(
+        words: Sequence[str], environment: Mapping[str, str], *options: str
+    ) -> subprocess.CompletedProcess[str]:
+        given = {**known.environment, **environment}.items()
+        variables = [word for pair in given for word in ("--env", "=".join(pair))]
+        program = ("--entrypoint", words[0], reference, *words[1:])
+        argv = ["docker", "run", *LIMITS, *variables, *options, *program]
+        return common.run(argv, timeout=TIMEOUT_S)
+
+    if not known.on_python:
+        return known.answer(json.loads(question.read_text(encoding="utf-8")), run)
+    done = run(
+        ("python3", "/lockstep", "image-answer", engine, "/question.json"),
+        {},
         *("--mount", f"type=bind,source={PROGRAMS},target=/lockstep,readonly"),
         *("--mount", f"type=bind,source={question},target=/question.json,readonly"),
-    ]
-    inside = [reference, "/lockstep", "image-answer", engine, "/question.json"]
-    known = engines.ENGINES[engine].environment.items()
-    quiet = [word for pair in known for word in ("--env", "=".join(pair))]
-    argv = ["docker", "run", *LIMITS, *quiet, *mounts, "--entrypoint", "python3", *inside]
-    done = common.run(argv, timeout=TIMEOUT_S)
+    )
     try:
         answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError):

@@ -284,9 +284,7 @@ def test_what_cannot_be_resolved_exactly_is_refused(engine: VenvEngine, message:
     assert message in refusal(host(engine=engine))
 
 
-def test_a_gguf_file_set_is_refused() -> None:
+def test_gguf_files_are_refused_for_an_engine_that_serves_none() -> None:
     texts = {"container": "model: org/gguf:Q4_K_M\ncontainer: a/b:1\ncommand: vllm serve --port 1"}
     data = {"big": TargetData(recipe="container", unit="big")}
-    assert "container.yaml: a GGUF file set cannot be deployed" in refusal(
-        host(recipe_texts=texts, targets=data)
-    )
+    assert "container.yaml: vLLM serves no GGUF" in refusal(host(recipe_texts=texts, targets=data))
