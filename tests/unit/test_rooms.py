@@ -1,4 +1,4 @@
-"""The rule of imports between rooms, which are the folders of `lockstep` (see docs/house.md)."""
+"""The rule of imports between rooms, which are the folders of `lockstep` (docs/rooms.md)."""
 
 from __future__ import annotations
 
