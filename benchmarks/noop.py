@@ -25,6 +25,7 @@ import yaml
 from benchmarks.playbook import tasks, variables
 from lab import connection
 from lockstep import probes
+from lockstep.files import sent
 from lockstep.fleet.login import ALIVE, ssh_options
 from lockstep.host.intended import Intended
 from lockstep.inventory import inventory_file
@@ -83,12 +84,14 @@ def moe_flags(
 ) -> dict[str, bool]:
     """Target → what its engine said on the host about the freeze guard's flag."""
     this = Intended(plan, record)
-    asked = json.dumps(this.engine_question)
-    argv = ["sudo", "python3", "-c", probes.source("engines"), asked]
     done = subprocess.run(
-        [*ssh(lab, address), shlex.join(argv)], capture_output=True, text=True, check=True
+        [*ssh(lab, address), shlex.join(["sudo", *sent.COMMAND])],
+        input=probes.document({"engines": this.engine_question}),
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    return this.moe_flags(json.loads(done.stdout))
+    return this.moe_flags(json.loads(done.stdout)["answers"]["engines"])
 
 
 def ansible(lab: connection.Description, folder: Path) -> tuple[list[str], dict[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
+from lockstep.deploy.questions import SYSTEM_UNITS
 from lockstep.files.managed_file import HOME, OPERATORS_GROUP
 from lockstep.preflight import foreign
 from lockstep.system.accounts import Account, people
@@ -13,9 +14,6 @@ from lockstep.units.all_files import absent_files
 from lockstep.units.variants import unit_names
 from tasks import run
 from tasks.operations import files, services, system
-
-# What our drop-ins concern: protection from the out-of-memory killer, Docker's proxy.
-SYSTEM_UNITS = ("ssh.service", "docker.service")
 
 
 @deploy("Base")

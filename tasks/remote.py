@@ -13,18 +13,31 @@ from pyinfra.connectors.util import CommandOutput
 from lockstep import probes
 from lockstep.files.managed_file import PYTHON, command
 from tasks import report
+from tasks.facts import host as facts
 
 REASON_LINES = 6
 
 
-def words(argv: Sequence[str], **arguments: Any) -> StringCommand:
+class Changing(StringCommand):
+    """A command that may change the host: what is known of it no longer counts."""
+
+    def execute(self, state: Any, host: Any, connector_arguments: Any) -> Any:
+        """Run it on the host."""
+        # Before as well: another host's operation may ask meanwhile.
+        facts.forget(host)
+        try:
+            return self.run(state, host, connector_arguments)
+        finally:
+            facts.forget(host)
+
+    def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
+        """What running it means."""
+        return super().execute(state, host, connector_arguments)
+
+
+def words(argv: Sequence[str], **arguments: Any) -> Changing:
     """An argument list as one command, every word quoted."""
-    return StringCommand(*(QuoteString(word) for word in argv), **arguments)
-
-
-def probe(name: str, asked: object) -> StringCommand:
-    """The probe ``lockstep/probes/NAME.py``, sent whole: it needs nothing on the host."""
-    return words([PYTHON, "-c", probes.source(name), json.dumps(asked)])
+    return Changing(*(QuoteString(word) for word in argv), **arguments)
 
 
 def adopted() -> list[str]:
@@ -41,10 +54,10 @@ def write(document: Mapping[str, object]) -> StringCommand:
     return words([PYTHON, "-c", probes.source("write_files")], _stdin=[json.dumps(document)])
 
 
-class Streamed(StringCommand):
+class Streamed(Changing):
     """A command whose output is shown as it comes, so that a long step is seen to be alive."""
 
-    def execute(self, state: Any, host: Any, connector_arguments: Any) -> Any:
+    def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
         """Run it on the host, printing every line."""
         connector_arguments.update(self.connector_arguments)
         status, output = host.run_shell_command(
@@ -70,11 +83,6 @@ def job(name: str, argv: Sequence[str], *options: str) -> Streamed:
 def job_words(name: str, argv: Sequence[str], *options: str) -> list[str]:
     """The argument list of `job`."""
     return [*command("job", "run", name, *options, "--", *argv)]
-
-
-def job_units(*names: str) -> tuple[str, ...]:
-    """The transient units of jobs; they are there until the job's next run, or a boot."""
-    return tuple(f"lockstep-job-{name}.service" for name in names)
 
 
 def refuse(message: str) -> Iterator[FunctionCommand]:

@@ -10,13 +10,13 @@ from typing import Any
 import gevent
 from pyinfra import host, logger, state
 from pyinfra.api.exceptions import PyinfraError
-from pyinfra.context import ctx_host
 
 from lockstep import preflight
 from lockstep.core.errors import LockstepError, paragraph
 from lockstep.core.findings import Finding, split_waived
 from lockstep.deploy import copying
 from lockstep.deploy.plan import plan_hosts
+from lockstep.deploy.questions import questions
 from lockstep.deploy.summary import findings_table
 from lockstep.fit import catalogue
 from lockstep.host.intended import Intended
@@ -25,9 +25,8 @@ from lockstep.inventory.host import HostPlan
 from lockstep.lock import lockfile, pins
 from lockstep.lock.resolve import resolve
 from lockstep.lock.wanted import wanted
-from lockstep.preflight import foreign
 from tasks import connection, report, turns
-from tasks.facts.host import Foreign, Preflight
+from tasks.facts import host as facts
 
 
 class Refusal(PyinfraError):
@@ -101,23 +100,18 @@ def _begin() -> None:
         resolved = _resolved(list(plans.values()))
     except LockstepError as fault:
         raise Refusal(paragraph(f"{fault}\nNothing was touched on any host.")) from None
-    facts = _refuse_findings(plans, resolved)
-    _leases.update(copying.leases(list(_members(plans, facts)), resolved))
-    _stale.update(
-        {each.name: facts[each]["leases"] for each in plans if not plans[each].settings.copying}
-    )
-    _adopted.update(
-        {
-            each.name: list(preflight.adopted(plans[each], facts[each]["docker"]))
-            for each in plans
-            if facts.get(each)
-        }
-    )
+    intended = {each: Intended(plan, resolved) for each, plan in plans.items()}
+    found = _refuse_findings(intended)
+    _leases.update(copying.leases(list(_members(plans, found)), resolved))
+    for each, plan in plans.items():
+        if each in found and not plan.settings.copying:
+            _stale[each.name] = found[each]["leases"]
+        if each in found:
+            _adopted[each.name] = list(preflight.adopted(plan, found[each]["docker"]))
     path = lock_path(list(plans.values()))
     report.when_whole(lambda: lockfile.answered(path, report.unanswered()))
     report.when_whole(lambda: lockfile.deployed(path, resolved))
-    for each, plan in plans.items():
-        _runs[each.name] = Intended(plan, resolved)
+    _runs.update({each.name: this for each, this in intended.items()})
 
 
 def _plans(hosts: list[Any]) -> dict[Any, HostPlan]:
@@ -158,42 +152,42 @@ def _resolved(plans: list[HostPlan]) -> pins.Pins:
     return resolved
 
 
-def _refuse_findings(plans: dict[Any, HostPlan], resolved: pins.Pins) -> dict[Any, Any]:
-    """What preflight learned of each host, if nothing of it is an error that stands."""
-    facts: dict[Any, Any] = {}
+def _refuse_findings(intended: dict[Any, Intended]) -> dict[Any, dict[str, Any]]:
+    """What preflight learned of each host that answered, if no error of it stands."""
 
-    def read(each: Any, plan: HostPlan) -> None:
-        with ctx_host.use(each):
-            facts[each] = each.get_fact(Preflight, asked=preflight.questions(plan, resolved))
-            asked = foreign.question(Intended(plan, resolved))
-            found = each.get_fact(Foreign, asked=asked) if facts[each] else None
-            facts[each] = None if found is None else {**facts[each], "foreign": found}
+    def read(each: Any, this: Intended) -> dict[str, Any] | None:
+        if not facts.ask_all(each, questions(this)):
+            return None
+        host, foreign = facts.ask("preflight", each), facts.ask("intruders", each)
+        return None if host is None or foreign is None else {**host, "foreign": foreign}
 
-    gevent.joinall([gevent.spawn(read, each, plan) for each, plan in plans.items()])
+    greenlets = {each: gevent.spawn(read, each, this) for each, this in intended.items()}
+    gevent.joinall(greenlets.values())
+    found = {each: greenlet.value for each, greenlet in greenlets.items() if greenlet.value}
     standing: list[Finding] = []
     waived: list[Finding] = []
-    for each, plan in plans.items():
-        if not facts.get(each):
+    for each, this in intended.items():
+        if each not in found:
             report.failed(each.name, "Preflight | Ask the host what it is")
-        else:
-            found = preflight.findings(plan, resolved, facts[each])
-            stands, set_aside = split_waived(found, plan.settings.waive)
-            standing += stands
-            waived += set_aside
-    standing += preflight.between({each.name: facts[each] for each in plans if facts.get(each)})
+            continue
+        findings = preflight.findings(this.plan, this.pins, found[each])
+        stands, set_aside = split_waived(findings, this.plan.settings.waive)
+        standing += stands
+        waived += set_aside
+    standing += preflight.between({each.name: read for each, read in found.items()})
     _refuse(standing, waived, "preflight")
-    return facts
+    return found
 
 
-def _members(plans: dict[Any, HostPlan], facts: dict[Any, Any]) -> Iterator[copying.Member]:
+def _members(plans: dict[Any, HostPlan], found: dict[Any, Any]) -> Iterator[copying.Member]:
     for each, plan in plans.items():
         fabric = plan.settings.fabric
         address = plan.settings.fabric_address or connection.address(each)
-        if not facts.get(each) or not address or not plan.settings.copying:
+        if each not in found or not address or not plan.settings.copying:
             continue
         # Without the cable nobody reaches it there.
-        if fabric.socket_of(plan.settings.fabric_address) not in facts[each]["fabric"]["absent"]:
-            yield copying.Member(plan, facts[each], address)
+        if fabric.socket_of(plan.settings.fabric_address) not in found[each]["fabric"]["absent"]:
+            yield copying.Member(plan, found[each], address)
 
 
 def _planned(plans: list[HostPlan]) -> tuple[Sequence[Finding], Sequence[Finding]]:

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from lockstep.files.managed_file import SYSTEMD
+from lockstep.deploy.questions import JOB_UNITS
 from lockstep.units.variants import unit_names
-from tasks import remote, run
+from tasks import run
 from tasks.operations import engine, generations, rollout, secrets
 from tasks.operations import services as operations
-
-# What a host that comes here has behind it, whichever run has done it.
-_ENGINE = ("pytorch", "vllm", "flashinfer", "check", "activate")
-_EARLIER_JOBS = remote.job_units(
-    "apt", "tools", *(f"engine-{each}" for each in _ENGINE), "configurations", "weights"
-)
 
 
 @deploy("Services")
@@ -22,21 +16,19 @@ def services() -> None:
     """Launchers and units, verified before they replace what is there."""
     this = run.current()
     units = this.model_units
-    folders = [SYSTEMD, this.plan.settings.paths.scripts]
     if this.key_users:
         secrets.api_key(name="Make the API key of open engines once", units=this.key_users)
     ranks = unit_names([target for target in this.plan.targets if target.group])
     rollout.host_by_host(
         name="Restart hot models, one host at a time",
         units=units,
-        folders=folders,
         together=ranks,
     )
     todo = rollout.pending
     operations.taken_over(
         name="Remove containers that the inventory takes over", containers=run.adopted_containers()
     )
-    operations.forgotten(name="Remove what no target asks for any more", folders=folders, _if=todo)
+    operations.forgotten(name="Remove what no target asks for any more", _if=todo)
     # systemd refuses a unit whose program is not there.
     if this.engine_spec:
         engine.activated(
@@ -52,6 +44,6 @@ def services() -> None:
         units=units,
         stage="services",
         together=ranks,
-        settled=(*rollout.JOB_UNITS, *_EARLIER_JOBS),
+        settled=JOB_UNITS,
     )
     generations.recorded(name="Record this generation")

@@ -465,6 +465,20 @@ GUARDS = (
         "tests/unit/preflight/test_docker.py",
     ),
     Guard(
+        "a host that a command has changed is asked again",
+        "tasks/remote.py",
+        "        finally:\n            facts.forget(host)",
+        "        finally:\n            pass",
+        "tests/operations/test_facts.py",
+    ),
+    Guard(
+        "a host that waited for others is asked again",
+        "tasks/facts/host.py",
+        "time.monotonic() - at < FRESH_S",
+        "True",
+        "tests/operations/test_facts.py",
+    ),
+    Guard(
         "hosts of one cloned image are refused",
         "tasks/run.py",
         "standing += preflight.between(",

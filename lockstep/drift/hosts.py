@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep import snapshot
+from lockstep.files import sent
 from lockstep.fleet import hosts
 from lockstep.fleet.login import Login
 
@@ -67,7 +68,7 @@ def over_ssh(asked: Asked) -> Taken:
     if asked.sudo and asked.password is not None:
         # Read from standard input's first line; where sudo needs none, the program skips that.
         sudo, text = ["sudo", "-S", "-p", ""], f"{asked.password}\n{text}"
-    words = [*(sudo if asked.sudo else []), *snapshot.COMMAND]
+    words = [*(sudo if asked.sudo else []), *sent.COMMAND]
     where = asked.login.compressed()
     limit_s = DEEP_LIMIT_S if asked.question["deep"] else LIMIT_S
     before = time.time()

@@ -60,11 +60,11 @@ def changes(
         if same and have and _holds(have, file):
             continue
         write.append(file)
-        text = have["text"] if have else None
         if file.private:
             differences.append((file.path, "" if have else None, ""))
         else:
-            differences.append((file.path, text, file.text))
+            before = _text(have, file) if have else None
+            differences.append((file.path, before, file.text))
     for path in absent:
         have = found[path]
         if have:
@@ -74,9 +74,13 @@ def changes(
 
 
 def _holds(have: Mapping[str, Any], file: ManagedFile) -> bool:
-    if file.private:
-        return bool(have.get("sha256") == hashlib.sha256(file.text.encode()).hexdigest())
+    if "sha256" in have:
+        return bool(have["sha256"] == hashlib.sha256(file.text.encode()).hexdigest())
     return bool(have["text"] == file.text)
+
+
+def _text(have: Mapping[str, Any], file: ManagedFile) -> str | None:
+    return file.text if _holds(have, file) else have["text"]
 
 
 def _attributes(have: Mapping[str, Any] | None, kind: str) -> tuple[str, str, str] | None:

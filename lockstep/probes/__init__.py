@@ -1,18 +1,19 @@
-"""Small programs that read a host's state, one round trip each.
+"""Small programs that read a host's state: a deploy asks as many of them at once as it likes.
 
-Each is sent to the host as it is (`python3 -c SOURCE JSON`) and prints one JSON document. Standard
-library only, Python 3.11 or later, no imports from Lockstep: the host may be wiped. What one shares
-with the programs on the host (`_SHARED`) is sent with it.
+Each is a module with `main(question)`, which answers with a JSON document. Standard library only,
+Python 3.11 or later, of Lockstep nothing but what is sent with it: the host may be wiped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import resources
 
+from lockstep.files import sent
 from lockstep.files.programs import package
 
-#: Probe → the module of lockstep/onhost that it imports.
-_SHARED = {"intruders": "records/ours.py", "write_files": "records/ours.py"}
+#: Probe that is sent as one argument → the module of lockstep/onhost that it imports.
+_SHARED = {"write_files": "records/ours.py"}
 
 _BOTH = """\
 import sys, types
@@ -25,8 +26,18 @@ exec(compile({probe!r}, "probe", "exec"))
 """
 
 
+def document(questions: Mapping[str, object]) -> str:
+    """What `sent.COMMAND` reads to ask probes at once; it answers as `together.take` does.
+
+    Args:
+        questions: Probe → question.
+    """
+    probes = (f"lockstep.probes.{name}" for name in questions)
+    return sent.document("lockstep.probes.together", dict(questions), *probes)
+
+
 def source(name: str) -> str:
-    """The text of one probe ("preflight")."""
+    """The text of one probe ("write_files"), to be sent as one argument."""
     probe = (resources.files(__name__) / f"{name}.py").read_text(encoding="utf-8")
     if name not in _SHARED:
         return probe

@@ -1,118 +1,121 @@
-"""Facts about a host, each one command: a probe of lockstep/probes that prints JSON."""
+"""What is known of each host: asked once, by one command, and again where it may have changed.
+
+Every command of an operation makes what was answered before it worthless on its host; so does time,
+because people and services change a host too.
+"""
 
 from __future__ import annotations
 
 import json
-import shlex
+import time
+from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from pyinfra.api import FactBase, StringCommand
-from pyinfra.api.exceptions import FactProcessError
+from paramiko import SSHException
+from pyinfra import logger, state
+from pyinfra.api import QuoteString, StringCommand
+from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
+from pyinfra.api.util import log_host_command_error, print_host_combined_output
+from pyinfra.context import ctx_host
 
-from lockstep.files.managed_file import PROGRAMS, command
-from tasks import remote
+from lockstep import probes
+from lockstep.files import sent
+
+#: Seconds for which an answer counts. A deploy that changes nothing ends within them.
+FRESH_S = 60.0
+
+# Host → probe → the question that this run has for it.
+_questions: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
+# Host → probe → when it answered, and what.
+_answers: WeakKeyDictionary[Any, dict[str, tuple[float, Any]]] = WeakKeyDictionary()
 
 
-class Probe(FactBase[Any]):
-    """JSON that a probe prints; None where it printed nothing."""
+def ask_all(of: Any, questions: Mapping[str, Any]) -> bool:
+    """Ask a host everything that this run wants to know of it; whether it answered, else it fails.
 
-    abstract = True
-    probe = ""
+    Args:
+        of: A host of pyinfra's.
+        questions: Probe → question; `ask` takes its questions from here.
+    """
+    prepare(of, questions)
+    answers, faults = _ask(of, questions)
+    return bool(answers or faults)
 
-    def command(self, asked: dict[str, Any]) -> StringCommand:
-        """Send the probe with its question."""
-        return remote.probe(self.probe, asked)
 
-    def process(self, output: list[str]) -> Any:
-        """The JSON document; anything else fails this host only."""
+def prepare(of: Any, questions: Mapping[str, Any]) -> None:
+    """Say what `ask` is to ask a host; nothing is known of it yet.
+
+    Args:
+        of: A host of pyinfra's.
+        questions: Probe → question.
+    """
+    _questions[of] = dict(questions)
+    forget(of)
+
+
+def ask(probe: str, of: Any = None) -> Any:
+    """What a probe says of a host; None where it cannot, which then has failed.
+
+    Args:
+        probe: Module of `lockstep.probes`.
+        of: A host of pyinfra's; None: the current one.
+    """
+    of = of or ctx_host.get()
+    at, answer = _answers.get(of, {}).get(probe, (0.0, None))
+    if answer is not None and time.monotonic() - at < FRESH_S:
+        return answer
+    return ask_anew({probe: _questions[of][probe]}, of).get(probe)
+
+
+def ask_anew(questions: Mapping[str, Any], of: Any = None) -> dict[str, Any]:
+    """Probe → what it says now, of those that can; where one cannot, the host has failed.
+
+    Args:
+        questions: Probe → question.
+        of: A host of pyinfra's; None: the current one.
+    """
+    of = of or ctx_host.get()
+    answers, faults = _ask(of, questions)
+    for probe, fault in faults.items():
+        logger.error(f"{of.print_prefix}cannot read {probe}: {fault}")
+    if faults:
+        state.fail_hosts({of})
+    return answers
+
+
+def forget(of: Any) -> None:
+    """Ask a host again: something has changed, or is about to."""
+    _answers.pop(of, None)
+
+
+def _ask(of: Any, questions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Answers and faults by probe; ({}, {}) of a host that did not answer, and so has failed."""
+    document = probes.document(questions)
+    at = time.monotonic()
+    with ctx_host.use(of):
+        every, _ = pop_global_arguments(state, of, {})
+        arguments: Any = {key: every[key] for key in CONNECTOR_ARGUMENT_KEYS if key in every}
+        command = StringCommand(*(QuoteString(word) for word in sent.COMMAND))
         try:
-            return json.loads("\n".join(output))
-        except ValueError as fault:
-            raise FactProcessError(f"{self.probe} did not print JSON: {fault}") from fault
-
-
-class Preflight(Probe):
-    """Hardware, driver, Docker, memory, disks, ports, reachability and clock."""
-
-    probe = "preflight"
-
-
-class Foreign(Probe):
-    """What is in the way of the deploy and is somebody else's."""
-
-    probe = "intruders"
-
-
-class System(Probe):
-    """Packages, accounts, groups, kernel settings, tools."""
-
-    probe = "system"
-
-
-class Files(Probe):
-    """Text, mode and owner of files and folders."""
-
-    probe = "files"
-
-
-class Units(Probe):
-    """State of systemd units, with what each running one was started with."""
-
-    probe = "units"
-
-
-class Marked(Probe):
-    """Paths of files that an earlier deploy wrote."""
-
-    probe = "marked"
-
-
-class Firewall(Probe):
-    """The rules that are in force, and those of the next boot."""
-
-    probe = "firewall"
-
-
-class Fabric(Probe):
-    """Addresses and MTU of the fast link, and the file that sets them."""
-
-    probe = "fabric"
-
-
-class Engines(Probe):
-    """The venv engine's environment and what each engine said about itself."""
-
-    probe = "engines"
-
-
-class Generation(Probe):
-    """The newest record of what this host was brought to."""
-
-    probe = "generations"
-
-
-class Images(Probe):
-    """Which pinned images are present."""
-
-    probe = "images"
-
-
-class Weights(FactBase[Any]):
-    """State of every model that the host's weights.json names; {} before that file is there."""
-
-    def command(self, spec: str) -> str:
-        """Ask the program on the host, which reads no weight and no network."""
-        program = command("weights-state", spec)
-        return f"! test -e {PROGRAMS}/__main__.py || {shlex.join(program)}"
-
-    @staticmethod
-    def default() -> dict[str, Any]:
-        """Nothing is known."""
-        return {}
-
-    def process(self, output: list[str]) -> Any:
-        """The program's JSON."""
-        try:
-            return json.loads("\n".join(output))
-        except ValueError as fault:
-            raise FactProcessError(f"weights-state did not print JSON: {fault}") from fault
+            done, output = of.run_shell_command(command, **{**arguments, "_stdin": [document]})
+        except (TimeoutError, OSError, SSHException) as fault:
+            log_host_command_error(of, fault, timeout=every.get("_timeout"))
+            state.fail_hosts({of})
+            return {}, {}
+    try:
+        found = json.loads(output.stdout) if done else None
+    except ValueError:
+        found = None
+    if found is None:
+        print_host_combined_output(of, output)
+        logger.error(f"{of.print_prefix}cannot be asked about its state")
+        state.fail_hosts({of})
+        return {}, {}
+    answers, faults = found["answers"], found["faults"]
+    known = _answers.setdefault(of, {})
+    own = _questions.get(of, {})
+    known |= {
+        probe: (at, answers[probe]) for probe in answers if own.get(probe) == questions[probe]
+    }
+    return answers, faults

@@ -7,12 +7,12 @@ from collections.abc import Generator, Mapping
 from pyinfra import host
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
+from lockstep.deploy.questions import WEIGHTS_SPEC
 from lockstep.files.managed_file import PROXY_ENVIRONMENT, TOOLS_VENV, command
 from lockstep.lock.image_reference import PLATFORMS
 from tasks import remote
-from tasks.facts.host import Images, Weights
+from tasks.facts import host as facts
 
-WEIGHTS_SPEC = "/etc/lockstep/weights.json"
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 
 
@@ -25,7 +25,7 @@ def images(origins: Mapping[str, str], architecture: str, proxy: bool = False) -
         architecture: As `uname -m` says it.
         proxy: Whether to go through the proxy of `proxy.env`, whose URL may hold a password.
     """
-    present = host.get_fact(Images, asked={"images": list(origins)}) or {}
+    present = facts.ask("images") or {}
     platform = PLATFORMS[architecture]
     missing = [
         reference for reference in origins if present.get(reference) != platform.partition("/")[2]
@@ -48,7 +48,7 @@ def weights(user: str, token_file: str, proxy: bool = False) -> Commands:
         token_file: File on the host that may hold a hub token.
         proxy: Whether to go through the proxy of `proxy.env`, whose URL may hold a password.
     """
-    states = host.get_fact(Weights, spec=WEIGHTS_SPEC)
+    states = facts.ask("weights")
     if states and all(state["state"] == "complete" for state in states.values()):
         host.noop(f"{len(states)} repositories are complete")
         return

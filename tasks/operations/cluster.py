@@ -23,7 +23,7 @@ from lockstep.files.managed_file import AGENT_UNIT, command
 from lockstep.inventory.cluster import Group
 from lockstep.units.agent_unit import key_path
 from tasks import remote, run
-from tasks.facts.host import Files, Units
+from tasks.facts import host as facts
 
 ROLLOUT = command("rollout")
 FLOOR = command("floor")
@@ -88,7 +88,7 @@ def keys_carried(groups: Sequence[Group]) -> Commands:
 
 def _agent_restarted() -> Commands:
     """An agent that runs must not go on with the key of before."""
-    states = host.get_fact(Units, asked={"units": [AGENT_UNIT]}) or {}
+    states = facts.ask("units") or {}
     if states.get(AGENT_UNIT, {}).get("ActiveState") == "active":
         yield remote.words(["systemctl", "restart", AGENT_UNIT])
 
@@ -147,6 +147,7 @@ def brought_back(groups: Sequence[Group]) -> Commands:
         elif mine:
             with owing.settled():
                 yield start
+            _changed_on_all()
         elif owing.returned():
             yield from remote.refuse(
                 f"{owing.target} does not serve with what was deployed; this host returned "
@@ -196,6 +197,12 @@ class Owed:
 _owed: dict[str, Owed] = {}
 
 
+def _changed_on_all() -> None:
+    """Other members do what one of them is told."""
+    for each in state.inventory:
+        facts.forget(each)
+
+
 class Down(remote.Streamed):
     """Takes a group down on behalf of all its members: whoever comes first does it.
 
@@ -207,7 +214,7 @@ class Down(remote.Streamed):
     _alone = BoundedSemaphore()
     _done: ClassVar[set[str]] = set()
 
-    def execute(self, state: Any, host: Any, connector_arguments: Any) -> Any:
+    def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
         """Do it, or wait for the member that does."""
         with self._alone:
             if self.cluster in self._done:
@@ -215,19 +222,20 @@ class Down(remote.Streamed):
             if self.first is not None:
                 # Nothing is lost but the comparison where this fails, and the log says why.
                 _run_on(self.first, [*FLOOR, "--baseline"])
-            answer = super().execute(state, host, connector_arguments)
+            answer = super().run(state, host, connector_arguments)
+            _changed_on_all()
             if answer[0]:
                 self._done.add(self.cluster)
             return answer
 
 
-class Carried(StringCommand):
+class Carried(remote.Changing):
     """Writes what another host's file holds; nothing of it is shown."""
 
     first: Any = None
     path: str = ""
 
-    def execute(self, state: Any, host: Any, connector_arguments: Any) -> Any:
+    def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
         """Read it there, write it here."""
         done, output = _run_on(self.first, ["cat", self.path], shown=False)
         if not done:
@@ -235,7 +243,7 @@ class Carried(StringCommand):
                 host, f"{self.first.name} has no {self.path} to give"
             ), CommandOutput([])
         connector_arguments["_stdin"] = [output.stdout + "\n"]
-        return super().execute(state, host, connector_arguments)
+        return super().run(state, host, connector_arguments)
 
 
 def _run_on(other: Any, argv: Sequence[str], shown: bool = True) -> tuple[bool, CommandOutput]:
@@ -255,10 +263,7 @@ def _path(group: Group) -> str:
 
 def _hash(name: str, groups: Sequence[Group], group: Group) -> str | None:
     """SHA-256 of the key on a host; None where it has none that only root can read."""
-    paths = [key_path(each.name) for each in groups]
-    of = state.inventory.get_host(name)
-    with ctx_host.use(of):
-        found = of.get_fact(Files, asked={"paths": paths, "private": paths})
+    found = facts.ask("files", state.inventory.get_host(name))
     have = found[_path(group)] if found else None
     if have is None or (have["mode"], have["owner"], have["group"]) != ("0600", "root", "root"):
         return None

@@ -9,7 +9,8 @@ from pyinfra import host
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
 from lockstep.host.specs import check_wanted, engine_missing
-from tasks import engine_state
+from tasks import remote
+from tasks.facts import host as facts
 from tasks.operations.artefacts import fetch
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
@@ -24,7 +25,7 @@ def built(stage: str, spec: Mapping[str, Any], user: str) -> Commands:
         spec: As `lockstep.host.specs.engine_spec` gives it.
         user: Account that builds and owns it.
     """
-    found = engine_state.ask()
+    found = facts.ask("engines")
     if not found:
         return
     missing = engine_missing(spec, found).get(stage, [])
@@ -32,7 +33,7 @@ def built(stage: str, spec: Mapping[str, Any], user: str) -> Commands:
         host.noop(f"{stage}: the environment {spec['id']} is complete")
         return
     host.log(f"{stage}: {', '.join(missing[:3])}" + (" …" if len(missing) > 3 else ""))
-    yield engine_state.build(stage, user)
+    yield remote.build(stage, user)
 
 
 @operation()
@@ -45,7 +46,7 @@ def checked(spec: Mapping[str, Any], user: str, token_file: str, proxy: bool = F
         token_file: File on the host that may hold a hub token.
         proxy: Whether to go through the proxy of `proxy.env`, whose URL may hold a password.
     """
-    found = engine_state.ask()
+    found = facts.ask("engines")
     if not found:
         return
     record = found["check"] or {}
@@ -54,7 +55,7 @@ def checked(spec: Mapping[str, Any], user: str, token_file: str, proxy: bool = F
         return
     # vLLM tells the classes by a checkpoint's configuration; its weights come later.
     yield fetch("configurations", user, token_file, proxy, "--small")
-    yield engine_state.build("check", user)
+    yield remote.build("check", user)
 
 
 @operation()
@@ -64,10 +65,10 @@ def activated(spec: Mapping[str, Any], user: str) -> Commands:
     With the units that use it and not before: an engine that restarts itself meanwhile must find
     the environment that its own unit was made for.
     """
-    found = engine_state.ask()
+    found = facts.ask("engines")
     if not found:
         return
     if found["current"] == spec["id"]:
         host.noop(f"{spec['id']} is the current environment")
         return
-    yield engine_state.build("activate", user)
+    yield remote.build("activate", user)

@@ -11,7 +11,7 @@ from pyinfra.api import FunctionCommand, QuoteString, StringCommand, operation
 from lockstep.inventory.settings import Settings
 from lockstep.system import netplan
 from tasks import remote
-from tasks.facts.host import Fabric
+from tasks.facts import host as facts
 from tasks.operations.firewall import KeptAfterLogin
 
 # Less than connection.DEAD_PEER_S, so that a connection which the new addresses cut is there again
@@ -33,7 +33,7 @@ def addressed(
         settings: The host's data.
         ssh_ports: Ports that SSH listens on.
     """
-    found = host.get_fact(Fabric, asked=netplan.question(settings))
+    found = facts.ask("fabric")
     if not found:
         return
     if absent := netplan.absent(settings, found):

@@ -13,7 +13,7 @@ from pyinfra.operations.util.files import generate_color_diff
 from lockstep.files.managed_file import ManagedFile
 from lockstep.files.tree import Folder, changes
 from tasks import remote
-from tasks.facts.host import Files
+from tasks.facts import host as facts
 
 
 @operation()
@@ -39,9 +39,7 @@ def write_tree(
     files: Sequence[ManagedFile], folders: Sequence[Folder] = (), absent: Sequence[str] = ()
 ) -> Generator[StringCommand, None, None]:
     """The commands of `tree`, for operations that compute their files on the way."""
-    paths = [*(file.path for file in files), *(folder.path for folder in folders), *absent]
-    private = [*(file.path for file in files if file.private), *absent]
-    found = host.get_fact(Files, asked={"paths": paths, "private": private})
+    found = facts.ask("files")
     if found is None:
         return
     todo = changes(files, folders, absent, found)

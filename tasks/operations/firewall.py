@@ -14,9 +14,9 @@ from pyinfra.connectors.local import LocalConnector
 from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.util import CommandOutput
 
-from lockstep.system.firewall import PROGRAM, QUESTION, UNIT
+from lockstep.system.firewall import PROGRAM, UNIT
 from tasks import remote
-from tasks.facts.host import Firewall
+from tasks.facts import host as facts
 
 # Without a word from us the host takes its new rules back: a login takes a few seconds.
 UNDO_AFTER_S = 90
@@ -32,7 +32,7 @@ def in_force(rules: str, ssh_ports: Collection[int]) -> Generator[StringCommand,
         rules: Text of the file that was written.
         ssh_ports: Ports that it leaves open for SSH.
     """
-    found = host.get_fact(Firewall, asked=QUESTION)
+    found = facts.ask("firewall")
     if not found:
         return
     wanted = found["kept"] == sha256(rules.encode()).hexdigest() and found["live"]
@@ -52,7 +52,7 @@ def in_force(rules: str, ssh_ports: Collection[int]) -> Generator[StringCommand,
         host.noop("the firewall is in force")
 
 
-class KeptAfterLogin(StringCommand):
+class KeptAfterLogin(remote.Changing):
     """Keeps what is on trial when a login over a new connection comes through them."""
 
     ssh_ports: Collection[int] = ()
@@ -63,11 +63,11 @@ class KeptAfterLogin(StringCommand):
         "firewall.ssh_ports, or set firewall.enabled to False."
     )
 
-    def execute(self, state: Any, host: Any, connector_arguments: Any) -> Any:
+    def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
         """Log in anew; then this command, or what there was before."""
         fault = _fault(state, host, self.ssh_ports)
         if fault is None:
-            return super().execute(state, host, connector_arguments)
+            return super().run(state, host, connector_arguments)
         # The connection that is there passes whatever the rules say of new ones.
         remote.words(self.back).execute(state, host, connector_arguments)
         remote.failed(host, self.lost.format(fault=fault))

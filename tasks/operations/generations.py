@@ -10,10 +10,10 @@ from pyinfra import host
 from pyinfra.api import StringCommand, operation
 
 from lockstep.files.managed_file import ManagedFile, command
-from lockstep.host.generation import GENERATIONS, contents
+from lockstep.host.generation import contents
 from lockstep.host.specs import weights_spec
 from tasks import remote, run
-from tasks.facts.host import Generation
+from tasks.facts import host as facts
 from tasks.operations.services import files_of
 
 
@@ -21,7 +21,7 @@ from tasks.operations.services import files_of
 def recorded() -> Generator[StringCommand, None, None]:
     """Record what the host is now, unless the newest record says so already."""
     files = files_of("services")
-    newest = host.get_fact(Generation, asked={"folder": GENERATIONS})
+    newest = facts.ask("generations")
     if files is None or newest is None:
         return
     present = contents_of(files)

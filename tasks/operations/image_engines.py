@@ -10,7 +10,8 @@ from pyinfra.api import FunctionCommand, StringCommand, operation
 
 from lockstep.files.managed_file import ManagedFile, command
 from lockstep.host.engine_questions import unasked
-from tasks import engine_state, remote, run
+from tasks import remote, run
+from tasks.facts import host as facts
 
 QUESTIONS = "/var/cache/lockstep/questions"
 
@@ -22,7 +23,7 @@ def accepted() -> Generator[StringCommand | FunctionCommand, None, None]:
     One container for a new image or a changed recipe, none otherwise.
     """
     this = run.current()
-    found = engine_state.ask()
+    found = facts.ask("engines")
     if not found:
         return
     images = this.engine_images
@@ -33,7 +34,7 @@ def accepted() -> Generator[StringCommand | FunctionCommand, None, None]:
         question = asdict(ManagedFile(path, questions[digest]))
         yield remote.write({"folders": [], "files": [question], "remove": []})
         program = command("image-check", *images[digest])
-        yield engine_state.job("image-check", program)
+        yield remote.job("image-check", program)
     if not todo:
         silent = sum(1 for record in found["images"].values() if record.get("unanswered"))
         told = f", {silent} of which could not be asked" if silent else ""

@@ -16,15 +16,12 @@ from lockstep.inventory.cluster import Group
 from lockstep.inventory.settings import Floor
 from lockstep.system.folders import generation
 from lockstep.units.agent_unit import key_path
-from tasks import engine_state, remote, report, run, turns
-from tasks.facts.host import Files, Units
+from tasks import remote, report, run, turns
+from tasks.facts import host as facts
 from tasks.operations import cluster, services
 from tasks.operations.files import write_tree
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
-
-#: What `remote.job` runs rollouts as, one host's and a cluster's.
-JOB_UNITS = remote.job_units("rollout", "cluster-up")
 
 _settled: set[str] = set()
 
@@ -64,9 +61,7 @@ class Change:
 
 
 @operation()
-def host_by_host(
-    units: Sequence[str], folders: Sequence[str], together: Sequence[str] = ()
-) -> Commands:
+def host_by_host(units: Sequence[str], together: Sequence[str] = ()) -> Commands:
     """Change what a hot model runs on: in inventory order, each host after its forerunner serves.
 
     A host that nothing hot would notice is left to the operations that follow, on all hosts at
@@ -74,11 +69,10 @@ def host_by_host(
 
     Args:
         units: Model units of this host.
-        folders: Where units and scripts are.
         together: Those of the units that run on several hosts at once: no host's turn is theirs.
     """
     if not state.is_executing:
-        change = _change(units, folders, together)
+        change = _change(units, together)
         if change:
             # First of all: pyinfra looks no further than the first command.
             _name_restarts(change)
@@ -89,7 +83,7 @@ def host_by_host(
             host.noop("no hot model is restarted")
         return
     with turns.of_operation().of(host.name) as turn:
-        change = _change(units, folders, together)
+        change = _change(units, together)
         if change is None:
             return
         blocked = turn.take(change.part)
@@ -111,18 +105,16 @@ def pending() -> bool:
     return host.name not in _settled
 
 
-def _change(units: Sequence[str], folders: Sequence[str], together: Sequence[str]) -> Change | None:
+def _change(units: Sequence[str], together: Sequence[str]) -> Change | None:
     this = run.current()
-    engines = engine_state.ask()
-    left = services.left_over(folders)
+    engines = facts.ask("engines")
+    left = services.left_over()
     if engines is None or left is None:
         return None
     files = this.files("services", this.moe_flags(engines))
     gone = services.unit_names(left)
-    states = host.get_fact(Units, asked={"units": [*units, *gone]})
-    private = [file.path for file in files if file.private]
-    asked = {"paths": [file.path for file in files], "private": private}
-    found = host.get_fact(Files, asked=asked)
+    states = services.states_of(gone)
+    found = facts.ask("files")
     if states is None or found is None:
         return None
     spec = this.engine_spec
@@ -196,10 +188,10 @@ def _commands(change: Change) -> Commands:
     yield _kept(change)
     user = this.plan.settings.service_user
     if change.activate and change.first:
-        yield engine_state.build("activate", user)
+        yield remote.build("activate", user)
     yield from write_tree(change.files)
     if change.activate and not change.first:
-        yield engine_state.build("activate", user)
+        yield remote.build("activate", user)
     yield remote.words(["systemctl", "daemon-reload"])
     gate = ["--gate", "--", *cluster.FLOOR] if _floors() else []
     yield remote.job("rollout", [*cluster.ROLLOUT, "go", *gate], *cluster.JOB)

@@ -9,7 +9,7 @@ from pyinfra.api import StringCommand, operation
 
 from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS, command
 from tasks import remote
-from tasks.facts.host import Files, Units
+from tasks.facts import host as facts
 
 _PROGRAM = command("make-secrets")
 
@@ -39,7 +39,7 @@ def api_key(units: Sequence[str]) -> Generator[StringCommand, None, None]:
     if _is_there(API_KEY):
         host.noop("the API key is there")
         return
-    states = host.get_fact(Units, asked={"units": list(units)}) or {}
+    states = facts.ask("units") or {}
     running = [unit for unit in units if states.get(unit, {}).get("ActiveState") == "active"]
     yield remote.words([*_PROGRAM, API_KEY])
     if running:
@@ -48,7 +48,7 @@ def api_key(units: Sequence[str]) -> Generator[StringCommand, None, None]:
 
 
 def _is_there(path: str) -> bool:
-    found = host.get_fact(Files, asked={"paths": [path], "private": [path]})
+    found = facts.ask("files")
     have = found[path] if found else None
     if have is None:
         return False

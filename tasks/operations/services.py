@@ -9,12 +9,12 @@ from typing import Any
 from pyinfra import host, state
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
-from lockstep.files.managed_file import AGENT_UNIT, API_KEY, MARK, ManagedFile, Stage
+from lockstep.files.managed_file import AGENT_UNIT, API_KEY, ManagedFile, Stage
 from lockstep.system.folders import generation
 from lockstep.units.agent_unit import RECORDS, key_path
 from lockstep.units.docker_run import DOCKER as DOCKER_PROGRAM
-from tasks import engine_state, remote, report, run, turns
-from tasks.facts.host import Foreign, Marked, Units
+from tasks import remote, report, run, turns
+from tasks.facts import host as facts
 from tasks.operations.files import write_tree
 
 DOCKER = "docker.service"
@@ -24,7 +24,7 @@ Commands = Generator[StringCommand | FunctionCommand, None, None]
 def files_of(stage: Stage) -> list[ManagedFile] | None:
     """The host's managed files of one stage, with the versions that its engines reported."""
     this = run.current()
-    found = engine_state.ask()
+    found = facts.ask("engines")
     return this.files(stage, this.moe_flags(found)) if found else None
 
 
@@ -52,8 +52,8 @@ def taken_over(containers: Sequence[str]) -> Commands:
 @operation()
 def off_at_boot(units: Sequence[str]) -> Commands:
     """Remove boot links of model units, and say so: nothing is hot at boot unless asked."""
-    states = host.get_fact(Units, asked={"units": list(units)}) or {}
-    linked = {name: state["links"] for name, state in states.items() if state["links"]}
+    states = facts.ask("units") or {}
+    linked = {name: states[name]["links"] for name in units if states.get(name, {}).get("links")}
     if not linked:
         host.noop("no model unit starts at boot")
         return
@@ -107,14 +107,15 @@ def reread(
 
 def _ended_with_docker(containers: Mapping[str, Any]) -> dict[str, str]:
     asked = {"docker": dict(containers), "adopt": remote.adopted()}
-    return host.get_fact(Foreign, asked=asked) or {}
+    found: dict[str, str] = facts.ask_anew({"intruders": asked}).get("intruders") or {}
+    return found
 
 
 def _outdated(
     units: Sequence[str], wanted: Mapping[str, str], engines: Sequence[str]
 ) -> tuple[list[str], list[str]]:
     """System services to restart, and the model units that a restart of Docker would end."""
-    states = host.get_fact(Units, asked={"units": [*units, *engines]}) or {}
+    states = facts.ask("units") or {}
     old = [
         unit
         for unit in units
@@ -138,31 +139,39 @@ def _reread(old: Sequence[str], hot: Sequence[str]) -> Commands:
 
 
 @operation()
-def forgotten(folders: Sequence[str]) -> Commands:
-    """Stop and remove what an earlier deploy wrote and no target asks for any more.
-
-    Args:
-        folders: Where units and scripts are; only files that say they are ours are looked at.
-    """
-    left = left_over(folders)
+def forgotten() -> Commands:
+    """Stop and remove what an earlier deploy wrote and no target asks for any more."""
+    left = left_over()
     if left:
         yield from forget(left)
     elif left is not None:
         host.noop("nothing of an earlier deploy is left over")
 
 
-def left_over(folders: Sequence[str]) -> list[str] | None:
-    """Paths that an earlier deploy wrote in these folders and this one does not ask for.
+def left_over() -> list[str] | None:
+    """Units and scripts that say an earlier deploy wrote them and this one does not ask for.
 
     Keys of clusters that this host is a member of no more are among them, and the API key where no
     engine is open any more.
     """
-    asked = {"mark": MARK, "folders": list(folders), "named": [key_path("*"), API_KEY]}
-    found = host.get_fact(Marked, asked=asked)
+    found = facts.ask("marked")
     this = run.current()
     keys = {key_path(group.name) for group in this.plan.groups}
     keys |= {API_KEY} if this.key_users else set()
     return None if found is None else sorted(set(found) - this.paths - keys)
+
+
+def states_of(more: Sequence[str]) -> dict[str, Any] | None:
+    """State of each unit that this deploy knows, and of others.
+
+    Args:
+        more: Units of an earlier deploy.
+    """
+    known: dict[str, Any] | None = facts.ask("units")
+    if known is None or not more:
+        return known
+    others = facts.ask_anew({"units": {"units": list(more)}}).get("units")
+    return None if others is None else {**known, **others}
 
 
 def forget(left: Sequence[str]) -> Commands:
@@ -203,7 +212,7 @@ def in_force(
         settled: Jobs of which an earlier failure is over when the host has come so far.
     """
     files = files_of(stage)
-    states = host.get_fact(Units, asked={"units": [*units, *settled]})
+    states = facts.ask("units")
     if files is None or states is None:
         return
     changed = False

@@ -11,7 +11,7 @@ from lockstep.files.managed_file import TOOLS_VENV, UV_VENV, command
 from lockstep.system.accounts import Account, account_commands
 from lockstep.system.tools import Environment, same_version
 from tasks import remote
-from tasks.facts.host import System
+from tasks.facts import host as facts
 
 UV = "/usr/local/bin/uv"
 # The probe `system` takes a venv with this file in it for an empty one.
@@ -28,7 +28,7 @@ def packages(names: Sequence[str]) -> Generator[StringCommand, None, None]:
     Args:
         names: Debian packages.
     """
-    found = host.get_fact(System, asked={"packages": list(names)})
+    found = facts.ask("system")
     missing = [name for name in names if found and name not in found["packages"]]
     if not missing:
         host.noop(f"{len(names)} packages are installed")
@@ -55,8 +55,7 @@ def accounts(
         groups: Groups that must exist.
         users: Accounts with the groups they must be in.
     """
-    asked = {"accounts": [user.name for user in users], "groups": list(groups)}
-    found = host.get_fact(System, asked=asked)
+    found = facts.ask("system")
     if not found:
         return
     for user in users:
@@ -83,7 +82,7 @@ def sysctls(values: Mapping[str, str], path: str) -> Generator[StringCommand, No
         values: Key → value.
         path: The file under /etc/sysctl.d that holds them for the next boot.
     """
-    found = host.get_fact(System, asked={"sysctls": list(values)})
+    found = facts.ask("system")
     have = found["sysctls"] if found else {}
     if all(have.get(key) == value for key, value in values.items()):
         host.noop("kernel settings are in force")
@@ -104,8 +103,7 @@ def tools(
             the clients' own configuration.
     """
     uv, others = environments["uv"], environments["tools"]
-    asked = {"venvs": [uv.folder, others.folder], "links": [UV_VENV, TOOLS_VENV, UV]}
-    found = host.get_fact(System, asked=asked)
+    found = facts.ask("system")
     if not found:
         return
     options = ["--setenv-file", variables] if variables else []

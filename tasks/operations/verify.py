@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Generator
 
 from pyinfra import host, state
 from pyinfra.api import StringCommand, operation
-from pyinfra.facts.server import Command
 
+from lockstep.deploy.questions import at_the_end
 from lockstep.deploy.summary import rows
-from lockstep.files.managed_file import command
 from lockstep.units.scripts import switch_path
-from tasks import engine_state, report, run
-from tasks.facts.host import Units
+from tasks import report, run
+from tasks.facts import host as facts
 
 
 @operation()
@@ -24,18 +21,10 @@ def read_back() -> Generator[StringCommand, None, None]:
     if not state.is_executing:
         return
     this = run.current()
-    names = [*this.model_units, *this.webui_units]
-    units = host.get_fact(Units, asked={"units": names})
-    engines = engine_state.ask()
-    text = host.get_fact(
-        Command, command=f"{shlex.join(command('switch', 'status', '--json'))} || true"
-    )
-    if units is None or engines is None:
+    found = facts.ask_anew(at_the_end(this))
+    if len(found) < len(at_the_end(this)):
         return
-    try:
-        status = json.loads(text or "{}")
-    except ValueError:
-        status = {}
+    engines = found["engines"]
     address = host.data.get("ssh_hostname") or host.name
     user = host.data.get("ssh_user")
     ssh = f"ssh {user}@{address}" if user else f"ssh {address}"
@@ -43,7 +32,7 @@ def read_back() -> Generator[StringCommand, None, None]:
     report.running(
         host.name,
         {
-            "rows": rows(this.plan, units, engines, status),
+            "rows": rows(this.plan, found["units"], engines, found["status"]),
             "ssh": login,
             "switch": switch_path(this.plan.settings),
             "unanswered": {

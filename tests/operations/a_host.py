@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
-from pyinfra.api import StringCommand
+from pyinfra.api import Config, StringCommand
+from pyinfra.connectors.util import CommandOutput, OutputLine
 from pyinfra.context import ctx_host, ctx_state
 
 from lockstep import probes
+from lockstep.files import sent
+from tasks.facts import host as facts
 
 
 @dataclass(eq=False)
 class Host:
-    """Answers facts from a case, and remembers what an operation says."""
+    """Answers probes from a case, and remembers what it was asked and what an operation says.
+
+    A probe whose answer is None fails.
+    """
 
     facts: dict[str, Any]
     name: str = "spark1"
@@ -27,12 +35,26 @@ class Host:
     nooped: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)
+    ran: list[str] = field(default_factory=list)
+    current_deploy_kwargs: None = None
 
-    def get_fact(self, fact: type, **arguments: Any) -> Any:
-        # What pyinfra would send must be a command, whatever the answer is.
-        assert fact().command(**arguments)  # type: ignore[attr-defined]
-        self.asked.append(fact.__name__)
-        return self.facts[fact.__name__]
+    def __post_init__(self) -> None:
+        facts.prepare(self, dict.fromkeys(self.facts))
+
+    def run_shell_command(self, command: StringCommand, **arguments: Any) -> Any:
+        # As root, as everything else.
+        assert arguments["_sudo"]
+        if shlex.split(command.get_raw_value()) != list(sent.COMMAND):
+            self.ran.append(command.get_raw_value())
+            return True, CommandOutput([])
+        [document] = arguments["_stdin"]
+        asked = json.loads(document)["asked"]
+        self.asked += asked
+        found = {name: self.facts[name] for name in asked}
+        faults = {name: "as the case says" for name in asked if found[name] is None}
+        answers = {name: found[name] for name in asked if name not in faults}
+        text = json.dumps({"answers": answers, "faults": faults})
+        return True, CommandOutput([OutputLine("stdout", text)])
 
     def log(self, message: str) -> None:
         self.logged.append(message)
@@ -57,12 +79,22 @@ def run(name: str, host: Host, **kwargs: Any) -> list[Any]:
     """The commands that an operation ("system.packages") asks for."""
     module, _, operation = name.partition(".")
     function = getattr(import_module(f"tasks.operations.{module}"), operation)
+    with deploying(host):
+        return [shown(command) for command in function._inner(**kwargs)]
+
+
+@contextmanager
+def deploying(host: Host) -> Iterator[Any]:
+    """Operations run on this host, and their commands are executed by nobody."""
     state = SimpleNamespace(
-        config=SimpleNamespace(DIFF=False),
+        config=Config(SUDO=True),
         is_executing=True,
         inventory=[host],
         active_hosts={host},
         ops={host: {host.executing_op_hash}},
+        print_output=False,
+        print_input=False,
+        fail_hosts=lambda hosts: None,
     )
     with ctx_state.use(state), ctx_host.use(host):
-        return [shown(command) for command in function._inner(**kwargs)]
+        yield state

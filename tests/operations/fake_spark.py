@@ -23,14 +23,13 @@ from pyinfra.connectors.fake import FakeConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from lockstep import probes
+from lockstep.files import sent
 from lockstep.files.managed_file import HOME
 from lockstep.host.specs import check_wanted
 from lockstep.preflight import ENGINE
 
 HOSTS = ("@fake/spark1", "@fake/spark2")
-PROBES = {
-    probes.source(path.stem): path.stem for path in Path(probes.__file__).parent.glob("[!_]*.py")
-}
+WRITE = probes.source("write_files")
 WIPED: dict[str, Any] = {
     "files": {},
     "folders": {},
@@ -69,25 +68,20 @@ class Spark:
     def answer(self, command: str, stdin: str) -> str:
         """What a command prints on this host."""
         words = shlex.split(command)
-        name = PROBES.get(words[2]) if words[:2] == ["/usr/bin/python3", "-c"] else None
-        if name == "write_files":
+        if words[1:] == ["-c", WRITE]:
             document = json.loads(stdin)
             writes = any(document.get(key) for key in ("folders", "files", "links"))
             self._changes(f"{'write' if writes else 'remove'} {' '.join(_paths(document))}")
             self._write(document)
             return ""
-        if name:
-            self.ran.append(f"? {name}")
-            if name in self.fails:
-                raise Failed(self.fails[name])
-            return json.dumps(getattr(self, f"_probe_{name}")(json.loads(words[3])))
-        if command.startswith("! test -e"):
-            self.ran.append("? weights")
-            states = {"state": self.state["weights"], "bytes_total": 10, "bytes_present": 0}
-            return json.dumps({"a/b@c": states}) if self.state["weights"] != "missing" else "{}"
-        if "switch.py status --json" in command:
-            self.ran.append("? status")
-            return json.dumps({"hot": None, "memory_gib": {"available": 100.0}})
+        if words == list(sent.COMMAND):
+            asked = json.loads(stdin)["asked"]
+            self.ran.append("? all" if "preflight" in asked else f"? {' '.join(sorted(asked))}")
+            for name in asked:
+                if name in self.fails:
+                    raise Failed(self.fails[name])
+            answers = {name: getattr(self, f"_probe_{name}")(asked[name]) for name in asked}
+            return json.dumps({"answers": answers, "faults": {}})
         if words[1:] == ["/usr/local/lib/lockstep", "rollout", "begin"]:
             self._changes("begin")
             return ""
@@ -337,6 +331,13 @@ class Spark:
     def _probe_generations(self, asked: dict[str, Any]) -> Any:
         found = self.state["generations"]
         return {"number": len(found), **found[-1]} if found else {}
+
+    def _probe_weights(self, asked: dict[str, Any]) -> Any:
+        states = {"state": self.state["weights"], "bytes_total": 10, "bytes_present": 0}
+        return {"a/b@c": states} if self.state["weights"] != "missing" else {}
+
+    def _probe_status(self, asked: dict[str, Any]) -> Any:
+        return {"hot": None, "memory_gib": {"available": 100.0}}
 
     def _probe_images(self, asked: dict[str, Any]) -> Any:
         return self.state["images"]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from a_host import Host, deploying
 from a_spark import spark
-from pyinfra.context import ctx_host, ctx_state
-from test_firewall_operation import Host as Reached
 
 from lockstep.inventory.settings import Settings
 from tasks.operations import fabric
@@ -27,15 +25,13 @@ GOOD = {
 }
 
 
-class Host(Reached):
+def linked(found: dict[str, Any]) -> Host:
     """A host with a link."""
-
-    def log(self, message: str) -> None:
-        self.nooped.append(f"log: {message}")
+    return Host({"fabric": found})
 
 
 def commands(host: Host, settings: Settings = SETTINGS) -> list[Any]:
-    with ctx_state.use(SimpleNamespace()), ctx_host.use(host):
+    with deploying(host):
         return list(fabric.addressed._inner(text=TEXT, settings=settings, ssh_ports=(22,)))
 
 
@@ -44,11 +40,11 @@ def link(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_link_that_is_as_it_should_be_is_left_alone() -> None:
-    host = Host(GOOD)
+    host = linked(GOOD)
     assert commands(host) == []
     assert host.nooped == ["the fast link has its addresses"]
     # Without a cable no address is in force, and none is missed.
-    assert commands(Host(link(carrier=False, addresses=[], mtu=1500))) == []
+    assert commands(linked(link(carrier=False, addresses=[], mtu=1500))) == []
 
 
 @pytest.mark.parametrize(
@@ -56,12 +52,12 @@ def test_a_link_that_is_as_it_should_be_is_left_alone() -> None:
     [
         ({**GOOD, "sha256": None}, []),
         # A reboot may reset one twin.
-        (link(mtu=1500), ["log: enp1s0f0np0 has MTU 1500 instead of 9000"]),
-        (link(addresses=[]), ["log: enp1s0f0np0 has no address 10.77.0.11/24"]),
+        (link(mtu=1500), ["enp1s0f0np0 has MTU 1500 instead of 9000"]),
+        (link(addresses=[]), ["enp1s0f0np0 has no address 10.77.0.11/24"]),
     ],
 )
 def test_what_differs_is_tried_and_kept_after_a_login(found: Any, said: list[str]) -> None:
-    host = Host(found)
+    host = linked(found)
     attempt, keep = commands(host)
     assert attempt.get_raw_value() == f"{PROGRAM} try --seconds 40"
     # The file goes through standard input: it replaces nothing before it is on trial.
@@ -69,19 +65,19 @@ def test_what_differs_is_tried_and_kept_after_a_login(found: Any, said: list[str
     assert isinstance(keep, fabric.Kept)
     assert keep.get_raw_value() == f"{PROGRAM} keep"
     assert keep.back == tuple(f"{PROGRAM} back".split())
-    assert host.nooped == said
+    assert (host.logged, host.nooped) == (said, [])
 
 
 def test_a_port_that_is_hidden_without_its_cable_gets_its_file_once() -> None:
     hidden = {**GOOD, "interfaces": {"enp1s0f0np0": None}, "known": ["enP7s7"]}
-    attempt, keep = commands(Host({**hidden, "sha256": None}))
+    attempt, keep = commands(linked({**hidden, "sha256": None}))
     assert attempt.get_raw_value() == f"{PROGRAM} try --seconds 40"
     assert isinstance(keep, fabric.Kept)
-    host = Host(hidden)
+    host = linked(hidden)
     assert commands(host) == []
     assert host.nooped == ["the fast link has its addresses"]
     # The cable is back, and nobody has given the port its address.
-    assert len(commands(Host(link(addresses=[], mtu=1500)))) == 2
+    assert len(commands(linked(link(addresses=[], mtu=1500)))) == 2
 
 
 def test_an_interface_that_no_cable_brings_is_refused_before_anything_is_changed() -> None:
@@ -89,5 +85,5 @@ def test_an_interface_that_no_cable_brings_is_refused_before_anything_is_changed
         fabric={"interfaces": {"enp1s0f0": "10.77.0.11/24"}, "netplan": True},
         fabric_address="10.77.0.11",
     ).settings
-    (refusal,) = commands(Host({**GOOD, "interfaces": {"enp1s0f0": None}}), settings)
+    (refusal,) = commands(linked({**GOOD, "interfaces": {"enp1s0f0": None}}), settings)
     assert "names enp1s0f0, and the host has enP7s7, enp1s0f0np0" in refusal.args[0]

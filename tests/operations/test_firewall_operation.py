@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from a_host import Host, deploying
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors.local import LocalConnector
 from pyinfra.connectors.ssh import SSHConnector
-from pyinfra.context import ctx_host, ctx_state
 
 from tasks.operations import firewall
 
@@ -31,33 +30,15 @@ LOAD = [f"{PROGRAM} try --seconds 90", f"a fresh login, then {PROGRAM} keep"]
 START = "systemctl enable --now --quiet lockstep-firewall.service"
 
 
-@dataclass
-class Host:
+def reached(found: dict[str, Any], connector: Any = None) -> Host:
     """A host with rules, reached by one kind of connection."""
-
-    found: dict[str, Any]
-    connector: Any = None
-    name: str = "spark1"
-    print_prefix: str = ""
-    ran: list[str] = field(default_factory=list)
-    nooped: list[str] = field(default_factory=list)
-
-    def get_fact(self, fact: type, **arguments: Any) -> Any:
-        assert fact().command(**arguments)  # type: ignore[attr-defined]
-        return self.found
-
-    def noop(self, message: str) -> None:
-        self.nooped.append(message)
-
-    def run_shell_command(self, command: Any, **arguments: Any) -> tuple[bool, Any]:
-        # As root, as everything else.
-        assert arguments["_sudo"]
-        self.ran.append(command.get_raw_value())
-        return True, None
+    host = Host({"firewall": found})
+    host.connector = connector
+    return host
 
 
 def commands(host: Host) -> list[Any]:
-    with ctx_state.use(SimpleNamespace()), ctx_host.use(host):
+    with deploying(host):
         return list(firewall.in_force._inner(rules=RULES, ssh_ports=(22,)))
 
 
@@ -85,13 +66,13 @@ def shown(host: Host) -> list[str]:
     ],
 )
 def test_what_is_missing_is_brought_about(change: dict[str, Any], expected: list[str]) -> None:
-    host = Host({**GOOD, **change})
+    host = reached({**GOOD, **change})
     assert shown(host) == expected
     assert host.nooped == []
 
 
 def test_a_second_run_has_nothing_to_do() -> None:
-    host = Host(GOOD)
+    host = reached(GOOD)
     assert shown(host) == []
     assert host.nooped == ["the firewall is in force"]
 
@@ -125,7 +106,7 @@ def test_the_login_is_a_new_one_and_its_failure_brings_the_old_rules_back(
             if not works:
                 raise ConnectError("timed out")
 
-    host = Host({**GOOD, "live": False}, connector=Ssh())
+    host = reached({**GOOD, "live": False}, connector=Ssh())
     monkeypatch.setattr(firewall, "SSHConnector", Fresh)
     host.connector.__class__ = Fresh
     assert logged_in(host) is works
@@ -142,6 +123,6 @@ def test_on_the_host_itself_the_port_of_its_ssh_session_must_stay_open(
 ) -> None:
     monkeypatch.setenv("SSH_CONNECTION", connection)
     local = LocalConnector.__new__(LocalConnector)
-    host = Host({**GOOD, "live": False}, connector=local)
+    host = reached({**GOOD, "live": False}, connector=local)
     assert logged_in(host) is works
     assert host.ran == [f"{PROGRAM} keep" if works else f"{PROGRAM} back"]

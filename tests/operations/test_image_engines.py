@@ -50,7 +50,7 @@ def _this_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def accepted(found: Any) -> tuple[Host, list[Any]]:
-    host = Host({"Engines": found})
+    host = Host({"engines": found})
     return host, run("image_engines.accepted", host)
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from a_host import Host
+from a_host import Host, deploying
 from a_site import Site
 from fake_spark import HOSTS, WIPED
-from pyinfra.context import ctx_host, ctx_state
+from pyinfra.context import ctx_host
 
 from lockstep.files.managed_file import HOME
 from lockstep.system.accounts import Account
@@ -75,35 +74,35 @@ def test_every_write_says_what_is_adopted() -> None:
 
 def accounts(host: Host) -> list[Any]:
     user = Account("lockstep", ("docker",), home=HOME)
-    with ctx_state.use(SimpleNamespace()), ctx_host.use(host):
+    with deploying(host):
         return list(system.accounts._inner(groups=[], users=[user]))
 
 
 def test_an_account_of_somebody_elses_is_put_into_no_group() -> None:
     theirs = {"uid": 1001, "home": "/home/lockstep", "groups": ["lockstep"]}
-    facts = {"System": {"groups": {}, "accounts": {"lockstep": theirs}}}
+    facts = {"system": {"groups": {}, "accounts": {"lockstep": theirs}}}
     [refusal] = accounts(Host(facts))
     assert "home /home/lockstep and was not made by Lockstep" in refusal.args[0]
     [command] = accounts(Host(facts, data={"adopt": ["account lockstep"]}))
     assert command.get_raw_value() == "usermod --append --groups docker lockstep"
     mine = {**theirs, "home": HOME, "groups": ["docker", "lockstep"]}
-    assert accounts(Host({"System": {"groups": {}, "accounts": {"lockstep": mine}}})) == []
+    assert accounts(Host({"system": {"groups": {}, "accounts": {"lockstep": mine}}})) == []
 
 
 def test_docker_is_not_restarted_over_the_containers_of_others() -> None:
     old = {"docker.service": {"outdated": False, "generation": ""}}
-    facts: dict[str, Any] = {"Units": old, "Foreign": {"unit docker.service": "it would end plex"}}
+    facts: dict[str, Any] = {
+        "units": old,
+        "intruders": {"unit docker.service": "it would end plex"},
+    }
     containers = {"label": "lockstep.unit", "names": [], "generation": None}
     asked = {"units": ["docker.service"], "generations": {"docker.service": "0123"}}
     host = Host(facts)
-    state = SimpleNamespace(
-        is_executing=True, inventory=[host], active_hosts={host}, ops={host: {"the operation"}}
-    )
-    with ctx_state.use(state), ctx_host.use(host):
+    with deploying(host):
         [refusal] = services.reread._inner(**asked, containers=containers)
     assert "docker.service is not restarted: it would end plex. Remedy: stop" in refusal.args[0]
-    facts["Foreign"] = {}
-    with ctx_state.use(state), ctx_host.use(host):
+    facts["intruders"] = {}
+    with deploying(host):
         commands = [
             each.get_raw_value() for each in services.reread._inner(**asked, containers=containers)
         ]

@@ -11,6 +11,7 @@ import pytest
 from a_host import Host, run
 from a_spark import pins_for, spark
 
+from lockstep.deploy.questions import JOB_UNITS
 from lockstep.files.managed_file import AGENT_UNIT, API_KEY
 from lockstep.host.intended import Intended
 from lockstep.inventory.bound_targets import bind
@@ -21,7 +22,6 @@ from lockstep.recipes import recipe_file
 from lockstep.system.folders import generation
 from lockstep.units.agent_unit import RECORDS
 from tasks import run as tasks_run
-from tasks import services
 
 PLAN = spark()
 RUN = Intended(PLAN, pins_for(PLAN))
@@ -54,7 +54,7 @@ def test_a_rollout_that_failed_is_forgotten_when_all_is_in_force() -> None:
     job = "lockstep-job-rollout.service"
     for state, commands in (("failed", [f"systemctl reset-failed {job}"]), ("active", [])):
         states = {"vllm.service": unit(), job: unit(ActiveState=state, NeedDaemonReload="yes")}
-        host = Host({"Engines": ENGINES, "Units": states})
+        host = Host({"engines": ENGINES, "units": states})
         given = {"units": ["vllm.service"], "stage": "services", "settled": [job]}
         assert run("services.in_force", host, **given) == commands
         assert bool(host.nooped) == (state == "active")
@@ -62,11 +62,11 @@ def test_a_rollout_that_failed_is_forgotten_when_all_is_in_force() -> None:
 
 def test_failures_of_every_stage_of_an_engine_are_forgotten() -> None:
     wanted = {f"lockstep-job-engine-{stage}.service" for stage in engine_build.STAGES}
-    assert len(wanted) == 5 and wanted < set(services._EARLIER_JOBS)
+    assert len(wanted) == 5 and wanted < set(JOB_UNITS)
 
 
 def in_force(state: dict[str, Any]) -> tuple[list[Any], Host]:
-    host = Host({"Engines": ENGINES, "Units": {"vllm.service": state}})
+    host = Host({"engines": ENGINES, "units": {"vllm.service": state}})
     commands = run("services.in_force", host, units=["vllm.service"], stage="services")
     return commands, host
 
@@ -133,13 +133,13 @@ WEBUI = generation(RUN.files("webui", RUN.moe_flags(ENGINES)), "open-webui.servi
     ],
 )
 def test_open_webui_is_enabled_and_runs(state: dict[str, Any], commands: list[str]) -> None:
-    host = Host({"Engines": ENGINES, "Units": {"open-webui.service": state}})
+    host = Host({"engines": ENGINES, "units": {"open-webui.service": state}})
     names = ["open-webui.service"]
     assert run("services.in_force", host, units=names, stage="webui", enabled=names) == commands
 
 
 def test_units_are_written_with_the_version_that_the_engine_reported() -> None:
-    host = Host({"Engines": ENGINES, "Files": dict.fromkeys(RUN.paths)})
+    host = Host({"engines": ENGINES, "files": dict.fromkeys(RUN.paths)})
     [command] = run("services.written", host, stage="services")
     paths = [file["path"] for file in command["files"]]
     assert paths == [
@@ -161,8 +161,8 @@ def test_what_no_target_asks_for_any_more_is_stopped_and_removed() -> None:
     old = "/etc/systemd/system/vllm-old.service"
     script = "/data/scripts/llm/old-launch.sh"
     ours = "/etc/systemd/system/vllm.service"
-    host = Host({"Marked": [script, ours, old]})
-    assert run("services.forgotten", host, folders=["/etc/systemd/system"]) == [
+    host = Host({"marked": [script, ours, old]})
+    assert run("services.forgotten", host) == [
         "systemctl disable --now --quiet vllm-old.service",
         {"remove": [script, old]},
         "systemctl daemon-reload",
@@ -175,8 +175,8 @@ def test_what_no_target_asks_for_any_more_is_stopped_and_removed() -> None:
 
 def test_without_its_agent_nothing_is_known_of_a_cluster_either() -> None:
     agent = f"/etc/systemd/system/{AGENT_UNIT}"
-    host = Host({"Marked": [agent]})
-    assert run("services.forgotten", host, folders=["/etc/systemd/system"]) == [
+    host = Host({"marked": [agent]})
+    assert run("services.forgotten", host) == [
         f"systemctl disable --now --quiet {AGENT_UNIT}",
         {"remove": [agent, *RECORDS]},
         "systemctl daemon-reload",
@@ -184,22 +184,22 @@ def test_without_its_agent_nothing_is_known_of_a_cluster_either() -> None:
 
 
 def test_nothing_is_forgotten_when_all_is_asked_for() -> None:
-    host = Host({"Marked": ["/etc/systemd/system/vllm.service"]})
-    assert run("services.forgotten", host, folders=["/etc/systemd/system"]) == []
+    host = Host({"marked": ["/etc/systemd/system/vllm.service"]})
+    assert run("services.forgotten", host) == []
     assert host.nooped == ["nothing of an earlier deploy is left over"]
 
 
 def test_the_api_key_goes_with_the_last_open_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = Host({"Marked": [API_KEY]})
-    assert run("services.forgotten", closed, folders=["/etc/systemd/system"]) == [
+    closed = Host({"marked": [API_KEY]})
+    assert run("services.forgotten", closed) == [
         {"remove": [API_KEY]},
         "systemctl daemon-reload",
     ]
     qwen = {**PLAN.settings.targets, "qwen": replace(PLAN.settings.targets["qwen"], bind="0.0.0.0")}
     plan = spark(targets={name: asdict(target) for name, target in qwen.items()})
     monkeypatch.setitem(tasks_run._runs, "spark1", Intended(plan, pins_for(plan)))
-    opened = Host({"Marked": [API_KEY]})
-    assert run("services.forgotten", opened, folders=["/etc/systemd/system"]) == []
+    opened = Host({"marked": [API_KEY]})
+    assert run("services.forgotten", opened) == []
 
 
 def test_a_fallback_from_another_image_is_asked_and_written_for_itself(tmp_path: Path) -> None:

@@ -69,6 +69,14 @@ def files(spec: weights_spec.Spec, part: weights_spec.Repository) -> Files:
     return found
 
 
+def states(spec: weights_spec.Spec) -> dict[str, Any]:
+    """ "ORG/NAME@REVISION" of every repository → its state, as the module's docstring describes."""
+    return {
+        f"{repository.model}@{repository.revision}": state(spec, repository)
+        for repository in spec.repositories
+    }
+
+
 def state(spec: weights_spec.Spec, repository: weights_spec.Repository) -> dict[str, Any]:
     """State of one repository from `stat` calls alone."""
     own, *borrowed = repository.parts
@@ -161,11 +169,7 @@ def main(argv: list[str]) -> int:
     except weights_spec.BadSpec as error:
         where = argv[0] if argv else "standard input"
         raise common.Problem(f"{where}: {error}", common.EXIT_USAGE) from error
-    states = {
-        f"{repository.model}@{repository.revision}": state(spec, repository)
-        for repository in spec.repositories
-    }
-    print(json.dumps(states, indent=1))
+    print(json.dumps(states(spec), indent=1))
     return common.EXIT_DONE
 
 

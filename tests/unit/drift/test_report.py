@@ -19,6 +19,7 @@ from lockstep.cli.main import cli
 from lockstep.drift import page, report, view
 from lockstep.drift.question import question
 from lockstep.drift.report import Report
+from lockstep.files import sent
 
 ONE, TWO = host("spark1"), host("spark2")
 SWITCH = "/data/scripts/llm/switch.sh"
@@ -94,7 +95,7 @@ def test_no_secret_is_in_a_snapshot(tmp_path: Path) -> None:
 def taken(asked: dict[str, Any]) -> str:
     """The snapshot of this machine, by the program as a host runs it."""
     done = subprocess.run(
-        [sys.executable, *snapshot.COMMAND[1:]],
+        [sys.executable, *sent.COMMAND[1:]],
         # A password that sudo did not need is left before it.
         input="not needed\n" + snapshot.document(asked),
         capture_output=True,

@@ -17,6 +17,7 @@ from lockstep import snapshot
 from lockstep.cli.evidence import evidence as command
 from lockstep.evidence import page, report
 from lockstep.evidence.parts import NEEDED, PARTS
+from lockstep.files import sent
 from lockstep.snapshot import history
 from lockstep.snapshot.collected import Collected
 
@@ -118,9 +119,9 @@ def test_a_host_is_asked_without_a_lock() -> None:
 
 
 def test_this_machine_answers_by_the_program_as_a_host_runs_it() -> None:
-    sent = snapshot.document(report.question(PLANS[0]), "evidence")
-    argv = [sys.executable, *snapshot.COMMAND[1:]]
-    done = subprocess.run(argv, input=sent, capture_output=True, text=True, check=True)
+    text = snapshot.document(report.question(PLANS[0]), "evidence")
+    argv = [sys.executable, *sent.COMMAND[1:]]
+    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert found["facts"]["kernel"]["release"]
     assert found["facts"]["memory now"]["MemTotal GiB"]

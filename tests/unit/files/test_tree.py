@@ -13,6 +13,8 @@ from lockstep.files.tree import Changes, Folder, changes
 FILE = ManagedFile("/etc/a", "text\n", mode="0644", owner="root", group="adm")
 FOLDER = Folder("/data", mode="0750", owner="lockstep", group="lockstep")
 SAME = {"kind": "file", "mode": "0644", "owner": "root", "group": "adm", "text": "text\n"}
+# As a host says it of a text that need not be sent.
+KNOWN = {**SAME, "text": None, "sha256": hashlib.sha256(b"text\n").hexdigest()}
 SAME_FOLDER = {
     "kind": "folder",
     "mode": "0750",
@@ -23,10 +25,11 @@ SAME_FOLDER = {
 
 
 def test_what_is_as_it_should_be_gives_no_change() -> None:
-    found = {"/etc/a": SAME, "/data": SAME_FOLDER, "/etc/old": None}
-    todo = changes([FILE], [FOLDER], ["/etc/old"], found)
-    assert todo == Changes()
-    assert not todo
+    for file in (SAME, KNOWN):
+        found = {"/etc/a": file, "/data": SAME_FOLDER, "/etc/old": None}
+        todo = changes([FILE], [FOLDER], ["/etc/old"], found)
+        assert todo == Changes()
+        assert not todo
 
 
 @pytest.mark.parametrize(
@@ -38,6 +41,7 @@ def test_what_is_as_it_should_be_gives_no_change() -> None:
         ({**SAME, "mode": "0755"}, "text\n"),
         ({**SAME, "owner": "spark"}, "text\n"),
         ({**SAME, "group": "root"}, "text\n"),
+        ({**KNOWN, "mode": "0755"}, "text\n"),
         # A link is replaced by the file, not followed.
         ({**SAME, "kind": "link", "text": None}, None),
     ],

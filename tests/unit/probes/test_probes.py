@@ -9,21 +9,66 @@ import json
 import os
 import pwd
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from a_probe import ask, program
 
 from lockstep import probes
+from lockstep.files import sent
 
 USER = getpass.getuser()
 GROUP = grp.getgrgid(os.getgid()).gr_name
 
 
-def test_a_probe_fits_one_argument() -> None:
+def test_what_is_sent_as_one_argument_fits() -> None:
     # MAX_ARG_STRLEN of Linux is 128 KiB; the question needs room too.
-    for path in Path(probes.__file__).parent.glob("[!_]*.py"):
-        assert len(probes.source(path.stem)) < 32 * 1024
+    for name in ("write_files", "link"):
+        assert len(probes.source(name)) < 32 * 1024
+
+
+def test_probes_are_asked_at_once_and_one_that_fails_leaves_the_others(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("text\n")
+    path = str(tmp_path / "file")
+    asked: dict[str, Any] = {
+        "files": {"paths": [path]},
+        "system": {"sysctls": ["kernel.ostype"]},
+        "engines": {},
+        "weights": {"spec": str(tmp_path / "none")},
+    }
+    done = subprocess.run(
+        [sys.executable, *sent.COMMAND[1:]],
+        # What sudo reads a password from comes first.
+        input="password\n" + probes.document(asked) + "\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    assert found["answers"]["files"][path]["text"] == "text\n"
+    assert found["answers"]["system"]["sysctls"] == {"kernel.ostype": "Linux"}
+    assert found["answers"]["weights"] == {}
+    assert found["faults"] == {"engines": "KeyError: 'home'"}
+
+
+def test_files_does_not_send_a_text_that_is_known(tmp_path: Path) -> None:
+    same, other = tmp_path / "same", tmp_path / "other"
+    same.write_text("text\n")
+    other.write_text("changed\n")
+    digest = hashlib.sha256(b"text\n").hexdigest()
+    paths = [str(same), str(other)]
+    found = ask("files", {"paths": paths, "known": dict.fromkeys(paths, digest)})
+    assert [found[path]["text"] for path in paths] == [None, "changed\n"]
+    assert found[str(same)]["sha256"] == digest and "sha256" not in found[str(other)]
+
+
+def test_status_is_what_the_hosts_own_switch_says(tmp_path: Path) -> None:
+    switch = tmp_path / "switch.py"
+    switch.write_text("import sys\nprint('{\"hot\": \"' + sys.argv[1] + '\"}')\nsys.exit(1)\n")
+    assert ask("status", {"command": [sys.executable, str(switch), "so"]}) == {"hot": "so"}
+    assert ask("status", {"command": [sys.executable, str(tmp_path / "none")]}) == {}
 
 
 def test_files_answers_text_mode_and_owner(tmp_path: Path) -> None:

@@ -1,0 +1,114 @@
+"""What a deploy asks of a host, all of it at once: probe → question."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from lockstep import preflight
+from lockstep.files.managed_file import (
+    AGENT_UNIT,
+    API_KEY,
+    CONFIGURATION,
+    MARK,
+    OPERATORS_GROUP,
+    SYSTEMD,
+    TOOLS_VENV,
+    UV_VENV,
+    WEBUI_SECRETS,
+    command,
+)
+from lockstep.host.generation import GENERATIONS
+from lockstep.host.intended import Intended
+from lockstep.host.specs import UV
+from lockstep.preflight import foreign
+from lockstep.system import firewall, netplan
+from lockstep.system.accounts import people
+from lockstep.system.folders import folders
+from lockstep.units.agent_unit import key_path
+from lockstep.units.all_files import absent_files
+from lockstep.units.wedge_units import TIMER
+
+#: What our drop-ins concern: protection from the out-of-memory killer, Docker's proxy.
+SYSTEM_UNITS = ("ssh.service", "docker.service")
+WEIGHTS_SPEC = f"{CONFIGURATION}/weights.json"
+_ENGINE = ("pytorch", "vllm", "flashinfer", "check", "activate")
+#: Jobs of a deploy that a host which comes to its units has behind it, whichever run did them.
+JOB_UNITS = tuple(
+    f"lockstep-job-{name}.service"
+    for name in (
+        *("rollout", "cluster-up", "apt", "tools", *(f"engine-{each}" for each in _ENGINE)),
+        *("configurations", "weights"),
+    )
+)
+
+
+def questions(this: Intended) -> dict[str, Any]:
+    """Everything that the operations of a deploy to one host want to know of it."""
+    settings = this.plan.settings
+    found: dict[str, Any] = {
+        "preflight": preflight.questions(this.plan, this.pins),
+        "intruders": foreign.question(this),
+        "system": _system(this),
+        "files": _files(this),
+        "units": {"units": _units(this)},
+        "marked": {
+            "mark": MARK,
+            "folders": [SYSTEMD, settings.paths.scripts],
+            "named": [key_path("*"), API_KEY],
+        },
+        "engines": this.engine_question,
+        "images": {"images": this.images},
+        "weights": {"spec": WEIGHTS_SPEC},
+        "generations": {"folder": GENERATIONS},
+    }
+    if settings.firewall.enabled:
+        found["firewall"] = firewall.QUESTION
+    if settings.fabric.netplan:
+        found["fabric"] = netplan.question(settings)
+    return found
+
+
+def at_the_end(this: Intended) -> dict[str, Any]:
+    """What the closing table of one host is made of."""
+    return {
+        "units": {"units": [*this.model_units, *this.webui_units]},
+        "engines": this.engine_question,
+        "status": {"command": command("switch", "status", "--json")},
+    }
+
+
+def _system(this: Intended) -> dict[str, Any]:
+    settings = this.plan.settings
+    return {
+        "packages": list(settings.packages),
+        "accounts": [settings.service_user, *(account.name for account in people(settings))],
+        "groups": [OPERATORS_GROUP],
+        "sysctls": list(settings.sysctls),
+        "venvs": [environment.folder for environment in this.tools.values()],
+        "links": [UV_VENV, TOOLS_VENV, UV],
+    }
+
+
+def _files(this: Intended) -> dict[str, Any]:
+    settings = this.plan.settings
+    files = this.all_files({})
+    absent = absent_files(settings)
+    secrets = [API_KEY, WEBUI_SECRETS, *(key_path(group.name) for group in this.plan.groups)]
+    places = [folder.path for folder in folders(settings)]
+    return {
+        "paths": [*(file.path for file in files), *places, *absent, *secrets],
+        "private": [*(file.path for file in files if file.private), *absent, *secrets],
+        # An engine's answer may change the text of the others.
+        "known": {
+            file.path: hashlib.sha256(file.text.encode()).hexdigest()
+            for file in files
+            if file.stage == "base"
+        },
+    }
+
+
+def _units(this: Intended) -> list[str]:
+    timers = [TIMER, *([AGENT_UNIT] if this.plan.groups else [])]
+    every = (*SYSTEM_UNITS, *this.model_units, *this.key_users, *this.webui_units, *timers)
+    return list(dict.fromkeys((*every, *JOB_UNITS)))

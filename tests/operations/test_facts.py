@@ -1,0 +1,120 @@
+"""A host is asked once, and again when something has changed on it, or time has passed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from a_host import Host, deploying
+from pyinfra.connectors.util import CommandOutput
+
+from tasks import remote
+from tasks.facts import host as facts
+
+ASKED = {"units": {"units": ["vllm.service"]}, "system": {}}
+
+
+def asked_all(host: Host) -> Host:
+    with deploying(host):
+        assert facts.ask_all(host, ASKED)
+    return host
+
+
+def ask(host: Host, probe: str = "units") -> Any:
+    with deploying(host):
+        return facts.ask(probe)
+
+
+def test_what_was_asked_at_the_beginning_is_not_asked_again() -> None:
+    host = asked_all(Host({"units": {"a": 1}, "system": {"b": 2}}))
+    assert (ask(host), ask(host, "system"), ask(host)) == ({"a": 1}, {"b": 2}, {"a": 1})
+    assert host.asked == ["units", "system"]
+
+
+def commands(host: Host) -> list[remote.Changing]:
+    with deploying(host):
+        job = remote.job("weights", ["true"])
+        return [remote.words(["true"]), remote.write({"remove": []}), job]
+
+
+def test_every_command_of_an_operation_has_its_host_asked_again_and_no_other() -> None:
+    host, other = (
+        asked_all(Host({"units": 1, "system": 2})),
+        asked_all(Host({"units": 1, "system": 2})),
+    )
+    for number, command in enumerate(commands(host), 10):
+        host.facts["units"] = number
+        with deploying(host) as state:
+            command.execute(state, host, {"_sudo": True})
+        assert ask(host) == ask(host) == number
+    # Each of what is asked again is asked alone.
+    assert host.asked == ["units", "system", "units", "units", "units"]
+    assert ask(other) == 1 and other.asked == ["units", "system"]
+
+
+def test_what_is_asked_while_a_command_runs_does_not_outlive_it() -> None:
+    host = asked_all(Host({"units": "before", "system": {}}))
+
+    class Slow(remote.Changing):
+        def run(self, state: Any, of: Any, arguments: Any) -> Any:
+            host.facts["units"] = "meanwhile"
+            assert facts.ask("units") == "meanwhile"
+            host.facts["units"] = "after"
+            return True, None
+
+    with deploying(host) as state:
+        Slow("true").execute(state, host, {"_sudo": True})
+    assert ask(host) == "after"
+
+
+def test_a_host_that_waited_long_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(monotonic=lambda: 100.0)
+    monkeypatch.setattr(facts, "time", clock)
+    host = asked_all(Host({"units": 1, "system": 2}))
+    clock.monotonic = lambda: 100.0 + facts.FRESH_S - 1
+    assert ask(host) == 1 and len(host.asked) == 2
+    clock.monotonic = lambda: 100.0 + facts.FRESH_S
+    host.facts["units"] = 3
+    assert ask(host) == 3 and host.asked[2:] == ["units"]
+
+
+def test_another_question_is_asked_and_its_answer_not_taken_for_the_first_ones() -> None:
+    host = asked_all(Host({"units": {"vllm.service": 1}, "system": {}}))
+    with deploying(host):
+        facts.ask_anew({"units": {"units": ["old.service"]}})
+        host.facts["units"] = "the answer to the other one"
+    assert ask(host) == {"vllm.service": 1}
+
+
+def test_a_probe_that_fails_fails_its_host_when_it_is_wanted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    host = Host({"units": None, "system": {"b": 2}})
+    failed: list[Any] = []
+    with deploying(host) as state:
+        state.fail_hosts = failed.append
+        assert facts.ask_all(host, ASKED)
+        assert facts.ask("system") == {"b": 2} and not failed
+        assert facts.ask("units") is None
+    assert failed == [{host}] and host.asked == ["units", "system", "units"]
+    assert "cannot read units: as the case says" in caplog.text
+    # It may be able to at the next try.
+    host.facts["units"] = 3
+    assert ask(host) == 3
+
+
+def test_a_host_that_does_not_answer_fails(caplog: pytest.LogCaptureFixture) -> None:
+    host = Host({"units": 1, "system": 2})
+    failed: list[Any] = []
+
+    def silent(*_: Any, **__: Any) -> Any:
+        raise TimeoutError("silent")
+
+    with deploying(host) as state:
+        state.fail_hosts = failed.append
+        for answer in (lambda *_, **__: (False, CommandOutput([])), silent):
+            host.run_shell_command = answer  # type: ignore[method-assign]
+            assert not facts.ask_all(host, ASKED)
+    assert failed == [{host}, {host}]
+    assert "cannot be asked" in caplog.text
