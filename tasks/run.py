@@ -23,7 +23,6 @@ from lockstep.host.intended import Intended
 from lockstep.inventory import cluster_join, inventory_file
 from lockstep.inventory.host import HostPlan
 from lockstep.lock import lockfile, pins
-from lockstep.lock.resolve import resolve
 from lockstep.lock.wanted import wanted
 from tasks import connection, report, turns
 from tasks.facts import host as facts
@@ -96,8 +95,10 @@ def _begin() -> None:
                 "whose model is hot go one by one.\nNothing was touched on any host."
             )
         plans = _plans(hosts)
-        _refuse(*_planned(list(plans.values())), "the plan", shown_by="lockstep plan")
-        resolved = _resolved(list(plans.values()))
+        path = lock_path(list(plans.values()))
+        known = lockfile.load(path)
+        _refuse(*_planned(list(plans.values()), known), "the plan", shown_by="lockstep plan")
+        resolved = _resolved(list(plans.values()), known, path)
     except LockstepError as fault:
         raise Refusal(paragraph(f"{fault}\nNothing was touched on any host.")) from None
     intended = {each: Intended(plan, resolved) for each, plan in plans.items()}
@@ -108,7 +109,6 @@ def _begin() -> None:
             _stale[each.name] = found[each]["leases"]
         if each in found:
             _adopted[each.name] = list(preflight.adopted(plan, found[each]["docker"]))
-    path = lock_path(list(plans.values()))
     report.when_whole(lambda: lockfile.answered(path, report.unanswered()))
     report.when_whole(lambda: lockfile.deployed(path, resolved))
     _runs.update({each.name: this for each, this in intended.items()})
@@ -131,12 +131,13 @@ def lock_path(plans: Sequence[HostPlan]) -> Path:
     return inventory_file.lock_path(here[0] if here else "hosts", plans)
 
 
-def _resolved(plans: list[HostPlan]) -> pins.Pins:
-    path = lock_path(plans)
-    known = lockfile.load(path)
+def _resolved(plans: list[HostPlan], known: pins.Pins, path: Path) -> pins.Pins:
     every = wanted([(plan.settings, plan.targets) for plan in plans])
     if not pins.missing(every, known):
         return known
+    # It takes a while to import, and most deploys have nothing to resolve.
+    from lockstep.lock.resolve import resolve
+
     why = "does not hold yet" if path.exists() else "shall hold; there is no lock yet"
     logger.info(f"--> Resolving what {path.name} {why}...")
     first = plans[0].settings
@@ -190,10 +191,11 @@ def _members(plans: dict[Any, HostPlan], found: dict[Any, Any]) -> Iterator[copy
             yield copying.Member(plan, found[each], address)
 
 
-def _planned(plans: list[HostPlan]) -> tuple[Sequence[Finding], Sequence[Finding]]:
+def _planned(
+    plans: list[HostPlan], known: pins.Pins
+) -> tuple[Sequence[Finding], Sequence[Finding]]:
     """What speaks against the plan itself (fit, licences, flags …), and what of it is waived."""
-    record = lockfile.load(lock_path(plans))
-    planned = plan_hosts(plans, record, catalogue.load(catalogue.FOLDER))
+    planned = plan_hosts(plans, known, catalogue.load(catalogue.FOLDER))
     return planned.findings, planned.waived
 
 

@@ -157,13 +157,21 @@ class Intended:
         return {file.path for file in self.unversioned} | {SERVED_WEIGHTS}
 
     def _every(self, moe_flags: dict[str, bool]) -> tuple[ManagedFile, ...]:
-        return artefacts(
-            self.plan.settings,
-            self.plan.targets,
-            self.pins,
-            engine_id=self.engine_id if self.engine_spec else "",
-            moe_flags=moe_flags,
-        )
+        # An engine that has not been asked is taken for one that takes the flag.
+        key = () if all(moe_flags.values()) else tuple(sorted(moe_flags.items()))
+        if key not in self._rendered:
+            self._rendered[key] = artefacts(
+                self.plan.settings,
+                self.plan.targets,
+                self.pins,
+                engine_id=self.engine_id if self.engine_spec else "",
+                moe_flags=dict(key),
+            )
+        return self._rendered[key]
+
+    @cached_property
+    def _rendered(self) -> dict[tuple[tuple[str, bool], ...], tuple[ManagedFile, ...]]:
+        return {}
 
     def _served_weights(self) -> ManagedFile:
         """Which weights the units read: written with them, while weights.json is what to fetch.
