@@ -72,13 +72,14 @@ def docker(images: list[str], names: dict[str, Any]) -> dict[str, Any]:
     faults = info.get("ServerErrors") or []
     if code != 0 or faults or not info:
         return {"fault": (fault or " ".join(faults) or text)[:200]}
-    held = [ref for ref in images if run("docker", "image", "inspect", ref)[0] == 0]
+    found = inspected("image", images)
+    held = {digest for image in found for digest in image.get("RepoDigests") or []}
     return {
         "version": info.get("ServerVersion"),
         "cdi": cdi(),
         "hooks": [name for name in HOOKS if shutil.which(name, path=DAEMON_PATH)],
         "devices": [each["ID"] for each in info.get("DiscoveredDevices") or []],
-        "images": held,
+        "images": [reference for reference in images if reference in held],
         "foreign": foreign(names),
         "root": info.get("DockerRootDir"),
     }
