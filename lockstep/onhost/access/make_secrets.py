@@ -21,7 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import atomic, common
 
 
 def text(email: str) -> str:
@@ -47,21 +47,8 @@ def make(path: Path, contents: Callable[[], str]) -> bool:
         path.chmod(0o600)
         os.chown(path, 0, 0)
         return False
-    write(path, contents())
+    atomic.write(path, contents(), mode=0o600)
     return True
-
-
-def write(path: Path, contents: str) -> None:
-    """The file with its mode, whole or not at all."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.with_suffix(".partial")
-    temporary.unlink(missing_ok=True)
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w") as out:
-        out.write(contents)
-        out.flush()
-        os.fsync(out.fileno())
-    temporary.replace(path)
 
 
 def taken(text: str) -> str:
@@ -82,7 +69,7 @@ def main(argv: list[str]) -> int:
     path, *emails = argv
     try:
         if taking:
-            write(Path(path), taken(sys.stdin.read()))
+            atomic.write(Path(path), taken(sys.stdin.read()), mode=0o600)
             common.say(f"took {path} over")
             return common.EXIT_DONE
         new = make(Path(path), partial(text, *emails) if emails else api_key)

@@ -14,9 +14,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import atomic, common
 from lockstep.onhost.core import topology as clusters
-from lockstep.onhost.records import generations
 
 #: Who starts a group again after a fault.
 WATCH = "the cluster watch"
@@ -181,15 +180,13 @@ def part_kept(paths: common.Paths) -> Part | None:
 
 def keep_part(paths: common.Paths, part: Part) -> None:
     """Keep it in one step."""
-    new = paths.joined.with_suffix(".new")
-    new.write_text(json.dumps(asdict(part)), encoding="utf-8")
-    new.replace(paths.joined)
+    atomic.write_json(paths.joined, asdict(part))
 
 
 def admit(paths: common.Paths, name: str) -> None:
     """Let the rank of a target start now."""
     until = time.monotonic() + _ADMITTED_S
-    paths.admitted.write_text(json.dumps({"target": name, "until": until}))
+    atomic.write_json(paths.admitted, {"target": name, "until": until})
 
 
 def forget_part(paths: common.Paths) -> None:
@@ -204,14 +201,11 @@ def _write(paths: common.Paths, group: Group) -> None:
 
 def _keep(paths: common.Paths, groups: Mapping[str, Group]) -> None:
     try:
-        generations.write(paths.groups_kept, {name: asdict(each) for name, each in groups.items()})
+        found = {name: asdict(each) for name, each in groups.items()}
+        atomic.write_json(paths.groups_kept, found, mode=0o600)
     except OSError as error:
         common.say(f"{paths.groups_kept}: {error.strerror}: a boot will forget how it stands")
 
 
 def _replace(paths: common.Paths, groups: Mapping[str, Group]) -> None:
-    paths.groups.parent.mkdir(parents=True, exist_ok=True)
-    new = paths.groups.with_suffix(".new")
-    new.write_text(json.dumps({name: asdict(each) for name, each in groups.items()}))
-    new.chmod(0o644)
-    new.replace(paths.groups)
+    atomic.write_json(paths.groups, {name: asdict(each) for name, each in groups.items()})

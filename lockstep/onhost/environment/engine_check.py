@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost import engines
+from lockstep.onhost.core import atomic
 from lockstep.onhost.engine import engine_classes
 
 VLLM = engines.ENGINES["vllm"]
@@ -106,10 +107,7 @@ def main(argv: list[str]) -> int:
     text = os.environ["LOCKSTEP_ENGINE"]
     record = examine(json.loads(text))
     record["asked"] = hashlib.sha256(text.encode()).hexdigest()
-    path = Path(argv[0])
-    temporary = path.with_suffix(".partial")
-    temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    atomic.write_json(Path(argv[0]), record)
     print(f"engine check: vllm {record['version']}, torch {record['torch']}", flush=True)
     # Last, because the end of a failed job is what the deploy repeats at its own end.
     for fault in record["faults"]:

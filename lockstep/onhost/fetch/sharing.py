@@ -26,7 +26,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import atomic, common
 from lockstep.onhost.core.program import command
 from lockstep.onhost.fetch import claims, peer_client
 from lockstep.onhost.systemd import units
@@ -85,8 +85,9 @@ def opened(document: dict[str, Any], paths: common.Paths) -> None:
     offer = {"accepts": sha256(token.encode()).hexdigest(), "expects": document["expects"]}
     client = {"token": token, "peers": document["peers"]}
     lease = document["id"]
-    _write(folder / f"{lease}.client.json", client, 0o600, account.pw_uid, account.pw_gid)
-    _write(folder / f"{lease}.offer.json", offer, 0o644, 0, 0)
+    path = folder / f"{lease}.client.json"
+    atomic.write_json(path, client, mode=0o600, owner=(account.pw_uid, account.pw_gid))
+    atomic.write_json(folder / f"{lease}.offer.json", offer)
     if not running:
         _start(document, folder)
 
@@ -141,17 +142,6 @@ def closed(lease_id: str, paths: common.Paths) -> None:
     if not list(folder.glob("*.offer.json")):
         with contextlib.suppress(common.Problem):
             common.run(["systemctl", "stop", UNIT])
-
-
-def _write(path: Path, document: object, mode: int, owner: int, group: int) -> None:
-    new = path.with_name(f".{path.name}.new")
-    new.unlink(missing_ok=True)
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(handle, "w", encoding="utf-8") as file:  # noqa: PTH123
-        json.dump(document, file)
-        os.fchown(file.fileno(), owner, group)
-        os.fchmod(file.fileno(), mode)
-    new.replace(path)
 
 
 def main(argv: list[str], paths: common.Paths | None = None) -> int:

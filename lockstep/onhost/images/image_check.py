@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import common
+from lockstep.onhost.core import atomic, common
 from lockstep.onhost.core.program import PROGRAMS
 
 FOLDER = Path("/var/cache/lockstep")
@@ -94,11 +94,7 @@ def main(argv: list[str]) -> int:
 
 def keep(name: str, record: dict[str, Any]) -> None:
     """Replace the image's record."""
-    path = FOLDER / "images" / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".partial")
-    temporary.write_text(json.dumps(record) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    atomic.write_json(FOLDER / "images" / name, record)
 
 
 if __name__ == "__main__":

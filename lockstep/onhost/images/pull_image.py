@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import atomic, common
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.fetch import claims, growth, peer_client
 from lockstep.onhost.images import image_store, loopback_registry, registry
@@ -272,8 +272,7 @@ def registry_login(path: Path, pin: Pin) -> tuple[str, str] | None:
 def note(paths: common.Paths, pin: Pin) -> None:
     """Note that this image is here because of us: `lockstep gc` looks at no other."""
     path = paths.pulled / f"{pin.digest.replace(':', '-')}.json"
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path.write_text(json.dumps({"reference": pin.reference}), encoding="utf-8")
+    atomic.write_json(path, {"reference": pin.reference}, mode=0o600)
 
 
 def main(argv: list[str], paths: common.Paths | None = None) -> int:

@@ -11,12 +11,11 @@ import grp
 import json
 import os
 import pwd
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import atomic, common
 from lockstep.onhost.records import generations, ours
 
 Document = dict[str, Any]
@@ -46,7 +45,7 @@ def keep(
             kept["absent"].append(path)
         else:
             kept["files"].append({"path": path, **found})
-    generations.write(paths.before, {**kept, "rollout": rollout})
+    atomic.write_json(paths.before, {**kept, "rollout": rollout}, mode=0o600)
 
 
 def there(paths: common.Paths) -> Document | None:
@@ -127,16 +126,8 @@ def _read(path: Path) -> dict[str, str] | None:
 
 
 def _place(path: Path, file: dict[str, str]) -> None:
-    """Write one file so that a reader sees the one text or the other."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".lockstep-{path.name}")
-    with new.open("w", encoding="utf-8", errors="surrogateescape") as out:
-        out.write(file["text"])
-        out.flush()
-        os.fsync(out.fileno())
-    new.chmod(int(file["mode"], 8))
-    shutil.chown(new, file["owner"], file["group"])
-    new.replace(path)
+    owner = (file["owner"], file["group"])
+    atomic.write(path, file["text"], mode=int(file["mode"], 8), owner=owner)
 
 
 def _point(link: Path, name: str) -> None:

@@ -13,14 +13,12 @@ exit codes: 0 done, 1 failed, 2 wrong use
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import atomic, common
 
 _NAME = re.compile(r"(\d{4,})\.json")
 _CONTENTS = ("engine", "images", "weights", "files")
@@ -72,19 +70,8 @@ def record(paths: common.Paths, contents: Record, note: str = "") -> Record:
         "note": newest.get("note", "") if newest and again else note,
         **{key: contents[key] for key in _CONTENTS},
     }
-    write(paths.generations / f"{number:04}.json", written)
+    atomic.write_json(paths.generations / f"{number:04}.json", written, mode=0o600)
     return written
-
-
-def write(path: Path, document: Any) -> None:
-    """Replace a JSON file that only root may read: whole, and on disk before its name is."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    new = path.with_name(f".{path.name}.new")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump(document, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
 
 
 def main(argv: list[str], paths: common.Paths | None = None) -> int:

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import common
+from lockstep.onhost.core import atomic, common
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.rollout import technical
 from lockstep.onhost.systemd import units
@@ -216,10 +216,7 @@ def _entry(target: common.Target, rates: Sequence[float]) -> dict[str, Any]:
 
 
 def _record(paths: common.Paths, accepted: dict[str, Any]) -> None:
-    paths.accepted.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    new = paths.accepted.with_name(".accepted.json")
-    new.write_text(json.dumps(accepted, indent=1) + "\n", encoding="utf-8")
-    new.replace(paths.accepted)
+    atomic.write_json(paths.accepted, accepted, mode=0o600)
 
 
 def main(argv: list[str], paths: common.Paths | None = None) -> int:

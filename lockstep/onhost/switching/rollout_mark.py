@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from lockstep.onhost.core import common, switch_lock
+from lockstep.onhost.core import atomic, common, switch_lock
 
 USER = "the deploy"
 # A switch of an operator is waited for: it takes as long as two starts and a stop at most.
@@ -21,9 +21,7 @@ def marked(paths: common.Paths, name: str, rollout: str = "") -> Iterator[None]:
     In /run: a power cut leaves nothing that could start a model at boot. `rollout` is the id of one
     that concerns all members of a cluster.
     """
-    paths.rollout.parent.mkdir(parents=True, exist_ok=True)
-    mark = {"target": name, "rollout": rollout}
-    paths.rollout.write_text(json.dumps(mark), encoding="utf-8")
+    atomic.write_json(paths.rollout, {"target": name, "rollout": rollout})
     try:
         yield
     except common.Problem:

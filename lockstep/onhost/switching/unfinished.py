@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import atomic, common
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,7 @@ class Unfinished:
 def recorded(paths: common.Paths, work: Unfinished) -> Iterator[None]:
     """Keep `work` on record until it ends by itself, well or with a Problem."""
     path = paths.unfinished
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(asdict(work)), encoding="utf-8")
+    atomic.write_json(path, asdict(work))
     try:
         yield
     except common.Problem:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import atomic, common
 
 
 @dataclass
@@ -44,12 +44,7 @@ def load(paths: common.Paths) -> Record:
 
 def save(paths: common.Paths, record: Record) -> None:
     """Replace the record in one step; everybody may read it."""
-    path = paths.wedge_record
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps(asdict(record)), encoding="utf-8")
-    new.chmod(0o644)
-    new.replace(path)
+    atomic.write_json(paths.wedge_record, asdict(record))
 
 
 def last_deed(record: Record, unit: str) -> Deed | None:

@@ -13,13 +13,12 @@ exit codes: 0 done, 1 netplan refused it or it was taken back meanwhile, 2 wrong
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import atomic, common
 from lockstep.onhost.records import ours
 from lockstep.onhost.system import trial
 
@@ -70,10 +69,10 @@ class Fabric:
 
     def _remember(self) -> None:
         old = self._file.read_text(encoding="utf-8") if self._file.exists() else None
-        _write(self._before, json.dumps({"text": old, "links": _links()}))
+        atomic.write_json(self._before, {"text": old, "links": _links()}, mode=0o600)
 
     def _apply(self, text: str) -> None:
-        _write(self._file, text)
+        atomic.write(self._file, text, mode=0o600)
         trial.must(["netplan", "apply"])
 
     def _restore(self) -> None:
@@ -81,7 +80,7 @@ class Fabric:
         if kept["text"] is None:
             self._file.unlink(missing_ok=True)
         else:
-            _write(self._file, kept["text"])
+            atomic.write(self._file, kept["text"], mode=0o600)
         # Whatever netplan makes of it, the addresses of before are what lets somebody in.
         common.run(["netplan", "apply"], _APPLY_S)
         for name, link in kept["links"].items():
@@ -119,18 +118,8 @@ def _check(text: str) -> None:
     """Problem where netplan does not take the file; nothing of the host is touched."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "etc/netplan" / _NAME
-        path.parent.mkdir(parents=True)
-        _write(path, text)
+        atomic.write(path, text, mode=0o600)
         trial.must(["netplan", "generate", "--root-dir", folder])
-
-
-def _write(path: Path, text: str) -> None:
-    new = path.with_suffix(".new")
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as out:
-        os.fchmod(handle, 0o600)
-        out.write(text)
-    new.replace(path)
 
 
 def main(argv: list[str], paths: common.Paths | None = None) -> int:

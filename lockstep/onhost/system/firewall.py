@@ -18,7 +18,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import atomic, common
 from lockstep.onhost.system import trial
 
 _TABLE = ("inet", "lockstep")
@@ -53,9 +53,7 @@ class Firewall:
             raise common.Problem(
                 "the new rules were taken back before they were confirmed. Deploy again"
             )
-        new = self._kept.with_suffix(".new")
-        shutil.copyfile(self._rules, new)
-        new.replace(self._kept)
+        atomic.write(self._kept, self._rules.read_text(encoding="utf-8"))
         self._forget()
 
     def back(self) -> None:
@@ -85,7 +83,7 @@ class Firewall:
         self._record_before.unlink(missing_ok=True)
         if self._record.exists():
             shutil.copyfile(self._record, self._record_before)
-        self._before.write_text(_EMPTY + _listing(), encoding="utf-8")
+        atomic.write(self._before, _EMPTY + _listing())
 
     def _restore(self) -> None:
         trial.must(["nft", "-f", str(self._before)])
@@ -100,8 +98,7 @@ class Firewall:
 
     def _load(self, file: Path) -> None:
         trial.must(["nft", "-f", str(file)])
-        record = {"listing": _digest(_listing())}
-        self._record.write_text(json.dumps(record) + "\n", encoding="utf-8")
+        atomic.write_json(self._record, {"listing": _digest(_listing())})
 
 
 def _listing() -> str:

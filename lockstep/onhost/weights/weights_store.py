@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from pathlib import Path
 from typing import Protocol
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import atomic, common
 from lockstep.onhost.fetch import content
 from lockstep.onhost.weights import weights_spec, weights_state
 
@@ -149,7 +147,7 @@ class Store:
         return corrupt
 
     def _write_stamps(self, repository: weights_spec.Repository, known: dict[str, object]) -> None:
-        _write(self._spec.stamp(repository), json.dumps(known, indent=1, sort_keys=True) + "\n")
+        atomic.write_json(self._spec.stamp(repository), known)
 
     def merge(self, repository: weights_spec.Repository) -> None:
         """Build the folder of links for a repository that borrows, whole or not at all."""
@@ -170,7 +168,7 @@ class Store:
         for ref in repository.refs:
             path = self._spec.repository_folder(repository.model) / "refs" / ref
             if not path.exists() or path.read_text(encoding="ascii") != repository.revision:
-                _write(path, repository.revision)
+                atomic.write(path, repository.revision)
 
 
 class Progress:
@@ -229,10 +227,3 @@ def _blobs(
 
 def _gb(size: int) -> str:
     return f"{size / 1e9:.1f}"
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(text, encoding="utf-8")
-    new.replace(path)

@@ -1,0 +1,56 @@
+"""Files replaced whole: who reads one sees the old text or the new one, also after a power cut."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+#: Of a new file before it has its name. A deploy removes what a killed program left behind.
+PREFIX = ".lockstep-"
+
+
+def write(
+    path: Path, text: str, *, mode: int = 0o644, owner: tuple[str | int, str | int] | None = None
+) -> None:
+    """Replace a file. A folder that is missing is made, and is private where the file is.
+
+    Args:
+        path: The file; a link at its place is replaced, not followed.
+        text: Its text; what it holds beside UTF-8 is escaped as Python does.
+        mode: Its permissions. Nobody else can read it before it has them.
+        owner: Names or ids of account and group; None: those of this process.
+
+    Raises:
+        OSError: as the file system gives it; what was there stays.
+        LookupError: an account or group that does not exist; what was there stays.
+    """
+    private = mode & 0o077 == 0
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o755)
+    handle, name = tempfile.mkstemp(prefix=PREFIX, dir=path.parent)
+    new = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+            file.flush()
+            if owner is not None:
+                shutil.chown(new, *owner)
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        new.replace(path)
+    except BaseException:
+        new.unlink()
+        raise
+
+
+def write_json(
+    path: Path,
+    value: object,
+    *,
+    mode: int = 0o644,
+    owner: tuple[str | int, str | int] | None = None,
+) -> None:
+    """`write` of a JSON document."""
+    write(path, json.dumps(value, indent=1) + "\n", mode=mode, owner=owner)

@@ -1,0 +1,101 @@
+"""Files that programs on a host replace: whole, with mode and owner, nothing left beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from lockstep.onhost.core import atomic
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture(autouse=True)
+def other_umask():
+    """The umask of whoever started the program decides nothing."""
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+def test_a_file_is_replaced_with_its_mode_and_nothing_stays_beside_it(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old and longer")
+    path.chmod(0o600)
+    before = path.stat().st_ino
+    atomic.write(path, "new")
+    assert (path.read_text(), mode(path)) == ("new", 0o644)
+    assert path.stat().st_ino != before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_text_is_never_readable_under_a_wider_mode_than_its_own(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(os, "fsync", lambda fd: seen.append(stat.S_IMODE(os.fstat(fd).st_mode)))
+    os.umask(0)
+    atomic.write(tmp_path / "key", "secret", mode=0o600)
+    assert seen == [0o600] and mode(tmp_path / "key") == 0o600
+
+
+@pytest.mark.parametrize(("of_file", "of_folder"), [(0o600, 0o700), (0o644, 0o755)])
+def test_a_missing_folder_is_as_private_as_the_file(tmp_path, of_file, of_folder):
+    os.umask(0o022)
+    atomic.write(tmp_path / "made/here/file", "", mode=of_file)
+    assert mode(tmp_path / "made/here") == of_folder
+
+
+def test_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_text("old")
+    seen = []
+
+    def sync(fd):
+        seen.append((path.read_text(), os.pread(fd, 9, 0)))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    atomic.write(path, "new")
+    assert seen == [("old", b"new")]
+
+
+def test_an_owner_by_name_or_id(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr(atomic.shutil, "chown", lambda path, *owner: given.append(owner))
+    atomic.write(tmp_path / "file", "", owner=("lockstep", 0))
+    assert given == [("lockstep", 0)]
+
+
+def test_a_failure_leaves_what_was_there_and_nothing_more(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(LookupError):
+        atomic.write(path, "new", owner=("no-such-account", 0))
+    with pytest.raises(TypeError):
+        atomic.write_json(path, {"a": object()})
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_is_replaced_and_its_target_untouched(tmp_path):
+    (tmp_path / "target").write_text("theirs")
+    (tmp_path / "link").symlink_to("target")
+    atomic.write(tmp_path / "link", "ours")
+    assert not (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text() == "theirs"
+
+
+def test_bytes_that_are_no_text_come_through(tmp_path):
+    atomic.write(tmp_path / "file", b"\xff\n".decode("utf-8", "surrogateescape"))
+    assert (tmp_path / "file").read_bytes() == b"\xff\n"
+
+
+def test_a_document(tmp_path):
+    atomic.write_json(tmp_path / "some.json", {"a": [1]}, mode=0o640)
+    text = (tmp_path / "some.json").read_text()
+    assert json.loads(text) == {"a": [1]} and text.endswith("}\n")
+    assert mode(tmp_path / "some.json") == 0o640
