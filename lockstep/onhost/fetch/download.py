@@ -14,13 +14,17 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lockstep.onhost.fetch import content
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _CHUNK = 1024 * 1024
 # A line that delivers nothing for so long is dead; the next attempt resumes.
@@ -151,6 +155,33 @@ def _certificates() -> ssl.SSLContext:
         return context
     context.load_verify_locations(certifi.where())
     return context
+
+
+def several(
+    work: Callable[[T], R],
+    things: Iterable[T],
+    workers: int = 4,
+    done: Callable[[T, R], None] = lambda thing, result: None,
+) -> None:
+    """Do ``work`` with each of the things, some at a time, and begin none after a failure.
+
+    Args:
+        work: What to do with one.
+        things: In the order in which they are begun.
+        workers: How many at a time.
+        done: Told of each that is done and what ``work`` gave, always by this thread.
+
+    Raises:
+        Exception: the first that ``work`` or ``done`` raises.
+    """
+    with ThreadPoolExecutor(workers) as pool:
+        jobs = {pool.submit(work, each): each for each in things}
+        try:
+            for job in as_completed(jobs):
+                done(jobs[job], job.result())
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 @contextmanager

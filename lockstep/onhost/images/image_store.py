@@ -10,7 +10,6 @@ import contextlib
 import json
 import urllib.error
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +18,6 @@ from lockstep.onhost.core import common
 from lockstep.onhost.fetch import claims, content, download, peer_client
 from lockstep.onhost.images import registry
 
-WORKERS = 4
 #: Of a manifest or a configuration; real ones are a few kilobytes.
 _LARGEST_JSON = 16 * 1024 * 1024
 
@@ -103,14 +101,7 @@ class Store:
     def fill(self, manifest: Manifest) -> None:
         """Everything that is not here yet, large blobs first."""
         order = sorted(manifest.blobs, key=lambda blob: -blob.size)
-        with ThreadPoolExecutor(WORKERS) as pool:
-            jobs = [pool.submit(self._bring, "blobs", blob, blob.size) for blob in order]
-            try:
-                for job in as_completed(jobs):
-                    job.result()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        download.several(lambda blob: self._bring("blobs", blob, blob.size), order)
 
     def progress(self, manifest: Manifest) -> str:
         """`3 of 12 layers, 1200 of 9800 MB`, and whom it waits for."""

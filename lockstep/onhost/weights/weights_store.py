@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterable
 from typing import Protocol
 
 from lockstep.onhost.core import atomic, common
-from lockstep.onhost.fetch import content
+from lockstep.onhost.fetch import content, download, growth
 from lockstep.onhost.weights import weights_spec, weights_state
 
 PROGRESS_S = 10.0
@@ -72,8 +70,19 @@ class Store:
             f"weights {repository.model}: {len(missing)} of {len(repository.files)} files to "
             f"fetch, {_gb(needed)} GB"
         )
-        with Progress(self._spec, repository, self._source.note):
+        with growth.repeated(lambda: common.say(self.progress(repository))):
             self._fetch_all(repository, missing)
+
+    def progress(self, repository: weights_spec.Repository) -> str:
+        """`weights org/name: 3 of 13 files, 12.3 of 70.8 GB`, and whom it waits for."""
+        snapshot = self._spec.snapshot(repository.model, repository.revision)
+        paths = [snapshot / file.path for file in repository.files]
+        sizes = [path.stat().st_size for path in paths if path.exists()]
+        here = sum(sizes) + sum(_blobs(self._spec, repository, "*.incomplete"))
+        return (
+            f"weights {repository.model}: {len(sizes)} of {len(repository.files)} files, "
+            f"{_gb(here)} of {_gb(repository.size)} GB{self._source.note()}"
+        )
 
     def _fetch_all(
         self, repository: weights_spec.Repository, files: Iterable[weights_spec.File]
@@ -81,18 +90,13 @@ class Store:
         """Fetch files; those whose hash was right on the way are not read again."""
         # Large files first: the last minutes should not belong to one lonely file.
         order = sorted(files, key=lambda file: -(file.size or 0))
-        with ThreadPoolExecutor(self._workers) as pool:
-            model, revision = repository.model, repository.revision
-            jobs = {
-                pool.submit(self._source.download, model, revision, file): file for file in order
-            }
-            try:
-                for job in as_completed(jobs):
-                    if job.result():
-                        self._stamp(repository, jobs[job])
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        model, revision = repository.model, repository.revision
+        download.several(
+            lambda file: self._source.download(model, revision, file),
+            order,
+            self._workers,
+            lambda file, right: self._stamp(repository, file) if right else None,
+        )
 
     def _stamp(self, repository: weights_spec.Repository, file: weights_spec.File) -> None:
         path = self._spec.snapshot(repository.model, repository.revision) / file.path
@@ -102,11 +106,11 @@ class Store:
 
     def _check_disk(self, repository: weights_spec.Repository, needed: int) -> None:
         self._spec.cache_dir.mkdir(parents=True, exist_ok=True)
-        partial = sum(size for size in _blobs(self._spec, repository, "*.incomplete"))
+        begun = sum(_blobs(self._spec, repository, "*.incomplete"))
         free = shutil.disk_usage(self._spec.cache_dir).free
-        if needed - partial > free:
+        if needed - begun > free:
             raise common.Problem(
-                f"{repository.model}: {_gb(needed - partial)} GB to fetch, {_gb(free)} GB free "
+                f"{repository.model}: {_gb(needed - begun)} GB to fetch, {_gb(free)} GB free "
                 f"under {self._spec.cache_dir}. Remedy: free space or move the cache",
                 5,
             )
@@ -169,48 +173,6 @@ class Store:
             path = self._spec.repository_folder(repository.model) / "refs" / ref
             if not path.exists() or path.read_text(encoding="ascii") != repository.revision:
                 atomic.write(path, repository.revision)
-
-
-class Progress:
-    """Says every few seconds how many files and bytes of a repository are on disk."""
-
-    def __init__(
-        self,
-        spec: weights_spec.Spec,
-        repository: weights_spec.Repository,
-        note: Callable[[], str] = str,
-    ) -> None:
-        self._spec = spec
-        self._repository = repository
-        self._note = note
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._tell, daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _tell(self) -> None:
-        while not self._end.wait(PROGRESS_S):
-            common.say(self.line())
-
-    def line(self) -> str:
-        """`weights org/name: 3 of 13 files, 12.3 of 70.8 GB`."""
-        repository = self._repository
-        snapshot = self._spec.snapshot(repository.model, repository.revision)
-        sizes = [
-            (snapshot / file.path).stat().st_size
-            for file in repository.files
-            if (snapshot / file.path).exists()
-        ]
-        partial = sum(_blobs(self._spec, repository, "*.incomplete"))
-        return (
-            f"weights {repository.model}: {len(sizes)} of {len(repository.files)} files, "
-            f"{_gb(sum(sizes) + partial)} of {_gb(repository.size)} GB{self._note()}"
-        )
 
 
 def _blobs(

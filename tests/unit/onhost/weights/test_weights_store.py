@@ -12,6 +12,7 @@ import re
 import shutil
 import ssl
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -482,6 +483,46 @@ def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(spec, hub, mo
     assert hub.requests == []
 
 
+def test_after_a_failure_nothing_is_begun_and_it_is_what_is_raised(monkeypatch):
+    begun, cancelled = [], threading.Event()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, *args, **options):
+            super().shutdown(*args, **options)
+            cancelled.set()
+
+    def work(number):
+        begun.append(number)
+        if number == 1:
+            raise common.Problem("lost")
+        assert number == 0 or cancelled.wait(10)
+
+    monkeypatch.setattr(download, "ThreadPoolExecutor", Pool)
+    with pytest.raises(common.Problem, match="lost"):
+        download.several(work, range(9), 1)
+    # What was under way ends by itself.
+    assert begun in ([0, 1], [0, 1, 2])
+
+
+def test_what_is_done_is_told_by_one_thread():
+    threads, done = set(), []
+
+    def note(number, result):
+        threads.add(threading.current_thread())
+        done.append((number, result))
+
+    download.several(lambda number: number * 10, range(20), 4, note)
+    assert threads == {threading.current_thread()}
+    assert sorted(done) == [(number, number * 10) for number in range(20)]
+
+
+class Nobody:
+    """A source that waits for a peer."""
+
+    def note(self):
+        return ", waiting for spark2"
+
+
 def test_progress_counts_files_and_bytes_on_disk(spec):
     parsed = weights_spec.parse(spec.read_text())
     repository = weights_spec.Repository(
@@ -496,8 +537,8 @@ def test_progress_counts_files_and_bytes_on_disk(spec):
     blobs.mkdir()
     (blobs / "b.incomplete").write_bytes(b"x" * 20_000_000)
 
-    line = weights_store.Progress(parsed, repository).line()
-    assert line == "weights org/small: 1 of 2 files, 0.1 of 0.1 GB"
+    line = weights_store.Store(parsed, Nobody()).progress(repository)
+    assert line == "weights org/small: 1 of 2 files, 0.1 of 0.1 GB, waiting for spark2"
 
 
 def test_the_probe_reads_the_specification_from_standard_input(spec, monkeypatch, capsys):
