@@ -64,9 +64,11 @@ firewall = {
 }
 
 # Programs in their own venv on the host: requirement strings, resolved once.
-# httpx2 and uvicorn are of the proxy that merges roles and asks for the API key.
+# httpx2 and uvicorn are of the proxy that merges roles and asks for the API key; pip fetches the
+# engine's wheels, and since 25.2 goes on where a connection broke.
 tools = {
     "uv": "uv",
+    "pip": "pip>=25.2",
     "huggingface-hub": "huggingface_hub",
     "httpx2": "httpx2",
     "uvicorn": "uvicorn",

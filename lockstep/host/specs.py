@@ -9,6 +9,7 @@ from typing import Any
 
 from packaging.utils import parse_wheel_filename
 
+from lockstep.files.managed_file import TOOLS_VENV
 from lockstep.host.engine_questions import Form, question
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.host import HostPlan
@@ -53,6 +54,8 @@ def engine_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         "current": f"{settings.paths.engines}/current",
         "python": settings.python,
         "uv": UV,
+        # Its pip fetches the wheels.
+        "tools": f"{TOOLS_VENV}/bin/python",
         "index": sources.python_index,
         "torch_index": sources.torch_index,
         "flashinfer_index": sources.flashinfer_index,

@@ -7,14 +7,12 @@ for, and the rest comes from indexes and git servers. All of it is kept in `fold
 from __future__ import annotations
 
 import contextlib
-import functools
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import common
-from lockstep.onhost.environment import git_source, wheel_index, wheel_store
+from lockstep.onhost.environment import git_source, wheel_store
 from lockstep.onhost.fetch import claims, peer_client
 
 #: What is built from a source tree, in this order.
@@ -43,9 +41,9 @@ class Content:
         wheels += spec["built_with"] if self.trees else []
         # Of this one the fork's build takes the compiled parts; nothing installs it.
         wheels += filter(None, [spec["precompiled"]]) if self.trees else []
-        keys = wheel_index.Wheel._fields
+        keys = wheel_store.Wheel._fields
         self._wheels = [
-            wheel_index.Wheel(**{key: each[key] for key in keys if key in each}) for each in wheels
+            wheel_store.Wheel(**{key: each[key] for key in keys if key in each}) for each in wheels
         ]
 
     @contextlib.contextmanager
@@ -91,22 +89,8 @@ class Content:
         return self._store().absent(self._wheels) + missing
 
     def _store(self) -> wheel_store.Store:
-        return wheel_store.Store(self._folder, lambda: self._indexes, self._copier)
-
-    @functools.cached_property
-    def _indexes(self) -> wheel_index.Indexes:
-        special = [self._spec[key] for key in ("torch_index", "flashinfer_index")]
-        index = self._spec["index"] or _usual_index(self._spec["uv"])
-        return wheel_index.Indexes([*filter(None, special), index])
-
-
-def _usual_index(uv: str) -> str:
-    """The package index that uv takes where the inventory names none."""
-    done = common.run([uv, "pip", "compile", "--emit-index-url", "/dev/null"])
-    found = re.search(r"^--index-url (\S+)", done.stdout, re.MULTILINE)
-    if not found:
-        raise common.Problem(
-            f"uv does not say which package index it takes: {done.stderr.strip()[-200:]}. "
-            "Remedy: name one as `sources.python_index`"
-        )
-    return found[1]
+        more = [self._spec[key] for key in ("torch_index", "flashinfer_index") if self._spec[key]]
+        files = [wheel.url for wheel in self._wheels if wheel.url]
+        variables = wheel_store.variables(self._spec["index"], more, files)
+        pip = wheel_store.Pip(self._spec["tools"], variables)
+        return wheel_store.Store(self._folder, pip, self._copier, self.beat)

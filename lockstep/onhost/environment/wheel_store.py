@@ -1,4 +1,4 @@
-"""Wheels as files named by their hash, from another Spark or an index, kept for the others.
+"""Wheels as files named by their hash, from another Spark or through pip, kept for the others.
 
 They are what an installer takes: `links` has them under their own names. They are kept after that,
 because uv's cache holds them unpacked, and nothing unpacked has the hash of the pin.
@@ -6,61 +6,126 @@ because uv's cache holds them unpacked, and nothing unpacked has the hash of the
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from lockstep.onhost.core import common
-from lockstep.onhost.environment import wheel_index
-from lockstep.onhost.fetch import content, download, growth, peer_client, url_login
+from lockstep.onhost.fetch import content, download, growth, peer_client
 
+#: Copies from peers at once.
 WORKERS = 4
+#: Bytes. pip keeps nothing before its end, so this much, or one wheel, is what a cut costs.
+BATCH = 100_000_000
+#: Every file by its hash, and nothing but what is asked for.
+_DOWNLOAD = (
+    *("-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"),
+    *("--no-cache-dir", "--progress-bar", "off", "--timeout", "60"),
+    *("--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement", "/dev/stdin"),
+)
+
+
+class Wheel(NamedTuple):
+    """One file of the record of pins.
+
+    `size` in bytes, None where the index does not say; `url` where it is, None: on an index.
+    """
+
+    name: str
+    version: str
+    file: str
+    sha256: str
+    size: int | None
+    url: str | None = None
+
+    @property
+    def requirement(self) -> str:
+        """The line of a requirements file that accepts this file alone."""
+        what = f"{self.name} @ {self.url}" if self.url else f"{self.name}=={self.version}"
+        return f"{what} --hash=sha256:{self.sha256}\n"
+
+
+class Pip(NamedTuple):
+    """An interpreter that has pip, and what pip reads from its environment."""
+
+    python: str
+    variables: Mapping[str, str]
+
+
+def variables(index: str | None, more: Sequence[str], others: Sequence[str] = ()) -> dict[str, str]:
+    """Package indexes for pip's environment: an address with a password is no argument.
+
+    Args:
+        index: The main one; None leaves the one of pip's own configuration.
+        more: Indexes that are asked besides.
+        others: Addresses of single files.
+    """
+    addresses = [*filter(None, [index]), *more, *others]
+    # pip asks a server without TLS only where it is named; every file has its hash.
+    plain = [urlsplit(each).hostname or "" for each in addresses if each.startswith("http://")]
+    found = {
+        "PIP_INDEX_URL": index or "",
+        "PIP_EXTRA_INDEX_URL": " ".join(more),
+        "PIP_TRUSTED_HOST": " ".join(dict.fromkeys(plain)),
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 class Store:
-    """The folder, filled from peers, else from the indexes, several files at a time.
+    """The folder, filled from peers, else by pip.
 
     Args:
         folder: Where the files are.
-        indexes: Gives the package indexes; called once one of them is needed.
+        pip: Asks the indexes.
         copier: Asks the peers.
+        beat: Called whenever there is progress.
     """
 
     def __init__(
         self,
         folder: Path,
-        indexes: Callable[[], wheel_index.Indexes],
+        pip: Pip,
         copier: peer_client.Copier,
+        beat: Callable[[], None] = lambda: None,
         say: Callable[[str], None] = common.say,
     ) -> None:
         self._folder = folder
-        self._indexes = indexes
+        self._pip = pip
         self._copier = copier
+        self._beat = beat
         self._say = say
+        self._under_way = folder / ".pip"
+        self._before = 0
         self.links = folder / "wheels"
 
-    def absent(self, wheels: Iterable[wheel_index.Wheel]) -> list[str]:
+    def absent(self, wheels: Iterable[Wheel]) -> list[str]:
         """Hashes of those that are not here whole."""
         return [wheel.sha256 for wheel in wheels if not self._whole(wheel)]
 
-    def bring(self, title: str, wheels: Sequence[wheel_index.Wheel]) -> None:
+    def bring(self, title: str, wheels: Sequence[Wheel]) -> None:
         """Fetch what is not here, and link all under their names. Problem when one cannot be had.
 
         Args:
             title: What they are for, for lines of progress.
             wheels: What to bring.
         """
-        missing = [wheel for wheel in wheels if not self._whole(wheel)]
-        if missing:
-            of = f"{len(missing)} of {len(wheels)} wheels to fetch"
-            self._say(f"{title}: {of}{_total(', {:.0f} MB', missing)}")
-            with growth.repeated(lambda: self._say(self._progress(title, missing))):
-                self._fetch_all(missing)
+        with download.locked(self._folder / ".locks/wheels"):
+            missing = list({each.sha256: each for each in wheels if not self._whole(each)}.values())
+            if missing:
+                of = f"{len(missing)} of {len(wheels)} wheels to fetch"
+                self._say(f"{title}: {of}{_total(', {:.0f} MB', missing)}")
+                with growth.repeated(lambda: self._say(self._progress(title, missing))):
+                    self._fetch(missing)
         for wheel in wheels:
             self._link(wheel)
 
-    def remove_spoiled(self, wheels: Iterable[wheel_index.Wheel]) -> list[str]:
+    def remove_spoiled(self, wheels: Iterable[Wheel]) -> list[str]:
         """Read every file and remove those that are not what their hash says; their names."""
         spoiled = []
         for wheel in wheels:
@@ -70,62 +135,63 @@ class Store:
                 spoiled.append(wheel.file)
         return spoiled
 
-    def _whole(self, wheel: wheel_index.Wheel) -> bool:
+    def _whole(self, wheel: Wheel) -> bool:
         path = self._folder / wheel.sha256
         return path.exists() and wheel.size in (None, path.stat().st_size)
 
-    def _fetch_all(self, wheels: Sequence[wheel_index.Wheel]) -> None:
+    def _fetch(self, wheels: Sequence[Wheel]) -> None:
         # Large files first: the last minutes should not belong to one lonely file.
-        order = sorted(wheels, key=lambda wheel: -(wheel.size or 0))
+        order = sorted(wheels, key=_weight, reverse=True)
         with ThreadPoolExecutor(WORKERS) as pool:
-            jobs = [pool.submit(self._fetch, wheel) for wheel in order]
-            try:
-                for job in as_completed(jobs):
-                    job.result()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+            copied = zip(order, pool.map(self._copy, order), strict=True)
+            left = [wheel for wheel, here in copied if not here]
+        for batch in _batches(left):
+            self._download(batch)
 
-    def _fetch(self, wheel: wheel_index.Wheel) -> None:
-        path = self._folder / wheel.sha256
-        with download.locked(self._folder / ".locks" / wheel.sha256):
-            if self._whole(wheel) or self._copier.bring(wheel.sha256, wheel.size, path):
-                return
-            try:
-                download.download(self._source(wheel), path, name=wheel.sha256)
-            except wheel_index.Absent as error:
-                raise common.Problem(
-                    f"{wheel.file} is on no index: {error}. Remedy: `lockstep lock --only "
-                    f"{wheel.name}`, or name an index that has it in `sources`"
-                ) from error
-            except OSError as error:
-                again = "; what its server dropped: `lockstep lock --only precompiled`"
-                raise common.Problem(
-                    f"{wheel.file}: {error.strerror or error}. Remedy: check network, proxy and "
-                    f"disk, then run again; it resumes{again if wheel.url else ''}"
-                ) from error
+    def _copy(self, wheel: Wheel) -> bool:
+        return self._copier.bring(wheel.sha256, wheel.size, self._folder / wheel.sha256)
 
-    def _source(self, wheel: wheel_index.Wheel) -> Callable[[], download.Source]:
-        if wheel.url:
-            url, login = url_login.apart(wheel.url)
-            source = download.Source(url, wheel.size, login)
-            return lambda: source
-        indexes = self._indexes()
-        return lambda: indexes.source(wheel)
+    def _download(self, wheels: Sequence[Wheel]) -> None:
+        shutil.rmtree(self._under_way, ignore_errors=True)
+        self._under_way.mkdir()
+        done = subprocess.run(
+            [self._pip.python, *_DOWNLOAD, "--dest", str(self._under_way)],
+            input="".join(wheel.requirement for wheel in wheels),
+            # A build's folder has the room that the system's own for temporary files may lack.
+            env={**os.environ, **self._pip.variables, "TMPDIR": str(self._under_way)},
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if done.returncode == 0:
+            for wheel in wheels:
+                (self._under_way / wheel.file).replace(self._folder / wheel.sha256)
+        shutil.rmtree(self._under_way)
+        if done.returncode != 0:
+            what = wheels[0].file if len(wheels) == 1 else f"{len(wheels)} wheels"
+            only = " --only precompiled" if wheels[0].url else ""
+            raise common.Problem(
+                f"pip could not fetch {what}: {' '.join(done.stderr.split())[-500:]}. Remedy: "
+                "check network, proxy, disk and `sources`, then run again; what is not there any "
+                f"more: `lockstep lock{only}`"
+            )
 
-    def _progress(self, title: str, wheels: Sequence[wheel_index.Wheel]) -> str:
+    def _progress(self, title: str, wheels: Sequence[Wheel]) -> str:
         """`engine, vllm: 3 of 12 wheels, 1200 of 9800 MB`, and whom it waits for."""
         whole = sum(map(self._whole, wheels))
-        here = 0
+        here = growth.size(self._under_way)
         for wheel in wheels:
             path = self._folder / wheel.sha256
             here += _size(path) or _size(path.with_name(path.name + content.PARTIAL))
+        if here != self._before:
+            self._beat()
+        self._before = here
         return (
             f"{title}: {whole} of {len(wheels)} wheels, {here / 1e6:.0f}"
             f"{_total(' of {:.0f}', wheels)} MB{self._copier.note()}"
         )
 
-    def _link(self, wheel: wheel_index.Wheel) -> None:
+    def _link(self, wheel: Wheel) -> None:
         self.links.mkdir(parents=True, exist_ok=True)
         link, target = self.links / wheel.file, f"../{wheel.sha256}"
         if link.is_symlink() and str(link.readlink()) == target:
@@ -136,6 +202,24 @@ class Store:
         new.replace(link)
 
 
+def _batches(wheels: Iterable[Wheel]) -> Iterator[list[Wheel]]:
+    """What one run of pip fetches: it takes a second to start, and each package once."""
+    batch: list[Wheel] = []
+    for wheel in wheels:
+        full = sum(map(_weight, [*batch, wheel])) > BATCH
+        if batch and (full or wheel.name in {each.name for each in batch}):
+            yield batch
+            batch = []
+        batch.append(wheel)
+    if batch:
+        yield batch
+
+
+def _weight(wheel: Wheel) -> float:
+    """Bytes; of a wheel whose size nobody says more than of any other."""
+    return math.inf if wheel.size is None else wheel.size
+
+
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
@@ -143,7 +227,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _total(form: str, wheels: Sequence[wheel_index.Wheel]) -> str:
+def _total(form: str, wheels: Sequence[Wheel]) -> str:
     """Megabytes of all in a form, "" where an index does not say all sizes."""
     sizes = [wheel.size for wheel in wheels if wheel.size is not None]
     return form.format(sum(sizes) / 1e6) if len(sizes) == len(wheels) else ""

@@ -23,11 +23,3 @@ def apart(address: str) -> tuple[str, dict[str, str]]:
     pair = f"{unquote(user)}:{unquote(password)}".encode()
     header = {"Authorization": f"Basic {base64.b64encode(pair).decode()}"} if login else {}
     return parts._replace(netloc=server).geturl(), header
-
-
-def header(url: str, address: str) -> dict[str, str]:
-    """The header of the login in `address`, where `url` is on the same server; else {}."""
-    shown, found = apart(address)
-    ours, asked = urlsplit(shown), urlsplit(url)
-    same = (ours.scheme, ours.netloc) == (asked.scheme, asked.netloc.rpartition("@")[2])
-    return found if same else {}

@@ -38,6 +38,7 @@ def test_the_fork_is_specified_to_the_last_commit() -> None:
         "current": "/opt/lockstep/engines/current",
         "python": "3.12",
         "uv": "/usr/local/bin/uv",
+        "tools": "/usr/local/lib/lockstep/environments/tools/bin/python",
         "index": None,
         "torch_index": "https://download.pytorch.org/whl/cu130",
         "flashinfer_index": "https://flashinfer.ai/whl/cu130",

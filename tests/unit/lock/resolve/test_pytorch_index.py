@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +24,8 @@ from lockstep.lock.moving import PythonWanted
 from lockstep.lock.pins import PythonPin, WheelPin
 from lockstep.lock.resolve import http
 from lockstep.lock.resolve.python import Before, resolve_python
-from lockstep.onhost.environment import wheel_index
+from lockstep.onhost.environment import wheel_store
+from lockstep.onhost.fetch import peer_client
 from tests.unit.lock.resolve.test_python import ANY, index, wheel
 
 NOTHING = Before()
@@ -124,14 +127,23 @@ def test_a_wheel_without_a_hash_that_is_not_there_is_named(files: LocalServer) -
         resolve(files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hashed", [True, False])
-def test_the_host_finds_the_file_on_another_server_than_the_page(
-    files: LocalServer, hashed: bool
+def test_the_host_fetches_the_file_from_another_server_than_the_page(
+    files: LocalServer, hashed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, content = TORCH
     sha256 = hashlib.sha256(content).hexdigest()
-    wanted = wheel_index.Wheel("torch", "2.10.0+cu130", name, sha256, None)
+    # As pip of a Spark.
+    variables = {"CONFIG_FILE": os.devnull, "PYTHON_VERSION": "3.12"}
+    for key, value in {**variables, "PLATFORM": "manylinux_2_28_aarch64"}.items():
+        monkeypatch.setenv(f"PIP_{key}", value)
     with serving({}) as pages:
         pages.answers |= site(files, hashed=hashed, host=files.url).answers
-        found = wheel_index.Indexes([f"{pages.url}/whl/cu130"]).source(wanted)
-    assert found.url == f"{files.url}/whl/cu130/{name.replace('+', '%2B')}"
+        more = [f"{pages.url}/whl/cu130"]
+        servers = wheel_store.variables(f"{pages.url}/simple", more, [files.url])
+        store = wheel_store.Store(
+            tmp_path, wheel_store.Pip(sys.executable, servers), peer_client.Copier(None)
+        )
+        store.bring("torch", [wheel_store.Wheel("torch", "2.10.0+cu130", name, sha256, None)])
+    assert (tmp_path / sha256).read_bytes() == content

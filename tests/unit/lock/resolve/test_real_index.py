@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,10 +12,9 @@ from lockstep.core import schema
 from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.moving import PythonWanted
 from lockstep.lock.pins import PythonPin
-from lockstep.lock.resolve.program import uv
 from lockstep.lock.resolve.python import Before, resolve_python
-from lockstep.onhost.environment import engine_content, wheel_index
-from lockstep.onhost.fetch import download
+from lockstep.onhost.environment import wheel_store
+from lockstep.onhost.fetch import content, peer_client
 
 pytestmark = pytest.mark.slow
 
@@ -59,16 +59,16 @@ def test_an_older_lock_is_kept_but_for_what_moves(moved: frozenset[str]) -> None
     assert (pin.versions["uvicorn"] == "0.34.0") == (not moved)
 
 
-def test_a_host_finds_every_locked_wheel_on_the_index_that_uv_takes(tmp_path: Path) -> None:
+def test_a_host_fetches_locked_wheels_from_the_index_of_its_pip(tmp_path: Path) -> None:
     pin = resolve_python(
         wanted("tools", "uvicorn", "huggingface_hub"), sources=INDEX, proxy=Proxy()
     )
-    index = wheel_index.Indexes([engine_content._usual_index(uv())])
-    every = [wheel_index.Wheel(**vars(each)) for each in pin.packages]
-    sources = {each.name: index.source(each) for each in every}
-    assert len(sources) == len(pin.packages) > 10
-    # It is what the lock says, too, as far as the smallest one shows.
-    small = next(each for each in every if each.name == "h11")
-    target = tmp_path / small.sha256
-    download.download(lambda: sources["h11"], target, name=small.sha256)
-    assert small.size in (None, target.stat().st_size)
+    # pip takes no wheel of another architecture than its own.
+    every = [
+        wheel_store.Wheel(**vars(each)) for each in pin.packages if each.file.endswith("-any.whl")
+    ]
+    assert len(every) > 5
+    pip = wheel_store.Pip(sys.executable, wheel_store.variables(None, []))
+    wheel_store.Store(tmp_path, pip, peer_client.Copier(None)).bring("tools", every)
+    assert {path.name for path in (tmp_path / "wheels").iterdir()} == {each.file for each in every}
+    assert all(content.matches(tmp_path / each.sha256, each.sha256) for each in every)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import functools
 import hashlib
 import json
+import os
 import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -15,15 +20,44 @@ import pytest
 from a_peer import TOKEN, Spark
 from local_server import LocalServer, Reply, serving
 
+from lab.services.wheels import StandInWheel, write_wheel
 from lockstep.onhost.core import common
-from lockstep.onhost.fetch import claims, peer_client
+from lockstep.onhost.environment import engine_content, wheel_store
+from lockstep.onhost.fetch import claims, growth, peer_client
 
-from lockstep.onhost.environment import engine_content  # isort: skip
 
-BODY = b"a wheel" * 50_000
+def built(name: str, version: str) -> tuple[str, bytes]:
+    """Name and bytes of a wheel that pip takes."""
+    content = ("".join(map(str, range(60_000))),)
+    wheel = StandInWheel(name, version, files=((f"{name}.txt", *content),))
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_wheel(wheel, Path(folder))
+        return path.name, path.read_bytes()
+
+
+FILE, BODY = built("torch", "2.10.0+cu130")
+QUOTED = FILE.replace("+", "%2B")
 NAME = hashlib.sha256(BODY).hexdigest()
-FILE = "torch-2.10.0+cu130-cp312-cp312-linux_aarch64.whl"
 TORCH = {"name": "torch", "version": "2.10.0+cu130", "file": FILE, "sha256": NAME}
+PACKAGE = {**TORCH, "size": None, "stage": "pytorch"}
+_, OTHER_BODY = built("other", "1.0")
+OTHER = {
+    "name": "other",
+    "version": "1.0",
+    "file": "other-1.0-py3-none-any.whl",
+    "sha256": hashlib.sha256(OTHER_BODY).hexdigest(),
+    "size": len(OTHER_BODY),
+    "stage": "pytorch",
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip as on a host that is not configured."""
+    for name in os.environ:
+        if name.startswith("PIP_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
 
 
 @pytest.fixture
@@ -37,16 +71,19 @@ def peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
 @pytest.fixture
 def index() -> Iterator[LocalServer]:
     """An index without hashes in its links and without sizes, as PyTorch's was."""
-    page = b'<a href="../files/torch-2.10.0%2Bcu130-cp312-cp312-linux_aarch64.whl">torch</a>'
-    file = "/whl/files/torch-2.10.0%2Bcu130-cp312-cp312-linux_aarch64.whl"
-    with serving({"/whl/torch/": Reply(page), file: Reply(BODY)}) as server:
+    page = f'<a href="../files/{QUOTED}">torch</a>'.encode()
+    html = {"Content-Type": "text/html"}
+    file = f"/whl/files/{QUOTED}"
+    with serving({"/whl/torch/": Reply(page, 200, html), file: Reply(BODY)}) as server:
         yield server
 
 
 class Host:
     """The second Spark, which builds."""
 
-    def __init__(self, root: Path, index: LocalServer, *of: peer_client.Peer, **spec: Any) -> None:
+    def __init__(
+        self, root: Path, index: LocalServer, /, *of: peer_client.Peer, **spec: Any
+    ) -> None:
         self.paths = common.Paths(root / "host")
         self.folder = root / "engines/store"
         self.home = root / "engines/0123456789ab"
@@ -54,12 +91,13 @@ class Host:
         lease = {"token": TOKEN, "peers": [vars(peer) for peer in of]}
         (peer_client.folder(self.paths) / "1.client.json").write_text(json.dumps(lease))
         self.spec: dict[str, Any] = {
-            "packages": [{**TORCH, "size": None, "stage": "pytorch"}],
+            "packages": [PACKAGE],
             "built_with": [],
             "precompiled": None,
             "torch_index": None,
             "flashinfer_index": None,
             "index": f"{index.url}/whl",
+            "tools": sys.executable,
             **dict.fromkeys(engine_content.TREES),
             **spec,
         }
@@ -106,6 +144,7 @@ def test_a_wheel_that_an_earlier_spark_fetches_is_waited_for(tmp_path, peer, ind
     assert index.seen == []
 
 
+@pytest.mark.slow
 def test_wrong_bytes_of_a_peer_are_fetched_from_the_index(tmp_path, peer, index):
     (peer.flat / NAME).write_bytes(bytes(len(BODY)))
     host = Host(tmp_path, index, peer.as_peer())
@@ -113,45 +152,152 @@ def test_wrong_bytes_of_a_peer_are_fetched_from_the_index(tmp_path, peer, index)
     assert (host.folder / NAME).read_bytes() == BODY
 
 
-def test_a_download_from_an_index_that_gives_no_sizes_goes_on_where_it_ended(tmp_path, index):
-    host = Host(tmp_path, index)
-    host.folder.mkdir(parents=True)
-    (host.folder / f"{NAME}.incomplete").write_bytes(BODY[:1000])
-    ranges = []
-
-    def answer(seen):
-        ranges.append(seen.headers.get("Range"))
-        return Reply(BODY[1000:], 206)
-
-    index.answers["/whl/files/torch-2.10.0%2Bcu130-cp312-cp312-linux_aarch64.whl"] = answer
-    host.bring()
-    assert (host.folder / NAME).read_bytes() == BODY
-    assert ranges == ["bytes=1000-"]
-
-
-def test_a_transfer_that_was_cut_is_known_by_its_announced_length(tmp_path, index):
-    host = Host(tmp_path, index)
-    ranges = []
-
-    def answer(seen):
-        ranges.append(seen.headers.get("Range"))
-        if len(ranges) > 1:
-            return Reply(BODY[1000:], 206)
-        return Reply(BODY[:1000], headers={"Content-Length": str(len(BODY))})
-
-    index.answers["/whl/files/torch-2.10.0%2Bcu130-cp312-cp312-linux_aarch64.whl"] = answer
-    host.bring()
-    assert (host.folder / NAME).read_bytes() == BODY
-    assert ranges == [None, "bytes=1000-"]
-
-
-def test_a_file_of_the_right_name_and_another_hash_is_passed_over(tmp_path, index):
-    page = f'<a href="{FILE.replace("+", "%2B")}#sha256={"0" * 64}">torch</a>'.encode()
+@pytest.mark.slow
+def test_a_wheel_of_an_index_is_taken_by_its_hash(tmp_path, index):
+    """The index has another file of that name first, and gives neither hashes nor sizes."""
+    page = f'<a href="{QUOTED}#sha256={"0" * 64}">torch</a>'.encode()
     with serving({"/cu130/torch/": Reply(page)}) as other:
         host = Host(tmp_path, index, torch_index=f"{other.url}/cu130")
         host.bring()
         assert other.paths == ["/cu130/torch/"]
     assert (host.folder / NAME).read_bytes() == BODY
+    assert (host.folder / "wheels" / FILE).read_bytes() == BODY
+    assert not (host.folder / ".pip").exists()
+
+
+@pytest.mark.slow
+def test_pip_goes_on_where_a_connection_broke(tmp_path, index):
+    ranges = []
+
+    def answer(seen):
+        ranges.append(seen.headers.get("Range"))
+        if len(ranges) > 1:
+            return Reply(BODY[1000:], 206, {"ETag": '"1"'})
+        return Reply(BODY[:1000], headers={"Content-Length": str(len(BODY)), "ETag": '"1"'})
+
+    index.answers[f"/whl/files/{QUOTED}"] = answer
+    host = Host(tmp_path, index)
+    host.bring()
+    assert (host.folder / NAME).read_bytes() == BODY
+    assert ranges == [None, "bytes=1000-"]
+
+
+@pytest.mark.slow
+def test_what_a_cut_download_left_is_no_obstacle_and_what_it_had_stays(tmp_path, index):
+    host = Host(tmp_path, index, packages=[PACKAGE, OTHER])
+    (host.folder / ".pip/pip-unpack-x").mkdir(parents=True)
+    (host.folder / ".pip" / FILE).write_bytes(BODY[:1000])
+    (host.folder / str(OTHER["sha256"])).write_bytes(OTHER_BODY)
+    host.bring()
+    assert (host.folder / NAME).read_bytes() == BODY
+    assert {seen.path for seen in index.seen} == {"/whl/torch/", f"/whl/files/{QUOTED}"}
+
+
+def test_small_wheels_share_a_run_of_pip_and_a_large_one_has_its_own(tmp_path):
+    def wheel(name: str, size: int | None) -> wheel_store.Wheel:
+        return wheel_store.Wheel(name, "1", f"{name}.whl", name, size)
+
+    half = wheel_store.BATCH // 2
+    every = [wheel("unknown", None), wheel("large", 2 * half), wheel("a", half), wheel("b", half)]
+    every += [wheel("c", 1), wheel("c", 1)]
+    found = [[each.name for each in batch] for batch in wheel_store._batches(every)]
+    # pip refuses two versions of one package.
+    assert found == [["unknown"], ["large"], ["a", "b"], ["c"], ["c"]]
+
+
+@pytest.mark.slow
+def test_a_password_is_for_its_own_server_and_on_no_command_line(tmp_path, index, capfd):
+    login, basic = "http://me:s3cret@", "Basic " + base64.b64encode(b"me:s3cret").decode()
+    page = f'<a href="{index.url}/whl/files/{QUOTED}#sha256={NAME}">torch</a>'.encode()
+    html = {"Content-Type": "text/html"}
+    with serving({"/private/torch/": Reply(page, 200, html)}) as private:
+        host = Host(tmp_path / "one", index, index=f"{login}{private.host}/private")
+        host.spec["tools"] = str(written_down(tmp_path))
+        host.bring()
+        assert [seen.headers.get("Authorization") for seen in private.seen] == [basic]
+    assert [seen.headers.get("Authorization") for seen in index.seen] == [None]
+    # The wheel of compiled parts is no package of an index.
+    url = f"{login}{index.host}/whl/files/{QUOTED}"
+    pip = wheel_store.Pip(host.spec["tools"], wheel_store.variables(None, [], [url]))
+    store = wheel_store.Store(tmp_path / "two", pip, peer_client.Copier(None))
+    store.bring("vllm", [wheel_store.Wheel("torch", "1", FILE, NAME, None, url)])
+    assert index.seen[-1].headers.get("Authorization") == basic
+    told = capfd.readouterr()
+    argv = (tmp_path / "argv").read_text()
+    assert argv.count("pip download") == 2 and "s3cret" not in argv + told.out + told.err
+
+
+def written_down(folder: Path) -> Path:
+    """An interpreter that writes down how it is called."""
+    program = folder / "python"
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >> {folder}/argv\nexec {sys.executable} "$@"\n', encoding="utf-8"
+    )
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.slow
+def test_a_wheel_that_no_index_has_is_named_with_a_remedy(tmp_path, index):
+    index.answers = {}
+    host = Host(tmp_path, index, index=f"http://me:s3cret@{index.host}/whl")
+    with pytest.raises(common.Problem) as caught:
+        host.bring()
+    said = str(caught.value)
+    assert said.startswith(f"pip could not fetch {FILE}: ")
+    assert "No matching distribution found for torch==2.10.0+cu130. Remedy: check network" in said
+    assert said.endswith("what is not there any more: `lockstep lock`")
+    assert "s3cret" not in said and not (host.folder / ".pip").exists()
+
+
+@pytest.mark.slow
+def test_bytes_that_are_not_what_was_locked_are_refused(tmp_path, index):
+    index.answers[f"/whl/files/{QUOTED}"] = Reply(OTHER_BODY)
+    host = Host(tmp_path, index)
+    with pytest.raises(common.Problem, match=f"Expected sha256 {NAME} Got"):
+        host.bring()
+    assert not (host.folder / NAME).exists() and not (host.folder / "wheels" / FILE).exists()
+
+
+@pytest.mark.slow
+def test_without_an_index_pips_own_configuration_names_it(tmp_path, index, monkeypatch):
+    configuration = tmp_path / "pip.conf"
+    configuration.write_text(f"[global]\nindex-url = {index.url}/whl\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(configuration))
+    host = Host(tmp_path, index, index=None)
+    host.bring()
+    assert (host.folder / NAME).read_bytes() == BODY
+
+
+@pytest.mark.slow
+def test_a_wheel_that_is_spoiled_on_the_disk_is_fetched_again(tmp_path, index, capsys):
+    host = Host(tmp_path, index)
+    host.bring()
+    content = engine_content.Content(host.spec, "pytorch", host.folder)
+    assert not content.mended()
+    (host.folder / NAME).write_bytes(BODY[:-1] + b"x")
+    assert content.mended()
+    assert f"spoiled on disk, fetched again: {FILE}\n" in capsys.readouterr().out
+    assert (host.folder / NAME).read_bytes() == BODY
+
+
+@pytest.mark.slow
+def test_a_host_that_downloads_shows_that_it_gets_on(tmp_path, index, monkeypatch):
+    monkeypatch.setattr(growth, "repeated", functools.partial(growth.repeated, period_s=0.01))
+    host = Host(tmp_path, index)
+    beaten = threading.Event()
+    monkeypatch.setattr(claims.Claim, "beat", lambda claim: beaten.set())
+
+    def answer(seen):
+        # As slow as a line that others must not lose patience with.
+        assert beaten.wait(60)
+        return Reply(BODY)
+
+    (host.folder).mkdir(parents=True)
+    (host.folder / f"{NAME}.incomplete").write_bytes(BODY[:1000])
+    index.answers[f"/whl/files/{QUOTED}"] = answer
+    host.bring()
+    assert beaten.is_set()
 
 
 @pytest.fixture
