@@ -543,7 +543,7 @@ def test_the_check_runs_in_the_environment_and_answers_the_same_question(site: S
     python = site.home / "venv/bin/python"
     python.unlink()
     # Instead of the engine's own Python: writes what it was asked.
-    python.write_text('#!/bin/sh\nprintf "%s" "$LOCKSTEP_ENGINE" > "$2"\n')
+    python.write_text('#!/bin/sh\nprintf "%s" "$LOCKSTEP_ENGINE" > "$3"\n')
     python.chmod(0o755)
     assert site.run("check").returncode == 0
     asked = json.loads((site.home / "check.json").read_text())
