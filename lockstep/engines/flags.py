@@ -33,7 +33,7 @@ def words(value: Any) -> tuple[str, ...] | None:
 def find(argv: Sequence[str], names: Sequence[str]) -> tuple[int, int] | None:
     """The span [start, end) of the last occurrence of a flag with its values, or None.
 
-    The last one counts, as it does for both engines' parsers.
+    The last one counts, as it does for the engines' parsers.
     """
     spans = [
         (index, _end(argv, index))

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from lockstep.evidence.scrub import Known
 from lockstep.inventory.host import HostPlan
+from lockstep.onhost.engines import ENGINES
 
 # Words of the page itself. As names they tell nothing about anybody, and without them the page
 # could not be read. A folder under /home is left out whatever its name is.
@@ -19,8 +20,8 @@ _COMMON = frozenset(
     (
         *("account", "address", "admin", "apt", "dgx", "docker", "engine", "gpu", "gx10", "home"),
         *("host", "id", "key", "localhost", "local", "lockstep", "memory", "none", "no", "nvidia"),
-        *("root", "secret", "serial", "service", "sglang", "spark", "system", "ubuntu", "user"),
-        *("vllm", "yes"),
+        *("root", "secret", "serial", "service", "spark", "system", "ubuntu", "user", "yes"),
+        *ENGINES,
     )
 )
 _FIRMWARE = re.compile(r"(?=.*\d).{5,}")

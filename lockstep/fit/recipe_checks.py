@@ -11,6 +11,7 @@ from lockstep.fit.catalogue import Catalogue
 from lockstep.fit.command_checks import command_findings
 from lockstep.fit.fit import fit
 from lockstep.models.licences import LicencePolicy
+from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import serving
 
@@ -39,6 +40,12 @@ def check(
         *_hooks(recipe),
     ]
     try:
+        engine = engine_of(recipe)
+        if not (recipe.in_container or engine.in_venv):
+            raise RecipeError(
+                f"{engine.title} runs from an image here, and the recipe names none",
+                remedy="Add `container`.",
+            )
         findings += command_findings(recipe, catalogue, dict(overrides or {}), engine_version)
     except RecipeError as fault:
         message = f"{fault.what}; found {fault.found}" if fault.found else fault.what

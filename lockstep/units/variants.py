@@ -283,7 +283,7 @@ def _refuse_secrets(recipe: Recipe, argv: tuple[str, ...], variables: Mapping[st
 def _need(recipe: Recipe, argv: tuple[str, ...]) -> Need:
     asked = read_back(recipe, argv, engine_of(recipe))
     found = fit(recipe, catalogue.knowledge(), asked=asked).need
-    assert found is not None, "both engines have one"
+    assert found is not None, "every engine has one"
     return found
 
 

@@ -102,6 +102,7 @@ class Engine:
         entries: The words that start it; the first ones are written where a recipe has no command.
         runtimes: sparkrun's runtimes that drive it.
         hints: The start of a command → the runtime that it stands for.
+        in_venv: Whether it runs in a venv of the host, too, not in an image only.
         usual: Whether a recipe that names no runtime means its first one.
         flags: Recipe key → spellings of its flag, the one that is written first; () for a key that
             it has no flag for. Other keys are the flag of the same name with dashes.
@@ -142,6 +143,7 @@ class Engine:
     hints: tuple[tuple[re.Pattern[str], str], ...] = ()
     metrics: Metrics
     phases: tuple[tuple[re.Pattern[str], str], ...]
+    in_venv: bool = False
     usual: bool = False
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     positional_model: bool = False

@@ -158,6 +158,7 @@ ENGINE = Vllm(
         (re.compile(r"vllm\s+serve\b"), "vllm"),
         (re.compile(r"python3?\s+-m\s+vllm\.entrypoints\."), "vllm"),
     ),
+    in_venv=True,
     usual=True,
     flags={
         "tensor_parallel": ("--tensor-parallel-size", "-tp"),
