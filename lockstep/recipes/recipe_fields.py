@@ -19,14 +19,13 @@ MOST_NODES = 64
 
 _HINTS = (
     *(hint for engine in ENGINES.values() for hint in engine.hints),
-    (re.compile(r"llama-server\b"), "llama-cpp"),
     (re.compile(r"(?:trtllm-serve\b|mpirun\b.*trtllm)"), "trtllm"),
 )
 # The runtimes of sparkrun that drive an engine of ours.
 ENGINE_OF_RUNTIME = {name: engine for engine in ENGINES.values() for name in engine.runtimes}
 # What a recipe without a runtime stands for.
 _USUAL = next(engine.runtimes[0] for engine in ENGINES.values() if engine.usual)
-RUNTIMES = (*ENGINE_OF_RUNTIME, "llama-cpp", "trtllm", "atlas")
+RUNTIMES = (*ENGINE_OF_RUNTIME, "trtllm", "atlas")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?(?::[\w.-]+)?", re.ASCII)
 
 

@@ -38,7 +38,7 @@ def parse(text: str) -> Recipe:
 REFUSED = {
     "glm-5.1-awq-int4": {"fit-none"},
     "glm-5.1-fp8": {"fit-none"},
-    "glm-5.1-ud-iq2-m": {"fit-none", "cannot-run"},
+    "glm-5.1-ud-iq2-m": {"fit-none"},
     "nemotron-3-super-120b-nvfp4": {"licence-refused"},
     "qwen3.6-35b-a3b-prismaquant-dflash-k6": {"known-bad"},
 }

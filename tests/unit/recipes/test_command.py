@@ -180,7 +180,7 @@ def test_a_positional_model_behind_its_flags_is_not_swallowed() -> None:
         ("command: vllm serve {model} --port $PORT", "needs a shell"),
         ("command: vllm serve {model} --x `id`", "needs a shell"),
         ("runtime: vllm\ncommand: bash -c 'vllm serve'", "must start the engine"),
-        ("command: llama-server -hf {model}", "does not run this engine"),
+        ("command: trtllm-serve {model}", "does not run this engine"),
         ("command: >-\n  vllm serve {model} \\\n  --port 1", "glues the next word"),
     ],
 )

@@ -141,7 +141,7 @@ def test_version_1_is_refused_and_says_what_to_change() -> None:
         ("model: a/b\nmin_nodes: 0\n", "whole number of Sparks"),
         ("model: a/b\nmin_nodes: true\n", "min_nodes must be a whole number"),
         ("model: a/b\nmin_nodes: 3\nmax_nodes: 2\n", "larger than max_nodes"),
-        ("model: a/b\nruntime: vlm\n", "allowed: sglang"),
+        ("model: a/b\nruntime: vlm\n", "allowed: llama-cpp, sglang"),
         ("model: --trust\n", "Hugging Face id"),
         ("model: org/..\n", "Hugging Face id"),
         ("model: /models/../x\n", "Hugging Face id"),
@@ -152,7 +152,7 @@ def test_version_1_is_refused_and_says_what_to_change() -> None:
         ("model: a/b\nlockstep: {borrow: [{model: c/d, files: [../x]}]}\n", "file inside"),
         (
             "model: a/b\nlockstep: {engine: trt}\n",
-            "engine is not known; found 'trt'; allowed: sglang, vllm",
+            "engine is not known; found 'trt'; allowed: llamacpp, sglang, vllm",
         ),
         ("model: a/b\nlockstep: {memory: {value: 67}}\n", "lockstep.memory.kind are missing"),
         ("model: a/b\nlockstep: {memory: 67}\n", "must be a mapping"),

@@ -1,0 +1,97 @@
+"""llama.cpp's server, in an image; it serves GGUF files.
+
+Read off llama-server 0.7.0 (build 11669), 2026-11.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lockstep.onhost.engines.base import Engine, Run
+from lockstep.onhost.engines.metrics import Metrics
+
+# What Docker itself ends with where a container or its program does not start.
+_DOCKERS_OWN = (125, 126, 127)
+
+
+class LlamaCpp(Engine):
+    """See `Engine`."""
+
+    def answer(self, recipes: Sequence[Mapping[str, Any]], run: Run) -> dict[str, Any]:
+        """`--help` after a command line has all of it read first, and loads nothing."""
+        said = run((recipes[0]["argv"][0], "--version"), {})
+        version = re.search(r"version: (\S+)", said.stdout + said.stderr)
+        faults: list[str] = []
+        unanswered = "" if version else f"it does not say its version (exit {said.returncode})"
+        known = f"{self.title} {version[1] if version else '?'}"
+        for recipe in recipes if version else ():
+            own = {
+                name: value
+                for name, value in recipe["environment"].items()
+                if name.startswith(self.prefixes)
+            }
+            done = run((*recipe["argv"], "--help"), own)
+            lines = [line for line in done.stderr.splitlines() if line.startswith("error")]
+            if done.returncode in _DOCKERS_OWN:
+                unanswered = f"{known} cannot be asked: exit {done.returncode}"
+            elif done.returncode:
+                why = (lines or ["no reason given"])[-1]
+                faults.append(f"recipe {recipe['name']}: {known} refuses it: {why}")
+        return {
+            "version": version[1] if version else None,
+            "moe_flag": None,
+            "faults": faults,
+            "unanswered": unanswered or None,
+        }
+
+    def context(self, card: Mapping[str, Any]) -> int | None:
+        return (card.get("meta") or {}).get("n_ctx")
+
+
+ENGINE = LlamaCpp(
+    name="llamacpp",
+    title="llama.cpp",
+    # The second as its own images have it, which are to be given `entrypoint: ""`.
+    entries=(("llama-server",), ("/app/llama-server",)),
+    runtimes=("llama-cpp",),
+    hints=((re.compile(r"(?:/app/)?llama-server\b"), "llama-cpp"),),
+    flags={
+        "model": ("--model", "-m"),
+        "served_model_name": ("--alias", "-a"),
+        # Of all slots together.
+        "max_model_len": ("--ctx-size", "-c"),
+        "max_num_seqs": ("--parallel", "-np"),
+        "kv_cache_dtype": ("--cache-type-k", "-ctk"),
+        "draft_model": ("--model-draft", "-md"),
+        "speculative_algorithm": ("--spec-type",),
+        "speculative_num_draft_tokens": ("--spec-draft-n-max",),
+        "revision": (),
+        "draft_revision": (),
+        "gpu_memory_utilization": (),
+    },
+    always=("--metrics",),
+    weights="file",
+    hub_model=("-hf", "-hfr", "--hf-repo", "-hff", "--hf-file"),
+    on_python=False,
+    version_pages=(("/props", "build_info"),),
+    # Total tokens grow when a request ends; a step of the engine is a decode.
+    metrics=Metrics(
+        outstanding=("llamacpp:requests_processing", "llamacpp:requests_deferred"),
+        moving=("llamacpp:n_decode_total", "llamacpp:prompt_tokens_total"),
+        generated="llamacpp:tokens_predicted_total",
+        cached="llamacpp:prompt_tokens_cached_total",
+        drafts="llamacpp:spec_decode_num_drafts_total",
+        drafted="llamacpp:spec_decode_num_draft_tokens_total",
+        accepted="llamacpp:spec_decode_num_accepted_tokens_total",
+    ),
+    phases=(
+        (re.compile(r"load_model: loading model"), "loading weights"),
+        (re.compile(r"llama threadpool init"), "weights loaded"),
+        (re.compile(r"load_model: initializing"), "making room for sequences"),
+        (re.compile(r"llama_server: listening on"), "port open"),
+    ),
+    prefixes=("LLAMA_",),
+    images=("llama.cpp", "llama-cpp"),
+)

@@ -1,0 +1,149 @@
+"""llama.cpp by its module: its command line, its parser's answers, its metrics, log and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from lockstep.core.errors import RecipeError
+from lockstep.core.figures import Figure
+from lockstep.fit import catalogue
+from lockstep.fit.cluster_findings import cluster_findings
+from lockstep.fit.fit import fit
+from lockstep.models.known_models import Model
+from lockstep.onhost.engine import log_phases
+from lockstep.onhost.engines import ENGINES, counters
+from lockstep.recipes import recipe_file
+from lockstep.recipes.command import serve_command
+from lockstep.recipes.sizing import serving
+
+LLAMA = ENGINES["llamacpp"]
+KNOWLEDGE = catalogue.load().knowledge
+TEXT = """\
+model: org/big-GGUF:UD-IQ2_M
+container: some/llama:1
+defaults: {host: 127.0.0.1, port: 30001, ctx_size: 8192, parallel: 2}
+command: llama-server -hf {model} --host {host} --port {port} -c {ctx_size} -np {parallel}
+"""
+RECIPE = recipe_file.parse(TEXT, Path("big.yaml"))
+FILE = "/data/snapshots/abc/UD-IQ2_M/big-UD-IQ2_M-00001-of-00002.gguf"
+PAGE = """\
+# TYPE llamacpp:prompt_tokens_total counter
+llamacpp:prompt_tokens_total 38
+llamacpp:tokens_predicted_total 12
+llamacpp:n_decode_total 14
+llamacpp:requests_processing 1
+llamacpp:requests_deferred 2
+"""
+
+
+def test_the_file_takes_the_place_of_what_it_would_fetch_itself() -> None:
+    assert serve_command(RECIPE, overrides={"model": FILE, "port": 31001}) == (
+        *("llama-server", "--host", "127.0.0.1", "--port", "31001", "-c", "8192", "-np", "2"),
+        *("--model", FILE, "--alias", "org/big-GGUF:UD-IQ2_M", "--metrics"),
+    )
+
+
+def test_a_recipe_without_a_command_is_written_in_its_own_flags() -> None:
+    text = "model: org/big-GGUF:Q8_0\nruntime: llama-cpp\ndefaults: {max_model_len: 4096}\n"
+    recipe = recipe_file.parse(text, Path("big.yaml"))
+    assert serve_command(recipe, overrides={"model": FILE}) == (
+        *("llama-server", "--model", FILE, "--ctx-size", "4096"),
+        *("--alias", "org/big-GGUF:Q8_0", "--metrics"),
+    )
+
+
+def test_a_share_of_the_memory_is_refused_for_it_knows_none() -> None:
+    with pytest.raises(RecipeError, match="no flag for gpu_memory_utilization"):
+        serve_command(RECIPE, overrides={"gpu_memory_utilization": 0.5})
+
+
+def test_its_context_is_that_of_all_slots() -> None:
+    asked = serving(RECIPE)
+    assert (asked.context, asked.sequences, asked.port) == (8192, 2, 30001)
+
+
+def test_it_needs_weights_and_cache_and_what_it_holds_beside() -> None:
+    weights = Figure("weights", 20 * 2**30 / 1e9, "GB", "a test", "2026-11-22", "quoted")
+    model = Model(RECIPE.model, weights_gb=weights)
+    found = fit(RECIPE, replace(KNOWLEDGE, models={model.id: model}))
+    beside = KNOWLEDGE.hardware["dgx-spark"].gib("engine_start_gib")
+    assert found.needs_gib == pytest.approx(20 + beside)
+    assert found.need is not None and not found.need.of_total
+
+
+def test_it_serves_on_one_host_alone() -> None:
+    findings = cluster_findings(RECIPE, KNOWLEDGE, hosts=2, overrides={})
+    assert "llama.cpp serves a model on one host alone" in [item.message for item in findings]
+    assert LLAMA.rank_arguments(rank=1, size=2, master="10.0.0.1", port=1, copies=1) == {}
+
+
+def question(*words: str, **environment: str) -> dict[str, object]:
+    return {"name": "big", "argv": ["llama-server", *words], "environment": environment}
+
+
+def asked(
+    recipes: Sequence[Mapping[str, object]], code: int, said: str
+) -> tuple[dict[str, object], list[tuple[tuple[str, ...], dict[str, str]]]]:
+    """What the engine answers, and what was run, where `--help` ends with ``code``."""
+    runs = []
+
+    def run(words: Sequence[str], environment: Mapping[str, str]) -> CompletedProcess[str]:
+        runs.append((tuple(words), dict(environment)))
+        if words[-1] == "--version":
+            said_of_it = "version: 0.7.0 (build 11669, commit Debian)"
+            return CompletedProcess(list(words), 0, "", said_of_it)
+        return CompletedProcess(list(words), code, "usage", said)
+
+    return LLAMA.answer(recipes, run), runs
+
+
+def test_its_own_program_reads_the_whole_command_line_and_loads_nothing() -> None:
+    recipe = question("-c", "1", LLAMA_ARG_CTX_SIZE="2", HF_HOME="/data")
+    answer, runs = asked([recipe], 0, "")
+    assert answer == {"version": "0.7.0", "moe_flag": None, "faults": [], "unanswered": None}
+    assert runs[1] == (("llama-server", "-c", "1", "--help"), {"LLAMA_ARG_CTX_SIZE": "2"})
+
+
+def test_what_it_refuses_is_named() -> None:
+    answer, _ = asked([question("--no-such")], 1, "noise\nerror: invalid argument: --no-such\n")
+    assert answer["faults"] == [
+        "recipe big: llama.cpp 0.7.0 refuses it: error: invalid argument: --no-such"
+    ]
+    assert answer["unanswered"] is None
+
+
+def test_an_image_without_the_program_answers_nothing() -> None:
+    answer, _ = asked([question()], 127, "")
+    assert answer["faults"] == [] and "exit 127" in str(answer["unanswered"])
+
+
+def test_its_counters_are_read_without_a_total_of_requests() -> None:
+    found = counters(PAGE)
+    assert found is not None
+    assert (found.outstanding, found.generated, found.finished) == (3, 12, None)
+    assert found.moving == {"llamacpp:n_decode_total": 14.0, "llamacpp:prompt_tokens_total": 38.0}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("0.00.100.200 I srv    load_model: loading model '/x.gguf'", "loading weights"),
+        (
+            "0.01.100.200 I cmn          init: llama threadpool init, n_threads = 2",
+            "weights loaded",
+        ),
+        ("0.02.1.2 I srv  llama_server: listening on http://127.0.0.1:8099", "port open"),
+    ],
+)
+def test_its_log_tells_how_far_a_start_is(line: str, said: str) -> None:
+    assert log_phases.phase(line) == said
+
+
+def test_its_context_stands_in_its_list_of_models() -> None:
+    assert LLAMA.context({"id": "a", "meta": {"n_ctx": 4096}}) == 4096
+    assert LLAMA.context({"id": "a"}) is None
