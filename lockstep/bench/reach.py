@@ -21,7 +21,7 @@ from lockstep.inventory import inventory_file as inventories
 from lockstep.inventory.host import HostPlan
 from lockstep.lock import lockfile, pins
 from lockstep.probes import source
-from lockstep.units.scripts import TARGETS
+from lockstep.units.targets_json import TARGETS
 
 # Through a tunnel an answer takes one round trip more; only bounds a hang.
 TUNNEL_S = 30.0

@@ -6,7 +6,7 @@ import datetime
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from lockstep.core.schema import Refusal, Rule
+from lockstep.onhost.core.schema import Refusal, Rule
 
 Kind = Literal["measured", "quoted", "computed"]
 Text = Annotated[str, Rule("is empty", str.strip)]

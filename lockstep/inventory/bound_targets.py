@@ -6,12 +6,12 @@ import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lockstep.core import schema
 from lockstep.core.errors import InventoryError
 from lockstep.engines import flags
 from lockstep.inventory.cluster import Group
 from lockstep.inventory.settings import Settings, TargetData
 from lockstep.inventory.values import Image
+from lockstep.onhost.core import schema
 from lockstep.recipes.command import serve_command
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
@@ -215,7 +215,9 @@ def _bind(name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: st
         )
     image = data.image or recipe.container or None
     if image is not None:
-        schema.convert(Image, image, where=file, key=f"targets.{name}: the image")
+        schema.convert(
+            Image, image, where=file, key=f"targets.{name}: the image", error=InventoryError
+        )
     overrides = {**data.overrides, "host": data.bind}
     if data.port is not None:
         overrides["port"] = data.port

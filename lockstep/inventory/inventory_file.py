@@ -9,7 +9,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from lockstep.core import schema
 from lockstep.core.errors import InventoryError, LockstepError
 from lockstep.inventory.bound_targets import bind, check_tools
 from lockstep.inventory.cluster_join import joined
@@ -17,6 +16,7 @@ from lockstep.inventory.host import HostPlan
 from lockstep.inventory.inventory_names import refuse_groups, refuse_ignored, refuse_imported
 from lockstep.inventory.settings import Settings
 from lockstep.inventory.settings_check import check_values
+from lockstep.onhost.core import schema
 from lockstep.recipes.recipe_file import Recipe, load_catalogue
 
 LOCK_SUFFIX = ".lock.yaml"
@@ -146,15 +146,17 @@ def plan(name: str, data: Mapping[str, Any], origin: Mapping[str, str] | None = 
     }
     for key in ours:
         if key not in known:
-            raise schema.unknown_key(key, known, where=origin.get(key, name))
+            raise schema.unknown_key(key, known, where=origin.get(key, name), error=InventoryError)
     values: dict[str, Any] = {}
     for key, value in ours.items():
         hint = schema.hints(Settings)[key]
-        values[key] = schema.convert(hint, value, where=origin.get(key, name), key=key)
+        values[key] = schema.convert(
+            hint, value, where=origin.get(key, name), key=key, error=InventoryError
+        )
     if "targets" not in values:
         raise InventoryError("targets is missing", where=name, remedy="Bind a recipe to a name.")
     hint = schema.hints(Settings)["name"]
-    schema.convert(hint, name, where=name, key="a host's name")
+    schema.convert(hint, name, where=name, key="a host's name", error=InventoryError)
     settings = Settings(name=name, **values)
     check_values(settings, origin, data.get("ssh_user"))
     folders = settings.recipe_folders

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from lockstep.core.schema import Rule
 from lockstep.inventory import values
 from lockstep.inventory.cluster import ClusterData, Fabric
+from lockstep.onhost.core.schema import Rule
 from lockstep.recipes.block import Specifier
 
 FORK = "https://github.com/juliendenize/vllm.git"

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from lockstep.core.findings import FATAL
-from lockstep.core.schema import Refusal, Rule, between, like
 from lockstep.files.managed_file import OPERATORS_GROUP
+from lockstep.onhost.core.schema import Refusal, Rule, between, like
 
 #: Words that switch.sh itself takes.
 RESERVED = frozenset({"none", "status", "log", "wait", "help"})

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from lockstep.core import schema
 from lockstep.core.errors import InventoryError, ResolveError
 from lockstep.core.yamlfile import part, read_mapping
 from lockstep.core.yamlwrite import dump, replace_file
 from lockstep.lock.pins import Pins
+from lockstep.onhost.core import schema
 
 #: Number of the format; another one is refused.
 VERSION = 1
@@ -45,7 +45,7 @@ def load(path: Path) -> Pins:
         )
     # Locks held versions of Debian packages (`apt`) until 2026-11; the next one written has none.
     sections = part(document, [key for key in document if key not in ("version", "apt")])
-    return schema.build(Pins, sections, where=str(path))
+    return schema.build(Pins, sections, where=str(path), error=InventoryError)
 
 
 def save(path: Path, pins: Pins) -> None:

@@ -19,7 +19,6 @@ from packaging.utils import (
 )
 
 from lockstep.core.digest import is_commit
-from lockstep.core.schema import Refusal, Rule, like
 from lockstep.lock.moving import (
     GitWanted,
     ImageWanted,
@@ -29,6 +28,7 @@ from lockstep.lock.moving import (
     Wanted,
 )
 from lockstep.models import gguf
+from lockstep.onhost.core.schema import Refusal, Rule, like
 
 _REMEDY = "Restore the entry, or delete it to resolve it again."
 _Commit = Annotated[

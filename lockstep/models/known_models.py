@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from lockstep.core import schema
 from lockstep.core.errors import CatalogueError
 from lockstep.core.figures import Date, Figure, Text, positive
-from lockstep.core.schema import Implied, Rule, one_of
 from lockstep.core.yamlfile import part, place, read_mapping
 from lockstep.models.architecture import Architecture, Layers, is_sound
+from lockstep.onhost.core import schema
+from lockstep.onhost.core.schema import Implied, Rule, one_of
 
 GIB = 2**30
 

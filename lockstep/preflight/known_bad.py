@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from lockstep.core import schema
 from lockstep.core.errors import CatalogueError
 from lockstep.core.figures import Date, Text
 from lockstep.core.yamlfile import read_mapping
+from lockstep.onhost.core import schema
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Annotated
 from packaging.specifiers import SpecifierSet
 
 from lockstep.core.figures import Figure, Text, positive
-from lockstep.core.schema import Implied, Rule, one_of
+from lockstep.onhost.core.schema import Implied, Rule, one_of
 from lockstep.onhost.engines import ENGINES
 
 # What `docker run --ulimit` knows (docker/go-units, ulimit.go, 0.5.0).

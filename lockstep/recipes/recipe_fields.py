@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from lockstep.core import schema
 from lockstep.core.errors import RecipeError
-from lockstep.core.schema import LINES, Refusal, Rule, between, like, one_of
 from lockstep.core.yamlfile import part, place
+from lockstep.onhost.core import schema
+from lockstep.onhost.core.schema import LINES, Refusal, Rule, between, like, one_of
 from lockstep.onhost.engines import ENGINES
 from lockstep.recipes.block import LockstepBlock
 

@@ -17,7 +17,8 @@ from lockstep.system.netplan import netplan_files
 from lockstep.units.agent_unit import agent_units
 from lockstep.units.model_units import model_units, webui_unit
 from lockstep.units.proxy_unit import proxy_units
-from lockstep.units.scripts import scripts, sudoers, targets_file
+from lockstep.units.scripts import scripts, sudoers
+from lockstep.units.targets_json import targets_file
 from lockstep.units.variants import variants
 from lockstep.units.wedge_units import wedge_units
 

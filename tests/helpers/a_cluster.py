@@ -68,7 +68,7 @@ class Spark:
         self.rank, self.port = rank, port
         self.engine = FakeEngine()
         base = {"model": "m", "memory_gib": 60.0, "start_timeout_s": 60, "url": self.engine.url}
-        joint = {**base, "cluster": "pair", "url": None if rank else self.engine.url}
+        joint = {**base, "cluster": "pair", "url": "" if rank else self.engine.url}
         targets = {
             "glm": {**joint, "unit": GLM, "fallback": "glm-fallback"},
             "glm-fallback": {**joint, "unit": SPARE},
@@ -76,8 +76,8 @@ class Spark:
         }
         self.paths = host_root(folder / "root", targets)
         data = json.loads(self.paths.targets.read_text())
-        clusters = {"pair": {"rank": rank, "port": port, "members": members}}
-        self.paths.targets.write_text(json.dumps({**data, "host": self.name, "clusters": clusters}))
+        clusters = {"pair": {"name": "pair", "rank": rank, "port": port, "members": members}}
+        self.paths.targets.write_text(json.dumps({**data, "name": self.name, "clusters": clusters}))
         self.paths.run.mkdir(parents=True)
         self.set_key(KEY)
         self.systemd = FakeSystemd(folder / "systemd", monkeypatch)

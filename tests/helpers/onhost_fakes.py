@@ -50,11 +50,17 @@ def timeless(line: str) -> str:
     return re.sub(r"(?<![\d.])\d+ s\b", "0 s", line)
 
 
+def write_targets(paths: common.Paths, targets: dict[str, dict]) -> None:
+    """targets.json of these targets, as the deploy names them."""
+    named = {name: {"name": name, **target} for name, target in targets.items()}
+    paths.targets.write_text(json.dumps({"name": "spark1", "targets": named}))
+
+
 def host_root(root: Path, targets: dict[str, dict], available_gib: float = 100.0) -> common.Paths:
     """A folder that looks like a host's root: targets.json and /proc with memory figures."""
     paths = common.Paths(root)
     paths.targets.parent.mkdir(parents=True)
-    paths.targets.write_text(json.dumps({"host": "spark1", "targets": targets}))
+    write_targets(paths, targets)
     (paths.proc / "sys/vm").mkdir(parents=True)
     (paths.proc / "sys/vm/drop_caches").write_text("")
     paths.docker_socket.parent.mkdir(parents=True)

@@ -124,8 +124,8 @@ def test_what_a_rank_is_told_of_its_cluster() -> None:
     ]
     links = {"enp1s0f0np0": "rocep1s0f0", "enP2p1s0f0np0": "roceP2p1s0f0"}
     pair = {"port": 7079, "members": members, "links": links}
-    assert zero["clusters"] == {"pair": {"rank": 0, **pair}}
-    assert one["clusters"] == {"pair": {"rank": 1, **pair}}
+    assert zero["clusters"] == {"pair": {"name": "pair", "rank": 0, **pair}}
+    assert one["clusters"] == {"pair": {"name": "pair", "rank": 1, **pair}}
     assert {name: each["cluster"] for name, each in one["targets"].items()} == {
         **{"qwen": None},
         **dict.fromkeys(("deepseek", "mistral", "fork"), "pair"),
@@ -134,8 +134,8 @@ def test_what_a_rank_is_told_of_its_cluster() -> None:
         "qwen": "http://127.0.0.1:30001",
         "deepseek": "http://10.77.0.11:30002",
         # At rank 0's loopback: nobody else reaches it.
-        "mistral": None,
-        "fork": None,
+        "mistral": "",
+        "fork": "",
     }
     assert one["targets"]["deepseek"]["api_key_file"] is None
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from lockstep.bench.suites.sandbox import Answer, SandboxError, run
-from lockstep.core import schema
 from lockstep.core.errors import LockstepError
-from lockstep.core.schema import LINES
 from lockstep.core.yamlfile import parse_mapping
+from lockstep.onhost.core import schema
+from lockstep.onhost.core.schema import LINES
 
 Lines = Annotated[str, LINES]
 

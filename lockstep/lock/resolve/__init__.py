@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from lockstep.core import schema
 from lockstep.core.errors import InventoryError, ResolveError
 from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.moving import (
@@ -44,6 +43,7 @@ from lockstep.lock.resolve.program import end_all
 from lockstep.lock.resolve.python import Before, index_environment, resolve_python
 from lockstep.lock.resolve.registry import resolve_image
 from lockstep.lock.resolve.source_tree import Tree, read_tree
+from lockstep.onhost.core import schema
 
 # The work is waiting for servers; more at once would only look like an attack to them.
 WORKERS = 6
@@ -204,7 +204,7 @@ class _Work:
         """The pin, refused where the lock would refuse it: sources may answer nonsense."""
         pin = self._asked(item)
         try:
-            schema.build(type(pin), asdict(pin), where=item.key)
+            schema.build(type(pin), asdict(pin), where=item.key, error=InventoryError)
         except InventoryError as fault:
             raise ResolveError(
                 f"the source's answer cannot be used: {fault.what}",

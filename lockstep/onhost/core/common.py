@@ -11,12 +11,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from lockstep.onhost.core import need
+from lockstep.onhost.core import need, schema
 from lockstep.onhost.core import topology as clusters
 
 GIB = 1024**3
@@ -203,14 +203,24 @@ class Target:
         )
 
 
+_HAS_RANK = schema.Rule(
+    "has no member of this host's rank",
+    lambda cluster: 0 <= cluster.rank < len(cluster.members),
+    "rank: 0 for the first of members",
+)
+
+
 @dataclass(frozen=True)
 class Host:
-    """All targets of this host, and the clusters that it is a member of, by name."""
+    """All targets of this host, and the clusters that it is a member of, by name.
+
+    The deploy writes it to targets.json, field by field.
+    """
 
     name: str
-    targets: dict[str, Target] = field(default_factory=dict)
+    targets: Mapping[str, Target]
     webui_unit: str = "open-webui.service"
-    clusters: dict[str, Cluster] = field(default_factory=dict)
+    clusters: Mapping[str, Annotated[Cluster, _HAS_RANK]] = field(default_factory=dict)
 
     def target(self, name: str) -> Target:
         """The target called `name`; Problem (wrong use) names the known ones."""
@@ -230,80 +240,33 @@ class Host:
         return self.clusters[cluster] if cluster else None
 
 
-# Keys of one target in targets.json with the types they may have; the first five are required.
-_REQUIRED: dict[str, tuple[type, ...]] = {
-    "unit": (str,),
-    "url": (str, type(None)),
-    "model": (str,),
-    "memory_gib": (int, float),
-    "start_timeout_s": (int, float),
-}
-_OPTIONAL: dict[str, tuple[type, ...]] = {
-    "recipe": (str,),
-    "engine": (str,),
-    "container": (str, type(None)),
-    "image": (str, type(None)),
-    "fallback": (str, type(None)),
-    "api_key_file": (str, type(None)),
-    "engine_url": (str, type(None)),
-    "proxy_unit": (str, type(None)),
-    "canary_timeout_s": (int, float),
-    "weights": (list,),
-    "floor_tok_s": (int, float),
-    "floor_share": (int, float),
-    "cluster": (str, type(None)),
-    "alike": (str,),
-    "memory_share": (int, float),
-    "memory_of_total": (bool,),
-    "memory_beside_gib": (int, float),
-}
-
-
 def load_host(path: Path) -> Host:
     """Read targets.json. Problem (wrong use) names the file, the key and what was found."""
-    remedy = "Remedy: run the deploy again, it writes this file."
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise Problem(f"{path}: {error.strerror}. {remedy}", EXIT_USAGE) from error
+        raise _unusable(error.strerror or str(error), where=str(path)) from error
     except ValueError as error:
-        raise Problem(f"{path}: not JSON: {error}. {remedy}", EXIT_USAGE) from error
-    if not isinstance(data, dict) or not isinstance(data.get("targets"), dict):
-        raise Problem(f'{path}: expected an object with a key "targets". {remedy}', EXIT_USAGE)
-    try:
-        targets = {name: _target(name, entry) for name, entry in data["targets"].items()}
-        known = clusters.parse(data.get("clusters", {}))
-        for target in targets.values():
-            if target.cluster and target.cluster not in known:
-                raise ValueError(
-                    f'target {target.name}, key "cluster": found {target.cluster!r}, '
-                    f"known: {', '.join(known) or 'none'}"
-                )
-    except ValueError as error:
-        raise Problem(f"{path}: {error}. {remedy}", EXIT_USAGE) from error
-    return Host(
-        name=str(data.get("host") or os.uname().nodename),
-        targets=targets,
-        webui_unit=str(data.get("webui_unit") or Host.webui_unit),
-        clusters=known,
-    )
+        raise _unusable(f"not JSON: {error}", where=str(path)) from error
+    # Programs come before their file: one that an earlier deploy wrote may have other keys.
+    host = schema.build(Host, data, where=str(path), error=_unusable, strict=False)
+    for target in host.targets.values():
+        if target.cluster and target.cluster not in host.clusters:
+            raise _unusable(
+                f"targets.{target.name}.cluster is not known",
+                where=str(path),
+                found=repr(target.cluster),
+                allowed=", ".join(host.clusters) or "none",
+            )
+    return host
 
 
-def _target(name: str, entry: Any) -> Target:
-    if not isinstance(entry, dict):
-        raise ValueError(f"target {name}: expected an object, found {type(entry).__name__}")
-    values: dict[str, Any] = {}
-    for key, types in {**_REQUIRED, **_OPTIONAL}.items():
-        if key not in entry:
-            if key in _REQUIRED:
-                raise ValueError(f'target {name}: key "{key}" is missing')
-            continue
-        if not isinstance(entry[key], types) or (
-            isinstance(entry[key], bool) and bool not in types
-        ):
-            raise ValueError(f'target {name}, key "{key}": found {entry[key]!r}')
-        values[key] = tuple(entry[key]) if isinstance(entry[key], list) else entry[key]
-    return Target(name=name, **{**values, "url": values["url"] or ""})
+def _unusable(
+    what: str, *, where: str, found: str = "", allowed: str = "", remedy: str = ""
+) -> Problem:
+    said = "".join((what, found and f"; found {found}", allowed and f"; allowed: {allowed}"))
+    remedy = "run the deploy again, it writes this file"
+    return Problem(f"{where}: {said}. Remedy: {remedy}.", EXIT_USAGE)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from lockstep.lock.pins import ImagePin, ModelPin, Pins
 from lockstep.recipes.recipe_file import parse
 from lockstep.units.model_units import webui_command, webui_unit
 from lockstep.units.proxy_unit import proxy_units
-from lockstep.units.scripts import targets_file
+from lockstep.units.targets_json import targets_file
 from lockstep.units.variants import Variant, key_users, unit_names, variants
 
 RECIPE = """

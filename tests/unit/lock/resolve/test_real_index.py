@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.core import schema
+from lockstep.core.errors import InventoryError
 from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.moving import PythonWanted
 from lockstep.lock.pins import PythonPin
 from lockstep.lock.resolve.python import Before, resolve_python
+from lockstep.onhost.core import schema
 from lockstep.onhost.environment import wheel_store
 from lockstep.onhost.fetch import content, peer_client
 
@@ -28,7 +29,7 @@ def wanted(name: str, *asked: str) -> PythonWanted:
 def test_a_released_vllm_is_locked_for_the_spark_with_everything_that_it_needs() -> None:
     item = wanted("engine", "torch==2.13.0", "torchvision", "vllm==0.32.0", "mistral_common")
     pin = resolve_python(item, sources=INDEX, proxy=Proxy())
-    assert schema.build(PythonPin, asdict(pin), where="the lock") == pin
+    assert schema.build(PythonPin, asdict(pin), where="the lock", error=InventoryError) == pin
     assert pin.versions["torch"] == "2.13.0" and pin.versions["vllm"] == "0.32.0"
     # CUDA's libraries come along, of the generation that a Spark has.
     assert pin.versions["cuda-toolkit"].startswith("13.")

@@ -9,8 +9,9 @@ import pytest
 from lockstep.onhost.core import common
 
 TARGET = {
+    "name": "glm",
     "unit": "vllm-glm.service",
-    "url": None,
+    "url": "",
     "model": "glm",
     "memory_gib": 90.0,
     "start_timeout_s": 1800,
@@ -20,11 +21,11 @@ MEMBERS = [
     {"name": "spark1", "address": "10.77.0.11"},
     {"name": "spark2", "address": "10.77.0.12"},
 ]
-PAIR = {"rank": 1, "port": 7079, "members": MEMBERS}
+PAIR = {"name": "pair", "rank": 1, "port": 7079, "members": MEMBERS}
 
 
 def load(tmp_path, **changes):
-    data = {"host": "spark2", "targets": {"glm": TARGET}, "clusters": {"pair": PAIR}, **changes}
+    data = {"name": "spark2", "targets": {"glm": TARGET}, "clusters": {"pair": PAIR}, **changes}
     path = tmp_path / "targets.json"
     path.write_text(json.dumps(data))
     return common.load_host(path)
@@ -51,17 +52,20 @@ def test_a_host_without_clusters_has_none(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"clusters": {}}, "target glm, key \"cluster\": found 'pair', known: none"),
-        ({"clusters": []}, 'key "clusters": expected an object, found []'),
-        ({"clusters": {"pair": 3}}, "cluster pair: expected an object, found 3"),
+        ({"clusters": {}}, "targets.glm.cluster is not known; found 'pair'; allowed: none"),
+        ({"clusters": []}, "clusters must be a mapping; found []"),
+        ({"clusters": {"pair": 3}}, "clusters.pair must be a mapping; found 3"),
         (
             {"clusters": {"pair": {**PAIR, "rank": 2}}},
-            'cluster pair, key "rank": expected 0 to 1, found 2',
+            "clusters.pair has no member of this host's rank; found Cluster(",
         ),
-        ({"clusters": {"pair": {**PAIR, "port": "x"}}}, "cluster pair, key \"port\": found 'x'"),
+        (
+            {"clusters": {"pair": {**PAIR, "port": "x"}}},
+            "clusters.pair.port must be a whole number; found 'x'",
+        ),
         (
             {"clusters": {"pair": {**PAIR, "members": ["spark1"], "rank": 0}}},
-            "cluster pair, key \"members\": expected name and address, found 'spark1'",
+            "clusters.pair.members[0] must be a mapping; found 'spark1'",
         ),
     ],
 )

@@ -7,7 +7,7 @@ import json
 import stat
 
 import pytest
-from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root
+from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root, write_targets
 
 from lockstep.onhost.core import common, switch_lock
 from lockstep.onhost.records import before, generations
@@ -164,7 +164,7 @@ def test_a_gate_decides_whether_the_new_one_stays(spark, capsys, code, end):
 def test_where_the_old_one_does_not_come_back_its_fallback_does(spark, capsys):
     data = {**spark.targets["qwen"], "fallback": "qwen-fallback"}
     targets = {"qwen": data, "qwen-fallback": {**spark.targets["other"], "unit": SPARE}}
-    spark.paths.targets.write_text(json.dumps({"targets": targets}))
+    write_targets(spark.paths, targets)
     spark.systemd.unit(SPARE)
     spark.hot(start_ok=False)
     spark.deploy()
@@ -318,7 +318,7 @@ def test_the_program_keeps_what_it_is_told_to(spark, monkeypatch):
 def test_a_model_that_runs_on_other_hosts_too_is_not_restarted_here(spark):
     members = [{"name": f"spark{rank}", "address": f"10.77.0.{rank}"} for rank in (1, 2)]
     data = json.loads(spark.paths.targets.read_text())
-    data["clusters"] = {"pair": {"rank": 1, "port": 7079, "members": members}}
+    data["clusters"] = {"pair": {"name": "pair", "rank": 1, "port": 7079, "members": members}}
     data["targets"]["qwen"]["cluster"] = "pair"
     spark.paths.targets.write_text(json.dumps(data))
     generations.record(spark.paths, a_generation(spark, "one", OLD))

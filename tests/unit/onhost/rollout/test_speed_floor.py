@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import pytest
-from onhost_fakes import FakeEngine, FakeSystemd, host_root
+from onhost_fakes import FakeEngine, FakeSystemd, host_root, write_targets
 
 from lockstep.onhost.core import common
 from lockstep.onhost.rollout import speed_floor as floor
@@ -45,8 +44,7 @@ class Spark:
         self.systemd.unit(UNIT, **state)
 
     def floor(self, **keys: float) -> None:
-        text = json.dumps({"host": "spark1", "targets": {"mistral": {**self.target, **keys}}})
-        self.paths.targets.write_text(text)
+        write_targets(self.paths, {"mistral": {**self.target, **keys}})
 
     def answer(self, asked: dict) -> tuple[int, object]:
         time.sleep(self.seconds if asked.get("ignore_eos") else 0)
@@ -105,7 +103,7 @@ def test_with_nothing_hot_no_floor_is_kept(spark, capsys, floor, words, code):
 
 @pytest.mark.parametrize("words", [(), ("--baseline",), ("--accept",)])
 def test_a_rank_that_answers_nobody_is_measured_elsewhere(spark, capsys, words):
-    spark.floor(floor_tok_s=29, url=None, engine_url=None)
+    spark.floor(floor_tok_s=29, url="", engine_url=None)
     assert spark.run(*words) == 0
     assert spark.engine.requests == []
     assert "answers on another member of its cluster" in capsys.readouterr().out

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import subprocess
 import sys
 
 import pytest
-from onhost_fakes import REPOSITORY, FakeDocker, FakeSystemd, host_root, write_meminfo
+from onhost_fakes import (
+    REPOSITORY,
+    FakeDocker,
+    FakeSystemd,
+    host_root,
+    write_meminfo,
+    write_targets,
+)
 
 from lockstep.onhost.core import common
 from lockstep.onhost.switching import gate
@@ -85,8 +91,7 @@ def test_an_engine_may_start_on_a_quiet_host_with_enough_memory(spark, capsys):
 
 
 def proxied(spark) -> None:
-    targets = {"qwen": QWEN, "sglang": PROXIED}
-    spark.paths.targets.write_text(json.dumps({"targets": targets}))
+    write_targets(spark.paths, {"qwen": QWEN, "sglang": PROXIED})
     spark.systemd.unit("sglang.service")
 
 
@@ -259,7 +264,7 @@ SHARE = {"memory_gib": 67.0, "memory_share": 0.8, "memory_beside_gib": 2.7}
 def test_a_share_is_of_the_hosts_own_memory_or_of_what_is_available(
     spark, values, available, needs
 ):
-    spark.paths.targets.write_text(json.dumps({"targets": {"qwen": {**QWEN, **values}}}))
+    write_targets(spark.paths, {"qwen": {**QWEN, **values}})
     write_meminfo(spark.paths, available_gib=available)
 
     if not needs:
@@ -324,9 +329,15 @@ def run_program(room: str, name: str, argv: list[str], paths: common.Paths):
     ("text", "words"),
     [
         ("{", "not JSON"),
-        ("[]", 'expected an object with a key "targets"'),
-        ('{"targets": {"qwen": {}}}', 'target qwen: key "unit" is missing'),
-        ('{"targets": {"qwen": {"unit": 7}}}', 'target qwen, key "unit": found 7'),
+        ("[]", "the value must be a mapping"),
+        (
+            '{"name": "spark1", "targets": {"qwen": {}}}',
+            "targets.qwen.name, targets.qwen.unit, targets.qwen.url",
+        ),
+        (
+            '{"name": "spark1", "targets": {"qwen": {"unit": 7}}}',
+            "targets.qwen.unit must be text; found 7",
+        ),
     ],
 )
 def test_an_unreadable_configuration_names_file_key_and_remedy(tmp_path, text, words):

@@ -207,7 +207,7 @@ def test_a_rank_of_a_cluster_is_left_to_the_agent_that_ends_all_of_them(spark):
     data = json.loads(spark.paths.targets.read_text())
     data["targets"]["qwen"]["cluster"] = "pair"
     members = [{"name": "spark1", "address": "10.0.0.1"}, {"name": "spark2", "address": "10.0.0.2"}]
-    data["clusters"] = {"pair": {"rank": 0, "port": 7079, "members": members}}
+    data["clusters"] = {"pair": {"name": "pair", "rank": 0, "port": 7079, "members": members}}
     spark.paths.targets.write_text(json.dumps(data))
     spark.look()
     assert spark.look() == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from lockstep.onhost.systemd import units
 
 TWINS = {"enp1s0f0np0": "rocep1s0f0", "enP2p1s0f0np0": "roceP2p1s0f0"}
 MEMBERS = [{"name": f"spark{rank}", "address": f"192.0.2.{rank}"} for rank in (1, 2)]
-PAIR = {"rank": 0, "port": 7079, "members": MEMBERS, "links": TWINS}
+PAIR = {"name": "pair", "rank": 0, "port": 7079, "members": MEMBERS, "links": TWINS}
 GLM = {
     "unit": "vllm-glm.service",
     "url": "http://127.0.0.1:8000",
@@ -78,7 +79,7 @@ def test_an_interface_whose_rdma_device_is_gone_is_no_link(paths):
 
 
 def test_a_link_without_rdma_needs_no_device(paths):
-    plain = topology.parse({"pair": {**PAIR, "links": {"enp1s0f0np0": ""}}})["pair"]
+    plain = replace(common.load_host(paths.targets).clusters["pair"], links={"enp1s0f0np0": ""})
     cluster_link.check("glm", plain, paths)
 
 
@@ -100,10 +101,14 @@ def test_a_member_refuses_before_anything_is_stopped(paths, monkeypatch):
 
 
 def test_what_a_deploy_of_before_wrote_has_no_links(paths):
-    old = {key: value for key, value in PAIR.items() if key != "links"}
-    assert topology.parse({"pair": old})["pair"].links == {}
-    with pytest.raises(ValueError, match='cluster pair, key "links": found'):
-        topology.parse({"pair": {**PAIR, "links": ["enp1s0f0np0"]}})
+    data = json.loads(paths.targets.read_text())
+    del data["clusters"]["pair"]["links"]
+    paths.targets.write_text(json.dumps(data))
+    assert common.load_host(paths.targets).clusters["pair"].links == {}
+    data["clusters"]["pair"]["links"] = ["enp1s0f0np0"]
+    paths.targets.write_text(json.dumps(data))
+    with pytest.raises(common.Problem, match=r"clusters.pair.links must be a mapping; found"):
+        common.load_host(paths.targets)
 
 
 def test_the_agent_listens_at_an_address_that_comes_with_the_cable():

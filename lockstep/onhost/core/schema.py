@@ -1,4 +1,5 @@
-"""Plain values into frozen dataclasses: inventories, recipes, the catalogue and the lock.
+"""Plain values into frozen dataclasses: inventories, recipes, the catalogue, the lock, and
+the host's own targets.json.
 
 A field's type says what it takes: text, numbers, booleans, choices (`Literal`), tuples, mappings,
 optionals of these, and other such dataclasses. What no type can refuse is a rule beside it:
@@ -8,7 +9,6 @@ optionals of these, and other such dataclasses. What no type can refuse is a rul
 from __future__ import annotations
 
 import datetime
-import difflib
 import re
 import types
 import typing
@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
-from lockstep.core.errors import InventoryError, LockstepError
-from lockstep.core.yamlfile import place
-
 T = TypeVar("T")
+#: Makes an error of a sentence and the keywords where, found, allowed and remedy.
+Fault = Callable[..., Exception]
 
 _NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 _PLAIN = re.compile(r"[\w-]+")
@@ -105,7 +104,8 @@ class Place:
     Attributes:
         file: The file.
         key: Path of the value inside the file ("targets.qwen").
-        error: The class raised for every fault.
+        error: Makes the error that is raised for every fault.
+        strict: Whether a key that nothing reads is a fault.
         where: The file with the line.
         yaml: Whether the file is YAML: a key without a value is absent there, and text has no
             blanks around it.
@@ -113,7 +113,8 @@ class Place:
 
     file: str
     key: str
-    error: type[LockstepError] = InventoryError
+    error: Fault
+    strict: bool = True
     where: str = ""
     yaml: bool = False
 
@@ -123,11 +124,11 @@ class Place:
             return replace(self, key=f"{self.key}[{name}]")
         # The name may be an address with a login.
         step = f".{name}" if _PLAIN.fullmatch(name) else f"[{_LOGIN.sub('//', name)!r}]"
-        line = place(self.file, mapping, name)
-        where = self.where if line == self.file else line
+        line = getattr(mapping, "lines", {}).get(name)
+        where = f"{self.file}:{line}" if line else self.where
         return replace(self, key=(self.key + step).removeprefix("."), where=where)
 
-    def fault(self, fault: str, found: str, allowed: str = "", remedy: str = "") -> LockstepError:
+    def fault(self, fault: str, found: str, allowed: str = "", remedy: str = "") -> Exception:
         """The error about the value at this place."""
         return self.error(
             f"{self.key or 'the value'} {fault}",
@@ -144,8 +145,9 @@ def build(
     *,
     where: str,
     key: str = "",
-    error: type[LockstepError] = InventoryError,
+    error: Fault,
     implied: Mapping[str, Any] | None = None,
+    strict: bool = True,
 ) -> T:
     """``values`` as an instance of the dataclass ``cls``.
 
@@ -154,18 +156,17 @@ def build(
         values: A mapping from field name to value; a missing field takes the dataclass's default.
         where: File that holds the values, for errors.
         key: Path of the value inside that file ("targets.qwen"), for errors.
-        error: The class raised for every fault.
+        error: Makes the error that is raised for every fault.
         implied: Fields that the caller decides; ``values`` may not have them.
+        strict: False passes over keys that no field has.
 
     Raises:
         error: an unknown key, a missing key, a value of the wrong type, or one that breaks a rule.
     """
-    return _build(cls, values, Place(where, key, error), implied or {})
+    return _build(cls, values, Place(where, key, error, strict), implied or {})
 
 
-def convert(
-    hint: Any, value: Any, *, where: str, key: str, error: type[LockstepError] = InventoryError
-) -> Any:
+def convert(hint: Any, value: Any, *, where: str, key: str, error: Fault) -> Any:
     """``value`` as the type ``hint`` says; arguments and errors as for `build`."""
     return _convert(hint, value, Place(where, key, error))
 
@@ -180,15 +181,10 @@ def hints(cls: type) -> dict[str, Any]:
 _hints: dict[type, dict[str, Any]] = {}
 
 
-def unknown_key(
-    name: str,
-    known: Any,
-    *,
-    where: str,
-    inside: str = "",
-    error: type[LockstepError] = InventoryError,
-) -> LockstepError:
+def unknown_key(name: str, known: Any, *, where: str, inside: str = "", error: Fault) -> Exception:
     """The error for a key that nothing reads, with the nearest key that something reads."""
+    import difflib  # Programs on a host start without it.
+
     near = difflib.get_close_matches(name, list(known), n=1)
     return error(
         f"unknown key {name!r}" + (f" in {inside}" if inside else ""),
@@ -205,7 +201,7 @@ def _build(cls: type[T], values: Any, at: Place, implied: Mapping[str, Any]) -> 
     known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
     allowed = [name for name in known if name not in implied]
     for name in values:
-        if name not in allowed:
+        if at.strict and name not in allowed:
             where = at.at(str(name), values).where or at.file
             raise unknown_key(str(name), allowed, where=where, inside=at.key, error=at.error)
     types_of = hints(cls)

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from lockstep.core import schema
 from lockstep.core.errors import CatalogueError, InventoryError
-from lockstep.core.schema import Implied, between, like
 from lockstep.core.yamlfile import parse_mapping
+from lockstep.onhost.core import schema
+from lockstep.onhost.core.schema import Implied, between, like
 
 Port = Annotated[int, between(1, 9, "is not a port")]
 Word = Annotated[str, like("[a-z]+", "is no word", "small letters", remedy="Shorten it.")]
@@ -41,7 +41,7 @@ class Data:
 
 
 def read(values: Any) -> Data:
-    return schema.build(Data, values, where="site.py")
+    return schema.build(Data, values, where="site.py", error=InventoryError)
 
 
 def test_values_become_what_their_fields_say() -> None:

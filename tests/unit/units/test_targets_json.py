@@ -1,0 +1,77 @@
+"""targets.json is the host's own dataclass: what is written is what its programs read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from example import HOSTS, bound, pins
+from example import rendered as of_example
+from pair import rendered as of_pair
+
+from lockstep.onhost.core import common
+from lockstep.units.targets_json import TARGETS, known_to_host, targets_file
+from lockstep.units.variants import variants
+
+TEXTS = [
+    *(of_example(host)[TARGETS].text for host in HOSTS),
+    *(of_pair(rank)[TARGETS].text for rank in (0, 1)),
+]
+
+
+def differences(value: Any, written: Any, key: str = "") -> list[str]:
+    """Keys of JSON that no field of a dataclass has, and fields that no key has."""
+    if isinstance(value, dict):
+        assert value.keys() == written.keys()
+        return [
+            one for name in value for one in differences(value[name], written[name], f"{key}.*")
+        ]
+    if isinstance(value, tuple):
+        pairs = zip(value, written, strict=True)
+        return [one for item, other in pairs for one in differences(item, other, f"{key}[]")]
+    if not is_dataclass(value):
+        return []
+    names = {field.name for field in fields(value)}
+    inside = (
+        one
+        for name in names & written.keys()
+        for one in differences(getattr(value, name), written[name], f"{key}.{name}")
+    )
+    return [*(f"{key}.{name}" for name in names ^ written.keys()), *inside]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_every_key_is_a_field_and_every_field_a_key(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "targets.json"
+    path.write_text(text)
+    assert differences(common.load_host(path), json.loads(text)) == []
+    odd = json.loads(text)
+    target = next(iter(odd["targets"].values()))
+    target["nice"] = 5
+    del target["alike"]
+    path.write_text(json.dumps(odd))
+    found = differences(common.load_host(path), odd)
+    assert sorted(found) == [".targets.*.alike", ".targets.*.nice"]
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_a_host_reads_what_was_written_for_it(tmp_path: Path, name: str) -> None:
+    settings = HOSTS[name]
+    targets = bound(settings)
+    found = variants(settings, targets, pins(settings, targets), engine_id="", moe_flags={})
+    path = tmp_path / "targets.json"
+    path.write_text(targets_file(settings, found).text)
+    assert common.load_host(path) == known_to_host(settings, found)
+
+
+def test_a_file_of_an_earlier_deploy_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    old = json.loads(TEXTS[0])
+    for target in old["targets"].values():
+        del target["weights"]
+        target["gone"] = 1
+    path = tmp_path / "targets.json"
+    path.write_text(json.dumps(old))
+    assert common.load_host(path).target("qwen").weights == ()
