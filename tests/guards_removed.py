@@ -55,7 +55,7 @@ GUARDS = (
         f"{ONHOST}/environment/engine_check.py",
         " or engine_classes.fault(engine, recipe)",
         "",
-        "tests/unit/onhost/engine/test_engine_classes.py",
+        "tests/unit/onhost/environment/test_engine_classes.py",
     ),
     Guard(
         "torch's family from PyTorch's index alone",

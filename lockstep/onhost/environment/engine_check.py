@@ -22,7 +22,7 @@ from typing import Any
 
 from lockstep.onhost import engines
 from lockstep.onhost.core import atomic
-from lockstep.onhost.engine import engine_classes
+from lockstep.onhost.environment import engine_classes
 
 VLLM = engines.ENGINES["vllm"]
 TRIPLE = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")

@@ -351,6 +351,13 @@ def test_what_is_asked_for_differently_is_missing(wanted: Wanted) -> None:
     assert missing(wanted, PINS) == wanted
 
 
+@pytest.mark.parametrize(("quant", "known"), [("Q4_K_M", True), ("Q8_0", False)])
+def test_a_quantisation_has_to_be_asked_for_once(quant: str, known: bool) -> None:
+    pin = ModelPin("main", COMMIT, (FilePin("m-Q4_K_M.gguf", 1, "cd" * 32),), partial=True)
+    asked = Wanted(models=(ModelWanted("org/m", "main", (f":{quant}",)),))
+    assert (not missing(asked, Pins(models={"org/m": pin}))) is known
+
+
 def test_a_borrower_is_served_by_a_whole_repository() -> None:
     assert not missing(Wanted(models=(replace(MODEL, files=("a.bin",)),)), PINS)
 

@@ -284,6 +284,15 @@ def test_what_cannot_be_resolved_exactly_is_refused(engine: VenvEngine, message:
     assert message in refusal(host(engine=engine))
 
 
+def test_one_quantisation_of_a_gguf_repository_is_wanted_and_must_be_named() -> None:
+    text = "model: org/gguf%s\ncontainer: a/b:1\nruntime: llama-cpp\ndefaults: {port: 1}"
+    data = {"big": TargetData(recipe="container", unit="big")}
+    named = host(recipe_texts={"container": text % ":Q4_K_M"}, targets=data)
+    assert wanted([named]).models == (ModelWanted("org/gguf", "main", (":Q4_K_M",)),)
+    whole = host(recipe_texts={"container": text % ""}, targets=data)
+    assert "llama.cpp serves one GGUF model of a repository" in refusal(whole)
+
+
 def test_gguf_files_are_refused_for_an_engine_that_serves_none() -> None:
     texts = {"container": "model: org/gguf:Q4_K_M\ncontainer: a/b:1\ncommand: vllm serve --port 1"}
     data = {"big": TargetData(recipe="container", unit="big")}

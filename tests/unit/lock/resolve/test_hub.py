@@ -227,6 +227,19 @@ def test_what_the_hub_refuses_is_explained(reply: Reply, message: str) -> None:
         assert message in failure(server)
 
 
+def gguf(path: str) -> dict[str, Any]:
+    return {"rfilename": path, "size": 12, "blobId": BLOB, "lfs": {"sha256": SHA256, "size": 12}}
+
+
+def test_of_gguf_models_only_the_named_quantisation_is_needed() -> None:
+    parts = [f"UD-IQ2_M/m-UD-IQ2_M-0000{number}-of-00002.gguf" for number in (1, 2)]
+    siblings = [CONFIG, gguf("m-BF16.gguf"), *map(gguf, reversed(parts))]
+    with serving({MAIN: info(siblings=siblings)}) as server:
+        pin = resolve(server, ":UD-IQ2_M")
+        assert ([file.path for file in pin.files], pin.partial) == (parts, True)
+        assert "the repository lacks :Q8_0" in failure(server, ":Q8_0")
+
+
 def test_a_borrowed_file_that_does_not_exist_is_named() -> None:
     with serving({MAIN: info()}) as server:
         assert failure(server, "config.json", "vocab.json") == (

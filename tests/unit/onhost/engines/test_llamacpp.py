@@ -14,12 +14,15 @@ from lockstep.core.figures import Figure
 from lockstep.fit import catalogue
 from lockstep.fit.cluster_findings import cluster_findings
 from lockstep.fit.fit import fit
+from lockstep.inventory.settings import Settings
+from lockstep.lock.pins import FilePin, ModelPin, Pins
 from lockstep.models.known_models import Model
 from lockstep.onhost.engine import log_phases
 from lockstep.onhost.engines import ENGINES, counters
 from lockstep.recipes import recipe_file
 from lockstep.recipes.command import serve_command
 from lockstep.recipes.sizing import serving
+from lockstep.units.served_weights import weight_overrides
 
 LLAMA = ENGINES["llamacpp"]
 KNOWLEDGE = catalogue.load().knowledge
@@ -46,6 +49,15 @@ def test_the_file_takes_the_place_of_what_it_would_fetch_itself() -> None:
         *("llama-server", "--host", "127.0.0.1", "--port", "31001", "-c", "8192", "-np", "2"),
         *("--model", FILE, "--alias", "org/big-GGUF:UD-IQ2_M", "--metrics"),
     )
+
+
+def test_the_first_part_of_what_was_fetched_is_served() -> None:
+    names = [f"UD-IQ2_M/big-UD-IQ2_M-0000{number}-of-00002.gguf" for number in (1, 2)]
+    files = tuple(FilePin(name, 1, 64 * "e") for name in ("big-BF16.gguf", *names))
+    pins = Pins(models={"org/big-GGUF": ModelPin("main", 40 * "c", files, partial=True)})
+    settings = Settings("s", {})
+    folder = f"{settings.paths.hub_cache}/hub/models--org--big-GGUF/snapshots/{40 * 'c'}"
+    assert weight_overrides(settings, RECIPE, pins) == {"model": f"{folder}/{names[0]}"}
 
 
 def test_a_recipe_without_a_command_is_written_in_its_own_flags() -> None:
