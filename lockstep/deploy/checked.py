@@ -16,9 +16,11 @@ from lockstep.core.errors import LockstepError, paragraph
 from lockstep.inventory import inventory_file as inventory
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.settings import Settings
+from lockstep.lock.moving import ModelWanted
 from lockstep.lock.packages import name_of
-from lockstep.lock.pins import GitPin, ImagePin, ModelPin, Pins, PythonPin, WheelPin
+from lockstep.lock.pins import FilePin, GitPin, ImagePin, ModelPin, Pins, PythonPin, WheelPin
 from lockstep.lock.wanted import wanted
+from lockstep.models import gguf
 from lockstep.units.all_files import artefacts
 
 _DIGEST = "sha256:" + 64 * "0"
@@ -80,10 +82,16 @@ def rehearse(hosts: Sequence[tuple[Settings, tuple[BoundTarget, ...]]]) -> None:
         },
         git={item.url: GitPin(item.branch, item.commit or _COMMIT) for item in asked.git},
         images={item.reference: ImagePin(_DIGEST, item.architecture, 0) for item in asked.images},
-        models={item.id: ModelPin(item.revision, _COMMIT, ()) for item in asked.models},
+        models={item.id: ModelPin(item.revision, _COMMIT, _files(item)) for item in asked.models},
     )
     for settings, targets in hosts:
         artefacts(settings, targets, pins, engine_id=12 * "0", moe_flags={})
+
+
+def _files(item: ModelWanted) -> tuple[FilePin, ...]:
+    """Of GGUF models the files that an engine is given by name; else none is looked for."""
+    quants = (name.removeprefix(gguf.MARK) for name in item.files if name.startswith(gguf.MARK))
+    return tuple(FilePin(f"{quant}.gguf", 0) for quant in quants)
 
 
 def _names_of(inventory_file: str) -> Mapping[str, Any]:

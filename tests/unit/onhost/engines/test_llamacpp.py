@@ -11,10 +11,12 @@ import pytest
 
 from lockstep.core.errors import RecipeError
 from lockstep.core.figures import Figure
+from lockstep.deploy.checked import rehearse
 from lockstep.fit import catalogue
 from lockstep.fit.cluster_findings import cluster_findings
 from lockstep.fit.fit import fit
-from lockstep.inventory.settings import Settings
+from lockstep.inventory.bound_targets import bind
+from lockstep.inventory.settings import Settings, TargetData
 from lockstep.lock.pins import FilePin, ModelPin, Pins
 from lockstep.models.known_models import Model
 from lockstep.onhost.engine import log_phases
@@ -58,6 +60,11 @@ def test_the_first_part_of_what_was_fetched_is_served() -> None:
     settings = Settings("s", {})
     folder = f"{settings.paths.hub_cache}/hub/models--org--big-GGUF/snapshots/{40 * 'c'}"
     assert weight_overrides(settings, RECIPE, pins) == {"model": f"{folder}/{names[0]}"}
+
+
+def test_an_inventory_is_rehearsed_before_anything_of_it_is_locked() -> None:
+    settings = Settings("s", {"big": TargetData("big", "big")})
+    rehearse([(settings, bind(settings, {"big": RECIPE}, {}))])
 
 
 def test_a_recipe_without_a_command_is_written_in_its_own_flags() -> None:
