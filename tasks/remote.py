@@ -6,9 +6,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pyinfra import host, logger
+from paramiko import SSHException
+from pyinfra import host, logger, state
 from pyinfra.api import FunctionCommand, QuoteString, StringCommand
-from pyinfra.connectors.util import CommandOutput
+from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
+from pyinfra.connectors.util import CommandOutput, OutputLine
+from pyinfra.context import ctx_host
 
 from lockstep import probes
 from lockstep.files.managed_file import PYTHON, command
@@ -100,6 +103,20 @@ def failed(host: Any, message: str) -> bool:
         logger.error(f"{host.print_prefix}{line}")
     report.reason(host.name, message)
     return False
+
+
+def run_on(other: Any, argv: Sequence[str], shown: bool = True) -> tuple[bool, CommandOutput]:
+    """Run words on another host of this run, as its own operations would; whether, and output."""
+    with ctx_host.use(other):
+        every, _ = pop_global_arguments(state, other, {})
+        mine: Any = {key: every[key] for key in CONNECTOR_ARGUMENT_KEYS if key in every}
+        try:
+            done, output = other.run_shell_command(
+                words(argv), print_output=shown, print_input=shown and state.print_input, **mine
+            )
+        except (OSError, SSHException) as error:
+            return False, CommandOutput([OutputLine("stderr", f"{other.name}: {error}")])
+    return done, output
 
 
 def build(stage: str, user: str) -> Streamed:

@@ -7,7 +7,7 @@ from pyinfra.api import deploy
 from lockstep.files.managed_file import AGENT_UNIT
 from lockstep.units.wedge_units import TIMER
 from tasks import run
-from tasks.operations import cluster
+from tasks.operations import cluster_rollout
 from tasks.operations import services as operations
 
 
@@ -22,4 +22,4 @@ def switch() -> None:
         name="Start the wedge watch", units=watching, stage="switch", enabled=watching
     )
     if groups:
-        cluster.brought_back(name="Start the cluster's model again", groups=groups)
+        cluster_rollout.brought_back(name="Start the cluster's model again", groups=groups)

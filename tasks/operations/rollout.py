@@ -18,11 +18,16 @@ from lockstep.system.folders import generation
 from lockstep.units.agent_unit import key_path
 from tasks import remote, report, run, turns
 from tasks.facts import host as facts
-from tasks.operations import cluster, services
+from tasks.operations import cluster_rollout, services
 from tasks.operations.files import write_tree
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 
+# A return that was cut off is ended by systemd; it includes a start, which its own unit bounds.
+_JOB = (
+    *("--property", "OOMScoreAdjust=-900", "--property", "TimeoutStopSec=7200"),
+    *("--property", f"ExecStopPost={' '.join(cluster_rollout.ROLLOUT)} mend"),
+)
 _settled: set[str] = set()
 
 
@@ -148,10 +153,10 @@ def _name_restarts(change: Change) -> None:
 
 def _ranks_down(change: Change) -> Commands:
     """Keep what there is of a host whose cluster's hot model changes, and take that down."""
-    if not change.ranks and (change.part == "nothing" or not cluster.is_owed(_groups())):
+    if not change.ranks and (change.part == "nothing" or not cluster_rollout.is_owed(_groups())):
         return
-    yield _kept(change, cluster.ROLLOUT_ID)
-    yield from cluster.taken_down(change.ranks)
+    yield _kept(change, cluster_rollout.ROLLOUT_ID)
+    yield from cluster_rollout.taken_down(change.ranks)
 
 
 def _groups() -> Sequence[Group]:
@@ -165,7 +170,7 @@ def _floors() -> list[Floor]:
 def _baseline() -> Commands:
     """The last moment at which the engine that is to be replaced can say how fast it was."""
     if any(floor.share is not None for floor in _floors()):
-        yield remote.words([*cluster.FLOOR, "--baseline"])
+        yield remote.words([*cluster_rollout.FLOOR, "--baseline"])
 
 
 def _kept(change: Change, rollout: str = "") -> StringCommand:
@@ -174,7 +179,7 @@ def _kept(change: Change, rollout: str = "") -> StringCommand:
     left = [path for path in change.left if not PurePosixPath(path).match(key_path("*"))]
     paths = [*(file.path for file in change.files), *left]
     kept = {"current": spec["current"] if spec else None, "paths": paths, "rollout": rollout}
-    return remote.words([*cluster.ROLLOUT, "begin"], _stdin=[json.dumps(kept)])
+    return remote.words([*cluster_rollout.ROLLOUT, "begin"], _stdin=[json.dumps(kept)])
 
 
 def _commands(change: Change) -> Commands:
@@ -193,7 +198,7 @@ def _commands(change: Change) -> Commands:
     if change.activate and not change.first:
         yield remote.build("activate", user)
     yield remote.words(["systemctl", "daemon-reload"])
-    gate = ["--gate", "--", *cluster.FLOOR] if _floors() else []
-    yield remote.job("rollout", [*cluster.ROLLOUT, "go", *gate], *cluster.JOB)
+    gate = ["--gate", "--", *cluster_rollout.FLOOR] if _floors() else []
+    yield remote.job("rollout", [*cluster_rollout.ROLLOUT, "go", *gate], *_JOB)
     if change.left:
         yield from services.forget(change.left)

@@ -29,13 +29,11 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import importlib
-from lockstep.onhost.cluster import cluster_rollout
 from lockstep.onhost.core import common
 from lockstep.onhost.switching import switch_job
 root, module, *argv = sys.argv[2:]
 again = [sys.executable, "-IS", "-c", {driver!r}, sys.argv[1], root]
 switch_job.program = lambda: [*again, "operator.switch_sh"]
-cluster_rollout.program = lambda: [*again, "rollout.rollout"]
 program = importlib.import_module(f"lockstep.onhost.{module}")
 sys.exit(common.ended(module, lambda: program.main(argv, common.Paths(Path(root)))))
 """

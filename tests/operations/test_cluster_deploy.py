@@ -17,6 +17,10 @@ pytestmark = pytest.mark.slow
 
 KEY = "/etc/lockstep/secrets/cluster-pair.key"
 AGENT = "lockstep-cluster.service"
+PROGRAMS = "/usr/bin/python3 /usr/local/lib/lockstep"
+ROLLOUT, SWITCH = f"{PROGRAMS} rollout", f"{PROGRAMS} switch"
+DOWN = f"job cluster-down: {SWITCH} none --wait"
+UP = f"job cluster-up: {ROLLOUT} up both"
 TAKEN = f"/usr/bin/python3 /usr/local/lib/lockstep make-secrets --take {KEY}"
 DATA = """\
 {
@@ -147,13 +151,14 @@ def test_a_hot_model_that_changes_goes_down_on_all_members_and_up_again(again: S
     outdated(again)
     done = again.deploy()
     assert done.returncode == 0, done.stdout + done.stderr
-    down = "job cluster-down: /usr/bin/python3 /usr/local/lib/lockstep switch none --wait"
-    *before, up = again.changes(first)
+    *before, up, forgotten = again.changes(first)
+    *before_there, forgotten_there = again.changes(second)
     # Once for all members, whoever comes first; no rank is restarted alone, and rank 0 alone
-    # starts the group. Each has kept what it had before that.
-    assert sorted([*before, *again.changes(second)]) == ["begin", "begin", down]
-    program = "/usr/bin/python3 /usr/local/lib/lockstep rollout"
-    assert re.fullmatch(rf"job cluster-up: {program} together both [0-9a-f]{{16}}", up)
+    # starts the group. Each has kept what it had before that, and forgets it at the end.
+    assert sorted([*before, *before_there]) == ["begin", "begin", DOWN]
+    assert up == UP
+    assert forgotten == forgotten_there
+    assert re.fullmatch(rf"{ROLLOUT} ended [0-9a-f]{{16}}", forgotten)
 
 
 def test_a_dry_run_names_the_model_and_all_members_that_it_would_go_down_on(again: Site) -> None:
@@ -173,11 +178,18 @@ def test_a_dry_run_names_the_model_and_all_members_that_it_would_go_down_on(agai
 def test_where_it_does_not_serve_every_member_fails_and_says_that_it_returned(again: Site) -> None:
     first, second = HOSTS
     outdated(again)
-    done = again.deploy(fails={first: {"job cluster-up": "both is hot again on all members"}})
+    why = "both: with what was deployed it does not start"
+    done = again.deploy(fails={first: {"rollout up": why}})
     assert done.returncode == 1
+    # The deploy itself has everybody return, between the two starts.
+    *_, up, down, returned, started = again.changes(first)
+    assert (up, down, started) == (UP, DOWN, f"job cluster-up: {SWITCH} both --wait")
+    assert re.fullmatch(rf"{ROLLOUT} ended [0-9a-f]{{16}} '?{why}'?", returned)
+    assert again.changes(second)[-1] == returned
     said = " ".join((done.stdout + done.stderr).split())
     what = "Switch | Start the cluster's model again"
-    assert f"FAILED {first}: {what}" in said and f"FAILED {second}: {what}" in said
+    assert f"FAILED {first}: {what} {why} both is hot again on all members, as it was" in said
+    assert f"FAILED {second}: {what}" in said
     assert "both does not serve with what was deployed; this host returned with the other" in said
 
 
@@ -187,7 +199,7 @@ def test_the_members_of_this_run_start_it_when_rank_0_is_left_out(again: Site) -
     done = again.deploy("--limit", second)
     assert done.returncode == 0, done.stdout + done.stderr
     assert first not in again.document["ran"]
-    assert again.changes(second)[-1].startswith("job cluster-up")
+    assert again.changes(second)[-2] == UP
 
 
 def test_with_a_floor_rank_0_measures_before_and_after(again: Site) -> None:
@@ -202,7 +214,7 @@ def test_with_a_floor_rank_0_measures_before_and_after(again: Site) -> None:
         path.write_text(plain)
     assert done.returncode == 0, done.stdout + done.stderr
     floor = "/usr/bin/python3 /usr/local/lib/lockstep floor"
-    *before, up = again.changes(first)
+    *before, up, _ = again.changes(first)
     assert f"{floor} --baseline" in before and up.endswith(f" --gate -- {floor}")
-    assert not any("floor.py" in line for line in again.changes(second))
+    assert not any(" floor" in line for line in again.changes(second))
     assert sum("job cluster-down" in line for line in (*before, *again.changes(second))) == 1

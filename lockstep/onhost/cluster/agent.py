@@ -16,15 +16,7 @@ import sys
 import threading
 from typing import Any
 
-from lockstep.onhost.cluster import (
-    cluster_rollout,
-    launch_check,
-    participant,
-    runs,
-    wire_client,
-    wire_server,
-    work,
-)
+from lockstep.onhost.cluster import launch_check, participant, runs, wire_client, wire_server, work
 from lockstep.onhost.cluster import watch as cluster_watch
 from lockstep.onhost.core import common, topology
 from lockstep.onhost.engine import openai_api
@@ -98,7 +90,6 @@ class Agent:
             "end": watch.end,
             "facts": self._facts,
             "token": self._token,
-            "rollout": self._rollout,
         }
         if verb not in verbs:
             known = ", ".join(verbs)
@@ -115,9 +106,6 @@ class Agent:
         if cluster is None:
             raise common.Problem(f"{target.name} is no target of a cluster here: run the deploy")
         return {"facts": launch_check.gather(target, cluster, self.member.paths)}
-
-    def _rollout(self, body: Answer) -> Answer:
-        return {"said": cluster_rollout.here(body["words"])}
 
     def _token(self, body: Answer) -> Answer:
         target = self.member.host.target(body["target"])

@@ -1,19 +1,19 @@
 """Put a deploy into force on a host whose model is hot, or return to what there was.
 
-usage: rollout begin                    keep what there is: {"current": LINK, "paths": [...]}
-                                           on standard input
-       rollout go [--gate -- ARGV...]   restart what runs an older generation; it must generate
-                                           a token, and the gate end with 0
-       rollout together TARGET ID [--gate -- ARGV...]
-                                           start a cluster's model; where it does not serve, all
-                                           members return to what they kept under that ID
-       rollout ended ID [WHY]           this member's part: forget what it kept, or with WHY
-                                           return to it
-       rollout back [WHY]               return to the previous generation on record; where a
-                                           cluster's model is hot, on all members
-       rollout mend                     return where `go` was cut off; for systemd
+usage: rollout begin                     keep what there is: {"current": LINK, "paths": [...]} on
+                                         standard input
+       rollout go [--gate -- ARGV...]    restart what runs an older generation; it must generate a
+                                         token, and the gate end with 0
+       rollout up TARGET [--gate -- ARGV...]
+                                         start a cluster's model on all members; it must generate a
+                                         token, and the gate end with 0
+       rollout ended ID [WHY]            of a member: forget what it kept under that ID, or with WHY
+                                         return to it
+       rollout back [WHY]                return to the previous generation on record; a cluster's
+                                         model that is hot ends on all members, and stays down
+       rollout mend                      return where `go` was cut off; for systemd
 
-exit codes: 0 done, 1 `go` or `together` failed: what was hot is hot again, as it was; 2 wrong use;
+exit codes: 0 done, 1 `go` failed: what was hot is hot again, as it was; `up` failed; 2 wrong use;
             3 a fallback is hot instead, 4 no model is hot, 75 somebody else is switching
 """
 
@@ -103,19 +103,25 @@ def back(paths: common.Paths, why: str) -> int:
     previous = generations.previous(paths)
     if now is None or previous is None:
         raise common.Problem("there is no record of a previous generation to return to")
+    kept = before.of_records(previous, now)
+    before.refuse_foreign(paths, kept)
     group = next((target for target in _up(paths) if target.cluster), None)
-    if group is not None:
-        return cluster_rollout.back(paths, group.name, why)
+    if group is not None and (code := cluster_rollout.switched("none")):
+        return code
     with rollout_mark.alone(paths):
         host, hot = common.load_host(paths.targets), _up(paths)
-        kept = before.of_records(previous, now)
-        before.refuse_foreign(paths, kept)
         for target in hot:
             switch.Switch(host, paths, user=rollout_mark.USER).stop(target.name)
         before.restore(paths, kept)
         note = f"returned from generation {now['number']}" + (f": {why}" if why else "")
         written = generations.record(paths, previous, note)
         common.say(f"generation {written['number']}, as {previous['number']} was")
+        if group is not None:
+            common.say(
+                f"NO MODEL IS HOT: {group.name} is served by all members of {group.cluster}. "
+                f"Remedy: the same on each of them, then switch.sh {group.name}"
+            )
+            return common.EXIT_NOTHING_HOT
         return _revived(paths, hot[0].name) if hot else common.EXIT_DONE
 
 
@@ -153,12 +159,9 @@ def _revived(paths: common.Paths, name: str) -> int:
 
 def mend(paths: common.Paths) -> int:
     """ExecStopPost= of the job: `go` or `together` did not come to its own end."""
-    cut_off = rollout_mark.take_mark(paths)
-    if cut_off is None:
+    name = rollout_mark.take_mark(paths)
+    if name is None:
         return common.EXIT_DONE
-    name, rollout = cut_off
-    if rollout:
-        return cluster_rollout.mend(paths, name, rollout)
     with rollout_mark.alone(paths):
         common.say(f"the rollout of {name} was cut off; returning to what there was")
         return switched_back(paths, name, common.EXIT_DONE)
@@ -175,8 +178,8 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
     verb, *rest = argv or [""]
     if verb == "go" and _gated(rest):
         return go(paths, rest[2:])
-    if verb == "together" and len(rest) >= 2 and _gated(rest[2:]):
-        return cluster_rollout.go(paths, rest[0], rest[1], rest[4:])
+    if verb == "up" and rest and _gated(rest[1:]):
+        return cluster_rollout.up(paths, rest[0], rest[3:])
     if verb == "ended" and 1 <= len(rest) <= 2:
         return cluster_rollout.ended(paths, *rest)
     if verb == "back" and len(rest) <= 1:

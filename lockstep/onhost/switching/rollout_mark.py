@@ -1,4 +1,4 @@
-"""What a rollout of one host and one of a whole cluster have in common: its mark, and its lock."""
+"""What a rollout holds while it goes on: its mark, and the switch lock."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ SWITCH_LIMIT_S = 7200.0
 
 
 @contextmanager
-def marked(paths: common.Paths, name: str, rollout: str = "") -> Iterator[None]:
+def marked(paths: common.Paths, name: str) -> Iterator[None]:
     """Say which target is being restarted until that has ended by itself.
 
-    In /run: a power cut leaves nothing that could start a model at boot. `rollout` is the id of one
-    that concerns all members of a cluster.
+    In /run: a power cut leaves nothing that could start a model at boot.
     """
-    atomic.write_json(paths.rollout, {"target": name, "rollout": rollout})
+    atomic.write_json(paths.rollout, {"target": name})
     try:
         yield
     except common.Problem:
@@ -30,11 +29,10 @@ def marked(paths: common.Paths, name: str, rollout: str = "") -> Iterator[None]:
     paths.rollout.unlink(missing_ok=True)
 
 
-def take_mark(paths: common.Paths) -> tuple[str, str] | None:
-    """Target and id of a rollout that was cut off, whose mark is then gone; None without one."""
+def take_mark(paths: common.Paths) -> str | None:
+    """Target of a rollout that was cut off, whose mark is then gone; None without one."""
     try:
-        mark = json.loads(paths.rollout.read_text(encoding="utf-8"))
-        found = str(mark["target"]), str(mark.get("rollout", ""))
+        found = str(json.loads(paths.rollout.read_text(encoding="utf-8"))["target"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
     paths.rollout.unlink(missing_ok=True)

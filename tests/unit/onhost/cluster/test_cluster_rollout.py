@@ -1,14 +1,12 @@
-"""A deploy that changes a cluster's hot model is in force on all members, or undone on all."""
+"""A member's part of a deploy that changes a cluster's hot model: it serves, or each returns."""
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from a_cluster import GLM, SPARE, cluster_of
+from a_cluster import GLM, cluster_of
+from onhost_fakes import FakeEngine
 
 from lockstep.onhost.cluster import cluster_rollout
-from lockstep.onhost.core import common
 from lockstep.onhost.records import before, generations
 
 pytestmark = pytest.mark.slow
@@ -69,80 +67,71 @@ def found(sparks) -> list[tuple[str, str, list[str]]]:
     ]
 
 
-def test_a_group_that_serves_stays_and_nothing_is_kept_any_more(pair):
-    code, lines = pair[0].run("rollout", "together", "glm", ID)
+def test_a_group_that_serves_is_hot_on_all_members(pair):
+    code, lines = pair[0].run("rollout", "up", "glm")
     assert code == 0, lines
     assert found(pair) == 2 * [(NEW, NEW, ["glm"])]
+    assert lines[-2].startswith("glm: a token came, ")
     assert lines[-1] == "glm is hot on all members with what was deployed"
-    assert not any(spark.paths.before.exists() or spark.paths.rollout.exists() for spark in pair)
 
 
 @pytest.mark.parametrize("failing", [0, 1])
 def test_a_group_that_does_not_start_returns_on_all_members(pair, failing):
+    """Every step as the deploy takes it over its sessions."""
     starts_only_with(pair[failing], OLD)
-    code, lines = pair[0].run("rollout", "together", "glm", ID)
+    code, lines = pair[0].run("rollout", "up", "glm")
     assert code == 1, lines
+    assert lines[-1] == "glm: with what was deployed it does not start"
+    for spark in pair:
+        assert spark.run("rollout", "ended", ID, lines[-1]) == (0, ["as it was before this deploy"])
+    assert pair[0].switch("glm")[0] == 0
     assert found(pair) == 2 * [(OLD, OLD, ["glm"])]
-    assert "glm: it does not start; every member returns to what there was" in lines
-    assert lines[-2:] == [
-        "glm is hot again on all members, as it was before",
-        "glm: with what was deployed it does not start",
-    ]
-    note = "returned from generation 2: it does not start"
+    note = f"returned from generation 2: {lines[-1]}"
     assert [generations.records(spark.paths)[0]["note"] for spark in pair] == [note, note]
-    assert not any(spark.paths.before.exists() or spark.paths.rollout.exists() for spark in pair)
+    assert not any(spark.paths.before.exists() for spark in pair)
 
 
-def test_any_member_may_do_it_when_rank_0_is_no_part_of_the_deploy(pair):
-    pair[0].paths.before.unlink()
-    starts_only_with(pair[1], OLD)
-    code, lines = pair[1].run("rollout", "together", "glm", ID)
-    assert code == 1, lines
-    assert found(pair) == [(NEW, NEW, ["glm"]), (OLD, OLD, ["glm"])]
-    assert "spark1: nothing was changed here" in lines
-
-
-def test_a_gate_that_refuses_has_all_return(pair):
-    words = ["together", "glm", ID, "--gate", "--", "false"]
-    code, lines = pair[0].run("rollout", *words)
-    assert code == 1, lines
-    assert "glm: the gate refused it; every member returns to what there was" in lines
-    assert found(pair) == 2 * [(OLD, OLD, ["glm"])]
-
-
-def test_where_the_old_one_does_not_come_back_either_that_is_said(pair):
-    for name in (GLM, SPARE):
-        pair[1].systemd.unit(name, start_ok=False)
-    code, lines = pair[0].run("rollout", "together", "glm", ID)
-    assert code == 4, lines
-    assert found(pair) == 2 * [(OLD, OLD, [])]
-    assert lines[-2] == "NO MODEL IS HOT: glm did not come back either"
-
-
-def test_a_rollout_that_was_cut_off_is_taken_back_on_all(pair):
-    mark = {"target": "glm", "rollout": ID}
-    pair[0].paths.rollout.write_text(json.dumps(mark))
-    code, lines = pair[0].run("rollout", "mend")
+def test_any_member_may_start_it_when_rank_0_is_no_part_of_the_deploy(pair):
+    code, lines = pair[1].run("rollout", "up", "glm")
     assert code == 0, lines
-    assert found(pair) == 2 * [(OLD, OLD, ["glm"])]
-    assert not pair[0].paths.rollout.exists()
+    assert found(pair) == 2 * [(NEW, NEW, ["glm"])]
 
 
-def test_back_by_hand_returns_on_all_members(pair):
+def test_a_gate_that_refuses_is_the_reason_that_is_given(pair):
+    code, lines = pair[0].run("rollout", "up", "glm", "--gate", "--", "false")
+    assert code == 1, lines
+    assert lines[-1] == "glm: with what was deployed the gate refused it"
+
+
+def test_a_group_without_a_token_does_not_serve(pair):
+    pair[0].engine.chat = lambda _: (200, FakeEngine.answer("", 0))
+    code, lines = pair[1].run("rollout", "up", "glm")
+    assert code == 1, lines
+    assert lines[-1].startswith("glm: with what was deployed no token comes (spark1: no token: ")
+
+
+def test_a_member_that_serves_keeps_what_was_deployed(pair):
+    assert cluster_rollout.ended(pair[0].paths, ID) == 0
+    assert found(pair)[0] == (NEW, NEW, [])
+    assert not pair[0].paths.before.exists()
+
+
+def test_back_by_hand_ends_the_group_and_each_member_returns_for_itself(pair):
     pair[0].switch("glm")
     code, lines = pair[1].run("rollout", "back", "too slow")
-    assert code == 0, lines
+    assert code == 4, lines
+    assert lines[-1] == (
+        "NO MODEL IS HOT: glm is served by all members of pair. "
+        "Remedy: the same on each of them, then switch.sh glm"
+    )
+    assert found(pair) == [(NEW, NEW, []), (OLD, OLD, [])]
+    assert pair[0].run("rollout", "back")[0] == 0
+    assert pair[0].switch("glm")[0] == 0
     assert found(pair) == 2 * [(OLD, OLD, ["glm"])]
-    note = "returned from generation 2: too slow"
-    assert [generations.records(spark.paths)[0]["note"] for spark in pair] == [note, note]
+    assert generations.records(pair[1].paths)[0]["note"] == "returned from generation 2: too slow"
 
 
 def test_what_another_deploy_kept_is_not_returned_to(pair):
     assert cluster_rollout.ended(pair[0].paths, "another", "why") == 0
     assert found(pair)[0] == (NEW, NEW, [])
     assert pair[0].paths.before.exists()
-
-
-def test_an_agent_runs_returns_and_nothing_else():
-    with pytest.raises(common.Problem, match="no return"):
-        cluster_rollout.here(["go"])

@@ -1,0 +1,112 @@
+"""A cluster's model that a deploy changes is up on all its members, or all of them return."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from lockstep.deploy.group_rollout import GroupRollout, Step
+
+MEMBERS = ("spark-1", "spark-2")
+WHY = "glm: with what was deployed it does not start"
+
+
+class Hosts:
+    """Takes the steps; those of `fails` do not succeed."""
+
+    def __init__(self, *fails: tuple[str, Step]) -> None:
+        self.fails = fails
+        self.taken: list[tuple[str, Step, str]] = []
+
+    def __call__(self, member: str, step: Step, why: str) -> tuple[bool, Sequence[str]]:
+        self.taken.append((member, step, why))
+        return (member, step) not in self.fails, ["starting glm", WHY]
+
+
+def test_a_model_that_serves_stays_and_every_member_forgets_what_it_kept() -> None:
+    rollout, hosts = GroupRollout("glm"), Hosts()
+    assert rollout.bring_up("spark-1", MEMBERS, hosts) == []
+    assert hosts.taken == [
+        ("spark-1", "up", ""),
+        ("spark-1", "ended", ""),
+        ("spark-2", "ended", ""),
+    ]
+    assert rollout.served()
+
+
+def test_one_that_does_not_serve_goes_down_before_all_return_and_comes_up_after() -> None:
+    rollout, hosts = GroupRollout("glm"), Hosts(("spark-2", "up"))
+    assert rollout.bring_up("spark-2", MEMBERS, hosts) == [
+        WHY,
+        "glm is hot again on all members, as it was before",
+    ]
+    assert hosts.taken == [
+        ("spark-2", "up", ""),
+        ("spark-2", "down", ""),
+        ("spark-1", "ended", WHY),
+        ("spark-2", "ended", WHY),
+        ("spark-2", "again", ""),
+    ]
+    assert not rollout.served()
+
+
+def test_a_member_that_does_not_return_keeps_no_other_from_it_and_is_named() -> None:
+    failed = ("spark-1", "up"), ("spark-1", "ended"), ("spark-1", "again")
+    hosts = Hosts(*failed)
+    assert GroupRollout("glm").bring_up("spark-1", MEMBERS, hosts) == [
+        WHY,
+        "spark-1 did not return to what there was",
+        "glm did not come back: `switch.sh status` says what is hot",
+    ]
+    assert ("spark-2", "ended", WHY) in hosts.taken
+
+
+def test_the_others_learn_of_the_end_also_where_the_deploy_itself_is_cut_off() -> None:
+    rollout = GroupRollout("glm")
+    heard: list[bool] = []
+    other = threading.Thread(target=lambda: heard.append(rollout.served()))
+    other.start()
+
+    def cut_off(member: str, step: Step, why: str) -> tuple[bool, Sequence[str]]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        rollout.bring_up("spark-1", MEMBERS, cut_off)
+    other.join(10)
+    assert heard == [False]
+
+
+def test_the_first_that_comes_takes_the_model_down_for_all() -> None:
+    rollout, begun, go_on = GroupRollout("glm"), threading.Event(), threading.Event()
+    ends: list[bool] = []
+    asked: list[str] = []
+
+    def down(member: str) -> bool:
+        asked.append(member)
+        begun.set()
+        return go_on.wait(10)
+
+    members = [
+        threading.Thread(
+            target=lambda name=name: ends.append(rollout.take_down(lambda: down(name)))
+        )
+        for name in MEMBERS
+    ]
+    members[0].start()
+    assert begun.wait(10)
+    members[1].start()
+    # The second one waits for the first.
+    assert ends == []
+    go_on.set()
+    for member in members:
+        member.join(10)
+    assert (asked, ends) == (["spark-1"], [True, True])
+
+
+def test_where_that_failed_the_next_one_tries_again() -> None:
+    rollout = GroupRollout("glm")
+    assert not rollout.take_down(lambda: False)
+    assert rollout.take_down(lambda: True)
+    assert rollout.take_down(lambda: False)
