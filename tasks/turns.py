@@ -1,85 +1,14 @@
-"""One host after another within an operation that pyinfra runs on all of them at once.
-
-A host that would lose its hot model waits for every host before it in the inventory that would too.
-When one of them fails, the hosts after it are told so and stay as they are; a host that loses
-nothing, but would be given the same change, comes last.
-"""
+"""Whose turn it is within an operation that pyinfra runs on all hosts at once."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Literal
 
-from gevent.event import Event
 from pyinfra import host, state
 
-Part = Literal["nothing", "change", "restart"]
+from lockstep.deploy.turns import Turns
+
 _IN_ONE_GO = ("--serial", "--no-wait")
-
-
-class Turns:
-    """The turns of one operation.
-
-    Args:
-        names: Hosts that run it, in the inventory's order.
-    """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = tuple(names)
-        self._parts: dict[str, Part] = dict.fromkeys(self._names, "nothing")
-        self._told = {name: Event() for name in self._names}
-        self._ended = {name: Event() for name in self._names}
-        self._failed: list[str] = []
-
-    @contextmanager
-    def of(self, name: str) -> Iterator[Turn]:
-        """The turn of one host; a restart that leaves the block by an exception has failed."""
-        try:
-            yield Turn(self, name)
-        except BaseException:
-            if self._parts[name] == "restart":
-                self._failed.append(name)
-            raise
-        finally:
-            self._told[name].set()
-            self._ended[name].set()
-
-    def take(self, name: str, part: Part) -> str | None:
-        """Say what is to be done to a host, and wait for its turn.
-
-        Returns:
-            The host whose failure holds this one back, or None: go on.
-        """
-        self._parts[name] = part
-        self._told[name].set()
-        if part == "nothing":
-            return None
-        for told in self._told.values():
-            told.wait()
-        for other in self._before(name, part):
-            self._ended[other].wait()
-        # With --retry the host itself may have failed before.
-        return next((other for other in self._failed if other != name), None)
-
-    def _before(self, name: str, part: Part) -> list[str]:
-        restarting = [other for other in self._names if self._parts[other] == "restart"]
-        if part == "change":
-            return restarting
-        return restarting[: restarting.index(name)]
-
-
-class Turn:
-    """The turn of one host."""
-
-    def __init__(self, turns: Turns, name: str) -> None:
-        self._turns, self._name = turns, name
-
-    def take(self, part: Part) -> str | None:
-        """As `Turns.take`."""
-        return self._turns.take(self._name, part)
-
 
 _turns: dict[str, Turns] = {}
 

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from pyinfra import host, state
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
+from lockstep.deploy.turns import Part
 from lockstep.files.managed_file import ManagedFile
 from lockstep.files.tree import changes
 from lockstep.inventory.cluster import Group
@@ -58,7 +59,7 @@ class Change:
     hot: Sequence[str]
 
     @property
-    def part(self) -> turns.Part:
+    def part(self) -> Part:
         """What a turn is taken for."""
         if self.stale or self.ending:
             return "restart"

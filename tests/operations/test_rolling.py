@@ -6,15 +6,13 @@ import copy
 import subprocess
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
 
-import gevent
 import pytest
 from a_site import Site
 from fake_spark import HOSTS
 from pyinfra.context import ctx_state
 
-from tasks.turns import Turns, obstacle
+from tasks.turns import obstacle
 
 pytestmark = pytest.mark.slow
 
@@ -214,62 +212,3 @@ def test_dockers_restart_ends_models_and_so_goes_from_host_to_host(converged: Si
     ]
     assert changed(converged) == [(ONE, step) for step in steps] + [(TWO, s) for s in steps[:3]]
     assert f"Done on: {ONE}" in closing(done)
-
-
-# The turns themselves --------------------------------------------------------------------------
-
-
-@pytest.fixture
-def log() -> Iterator[list[str]]:
-    yield []
-
-
-def take(turns: Turns, name: str, part: Any, log: list[str], fails: bool = False) -> Any:
-    def work() -> None:
-        try:
-            with turns.of(name) as turn:
-                blocked = turn.take(part)
-                log.append(f"{name} blocked by {blocked}" if blocked else f"{name} begins")
-                gevent.sleep(0)
-                if fails or blocked:
-                    raise ValueError
-                log.append(f"{name} ends")
-        except ValueError:
-            pass
-
-    return gevent.spawn(work)
-
-
-def test_turns_are_taken_in_order_whoever_asks_first(log: list[str]) -> None:
-    turns = Turns(("a", "b", "c"))
-    gevent.joinall([take(turns, name, "restart", log) for name in ("c", "b", "a")])
-    assert log == ["a begins", "a ends", "b begins", "b ends", "c begins", "c ends"]
-
-
-def test_a_host_that_fails_before_its_turn_holds_nobody_back(log: list[str]) -> None:
-    turns = Turns(("a", "b"))
-
-    def unreachable() -> None:
-        try:
-            with turns.of("a"):
-                raise ValueError
-        except ValueError:
-            log.append("a fails")
-
-    gevent.joinall([take(turns, "b", "restart", log), gevent.spawn(unreachable)])
-    assert log == ["a fails", "b begins", "b ends"]
-
-
-def test_all_that_come_after_a_failure_are_told_who_failed(log: list[str]) -> None:
-    turns = Turns(("a", "b", "c", "d"))
-    parts = {"a": "change", "b": "restart", "c": "restart", "d": "nothing"}
-    gevent.joinall(
-        [take(turns, name, part, log, fails=name == "b") for name, part in parts.items()]
-    )
-    assert sorted(log) == [
-        "a blocked by b",
-        "b begins",
-        "c blocked by b",
-        "d begins",
-        "d ends",
-    ]

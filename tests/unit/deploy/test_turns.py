@@ -1,0 +1,65 @@
+"""Hosts go one after another, whoever asks first, and stop at the first that fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from lockstep.deploy.turns import Part, Turns
+
+
+def taken(parts: Mapping[str, Part], asking: Sequence[str], fails: str = "") -> list[str]:
+    """What became of the hosts, each in a thread of its own; `fails` does so in its turn."""
+    turns, log = Turns(tuple(parts)), list[str]()
+
+    def work(name: str) -> None:
+        try:
+            with turns.of(name) as turn:
+                blocked = turn.take(parts[name])
+                log.append(f"{name} blocked by {blocked}" if blocked else f"{name} begins")
+                if blocked or name == fails:
+                    raise ValueError
+                log.append(f"{name} ends")
+        except ValueError:
+            pass
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in asking]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    return log
+
+
+def test_turns_are_taken_in_order_whoever_asks_first() -> None:
+    log = taken(dict.fromkeys("abc", "restart"), asking="cba")
+    assert log == ["a begins", "a ends", "b begins", "b ends", "c begins", "c ends"]
+
+
+def test_a_host_that_fails_before_its_turn_holds_nobody_back() -> None:
+    turns = Turns(("a", "b"))
+    blocked: list[str | None] = []
+
+    def restart() -> None:
+        with turns.of("b") as turn:
+            blocked.append(turn.take("restart"))
+
+    second = threading.Thread(target=restart)
+    second.start()
+    try:
+        with turns.of("a"):
+            raise ValueError
+    except ValueError:
+        second.join(10)
+    assert blocked == [None]
+
+
+def test_all_that_come_after_a_failure_are_told_who_failed() -> None:
+    parts: dict[str, Part] = {"a": "change", "b": "restart", "c": "restart", "d": "nothing"}
+    assert sorted(taken(parts, asking="abcd", fails="b")) == [
+        "a blocked by b",
+        "b begins",
+        "c blocked by b",
+        "d begins",
+        "d ends",
+    ]
