@@ -41,7 +41,7 @@ RANKS = (0, 1)
 
 def steady(text: str) -> str:
     """Without what changes with every change of a program."""
-    if "lockstep_cluster" in text or "cluster_agent.py" in text:
+    if " cluster-agent" in text:
         return re.sub(r"(LOCKSTEP_GENERATION)=\w+", r"\1=PROGRAMS", text)
     return text
 

@@ -68,7 +68,7 @@ def found(sparks) -> list[tuple[str, str, list[str]]]:
 
 
 def test_a_group_that_serves_is_hot_on_all_members(pair):
-    code, lines = pair[0].run("rollout", "up", "glm")
+    code, lines = pair[0].run("rollout.rollout", "up", "glm")
     assert code == 0, lines
     assert found(pair) == 2 * [(NEW, NEW, ["glm"])]
     assert lines[-2].startswith("glm: a token came, ")
@@ -79,11 +79,11 @@ def test_a_group_that_serves_is_hot_on_all_members(pair):
 def test_a_group_that_does_not_start_returns_on_all_members(pair, failing):
     """Every step as the deploy takes it over its sessions."""
     starts_only_with(pair[failing], OLD)
-    code, lines = pair[0].run("rollout", "up", "glm")
+    code, lines = pair[0].run("rollout.rollout", "up", "glm")
     assert code == 1, lines
     assert lines[-1] == "glm: with what was deployed it does not start"
     for spark in pair:
-        assert spark.run("rollout", "ended", ID, lines[-1]) == (0, ["as it was before this deploy"])
+        assert spark.run("rollout.rollout", "ended", ID, lines[-1]) == (0, ["as it was before this deploy"])
     assert pair[0].switch("glm")[0] == 0
     assert found(pair) == 2 * [(OLD, OLD, ["glm"])]
     note = f"returned from generation 2: {lines[-1]}"
@@ -92,20 +92,20 @@ def test_a_group_that_does_not_start_returns_on_all_members(pair, failing):
 
 
 def test_any_member_may_start_it_when_rank_0_is_no_part_of_the_deploy(pair):
-    code, lines = pair[1].run("rollout", "up", "glm")
+    code, lines = pair[1].run("rollout.rollout", "up", "glm")
     assert code == 0, lines
     assert found(pair) == 2 * [(NEW, NEW, ["glm"])]
 
 
 def test_a_gate_that_refuses_is_the_reason_that_is_given(pair):
-    code, lines = pair[0].run("rollout", "up", "glm", "--gate", "--", "false")
+    code, lines = pair[0].run("rollout.rollout", "up", "glm", "--gate", "--", "false")
     assert code == 1, lines
     assert lines[-1] == "glm: with what was deployed the gate refused it"
 
 
 def test_a_group_without_a_token_does_not_serve(pair):
     pair[0].engine.chat = lambda _: (200, FakeEngine.answer("", 0))
-    code, lines = pair[1].run("rollout", "up", "glm")
+    code, lines = pair[1].run("rollout.rollout", "up", "glm")
     assert code == 1, lines
     assert lines[-1].startswith("glm: with what was deployed no token comes (spark1: no token: ")
 
@@ -118,14 +118,14 @@ def test_a_member_that_serves_keeps_what_was_deployed(pair):
 
 def test_back_by_hand_ends_the_group_and_each_member_returns_for_itself(pair):
     pair[0].switch("glm")
-    code, lines = pair[1].run("rollout", "back", "too slow")
+    code, lines = pair[1].run("rollout.rollout", "back", "too slow")
     assert code == 4, lines
     assert lines[-1] == (
         "NO MODEL IS HOT: glm is served by all members of pair. "
         "Remedy: the same on each of them, then switch.sh glm"
     )
     assert found(pair) == [(NEW, NEW, []), (OLD, OLD, [])]
-    assert pair[0].run("rollout", "back")[0] == 0
+    assert pair[0].run("rollout.rollout", "back")[0] == 0
     assert pair[0].switch("glm")[0] == 0
     assert found(pair) == 2 * [(OLD, OLD, ["glm"])]
     assert generations.records(pair[1].paths)[0]["note"] == "returned from generation 2: too slow"
