@@ -36,7 +36,7 @@ class Site:
         options += () if "--dry" in options else ("-y",)
         state = self.repository / "state.json"
         state.write_text(json.dumps({"hosts": self.document["hosts"], **changes}))
-        folders = (self.repository, Path(__file__).parent, REPOSITORY / "tests/unit")
+        folders = (self.repository, Path(__file__).parent, REPOSITORY / "tests/helpers")
         done = subprocess.run(
             [PYINFRA, *options, self.inventory, task],
             cwd=self.repository,

@@ -24,7 +24,7 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from lockstep import probes
 from lockstep.files import sent
-from lockstep.files.managed_file import HOME
+from lockstep.files.managed_file import HOME, PROGRAMS
 from lockstep.host.specs import check_wanted
 from lockstep.preflight import ENGINE
 
@@ -82,23 +82,23 @@ class Spark:
                     raise Failed(self.fails[name])
             answers = {name: getattr(self, f"_probe_{name}")(asked[name]) for name in asked}
             return json.dumps({"answers": answers, "faults": {}})
-        if words[1:] == ["/usr/local/lib/lockstep", "rollout", "begin"]:
+        if words[1:] == [PROGRAMS, "rollout", "begin"]:
             self._changes("begin")
             return ""
-        if words[1:] == ["/usr/local/lib/lockstep", "generations", "record"]:
+        if words[1:] == [PROGRAMS, "generations", "record"]:
             self._changes("record")
             self.state["generations"].append(json.loads(stdin))
             return ""
         if words[0] == "cat":
             self.ran.append(f"? {command}")
             return str(self.state["files"][words[1]]["text"])
-        if words[1:3] == ["/usr/local/lib/lockstep", "make-secrets", "--take"]:
+        if words[1:4] == [PROGRAMS, "make-secrets", "--take"]:
             self._changes(command)
-            self._secret(words[3], stdin.strip())
+            self._secret(words[4], stdin.strip())
             return ""
-        if words[1:2] == ["/usr/local/lib/lockstep", "job"]:
+        if words[1:3] == [PROGRAMS, "job"]:
             at = words.index("--")
-            self._changes(f"job {words[3]}: {' '.join(words[at + 1 :])}")
+            self._changes(f"job {words[4]}: {' '.join(words[at + 1 :])}")
             self._run(words[at + 1 :])
         else:
             self._changes(command)
@@ -132,12 +132,14 @@ class Spark:
     def _run(self, words: list[str]) -> None:
         while words[0] == "env" or "=" in words[0]:
             words = words[1:]
-        program = Path(words[1] if words[1].endswith(".py") else words[0]).name
+        if words[1] == PROGRAMS:
+            words = words[1:]
+        program = Path(words[1] if words[0] == PROGRAMS else words[0]).name
         handler = getattr(self, "_run_" + re.sub(r"\W", "_", program), None)
         if handler:
             handler(words)
 
-    def _run_apt_turn_py(self, words: list[str]) -> None:
+    def _run_apt_turn(self, words: list[str]) -> None:
         self._run(words[words.index("--") + 1 :])
 
     def _run_apt_get(self, words: list[str]) -> None:
@@ -171,12 +173,12 @@ class Spark:
             name, _, version = line.partition(" ")[0].partition("==")
             self.state["venvs"].setdefault(venv, {})[name] = version
 
-    def _run_firewall_py(self, words: list[str]) -> None:
+    def _run_firewall(self, words: list[str]) -> None:
         if words[2] == "keep":
             text = self.state["files"]["/etc/lockstep/firewall.nft"]["text"]
             self.state["firewall"] = sha256(text.encode()).hexdigest()
 
-    def _run_make_secrets_py(self, words: list[str]) -> None:
+    def _run_make_secrets(self, words: list[str]) -> None:
         # Another one on each host.
         drawn = sha256(f"{self.name} {words[2]}".encode()).hexdigest()
         self._secret(words[2], f"sk-{drawn[:43]}")
@@ -189,7 +191,7 @@ class Spark:
         spec: dict[str, Any] = json.loads(self.state["files"]["/etc/lockstep/engine.json"]["text"])
         return spec
 
-    def _run_engine_build_py(self, words: list[str]) -> None:
+    def _run_engine_build(self, words: list[str]) -> None:
         spec, engine, stage = self._spec(), self.state["engine"], words[2]
         if stage == "check":
             self.state["check"] = {
@@ -209,11 +211,11 @@ class Spark:
                 engine["commits"]["vllm"] = spec["vllm"]["commit"]
                 engine["origins"]["vllm"] = {"url": f"file://{spec['home']}/vllm"}
 
-    def _run_pull_image_py(self, words: list[str]) -> None:
+    def _run_pull_image(self, words: list[str]) -> None:
         platform = words[words.index("--platform") + 1]
         self.state["images"][words[2]] = platform.partition("/")[2]
 
-    def _run_image_check_py(self, words: list[str]) -> None:
+    def _run_image_check(self, words: list[str]) -> None:
         digest = words[2].partition("@")[2]
         question = f"/var/cache/lockstep/questions/{digest.replace(':', '-')}.json"
         text = self.state["files"][question]["text"]
@@ -222,7 +224,7 @@ class Spark:
             **{"unanswered": None, "asked": sha256(text.encode()).hexdigest()},
         }
 
-    def _run_fetch_weights_py(self, words: list[str]) -> None:
+    def _run_fetch_weights(self, words: list[str]) -> None:
         if "--small" not in words:
             self.state["weights"] = "complete"
 
@@ -230,7 +232,7 @@ class Spark:
         for path in words[1:]:
             self.state["files"].pop(path, None)
 
-    def _run_rollout_py(self, words: list[str]) -> None:
+    def _run_rollout(self, words: list[str]) -> None:
         for unit in self.state["units"].values():
             if unit["ActiveState"] == "active" and unit["wanted"]:
                 unit["generation"] = unit["wanted"]

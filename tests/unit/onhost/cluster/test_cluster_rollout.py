@@ -83,7 +83,10 @@ def test_a_group_that_does_not_start_returns_on_all_members(pair, failing):
     assert code == 1, lines
     assert lines[-1] == "glm: with what was deployed it does not start"
     for spark in pair:
-        assert spark.run("rollout.rollout", "ended", ID, lines[-1]) == (0, ["as it was before this deploy"])
+        assert spark.run("rollout.rollout", "ended", ID, lines[-1]) == (
+            0,
+            ["as it was before this deploy"],
+        )
     assert pair[0].switch("glm")[0] == 0
     assert found(pair) == 2 * [(OLD, OLD, ["glm"])]
     note = f"returned from generation 2: {lines[-1]}"
