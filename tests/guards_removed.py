@@ -165,8 +165,8 @@ GUARDS = (
     Guard(
         "SGLang's share is of what it finds at its start",
         f"{ONHOST}/engines/sglang.py",
-        "held / share + machine.start",
-        "held + machine.start",
+        "held / share + of.start",
+        "held + of.start",
         "tests/unit/fit/test_need.py",
     ),
     Guard(

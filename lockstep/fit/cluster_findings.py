@@ -9,9 +9,10 @@ from packaging.version import Version
 
 from lockstep.core.errors import RecipeError
 from lockstep.core.findings import Finding
-from lockstep.engines import engine_version, flags
+from lockstep.fit import engine_version
 from lockstep.models.architecture import Architecture
 from lockstep.models.known_models import Knowledge
+from lockstep.recipes import flags
 from lockstep.recipes.command import serve_command
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe

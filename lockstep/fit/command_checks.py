@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from packaging.specifiers import SpecifierSet
 
 from lockstep.core.findings import Finding
-from lockstep.engines import engine_version, flags
+from lockstep.fit import engine_version
 from lockstep.fit.catalogue import Catalogue
 from lockstep.onhost.engines import Engine
+from lockstep.recipes import flags
 from lockstep.recipes.command import environment, serve_command
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe

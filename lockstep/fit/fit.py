@@ -14,7 +14,7 @@ from lockstep.core.figures import Figure
 from lockstep.models.architecture import ArchitectureUnknown, element_bytes
 from lockstep.models.known_models import GIB, Hardware, Knowledge, Model
 from lockstep.onhost.core.need import Need
-from lockstep.onhost.engines import Demand, Engine, Machine
+from lockstep.onhost.engines import Engine, Sizes
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import Serving, serving
 from lockstep.recipes.stated import stated_architecture, stated_weights
@@ -169,21 +169,16 @@ class _Case:
 
     def need(self, sequence: float) -> Need | None:
         """By the engine's own arithmetic, for one sequence of so many GiB."""
-        return self.engine.need(self.demand(sequence), self.memory) if self.engine else None
+        return self.engine.need(self.sizes(sequence)) if self.engine else None
 
-    def demand(self, sequence: float) -> Demand:
-        return Demand(
+    def sizes(self, sequence: float) -> Sizes:
+        total, start = (self.machine.gib(f"{key}_gib") for key in ("memory_total", "engine_start"))
+        return Sizes(
             share=self.asked.utilization,
             kv_cache=self.asked.kv_gib,
             weights=sum(term.gib for term in self.weights()) if self.model.weights_gb else None,
             sequence=sequence,
             published=self.published,
-        )
-
-    @property
-    def memory(self) -> Machine:
-        total, start = (self.machine.gib(f"{key}_gib") for key in ("memory_total", "engine_start"))
-        return Machine(
             total=total,
             start=start,
             at_rest=total - self.machine.gib("system_gib") - start,
@@ -202,7 +197,7 @@ class _Case:
 
     def pool(self) -> float | None:
         """The engine's own bound."""
-        return self.engine.pool(self.demand(0.0), self.memory) if self.engine else None
+        return self.engine.pool(self.sizes(0.0)) if self.engine else None
 
     def overhead(self, end: Literal["low", "high"]) -> float:
         return float(self.overhead_figure(end).value)

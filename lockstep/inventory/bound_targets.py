@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lockstep.core.errors import InventoryError
-from lockstep.engines import flags
 from lockstep.inventory.cluster import Group
 from lockstep.inventory.settings import Settings, TargetData
 from lockstep.inventory.values import Image
 from lockstep.onhost.core import schema
+from lockstep.recipes import flags
 from lockstep.recipes.command import serve_command
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe

@@ -8,9 +8,8 @@ from typing import Any
 
 from lockstep.core.argv import is_flag
 from lockstep.core.errors import RecipeError
-from lockstep.engines import flags
 from lockstep.onhost.engines import Engine
-from lockstep.recipes import freeze_guard
+from lockstep.recipes import flags, freeze_guard
 from lockstep.recipes.placeholders import engine_of, refuse_leftovers, split, substitute
 from lockstep.recipes.recipe_file import Recipe
 

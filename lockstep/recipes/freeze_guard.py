@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lockstep.engines import flags
 from lockstep.onhost.engines import Guard
+from lockstep.recipes import flags
 from lockstep.recipes.recipe_file import Recipe
 
 _PLAIN_TYPES = frozenset({"bf16", "bfloat16", "fp16", "float16", "half", "none", "fp32", "float32"})

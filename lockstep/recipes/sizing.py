@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lockstep.core.errors import RecipeError
-from lockstep.engines import flags
 from lockstep.onhost.engines import Engine
+from lockstep.recipes import flags
 from lockstep.recipes.command import serve_command
 from lockstep.recipes.recipe_file import Recipe
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from lockstep.core.digest import digest
 from lockstep.core.errors import InventoryError, RecipeError
-from lockstep.engines import flags
 from lockstep.files.managed_file import HOME
 from lockstep.fit import catalogue
 from lockstep.fit.fit import fit
@@ -22,6 +21,7 @@ from lockstep.inventory.settings import Floor, Settings
 from lockstep.lock.image_reference import pinned_reference
 from lockstep.lock.pins import Pins
 from lockstep.onhost.core.need import Need
+from lockstep.recipes import flags
 from lockstep.recipes.command import environment, serve_command
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from lockstep.onhost.engines.base import Demand, Engine, Guard, Machine
+from lockstep.onhost.engines.base import Engine, Guard, Sizes
 from lockstep.onhost.engines.metrics import Counters
 from lockstep.onhost.engines.parser import Unanswered
 
@@ -23,4 +23,4 @@ def counters(page: str) -> Counters | None:
     return next((found for found in read if found), None)
 
 
-__all__ = ["ENGINES", "Counters", "Demand", "Engine", "Guard", "Machine", "Unanswered", "counters"]
+__all__ = ["ENGINES", "Counters", "Engine", "Guard", "Sizes", "Unanswered", "counters"]

@@ -57,32 +57,19 @@ class Guard:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
-    """Memory of one kind of machine, GiB.
+class Sizes:
+    """What decides the memory of an engine on one host, GiB.
 
     Attributes:
-        total: MemTotal.
+        share: Share of the memory that the recipe gives it (0 to 1), or None.
+        kv_cache: KV cache that the recipe gives as a size, or None.
+        weights: Weights, the draft's included; None: nobody published them.
+        sequence: KV cache and state of one sequence.
+        published: What somebody saw it hold, or None.
+        total: MemTotal of the machine.
         start: What an engine's processes take before it looks how much is available.
         at_rest: What it finds then on a machine with nothing else to do.
         overhead: What it holds beside weights and KV cache, in the better observed case.
-    """
-
-    total: float
-    start: float
-    at_rest: float
-    overhead: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Demand:
-    """What a recipe asks of one host, GiB; None: left to the engine, or published by nobody.
-
-    Attributes:
-        share: Share of the memory that it may take (0 to 1).
-        kv_cache: KV cache, given as a size.
-        weights: Weights, the draft's included.
-        sequence: KV cache and state of one sequence.
-        published: What somebody saw it hold.
     """
 
     share: float | None
@@ -90,6 +77,10 @@ class Demand:
     weights: float | None
     sequence: float
     published: float | None
+    total: float
+    start: float
+    at_rest: float
+    overhead: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -258,16 +249,14 @@ class Engine:
         """
         raise Unanswered("it has no parser on Python")
 
-    def pool(self, demand: Demand, machine: Machine) -> float | None:
+    def pool(self, of: Sizes) -> float | None:
         """The most that it gives to weights and KV cache by its own rule, GiB; None: no bound."""
         return None
 
-    def need(self, demand: Demand, machine: Machine) -> Need:
+    def need(self, of: Sizes) -> Need:
         """What must be available before it starts."""
-        if demand.weights is None:
-            return Need(demand.published or 0.0)
-        kept = demand.weights + (demand.kv_cache or demand.sequence)
-        return Need(max(kept + machine.overhead, demand.published or 0.0))
+        kept = 0.0 if of.weights is None else of.weights + (of.kv_cache or of.sequence)
+        return Need(max(kept + of.overhead, of.published or 0.0))
 
     def rank_arguments(
         self, *, rank: int, size: int, master: str, port: int, copies: int

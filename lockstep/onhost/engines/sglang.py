@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstep.onhost.core.need import Need
-from lockstep.onhost.engines.base import CAPTURING, LOADING, OPEN, Demand, Engine, Machine
+from lockstep.onhost.engines.base import CAPTURING, LOADING, OPEN, Engine, Sizes
 from lockstep.onhost.engines.metrics import Metrics
 from lockstep.onhost.engines.parser import imported
 
@@ -31,24 +31,24 @@ class Sglang(Engine):
             words = ["--model-path", *words]
         parser.parse_args(words)
 
-    def pool(self, demand: Demand, machine: Machine) -> float | None:
-        return (demand.share or self.share) * machine.at_rest
+    def pool(self, of: Sizes) -> float | None:
+        return (of.share or self.share) * of.at_rest
 
-    def need(self, demand: Demand, machine: Machine) -> Need:
+    def need(self, of: Sizes) -> Need:
         """Its share of what it finds must hold weights, image cache and one sequence.
 
         It loads first, and ends where that is not so. Where nobody published the weights' size:
         what the share is on a machine at rest.
         """
-        share = demand.share or self.share
-        if demand.weights is not None:
-            held = demand.weights + self.image_cache_gib + demand.sequence
-            least = held / share + machine.start
-        elif demand.published is not None:
-            least = demand.published
+        share = of.share or self.share
+        if of.weights is not None:
+            held = of.weights + self.image_cache_gib + of.sequence
+            least = held / share + of.start
+        elif of.published is not None:
+            least = of.published
         else:
-            least = share * machine.at_rest + machine.start
-        return Need(max(least, demand.published or 0.0), share, beside_gib=machine.start)
+            least = share * of.at_rest + of.start
+        return Need(max(least, of.published or 0.0), share, beside_gib=of.start)
 
     def rank_arguments(
         self, *, rank: int, size: int, master: str, port: int, copies: int

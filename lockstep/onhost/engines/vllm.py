@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lockstep.onhost.core.need import Need
-from lockstep.onhost.engines.base import CAPTURING, LOADING, OPEN, Demand, Engine, Guard, Machine
+from lockstep.onhost.engines.base import CAPTURING, LOADING, OPEN, Engine, Guard, Sizes
 from lockstep.onhost.engines.metrics import Metrics
 from lockstep.onhost.engines.parser import imported
 
@@ -50,23 +50,23 @@ class Vllm(Engine):
                 parsed.chat_template = None
             command.validate(parsed)
 
-    def pool(self, demand: Demand, machine: Machine) -> float | None:
-        return None if demand.kv_cache else (demand.share or self.share) * machine.total
+    def pool(self, of: Sizes) -> float | None:
+        return None if of.kv_cache else (of.share or self.share) * of.total
 
-    def need(self, demand: Demand, machine: Machine) -> Need:
+    def need(self, of: Sizes) -> Need:
         """Its share of MemTotal, refused before it loads anything (`request_memory`).
 
         A KV cache given in bytes changes nothing about that. A recipe that states what it holds and
         names no share, as one for the CPU build, is believed.
         """
-        if demand.share is None and demand.published is not None:
-            return Need(demand.published)
-        fixed = demand.published or 0.0
-        if demand.kv_cache is not None and demand.weights is not None:
-            held = machine.start + demand.weights + demand.kv_cache + machine.overhead
+        if of.share is None and of.published is not None:
+            return Need(of.published)
+        fixed = of.published or 0.0
+        if of.kv_cache is not None and of.weights is not None:
+            held = of.start + of.weights + of.kv_cache + of.overhead
             fixed = max(fixed, held)
-        share = demand.share or self.share
-        return Need(fixed, share, of_total=True, beside_gib=machine.start)
+        share = of.share or self.share
+        return Need(fixed, share, of_total=True, beside_gib=of.start)
 
     def rank_arguments(
         self, *, rank: int, size: int, master: str, port: int, copies: int

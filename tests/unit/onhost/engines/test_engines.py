@@ -1,0 +1,42 @@
+"""An engine is one module of a folder: nothing else lists or names them."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import lockstep
+from lockstep.onhost.engines import ENGINES
+
+TOP = Path(lockstep.__file__).parent
+FOLDER = TOP / "onhost/engines"
+SHARED = {"__init__", "base", "metrics", "parser"}
+
+
+def test_an_engine_is_found_by_its_module() -> None:
+    assert {path.stem for path in FOLDER.glob("*.py")} - SHARED == set(ENGINES)
+
+
+def test_no_runtime_stands_for_two_engines_and_one_is_the_usual_one() -> None:
+    runtimes = [name for engine in ENGINES.values() for name in engine.runtimes]
+    assert len(runtimes) == len(set(runtimes))
+    assert [engine.name for engine in ENGINES.values() if engine.usual] == ["vllm"]
+
+
+def test_no_other_code_decides_by_an_engines_name() -> None:
+    """vLLM's is also that of the package that the venv engine is built from."""
+    names = {name for name, engine in ENGINES.items() if not engine.in_venv}
+    found = [
+        f"{path.relative_to(TOP)}:{node.lineno}"
+        for path in TOP.rglob("*.py")
+        if path.parent != FOLDER
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in names
+    ]
+    assert found == []
+
+
+def test_a_phase_is_told_in_the_words_that_its_line_has() -> None:
+    for engine in ENGINES.values():
+        for pattern, text in engine.phases:
+            assert text.format(**dict.fromkeys(pattern.groupindex, "1"))
