@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,8 +12,8 @@ from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.connectors.util import CommandOutput, OutputLine
 from pyinfra.context import ctx_host
 
-from lockstep import probes
-from lockstep.files.managed_file import PYTHON, command
+from lockstep.files import sent
+from lockstep.files.managed_file import command
 from tasks import report
 from tasks.facts import host as facts
 
@@ -54,7 +53,7 @@ def write(document: Mapping[str, object]) -> StringCommand:
     It changes nothing where something in the way is not Lockstep's.
     """
     document = {**document, "adopt": adopted()}
-    return words([PYTHON, "-c", probes.source("write_files")], _stdin=[json.dumps(document)])
+    return words(sent.COMMAND, _stdin=[sent.document("lockstep.probes.write_files", document)])
 
 
 class Streamed(Changing):

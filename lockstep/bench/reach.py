@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import subprocess
 import time
@@ -20,7 +19,6 @@ from lockstep.fleet.login import Login
 from lockstep.inventory import inventory_file as inventories
 from lockstep.inventory.host import HostPlan
 from lockstep.lock import lockfile, pins
-from lockstep.probes import source
 from lockstep.units.targets_json import TARGETS
 
 # Through a tunnel an answer takes one round trip more; only bounds a hang.
@@ -58,8 +56,7 @@ class Place:
         Raises:
             ResultError: no connection, or no answer.
         """
-        words = ["sudo", "-n", "python3", "-c", source(probe), json.dumps(question)]
-        found, fault = hosts.ask(self.where, words, limit_s=PROBE_S).json()
+        found, fault = hosts.probe(self.where, probe, question, sudo=True, limit_s=PROBE_S)
         if fault:
             raise ResultError(
                 "the host could not be asked",

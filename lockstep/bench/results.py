@@ -13,7 +13,7 @@ from typing import Any, Literal
 from lockstep.bench.ruler import Check
 from lockstep.bench.sample import Sample
 from lockstep.core.errors import LockstepError
-from lockstep.core.yamlwrite import replace_file
+from lockstep.onhost.core import atomic
 
 SCHEMA = 1
 Verdict = Literal["measured", "suspect", "refused"]
@@ -139,7 +139,7 @@ def save(path: Path, result: Result) -> None:
         ResultError: it cannot be written.
     """
     try:
-        replace_file(path, json.dumps(asdict(result), indent=1, ensure_ascii=False) + "\n")
+        atomic.write(path, json.dumps(asdict(result), indent=1, ensure_ascii=False) + "\n")
     except OSError as fault:
         raise ResultError(
             "the result cannot be written", where=str(path), found=fault.strerror or str(fault)

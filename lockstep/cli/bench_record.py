@@ -9,8 +9,8 @@ import click
 from lockstep.bench.record import figures, with_figures
 from lockstep.bench.results import ResultError, load
 from lockstep.cli.shared import errors_as_sentences
-from lockstep.core.yamlwrite import replace_file
 from lockstep.fit.catalogue import FOLDER
+from lockstep.onhost.core import atomic
 
 
 @click.command()
@@ -43,7 +43,7 @@ def record(result: Path, recipe: Path | None, dry: bool) -> None:
     try:
         text = with_figures(path.read_text(encoding="utf-8"), found, path)
         if not dry:
-            replace_file(path, text)
+            atomic.write(path.resolve(), text)
     except OSError as fault:
         raise ResultError(
             "the recipe cannot be edited",

@@ -9,7 +9,7 @@ import click
 from lockstep.bench.report import page
 from lockstep.bench.results import ResultError, load
 from lockstep.cli.shared import errors_as_sentences
-from lockstep.core.yamlwrite import replace_file
+from lockstep.onhost.core import atomic
 
 _FOLDER = Path("measured")
 
@@ -39,7 +39,7 @@ def report(files: tuple[Path, ...], output: Path) -> None:
         )
     text = page([load(path) for path in chosen])
     try:
-        replace_file(output, text)
+        atomic.write(output.resolve(), text)
     except OSError as fault:
         raise ResultError(
             "the report cannot be written", where=str(output), found=fault.strerror or str(fault)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -10,9 +9,8 @@ from typing import Any
 
 import click
 
-from lockstep import probes
 from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, errors_as_sentences, print_json
-from lockstep.fleet.hosts import Host, ask, at_once, members
+from lockstep.fleet.hosts import Host, at_once, members, probe
 from lockstep.fleet.linkcheck import Told, judged, question
 
 _LIMIT_S = 120.0
@@ -63,7 +61,5 @@ def _print(told: Told) -> None:
 
 def _asked(host: Host, asked: Mapping[str, Any]) -> Any:
     """A member's answer, or why there is none."""
-    sudo = ["sudo", "-n"] if host.with_sudo else []
-    words = [*sudo, "/usr/bin/python3", "-I", "-c", probes.source("link"), json.dumps(asked)]
-    found, fault = ask(host.login, words, limit_s=_LIMIT_S).json()
+    found, fault = probe(host.login, "link", asked, sudo=host.with_sudo, limit_s=_LIMIT_S)
     return fault or found

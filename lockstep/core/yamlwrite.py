@@ -1,12 +1,9 @@
-"""YAML written for people: dataclasses in their own order, files replaced whole or not at all."""
+"""YAML written for people: dataclasses in their own order."""
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -27,30 +24,6 @@ def dump(value: Any) -> str:
         width=10_000,
     )
     return text
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write ``text``; a reader sees the old file or the new one, never a part.
-
-    Raises:
-        OSError: as the file system gives it; the old file is untouched.
-    """
-    path = path.resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-    ) as file:
-        temporary = Path(file.name)
-        try:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            # A temporary file is private; this one is read and committed like any other.
-            temporary.chmod(0o644)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
 
 
 class _Dumper(yaml.SafeDumper):

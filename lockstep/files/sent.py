@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from lockstep.files.managed_file import PYTHON
 from lockstep.files.programs import imported
 
 _TOP = Path(__file__).resolve().parents[2]
@@ -30,7 +31,7 @@ json.dump(importlib.import_module(sent["program"]).take(sent["asked"]), sys.stdo
 """
 
 #: The command on the host. Isolated, so that nothing in a folder of the operator's is imported.
-COMMAND = ("/usr/bin/python3", "-I", "-c", _BOOT)
+COMMAND = (PYTHON, "-I", "-c", _BOOT)
 
 
 def document(program: str, asked: object, *more: str) -> str:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from lockstep.core.errors import InventoryError, ResolveError
 from lockstep.core.yamlfile import part, read_mapping
-from lockstep.core.yamlwrite import dump, replace_file
+from lockstep.core.yamlwrite import dump
 from lockstep.lock.pins import Pins
-from lockstep.onhost.core import schema
+from lockstep.onhost.core import atomic, schema
 
 #: Number of the format; another one is refused.
 VERSION = 1
@@ -56,7 +56,7 @@ def save(path: Path, pins: Pins) -> None:
     """
     entries = "" if pins == Pins() else dump(pins)
     try:
-        replace_file(path, f"{HEADER}version: {VERSION}\n{entries}")
+        atomic.write(path.resolve(), f"{HEADER}version: {VERSION}\n{entries}")
     except OSError as fault:
         raise ResolveError(
             "the lock cannot be written",

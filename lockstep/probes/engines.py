@@ -11,7 +11,6 @@ import fcntl
 import json
 import os
 import subprocess
-import sys
 from typing import Any
 
 RECORDS = "/var/cache/lockstep/images"
@@ -96,7 +95,3 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
             for name, digest in asked.get("images", {}).items()
         },
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.argv[1]))))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
-import sys
 from typing import Any
 
 
@@ -39,7 +38,3 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         "interfaces": {name: every.get(name) for name in asked["interfaces"]},
         "known": sorted(every),
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.argv[1]))))

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import grp
 import hashlib
-import json
 import os
 import pwd
 import stat
-import sys
 from typing import Any
 
 
@@ -54,7 +52,3 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
     private = set(asked.get("private", []))
     known = asked.get("known", {})
     return {path: describe(path, path in private, known.get(path)) for path in asked["paths"]}
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.argv[1]))))

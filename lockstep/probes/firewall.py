@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
-import sys
 from typing import Any
 
 
@@ -47,7 +46,3 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         "live": live(asked["table"], asked["record"]),
         "state": dict(line.partition("=")[::2] for line in text.splitlines()),
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.argv[1]))))

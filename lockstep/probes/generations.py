@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from typing import Any
 
 
@@ -27,7 +26,3 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         if found:
             return {key: found.get(key) for key in ("number", "date", "digest", "lock")}
     return {}
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.argv[1]))))

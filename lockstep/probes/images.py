@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from typing import Any
 
 
@@ -24,7 +23,3 @@ def main(asked: dict[str, Any]) -> dict[str, str]:
         for reference in image.get("RepoDigests") or []:
             present[reference] = image.get("Architecture")
     return present
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.argv[1]))))

@@ -5,8 +5,6 @@ Argument: as for `ours.intruders`.
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 from lockstep.onhost.records import ours
@@ -14,7 +12,3 @@ from lockstep.onhost.records import ours
 
 def main(asked: dict[str, Any]) -> dict[str, str]:
     return ours.intruders(asked)
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.argv[1]))))

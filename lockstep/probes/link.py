@@ -7,11 +7,9 @@ NCCL chose is read from the log of the unit that started last.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -105,7 +103,3 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         "peers": {address: answer.result() for address, answer in answers.items()},
         "nccl": chosen(asked["units"]),
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.argv[1]))))

@@ -17,7 +17,6 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import time
 import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
@@ -372,7 +371,3 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         "units_held": os.path.exists("/etc/lockstep/targets.json"),
         "time": time.time(),
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.argv[1]))))

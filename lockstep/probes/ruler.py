@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 import time
 from typing import Any
 
@@ -102,7 +101,3 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
     if asked.get("index"):
         return {**found, "tensors": tensors(asked["index"], asked["vision"])}
     return {**found, "busy": busy(), **gpu()}
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.argv[1]))))

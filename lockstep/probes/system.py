@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import grp
-import json
 import os
 import pwd
 import subprocess
-import sys
 from typing import Any
 
 
@@ -81,7 +79,3 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         "venvs": {path: distributions(path) for path in asked.get("venvs", [])},
         "links": {path: link(path) for path in asked.get("links", [])},
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.argv[1]))))

@@ -7,10 +7,8 @@ so that a restart that is due is seen from the unit itself, whoever changed its 
 from __future__ import annotations
 
 import glob
-import json
 import os
 import subprocess
-import sys
 from typing import Any
 
 PROPERTIES = (
@@ -78,7 +76,3 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
     for name, state in states.items():
         state["links"] = sorted(boot.get(name, []))
     return states
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.argv[1]))))

@@ -5,8 +5,6 @@ Answers as `weights_state.states` does; {} before that file is there.
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 from lockstep.onhost.weights import weights_spec, weights_state
@@ -19,7 +17,3 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     return weights_state.states(weights_spec.parse(text))
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.argv[1]))))

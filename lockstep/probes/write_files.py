@@ -10,42 +10,24 @@ looks at may be there already then: systemd demands that a unit's script exists.
 
 from __future__ import annotations
 
-import grp
 import json
 import os
-import pwd
 import shutil
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
+from lockstep.onhost.core import atomic
 from lockstep.onhost.records import ours
 
 File = dict[str, Any]
-TEMPORARY = ".lockstep-"
 
 
 def place(file: File) -> None:
-    """Write one file so that a reader sees the old text or the new one, never a part."""
-    folder = os.path.dirname(file["path"])
-    os.makedirs(folder, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=folder)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(file["text"])
-            out.flush()
-            os.fchmod(out.fileno(), int(file["mode"], 8))
-            os.fchown(
-                out.fileno(),
-                pwd.getpwnam(file["owner"]).pw_uid,
-                grp.getgrnam(file["group"]).gr_gid,
-            )
-            os.fsync(out.fileno())
-        os.replace(temporary, file["path"])
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    owner = (file["owner"], file["group"])
+    atomic.write(Path(file["path"]), file["text"], mode=int(file["mode"], 8), owner=owner)
 
 
 def sweep(folders: set[str]) -> None:
@@ -53,7 +35,7 @@ def sweep(folders: set[str]) -> None:
     for folder in folders:
         for name in os.listdir(folder) if os.path.isdir(folder) else []:
             path = os.path.join(folder, name)
-            if name.startswith(TEMPORARY):
+            if name.startswith(atomic.PREFIX):
                 (os.rmdir if os.path.isdir(path) else os.unlink)(path)
 
 
@@ -64,7 +46,7 @@ def make(folder: File) -> None:
         own(path, folder)
         return
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    new = tempfile.mkdtemp(prefix=TEMPORARY, dir=os.path.dirname(path))
+    new = tempfile.mkdtemp(prefix=atomic.PREFIX, dir=os.path.dirname(path))
     try:
         own(new, folder)
         os.rename(new, path)
@@ -79,7 +61,7 @@ def own(path: str, folder: File) -> None:
 
 
 def link(path: str, target: str) -> None:
-    new = os.path.join(os.path.dirname(path), f"{TEMPORARY}{os.path.basename(path)}")
+    new = os.path.join(os.path.dirname(path), f"{atomic.PREFIX}{os.path.basename(path)}")
     if os.path.lexists(new):
         os.unlink(new)
     os.symlink(target, new)
@@ -173,16 +155,12 @@ def write(asked: dict[str, Any]) -> int:
     return 0
 
 
-def main(asked: dict[str, Any]) -> int:
+def take(asked: dict[str, Any]) -> None:
+    """Write them, and end with the code that says whether all of them are there."""
     try:
-        return write(asked)
+        sys.exit(write(asked))
     except OSError as fault:
-        print(f"{fault.filename}: {fault.strerror}", file=sys.stderr)
-    except KeyError as fault:
-        # As pwd and grp say it: "getpwnam(): name not found: 'lockstep'".
-        print(fault.args[0], file=sys.stderr)
-    return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(json.load(sys.stdin)))
+        sys.exit(f"{fault.filename}: {fault.strerror}")
+    except LookupError as fault:
+        # As shutil says it: "no such user: 'lockstep'".
+        sys.exit(fault.args[0])

@@ -15,7 +15,6 @@ from pyinfra.api import Config, StringCommand
 from pyinfra.connectors.util import CommandOutput, OutputLine
 from pyinfra.context import ctx_host, ctx_state
 
-from lockstep import probes
 from lockstep.files import sent
 from tasks.facts import host as facts
 
@@ -44,11 +43,11 @@ class Host:
     def run_shell_command(self, command: StringCommand, **arguments: Any) -> Any:
         # As root, as everything else.
         assert arguments["_sudo"]
-        if shlex.split(command.get_raw_value()) != list(sent.COMMAND):
+        given = json.loads(arguments["_stdin"][0]) if _is_sent(command) else {}
+        if given.get("program") != "lockstep.probes.together":
             self.ran.append(command.get_raw_value())
             return True, CommandOutput([])
-        [document] = arguments["_stdin"]
-        asked = json.loads(document)["asked"]
+        asked = given["asked"]
         self.asked += asked
         found = {name: self.facts[name] for name in asked}
         faults = {name: "as the case says" for name in asked if found[name] is None}
@@ -63,13 +62,17 @@ class Host:
         self.nooped.append(message)
 
 
+def _is_sent(command: StringCommand) -> bool:
+    return shlex.split(command.get_raw_value()) == list(sent.COMMAND)
+
+
 def shown(command: StringCommand) -> Any:
     """A command as a line; the program that writes files as what it is given."""
-    words = shlex.split(command.get_raw_value())
-    if probes.source("write_files") in words:
-        assert words[:2] == ["/usr/bin/python3", "-c"]
+    if _is_sent(command):
         [text] = command.connector_arguments["_stdin"]
-        document = json.loads(text)
+        given = json.loads(text)
+        assert given["program"] == "lockstep.probes.write_files"
+        document = given["asked"]
         return {key: value for key, value in document.items() if value}
     assert not command.connector_arguments
     return command.get_raw_value()

@@ -22,14 +22,12 @@ from a_spark import GIB, healthy, spark
 from pyinfra.connectors.fake import FakeConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from lockstep import probes
 from lockstep.files import sent
 from lockstep.files.managed_file import HOME, PROGRAMS
 from lockstep.host.specs import check_wanted
 from lockstep.preflight import ENGINE
 
 HOSTS = ("@fake/spark1", "@fake/spark2")
-WRITE = probes.source("write_files")
 WIPED: dict[str, Any] = {
     "files": {},
     "folders": {},
@@ -68,14 +66,15 @@ class Spark:
     def answer(self, command: str, stdin: str) -> str:
         """What a command prints on this host."""
         words = shlex.split(command)
-        if words[1:] == ["-c", WRITE]:
-            document = json.loads(stdin)
+        given = json.loads(stdin) if words == list(sent.COMMAND) else {}
+        if given.get("program") == "lockstep.probes.write_files":
+            document = given["asked"]
             writes = any(document.get(key) for key in ("folders", "files", "links"))
             self._changes(f"{'write' if writes else 'remove'} {' '.join(_paths(document))}")
             self._write(document)
             return ""
-        if words == list(sent.COMMAND):
-            asked = json.loads(stdin)["asked"]
+        if given:
+            asked = given["asked"]
             self.ran.append("? all" if "preflight" in asked else f"? {' '.join(sorted(asked))}")
             for name in asked:
                 if name in self.fails:

@@ -69,7 +69,7 @@ def test_every_write_says_what_is_adopted() -> None:
     with ctx_host.use(host):
         command = remote.write({"remove": [UNIT]})
     [text] = command.connector_arguments["_stdin"]
-    assert json.loads(text) == {"remove": [UNIT], "adopt": [UNIT]}
+    assert json.loads(text)["asked"] == {"remove": [UNIT], "adopt": [UNIT]}
 
 
 def accounts(host: Host) -> list[Any]:

@@ -10,7 +10,6 @@ from pair import plans
 from tools import run
 
 from lockstep.files.managed_file import ManagedFile
-from lockstep.probes import source
 from lockstep.system.netplan import NETPLAN, netplan_files
 
 
@@ -58,7 +57,3 @@ def test_a_slip_in_the_file_would_be_seen(tmp_path: Path) -> None:
 
 def test_the_file_is_readable_by_root_only() -> None:
     assert file_of(0).mode == "0600"
-
-
-def test_the_probe_of_the_link_needs_nothing_on_the_host() -> None:
-    assert "import lockstep" not in source("fabric")

@@ -119,6 +119,26 @@ def test_a_document_or_why_there_is_none(
     assert answered(tmp_path, monkeypatch, ssh).json() == found
 
 
+@pytest.mark.parametrize(
+    ("ssh", "found"),
+    [
+        ("""cat > /dev/null; echo '{"answers": {"link": [1]}, "faults": {}}'""", ([1], "")),
+        (
+            """cat > /dev/null; echo '{"answers": {}, "faults": {"link": "KeyError: 1"}}'""",
+            (None, "KeyError: 1"),
+        ),
+        ("echo lost >&2; exit 255", (None, "no connection: lost")),
+    ],
+)
+def test_a_probe_s_answer_or_why_there_is_none(
+    ssh: str, found: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path / "bin", "ssh", f'echo "$*" > {tmp_path}/asked; {ssh}')
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    assert hosts.probe(SPARK, "link", {}, sudo=True, limit_s=60) == found
+    assert (tmp_path / "asked").read_text().startswith("-- spark-1 sudo -n /usr/bin/python3 -I -c")
+
+
 def test_all_are_at_work_at_once_and_answer_in_order() -> None:
     together = threading.Barrier(3, timeout=60)
 

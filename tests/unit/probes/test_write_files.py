@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import grp
-import json
 import os
 import stat
 import subprocess
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lockstep import probes
+from lockstep.files import sent
 from lockstep.onhost.records.ours import MARK
 
 OLD = f"# {MARK} for target old.\n"
@@ -33,8 +32,8 @@ def write(
     asked = {"files": files, "folders": folders, "remove": [str(path) for path in remove]}
     asked |= {"adopt": [str(path) for path in adopt], **others}
     return subprocess.run(
-        [sys.executable, "-c", probes.source("write_files")],
-        input=json.dumps(asked),
+        [sys.executable, *sent.COMMAND[1:]],
+        input=sent.document("lockstep.probes.write_files", asked),
         capture_output=True,
         text=True,
         env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
