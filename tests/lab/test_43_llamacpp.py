@@ -1,0 +1,139 @@
+"""llama.cpp's real server, of Debian, serves GGUF files: gate, canary, switch and bench."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from stack import REPOSITORY, Host, Stack
+
+PORT = 8101
+NAME = "tiny-gguf"
+RECIPE = REPOSITORY / "lab" / "recipes" / "tiny-qwen3-gguf.yaml"
+HUB = "/data/models/huggingface/hub/models--lab--tiny-qwen3-GGUF"
+ONE = ("-y", "--limit", "spark1")
+TARGETS = {"gguf": {"recipe": "tiny-qwen3-gguf", "unit": "llamacpp", "port": PORT}}
+
+
+@pytest.fixture(scope="module")
+def inventory(stack: Stack, first: object) -> Iterator[Path]:
+    """spark1 with llama.cpp beside the other targets; no unit of it is left afterwards."""
+    path = stack.inventory("llamacpp", targets=TARGETS)
+    stack.good_deploy(*ONE, inventory=path)
+    yield path
+    assert stack.one.switch("none").code == 0
+    stack.good_deploy(*ONE)
+
+
+@pytest.fixture(scope="module")
+def hot(stack: Stack, inventory: Path) -> Host:
+    """spark1 serves it."""
+    answer = stack.one.switch("gguf")
+    assert answer.code == 0, answer.text
+    return stack.one
+
+
+def test_only_the_quantisation_of_the_recipe_is_fetched(stack: Stack, inventory: Path) -> None:
+    listed = stack.one.root(f"cd {HUB}/snapshots/* && find . -name '*.gguf'")
+    assert sorted(listed.split()) == [
+        "./UD-IQ2_M/tiny-qwen3-UD-IQ2_M-00001-of-00002.gguf",
+        "./UD-IQ2_M/tiny-qwen3-UD-IQ2_M-00002-of-00002.gguf",
+    ]
+
+
+def test_the_unit_runs_the_real_program_on_the_pinned_files(hot: Host) -> None:
+    command = hot.root(
+        "ps -eo args | grep '^llama-server\\|/llama-server' | grep -v docker | head -1"
+    )
+    assert re.search(rf"{HUB}/snapshots/[0-9a-f]{{40}}/UD-IQ2_M/\S+-00001-of-00002\.gguf", command)
+    assert "-hf" not in command.split()
+    props = hot.get(f"http://127.0.0.1:{PORT}/props")
+    assert re.search(r"Debian$", props["build_info"])
+
+
+def test_the_canary_has_seen_tokens_and_people_get_words(hot: Host) -> None:
+    found = hot.status()
+    target = found["targets"]["gguf"]
+    assert (found["hot"], target["ready"]) == ("gguf", True)
+    assert target["detail"].startswith("a token in ")
+    choice = hot.complete(PORT, NAME)["choices"][0]
+    assert re.search(r"[a-z]", choice["message"]["content"])
+
+
+def test_bench_measures_it_by_its_own_counters(
+    stack: Stack, inventory: Path, hot: Host, tmp_path: Path
+) -> None:
+    code, suites, said = stack.bench(tmp_path / "r.json", "--suite", "decode", inventory=inventory)
+    assert code == 0, said
+    checks = {check["name"]: check["verdict"] for check in suites["decode"]["checks"]}
+    sound = ("canary", "model", "lock", "tokens", "alone", "answers")
+    assert [checks[name] for name in sound] == ["ok"] * len(sound)
+    # It does not count requests that have ended.
+    assert checks["requests"] == "unread"
+    assert suites["decode"]["summary"]["decode_tok_s"]["count"] == 3
+    assert json.loads((tmp_path / "r.json").read_text())["subject"]["target"] == "gguf"
+
+
+def test_another_target_takes_its_place_and_it_ends_in_order(hot: Host) -> None:
+    answer = hot.switch("qwen")
+    assert answer.code == 0, answer.text
+    assert hot.show("llamacpp.service", "ActiveState") == "inactive"
+    assert hot.show("llamacpp.service", "Result") == "success"
+    answer = hot.switch("gguf")
+    assert answer.code == 0, answer.text
+    assert hot.status()["hot"] == "gguf"
+
+
+def part_of_the_model(host: Host, number: int) -> str:
+    """The file that holds one of the two parts."""
+    return host.root(f"readlink -f {HUB}/snapshots/*/UD-IQ2_M/*-0000{number}-of-*").strip()
+
+
+def test_a_part_that_is_gone_is_found_before_anything_stops(hot: Host) -> None:
+    part = part_of_the_model(hot, 2)
+    assert hot.switch("qwen").code == 0
+    hot.root(f"mv {part} {part}.away")
+    try:
+        answer = hot.switch("gguf")
+    finally:
+        hot.root(f"mv {part}.away {part}")
+    assert answer.code != 0
+    said = " ".join(answer.text.split())
+    assert re.search(r"not whole on this host: \S+-00002-of-00002\.gguf; nothing was", said)
+    assert hot.status()["hot"] == "qwen"
+
+
+def test_a_part_that_it_cannot_read_brings_the_former_model_back(hot: Host) -> None:
+    part = part_of_the_model(hot, 1)
+    assert hot.switch("qwen").code == 0
+    # Size and time stay: only the engine reads what is in it.
+    hot.root(f"cp -p {part} {part}.kept; printf XXXX | dd of={part} conv=notrunc status=none")
+    hot.root(f"touch -r {part}.kept {part}")
+    try:
+        answer = hot.switch("gguf")
+    finally:
+        hot.root(f"mv {part}.kept {part}")
+    assert answer.code == 1
+    assert "llama_model_load: error loading model" in answer.text
+    assert "the switch to gguf FAILED; qwen is hot again" in " ".join(answer.text.split())
+    assert hot.status()["hot"] == "qwen"
+
+
+def test_its_parser_refuses_a_flag_before_a_unit_is_written(
+    stack: Stack, inventory: Path, tmp_path: Path
+) -> None:
+    odd = {**yaml.safe_load(RECIPE.read_text(encoding="utf-8"))}
+    odd["command"] = odd["command"].rstrip() + " --no-mmap"
+    (tmp_path / "odd.yaml").write_text(yaml.safe_dump(odd), encoding="utf-8")
+    targets = {**TARGETS, "odd": {"recipe": "odd", "unit": "odd", "port": 8102}}
+    folders = ("catalogue/recipes", "lab/recipes", str(tmp_path))
+    refused = stack.inventory("llamacpp-odd", recipe_folders=folders, targets=targets)
+    done = stack.deploy(*ONE, inventory=refused)
+    assert done.code == 1
+    # llama.cpp 0.7 has `--load-mode` in its place.
+    assert re.search(r"recipe odd: [^!]{1,80}--no-mmap", " ".join(done.closing.split()))
+    assert stack.one.root("ls /etc/systemd/system/odd.service 2>&1 || true").startswith("ls:")
