@@ -38,7 +38,7 @@ JOB_UNITS = tuple(
     f"lockstep-job-{name}.service"
     for name in (
         *("rollout", "cluster-up", "apt", "tools", *(f"engine-{each}" for each in _ENGINE)),
-        *("configurations", "weights"),
+        *("configurations", "weights", "image-check"),
     )
 )
 

@@ -21,12 +21,17 @@ TARGETS = {"gguf": {"recipe": "tiny-qwen3-gguf", "unit": "llamacpp", "port": POR
 
 @pytest.fixture(scope="module")
 def inventory(stack: Stack, first: object) -> Iterator[Path]:
-    """spark1 with llama.cpp beside the other targets; no unit of it is left afterwards."""
+    """spark1 with llama.cpp beside the other targets; nothing of it is left afterwards."""
     path = stack.inventory("llamacpp", targets=TARGETS)
     stack.good_deploy(*ONE, inventory=path)
     yield path
     assert stack.one.switch("none").code == 0
     stack.good_deploy(*ONE)
+    assert stack.one.root("systemctl list-units --failed --plain --no-legend") == ""
+    stack.one.root(
+        "docker rmi $(docker images -q --filter reference='127.0.0.1:7078/*/*/dgx-spark-llama-cpp')"
+        f" && docker volume rm llamacpp-cache && rm -r {HUB}"
+    )
 
 
 @pytest.fixture(scope="module")

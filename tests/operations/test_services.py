@@ -65,6 +65,10 @@ def test_failures_of_every_stage_of_an_engine_are_forgotten() -> None:
     assert len(wanted) == 5 and wanted < set(JOB_UNITS)
 
 
+def test_a_recipe_that_an_image_refused_is_forgotten_with_its_target() -> None:
+    assert "lockstep-job-image-check.service" in JOB_UNITS
+
+
 def in_force(state: dict[str, Any]) -> tuple[list[Any], Host]:
     host = Host({"engines": ENGINES, "units": {"vllm.service": state}})
     commands = run("services.in_force", host, units=["vllm.service"], stage="services")
