@@ -33,7 +33,7 @@ def _fail(error: LabError) -> NoReturn:
 def _of_a_lab(command: Callable[..., None]) -> Callable[..., None]:
     """Give ``command`` the option ``--name`` as a ``Lab``; a ``LabError`` ends it with 2."""
 
-    @click.option("--name", help="Which lab, when several run side by side.  [default: lab]")
+    @click.option("--name", help="Name of the lab, where several run.  [default: lab]")
     @functools.wraps(command)
     def wrapped(name: str | None, **arguments: Any) -> None:
         try:
@@ -46,21 +46,24 @@ def _of_a_lab(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def lab() -> None:
-    """Stand-in Sparks on this machine: real systemd, sshd and Docker, no GPU."""
+    """Stand-in Sparks on this machine, without a GPU.
+
+    The hosts have real systemd, sshd and Docker.
+    """
 
 
 @lab.command()
-@click.option("--hosts", "count", type=int, help="How many Sparks, 1 to 16.  [default: 2]")
+@click.option("--hosts", "count", type=int, help="Number of Sparks, 1 to 16.  [default: 2]")
 @click.option(
     "--cgroup",
     "cgroups",
     type=click.Choice(CGROUP_VERSIONS),
-    help="Control groups of the hosts: v2 as on DGX OS, v1 where memory limits must bite.",
+    help="Control groups of the hosts: v2 as on DGX OS, v1 where memory limits must hold.",
 )
 @click.option("--no-services", is_flag=True, help="Only the hosts, without the servers.")
 @_of_a_lab
 def up(lab: Lab, count: int | None, cgroups: str | None, no_services: bool) -> None:
-    """Bring the lab up, building what is missing; heals a lab that crashed."""
+    """Build missing parts, start the hosts, repair a crashed lab."""
     from lab.up import Wanted
     from lab.up import up as bring_up
 
@@ -77,9 +80,9 @@ def up(lab: Lab, count: int | None, cgroups: str | None, no_services: bool) -> N
 @lab.command()
 @_of_a_lab
 def build(lab: Lab) -> None:
-    """Build what all labs of this machine are made of; starts nothing.
+    """Prepare the parts that all labs share; starts no host.
 
-    `up` does it where it is missing: this is for doing it beside other work.
+    `up` builds missing parts too. This command prepares them beside other work.
     """
     from lab.up import build as build_parts
 
@@ -94,7 +97,10 @@ def build(lab: Lab) -> None:
 @click.argument("source")
 @_of_a_lab
 def copy_of(lab: Lab, source: str) -> None:
-    """Make a new lab of lab SOURCE, which is down: its hosts begin as SOURCE's are."""
+    """Make a new lab from lab SOURCE.
+
+    SOURCE must be down. The new hosts begin in the state of its hosts.
+    """
     from lab.up import copy
 
     copy(open_lab(source), lab)
@@ -102,10 +108,10 @@ def copy_of(lab: Lab, source: str) -> None:
 
 
 @lab.command()
-@click.option("--delete", is_flag=True, help="Delete the hosts' disks and the lab's key as well.")
+@click.option("--delete", is_flag=True, help="Also delete the hosts' disks and the lab's key.")
 @_of_a_lab
 def down(lab: Lab, delete: bool) -> None:
-    """Shut the hosts down and end every process of the lab; disks stay."""
+    """Stop the hosts and every process of the lab; disks stay."""
     from lab import disk
     from lab.copy import require_no_copies
     from lab.up import down as take_down
@@ -122,10 +128,10 @@ def down(lab: Lab, delete: bool) -> None:
 
 
 @lab.command()
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
 @_of_a_lab
 def status(lab: Lab, as_json: bool) -> None:
-    """Show hosts and servers; exits with 1 when one of them is down."""
+    """Show hosts and servers; exit code 1 if one is down."""
     found = control.ask(lab, "status")
     if as_json:
         click.echo(json.dumps(found, indent=2))
@@ -170,10 +176,10 @@ def ssh(lab: Lab, host: str, command: tuple[str, ...]) -> None:
 @lab.command()
 @click.argument("host")
 @click.option("--off", "what", flag_value="off", help="Only cut the power.")
-@click.option("--on", "what", flag_value="on", help="Only give power again.")
+@click.option("--on", "what", flag_value="on", help="Only restore the power.")
 @_of_a_lab
 def cycle(lab: Lab, host: str, what: str | None) -> None:
-    """Cut the power of HOST, with no shutdown, and give it again."""
+    """Cut the power of HOST without a shutdown, and restore it."""
     _long(lab, host, "cycle", off=what != "on", on=what != "off")
 
 
@@ -181,7 +187,7 @@ def cycle(lab: Lab, host: str, what: str | None) -> None:
 @click.argument("host")
 @_of_a_lab
 def wipe(lab: Lab, host: str) -> None:
-    """Make HOST a fresh one: empty disk, new host keys."""
+    """Reset HOST: empty disk, new host keys."""
     _long(lab, host, "wipe")
 
 
@@ -190,7 +196,10 @@ def wipe(lab: Lab, host: str) -> None:
 @click.argument("milliseconds", type=click.FloatRange(0, 10_000))
 @_of_a_lab
 def delay(lab: Lab, host: str, milliseconds: float) -> None:
-    """Add MILLISECONDS of round trip to HOST's cable ('all': to each); 0 takes it away."""
+    """Add MILLISECONDS of round trip to HOST's cable.
+
+    HOST `all` means every cable; 0 removes the delay.
+    """
     names = [entry["name"] for entry in control.ask(lab, "status")["hosts"]]
     chosen = names if host == "all" else [host]
     control.ask(lab, "delay", hosts=chosen, milliseconds=milliseconds)
@@ -199,7 +208,7 @@ def delay(lab: Lab, host: str, milliseconds: float) -> None:
 _CONNECTX = click.option(
     "--connectx",
     is_flag=True,
-    help="The cable of the ConnectX port, which is there only while that is in. Out after a boot.",
+    help="The cable of the ConnectX port. The port exists only with it; a boot removes it.",
 )
 
 
@@ -208,7 +217,7 @@ _CONNECTX = click.option(
 @_CONNECTX
 @_of_a_lab
 def cut(lab: Lab, host: str, connectx: bool) -> None:
-    """Let HOST's cable drop everything, silently, until it is mended."""
+    """Let HOST's cable drop everything silently, until `mend`."""
     _cable(lab, host, connectx, plugged=False)
 
 
@@ -217,7 +226,7 @@ def cut(lab: Lab, host: str, connectx: bool) -> None:
 @_CONNECTX
 @_of_a_lab
 def mend(lab: Lab, host: str, connectx: bool) -> None:
-    """Undo a cut; ends when HOST can be logged in to again."""
+    """Repair a cut cable; ends when a login to HOST works again."""
     _cable(lab, host, connectx, plugged=True)
 
 
@@ -234,16 +243,18 @@ def _cable(lab: Lab, host: str, connectx: bool, *, plugged: bool) -> None:
 @click.argument("names", nargs=-1, metavar="[SERVER]...")
 @_of_a_lab
 def services(lab: Lab, what: str, names: tuple[str, ...]) -> None:
-    """Stop or start the lab's servers: those named, or all."""
+    """Stop or start the lab's servers: the named ones, or all."""
     control.ask(lab, "services", run=what == "start", names=list(names))
 
 
 @lab.command()
 @click.argument("host")
-@click.option("--available", type=click.FloatRange(0, 121), help="GiB when nothing is held.")
+@click.option(
+    "--available", type=click.FloatRange(0, 121), help="GiB while no engine holds memory."
+)
 @_of_a_lab
 def memory(lab: Lab, host: str, available: float | None) -> None:
-    """Show, or set, the unified memory that HOST has available."""
+    """Show or set the available unified memory of HOST."""
     shown = control.ask(lab, "memory", host=host, available=available)
     click.echo(f"{host}: {shown:.1f} GiB available")
 

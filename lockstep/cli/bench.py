@@ -1,4 +1,4 @@
-"""`lockstep bench`: how fast and how good the hot model is, by a ruler that checks itself."""
+"""`lockstep bench`: speed and quality of the hot model, by a measurement that checks itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMMANDS = {
 
 
 class _Bench(click.Group):
-    """`bench HOST` is `bench run HOST`: what is no command of this group is what to measure."""
+    """`bench HOST` is `bench run HOST`: a word that is no command of this group is the engine."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return sorted(_COMMANDS)
@@ -38,6 +38,6 @@ class _Bench(click.Group):
 def bench() -> None:
     """Measure the hot model: `lockstep bench HOST|URL [--suite NAME]`.
 
-    HOST is one of the inventory: its engine is asked through an SSH tunnel, and compared with the
-    lock. URL is any engine that this machine reaches. The commands below work on what was measured.
+    HOST is a host of the inventory: its engine is measured through an SSH tunnel and compared with
+    the lock. URL is any engine that this machine reaches. The commands below work on results.
     """

@@ -1,4 +1,4 @@
-"""`lockstep bench compare`: is the second result really slower than the first."""
+"""`lockstep bench compare`: tells a slower second result from noise."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from lockstep.core.terminal import console, indented
 @click.pass_context
 @errors_as_sentences
 def compare(context: click.Context, first: Path, second: Path, as_json: bool) -> None:
-    """Figures of SECOND over FIRST, and whether each difference is more than noise.
+    """Compare two results, and tell real differences from noise.
 
-    Exit 0: nothing is worse beyond noise, 1: something is, 2: there is nothing to compare.
+    The ratios are SECOND over FIRST. Exit codes: 0 no figure is worse beyond noise; 1 a figure is
+    worse; 2 there is nothing to compare.
     """
     results = load(first), load(second)
     found = list(differences(*results))

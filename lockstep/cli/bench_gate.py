@@ -1,4 +1,4 @@
-"""`lockstep bench gate`: is every Spark's hot model still as fast as its floor demands."""
+"""`lockstep bench gate`: every Spark's hot model against its speed floor."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from lockstep.fleet.hosts import Answer, ask, at_once, choose
 @click.command()
 @click.argument("inventory", type=click.Path(path_type=Path))
 @click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
-@click.option("--accept", is_flag=True, help="Later ones are held to what is measured now.")
+@click.option(
+    "--accept", is_flag=True, help="Record the present speed as the accepted one, however slow."
+)
 @click.pass_context
 @errors_as_sentences
 def gate(context: click.Context, inventory: Path, limit: tuple[str, ...], accept: bool) -> None:
-    """Measure the hot model of each Spark of INVENTORY against its floor, as a deploy does.
+    """Check the hot model of each Spark against its speed floor.
 
-    The floor is `targets.NAME.floor` of group data. With --accept what is measured is put on
-    record, however slow, also where there is no floor. Exit 0: fast enough, no floor, or accepted;
-    1: below the floor; 2: could not be told, for example because no model is hot where a target has
-    a floor. The exit code is the worst of all hosts'.
+    The floor is `targets.NAME.floor` of group data; a deploy measures in the same way.
+
+    Exit codes: 0 fast enough, no floor, or accepted; 1 below the floor; 2 could not be measured,
+    for example because no model is hot where a target has a floor. The exit code is the worst of
+    all hosts.
     """
     _, hosts = choose(inventory, limit)
     argv = ["sudo", "-n", *command("floor", *(["--accept"] if accept else []))]

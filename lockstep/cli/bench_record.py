@@ -1,4 +1,4 @@
-"""`lockstep bench record`: a result's figures into the catalogue, marked measured."""
+"""`lockstep bench record`: figures of a result into the catalogue, marked measured."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from lockstep.onhost.core import atomic
 @click.option(
     "--recipe",
     type=click.Path(path_type=Path),
-    help="The recipe's file, where it is not in catalogue/recipes.",
+    help="File of the recipe, if not in catalogue/recipes.",
 )
-@click.option("--dry", is_flag=True, help="Only show the figures.")
+@click.option("--dry", is_flag=True, help="Show the figures; write nothing.")
 @errors_as_sentences
 def record(result: Path, recipe: Path | None, dry: bool) -> None:
-    """Write the figures of RESULT into its recipe; measured ones of the same name are replaced."""
+    """Write the figures of RESULT into its recipe.
+
+    A measured figure of the same name is replaced.
+    """
     measured = load(result)
     found = figures(measured)
     if not found:

@@ -25,10 +25,10 @@ _FOLDER = Path("measured")
 )
 @errors_as_sentences
 def report(files: tuple[Path, ...], output: Path) -> None:
-    """Plots and tables of FILES (all of measured/ unless named) as one HTML file.
+    """Write plots and tables of results as one HTML page.
 
-    The page holds everything itself: no script, nothing fetched. Decode and acceptance by prompt
-    shape, prefill, concurrency, and the history of each target by lock.
+    FILES are all of measured/ by default. The self-contained page has no script: decode and
+    acceptance by prompt shape, prefill, concurrency, and the history of each target by lock.
     """
     chosen = files or tuple(sorted(_FOLDER.glob("*.json")))
     if not chosen:

@@ -34,22 +34,27 @@ _INVENTORY = REPOSITORY / "inventories" / "spark.py"
     "-i",
     type=click.Path(path_type=Path),
     default=_INVENTORY,
-    help="Inventory that has HOST; inventories/spark.py unless stated.",
+    help="Inventory with HOST.  [default: inventories/spark.py]",
 )
 @click.option(
     "--suite",
     "names",
     multiple=True,
     type=click.Choice(list(SUITES)),
-    help="Only this suite; may be repeated. All of them unless stated.",
+    help="Only this suite; may be repeated.  [default: all]",
 )
 @click.option("--model", help="With a URL: the model's name there, instead of the first served.")
-@click.option("--key-file", type=click.Path(path_type=Path), help="File that holds an API key.")
+@click.option("--key-file", type=click.Path(path_type=Path), help="File with the API key.")
 @click.option("--quick", is_flag=True, help="Fewer and shorter requests.")
-@click.option("--timeout", default=600.0, show_default=True, help="Longest answer, seconds.")
-@click.option("--waive", multiple=True, metavar="CHECK", help="This check takes no score away.")
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Where the result goes.")
-@click.option("--json", "as_json", is_flag=True, help="The result on standard output instead.")
+@click.option("--timeout", default=600.0, show_default=True, help="Limit of one answer, seconds.")
+@click.option(
+    "--waive",
+    multiple=True,
+    metavar="CHECK",
+    help="Keep the score in spite of this check; may be repeated.",
+)
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="File of the result.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead.")
 @click.pass_context
 @errors_as_sentences
 def run(
@@ -65,10 +70,10 @@ def run(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure the model that is hot on HOST, or served at URL.
+    """Measure the hot model of HOST, or the engine at URL.
 
-    Nothing is asked but that engine. Exit 0: every suite is measured, or refused by the engine
-    itself; 2: a ruler is suspect and its suite has no score, or there is nothing to measure.
+    No other engine or host is contacted. Exit codes: 0 every suite is measured, or refused by the
+    engine itself; 2 a suite is suspect and has no score, or there is nothing to measure.
     """
     began = _now()
     with _bench(subject, inventory, model, _key(key_file)) as (bench, about):

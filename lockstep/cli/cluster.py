@@ -10,7 +10,7 @@ from lockstep.cli.cluster_status import status
 
 @click.group()
 def cluster() -> None:
-    """Sparks that serve one model together."""
+    """Groups of Sparks that serve one model together."""
 
 
 cluster.add_command(check)

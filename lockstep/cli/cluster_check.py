@@ -1,4 +1,4 @@
-"""`lockstep cluster check`: whether the fast link is what the inventory says."""
+"""`lockstep cluster check`: the fast link compared with the inventory."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ _LIMIT_S = 120.0
 
 @click.command("check")
 @click.argument("inventory", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
 @click.pass_context
 @errors_as_sentences
 def check(context: click.Context, inventory: Path, as_json: bool) -> None:
-    """Look at the fast link between the members of each cluster of INVENTORY.
+    """Check the fast link between the members of each cluster.
 
-    Link, speed, MTU from end to end, RDMA device of each interface, and what NCCL chose when the
-    last model of the cluster started. Changes nothing. Exit codes: 0 as the inventory says, 1
-    something is not, 2 a member could not be asked.
+    It shows the link, its speed, the MTU from end to end, the RDMA device of each interface, and
+    NCCL's choice at the last start of the cluster's model. It changes nothing.
+
+    Exit codes: 0 as in the inventory; 1 a difference; 2 a member could not be read.
     """
     hosts = members(inventory)
     plans = {host.name: host.plan for host in hosts}

@@ -1,4 +1,4 @@
-"""`lockstep cluster status`: what the clusters of an inventory run, as their members say."""
+"""`lockstep cluster status`: the model of each cluster, as its members report it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Answers = Mapping[str, Any]
 
 @click.command("status")
 @click.argument("inventory", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
 @click.pass_context
 @errors_as_sentences
 def status(context: click.Context, inventory: Path, as_json: bool) -> None:
-    """What each cluster of INVENTORY runs, and whether all its members agree.
+    """Show the model of each cluster, and whether its members agree.
 
-    Exit codes: 0 every cluster is whole or off, 1 one is not, 2 a member could not be asked.
+    Exit codes: 0 every cluster is whole or off; 1 one is not; 2 a member could not be read.
     """
     hosts = members(inventory)
     answers = dict(zip((host.name for host in hosts), at_once(_asked, hosts), strict=True))

@@ -1,4 +1,4 @@
-"""`lockstep diff`: what hosts are, against what inventory and record ask for, and each other."""
+"""`lockstep diff`: the hosts compared with inventory and lock, and with each other."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from lockstep.fleet.hosts import deploy
 @click.command()
 @click.argument("inventory", type=click.Path(path_type=Path))
 @click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page, too.")
+@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+@click.option(
+    "--html", type=click.Path(path_type=Path, dir_okay=False), help="Also write an HTML page."
+)
 @click.option("--deep", is_flag=True, help="Read every byte of weights and packages.")
-@click.option("--ask-sudo-password", is_flag=True, help="Ask once for the password of sudo.")
-@click.option("--fix", is_flag=True, help="Deploy to hosts that it helps, and look again.")
+@click.option("--ask-sudo-password", is_flag=True, help="Ask once for sudo's password.")
+@click.option("--fix", is_flag=True, help="Deploy where a deploy helps, then compare again.")
 @click.pass_context
 @errors_as_sentences
 def diff(
@@ -37,10 +39,12 @@ def diff(
     ask_sudo_password: bool,
     fix: bool,
 ) -> None:
-    """Compare the Sparks of INVENTORY with what it asks for, and with each other.
+    """Compare the Sparks with INVENTORY and with each other.
 
-    One command on each host, all at once; nothing is changed without --fix. Exit codes: 0 no
-    drift, 1 drift, 2 could not tell (a host does not answer, or a part of it cannot be read).
+    It runs one command on each host, on all at once, and changes nothing without --fix.
+
+    Exit codes: 0 no drift; 1 drift; 2 could not tell (a host does not answer, or a part of it
+    cannot be read).
     """
     if fix and ask_sudo_password:
         raise click.UsageError("--fix takes no password; use pyinfra's --use-sudo-password")

@@ -1,4 +1,4 @@
-"""`lockstep evidence`: what real Sparks are, in one file that may be sent on."""
+"""`lockstep evidence`: facts of real Sparks, in files that may be sent on."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from lockstep.evidence import page, report
     default=Path("evidence"),
     show_default=True,
     metavar="FOLDER",
-    help="Where the two files go; it is made where it is missing.",
+    help="Folder of the two files; created where it is missing.",
 )
 @click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
-@click.option("--ask-sudo-password", is_flag=True, help="Ask once for the password of sudo.")
+@click.option("--ask-sudo-password", is_flag=True, help="Ask once for sudo's password.")
 @click.pass_context
 @errors_as_sentences
 def evidence(
@@ -35,14 +35,14 @@ def evidence(
     limit: tuple[str, ...],
     ask_sudo_password: bool,
 ) -> None:
-    """Write down what the Sparks of INVENTORY are, to be sent in.
+    """Describe the Sparks of INVENTORY in files for sending in.
 
-    One command on each host, all at once; it reads, and changes nothing there. Neither a deploy
-    nor a lock is needed. FOLDER gets a page to look at and the same as JSON for programs; no run
-    replaces the files of another. Passwords, tokens, keys, serial numbers, addresses, names of
-    hosts and of people are left out. docs/evidence.md says what is in the files.
+    It runs one command on each host, on all at once. It only reads, and needs neither a deploy nor
+    a lock. FOLDER gets a page and the same as JSON; no run replaces the files of another.
+    Passwords, tokens, keys, serial numbers, addresses, and names of hosts and people are left out.
+    docs/evidence.md describes the files.
 
-    Exit codes: 0 done, 1 a host or a part of one is missing, 2 wrong use or no host answered.
+    Exit codes: 0 done; 1 a host or a part of one is missing; 2 wrong use or no host answered.
     """
     password = click.prompt("sudo password", hide_input=True) if ask_sudo_password else None
     found = report.gather(inventory, limit=limit, password=password)

@@ -1,4 +1,4 @@
-"""`lockstep gc`: remove from the hosts what no generation that is kept needs."""
+"""`lockstep gc`: removes content of hosts that no kept generation needs."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class Ended:
 
 @click.command()
 @click.argument("inventory", type=click.Path(path_type=Path))
-@click.option("--dry", is_flag=True, help="Only show what would be removed.")
+@click.option("--dry", is_flag=True, help="Show the items; remove nothing.")
 @click.option("--yes", is_flag=True, help="Remove without asking.")
 @click.option(
     "--keep",
     type=click.IntRange(min=1),
     default=KEEP,
     show_default=True,
-    help="Generations that stay, the present one counted.",
+    help="Number of generations to keep, with the present one.",
 )
 @click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
 @click.pass_context
@@ -64,15 +64,16 @@ class Ended:
 def gc(
     context: click.Context, inventory: Path, dry: bool, yes: bool, keep: int, limit: tuple[str, ...]
 ) -> None:
-    """Remove from every Spark of INVENTORY what its kept generations do not need.
+    """Free disk space that no kept generation needs.
 
-    Engine environments, images, revisions of models, unpacked wheels and compiled kernels go;
-    never what runs, what a deploy is about to use, or what Lockstep did not put there. Sizes are
-    what comes free; images may share layers with others that stay.
+    On every Spark of INVENTORY it removes engine environments, images, revisions of models,
+    unpacked wheels and compiled kernels. It never removes running things, things that a deploy is
+    about to use, or things that Lockstep did not make. The sizes are the space that comes free;
+    images may share layers with remaining ones.
 
-    Exit codes: 0 done, 1 something could not be removed, or the answer was no, 2 wrong use, nobody
-    to ask, no connection, sudo asks for a password, no record of a generation, or a deploy or
-    switch is under way on a host.
+    Exit codes: 0 done; 1 an item could not be removed, or the answer was no; 2 wrong use, no
+    terminal for the question, no connection, a password for sudo, no generation on record, or a
+    deploy or switch under way on a host.
     """
     _, hosts = choose(inventory, limit)
     found = at_once(lambda where: _plan(where, keep), [host.login for host in hosts])

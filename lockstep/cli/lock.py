@@ -1,4 +1,4 @@
-"""`lockstep lock`: what every branch, tag and range stands for now, and what has moved."""
+"""`lockstep lock`: the present meaning of every branch, tag and range, and the changes."""
 
 from __future__ import annotations
 
@@ -43,13 +43,14 @@ def lock(
     check: bool,
     as_json: bool,
 ) -> None:
-    """Resolve every moving input of INVENTORY (inventories/spark.py) into its lock file.
+    """Lock the exact versions of everything in INVENTORY.
 
-    Asks package indexes, git servers, registries and the hub through the same mirrors and proxy
-    as the deploy; no Spark is contacted. Everything that cannot be resolved is named, and then
-    nothing is written.
+    INVENTORY is inventories/spark.py by default. The command asks package indexes, git servers,
+    registries and the hub, through the mirrors and the proxy of the deploy, and writes the lock
+    file. It contacts no Spark. It names everything that cannot be resolved, and then writes
+    nothing.
 
-    Exit 0: the lock is as shown, 1: with --check, it is behind, 2: not everything could be
+    Exit codes: 0 the lock is as shown; 1 with --check, the lock is behind; 2 something could not be
     resolved, or wrong use.
     """
     plans = inventories.load(inventory)

@@ -45,7 +45,7 @@ def cli() -> None:
 
     The deploy itself is `pyinfra inventories/spark.py deploy.py`.
 
-    Exit codes: 0 done, 1 a finding to act on, 2 wrong use or could not tell.
+    Exit codes: 0 done; 1 a finding that needs action; 2 wrong use, or could not tell.
     """
 
 

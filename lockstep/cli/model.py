@@ -1,4 +1,4 @@
-"""`lockstep model inspect`: what a checkpoint really holds, without downloading its weights."""
+"""`lockstep model inspect`: the content of a checkpoint, without a download of its weights."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from lockstep.models.known_models import GIB
 
 @click.group()
 def model() -> None:
-    """Checkpoints: what a repository of weights holds."""
+    """Checkpoints: the content of a repository of weights."""
 
 
 @model.command()
 @click.argument("identifier")
-@click.option("--endpoint", help="Hub address; HF_ENDPOINT or the public hub by default.")
+@click.option("--endpoint", help="Address of the hub; HF_ENDPOINT or the public hub by default.")
 @click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
 @errors_as_sentences
 def inspect(identifier: str, endpoint: str | None, as_json: bool) -> None:
-    """Quantisation, vision, MTP head, licence, size and shapes of ID[@REVISION] or a folder."""
+    """Show the content of a checkpoint, without its weights.
+
+    Quantisation, vision, MTP head, licence, size and shapes of ID[@REVISION] or a folder.
+    """
     name, _, revision = identifier.partition("@")
     found = read_checkpoint(name, revision or None, endpoint=endpoint)
     if as_json:

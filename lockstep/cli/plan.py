@@ -1,4 +1,4 @@
-"""`lockstep plan`: what would run where, whether it fits, and what speaks against it."""
+"""`lockstep plan`: the models of each host, whether they fit, and the findings."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from lockstep.deploy.plan import Download, Plan, PlannedHost, make
 @click.pass_context
 @errors_as_sentences
 def plan(context: click.Context, inventory: Path, as_json: bool) -> None:
-    """What INVENTORY would run where; contacts no host.
+    """Show the models of each host, and whether they fit.
 
-    Exit 0: nothing speaks against a deploy, 1: findings, 2: the input cannot be used.
+    This contacts no host. Exit codes: 0 no findings; 1 findings; 2 the input cannot be used.
     """
     made = make(inventory)
     if as_json:

@@ -38,7 +38,7 @@ def recipe() -> None:
 @click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
 @errors_as_sentences
 def list_recipes(as_json: bool) -> None:
-    """Every recipe of the catalogue, and whether it can be deployed."""
+    """List the catalogue's recipes, and which of them fit."""
     known = catalogues.load()
     answers = {name: _fit(item, known) for name, item in known.recipes.items()}
     if as_json:
@@ -62,11 +62,11 @@ def list_recipes(as_json: bool) -> None:
 
 @recipe.command()
 @click.argument("name_or_file")
-@click.option("--engine-version", help="The engine that will run it, such as 0.32.0.")
+@click.option("--engine-version", help="Version of the engine that will run it, such as 0.32.0.")
 @click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
 @errors_as_sentences
 def show(name_or_file: str, engine_version: str | None, as_json: bool) -> None:
-    """One recipe: its command line, environment, memory, figures and findings."""
+    """Show a recipe's command line, environment, memory and findings."""
     known = catalogues.load()
     item = _find(name_or_file, known)
     answer = _fit(item, known)
@@ -97,14 +97,17 @@ def show(name_or_file: str, engine_version: str | None, as_json: bool) -> None:
 
 @recipe.command("check")
 @click.argument("files", nargs=-1, required=True)
-@click.option("--engine-version", help="The engine that will run them.")
+@click.option("--engine-version", help="Version of the engine that will run them.")
 @click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
 @click.pass_context
 @errors_as_sentences
 def check_files(
     context: click.Context, files: tuple[str, ...], engine_version: str | None, as_json: bool
 ) -> None:
-    """Check recipes, by name or file. Exit 0: clean, 1: findings, 2: unreadable."""
+    """Check recipes, by name or file.
+
+    Exit codes: 0 clean; 1 findings; 2 unreadable.
+    """
     known = catalogues.load()
     findings: list[Finding] = []
     code = DONE
@@ -128,14 +131,14 @@ def check_files(
     "--into",
     type=click.Path(path_type=Path, file_okay=False),
     default=catalogues.FOLDER / "recipes",
-    help="Folder to add it to; the catalogue's own by default.",
+    help="Folder for the recipe; the catalogue's by default.",
 )
 @click.pass_context
 @errors_as_sentences
 def add(context: click.Context, file: Path, into: Path) -> None:
-    """Take a recipe from elsewhere into the catalogue, or refuse it with the reason.
+    """Add a recipe to the catalogue, or refuse it with the reason.
 
-    An error-level finding refuses it; warnings are shown and the file is added unchanged.
+    A finding of severity error refuses it. Warnings are shown, and the file is added unchanged.
     """
     known = catalogues.load()
     item = load(file)

@@ -1,4 +1,4 @@
-"""`lockstep rollback`: the lock before, deployed again."""
+"""`lockstep rollback`: deploys the previous lock again."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Target:
 @click.pass_context
 @errors_as_sentences
 def rollback(context: click.Context, inventory: Path, dry: bool) -> None:
-    """Put the lock of INVENTORY back that was deployed before, and deploy it.
+    """Restore the lock that was deployed before, and deploy it.
 
-    What it names is still on the hosts (until `lockstep gc`), so nothing is downloaded. A lock that
-    was changed and not deployed to all hosts yet is taken back to the deployed one; else a second
-    rollback undoes the first, also one whose deploy failed.
+    Its content is still on the hosts (until `lockstep gc`), so nothing is downloaded. A lock that
+    was changed and not yet deployed to all hosts returns to the deployed one. Otherwise a second
+    rollback undoes the first, also where its deploy failed.
 
-    Exit 0: done, 1: the deploy failed, 2: there is no lock to go back to, or wrong use.
+    Exit codes: 0 done; 1 the deploy failed; 2 there is no previous lock, or wrong use.
     """
     plans = inventories.load(inventory)
     path = inventories.lock_path(inventory.stem, plans)

@@ -25,9 +25,9 @@ _NOTHING_HOT = 4
 @click.argument("inventory", type=click.Path(path_type=Path))
 @click.argument("target")
 @click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
-@click.option("--wait", is_flag=True, help="Wait while somebody else is switching.")
-@click.option("--dry", is_flag=True, help="Only say whether it could work.")
-@click.option("-v", "--verbose", is_flag=True, help="Every line of every host as it comes.")
+@click.option("--wait", is_flag=True, help="Wait for a switch that is under way.")
+@click.option("--dry", is_flag=True, help="Check whether it would work; change nothing.")
+@click.option("-v", "--verbose", is_flag=True, help="Print every line of every host.")
 @click.pass_context
 @errors_as_sentences
 def switch(
@@ -39,12 +39,14 @@ def switch(
     dry: bool,
     verbose: bool,
 ) -> None:
-    """Make TARGET (or none) hot on every Spark of INVENTORY, on all at once.
+    """Make TARGET (or none) hot on every Spark of INVENTORY.
 
-    One line per host when it ends. Each host rolls back for itself, and a lost connection ends the
-    watching only. The exit code is the worst of all hosts': 0 done, 1 the model before is hot,
-    2 wrong use or no connection, 3 a fallback is hot, 4 no model is hot, or not on every member
-    of a cluster what was before, 75 somebody else is switching, 77 not permitted.
+    All hosts switch at once, and each rolls back on its own. The command prints one line per host
+    at the end. A lost connection ends only the display.
+
+    The exit code is the worst of all hosts: 0 done; 1 the model before is hot; 2 wrong use or no
+    connection; 3 a fallback is hot; 4 no model is hot, or some members of a cluster did not get
+    their model back; 75 another switch is under way; 77 not permitted.
     """
     if wait and dry:
         raise click.UsageError("--wait and --dry exclude each other")

@@ -1,28 +1,29 @@
 """Choose the one model that is hot here.
 
 switch.sh TARGET [--wait]  make it hot
-switch.sh TARGET --dry     only look
+switch.sh TARGET --dry     only check
 switch.sh none [--wait]    stop all
-switch.sh status [--json]  what is hot
+switch.sh status [--json]  the hot model
 switch.sh log TARGET [-f]  its journal
 switch.sh wait             until no
   switch and no start is under way
 
---wait: wait while somebody else is
-switching. If TARGET does not start, its
-fallback is, else the model before it.
-Ctrl-C or a lost connection ends the
-watching, not the switch.
+--wait: wait for another switch first.
+If TARGET does not start, its fallback
+starts, else the model before it. Ctrl-C
+or a lost connection ends the display,
+not the switch.
 
 Exit codes:
  0 done
- 1 failed or refused: hot is what was
+ 1 failed or refused: the model before
+   is hot
  2 wrong use
  3 failed: its fallback is hot
- 4 failed: no model is hot; with a
-   cluster, on not every member what
-   was: the last line says who has it
-75 somebody else is switching
+ 4 failed: no model is hot. A cluster:
+   some members did not get their model
+   back; the last line names them
+75 another switch is under way
 77 not permitted (no sudo rule)
 """
 

@@ -596,7 +596,7 @@ def test_wrong_use_is_explained(spark, argv, words):
 def test_help_names_the_exit_codes_and_fits_a_phone(capsys):
     assert switch_sh.main(["--help"]) == 0
     text = capsys.readouterr().out
-    assert "75 somebody else is switching" in text
+    assert "75 another switch is under way" in text
     assert max(map(len, text.splitlines())) <= 40
 
 
