@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 
 from lab import connection
+from lockstep.files.managed_file import PROGRAMS, PYTHON, command
 
 RUNS = 5
 FILES, FILE_MIB = 4, 128
@@ -53,13 +54,15 @@ with socket.create_server(("", int(sys.argv[2]))) as server:
                 with path.open("rb") as file:
                     peer.sendfile(file)
 """
-# On the second host. Programs of the deploy are imported from where it put them.
-_RECEIVE = """
+# On the second host. The package of the deploy is imported from where it is.
+_RECEIVE = (
+    f"programs = {PROGRAMS!r}"
+    + """
 import json, shutil, socket, subprocess, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-sys.path.insert(0, "/usr/local/lib/lockstep")
-import peers
+sys.path.insert(0, programs)
+from lockstep.onhost.fetch import peer_client
 way, folder, port, address, names, size, token, workers = json.loads(sys.argv[1])
 target = Path(folder)
 def link():
@@ -71,8 +74,8 @@ def rsync():
     source = f"rsync://{address}:{port}/data/"
     subprocess.run(["rsync", "--recursive", "--whole-file", source, str(target)], check=True)
 def copy():
-    lease = peers.Lease(token, (peers.Peer("first", address, port, False),))
-    copier = peers.Copier(lease)
+    lease = peer_client.Lease(token, (peer_client.Peer("first", address, port, False),))
+    copier = peer_client.Copier(lease)
     with ThreadPoolExecutor(workers) as pool:
         assert all(pool.map(lambda name: copier.bring(name, size, target / name), names))
 target.mkdir()
@@ -81,6 +84,7 @@ began = time.perf_counter()
 print(time.perf_counter() - began)
 shutil.rmtree(target)
 """
+)
 
 
 def main() -> int:
@@ -125,13 +129,13 @@ def main() -> int:
 def _serve(root: Callable[..., str], host: str, address: str, way: str) -> None:
     """Start the server of one way on the first host as a transient unit."""
     programs = {
-        "link": ["/usr/bin/python3", "-c", _SENDER, f"{FOLDER}/data", str(PORT)],
+        "link": [PYTHON, "-c", _SENDER, f"{FOLDER}/data", str(PORT)],
         "rsync": [
             *("/usr/bin/rsync", "--daemon", "--no-detach", f"--config={FOLDER}/rsyncd.conf"),
             f"--port={PORT}",
         ],
         "copy": [
-            *("/usr/bin/python3", "/usr/local/lib/lockstep", "peer-server"),
+            *command("peer-server"),
             *("--address", address, "--port", str(PORT), "--hub", "/nonexistent"),
             *("--folder", f"{FOLDER}/run", "--flat", f"{FOLDER}/data"),
         ],

@@ -11,7 +11,15 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from lockstep.files.managed_file import HOME, OPERATORS_GROUP, SYSTEMD, WEBUI_SECRETS, ManagedFile
+from lockstep.deploy.questions import WEIGHTS_SPEC
+from lockstep.files.managed_file import (
+    HOME,
+    OPERATORS_GROUP,
+    SYSTEMD,
+    WEBUI_SECRETS,
+    ManagedFile,
+    command,
+)
 from lockstep.inventory.host import HostPlan, images_of
 from lockstep.lock.engine_id import engine_id
 from lockstep.lock.pins import Pins
@@ -57,7 +65,6 @@ def tasks(plan: HostPlan, pins: Pins, moe_flags: dict[str, bool]) -> list[dict[s
     user = {"name": settings.service_user, "system": True, "home": HOME, "groups": ["docker"]}
     engine = f"{settings.paths.engines}/current/venv"
     images = [pins.images[name].digest for name in images_of(plan)]
-    weights = ("/usr/local/lib/lockstep", "weights-state", "/etc/lockstep/weights.json")
     files = files_of(plan, pins, moe_flags)
     return [
         _task("group", {"name": OPERATORS_GROUP, "system": True}),
@@ -85,7 +92,7 @@ def tasks(plan: HostPlan, pins: Pins, moe_flags: dict[str, bool]) -> list[dict[s
         _read("/usr/local/bin/uv", "--version"),
         _read("/usr/local/bin/uv", "pip", "freeze", "--python", engine),
         _read("docker", "image", "inspect", *images) | {"failed_when": False},
-        _read("/usr/bin/python3", *weights),
+        _read(*command("weights-state", WEIGHTS_SPEC)),
         # Not the module: for it a unit without [Install] is enabled, and to be disabled each time.
         _read("systemctl", "is-enabled", *model_units(files)) | {"failed_when": False},
         _task("stat", {"path": WEBUI_SECRETS}),
