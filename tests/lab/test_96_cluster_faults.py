@@ -1,4 +1,4 @@
-"""A group of two hosts under faults, also with the real vLLM, and what its launch gate refuses.
+"""A group of two hosts under faults, also with the real vLLM, and what its launch check refuses.
 
 The whole matrix is `make cluster-faults`.
 """
@@ -211,7 +211,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("what", PLANTED)
-def test_the_launch_gate_refuses_a_member_that_differs(
+def test_the_launch_check_refuses_a_member_that_differs(
     together: Stack, cold: None, what: str
 ) -> None:
     target, plant, undo, said = PLANTED[what]

@@ -16,7 +16,14 @@ import sys
 import threading
 from typing import Any
 
-from lockstep.onhost.cluster import launch_check, participant, runs, wire_client, wire_server, work
+from lockstep.onhost.cluster import (
+    launch_check,
+    participant,
+    progress,
+    runs,
+    wire_client,
+    wire_server,
+)
 from lockstep.onhost.cluster import watch as cluster_watch
 from lockstep.onhost.core import common, topology
 from lockstep.onhost.engine import openai_api
@@ -68,7 +75,7 @@ class Agent:
                 try:
                     step()
                 except common.Problem as problem:
-                    work.tell(str(problem))
+                    progress.tell(str(problem))
         for server in self._servers:
             server.shutdown()
 

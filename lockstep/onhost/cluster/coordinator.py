@@ -1,6 +1,6 @@
 """A switch in which several Sparks change at once: all of them, or none.
 
-Everybody joins (lock, checks, the launch gate) before anything is stopped anywhere; then all drop
+Everybody joins (lock, checks, the launch check) before anything is stopped anywhere; then all drop
 what they have, the wanted ranks start, and when rank 0 has generated a token everybody keeps it.
 Otherwise everybody gets back what was hot there. Who is not heard from undoes its part by itself.
 """
@@ -56,7 +56,7 @@ class GroupSwitch:
             up = self._planner.up_everywhere(target, plan)
             if up and self._planner.serves(target):
                 return common.EXIT_DONE
-            self._planner.gate(target)
+            self._planner.check_launch(target)
         with self._on_record(name):
             with self._steps.timed("check"):
                 plan, _ = self._join(name, plan, lambda: self._planner.concerned(target))
@@ -97,7 +97,7 @@ class GroupSwitch:
         target = self._host.target(name)
         self._linked(target)
         plan = self._planner.concerned(target)
-        self._planner.gate(target)
+        self._planner.check_launch(target)
         plan, _ = self._join(name, plan, lambda: self._planner.concerned(target))
         self._abort("only looked")
         self._say(f"{', '.join(plan)} can join, and have the same of all that must be the same")

@@ -13,8 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from lockstep.onhost.cluster import runs
-from lockstep.onhost.cluster import work as cluster_work
+from lockstep.onhost.cluster import progress, runs
 from lockstep.onhost.core import common
 from lockstep.onhost.core import switch_lock as lock
 from lockstep.onhost.docker import docker_api
@@ -38,7 +37,7 @@ class Member:
         self._changing = threading.RLock()
         self._held = ExitStack()
         self._part: runs.Part | None = None
-        self._work: cluster_work.Work | None = None
+        self._work: progress.Work | None = None
         self._started: str | None = None
         self._joined_as: common.Host | None = None
         self._until = 0.0
@@ -70,8 +69,8 @@ class Member:
             switch = self._part.switch if self._part else None
             work, started = self._work, self._started
             host = self._host_now
-        found = cluster_work.report(host, self.paths, switch, work, body.get("from", 0))
-        return {**found, "why": cluster_work.why(host, started, found)}
+        found = progress.report(host, self.paths, switch, work, body.get("from", 0))
+        return {**found, "why": progress.why(host, started, found)}
 
     def prepare(self, body: Answer) -> Answer:
         """Join a switch: take the lock, and see that the wanted target can start here.
@@ -151,7 +150,7 @@ class Member:
             if part is None or time.monotonic() < self._until:
                 return
             reason = f"{part.asked_on}, where the switch was asked for, is not heard any more"
-            cluster_work.tell(f"{reason}: undoing its part here")
+            progress.tell(f"{reason}: undoing its part here")
             self.abort({"switch": part.switch, "reason": reason})
 
     def resume(self) -> None:
@@ -184,10 +183,10 @@ class Member:
         up = [t.name for t in host.targets.values() if shown[t.unit].state in ("hot", "loading")]
         return up[0] if up else None
 
-    def _begin(self, do: cluster_work.Do) -> None:
-        self._work = cluster_work.Work(do)
+    def _begin(self, do: progress.Do) -> None:
+        self._work = progress.Work(do)
 
-    def _stopping(self) -> cluster_work.Do:
+    def _stopping(self) -> progress.Do:
         """What stops everything that is up here, also what is just about to be started."""
         start = self._work
         host = self._host_now
@@ -207,7 +206,7 @@ class Member:
         self,
         part: runs.Part,
         reason: str,
-        stop: cluster_work.Do,
+        stop: progress.Do,
         say: Callable[[str], None],
     ) -> bool:
         try:

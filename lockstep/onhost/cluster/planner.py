@@ -155,8 +155,8 @@ class Planner:
         self._say(f"{target.name} is hot already ({said['said']})")
         return True
 
-    def gate(self, target: common.Target) -> None:
-        """The launch gate: Problem names everything in which the members differ."""
+    def check_launch(self, target: common.Target) -> None:
+        """The launch check: Problem names everything in which the members differ."""
         cluster = self._host.cluster(target.name)
         if cluster is None:
             return

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from lockstep.onhost.cluster import runs, wire_client, work
+from lockstep.onhost.cluster import progress, runs, wire_client
 from lockstep.onhost.core import common, switch_lock, topology
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import transient, units
@@ -47,11 +47,11 @@ class Recovery:
             self._give_up(group, f"after {common.duration(RETURN_S)}: {waits}")
         if waits or self._switched_away(group):
             return
-        work.tell(f"{group.target}: starting it again on all members")
+        progress.tell(f"{group.target}: starting it again on all members")
         runs.save(self._paths, replace(group, starts=(*group.starts, now)))
         job = switch_job.job(group.target, runs.WATCH, self._paths)
         try:
-            transient.start(job, self._paths, work.tell, wait=False)
+            transient.start(job, self._paths, progress.tell, wait=False)
         except transient.Busy:
             return
 
@@ -84,4 +84,4 @@ class Recovery:
     def _give_up(self, group: runs.Group, why: str) -> None:
         reason = f"{group.reason}; {why}" if group.reason else why
         runs.save(self._paths, replace(group, state=runs.DOWN, reason=reason))
-        work.tell(f"{group.target} is left down: {reason}")
+        progress.tell(f"{group.target} is left down: {reason}")

@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from lockstep.onhost.cluster import participant, recovery, runs, wire_client, work
+from lockstep.onhost.cluster import participant, progress, recovery, runs, wire_client
 from lockstep.onhost.core import common, switch_lock, topology
 from lockstep.onhost.switching import switch, wedge, wedge_state
 from lockstep.onhost.systemd import units
@@ -178,7 +178,7 @@ class Watch:
         try:
             reason = looker.verdict(host.target(group.target))
         except common.Problem as problem:
-            work.tell(f"{group.target}: whether it generates could not be told: {problem}")
+            progress.tell(f"{group.target}: whether it generates could not be told: {problem}")
             return
         if reason:
             self._no_token = (group.run, reason)
@@ -208,14 +208,14 @@ class Watch:
                 if current.run != group.run or current.state != runs.HOT:
                     return
                 words = runs.WORDS[state]
-                work.tell(f"{group.target} ends here ({words}): {reason}")
+                progress.tell(f"{group.target} ends here ({words}): {reason}")
                 runs.save(self._paths, group.over(state, reason))
                 self._stop(group.target)
         except switch_lock.Locked as problem:
-            work.tell(f"{group.target}: {reason}; left to who is switching: {problem}")
+            progress.tell(f"{group.target}: {reason}; left to who is switching: {problem}")
 
     def _stop(self, target: str) -> None:
-        switch.Switch(self._member.host, self._paths, work.tell).stop(target)
+        switch.Switch(self._member.host, self._paths, progress.tell).stop(target)
 
     def _stop_orphans(self, group: runs.Group | None) -> None:
         """Stop a rank that is up although its group is not."""
@@ -229,7 +229,7 @@ class Watch:
                 continue
             try:
                 with switch_lock.held(self._paths.run / "switch.lock", runs.WATCH, "none"):
-                    work.tell(f"{target.unit} is up without its group: stopping it")
+                    progress.tell(f"{target.unit} is up without its group: stopping it")
                     self._stop(target.name)
             except switch_lock.Locked:
                 return

@@ -377,7 +377,7 @@ def test_dry_tells_what_would_be_stopped_and_touches_nothing(pair):
     assert not any(spark.paths.joined.exists() for spark in pair)
 
 
-def test_the_launch_gate_names_the_hash_that_differs_and_stops_nothing(pair):
+def test_the_launch_check_names_the_hash_that_differs_and_stops_nothing(pair):
     pair[0].change("glm", alike="a" * 16)
     pair[1].change("glm", alike="b" * 16)
     code, lines = pair[0].switch("glm")
