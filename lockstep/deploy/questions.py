@@ -16,7 +16,6 @@ from lockstep.files.managed_file import (
     TOOLS_VENV,
     UV_VENV,
     WEBUI_SECRETS,
-    command,
 )
 from lockstep.host.generation import GENERATIONS
 from lockstep.host.intended import Intended
@@ -61,21 +60,13 @@ def questions(this: Intended) -> dict[str, Any]:
         "images": {"images": this.images},
         "weights": {"spec": WEIGHTS_SPEC},
         "generations": {"folder": GENERATIONS},
+        "memory": {},
     }
     if settings.firewall.enabled:
         found["firewall"] = firewall.QUESTION
     if settings.fabric.netplan:
         found["fabric"] = netplan.question(settings)
     return found
-
-
-def at_the_end(this: Intended) -> dict[str, Any]:
-    """What the closing table of one host is made of."""
-    return {
-        "units": {"units": [*this.model_units, *this.webui_units]},
-        "engines": this.engine_question,
-        "status": {"command": command("switch", "status", "--json")},
-    }
 
 
 def _system(this: Intended) -> dict[str, Any]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from lockstep.core.findings import Finding, ordered
 from lockstep.inventory.host import HostPlan
-from lockstep.units.variants import unit_names
+from lockstep.models.known_models import GIB
+from lockstep.units.variants import FALLBACK, unit_names
 
 WIDTH = 80
+# Columns of the closing table that say what a line is about, at most.
+_LEFT = 24
 _TOGETHER = (
     "Hot models of clusters that would go down on all members, and up again when all are done:"
 )
@@ -63,21 +64,19 @@ def render(outcomes: Sequence[HostOutcome], *, width: int = WIDTH) -> str:
     return "\n".join(parts)
 
 
-def _text(renderable: object, width: int) -> str:
-    console = Console(width=width, no_color=True, highlight=False)
-    with console.capture() as captured:
-        console.print(renderable)
-    return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").splitlines())
-
-
 def _table(outcome: HostOutcome, width: int) -> str:
-    grid = Table(title=outcome.name, title_justify="left", width=width, box=None, padding=(0, 1))
-    grid.show_header = False
-    grid.add_column(overflow="fold", max_width=24)
-    grid.add_column(overflow="fold")
-    for what, state in outcome.snapshot["rows"]:
-        grid.add_row(what, state)
-    return "\n" + _text(grid, width)
+    found = outcome.snapshot["rows"]
+    left = min(_LEFT, max(len(what) for what, _ in found))
+    lines = ["", outcome.name]
+    for what, state in found:
+        cells = _cell(what, left), _cell(state, width - left - 4)
+        for first, second in zip_longest(*cells, fillvalue=""):
+            lines.append(f" {first:{left}}  {second}".rstrip())
+    return "\n".join(lines)
+
+
+def _cell(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
 def _next(first: HostOutcome, width: int) -> str:
@@ -94,6 +93,10 @@ def findings_table(
     findings: Sequence[Finding], waived: Sequence[Finding] = (), *, width: int = WIDTH
 ) -> str:
     """All findings of all hosts, worst first, and then those that the inventory waives."""
+    # It takes a while to import, and most deploys have nothing to show in it.
+    from rich.console import Console
+    from rich.table import Table
+
     grid = Table(box=None, padding=(0, 1), width=width, header_style="bold")
     grid.add_column("host", overflow="fold", max_width=16)
     grid.add_column("", no_wrap=True)
@@ -103,7 +106,10 @@ def findings_table(
         grid.add_row(finding.subject, finding.severity, f"{finding.code}: {text}")
     for finding in ordered(waived):
         grid.add_row(finding.subject, "waived", f"{finding.code}: {finding.message}")
-    return _text(grid, width)
+    console = Console(width=width, no_color=True, highlight=False)
+    with console.capture() as captured:
+        console.print(grid)
+    return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").splitlines())
 
 
 def _failures(failed: Sequence[HostOutcome], good: Sequence[str], width: int) -> str:
@@ -153,15 +159,20 @@ def _wrapped(line: str, width: int, indent: str = "") -> list[str]:
 
 
 def rows(
-    plan: HostPlan, units: Mapping[str, Any], engines: Mapping[str, Any], status: Mapping[str, Any]
+    plan: HostPlan,
+    units: Mapping[str, Any],
+    engines: Mapping[str, Any],
+    available: int,
+    unasked: Mapping[str, str],
 ) -> list[tuple[str, str]]:
-    """The closing table of one host, made of what was read back from it.
+    """The closing table of one host, made of what was read from it.
 
     Args:
         plan: What the inventory asks for.
         units: Answer of the probe `units`.
         engines: Answer of the probe `engines`.
-        status: `switch.sh status --json`.
+        available: Memory, bytes.
+        unasked: Target or fallback → why its engine could not be asked about its recipe.
     """
     check = engines.get("check") or {}
     lines = []
@@ -181,23 +192,27 @@ def rows(
         state = units.get(f"{webui.unit}.service", {})
         accounts = ", with the accounts of before" if plan.settings.webui_adopted else ""
         lines.append((webui.unit, f"{_active(state)}, {webui.bind}:{webui.port}{accounts}"))
-    lines += _unasked(status)
-    models = [unit for unit in unit_names(plan.targets) if units.get(unit, {}).get("links")]
-    # A status that could not be read is no evidence that nothing is hot.
-    lines.append(("hot now", str(status.get("hot") or "none") if status else "unknown"))
-    lines.append(("models at boot", ", ".join(models) or "none"))
-    memory = status.get("memory_gib") or {}
-    if "available" in memory:
-        lines.append(("memory available", f"{memory['available']:.1f} GiB"))
+    lines += _unasked(unasked)
+    linked = [unit for unit in unit_names(plan.targets) if units.get(unit, {}).get("links")]
+    lines.append(("hot now", ", ".join(_hot(plan, units)) or "none"))
+    lines.append(("models at boot", ", ".join(linked) or "none"))
+    lines.append(("memory available", f"{available / GIB:.1f} GiB"))
     return lines
 
 
-def _unasked(status: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _hot(plan: HostPlan, units: Mapping[str, Any]) -> Iterator[str]:
+    for target in plan.targets:
+        for suffix, _ in zip(("", FALLBACK), target.recipes, strict=False):
+            unit = f"{target.data.unit}{suffix}.service"
+            if units.get(unit, {}).get("ActiveState") == "active":
+                yield target.name + suffix
+
+
+def _unasked(unasked: Mapping[str, str]) -> list[tuple[str, str]]:
     """The targets whose engine could not be asked about its recipe, by reason."""
     names: dict[str, list[str]] = {}
-    for name, target in (status.get("targets") or {}).items():
-        if target.get("unasked"):
-            names.setdefault(target["unasked"], []).append(name)
+    for name, reason in unasked.items():
+        names.setdefault(reason, []).append(name)
     return [
         ("engine not asked", f"{', '.join(found)}: the start will tell; {reason}")
         for reason, found in names.items()

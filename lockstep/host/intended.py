@@ -119,6 +119,19 @@ class Intended:
             found[name] = (record or {}).get("moe_flag") is not False
         return found
 
+    def unasked(self, engines: dict[str, Any]) -> dict[str, str]:
+        """Target or fallback → why the engine in its image could not be asked about its recipe.
+
+        Args:
+            engines: Answer of the probe `engines`.
+        """
+        found = {}
+        for name, _, image in self._variants():
+            record = image and engines["images"].get(self.pins.images[image].digest)
+            if record and record["unanswered"]:
+                found[name] = record["unanswered"]
+        return found
+
     @cached_property
     def image_questions(self) -> dict[str, str]:
         """Digest of each image → what to ask its engine."""

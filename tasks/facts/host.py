@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -61,11 +61,21 @@ def ask(probe: str, of: Any = None) -> Any:
         probe: Module of `lockstep.probes`.
         of: A host of pyinfra's; None: the current one.
     """
+    return ask_together((probe,), of).get(probe)
+
+
+def ask_together(wanted: Iterable[str], of: Any = None) -> dict[str, Any]:
+    """Probe → what it says of a host; by one command, where one of them has to be asked.
+
+    Args:
+        wanted: Modules of `lockstep.probes`.
+        of: A host of pyinfra's; None: the current one.
+    """
     of = of or ctx_host.get()
-    at, answer = _answers.get(of, {}).get(probe, (0.0, None))
-    if answer is not None and time.monotonic() - at < FRESH_S:
-        return answer
-    return ask_anew({probe: _questions[of][probe]}, of).get(probe)
+    now = time.monotonic()
+    fresh = {probe: answer for probe, (at, answer) in _known(of).items() if now - at < FRESH_S}
+    stale = {probe: _questions[of][probe] for probe in wanted if probe not in fresh}
+    return {**fresh, **(ask_anew(stale, of) if stale else {})}
 
 
 def ask_anew(questions: Mapping[str, Any], of: Any = None) -> dict[str, Any]:
@@ -87,6 +97,10 @@ def ask_anew(questions: Mapping[str, Any], of: Any = None) -> dict[str, Any]:
 def forget(of: Any) -> None:
     """Ask a host again: something has changed, or is about to."""
     _answers.pop(of, None)
+
+
+def _known(of: Any) -> dict[str, tuple[float, Any]]:
+    return _answers.setdefault(of, {})
 
 
 def _ask(of: Any, questions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -113,8 +127,7 @@ def _ask(of: Any, questions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
         state.fail_hosts({of})
         return {}, {}
     answers, faults = found["answers"], found["faults"]
-    known = _answers.setdefault(of, {})
-    own = _questions.get(of, {})
+    own, known = _questions.get(of, {}), _known(of)
     known |= {
         probe: (at, answers[probe]) for probe in answers if own.get(probe) == questions[probe]
     }

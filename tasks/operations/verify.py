@@ -7,11 +7,12 @@ from collections.abc import Generator
 from pyinfra import host, state
 from pyinfra.api import StringCommand, operation
 
-from lockstep.deploy.questions import at_the_end
 from lockstep.deploy.summary import rows
 from lockstep.units.scripts import switch_path
 from tasks import report, run
 from tasks.facts import host as facts
+
+READ_BACK = {"units", "engines", "memory"}
 
 
 @operation()
@@ -21,8 +22,8 @@ def read_back() -> Generator[StringCommand, None, None]:
     if not state.is_executing:
         return
     this = run.current()
-    found = facts.ask_anew(at_the_end(this))
-    if len(found) < len(at_the_end(this)):
+    found = facts.ask_together(READ_BACK)
+    if not set(found) >= READ_BACK:
         return
     engines = found["engines"]
     address = host.data.get("ssh_hostname") or host.name
@@ -32,7 +33,13 @@ def read_back() -> Generator[StringCommand, None, None]:
     report.running(
         host.name,
         {
-            "rows": rows(this.plan, found["units"], engines, found["status"]),
+            "rows": rows(
+                this.plan,
+                found["units"],
+                engines,
+                found["memory"],
+                this.unasked(engines),
+            ),
             "ssh": login,
             "switch": switch_path(this.plan.settings),
             "unanswered": {

@@ -337,8 +337,8 @@ class Spark:
         states = {"state": self.state["weights"], "bytes_total": 10, "bytes_present": 0}
         return {"a/b@c": states} if self.state["weights"] != "missing" else {}
 
-    def _probe_status(self, asked: dict[str, Any]) -> Any:
-        return {"hot": None, "memory_gib": {"available": 100.0}}
+    def _probe_memory(self, asked: dict[str, Any]) -> Any:
+        return 100 * GIB
 
     def _probe_images(self, asked: dict[str, Any]) -> Any:
         return self.state["images"]

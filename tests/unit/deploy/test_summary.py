@@ -7,6 +7,7 @@ from typing import Any
 from a_spark import spark
 
 from lockstep.deploy.summary import HostOutcome, render, rows
+from lockstep.inventory.host import HostPlan
 
 PLAN = spark("spark1")
 UNITS: dict[str, Any] = {
@@ -19,13 +20,16 @@ UNITS: dict[str, Any] = {
 ENGINES: dict[str, Any] = {
     "check": {"version": "0.19.2rc1.dev7", "torch": "2.10.0+cu130", "cuda": "13.0"}
 }
-# As `switch.sh status --json` prints it.
-STATUS = {"hot": "qwen", "memory_gib": {"total": 119.7, "available": 31.25, "free": 2.0}}
+AVAILABLE = int(31.25 * 2**30)
 
 
-def snapshot(name: str = "spark1", **status: Any) -> dict[str, Any]:
+def table(units: Any = UNITS, unasked: Any = (), plan: HostPlan = PLAN) -> dict[str, str]:
+    return dict(rows(plan, units, ENGINES, AVAILABLE, dict(unasked)))
+
+
+def snapshot(name: str = "spark1") -> dict[str, Any]:
     return {
-        "rows": rows(PLAN, UNITS, ENGINES, {**STATUS, **status}),
+        "rows": rows(PLAN, UNITS, ENGINES, AVAILABLE, {}),
         "ssh": f"ssh spark@{name}",
         "switch": "/data/scripts/llm/switch.sh",
     }
@@ -60,7 +64,7 @@ def test_nothing_is_said_about_a_host_before_anything_is_known() -> None:
 
 
 def test_a_wiped_host_is_said_to_have_nothing() -> None:
-    assert rows(PLAN, {}, {"check": None}, {}) == [
+    assert rows(PLAN, {}, {"check": None}, AVAILABLE, {}) == [
         (
             "qwen",
             "missing, vllm-qwen36 at 127.0.0.1:30001, qwen3.6-35b-a3b-prismaquant-dflash-k3",
@@ -74,37 +78,48 @@ def test_a_wiped_host_is_said_to_have_nothing() -> None:
             "missing, vllm at 127.0.0.1:8000, mistral-small-4-119b-nvfp4-vllm-fork",
         ),
         ("open-webui", "missing, 127.0.0.1:8080"),
-        ("hot now", "unknown"),
+        ("hot now", "none"),
         ("models at boot", "none"),
+        ("memory available", "31.2 GiB"),
     ]
 
 
 def test_accounts_that_were_taken_over_are_said_for_no_new_password_is_theirs() -> None:
     plan = spark(adopt=("volume open-webui",))
-    assert dict(rows(plan, UNITS, ENGINES, STATUS))["open-webui"] == (
-        "active, 127.0.0.1:8080, with the accounts of before"
-    )
+    assert table(plan=plan)["open-webui"] == ("active, 127.0.0.1:8080, with the accounts of before")
 
 
 def test_an_engine_that_could_not_be_asked_is_in_the_table_with_the_reason() -> None:
     reason = "SGLang 0.5.23 cannot be imported: no libcuda.so.1"
-    unasked = {
-        "qwen": {"unasked": None},
-        "mistral": {"unasked": reason},
-        "mistral-fallback": {"unasked": reason},
-    }
-    found = dict(rows(PLAN, UNITS, ENGINES, {**STATUS, "targets": unasked}))
+    found = table(unasked={"mistral": reason, "mistral-fallback": reason})
     assert found["engine not asked"] == (
         f"mistral, mistral-fallback: the start will tell; {reason}"
     )
-    assert "engine not asked" not in dict(rows(PLAN, UNITS, ENGINES, STATUS))
+    assert "engine not asked" not in table()
+
+
+def test_what_is_hot_is_named_a_fallback_too() -> None:
+    fallback = "sglang-mistral4-fallback.service"
+    for state, hot in (("active", "mistral-fallback"), ("activating", "none")):
+        units = {**UNITS, "vllm-qwen36.service": {}, fallback: {"ActiveState": state}}
+        assert table(units)["hot now"] == hot
+
+
+def test_words_that_are_too_long_for_the_table_are_folded() -> None:
+    outcome = HostOutcome("spark1", snapshot=snapshot())
+    outcome.snapshot["rows"] = [(30 * "n", 70 * "s"), ("hot now", "a b")]
+    assert render([outcome]).splitlines()[2:6] == [
+        f" {24 * 'n'}  {52 * 's'}",
+        f" {6 * 'n'}{20 * ' '}{18 * 's'}",
+        f" hot now{17 * ' '}  a b",
+        "",
+    ]
 
 
 def test_a_boot_link_is_reported_even_of_a_fallback() -> None:
     linked = {"ActiveState": "inactive", "links": ["/etc/systemd/system/x.wants/y"]}
     units = {**UNITS, "sglang-mistral4-fallback.service": linked, "vllm.service": linked}
-    found = dict(rows(PLAN, units, ENGINES, STATUS))
-    assert found["models at boot"] == "sglang-mistral4-fallback.service, vllm.service"
+    assert table(units)["models at boot"] == "sglang-mistral4-fallback.service, vllm.service"
 
 
 FAILED = HostOutcome(

@@ -18,6 +18,7 @@ from a_probe import ask, program
 
 from lockstep import probes
 from lockstep.files import sent
+from lockstep.onhost.core import common
 
 USER = getpass.getuser()
 GROUP = grp.getgrgid(os.getgid()).gr_name
@@ -58,11 +59,9 @@ def test_files_does_not_send_a_text_that_is_known(tmp_path: Path) -> None:
     assert found[str(same)]["sha256"] == digest and "sha256" not in found[str(other)]
 
 
-def test_status_is_what_the_hosts_own_switch_says(tmp_path: Path) -> None:
-    switch = tmp_path / "switch.py"
-    switch.write_text("import sys\nprint('{\"hot\": \"' + sys.argv[1] + '\"}')\nsys.exit(1)\n")
-    assert ask("status", {"command": [sys.executable, str(switch), "so"]}) == {"hot": "so"}
-    assert ask("status", {"command": [sys.executable, str(tmp_path / "none")]}) == {}
+def test_memory_is_what_the_kernel_has_available() -> None:
+    available = common.memory().available * common.GIB
+    assert ask("memory", {}) == pytest.approx(available, rel=0.2)
 
 
 def test_files_answers_text_mode_and_owner(tmp_path: Path) -> None:
