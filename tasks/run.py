@@ -109,7 +109,7 @@ def _begin() -> None:
             _stale[each.name] = found[each]["leases"]
         if each in found:
             _adopted[each.name] = list(preflight.adopted(plan, found[each]["docker"]))
-    report.when_whole(lambda: lockfile.answered(path, report.unanswered()))
+    report.when_whole(lambda: lockfile.answered(path, resolved, report.unanswered()))
     report.when_whole(lambda: lockfile.deployed(path, resolved))
     _runs.update({each.name: this for each, this in intended.items()})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -14,8 +14,8 @@ from lockstep.models.known_models import GIB
 from lockstep.units.variants import FALLBACK, unit_names
 
 WIDTH = 80
-# Columns of the closing table that say what a line is about, at most.
-_LEFT = 24
+# Columns for what a line of the closing table is about, and for the host of a finding, at most.
+_LEFT, _HOST = 24, 16
 _TOGETHER = (
     "Hot models of clusters that would go down on all members, and up again when all are done:"
 )
@@ -65,18 +65,9 @@ def render(outcomes: Sequence[HostOutcome], *, width: int = WIDTH) -> str:
 
 
 def _table(outcome: HostOutcome, width: int) -> str:
-    found = outcome.snapshot["rows"]
-    left = min(_LEFT, max(len(what) for what, _ in found))
-    lines = ["", outcome.name]
-    for what, state in found:
-        cells = _cell(what, left), _cell(state, width - left - 4)
-        for first, second in zip_longest(*cells, fillvalue=""):
-            lines.append(f" {first:{left}}  {second}".rstrip())
-    return "\n".join(lines)
-
-
-def _cell(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_on_hyphens=False)
+    rows = outcome.snapshot["rows"]
+    left = min(_LEFT, max(len(what) for what, _ in rows))
+    return "\n".join(("", outcome.name, *_grid(rows, (left,), width)))
 
 
 def _next(first: HostOutcome, width: int) -> str:
@@ -93,23 +84,31 @@ def findings_table(
     findings: Sequence[Finding], waived: Sequence[Finding] = (), *, width: int = WIDTH
 ) -> str:
     """All findings of all hosts, worst first, and then those that the inventory waives."""
-    # It takes a while to import, and most deploys have nothing to show in it.
-    from rich.console import Console
-    from rich.table import Table
-
-    grid = Table(box=None, padding=(0, 1), width=width, header_style="bold")
-    grid.add_column("host", overflow="fold", max_width=16)
-    grid.add_column("", no_wrap=True)
-    grid.add_column("finding", overflow="fold")
+    rows = [("host", "", "finding")]
     for finding in ordered(findings):
         text = finding.message + (f"\n-> {finding.remedy}" if finding.remedy else "")
-        grid.add_row(finding.subject, finding.severity, f"{finding.code}: {text}")
+        rows.append((finding.subject, finding.severity, f"{finding.code}: {text}"))
     for finding in ordered(waived):
-        grid.add_row(finding.subject, "waived", f"{finding.code}: {finding.message}")
-    console = Console(width=width, no_color=True, highlight=False)
-    with console.capture() as captured:
-        console.print(grid)
-    return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").splitlines())
+        rows.append((finding.subject, "waived", f"{finding.code}: {finding.message}"))
+    host = min(_HOST, max(len(row[0]) for row in rows))
+    return "\n".join(_grid(rows, (host, max(len(row[1]) for row in rows)), width))
+
+
+def _grid(
+    rows: Iterable[tuple[str, ...]], widths: Sequence[int], width: int = WIDTH
+) -> Iterator[str]:
+    """Lines of a table without rules: each cell folded to its column, the last to what is left."""
+    left = width - sum(each + 2 for each in widths) - 2
+    for row in rows:
+        cells = [_cell(text, each) for text, each in zip(row, (*widths, left), strict=True)]
+        for parts in zip_longest(*cells, fillvalue=""):
+            padded = [f"{part:{each}}" for part, each in zip(parts, (*widths, left), strict=True)]
+            yield (" " + "  ".join(padded)).rstrip()
+
+
+def _cell(text: str, width: int) -> list[str]:
+    lines = (textwrap.wrap(line, width, break_on_hyphens=False) for line in text.splitlines())
+    return [part for line in lines for part in line]
 
 
 def _failures(failed: Sequence[HostOutcome], good: Sequence[str], width: int) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from lockstep.core.errors import InventoryError, ResolveError
 from lockstep.core.yamlfile import part, read_mapping
 from lockstep.core.yamlwrite import dump
-from lockstep.lock.pins import Pins
+from lockstep.lock.pins import ImagePin, Pins
 from lockstep.onhost.core import atomic, schema
 
 #: Number of the format; another one is refused.
@@ -76,21 +76,25 @@ def previous_path(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(".yaml") + ".previous.yaml")
 
 
-def answered(path: Path, unanswered: Mapping[str, str]) -> None:
+def answered(path: Path, pins: Pins, unanswered: Mapping[str, str]) -> None:
     """Write into the lock which images' engines could not be asked, for `lockstep plan` to say.
 
     Args:
         path: The lock.
+        pins: What it held when the deploy began.
         unanswered: Digest → why, "" where the engine answered; images of other hosts are not named.
     """
-    pins = load(path)
-    told = {
+    if _told(pins, unanswered):
+        pins = load(path)
+        save(path, pins | Pins(images=_told(pins, unanswered)))
+
+
+def _told(pins: Pins, unanswered: Mapping[str, str]) -> dict[str, ImagePin]:
+    return {
         name: replace(pin, unanswered=unanswered[pin.digest])
         for name, pin in pins.images.items()
         if unanswered.get(pin.digest, pin.unanswered) != pin.unanswered
     }
-    if told:
-        save(path, pins | Pins(images=told))
 
 
 def deployed(path: Path, pins: Pins) -> None:

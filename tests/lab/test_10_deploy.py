@@ -81,6 +81,12 @@ def test_what_is_started_over_ssh_can_be_ended_before_an_engine(host: Host) -> N
     assert host.run("cat /proc/self/oom_score_adj").out == "0\n"
 
 
+def test_a_run_that_changes_nothing_runs_few_commands_on_each_host(deployed: Stack) -> None:
+    log = deployed.good_deploy("-y", "--debug").output
+    for host in deployed.hosts:
+        assert 1 <= log.count(f"Running command on {host.name}:") <= 3
+
+
 @pytest.mark.parametrize("options", [("-y",), ("--dry",)])
 def test_a_second_run_changes_nothing(deployed: Stack, options: tuple[str, ...]) -> None:
     before = {host.name: state(host) for host in deployed.hosts}

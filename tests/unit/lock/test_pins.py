@@ -412,16 +412,17 @@ def test_why_an_engine_could_not_be_asked_stands_beside_its_digest(tmp_path: Pat
     (name, pin), *_ = PINS.images.items()
     save(path, PINS)
     text = path.read_text()
-    answered(path, {"sha256:" + 64 * "9": "of another host", pin.digest: ""})
+    answered(path, PINS, {"sha256:" + 64 * "9": "of another host", pin.digest: ""})
     assert path.read_text() == text
-    answered(path, {pin.digest: "no libcuda.so.1"})
+    answered(path, PINS, {pin.digest: "no libcuda.so.1"})
+    told = load(path)
     assert load(path).images[name].unanswered == "no libcuda.so.1"
     # One host alone says nothing of what the others have.
-    answered(path, {})
+    answered(path, told, {})
     assert load(path).images[name].unanswered == "no libcuda.so.1"
     # For a rollback it is the same lock.
     assert load(path) == PINS
-    answered(path, {pin.digest: ""})
+    answered(path, told, {pin.digest: ""})
     assert path.read_text() == text
 
 

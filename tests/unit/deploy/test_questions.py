@@ -1,0 +1,65 @@
+"""What a deploy asks of a host: everything that its operations read, and no text that it knows."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+
+from a_spark import pins_for, spark
+
+from lockstep.deploy.questions import SYSTEM_UNITS, questions
+from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS
+from lockstep.host.intended import Intended
+from lockstep.inventory.host import HostPlan
+from lockstep.system.folders import folders
+
+
+def asked(plan: HostPlan) -> tuple[Intended, dict[str, object]]:
+    this = Intended(plan, pins_for(plan))
+    return this, questions(this)
+
+
+def test_every_question_has_its_probe() -> None:
+    _, found = asked(spark(fabric={"interfaces": {"enp1s0f0np0": "10.0.0.1/24"}, "netplan": True}))
+    for name in found:
+        assert callable(importlib.import_module(f"lockstep.probes.{name}").main)
+
+
+def test_what_the_inventory_does_not_want_is_not_asked_for() -> None:
+    wants = spark(
+        firewall={"enabled": True},
+        fabric={"interfaces": {"enp1s0f0np0": "10.0.0.1/24"}, "netplan": True},
+        fabric_address="10.0.0.1",
+    )
+    assert {"firewall", "fabric"} <= set(asked(wants)[1])
+    assert not {"firewall", "fabric"} & set(asked(spark(firewall={"enabled": False}))[1])
+
+
+def test_every_file_and_folder_of_the_deploy_is_asked_for() -> None:
+    plan = spark()
+    this, found = asked(plan)
+    files = this.all_files({})
+    question = found["files"]
+    assert isinstance(question, dict)
+    everything = {*(file.path for file in files), *(each.path for each in folders(plan.settings))}
+    assert everything | {API_KEY, WEBUI_SECRETS} <= set(question["paths"])
+    secret = {file.path for file in files if file.private}
+    assert secret | {API_KEY, WEBUI_SECRETS} <= set(question["private"])
+
+
+def test_a_text_is_known_where_no_engine_can_change_it() -> None:
+    this, found = asked(spark())
+    question = found["files"]
+    assert isinstance(question, dict)
+    files = {file.path: file for file in this.all_files({})}
+    assert {files[path].stage for path in question["known"]} == {"base"}
+    for path, digest in question["known"].items():
+        assert digest == hashlib.sha256(files[path].text.encode()).hexdigest()
+
+
+def test_every_unit_that_an_operation_looks_at_is_asked_for() -> None:
+    this, found = asked(spark())
+    question = found["units"]
+    assert isinstance(question, dict)
+    assert {*SYSTEM_UNITS, *this.model_units, *this.webui_units} <= set(question["units"])
+    assert {"lockstep-wedge.timer", "lockstep-job-rollout.service"} <= set(question["units"])
