@@ -184,7 +184,7 @@ def _kept(change: Change, rollout: str = "") -> StringCommand:
 
 
 def _commands(change: Change) -> Commands:
-    """Keep what there is, replace it, restart; `rollout.py` returns where that fails.
+    """Keep what there is, replace it, restart; `rollout` returns where that fails.
 
     Where group data has a floor, what is hot must stay as fast as that, or it has failed too.
     """

@@ -60,13 +60,13 @@ def command_lines() -> Iterator[set[str]]:
 def test_no_output_holds_a_secret(host: Host, loud: tuple[str, str]) -> None:
     output, _ = loud
     # Everything is shown: the command that makes them, and the text of every file.
-    assert f"make_secrets.py {FILE}" in output and "[Install]" in output
+    assert f"make-secrets {FILE}" in output and "[Install]" in output
     assert [value for value in secrets(host) if value in output] == []
 
 
 def test_no_command_line_holds_a_secret(host: Host, loud: tuple[str, str]) -> None:
     _, lines = loud
-    assert "make_secrets.py" in lines and "deploy.py" in lines
+    assert "make-secrets" in lines and "deploy.py" in lines
     assert [value for value in secrets(host) if value in lines] == []
     now = host.root("ps -efww")
     assert "open-webui" in now

@@ -23,7 +23,7 @@ def test_a_wiped_host_gets_everything_in_order(first: Any) -> None:
     golden = Path(__file__).parent / "golden/wiped_host.txt"
     for host in HOSTS:
         text = "".join(f"{line}\n" for line in first.site.changes(host))
-        text = re.sub(r"(sharing.py close) [0-9a-f]{16}$", r"\1 RUN", text, flags=re.MULTILINE)
+        text = re.sub(r"(sharing close) [0-9a-f]{16}$", r"\1 RUN", text, flags=re.MULTILINE)
         if os.environ.get("UPDATE_GOLDEN"):
             golden.write_text(text)
         assert text == golden.read_text()
@@ -129,7 +129,7 @@ def test_a_container_that_the_inventory_takes_over_is_removed_before_ours_starts
     assert removed < changes.index("job start-open-webui: systemctl start open-webui.service")
     assert not [line for line in wiped.changes(HOSTS[1]) if "docker rm" in line]
     # No administrator is made beside the accounts that are there.
-    (made,) = (line for line in changes if "make_secrets.py" in line and "open-webui.env" in line)
+    (made,) = (line for line in changes if "make-secrets" in line and "open-webui.env" in line)
     assert made.endswith("open-webui.env ''")
     assert "with the accounts of before" in " ".join(done.stdout.split())
 
@@ -170,7 +170,7 @@ def test_one_broken_host_neither_stops_nor_taints_the_other(wiped: Site, whole: 
     assert wiped.changes(HOSTS[0])[-1].startswith("job engine-vllm")
     assert wiped.changes(HOSTS[1])[-2].startswith("job start-open-webui")
     # Told to all: the broken host gives nothing any more either.
-    assert "sharing.py close" in wiped.changes(HOSTS[1])[-1]
+    assert "sharing close" in wiped.changes(HOSTS[1])[-1]
     assert done.stdout.endswith(
         f"FAILED  {HOSTS[0]}: vLLM | Build the engine's environment: vLLM\n"
         f"        {message}\n"
@@ -206,7 +206,7 @@ def test_a_host_that_copies_nothing_ends_what_a_killed_deploy_left_open(wiped: S
     left = {"facts": {"leases": ["0123456789abcdef"]}}
     # One host of two may copy: nobody to copy from, and its lease is not this deploy's business.
     assert wiped.deploy(fails={HOSTS[0]: left, HOSTS[1]: left}).returncode == 0
-    ended = [[line for line in wiped.changes(host) if "sharing.py" in line] for host in HOSTS]
+    ended = [[line for line in wiped.changes(host) if " sharing " in line] for host in HOSTS]
     program = "/usr/bin/python3 /usr/local/lib/lockstep sharing"
     assert ended == [[], [f"{program} close 0123456789abcdef"]]
     order = wiped.changes(HOSTS[1])

@@ -19,7 +19,7 @@ from lockstep.recipes.recipe_file import load_catalogue
 from lockstep.units.all_files import ManagedFile, artefacts
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-GOLDEN = Path(__file__).resolve().parent / "golden"
+GOLDEN = REPOSITORY / "tests/render/golden"
 
 QWEN = TargetData(
     recipe="qwen3.6-35b-a3b-prismaquant-dflash-k3",
