@@ -58,7 +58,7 @@ class Subject:
         inventory: Its name.
         target: Target that was hot.
         recipe: Recipe that it runs.
-        engine: "vllm" or "sglang".
+        engine: Its name in recipes.
         version: Version that the engine reports.
         image: Image by digest.
         revision: Commit of the weights.
