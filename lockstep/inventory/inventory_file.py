@@ -41,13 +41,8 @@ def load(path: Path) -> tuple[HostPlan, ...]:
     return read(path, _listed(path))
 
 
-def merged(path: Path) -> dict[str, dict[str, Any]]:
-    """Each host's whole data by name, pyinfra's own keys (`ssh_user`) included, nothing checked."""
-    return load_merged(path)[1]
-
-
 def load_merged(path: Path) -> tuple[tuple[HostPlan, ...], dict[str, dict[str, Any]]]:
-    """`load` and `merged` in one, for who needs both: an inventory takes its time to be read."""
+    """As `load`, and each host's whole data by name: pyinfra's own keys included, not checked."""
     hosts = _listed(path)
     shared, _ = _shared(path)
     return read(path, hosts), {name: {**shared, **data} for name, data in hosts}
