@@ -6,7 +6,6 @@ because uv's cache holds them unpacked, and nothing unpacked has the hash of the
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import subprocess
@@ -21,8 +20,10 @@ from lockstep.onhost.fetch import content, download, growth, peer_client
 
 #: Copies from peers at once.
 WORKERS = 4
-#: Bytes. pip keeps nothing before its end, so this much, or one wheel, is what a cut costs.
+#: Bytes that one run of pip fetches, or one wheel: a run that fails keeps nothing.
 BATCH = 100_000_000
+#: What a wheel counts whose size no index says.
+UNKNOWN = BATCH / 16
 #: Every file by its hash, and nothing but what is asked for.
 _DOWNLOAD = (
     *("-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"),
@@ -116,6 +117,7 @@ class Store:
             wheels: What to bring.
         """
         with download.locked(self._folder / ".locks/wheels"):
+            self._salvage(wheels)
             missing = list({each.sha256: each for each in wheels if not self._whole(each)}.values())
             if missing:
                 of = f"{len(missing)} of {len(wheels)} wheels to fetch"
@@ -139,6 +141,15 @@ class Store:
         path = self._folder / wheel.sha256
         return path.exists() and wheel.size in (None, path.stat().st_size)
 
+    def _salvage(self, wheels: Iterable[Wheel]) -> None:
+        """Keep what a pip that was cut off had whole."""
+        names = {wheel.file: wheel.sha256 for wheel in wheels}
+        for path in self._under_way.rglob("*.whl"):
+            sha256 = names.get(path.name)
+            if sha256 and content.matches(path, sha256):
+                path.replace(self._folder / sha256)
+        shutil.rmtree(self._under_way, ignore_errors=True)
+
     def _fetch(self, wheels: Sequence[Wheel]) -> None:
         # Large files first: the last minutes should not belong to one lonely file.
         order = sorted(wheels, key=_weight, reverse=True)
@@ -152,7 +163,6 @@ class Store:
         return self._copier.bring(wheel.sha256, wheel.size, self._folder / wheel.sha256)
 
     def _download(self, wheels: Sequence[Wheel]) -> None:
-        shutil.rmtree(self._under_way, ignore_errors=True)
         self._under_way.mkdir()
         done = subprocess.run(
             [self._pip.python, *_DOWNLOAD, "--dest", str(self._under_way)],
@@ -163,10 +173,6 @@ class Store:
             text=True,
             check=False,
         )
-        if done.returncode == 0:
-            for wheel in wheels:
-                (self._under_way / wheel.file).replace(self._folder / wheel.sha256)
-        shutil.rmtree(self._under_way)
         if done.returncode != 0:
             what = wheels[0].file if len(wheels) == 1 else f"{len(wheels)} wheels"
             only = " --only precompiled" if wheels[0].url else ""
@@ -175,6 +181,9 @@ class Store:
                 "check network, proxy, disk and `sources`, then run again; what is not there any "
                 f"more: `lockstep lock{only}`"
             )
+        for wheel in wheels:
+            (self._under_way / wheel.file).replace(self._folder / wheel.sha256)
+        shutil.rmtree(self._under_way)
 
     def _progress(self, title: str, wheels: Sequence[Wheel]) -> str:
         """`engine, vllm: 3 of 12 wheels, 1200 of 9800 MB`, and whom it waits for."""
@@ -216,8 +225,7 @@ def _batches(wheels: Iterable[Wheel]) -> Iterator[list[Wheel]]:
 
 
 def _weight(wheel: Wheel) -> float:
-    """Bytes; of a wheel whose size nobody says more than of any other."""
-    return math.inf if wheel.size is None else wheel.size
+    return UNKNOWN if wheel.size is None else wheel.size
 
 
 def _size(path: Path) -> int:

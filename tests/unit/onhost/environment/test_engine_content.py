@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,7 @@ FILE, BODY = built("torch", "2.10.0+cu130")
 QUOTED = FILE.replace("+", "%2B")
 NAME = hashlib.sha256(BODY).hexdigest()
 TORCH = {"name": "torch", "version": "2.10.0+cu130", "file": FILE, "sha256": NAME}
+HTML = {"Content-Type": "text/html"}
 PACKAGE = {**TORCH, "size": None, "stage": "pytorch"}
 _, OTHER_BODY = built("other", "1.0")
 OTHER = {
@@ -72,9 +74,8 @@ def peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
 def index() -> Iterator[LocalServer]:
     """An index without hashes in its links and without sizes, as PyTorch's was."""
     page = f'<a href="../files/{QUOTED}">torch</a>'.encode()
-    html = {"Content-Type": "text/html"}
     file = f"/whl/files/{QUOTED}"
-    with serving({"/whl/torch/": Reply(page, 200, html), file: Reply(BODY)}) as server:
+    with serving({"/whl/torch/": Reply(page, 200, HTML), file: Reply(BODY)}) as server:
         yield server
 
 
@@ -182,35 +183,78 @@ def test_pip_goes_on_where_a_connection_broke(tmp_path, index):
     assert ranges == [None, "bytes=1000-"]
 
 
-@pytest.mark.slow
-def test_what_a_cut_download_left_is_no_obstacle_and_what_it_had_stays(tmp_path, index):
-    host = Host(tmp_path, index, packages=[PACKAGE, OTHER])
+def test_what_a_cut_pip_had_whole_is_kept(tmp_path, index):
+    """pip has each file in a folder for itself until all of them are there."""
+    host = Host(tmp_path, index, packages=[OTHER])
     (host.folder / ".pip/pip-unpack-x").mkdir(parents=True)
-    (host.folder / ".pip" / FILE).write_bytes(BODY[:1000])
-    (host.folder / str(OTHER["sha256"])).write_bytes(OTHER_BODY)
+    (host.folder / ".pip/pip-unpack-x" / str(OTHER["file"])).write_bytes(OTHER_BODY)
+    host.bring()
+    assert (host.folder / str(OTHER["sha256"])).read_bytes() == OTHER_BODY
+    assert index.seen == [] and not (host.folder / ".pip").exists()
+
+
+@pytest.mark.slow
+def test_what_it_had_in_part_is_fetched_again(tmp_path, index):
+    host = Host(tmp_path, index)
+    (host.folder / ".pip/pip-unpack-x").mkdir(parents=True)
+    (host.folder / ".pip/pip-unpack-x" / FILE).write_bytes(BODY[:1000])
     host.bring()
     assert (host.folder / NAME).read_bytes() == BODY
-    assert {seen.path for seen in index.seen} == {"/whl/torch/", f"/whl/files/{QUOTED}"}
 
 
-def test_small_wheels_share_a_run_of_pip_and_a_large_one_has_its_own(tmp_path):
+@pytest.mark.slow
+def test_a_pip_that_is_killed_leaves_what_it_had(tmp_path, index):
+    """The real one, in the middle of its second file."""
+    stop = threading.Event()
+    path = "/whl/other/other-1.0-py3-none-any.whl"
+    index.answers["/whl/other/"] = Reply(f'<a href="{path}">o</a>'.encode(), 200, HTML)
+    index.answers[path] = Reply(OTHER_BODY)
+    second = index.answers[f"/whl/files/{QUOTED}"]
+
+    def answer(seen):
+        # The first pip is cut off here, with the other file whole.
+        pids = (host.home.parent / "pid").read_text().split()
+        if len(pids) == 1:
+            os.kill(int(pids[0]), signal.SIGKILL)
+            stop.set()
+        return second
+
+    index.answers[f"/whl/files/{QUOTED}"] = answer
+    host = Host(tmp_path, index, packages=[{**OTHER, "size": None}, PACKAGE])
+    host.home.parent.mkdir(parents=True)
+    program = host.home.parent / "python"
+    log = host.home.parent / "pid"
+    program.write_text(f'#!/bin/sh\necho $$ >> {log}\nexec {sys.executable} "$@"\n')
+    program.chmod(0o755)
+    host.spec["tools"] = str(program)
+    with pytest.raises(common.Problem):
+        host.bring()
+    assert stop.is_set()
+    host.bring()
+    assert (host.folder / NAME).read_bytes() == BODY
+    assert [seen.path for seen in index.seen].count(path) == 1
+
+
+def test_small_wheels_share_a_run_of_pip_and_a_large_one_has_its_own():
     def wheel(name: str, size: int | None) -> wheel_store.Wheel:
         return wheel_store.Wheel(name, "1", f"{name}.whl", name, size)
 
     half = wheel_store.BATCH // 2
-    every = [wheel("unknown", None), wheel("large", 2 * half), wheel("a", half), wheel("b", half)]
+    every = [wheel("large", 2 * half), wheel("a", half), wheel("b", half)]
     every += [wheel("c", 1), wheel("c", 1)]
     found = [[each.name for each in batch] for batch in wheel_store._batches(every)]
     # pip refuses two versions of one package.
-    assert found == [["unknown"], ["large"], ["a", "b"], ["c"], ["c"]]
+    assert found == [["large"], ["a", "b"], ["c"], ["c"]]
+    # An index without sizes does not cost a start of pip for each wheel.
+    every = [wheel(f"w{number}", None) for number in range(40)]
+    assert [len(batch) for batch in wheel_store._batches(every)] == [16, 16, 8]
 
 
 @pytest.mark.slow
 def test_a_password_is_for_its_own_server_and_on_no_command_line(tmp_path, index, capfd):
     login, basic = "http://me:s3cret@", "Basic " + base64.b64encode(b"me:s3cret").decode()
     page = f'<a href="{index.url}/whl/files/{QUOTED}#sha256={NAME}">torch</a>'.encode()
-    html = {"Content-Type": "text/html"}
-    with serving({"/private/torch/": Reply(page, 200, html)}) as private:
+    with serving({"/private/torch/": Reply(page, 200, HTML)}) as private:
         host = Host(tmp_path / "one", index, index=f"{login}{private.host}/private")
         host.spec["tools"] = str(written_down(tmp_path))
         host.bring()
@@ -247,7 +291,7 @@ def test_a_wheel_that_no_index_has_is_named_with_a_remedy(tmp_path, index):
     assert said.startswith(f"pip could not fetch {FILE}: ")
     assert "No matching distribution found for torch==2.10.0+cu130. Remedy: check network" in said
     assert said.endswith("what is not there any more: `lockstep lock`")
-    assert "s3cret" not in said and not (host.folder / ".pip").exists()
+    assert "s3cret" not in said
 
 
 @pytest.mark.slow
