@@ -12,6 +12,7 @@ from lockstep.files.managed_file import (
     CONFIGURATION,
     MARK,
     OPERATORS_GROUP,
+    PROGRAMS,
     SYSTEMD,
     TOOLS_VENV,
     UV_VENV,
@@ -54,7 +55,8 @@ def questions(this: Intended) -> dict[str, Any]:
         "marked": {
             "mark": MARK,
             "folders": [SYSTEMD, settings.paths.scripts],
-            "named": [key_path("*"), API_KEY],
+            # A module that stays would still be imported: engines are found by their folder.
+            "named": [key_path("*"), API_KEY, f"{PROGRAMS}/lockstep/**/*.py"],
         },
         "engines": this.engine_question,
         "images": {"images": this.images},

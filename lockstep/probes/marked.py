@@ -1,7 +1,7 @@
 """Files that an earlier deploy wrote; answers their paths.
 
 Argument: {"mark", "folders": [...], "named": [...]}; `named` are patterns of files whose name alone
-says that they are ours.
+says that they are ours; "**" is any depth of folders.
 """
 
 from __future__ import annotations
@@ -31,5 +31,5 @@ def main(asked: dict[str, Any]) -> list[str]:
                 path for path in paths if not os.path.islink(path) and marked(path, asked["mark"])
             ]
     for pattern in asked["named"]:
-        found += glob.glob(pattern)
+        found += glob.glob(pattern, recursive=True)
     return sorted(found)

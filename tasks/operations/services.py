@@ -151,8 +151,8 @@ def forgotten() -> Commands:
 def left_over() -> list[str] | None:
     """Units and scripts that say an earlier deploy wrote them and this one does not ask for.
 
-    Keys of clusters that this host is a member of no more are among them, and the API key where no
-    engine is open any more.
+    Modules of an earlier Lockstep are among them, keys of clusters that this host is a member of no
+    more, and the API key where no engine is open any more.
     """
     found = facts.ask("marked")
     this = run.current()

@@ -12,7 +12,8 @@ from a_host import Host, run
 from a_spark import pins_for, spark
 
 from lockstep.deploy.questions import JOB_UNITS
-from lockstep.files.managed_file import AGENT_UNIT, API_KEY
+from lockstep.files.managed_file import AGENT_UNIT, API_KEY, PROGRAMS
+from lockstep.files.programs import programs
 from lockstep.host.intended import Intended
 from lockstep.inventory.bound_targets import bind
 from lockstep.inventory.host import HostPlan
@@ -175,6 +176,13 @@ def test_what_no_target_asks_for_any_more_is_stopped_and_removed() -> None:
         f"{script} is of an earlier deploy: removed",
         f"{old} is of an earlier deploy: removed",
     ]
+
+
+def test_a_module_of_an_earlier_lockstep_is_removed_and_all_others_stay() -> None:
+    """Left where engines are found by their folder, it would still be one."""
+    left = f"{PROGRAMS}/lockstep/onhost/engines/left.py"
+    host = Host({"marked": [left, *(file.path for file in programs())]})
+    assert run("services.forgotten", host) == [{"remove": [left]}, "systemctl daemon-reload"]
 
 
 def test_without_its_agent_nothing_is_known_of_a_cluster_either() -> None:

@@ -15,9 +15,13 @@ from typing import Any
 
 import pytest
 from a_probe import ask, program
+from a_spark import pins_for, spark
 
 from lockstep import probes
+from lockstep.deploy.questions import questions
 from lockstep.files import sent
+from lockstep.files.managed_file import PROGRAMS
+from lockstep.host.intended import Intended
 from lockstep.onhost.core import common
 
 USER = getpass.getuser()
@@ -325,3 +329,15 @@ def test_engines_answers_versions_origins_commits_and_records(tmp_path: Path) ->
         "current": "abc",
         "images": {"qwen": {"version": "0.19.1"}, "mistral": None, "other": None},
     }
+
+
+def test_marked_answers_modules_of_the_package_at_any_depth(tmp_path: Path) -> None:
+    plan = spark()
+    asked = questions(Intended(plan, pins_for(plan)))["marked"]
+    folder = tmp_path / PROGRAMS.strip("/")
+    modules = [folder / f"lockstep/onhost/{name}.py" for name in ("engines/left", "left")]
+    for path in (*modules, folder / "environments/tools/lib/lockstep.py"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    asked = {**asked, "folders": [], "named": [f"{tmp_path}{name}" for name in asked["named"]]}
+    assert ask("marked", asked) == [str(path) for path in modules]
