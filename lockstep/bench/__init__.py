@@ -1,1 +1,1 @@
-"""Measuring a served model: a client, suites, and a ruler that checks itself before it scores."""
+"""Measures a served model: a client, suites, and self-checks before any score."""

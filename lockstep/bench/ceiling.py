@@ -1,4 +1,4 @@
-"""The fastest that one stream can be decoded: memory's bandwidth over what a token reads."""
+"""The highest speed of one decoded stream: memory's bandwidth over the bytes that a token reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What drafting brought, from an engine's own counters."""
+"""Figures of speculation, from an engine's own counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One look at everything a measurement stands on: engine, counters, clocks, host."""
+"""One reading of everything that a measurement depends on: engine, counters, clocks, host."""
 
 from __future__ import annotations
 

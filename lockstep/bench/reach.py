@@ -1,4 +1,4 @@
-"""The way to the engine of a host: what is hot there, and a tunnel to its loopback port."""
+"""The way to a host's engine: its hot model, and a tunnel to the engine's loopback port."""
 
 from __future__ import annotations
 

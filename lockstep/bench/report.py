@@ -1,4 +1,4 @@
-"""Results as one page: plots and tables in a single file that needs nothing else to be read."""
+"""Results as one self-contained HTML page: plots and tables."""
 
 from __future__ import annotations
 

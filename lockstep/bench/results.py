@@ -1,4 +1,4 @@
-"""What a run leaves behind: one JSON file with every sample and every check (docs/measuring.md)."""
+"""The result of a run: one JSON file with every sample and every check (docs/measuring.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ruler checks itself: pure judgements over what was seen before, during and after a suite.
+"""Self-checks: pure judgements of the readings before, during and after a suite.
 
 A harness error is never a model failure. One suspect check, and the suite has no score.
 """

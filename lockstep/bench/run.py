@@ -1,4 +1,4 @@
-"""One run: suites one after the other, each between two looks of the ruler."""
+"""One run: suites one after the other, each between two readings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One request and what came back: the only thing that scores are made of."""
+"""One request and its answer: the only source of scores."""
 
 from __future__ import annotations
 

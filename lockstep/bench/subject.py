@@ -1,4 +1,4 @@
-"""What inventory, catalogue and lock say about the hot target of a host."""
+"""The hot target of a host, as inventory, catalogue and lock describe it."""
 
 from __future__ import annotations
 

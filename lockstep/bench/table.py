@@ -1,4 +1,4 @@
-"""A run on the terminal: what was measured, what is suspect and why, in 80 columns."""
+"""A run on the terminal: its figures, and suspect suites with the reason, in 80 columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one error type a user ever sees: what was expected, what was found, and the next step."""
+"""The one error type that a user sees: the expected value, the actual one, and the next step."""
 
 from __future__ import annotations
 

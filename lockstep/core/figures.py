@@ -1,4 +1,4 @@
-"""A number that somebody published; it never stands without its source and date."""
+"""A published number, always with its source and date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A finding: something about a recipe or a host that the user should act on, with a stable code."""
+"""A finding about a recipe or a host that needs the user's attention, with a stable code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Spark of a deploy may copy from which, what each will fetch, and the token for it."""
+"""The copies of a deploy: possible sources for each Spark, its downloads, and the token."""
 
 from __future__ import annotations
 

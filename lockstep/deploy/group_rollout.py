@@ -1,4 +1,4 @@
-"""A cluster's hot model that a deploy changes: down once, up once, back on all where it fails."""
+"""A deploy that changes a cluster's hot model: stop once, start once, restore all on failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a deploy would put where, and what speaks against it; contacts no host."""
+"""The content of a deploy for each host, with its findings; contacts no host."""
 
 from __future__ import annotations
 

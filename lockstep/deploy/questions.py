@@ -1,4 +1,4 @@
-"""What a deploy asks of a host, all of it at once: probe → question."""
+"""All questions of a deploy to one host at once: probe → question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last lines of a run: what is running where, or which host failed at what."""
+"""The last lines of a run: the running models, or the failed hosts with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One host after another where a run's threads go through all of them at once.
+"""Lets hosts take turns within an operation that pyinfra runs on all of them at once.
 
 A host that would lose its hot model waits for every host before it in the inventory that would too.
 When one of them fails, the hosts after it are told so and stay as they are; a host that loses

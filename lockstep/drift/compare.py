@@ -1,4 +1,4 @@
-"""What differs: each host from what is asked of it, and hosts from each other. Pure."""
+"""Compares each host with its expected facts, and hosts with each other. Pure."""
 
 from __future__ import annotations
 

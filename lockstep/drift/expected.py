@@ -1,4 +1,4 @@
-"""What a host's snapshot must show, from inventory data, the lock and nothing else."""
+"""The expected snapshot of a host, from inventory data and the lock alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of facts in a snapshot: how much a difference matters, and who puts it right."""
+"""The kinds of facts in a snapshot, each with its severity and its remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A diff as one HTML page that needs nothing else: to be looked at, kept, sent."""
+"""A diff as one self-contained HTML page."""
 
 from __future__ import annotations
 

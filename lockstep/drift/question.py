@@ -1,4 +1,4 @@
-"""What one host is asked for its snapshot: everything that inventory data names."""
+"""The question to one host for its snapshot: everything that inventory data names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to type on a host to put a difference right: argument lists from (item, expected, found).
+"""Commands that repair a difference on a host: argument lists from (item, expected, found).
 
 `expected` and `found` are None for something that is not there. () where no one line does it.
 """

@@ -1,4 +1,4 @@
-"""A whole diff of an inventory: questions, snapshots, what differs, what could not be told."""
+"""A whole diff of an inventory: questions, snapshots, differences, unreadable parts."""
 
 from __future__ import annotations
 

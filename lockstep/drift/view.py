@@ -1,4 +1,4 @@
-"""A diff on a terminal: a table by severity, and what to type for what no deploy puts right."""
+"""A diff on a terminal: a table by severity, and commands for the repairs by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What real Sparks are, in one file that an owner can send in.
+"""Facts of real Sparks, in one file that an owner can send in.
 
 `report` asks the hosts as `lockstep diff` does (`lockstep.snapshot.evidence` runs there) and puts
 their answers together; `scrub` is the one place where everything is left out that nobody else may

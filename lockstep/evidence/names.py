@@ -1,4 +1,4 @@
-"""Which words name the owner's machines, people and networks: by the inventory and by the hosts."""
+"""Words that name the owner's machines, people and networks, by the inventory and by the hosts."""
 
 from __future__ import annotations
 

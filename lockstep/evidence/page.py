@@ -1,4 +1,4 @@
-"""Evidence as one HTML page that needs nothing else."""
+"""Evidence as one self-contained HTML page."""
 
 from __future__ import annotations
 

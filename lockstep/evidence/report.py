@@ -1,4 +1,4 @@
-"""The evidence of an inventory: hosts asked at once, their answers put together and scrubbed."""
+"""The evidence of an inventory: the answers of all hosts, put together and scrubbed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nobody else may see, taken out of a whole document at this one place.
+"""Removes private words from a whole document, at this one place.
 
 Names of hosts and accounts become letters and numbers, so that a reader can still tell them apart.
 Everything else is replaced by a word in brackets. Where a text may be either a version or an

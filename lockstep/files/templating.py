@@ -1,4 +1,4 @@
-"""The one way from `templates/` to a text: Jinja2, where a value that is missing is an error."""
+"""Renders `templates/` with Jinja2; a missing value is an error."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Does a recipe fit a host, and what is known to be wrong with it."""
+"""Whether a recipe fits a host, and known faults of recipes."""

@@ -1,4 +1,4 @@
-"""For a recipe that does not fit: how many Sparks, which context, or which other recipe would."""
+"""Alternatives for a recipe that does not fit: more Sparks, a shorter context, another recipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known to be wrong with a recipe on the number of Sparks that it is bound to."""
+"""Known faults of a recipe on its number of Sparks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known to be wrong with a command line: memory share, address, speculation, flags."""
+"""Known faults of a command line: memory share, address, speculation, flags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the version of an engine is read."""
+"""Parses the version of an engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that is known to be wrong with a recipe before a host is touched."""
+"""Known faults of a recipe, before any contact to a host."""
 
 from __future__ import annotations
 

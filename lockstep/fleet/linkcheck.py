@@ -1,4 +1,4 @@
-"""Whether the fast link of a cluster is what the inventory says: judgement of the probe `link`."""
+"""Judges the answers of the probe `link`: the fast link of a cluster against the inventory."""
 
 from __future__ import annotations
 

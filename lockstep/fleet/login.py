@@ -1,4 +1,4 @@
-"""How a host of an inventory is reached by plain ssh: pyinfra's own data, as ssh's options."""
+"""A host's login by plain ssh: pyinfra's own data as ssh's options."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What one host is to be: files, engines, images, weights."""
+"""The wanted state of one host: files, engines, images, weights."""

@@ -1,4 +1,4 @@
-"""What an engine is asked about the recipes that are to run on it, in a venv or inside an image."""
+"""Questions to an engine about its recipes, in a venv or inside an image."""
 
 from __future__ import annotations
 

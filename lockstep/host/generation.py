@@ -1,4 +1,4 @@
-"""What a host is brought to, as one record: `generations.py` keeps it on the host.
+"""The result of a deploy on a host as one record; `generations` keeps it on the host.
 
 Rolling out, rolling back, `lockstep gc` and `lockstep diff` agree on "now" and "before" because all
 of them read these records.

@@ -1,4 +1,4 @@
-"""What one host is to be: all that follows from inventory data and pins, for deploy and diff."""
+"""The wanted state of one host, derived from inventory data and pins, for deploy and diff."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the programs on a host are told to bring about: engine environment, weights."""
+"""Specifications for the programs on a host: engine environment, weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets bound to recipes: what inventory data asks for, checked against the catalogue."""
+"""Targets bound to recipes, checked against the catalogue."""
 
 from __future__ import annotations
 

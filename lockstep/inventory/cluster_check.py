@@ -1,4 +1,4 @@
-"""Clusters and fabric of one host that contradict themselves; `cluster_join` compares the hosts."""
+"""Contradictions in one host's clusters and fabric; `cluster_join` compares the hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data of all hosts of an inventory brought together into its clusters, and checked."""
+"""Joins the data of all hosts of an inventory into its clusters, and checks them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of an inventory file: what nothing would read, and what pyinfra would take for hosts.
+"""Checks names of an inventory file: unused ones, and ones that pyinfra would take for hosts.
 
 pyinfra reads no host data from the names of an inventory file, and takes each public list or tuple
 for a group of hosts (`pyinfra_cli/inventory.py`, 3.10). Lockstep reads one group, named like the

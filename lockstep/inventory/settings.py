@@ -1,4 +1,4 @@
-"""What inventory data can say about one Spark: every key, its type, its default, its meaning.
+"""The keys of inventory data for one Spark: type, default and meaning of each.
 
 `group_data/all.py` gives a value to most keys; `group_data/<inventory>.py` and a host's own data
 override them. Nothing here knows where a host lives: the same keys serve a Spark on the internet,

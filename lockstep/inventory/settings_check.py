@@ -1,4 +1,4 @@
-"""What no single value shows in inventory data: names, folders and ports that contradict others."""
+"""Contradictions between values of inventory data: names, folders and ports."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The lock file: what every moving name stands for."""
+"""The lock file: exact versions for every moving name."""

@@ -1,4 +1,4 @@
-"""What is different between two locks, one line per thing."""
+"""The differences between two locks, one line per thing."""
 
 from __future__ import annotations
 

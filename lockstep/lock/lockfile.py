@@ -1,4 +1,4 @@
-"""The lock file: what every branch, tag, range and revision stands for.
+"""Reads and writes the lock file: the exact meaning of every branch, tag, range and revision.
 
 It is replaced whole or not at all. Beside it stand the lock that the last whole deploy used
 (`deployed_path`), and the one that a deploy had used before that (`previous_path`).

@@ -1,4 +1,4 @@
-"""The Python packages and git sources of a host: what is asked for, and what is pinned."""
+"""The Python packages and git sources of a host: the wanted ones and the pinned ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every moving name stands for: exact versions, commits and digests, with their hashes.
+"""The exact version, commit or digest of every moving name, with its hashes.
 
 `lockstep.lock.lockfile` keeps them in a file, `lockstep.lock.resolve` finds them out. Group data
 may name a branch, a tag, a range; each is resolved once, and every host gets exactly what stands

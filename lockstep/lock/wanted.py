@@ -1,4 +1,4 @@
-"""Every moving input of an inventory: what has to be resolved before a deploy can be exact.
+"""Every moving input of an inventory: the names that a deploy must resolve first.
 
 Nothing here contacts anything. `lockstep.lock.pins` says what is pinned already, and
 `lockstep.lock.resolve` asks the world for the rest.

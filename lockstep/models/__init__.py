@@ -1,1 +1,1 @@
-"""What is known of checkpoints: sizes, shapes, licences."""
+"""Facts about checkpoints: sizes, shapes, licences."""

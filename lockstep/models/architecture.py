@@ -1,4 +1,4 @@
-"""What a model keeps per token and per sequence: KV cache and recurrent state, from its shapes.
+"""The memory of a model per token and per sequence: KV cache and recurrent state, from shapes.
 
 Everything here is arithmetic on the model's own configuration. Where the shapes are not known the
 answer is `ArchitectureUnknown`, never a guess.

@@ -1,4 +1,4 @@
-"""Checkpoint facts: what is really in a repository of weights, without downloading weights.
+"""The real content of a repository of weights, read without downloading the weights.
 
 Only small JSON files are read: the file list, the configuration, the weight index. Whether a model
 can see is a fact of its weight map, not of its name.

@@ -1,4 +1,4 @@
-"""Which licences of weights an operator accepts; decided before a byte is downloaded."""
+"""The licences of weights that an operator accepts; decided before any download."""
 
 from __future__ import annotations
 

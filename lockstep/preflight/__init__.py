@@ -1,4 +1,4 @@
-"""Preflight: what a host must be before the first change on any host. Pure judgement of a probe.
+"""Preflight: conditions on a host before the first change on any host. Pure judgement of a probe.
 
 One module for each subject; `ask` has what the probe is asked.
 """

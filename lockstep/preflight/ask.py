@@ -1,4 +1,4 @@
-"""What preflight asks of a host: paths, ports, addresses, and what is to be fetched."""
+"""The questions of preflight to a host: paths, ports, addresses, and pending downloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preflight: room on disk for what is to be fetched."""
+"""Preflight: disk space for the downloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preflight: what is in the way of the deploy and was not made by Lockstep.
+"""Preflight: foreign things in the way of the deploy.
 
 What writes on the host judges by the same rule once more (`lockstep/onhost/records/ours.py`).
 """

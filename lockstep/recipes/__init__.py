@@ -1,1 +1,1 @@
-"""Recipes: how one model is served by one engine."""
+"""Recipes: one model, one engine, one set of flags."""

@@ -1,4 +1,4 @@
-"""The `lockstep:` block of a recipe: what the community's format has no place for.
+"""The `lockstep:` block of a recipe: settings without a place in the community's format.
 
 Unknown keys are errors here, unlike at the top level, where that format keeps them. A figure never
 stands without its source and date.

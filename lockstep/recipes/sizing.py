@@ -1,4 +1,4 @@
-"""What a recipe asks of an engine, read back from its command line: memory, context, hosts."""
+"""A recipe's memory, context and hosts, read back from its command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes and shapes that a recipe's own `metadata` states (sparkrun's keys), taken as stated."""
+"""Sizes and shapes from a recipe's own `metadata` (sparkrun's keys)."""
 
 from __future__ import annotations
 

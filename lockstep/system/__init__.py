@@ -1,1 +1,1 @@
-"""What a host is given before any engine: accounts, tools, firewall, fabric."""
+"""The basis of a host, before any engine: accounts, tools, firewall, fabric."""

@@ -1,4 +1,4 @@
-"""The host's firewall: a table of nftables of our own, from what the inventory opens."""
+"""The host's firewall: a separate nftables table, from the inventory's open ports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where things of the deploy itself are on a host, and what its unit files say."""
+"""The folders of the deploy on a host, and the facts in its unit files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a running unit has to be restarted: where it was started with another key than its file's.
+"""Whether a running unit must restart: it started with another key than its file's.
 
 The key stands in the unit's environment, so the process itself shows it. Deploy, rollout and
 `lockstep diff` compare it with the file's, and nothing else decides about a unit of ours.

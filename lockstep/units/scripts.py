@@ -1,4 +1,4 @@
-"""What an operator types and what a unit runs: switch.sh, its aliases, launchers, programs."""
+"""Scripts of operators and units: switch.sh, its aliases, launchers, programs."""
 
 from __future__ import annotations
 

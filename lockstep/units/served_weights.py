@@ -1,4 +1,4 @@
-"""Which weights an engine is given: a hub id at its pinned commit, or a folder on the host."""
+"""The weights of an engine: a hub id at its pinned commit, or a folder on the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the programs on a host know of its targets: their own dataclasses, written as JSON."""
+"""The targets of a host for its programs: their own dataclasses, written as JSON."""
 
 from __future__ import annotations
 

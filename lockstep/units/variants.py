@@ -1,4 +1,4 @@
-"""What can be hot on one host: every target, and its fallback as a target of its own.
+"""The possible hot models of one host: every target, and its fallback as a separate target.
 
 A fallback (`mistral-fallback`) has its own unit, so that systemd's `Conflicts=` and the memory gate
 hold for it as for any other model, and an operator can choose it by name.

@@ -1,4 +1,4 @@
-"""Speak for this Spark to the other members of its clusters, and watch over their groups.
+"""The agent of this Spark: answers the other members of its clusters, and watches their groups.
 
 usage: cluster-agent [--lease SECONDS] [--beat SECONDS] [--look SECONDS] [--token-wait SECONDS]
 

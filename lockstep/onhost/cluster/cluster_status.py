@@ -1,4 +1,4 @@
-"""A host's clusters in `switch.sh status`: who is in each, what it runs, how its last run ended."""
+"""A host's clusters in `switch.sh status`: members, present run, end of the last run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be the same on every member before a rank of a target may start, as text facts.
+"""Facts that must be equal on every member before a rank of a target may start, as text.
 
 Two Sparks that differ load the same model and answer nonsense, or hang in their first collective.
 The deploy has hashed what it made of a target; here is looked which hash that is, what somebody has

@@ -1,4 +1,4 @@
-"""The members that one switch concerns, asked through the clusters that this host belongs to."""
+"""The members that one switch concerns, contacted through this host's clusters."""
 
 from __future__ import annotations
 

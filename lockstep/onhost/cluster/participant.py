@@ -1,4 +1,4 @@
-"""What one Spark does in a switch of its cluster: join, drop its model, start its rank, or undo.
+"""One Spark's part in a cluster switch: join, drop its model, start its rank, or undo.
 
 While it takes part it holds its own switch lock. It takes part as long as who asked is heard: a
 member that hears nothing for `lease_s` seconds brings back what was hot here by itself.

@@ -1,4 +1,4 @@
-"""Who has a part in a switch of several Sparks, and whether it may begin; changes nothing."""
+"""Decides which Sparks take part in a switch, and whether it may begin; changes nothing."""
 
 from __future__ import annotations
 

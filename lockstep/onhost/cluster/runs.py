@@ -1,4 +1,4 @@
-"""What this member keeps of its clusters: how the last run of each stands, its part in a switch.
+"""The records of this member: the last run of each cluster, and its part in a switch.
 
 In /run, and on disk what a boot must not forget: why a group ended. Whether a rank is up is always
 asked of systemd. Only the agent writes it, and an agent that is restarted undoes a part.

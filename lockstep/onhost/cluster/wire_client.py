@@ -1,4 +1,4 @@
-"""Asking the agents of a cluster's members."""
+"""The client of the agents of a cluster's members."""
 
 from __future__ import annotations
 

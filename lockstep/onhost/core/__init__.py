@@ -1,1 +1,1 @@
-"""What the programs on a host share."""
+"""Shared modules of the programs on a host."""

@@ -1,4 +1,4 @@
-"""The switch lock: one switch at a time on a host, and the second operator learns who is at it.
+"""The switch lock: one switch at a time on a host, with the name of its operator.
 
 The kernel drops the lock with its holder, however that dies; the file's text only says who it was.
 """

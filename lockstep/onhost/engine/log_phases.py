@@ -1,4 +1,4 @@
-"""What an engine's log says about how far its start is, in a few words for a phone."""
+"""The progress of an engine's start, read from its log, in a few words for a phone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking an engine over its OpenAI-compatible HTTP API: is it there, and does it generate."""
+"""Client of an engine's OpenAI-compatible HTTP API: does it answer, does it generate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Lockstep has to know of an engine; each engine's own module fills it in.
+"""The interface of an engine; each engine's module implements it.
 
 Shared by both sides, so standard library only. Inside an image it runs on the image's Python.
 """

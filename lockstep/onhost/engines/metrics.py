@@ -1,4 +1,4 @@
-"""What an engine counts about itself, from its Prometheus page."""
+"""An engine's counters, from its Prometheus page."""
 
 from __future__ import annotations
 

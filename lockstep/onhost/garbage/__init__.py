@@ -1,1 +1,1 @@
-"""What nothing needs any more."""
+"""Removal of unneeded content."""

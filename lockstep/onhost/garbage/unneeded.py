@@ -1,4 +1,4 @@
-"""What of ours on this host neither the kept generations nor anything that runs needs.
+"""Finds our content on this host that no kept generation and no running process needs.
 
 Something is needed where its name (engine id, image digest, revision of a model: hexadecimal, and
 long enough to be no accident) stands in a kept record, in a unit, in what the deploy configured,

@@ -1,1 +1,1 @@
-"""What this host was brought to, and what of it is ours."""
+"""Records of this host: its generations, and the list of our files."""

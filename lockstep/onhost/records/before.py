@@ -1,4 +1,4 @@
-"""What model units were before a rollout began, kept until it has ended well: the way back.
+"""A backup of the model units from before a rollout, kept until the rollout succeeds.
 
 A document of it is {"current": path of the link or None, "points": where it leads or None,
 "files": [{"path", "text", "mode", "owner", "group"}], "absent": [paths that did not exist],

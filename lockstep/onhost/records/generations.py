@@ -1,4 +1,4 @@
-"""What this host was brought to, one record per generation; the newest is what it is now.
+"""The results of deploys on this host, one record per generation; the newest is the present.
 
 usage: generations record       write the contents on standard input as the newest record
        generations list         JSON of all records, newest first, without the files' texts

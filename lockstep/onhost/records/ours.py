@@ -1,4 +1,4 @@
-"""What on this host Lockstep made; everything else is somebody else's, and stays as it is.
+"""Tells Lockstep's own files on this host from foreign ones, which stay unchanged.
 
 The one judgement, for preflight, for what writes and removes files, and for the way back. A thing
 is ours where it lies in a folder of ours alone, where its name or its first lines say so, or where

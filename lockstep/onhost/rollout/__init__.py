@@ -1,1 +1,1 @@
-"""A deploy that changes a hot model: in force, or back."""
+"""A deploy that changes a hot model: puts it into force, or restores the old state."""

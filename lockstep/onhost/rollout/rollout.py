@@ -1,4 +1,4 @@
-"""Put a deploy into force on a host whose model is hot, or return to what there was.
+"""Put a deploy into force on a host with a hot model, or restore the previous state.
 
 usage: rollout begin                     keep what there is: {"current": LINK, "paths": [...]} on
                                          standard input

@@ -1,4 +1,4 @@
-"""Whether the hot model is still as fast as group data demands: the gate of a deploy.
+"""Check the hot model's speed against the floor of group data, for a deploy.
 
 usage: floor [--baseline | --accept]
 

@@ -1,4 +1,4 @@
-"""How one speed is taken, for `lockstep bench` and for the gate of a deploy alike.
+"""One speed measurement, shared by `lockstep bench` and the speed floor of a deploy.
 
 Article 004: one request for 256 tokens with a real technical prompt, three runs.
 """

@@ -1,4 +1,4 @@
-"""Refuse to start an engine while another one lives or the memory is not there.
+"""Refuse to start an engine while another one lives or memory is short.
 
 usage: gate TARGET [--wait SECONDS]
 

@@ -1,4 +1,4 @@
-"""Follows a unit's journal while it starts, and says the phases that the engine's log announces."""
+"""Follows a unit's journal while it starts, and prints the phases of the engine's log."""
 
 from __future__ import annotations
 

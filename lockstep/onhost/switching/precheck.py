@@ -1,4 +1,4 @@
-"""What can be known of a start before anything is stopped: unit, link, image, weights, memory."""
+"""Checks before anything is stopped: unit, link, image, weights, memory."""
 
 from __future__ import annotations
 

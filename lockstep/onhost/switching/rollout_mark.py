@@ -1,4 +1,4 @@
-"""What a rollout holds while it goes on: its mark, and the switch lock."""
+"""The holds of a running rollout: its mark, and the switch lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A switch, step by step: check, stop what is hot, start, watch, and never end worse off.
+"""A switch, step by step: check, stop the hot model, start, watch, and never end worse off.
 
 Everything here runs as root under the unit lockstep-switch.service, so that a lost phone
 connection or Ctrl-C ends the watching and not the switch. That the old engine is gone and its

@@ -1,4 +1,4 @@
-"""A switch as systemd's job: what runs it, what finishes it, where it says how far it is."""
+"""A switch as a systemd job: its start, its completion after a kill, its progress file."""
 
 from __future__ import annotations
 

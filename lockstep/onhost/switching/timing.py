@@ -1,4 +1,4 @@
-"""How long each step of a switch took."""
+"""The duration of each step of a switch."""
 
 from __future__ import annotations
 

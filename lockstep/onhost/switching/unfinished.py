@@ -1,4 +1,4 @@
-"""What a switch was about while it was cut off: killed, stopped, out of memory.
+"""The goal of a switch that was cut off: killed, stopped, out of memory.
 
 Not a state: what is hot is asked of systemd. This only says what an interrupted switch owes. It
 is in /run, so that a power cut leaves nothing that could start a model at boot.

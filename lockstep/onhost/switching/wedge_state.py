@@ -1,4 +1,4 @@
-"""What the wedge watch keeps between two looks, and what it did, for `switch.sh status`.
+"""The wedge watch's memory between two checks, and its actions, for `switch.sh status`.
 
 In /run, with times since boot: a reboot forgets it, and a jump of the clock changes nothing.
 """

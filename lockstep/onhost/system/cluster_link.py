@@ -1,4 +1,4 @@
-"""Whether the fast link is there that a rank talks over: a cable that is out takes it away.
+"""Whether a rank's fast link is there; a port without its cable has no interface.
 
 DGX OS removes a ConnectX port from PCI while its cable is out or the Spark at the other end is off
 (package dgx-spark-mlnx-hotplug): there is no network interface then, and no RDMA device.

@@ -1,4 +1,4 @@
-"""A change that may cut off whoever makes it: it comes back unless a fresh login keeps it in time.
+"""A change that may cut the connection: it is undone unless a new login confirms it in time.
 
 A timer of systemd takes it back, so that this holds also when the connection, this program or the
 deploy is gone by then.
