@@ -17,19 +17,23 @@ import fcntl
 import json
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import common
 from lockstep.onhost.core.program import command
 from lockstep.onhost.environment import engine_content, uv_cache
-from lockstep.onhost.fetch import growth, passed_on
+from lockstep.onhost.fetch import growth
 
 SPEC = Path("/etc/lockstep/engine.json")
 FETCHING = ("pytorch", "vllm", "flashinfer")
 STAGES = (*FETCHING, "check", "activate")
+#: Lines of complaint; uv's reason is among its last ones, after the output of a failed build.
+KEPT = 200
 # A source tree that stays where it is.
 EDITABLE = ("vllm",)
 
@@ -69,7 +73,7 @@ class Build:
         common.say("+ " + " ".join(argv[:12]) + (" …" if len(argv) > 12 else ""))
         try:
             with growth.told(self._fills(argv), grown=self.content.beat):
-                code, said = passed_on.run(argv, {**self.environment, **environment})
+                code, said = _run(argv, {**self.environment, **environment})
         except OSError as error:
             raise common.Problem(f"{argv[0]}: {error.strerror}") from error
         if code != 0:
@@ -221,6 +225,20 @@ class Build:
         temporary.symlink_to(self.home.name)
         temporary.replace(current)
         common.say(f"{current} -> {self.home.name}")
+
+
+def _run(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:
+    """Exit code, and the end of standard error, all of which goes on to ours."""
+    last: deque[str] = deque(maxlen=KEPT)
+    with subprocess.Popen(
+        argv, env=environment, stderr=subprocess.PIPE, text=True, errors="replace"
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            sys.stderr.write(line)
+            sys.stderr.flush()
+            last.append(line)
+    return process.returncode, "".join(last)
 
 
 def main(argv: list[str], paths: common.Paths | None = None) -> int:
