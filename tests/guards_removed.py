@@ -376,7 +376,7 @@ GUARDS = (
     Guard(
         "the addresses of before are put back",
         f"{ONHOST}/system/fabric.py",
-        'common.run(["ip", "address", "replace", address, "dev", name])',
+        'runner.run(["ip", "address", "replace", address, "dev", name])',
         "pass",
         "tests/unit/onhost/system/test_fabric.py",
     ),

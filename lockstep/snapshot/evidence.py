@@ -12,7 +12,7 @@ import os
 import re
 from typing import Any
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import layout
 from lockstep.onhost.system import apt_turn
 from lockstep.onhost.systemd import units
 from lockstep.probes import engines, generations, link, preflight
@@ -65,7 +65,7 @@ def toolkit(found: Collected) -> None:
 
 def apt(found: Collected) -> None:
     """Who has apt's locks, the upgrade that waits for a boot, and when apt ran."""
-    found.put("apt now", "locks", apt_turn.holder(common.Paths()) or "free")
+    found.put("apt now", "locks", apt_turn.holder(layout.Paths()) or "free")
     told = preflight.updates()
     found.put("apt now", "one-shot upgrade", _shown(told["once"]))
     found.put("apt now", "daily services at work", _shown(told["daily"]))
@@ -160,7 +160,7 @@ def deployed(found: Collected) -> None:
 
 def _accepted() -> dict[str, Any]:
     try:
-        found = json.loads(text(str(common.Paths().accepted)) or "")
+        found = json.loads(text(str(layout.Paths().accepted)) or "")
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

@@ -9,7 +9,7 @@ from lockstep.files.programs import closure
 from lockstep.inventory.cluster import Group
 from lockstep.units.restart_key import keyed
 
-#: What the agent notes about its clusters' last runs (`onhost/core/common.py`, `Paths.groups` and
+#: What the agent notes about its clusters' last runs (`onhost/core/config.py`, `Paths.groups` and
 #: `groups_kept`); without the agent it is worth nothing, and must not start a model one day.
 RECORDS = ("/run/lockstep/clusters.json", "/var/lib/lockstep-cluster/groups.json")
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from lockstep.files.managed_file import API_KEY, CONFIGURATION, ManagedFile
 from lockstep.inventory.cluster import Group
 from lockstep.inventory.settings import Floor, Settings
-from lockstep.onhost.core.common import Host, Target
+from lockstep.onhost.core.config import Host, Target
 from lockstep.onhost.core.topology import Cluster, Member
 from lockstep.recipes.placeholders import engine_of
 from lockstep.units.variants import Variant

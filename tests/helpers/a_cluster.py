@@ -20,7 +20,7 @@ from pathlib import Path
 from onhost_fakes import REPOSITORY, FakeEngine, FakeSystemd, host_root
 
 from lockstep.onhost.cluster import runs, wire_client
-from lockstep.onhost.core import common
+from lockstep.onhost.core import config
 
 KEY = "k" * 40
 GLM, OWN, SPARE = "vllm-glm.service", "vllm-own.service", "vllm-glm-fallback.service"
@@ -29,13 +29,13 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import importlib
-from lockstep.onhost.core import common
+from lockstep.onhost.core import config, errors, layout
 from lockstep.onhost.switching import switch_job
 root, module, *argv = sys.argv[2:]
 again = [sys.executable, "-IS", "-c", {driver!r}, sys.argv[1], root]
 switch_job.program = lambda: [*again, "operator.switch_sh"]
 program = importlib.import_module(f"lockstep.onhost.{module}")
-sys.exit(common.ended(module, lambda: program.main(argv, common.Paths(Path(root)))))
+sys.exit(errors.ended(module, lambda: program.main(argv, layout.Paths(Path(root)))))
 """
 # The program that starts itself again carries its own text.
 _DRIVER = _DRIVER.replace("{driver!r}", "sys.orig_argv[sys.orig_argv.index('-c') + 1]")
@@ -185,7 +185,7 @@ class Spark:
 
     @property
     def caller(self) -> wire_client.Caller:
-        host = common.load_host(self.paths.targets)
+        host = config.load_host(self.paths.targets)
         return wire_client.Caller(host.clusters["pair"], KEY.encode())
 
     def end(self) -> None:

@@ -8,7 +8,7 @@ import json
 import threading
 from pathlib import Path
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import layout
 from lockstep.onhost.fetch import claims, peer_client, peer_server, peer_store
 
 TOKEN = "t" * 43
@@ -19,7 +19,7 @@ class Spark:
 
     def __init__(self, root: Path, name: str, idle_s: float = 600.0) -> None:
         self.name = name
-        self.paths = common.Paths(root / name)
+        self.paths = layout.Paths(root / name)
         self.hub = root / name / "hub"
         self.flat = root / name / "flat"
         self.blobs = self.hub / "models--org--model/blobs"

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import onhost_fake_systemd
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import layout
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ONHOST = REPOSITORY / "lockstep" / "onhost"
@@ -50,15 +50,15 @@ def timeless(line: str) -> str:
     return re.sub(r"(?<![\d.])\d+ s\b", "0 s", line)
 
 
-def write_targets(paths: common.Paths, targets: dict[str, dict]) -> None:
+def write_targets(paths: layout.Paths, targets: dict[str, dict]) -> None:
     """targets.json of these targets, as the deploy names them."""
     named = {name: {"name": name, **target} for name, target in targets.items()}
     paths.targets.write_text(json.dumps({"name": "spark1", "targets": named}))
 
 
-def host_root(root: Path, targets: dict[str, dict], available_gib: float = 100.0) -> common.Paths:
+def host_root(root: Path, targets: dict[str, dict], available_gib: float = 100.0) -> layout.Paths:
     """A folder that looks like a host's root: targets.json and /proc with memory figures."""
-    paths = common.Paths(root)
+    paths = layout.Paths(root)
     paths.targets.parent.mkdir(parents=True)
     write_targets(paths, targets)
     (paths.proc / "sys/vm").mkdir(parents=True)
@@ -68,7 +68,7 @@ def host_root(root: Path, targets: dict[str, dict], available_gib: float = 100.0
     return paths
 
 
-def write_meminfo(paths: common.Paths, available_gib: float, free_gib: float | None = None) -> None:
+def write_meminfo(paths: layout.Paths, available_gib: float, free_gib: float | None = None) -> None:
     """Let /proc/meminfo of a made-up host of 119.6 GiB say these figures."""
     free = available_gib if free_gib is None else free_gib
     kib = {"MemTotal": 119.6, "MemFree": free, "MemAvailable": available_gib}

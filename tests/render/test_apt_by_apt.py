@@ -14,7 +14,7 @@ import tools
 from a_lock import held
 
 from lockstep.inventory.settings import Proxy, Settings, Sources
-from lockstep.onhost.core import common
+from lockstep.onhost.core import layout, output
 from lockstep.onhost.system import apt_turn
 from lockstep.system.base_files import host_files
 
@@ -111,8 +111,8 @@ def test_a_command_waits_for_a_lock_that_somebody_else_has(
             if "waited" in line or "faster" in line:
                 process.release()
 
-        monkeypatch.setattr(common, "say", say)
-        assert apt_turn.main(["--", *work], common.Paths(tmp_path)) == 0, said
+        monkeypatch.setattr(output, "say", say)
+        assert apt_turn.main(["--", *work], layout.Paths(tmp_path)) == 0, said
     assert [line for line in said if ("waited" if seen else "faster") in line] != [], said
 
 

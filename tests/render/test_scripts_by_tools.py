@@ -13,7 +13,7 @@ from example import HOSTS, bound, pins, rendered
 from tools import run, written
 
 from lockstep.files.managed_file import ManagedFile
-from lockstep.onhost.core import common
+from lockstep.onhost.core import config
 from lockstep.onhost.engines import ENGINES
 from lockstep.recipes.command import serve_command
 from lockstep.units.model_units import webui_command
@@ -65,7 +65,7 @@ def test_json_is_json(host: str, path: str) -> None:
 def test_the_programs_on_the_host_can_read_their_targets(tmp_path: Path) -> None:
     text = rendered("spark")["/etc/lockstep/targets.json"].text
     (file,) = written(tmp_path, {"targets.json": text})
-    host = common.load_host(file)
+    host = config.load_host(file)
     assert list(host.targets) == ["qwen", "mistral", "mistral-fallback", "mistral-vllm"]
     assert host.target("mistral").fallback == "mistral-fallback"
     assert host.target("mistral-vllm").container is None

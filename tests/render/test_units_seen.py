@@ -11,7 +11,7 @@ from example import REPOSITORY, rendered
 
 from lockstep.files.managed_file import PROGRAMS, ManagedFile
 from lockstep.onhost.__main__ import MODULES
-from lockstep.onhost.core import common
+from lockstep.onhost.core import layout
 
 #: In the order that systemd reads them; "+" lifts User=, capabilities and the sandbox.
 _LINE = re.compile(r"^(Exec(?:Start|Stop|Reload)(?:Pre|Post)?)=([-@:+!|]*)(.*)$", re.MULTILINE)
@@ -51,11 +51,11 @@ def _within(path: str, folders: list[str]) -> bool:
 
 
 def needed(program: str) -> set[str]:
-    """Where a program on the host looks, by the names of `common.Paths` in its own module."""
+    """Where a program on the host looks, by the names of `layout.Paths` in its own module."""
     path = REPOSITORY / "lockstep/onhost" / MODULES[program].replace(".", "/")
     text = path.with_suffix(".py").read_text(encoding="utf-8")
-    names = {name for name in _KEPT.findall(text) if hasattr(common.Paths, name)}
-    return {str(getattr(common.Paths(), name)).replace("/var/run/", "/run/") for name in names}
+    names = {name for name in _KEPT.findall(text) if hasattr(layout.Paths, name)}
+    return {str(getattr(layout.Paths(), name)).replace("/var/run/", "/run/") for name in names}
 
 
 def programs(unit: str) -> list[tuple[str, str, str]]:
@@ -104,7 +104,7 @@ def test_the_programs_that_must_see_something_are_among_them() -> None:
 @pytest.mark.parametrize("name", [name for name in UNITS if "/venv/bin/" in UNITS[name].text])
 def test_an_engine_in_the_venv_sees_nothing_of_the_deploy(name: str) -> None:
     unit = UNITS[name].text
-    paths = common.Paths()
+    paths = layout.Paths()
     for path in (paths.secrets, paths.run / "peers", paths.run, paths.docker_socket):
         assert hidden(unit, str(path).replace("/var/run/", "/run/"), ""), path
     # With "-" an engine that starts before the folder is there would see it come.

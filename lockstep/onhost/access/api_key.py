@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors
 
 #: Name of the systemd credential that holds the key.
 CREDENTIAL = "api-key"
@@ -56,14 +56,14 @@ def given() -> Guard:
     """
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     if not folder:
-        raise common.Problem("no API key: expected LoadCredential= in the unit. Deploy again")
+        raise errors.Problem("no API key: expected LoadCredential= in the unit. Deploy again")
     path = Path(folder) / CREDENTIAL
     try:
         key = path.read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise common.Problem(f"no API key: {path}: {error.strerror}. Deploy again") from error
+        raise errors.Problem(f"no API key: {path}: {error.strerror}. Deploy again") from error
     if not key:
-        raise common.Problem(f"no API key: {path} is empty. Remove the key's file and deploy again")
+        raise errors.Problem(f"no API key: {path} is empty. Remove the key's file and deploy again")
     return Guard(key)
 
 

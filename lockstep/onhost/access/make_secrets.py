@@ -21,7 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from lockstep.onhost.core import atomic, common
+from lockstep.onhost.core import atomic, errors, output
 
 
 def text(email: str) -> str:
@@ -54,7 +54,7 @@ def make(path: Path, contents: Callable[[], str]) -> bool:
 def taken(text: str) -> str:
     """One key alone on its line. Problem where something else came."""
     if not re.fullmatch(r"sk-[\w-]{43}\n?", text, re.ASCII):
-        raise common.Problem(f"standard input holds no key but {len(text)} other characters")
+        raise errors.Problem(f"standard input holds no key but {len(text)} other characters")
     return text.strip() + "\n"
 
 
@@ -63,24 +63,24 @@ def main(argv: list[str]) -> int:
     taking = argv[:1] == ["--take"] and len(argv) == 2
     if len(argv) not in (1, 2) or (argv[0].startswith("-") and not taking):
         print((__doc__ or "").strip(), file=sys.stderr)
-        return common.EXIT_USAGE
+        return errors.EXIT_USAGE
     if taking:
         argv = argv[1:]
     path, *emails = argv
     try:
         if taking:
             atomic.write(Path(path), taken(sys.stdin.read()), mode=0o600)
-            common.say(f"took {path} over")
-            return common.EXIT_DONE
+            output.say(f"took {path} over")
+            return errors.EXIT_DONE
         new = make(Path(path), partial(text, *emails) if emails else api_key)
     except OSError as error:
-        raise common.Problem(f"{error.filename}: {error.strerror}") from error
+        raise errors.Problem(f"{error.filename}: {error.strerror}") from error
     if new:
-        common.say(
+        output.say(
             f"made {path}" + "".join(f"; the administrator is {name}" for name in emails if name)
         )
-    return common.EXIT_DONE
+    return errors.EXIT_DONE
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("make_secrets", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("make_secrets", lambda: main(sys.argv[1:])))

@@ -28,7 +28,7 @@ import httpx2
 import uvicorn
 
 from lockstep.onhost.access import api_key, merge_roles
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, output
 
 CHAT = b"/v1/chat/completions"
 # RFC 9110, 7.6.1: what concerns one connection. Expect was answered when its body was read.
@@ -225,7 +225,7 @@ def _end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 
 def tell(line: str) -> None:
     """One line for the journal."""
-    common.say(f"lockstep roles: {line}")
+    output.say(f"lockstep roles: {line}")
 
 
 def opened(address: str, port: int) -> socket.socket:
@@ -238,7 +238,7 @@ def opened(address: str, port: int) -> socket.socket:
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listening
     except OSError as fault:
-        raise common.Problem(
+        raise errors.Problem(
             f"cannot listen at {address}, port {port}: {fault.strerror}. Remedy: "
             f"`ss -ltnp sport = :{port}` shows who does"
         ) from fault
@@ -285,8 +285,8 @@ def main(argv: list[str]) -> int:
     # Connections wait in the socket's queue until the loop runs.
     ready()
     uvicorn.Server(config).run(sockets=[listening])
-    return common.EXIT_DONE
+    return errors.EXIT_DONE
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("lockstep roles", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("lockstep roles", lambda: main(sys.argv[1:])))

@@ -14,14 +14,14 @@ import os
 import sys
 from pathlib import Path
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors
 
 
 def main(argv: list[str]) -> int:
     """Command line; see the module's docstring."""
     if len(argv) < 3 or set(argv[2:]) - {"key", "none"}:
         print((__doc__ or "").strip(), file=sys.stderr)
-        return common.EXIT_USAGE
+        return errors.EXIT_USAGE
     file, key_file, *words = argv
     try:
         key = Path(key_file).read_text(encoding="utf-8").strip()
@@ -30,9 +30,9 @@ def main(argv: list[str]) -> int:
         with os.fdopen(handle, "w", encoding="utf-8") as out:
             out.write(f"OPENAI_API_KEYS={keys}\n")
     except OSError as error:
-        raise common.Problem(f"{error.filename}: {error.strerror}. Deploy again") from error
-    return common.EXIT_DONE
+        raise errors.Problem(f"{error.filename}: {error.strerror}. Deploy again") from error
+    return errors.EXIT_DONE
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("webui_keys", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("webui_keys", lambda: main(sys.argv[1:])))

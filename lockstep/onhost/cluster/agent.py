@@ -25,7 +25,7 @@ from lockstep.onhost.cluster import (
     wire_server,
 )
 from lockstep.onhost.cluster import watch as cluster_watch
-from lockstep.onhost.core import common, topology
+from lockstep.onhost.core import config, errors, layout, topology
 from lockstep.onhost.engine import openai_api
 
 _TOKEN_S = 30.0
@@ -37,10 +37,10 @@ Answer = dict[str, Any]
 class Agent:
     """The member, its watches, and the ports at which both are asked."""
 
-    def __init__(self, paths: common.Paths, options: argparse.Namespace) -> None:
-        host = common.load_host(paths.targets)
+    def __init__(self, paths: layout.Paths, options: argparse.Namespace) -> None:
+        host = config.load_host(paths.targets)
         if not host.clusters:
-            raise common.Problem("this host is in no cluster", common.EXIT_USAGE)
+            raise errors.Problem("this host is in no cluster", errors.EXIT_USAGE)
         runs.remember(paths, host.name)
         runs.forget_others(paths, host.clusters)
         self.member = participant.Member(paths, options.lease)
@@ -74,7 +74,7 @@ class Agent:
             for step in (self.member.expire, *(watch.step for watch in self.watches.values())):
                 try:
                     step()
-                except common.Problem as problem:
+                except errors.Problem as problem:
                     progress.tell(str(problem))
         for server in self._servers:
             server.shutdown()
@@ -100,9 +100,9 @@ class Agent:
         }
         if verb not in verbs:
             known = ", ".join(verbs)
-            raise common.Problem(
+            raise errors.Problem(
                 f"unknown verb {verb!r}; known: {known}. Remedy: deploy to every member",
-                common.EXIT_USAGE,
+                errors.EXIT_USAGE,
             )
         return verbs[verb](body)
 
@@ -111,7 +111,7 @@ class Agent:
         target = host.target(body["target"])
         cluster = host.cluster(target.name)
         if cluster is None:
-            raise common.Problem(f"{target.name} is no target of a cluster here: run the deploy")
+            raise errors.Problem(f"{target.name} is no target of a cluster here: run the deploy")
         return {"facts": launch_check.gather(target, cluster, self.member.paths)}
 
     def _token(self, body: Answer) -> Answer:
@@ -119,11 +119,11 @@ class Agent:
         try:
             canary = openai_api.canary(target, openai_api.api_key(target), _TOKEN_S)
         except (openai_api.NotReady, openai_api.Refused) as answer:
-            raise common.Problem(f"no token: {answer}") from answer
+            raise errors.Problem(f"no token: {answer}") from answer
         return {"said": f"{canary.rate:.1f} tok/s"}
 
 
-def main(argv: list[str], paths: common.Paths | None = None) -> int:
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -137,15 +137,15 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
         parser.add_argument(f"--{name}", type=float, default=usual, metavar="SECONDS")
     options = parser.parse_args(argv)
     try:
-        agent = Agent(paths or common.Paths(), options)
+        agent = Agent(paths or layout.Paths(), options)
     except OSError as error:
-        raise common.Problem(
+        raise errors.Problem(
             f"cannot listen: {error.strerror}. Remedy: ip address, is the fabric's address there?"
         ) from error
     signal.signal(signal.SIGTERM, agent.end)
     agent.run()
-    return common.EXIT_DONE
+    return errors.EXIT_DONE
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("lockstep cluster", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("lockstep cluster", lambda: main(sys.argv[1:])))

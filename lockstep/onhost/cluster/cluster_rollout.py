@@ -9,14 +9,14 @@ import subprocess
 from collections.abc import Sequence
 
 from lockstep.onhost.cluster import wire_client
-from lockstep.onhost.core import common
+from lockstep.onhost.core import config, errors, layout, output
 from lockstep.onhost.records import before, generations
 from lockstep.onhost.switching import rollout_mark, switch_job
 
 _TOKEN_S = 45.0
 
 
-def up(paths: common.Paths, name: str, gate: Sequence[str] = ()) -> int:
+def up(paths: layout.Paths, name: str, gate: Sequence[str] = ()) -> int:
     """Start the group of the target `name`; 1 where it does not serve, and the last line says why.
 
     Args:
@@ -24,44 +24,44 @@ def up(paths: common.Paths, name: str, gate: Sequence[str] = ()) -> int:
         name: A target of a cluster, which is down on all members.
         gate: A program that has to end with 0 after the token.
     """
-    cluster = common.load_host(paths.targets).cluster(name)
+    cluster = config.load_host(paths.targets).cluster(name)
     if cluster is None:
-        raise common.Problem(f"{name} is no model of a cluster here", common.EXIT_USAGE)
+        raise errors.Problem(f"{name} is no model of a cluster here", errors.EXIT_USAGE)
     why = ""
-    if switched(name) != common.EXIT_DONE:
+    if switched(name) != errors.EXIT_DONE:
         why = "it does not start"
     else:
         caller = wire_client.Caller.of(cluster, paths)
         try:
             token = caller.ask(cluster.first, "token", {"target": name}, _TOKEN_S)
-            common.say(f"{name}: a token came, {token['said']}")
-        except common.Problem as problem:
+            output.say(f"{name}: a token came, {token['said']}")
+        except errors.Problem as problem:
             why = f"no token comes ({problem})"
     if not why and gate and subprocess.run(list(gate), check=False).returncode != 0:
         why = "the gate refused it"
     if why:
-        common.say(f"{name}: with what was deployed {why}")
-        return common.EXIT_FAILED
-    common.say(f"{name} is hot on all members with what was deployed")
-    return common.EXIT_DONE
+        output.say(f"{name}: with what was deployed {why}")
+        return errors.EXIT_FAILED
+    output.say(f"{name} is hot on all members with what was deployed")
+    return errors.EXIT_DONE
 
 
-def ended(paths: common.Paths, rollout: str, why: str = "") -> int:
+def ended(paths: layout.Paths, rollout: str, why: str = "") -> int:
     """Forget what this member kept under that id, or return to it and put `why` on record."""
     with rollout_mark.alone(paths):
         kept = before.there(paths)
         if kept is None or kept.get("rollout") != rollout:
-            common.say("nothing was changed here")
-            return common.EXIT_DONE
+            output.say("nothing was changed here")
+            return errors.EXIT_DONE
         if why:
             before.restore(paths, kept)
             _record(paths, int(kept["since"]), why)
-            common.say("as it was before this deploy")
+            output.say("as it was before this deploy")
         paths.before.unlink(missing_ok=True)
-    return common.EXIT_DONE
+    return errors.EXIT_DONE
 
 
-def _record(paths: common.Paths, since: int, why: str) -> None:
+def _record(paths: layout.Paths, since: int, why: str) -> None:
     """The deploy may have written its record already; the newest one says what this host is."""
     found = generations.records(paths)
     was = next((record for record in found[1:] if record["number"] == since), None)

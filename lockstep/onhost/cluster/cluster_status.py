@@ -6,10 +6,10 @@ from dataclasses import asdict
 from typing import Any
 
 from lockstep.onhost.cluster import runs
-from lockstep.onhost.core import common, terminal
+from lockstep.onhost.core import config, output, terminal
 
 
-def of_target(host: common.Host, target: common.Target) -> str | None:
+def of_target(host: config.Host, target: config.Target) -> str | None:
     """Who answers for a rank that answers nobody; None for every other target."""
     cluster = host.cluster(target.name)
     if cluster is None or cluster.rank == 0:
@@ -17,7 +17,7 @@ def of_target(host: common.Host, target: common.Target) -> str | None:
     return f"rank {cluster.rank} of {len(cluster.members)}; {cluster.first.name} answers"
 
 
-def as_json(host: common.Host, groups: dict[str, runs.Group]) -> dict[str, Any]:
+def as_json(host: config.Host, groups: dict[str, runs.Group]) -> dict[str, Any]:
     """Cluster → rank, members, and its last run since boot (null: none)."""
     return {
         name: {
@@ -42,7 +42,7 @@ def lines(clusters: dict[str, Any], now: float) -> list[str]:
         words = runs.WORDS[run["state"]]
         found.append(f"cluster {name} ({members}): {run['target']} {words} since {when}")
         if hot and run["heard"] is not None:
-            age = common.duration(max(0.0, now - run["heard"]))
+            age = output.duration(max(0.0, now - run["heard"]))
             what = f"{cluster['members'][0]} was heard" if cluster["rank"] else "a token came"
             found.append(f"  {what} {age} ago")
         silent = {who: said for who, said in run["members"].items() if hot and said != "hot"}

@@ -15,7 +15,7 @@ from typing import Any
 
 from lockstep.onhost.cluster import members as cluster_crew
 from lockstep.onhost.cluster import planner, runs, wire_client
-from lockstep.onhost.core import common
+from lockstep.onhost.core import config, errors, layout, output
 from lockstep.onhost.switching import timing, unfinished
 from lockstep.onhost.system import cluster_link
 
@@ -29,9 +29,9 @@ class GroupSwitch:
 
     def __init__(
         self,
-        host: common.Host,
-        paths: common.Paths,
-        say: Callable[[str], None] = common.say,
+        host: config.Host,
+        paths: layout.Paths,
+        say: Callable[[str], None] = output.say,
         user: str = "",
         switch: str | None = None,
     ) -> None:
@@ -55,7 +55,7 @@ class GroupSwitch:
             plan = self._planner.concerned(target)
             up = self._planner.up_everywhere(target, plan)
             if up and self._planner.serves(target):
-                return common.EXIT_DONE
+                return errors.EXIT_DONE
             self._planner.check_launch(target)
         with self._on_record(name):
             with self._steps.timed("check"):
@@ -63,7 +63,7 @@ class GroupSwitch:
                 made_meanwhile = not up and self._planner.up_everywhere(target, plan)
                 if made_meanwhile and self._planner.serves(target):
                     self._abort("hot already")
-                    return common.EXIT_DONE
+                    return errors.EXIT_DONE
             return self._replace(target, plan)
 
     def none(self) -> int:
@@ -78,14 +78,14 @@ class GroupSwitch:
             failed = self._drop()
             self._commit({})
         if failed:
-            raise common.Problem("; ".join(failed.values()))
+            raise errors.Problem("; ".join(failed.values()))
         if not up:
             self._say("no model was hot")
         elif plan.keys() - {self._here}:
             self._say(f"no model is hot on {', '.join(self._crew.names)}")
         else:
             self._say("no model is hot")
-        return common.EXIT_DONE
+        return errors.EXIT_DONE
 
     def rehearse(self, name: str) -> int:
         """Say what a switch would do. Problem when it would be refused; touches nothing."""
@@ -93,7 +93,7 @@ class GroupSwitch:
             found = cluster_crew.running(self._crew.states(), self._host)
             members = ", ".join(self._planner.members(found)) or "this host"
             self._say(f"would stop what is up on {members}")
-            return common.EXIT_DONE
+            return errors.EXIT_DONE
         target = self._host.target(name)
         self._linked(target)
         plan = self._planner.concerned(target)
@@ -103,9 +103,9 @@ class GroupSwitch:
         self._say(f"{', '.join(plan)} can join, and have the same of all that must be the same")
         for member, previous in self._previous.items():
             self._say(f"{member}: would stop {previous}" if previous else f"{member}: no model up")
-        return common.EXIT_DONE
+        return errors.EXIT_DONE
 
-    def _linked(self, target: common.Target) -> None:
+    def _linked(self, target: config.Target) -> None:
         """Problem where this host has no link: it would only say that nobody answers."""
         if cluster := self._host.cluster(target.name):
             cluster_link.check(target.name, cluster, self._paths)
@@ -121,7 +121,7 @@ class GroupSwitch:
         with unfinished.recorded(self._paths, work):
             try:
                 yield
-            except common.Problem as problem:
+            except errors.Problem as problem:
                 self._abort(str(problem))
                 raise
 
@@ -142,12 +142,12 @@ class GroupSwitch:
         while True:
             try:
                 return plan, self._all_join(wanted, plan)
-            except common.Problem as problem:
+            except errors.Problem as problem:
                 self._abort("a member could not join")
                 # Two that ask on two members at once hold what the other one needs; both let go,
                 # and the one of the lower rank comes first.
                 left -= 1
-                if problem.code != common.EXIT_LOCKED or not left:
+                if problem.code != errors.EXIT_LOCKED or not left:
                     raise
             time.sleep(0.3 + self._rank)
             plan = again()
@@ -180,7 +180,7 @@ class GroupSwitch:
             self._crew.leave_out(name)
             return None
 
-    def _replace(self, target: common.Target, plan: planner.Plan) -> int:
+    def _replace(self, target: config.Target, plan: planner.Plan) -> int:
         fallback = self._host.targets.get(target.fallback) if target.fallback else None
         attempts = [target, *([fallback] if fallback else [])]
         if not self._drop():
@@ -192,13 +192,13 @@ class GroupSwitch:
                 self._drop()
         return self._bring_back(target)
 
-    def _ended(self, target: common.Target, hot: common.Target, wanted: Mapping[str, str]) -> int:
+    def _ended(self, target: config.Target, hot: config.Target, wanted: Mapping[str, str]) -> int:
         if target.cluster:
             self._say(f"{hot.name} is hot on {', '.join(wanted)}")
         if hot.name == target.name:
-            return common.EXIT_DONE
+            return errors.EXIT_DONE
         self._say(f"{target.name} FAILED; its fallback {hot.name} is hot")
-        return common.EXIT_FALLBACK
+        return errors.EXIT_FALLBACK
 
     def _drop(self) -> dict[str, str]:
         with self._steps.timed("stop"):
@@ -207,7 +207,7 @@ class GroupSwitch:
             self._say(f"{name}: {why}")
         return failed
 
-    def _start(self, wanted: Mapping[str, str], target: common.Target) -> bool:
+    def _start(self, wanted: Mapping[str, str], target: config.Target) -> bool:
         """Start a target's ranks together; whether rank 0 has generated a token and all are up."""
         cluster = self._host.cluster(target.name)
         answering = cluster.first.name if cluster else self._here
@@ -229,7 +229,7 @@ class GroupSwitch:
             self._say(f"{target.name} FAILED on {name}: {why}")
         return not failed
 
-    def _bring_back(self, target: common.Target) -> int:
+    def _bring_back(self, target: config.Target) -> int:
         """Everybody gets what was hot there before, as far as it can be had."""
         kept: dict[str, str] = {}
         owed = {name: was for name, was in self._previous.items() if was}
@@ -242,7 +242,7 @@ class GroupSwitch:
         self._commit(kept)
         return self._told(target, owed, kept)
 
-    def _told(self, target: common.Target, owed: Mapping[str, str], kept: Mapping[str, str]) -> int:
+    def _told(self, target: config.Target, owed: Mapping[str, str], kept: Mapping[str, str]) -> int:
         """Say of every member that had a model whether it has it again, and end accordingly."""
         missing = {name: was for name, was in owed.items() if name not in kept}
         failed = {name: was for name, was in missing.items() if name in self._crew.names}
@@ -262,7 +262,7 @@ class GroupSwitch:
         else:
             parts = parts or ["none was before"]
             self._say(f"NO MODEL IS HOT: {target.name} failed; {'; '.join(parts)}")
-        return common.EXIT_FAILED if owed and not missing else common.EXIT_NOTHING_HOT
+        return errors.EXIT_FAILED if owed and not missing else errors.EXIT_NOTHING_HOT
 
     def _start_alone(self, wanted: Mapping[str, str]) -> dict[str, str]:
         """Start each member's own target; those that are hot."""
@@ -276,7 +276,7 @@ class GroupSwitch:
         for name in sorted(self._crew.names, key=lambda name: name in ranks):
             try:
                 self._crew.ask(name, "commit", {"hot": hot.get(name)})
-            except common.Problem as problem:
+            except errors.Problem as problem:
                 self._say(str(problem))
 
     def _abort(self, reason: str) -> None:

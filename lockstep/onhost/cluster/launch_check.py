@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from lockstep.onhost.core import common, topology
+from lockstep.onhost.core import config, layout, runner, topology
 from lockstep.onhost.records import generations
 from lockstep.onhost.weights import weights_spec, weights_state
 
@@ -22,7 +22,7 @@ Facts = dict[str, str]
 _TARGETS, _WEIGHTS = "/etc/lockstep/targets.json", "/etc/lockstep/served-weights.json"
 
 
-def gather(target: common.Target, cluster: topology.Cluster, paths: common.Paths) -> Facts:
+def gather(target: config.Target, cluster: topology.Cluster, paths: layout.Paths) -> Facts:
     """The facts of one target on this member; what cannot be read says so in its value."""
     record = next(iter(generations.records(paths)), None)
     facts = {
@@ -48,7 +48,7 @@ def differences(found: Mapping[str, Facts]) -> list[str]:
     return said
 
 
-def _driver(paths: common.Paths) -> str:
+def _driver(paths: layout.Paths) -> str:
     """The version of the kernel's module; the agent sees no device that could be asked."""
     try:
         loaded = (paths.proc / "driver/nvidia/version").read_text(encoding="utf-8")
@@ -58,14 +58,14 @@ def _driver(paths: common.Paths) -> str:
     return found[1] if found else loaded.partition("\n")[0]
 
 
-def mtu(cluster: topology.Cluster, paths: common.Paths) -> str:
+def mtu(cluster: topology.Cluster, paths: layout.Paths) -> str:
     """MTU of the fast link's interfaces: one figure where all of them have the same."""
     places = [paths.root / "sys/class/net" / interface / "mtu" for interface in cluster.links]
     found = {_text(place).strip() or "no interface" for place in places}
     return " and ".join(sorted(found))
 
 
-def _changed(target: common.Target, record: generations.Record | None, paths: common.Paths) -> str:
+def _changed(target: config.Target, record: generations.Record | None, paths: layout.Paths) -> str:
     """Files of the target that are not as the deploy left them, and drop-ins of its unit."""
     texts = {file["path"]: file["text"] for file in record["files"]} if record else {}
     unit = f"/etc/systemd/system/{target.unit}"
@@ -73,7 +73,7 @@ def _changed(target: common.Target, record: generations.Record | None, paths: co
     known = {_TARGETS, _WEIGHTS, unit, *started} & texts.keys()
     changed = {path for path in known if _text(paths.root / path.lstrip("/")) != texts[path]}
     asked = ["systemctl", "show", "--property=DropInPaths", "--", target.unit]
-    for line in common.run(asked, timeout=30).stdout.splitlines():
+    for line in runner.run(asked, timeout=30).stdout.splitlines():
         if line.startswith("DropInPaths="):
             changed |= set(line.partition("=")[2].split())
     each = (f"{path} ({_hash(_text(paths.root / path.lstrip('/')))})" for path in sorted(changed))
@@ -87,7 +87,7 @@ def _engine(folder: Path) -> str:
     return f"{current.name} with packages {_hash(sorted(path.name for path in packages))}"
 
 
-def _weights(model: str, paths: common.Paths) -> str:
+def _weights(model: str, paths: layout.Paths) -> str:
     """Whether a model is as it was verified, by `stat` alone: nobody reads 100 GB at each start."""
     if model.startswith("/"):
         folder = paths.root / model.lstrip("/")

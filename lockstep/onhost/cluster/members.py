@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from lockstep.onhost.cluster import runs, wire_client
-from lockstep.onhost.core import common, topology
+from lockstep.onhost.core import config, errors, layout, topology
 
 Answer = dict[str, Any]
 #: A member is taken for lost when it has not answered for so long, as it takes itself for alone.
@@ -19,7 +19,7 @@ class Crew:
     """Members by name; `switch` is the id that they join under."""
 
     def __init__(
-        self, host: common.Host, paths: common.Paths, involved: Iterable[str], switch: str
+        self, host: config.Host, paths: layout.Paths, involved: Iterable[str], switch: str
     ) -> None:
         self._all: dict[str, tuple[wire_client.Caller, topology.Member]] = {}
         self._heard: dict[str, float] = {}
@@ -47,7 +47,7 @@ class Crew:
 
     def ask_all(
         self, verb: str, bodies: Mapping[str, Answer], timeout: float = 5.0
-    ) -> dict[str, Answer | common.Problem]:
+    ) -> dict[str, Answer | errors.Problem]:
         """One question to each of them at the same time; a Problem is kept as its answer."""
         return wire_client.at_once(lambda name: self.ask(name, verb, bodies[name], timeout), bodies)
 
@@ -101,7 +101,7 @@ class Crew:
         failed = {
             name: str(answer)
             for name, answer in self.ask_all(verb, bodies).items()
-            if isinstance(answer, common.Problem)
+            if isinstance(answer, errors.Problem)
         }
         while not (failed and together):
             found = self.states()
@@ -128,7 +128,7 @@ class Crew:
         return over(name, state)
 
 
-def running(states: Mapping[str, Answer], host: common.Host) -> set[str]:
+def running(states: Mapping[str, Answer], host: config.Host) -> set[str]:
     """Clusters of which a rank is up, or that are to be started again, as members say."""
     found: set[str] = set()
     for state in states.values():

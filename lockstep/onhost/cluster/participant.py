@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from lockstep.onhost.cluster import progress, runs
-from lockstep.onhost.core import common
+from lockstep.onhost.core import config, errors, layout
 from lockstep.onhost.core import switch_lock as lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.switching import precheck
@@ -31,7 +31,7 @@ Answer = dict[str, Any]
 class Member:
     """This host as a member of its clusters; every public method may be called by any thread."""
 
-    def __init__(self, paths: common.Paths, lease_s: float = LEASE_S) -> None:
+    def __init__(self, paths: layout.Paths, lease_s: float = LEASE_S) -> None:
         self.paths = paths
         self.lease_s = lease_s
         self._changing = threading.RLock()
@@ -39,16 +39,16 @@ class Member:
         self._part: runs.Part | None = None
         self._work: progress.Work | None = None
         self._started: str | None = None
-        self._joined_as: common.Host | None = None
+        self._joined_as: config.Host | None = None
         self._until = 0.0
 
     @property
-    def host(self) -> common.Host:
+    def host(self) -> config.Host:
         """What the last deploy made of this host."""
-        return common.load_host(self.paths.targets)
+        return config.load_host(self.paths.targets)
 
     @property
-    def _host_now(self) -> common.Host:
+    def _host_now(self) -> config.Host:
         """The same, and in a switch the targets too that a deploy has taken away since it began."""
         host, before = self.host, self._joined_as
         if self._part is None or before is None:
@@ -170,7 +170,7 @@ class Member:
         """The part in the switch that a message is about; Problem when that is over."""
         with self._changing:
             if self._part is None or self._part.switch != body["switch"]:
-                raise common.Problem("this switch is over here: it was undone, or never begun")
+                raise errors.Problem("this switch is over here: it was undone, or never begun")
             yield self._part
 
     def _check(self, name: str | None) -> str | None:
@@ -217,7 +217,7 @@ class Member:
             cluster = host.cluster(part.previous)
             if cluster is None:
                 switch = switching.Switch(host, self.paths, say)
-                return switch.revive(part.previous) == common.EXIT_DONE
+                return switch.revive(part.previous) == errors.EXIT_DONE
             runs.owed(self.paths, cluster, part, reason)
             return True
         finally:

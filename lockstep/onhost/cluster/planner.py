@@ -8,7 +8,7 @@ from typing import Any
 from lockstep.onhost.cluster import launch_check, wire_client
 from lockstep.onhost.cluster import members as cluster_crew
 from lockstep.onhost.cluster import runs as cluster_groups
-from lockstep.onhost.core import common
+from lockstep.onhost.core import config, errors
 from lockstep.onhost.systemd import units
 
 Answer = dict[str, Any]
@@ -16,7 +16,7 @@ Answer = dict[str, Any]
 Plan = dict[str, str | None]
 
 
-def concerns(host: common.Host, name: str) -> bool:
+def concerns(host: config.Host, name: str) -> bool:
     """Whether other members have a part in a switch to `name` on this host."""
     if not host.clusters:
         return False
@@ -37,14 +37,14 @@ class Planner:
 
     def __init__(
         self,
-        host: common.Host,
+        host: config.Host,
         crew: cluster_crew.Crew,
         here: str,
         say: Callable[[str], None],
     ) -> None:
         self._host, self._crew, self._here, self._say = host, crew, here, say
 
-    def concerned(self, target: common.Target) -> Plan:
+    def concerned(self, target: config.Target) -> Plan:
         """What each member that has a part in it is to have; Problem where one does not answer.
 
         Nobody else is asked any more from then on.
@@ -59,7 +59,7 @@ class Planner:
         plan.setdefault(self._here)
         for name in asked:
             if name not in states:
-                raise common.Problem(f"{self._crew.silent[name]}; nothing was stopped")
+                raise errors.Problem(f"{self._crew.silent[name]}; nothing was stopped")
             plan[name] = target.name
         self._narrow(plan)
         self._no_strangers(plan, states)
@@ -83,10 +83,10 @@ class Planner:
         """Locked where the members of a plan, who hold still now, run a group with others."""
         running = cluster_crew.running(states, self._host)
         if not plan.keys() >= set(self.members(running)):
-            raise common.Problem(
+            raise errors.Problem(
                 f"cluster {', '.join(sorted(running))} was started meanwhile; nothing was stopped. "
                 "Remedy: ask for the switch again",
-                common.EXIT_LOCKED,
+                errors.EXIT_LOCKED,
             )
 
     def owed(self, name: str, states: Mapping[str, Answer]) -> None:
@@ -98,17 +98,17 @@ class Planner:
         groups = {member: state["groups"].get(cluster, {}) for member, state in states.items()}
         mine = groups.get(self._here, {})
         if mine.get("state") != cluster_groups.RECOVERING:
-            raise common.Problem(f"{name} is not started again: {mine.get('reason', 'it is over')}")
+            raise errors.Problem(f"{name} is not started again: {mine.get('reason', 'it is over')}")
         for member, group in groups.items():
             if (group.get("state"), group.get("run")) == (cluster_groups.STOPPED, mine["run"]):
-                raise common.Problem(f"{name} is not started again; {member}: {group['reason']}")
+                raise errors.Problem(f"{name} is not started again; {member}: {group['reason']}")
 
     def _no_strangers(self, plan: Plan, states: Mapping[str, Answer]) -> None:
         """Problem where a member is part of a group that this host cannot end as a whole."""
         for name in plan:
             for cluster, group in states.get(name, {"groups": {}})["groups"].items():
                 if group["state"] == "hot" and cluster not in self._host.clusters:
-                    raise common.Problem(
+                    raise errors.Problem(
                         f"{name} runs {group['target']} of cluster {cluster}, to which this host "
                         f"does not belong; nothing was stopped. Remedy: on {name}: switch.sh none"
                     )
@@ -126,7 +126,7 @@ class Planner:
             )
         )
 
-    def up_everywhere(self, target: common.Target, plan: Plan) -> bool:
+    def up_everywhere(self, target: config.Target, plan: Plan) -> bool:
         """Whether all members of its cluster have their ranks of one and the same start up."""
         cluster = self._host.cluster(target.name)
         if cluster is None:
@@ -142,20 +142,20 @@ class Planner:
             return False
         return all(state["states"][target.name] == "hot" for state in states.values())
 
-    def serves(self, target: common.Target) -> bool:
+    def serves(self, target: config.Target) -> bool:
         """Whether a target of a cluster generates; says either."""
         cluster = self._host.cluster(target.name)
         if cluster is None:
             return False
         try:
             said = self._crew.ask(cluster.first.name, "token", {"target": target.name}, 45)
-        except common.Problem as problem:
+        except errors.Problem as problem:
             self._say(f"{target.name} is up but does not serve ({problem}): restarting it")
             return False
         self._say(f"{target.name} is hot already ({said['said']})")
         return True
 
-    def check_launch(self, target: common.Target) -> None:
+    def check_launch(self, target: config.Target) -> None:
         """The launch check: Problem names everything in which the members differ."""
         cluster = self._host.cluster(target.name)
         if cluster is None:
@@ -163,12 +163,12 @@ class Planner:
         bodies = {member.name: {"target": target.name} for member in cluster.members}
         found = {}
         for name, answer in self._crew.ask_all("facts", bodies, timeout=60).items():
-            if isinstance(answer, common.Problem):
+            if isinstance(answer, errors.Problem):
                 raise answer
             found[name] = answer["facts"]
         said = launch_check.differences(found)
         if said:
-            raise common.Problem(
+            raise errors.Problem(
                 f"the members of {cluster.name} differ; nothing was stopped. "
                 f"{'; '.join(said)}. Remedy: deploy to all of them, then lockstep diff"
             )

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lockstep.onhost.cluster import runs
-from lockstep.onhost.core import common, switch_lock
+from lockstep.onhost.core import config, errors, layout, output, switch_lock
 from lockstep.onhost.engine import log_phases
 from lockstep.onhost.systemd import units
 
@@ -44,7 +44,7 @@ class Work:
     def _run(self) -> None:
         try:
             self.ok = self._do(self._say)
-        except common.Problem as problem:
+        except errors.Problem as problem:
             self.ok, self.problem = False, str(problem)
             self._say(str(problem))
         except Exception as error:
@@ -53,8 +53,8 @@ class Work:
 
 
 def report(
-    host: common.Host,
-    paths: common.Paths,
+    host: config.Host,
+    paths: layout.Paths,
     switch: str | None,
     work: Work | None,
     read: int,
@@ -75,7 +75,7 @@ def report(
     }
 
 
-def why(host: common.Host, started: str | None, found: Answer) -> list[str]:
+def why(host: config.Host, started: str | None, found: Answer) -> list[str]:
     """Why the target that was started here is no good; [] while all is well."""
     if started is None:
         return []
@@ -89,4 +89,4 @@ def why(host: common.Host, started: str | None, found: Answer) -> list[str]:
 
 def tell(line: str) -> None:
     """One line for the agent's journal."""
-    common.say(f"lockstep cluster: {line}")
+    output.say(f"lockstep cluster: {line}")

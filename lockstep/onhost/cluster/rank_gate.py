@@ -15,13 +15,13 @@ import json
 import sys
 import time
 
-from lockstep.onhost.core import common, orderly_end
+from lockstep.onhost.core import config, errors, layout, orderly_end
 from lockstep.onhost.system import cluster_link
 
 
-def admit(name: str, paths: common.Paths) -> None:
+def admit(name: str, paths: layout.Paths) -> None:
     """Return when this host's agent is just starting the target; Problem otherwise."""
-    cluster = common.load_host(paths.targets).cluster(name)
+    cluster = config.load_host(paths.targets).cluster(name)
     if cluster is None:
         return
     try:
@@ -30,22 +30,22 @@ def admit(name: str, paths: common.Paths) -> None:
     except (OSError, ValueError, LookupError, TypeError):
         admitted = False
     if not admitted:
-        raise common.Problem(
+        raise errors.Problem(
             f"{name} runs on {len(cluster.members)} Sparks and starts on all of them together, "
             f"never here alone. Remedy: switch.sh {name}"
         )
     cluster_link.check(name, cluster, paths)
 
 
-def main(argv: list[str], paths: common.Paths | None = None) -> int:
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     if len(argv) != 2 or argv[0] != "admit":
         print((__doc__ or "").strip(), file=sys.stderr)
-        return common.EXIT_USAGE
-    admit(argv[1], paths or common.Paths())
-    return common.EXIT_DONE
+        return errors.EXIT_USAGE
+    admit(argv[1], paths or layout.Paths())
+    return errors.EXIT_DONE
 
 
 if __name__ == "__main__":
     orderly_end.end_when_stopped()
-    sys.exit(common.ended("lockstep gate", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("lockstep gate", lambda: main(sys.argv[1:])))

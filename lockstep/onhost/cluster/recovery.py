@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from lockstep.onhost.cluster import progress, runs, wire_client
-from lockstep.onhost.core import common, switch_lock, topology
+from lockstep.onhost.core import errors, layout, output, switch_lock, topology
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import transient, units
 
@@ -28,7 +28,7 @@ class Recovery:
     """The starts of one cluster's group; on rank 0."""
 
     def __init__(
-        self, paths: common.Paths, cluster: topology.Cluster, caller: wire_client.Caller
+        self, paths: layout.Paths, cluster: topology.Cluster, caller: wire_client.Caller
     ) -> None:
         self._paths, self._cluster, self._caller = paths, cluster, caller
         self._states: dict[str, Answer] = {}
@@ -44,7 +44,7 @@ class Recovery:
             return
         waits = self._not_ready(group)
         if waits and now - max([group.ended_at, *group.starts]) > RETURN_S:
-            self._give_up(group, f"after {common.duration(RETURN_S)}: {waits}")
+            self._give_up(group, f"after {output.duration(RETURN_S)}: {waits}")
         if waits or self._switched_away(group):
             return
         progress.tell(f"{group.target}: starting it again on all members")
@@ -61,7 +61,7 @@ class Recovery:
         for member in self._cluster.members:
             try:
                 state = self._caller.ask(member, "state", timeout=3.0)
-            except common.Problem as problem:
+            except errors.Problem as problem:
                 return str(problem)
             if state["locked"] or state["busy"]:
                 return f"{member.name}: {state['locked'] or 'busy'}"

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, common
+from lockstep.onhost.core import atomic, config, layout, output
 from lockstep.onhost.core import topology as clusters
 
 #: Who starts a group again after a fault.
@@ -82,7 +82,7 @@ class Part:
     dropped: bool = False
 
 
-def load(paths: common.Paths) -> dict[str, Group]:
+def load(paths: layout.Paths) -> dict[str, Group]:
     """Cluster → group; {} where nothing is known."""
     return _load(paths.groups)
 
@@ -98,7 +98,7 @@ def _load(path: Path) -> dict[str, Group]:
         return {}
 
 
-def save(paths: common.Paths, group: Group) -> None:
+def save(paths: layout.Paths, group: Group) -> None:
     """Keep one group's state, in one step; everybody may read it."""
     with _writing:
         groups = {**load(paths), group.cluster: group}
@@ -107,7 +107,7 @@ def save(paths: common.Paths, group: Group) -> None:
         _replace(paths, groups)
 
 
-def remember(paths: common.Paths, host: str) -> None:
+def remember(paths: layout.Paths, host: str) -> None:
     """After a boot of `host`: what ran then is over, and what ended stays down with its reason."""
     if paths.groups.exists():
         return
@@ -123,7 +123,7 @@ def remember(paths: common.Paths, host: str) -> None:
             _write(paths, old)
 
 
-def committed(paths: common.Paths, host: common.Host, part: Part, hot: str | None) -> None:
+def committed(paths: layout.Paths, host: config.Host, part: Part, hot: str | None) -> None:
     """A switch is done: `hot` is hot here, and whatever else a group ran is not."""
     cluster = host.cluster(hot) if hot else None
     groups = load(paths)
@@ -142,7 +142,7 @@ def committed(paths: common.Paths, host: common.Host, part: Part, hot: str | Non
     save(paths, new)
 
 
-def owed(paths: common.Paths, cluster: clusters.Cluster, part: Part, reason: str) -> None:
+def owed(paths: layout.Paths, cluster: clusters.Cluster, part: Part, reason: str) -> None:
     """A group was hot before a switch that is off: rank 0 starts it again when all can."""
     group = load(paths).get(cluster.name)
     if group is None:
@@ -152,7 +152,7 @@ def owed(paths: common.Paths, cluster: clusters.Cluster, part: Part, reason: str
     save(paths, group.over(state, why))
 
 
-def forget_others(paths: common.Paths, clusters: Container[str]) -> None:
+def forget_others(paths: layout.Paths, clusters: Container[str]) -> None:
     """Keep nothing of a cluster that this host is a member of no more."""
     with _writing:
         groups = load(paths)
@@ -162,7 +162,7 @@ def forget_others(paths: common.Paths, clusters: Container[str]) -> None:
             _replace(paths, known)
 
 
-def note(paths: common.Paths, group: Group, **values: Any) -> None:
+def note(paths: layout.Paths, group: Group, **values: Any) -> None:
     """Change fields of a run that still is in this state; one that is not stays as it is."""
     with _writing:
         current = load(paths).get(group.cluster)
@@ -170,7 +170,7 @@ def note(paths: common.Paths, group: Group, **values: Any) -> None:
             _write(paths, replace(current, **values))
 
 
-def part_kept(paths: common.Paths) -> Part | None:
+def part_kept(paths: layout.Paths) -> Part | None:
     """The part that an earlier agent kept; None where it owed nothing."""
     try:
         return Part(**json.loads(paths.joined.read_text(encoding="utf-8")))
@@ -178,34 +178,34 @@ def part_kept(paths: common.Paths) -> Part | None:
         return None
 
 
-def keep_part(paths: common.Paths, part: Part) -> None:
+def keep_part(paths: layout.Paths, part: Part) -> None:
     """Keep it in one step."""
     atomic.write_json(paths.joined, asdict(part))
 
 
-def admit(paths: common.Paths, name: str) -> None:
+def admit(paths: layout.Paths, name: str) -> None:
     """Let the rank of a target start now."""
     until = time.monotonic() + _ADMITTED_S
     atomic.write_json(paths.admitted, {"target": name, "until": until})
 
 
-def forget_part(paths: common.Paths) -> None:
+def forget_part(paths: layout.Paths) -> None:
     """The switch is over: nothing is owed, and no rank may start."""
     paths.admitted.unlink(missing_ok=True)
     paths.joined.unlink(missing_ok=True)
 
 
-def _write(paths: common.Paths, group: Group) -> None:
+def _write(paths: layout.Paths, group: Group) -> None:
     _replace(paths, {**load(paths), group.cluster: group})
 
 
-def _keep(paths: common.Paths, groups: Mapping[str, Group]) -> None:
+def _keep(paths: layout.Paths, groups: Mapping[str, Group]) -> None:
     try:
         found = {name: asdict(each) for name, each in groups.items()}
         atomic.write_json(paths.groups_kept, found, mode=0o600)
     except OSError as error:
-        common.say(f"{paths.groups_kept}: {error.strerror}: a boot will forget how it stands")
+        output.say(f"{paths.groups_kept}: {error.strerror}: a boot will forget how it stands")
 
 
-def _replace(paths: common.Paths, groups: Mapping[str, Group]) -> None:
+def _replace(paths: layout.Paths, groups: Mapping[str, Group]) -> None:
     atomic.write_json(paths.groups, {name: asdict(each) for name, each in groups.items()})

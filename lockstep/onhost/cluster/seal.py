@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, layout
 
 #: How old a request may be, and how far two clocks may be apart, seconds.
 WINDOW_S = 60.0
@@ -33,7 +33,7 @@ class Refused(Exception):
         self.known = known
 
 
-def key(paths: common.Paths, cluster: str) -> bytes:
+def key(paths: layout.Paths, cluster: str) -> bytes:
     """The cluster's key: given by systemd to the agent, else from its file; Problem without."""
     given = os.environ.get("CREDENTIALS_DIRECTORY")
     name = f"cluster-{cluster}"
@@ -41,11 +41,11 @@ def key(paths: common.Paths, cluster: str) -> bytes:
     try:
         found = path.read_bytes().strip()
     except OSError as error:
-        raise common.Problem(
+        raise errors.Problem(
             f"key of cluster {cluster}: {path}: {error.strerror}. Remedy: run the deploy"
         ) from error
     if len(found) < _LEAST_KEY:
-        raise common.Problem(
+        raise errors.Problem(
             f"key of cluster {cluster}: {path}: expected {_LEAST_KEY} characters or more, found "
             f"{len(found)}. Remedy: delete it on every member and run the deploy"
         )

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from lockstep.onhost.cluster import participant, progress, recovery, runs, wire_client
-from lockstep.onhost.core import common, switch_lock, topology
+from lockstep.onhost.core import errors, layout, switch_lock, topology
 from lockstep.onhost.switching import switch, wedge, wedge_state
 from lockstep.onhost.systemd import units
 
@@ -49,7 +49,7 @@ class Watch:
         self._recovery = recovery.Recovery(member.paths, cluster, caller)
 
     @property
-    def _paths(self) -> common.Paths:
+    def _paths(self) -> layout.Paths:
         return self._member.paths
 
     def step(self) -> None:
@@ -96,7 +96,7 @@ class Watch:
         """Whether rank 0 left this run down; this rank says so then as well."""
         try:
             state = self._caller.ask(self._cluster.first, "state", timeout=3.0)
-        except common.Problem:
+        except errors.Problem:
             return
         there = state["groups"].get(group.cluster, {})
         if there.get("run") == group.run and there.get("state") == runs.DOWN:
@@ -154,7 +154,7 @@ class Watch:
         )
         said, now = {self._cluster.me.name: "hot"}, time.monotonic()
         for name, answer in answers.items():
-            if isinstance(answer, common.Problem):
+            if isinstance(answer, errors.Problem):
                 silent = now - self._heard[name]
                 said[name] = f"silent for {silent:.0f} s"
                 if silent > self._member.lease_s:
@@ -177,7 +177,7 @@ class Watch:
         )
         try:
             reason = looker.verdict(host.target(group.target))
-        except common.Problem as problem:
+        except errors.Problem as problem:
             progress.tell(f"{group.target}: whether it generates could not be told: {problem}")
             return
         if reason:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from lockstep.onhost.cluster import seal as cluster_seal
-from lockstep.onhost.core import common, topology
+from lockstep.onhost.core import errors, layout, topology
 
 TIMEOUT_S = 5.0
 MOST_BYTES = 1 << 20
@@ -20,11 +20,11 @@ Answer = dict[str, Any]
 T = TypeVar("T")
 
 
-class Unreachable(common.Problem):
+class Unreachable(errors.Problem):
     """No agent answered, or not as one that has the key."""
 
 
-class Refusal(common.Problem):
+class Refusal(errors.Problem):
     """The member's agent answered that it will not."""
 
 
@@ -36,7 +36,7 @@ class Caller:
     key: bytes
 
     @classmethod
-    def of(cls, cluster: topology.Cluster, paths: common.Paths) -> Caller:
+    def of(cls, cluster: topology.Cluster, paths: layout.Paths) -> Caller:
         """With this host's key. Problem where it cannot be read."""
         return cls(cluster, cluster_seal.key(paths, cluster.name))
 
@@ -94,13 +94,13 @@ class Caller:
         )
 
 
-def at_once(work: Callable[[str], T], names: Iterable[str]) -> dict[str, T | common.Problem]:
+def at_once(work: Callable[[str], T], names: Iterable[str]) -> dict[str, T | errors.Problem]:
     """`work` on every name at the same time; a Problem is kept as what came of it."""
 
-    def one(name: str) -> T | common.Problem:
+    def one(name: str) -> T | errors.Problem:
         try:
             return work(name)
-        except common.Problem as problem:
+        except errors.Problem as problem:
             return problem
 
     wanted = list(names)

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from lockstep.onhost.cluster import seal, wire_client
-from lockstep.onhost.core import common, http_listener, topology
+from lockstep.onhost.core import errors, http_listener, topology
 
 #: A request is small and comes at once; whoever sends more, or slowly, is cut off.
 MOST_BYTES = 64 * 1024
@@ -118,7 +118,7 @@ class Handler(BaseHTTPRequestHandler):
             self.server.guard.check(key, name, cluster.me.name, verb, headers, body)
         except seal.Refused as why:
             if why.known:
-                self._answer(key, 403, {"problem": str(why), "code": common.EXIT_FAILED})
+                self._answer(key, 403, {"problem": str(why), "code": errors.EXIT_FAILED})
             else:
                 http_listener.empty(self, 401)
             return
@@ -128,13 +128,13 @@ class Handler(BaseHTTPRequestHandler):
     def _act(self, cluster: topology.Cluster, verb: str, body: bytes) -> tuple[int, Answer]:
         try:
             return 200, self.server.act(cluster, verb, json.loads(body))
-        except common.Problem as problem:
+        except errors.Problem as problem:
             return 409, {"problem": str(problem), "code": problem.code}
         except OSError as error:
-            return 409, {"problem": f"{verb}: {error}", "code": common.EXIT_FAILED}
+            return 409, {"problem": f"{verb}: {error}", "code": errors.EXIT_FAILED}
         except (ValueError, LookupError, TypeError) as error:
             why = f"{verb}: not understood ({type(error).__name__}: {error})"
-            return 400, {"problem": f"{why}: deploy to every member", "code": common.EXIT_USAGE}
+            return 400, {"problem": f"{why}: deploy to every member", "code": errors.EXIT_USAGE}
 
     def _answer(self, key: bytes, status: int, found: Answer) -> None:
         body = json.dumps(found).encode()

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, output
 
 # `holder` takes a shared lock for an instant; that must not look like a second operator.
 _GRACE_S = 1.0
@@ -33,18 +33,18 @@ class Holder:
     def __str__(self) -> str:
         if not self.pid:
             return "somebody else is switching"
-        age = common.duration(max(0.0, time.time() - self.since))
+        age = output.duration(max(0.0, time.time() - self.since))
         return f"{self.user} is switching to {self.target} since {age} (process {self.pid})"
 
 
-class Locked(common.Problem):
+class Locked(errors.Problem):
     """Somebody else holds the lock."""
 
     def __init__(self, holder: Holder | None) -> None:
         who = str(holder) if holder else "somebody else is switching"
         super().__init__(
             f"{who}. Remedy: wait for it with --wait, watch it with switch.sh status",
-            common.EXIT_LOCKED,
+            errors.EXIT_LOCKED,
         )
 
 

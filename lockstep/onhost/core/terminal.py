@@ -7,7 +7,7 @@ import sys
 import textwrap
 import time
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import output
 
 
 def width() -> int:
@@ -33,7 +33,7 @@ def wrapped(text: str, columns: int, indent: str = "") -> list[str]:
 def say(text: str, indent: str = "") -> None:
     """Print `text` wrapped to the terminal."""
     for line in wrapped(text, width(), indent):
-        common.say(line)
+        output.say(line)
 
 
 def folded(text: str) -> str:
@@ -53,4 +53,4 @@ def since(moment: float | None, now: float | None = None) -> str:
     now = time.time() if now is None else now
     age = max(0.0, now - moment)
     pattern = "%H:%M" if age < 86400 else "%Y-%m-%d %H:%M"
-    return f"{time.strftime(pattern, time.localtime(moment))} ({common.duration(age)})"
+    return f"{time.strftime(pattern, time.localtime(moment))} ({output.duration(age)})"

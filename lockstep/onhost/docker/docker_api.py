@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors
 
 #: What `lockstep/units/docker_run.py` puts on each container and volume of ours.
 LABEL = "lockstep.unit"
@@ -29,7 +29,7 @@ class DockerError(Exception):
         self.status = status
 
 
-class Unreachable(common.Problem):
+class Unreachable(errors.Problem):
     """The daemon does not answer at its socket."""
 
 

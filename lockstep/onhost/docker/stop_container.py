@@ -15,7 +15,7 @@ import argparse
 import sys
 import time
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, layout, output
 from lockstep.onhost.docker import docker_api
 
 
@@ -28,13 +28,13 @@ def stop(docker: docker_api.Docker, name: str, wait_s: float) -> bool:
     found = False
     while (container := docker.container(name)) is not None:
         if not docker_api.ours(container["Config"].get("Labels")):
-            raise common.Problem(
+            raise errors.Problem(
                 f"container {name} is not Lockstep's (it lacks the label {docker_api.LABEL}) and "
                 f"stays. Remedy: docker rename or docker rm {name}"
             )
         found = True
         if time.monotonic() - started >= wait_s:
-            raise common.Problem(
+            raise errors.Problem(
                 f"container {name} is still there {wait_s:.0f} s after it was killed. "
                 "Remedy: sudo systemctl restart docker, then docker rm -f " + name
             )
@@ -44,7 +44,7 @@ def stop(docker: docker_api.Docker, name: str, wait_s: float) -> bool:
     return found
 
 
-def main(argv: list[str], paths: common.Paths | None = None) -> int:
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -52,15 +52,15 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
     parser.add_argument("name")
     parser.add_argument("--wait", type=float, default=60.0, metavar="SECONDS")
     options = parser.parse_args(argv)
-    docker = docker_api.Docker((paths or common.Paths()).docker_socket, timeout=options.wait)
+    docker = docker_api.Docker((paths or layout.Paths()).docker_socket, timeout=options.wait)
     try:
         found = stop(docker, options.name, options.wait)
     except docker_api.DockerError as error:
-        raise common.Problem(f"container {options.name}: {error}") from error
+        raise errors.Problem(f"container {options.name}: {error}") from error
     if found:
-        common.say(f"lockstep: container {options.name} is gone")
-    return common.EXIT_DONE
+        output.say(f"lockstep: container {options.name} is gone")
+    return errors.EXIT_DONE
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("lockstep stop_container", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("lockstep stop_container", lambda: main(sys.argv[1:])))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import common
+from lockstep.onhost.core import config, errors
 
 PROMPT = "Say hello."
 
@@ -39,7 +39,7 @@ class Canary:
         return self.tokens / self.seconds if self.seconds > 0 else 0.0
 
 
-def api_key(target: common.Target) -> str | None:
+def api_key(target: config.Target) -> str | None:
     """The key that the engine asks for, from its file; Problem when it cannot be read."""
     if target.api_key_file is None:
         return None
@@ -47,10 +47,10 @@ def api_key(target: common.Target) -> str | None:
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise common.Problem(f"API key of {target.name}: {path}: {error.strerror}") from error
+        raise errors.Problem(f"API key of {target.name}: {path}: {error.strerror}") from error
 
 
-def check_health(target: common.Target, timeout: float = 5.0) -> None:
+def check_health(target: config.Target, timeout: float = 5.0) -> None:
     """GET /health. NotReady unless it answers 200.
 
     vLLM's port refuses connections while it loads, SGLang answers 503. A green answer does not
@@ -60,7 +60,7 @@ def check_health(target: common.Target, timeout: float = 5.0) -> None:
 
 
 def counters(
-    target: common.Target, key: str | None, timeout: float = 10.0
+    target: config.Target, key: str | None, timeout: float = 10.0
 ) -> engines.Counters | None:
     """What it counts about itself (GET /metrics), None where it does not say.
 
@@ -78,7 +78,7 @@ def counters(
         raise
 
 
-def canary(target: common.Target, key: str | None, timeout: float, tokens: int = 16) -> Canary:
+def canary(target: config.Target, key: str | None, timeout: float, tokens: int = 16) -> Canary:
     """Have the engine generate up to `tokens` tokens.
 
     Raises NotReady (connection, 5xx, time-out, an answer without a token) or Refused (4xx: wrong
@@ -88,7 +88,7 @@ def canary(target: common.Target, key: str | None, timeout: float, tokens: int =
 
 
 def generate(
-    target: common.Target, key: str | None, prompt: str, timeout: float, more: dict[str, Any]
+    target: config.Target, key: str | None, prompt: str, timeout: float, more: dict[str, Any]
 ) -> Canary:
     """One answer to a prompt at temperature 0, with `more` in the request's body.
 
@@ -116,7 +116,7 @@ def generate(
     return Canary(count, seconds, text)
 
 
-def _base(target: common.Target) -> str:
+def _base(target: config.Target) -> str:
     return target.url.rstrip("/").removesuffix("/v1")
 
 

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from lockstep.onhost.core import common, orderly_end
+from lockstep.onhost.core import config, errors, layout, orderly_end, output
 from lockstep.onhost.engine import openai_api
 
 EXIT_DIED = 3
@@ -52,7 +52,7 @@ class MainProcess:
     def check(self) -> None:
         """Problem when the process has died, also when nobody has reaped it yet."""
         if not self.started or _start_time(self.pid, self.proc) != self.started:
-            raise common.Problem(
+            raise errors.Problem(
                 f"the engine's main process {self.pid} died before the engine was ready. "
                 "Its last lines in this journal say why",
                 EXIT_DIED,
@@ -74,7 +74,7 @@ class Waiter:
     """Polls one engine until its canary has sung; `tell` gets the lines for the journal."""
 
     def __init__(
-        self, target: common.Target, process: MainProcess, tell: Callable[[str], None]
+        self, target: config.Target, process: MainProcess, tell: Callable[[str], None]
     ) -> None:
         self._target = target
         self._process = process
@@ -97,7 +97,7 @@ class Waiter:
             except (openai_api.NotReady, openai_api.Refused) as answer:
                 self._progress(f"waiting for the engine ({answer})")
                 if self._waited() >= limit:
-                    raise common.Problem(
+                    raise errors.Problem(
                         f"not ready after {self._waited():.0f} s (start_timeout_s {limit:.0f}): "
                         f"{self._target.url}/health: {answer}"
                     ) from answer
@@ -119,12 +119,12 @@ class Waiter:
                 self._progress(f"canary failed, trying again ({answer})")
             self._pause()
 
-    def _canary_failed(self, answer: Exception) -> common.Problem:
+    def _canary_failed(self, answer: Exception) -> errors.Problem:
         if isinstance(answer, openai_api.Refused):
             remedy = "compare the recipe's served model name and API key with the engine's lines"
         else:
             remedy = "the engine is wedged or broken: its lines in this journal say why"
-        return common.Problem(
+        return errors.Problem(
             f"/health is green, but model {self._target.model!r} generates nothing: {answer}. "
             f"Remedy: {remedy}",
             EXIT_CANARY,
@@ -170,10 +170,10 @@ class Waiter:
 
 def tell(line: str) -> None:
     """One line for the journal, with the mark by which switch.sh finds it."""
-    common.say(f"lockstep ready: {line}")
+    output.say(f"lockstep ready: {line}")
 
 
-def main(argv: list[str], paths: common.Paths | None = None) -> int:
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -181,8 +181,8 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
     parser.add_argument("target")
     parser.add_argument("--main-pid", type=int, required=True, metavar="PID")
     options = parser.parse_args(argv)
-    paths = paths or common.Paths()
-    target = common.load_host(paths.targets).target(options.target)
+    paths = paths or layout.Paths()
+    target = config.load_host(paths.targets).target(options.target)
     # The engine is asked itself: the proxy before it starts when the engine is ready.
     target = replace(target, url=target.engine_url or target.url)
     # Nor is the engine one that asks for a key, where its proxy does; only root reads the file.
@@ -193,9 +193,9 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
         f"{target.name} generated {canary.tokens} tokens in {canary.seconds:.1f} s "
         f"({canary.rate:.1f} tok/s)"
     )
-    return common.EXIT_DONE
+    return errors.EXIT_DONE
 
 
 if __name__ == "__main__":
     orderly_end.end_when_stopped()
-    sys.exit(common.ended("lockstep ready", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("lockstep ready", lambda: main(sys.argv[1:])))

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, layout, output
 from lockstep.onhost.core.program import command
 from lockstep.onhost.environment import engine_content, uv_cache
 from lockstep.onhost.fetch import growth
@@ -38,7 +38,7 @@ KEPT = 200
 EDITABLE = ("vllm",)
 
 
-class Failed(common.Problem):
+class Failed(errors.Problem):
     """A command that failed; `said` is the end of what it wrote to standard error."""
 
     def __init__(self, message: str, said: str) -> None:
@@ -70,12 +70,12 @@ class Build:
 
     def run(self, *argv: str, **environment: str) -> None:
         """Run one command, its output going straight to ours. Failed when it fails."""
-        common.say("+ " + " ".join(argv[:12]) + (" …" if len(argv) > 12 else ""))
+        output.say("+ " + " ".join(argv[:12]) + (" …" if len(argv) > 12 else ""))
         try:
             with growth.told(self._fills(argv), grown=self.content.beat):
                 code, said = _run(argv, {**self.environment, **environment})
         except OSError as error:
-            raise common.Problem(f"{argv[0]}: {error.strerror}") from error
+            raise errors.Problem(f"{argv[0]}: {error.strerror}") from error
         if code != 0:
             raise Failed(f"{Path(argv[0]).name} {argv[1]} ended with {code}", said)
 
@@ -121,7 +121,7 @@ class Build:
             cache = Path(self.environment["UV_CACHE_DIR"])
             stale = uv_cache.broken(failure.said, cache)
             if stale:
-                common.say("once more, without what uv had cached")
+                output.say("once more, without what uv had cached")
                 shutil.rmtree(cache, ignore_errors=True)
             if not self.content.mended() and not stale:
                 raise
@@ -218,13 +218,13 @@ class Build:
         except (OSError, ValueError):
             record = {}
         if record.get("faults") != []:
-            raise common.Problem("this generation has not passed its check: run `check` first")
+            raise errors.Problem("this generation has not passed its check: run `check` first")
         current = Path(self.spec["current"])
         temporary = current.with_name(f".current-{os.getpid()}")
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(self.home.name)
         temporary.replace(current)
-        common.say(f"{current} -> {self.home.name}")
+        output.say(f"{current} -> {self.home.name}")
 
 
 def _run(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:
@@ -241,27 +241,27 @@ def _run(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]
     return process.returncode, "".join(last)
 
 
-def main(argv: list[str], paths: common.Paths | None = None) -> int:
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     if not argv or argv[0] not in STAGES or len(argv) > 2:
         print((__doc__ or "").strip(), file=sys.stderr)
-        return common.EXIT_USAGE
+        return errors.EXIT_USAGE
     path = Path(argv[1]) if len(argv) == 2 else SPEC
     try:
         spec = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise common.Problem(f"{path}: {error}", common.EXIT_USAGE) from error
+        raise errors.Problem(f"{path}: {error}", errors.EXIT_USAGE) from error
     # For what this process fetches; git and uv are given it with the rest.
     os.environ.update(spec["proxy"])
     build = Build(spec, argv[0])
     build.home.mkdir(parents=True, exist_ok=True)
     if argv[0] in FETCHING:
-        with build.content.shared(paths or common.Paths()):
+        with build.content.shared(paths or layout.Paths()):
             getattr(build, argv[0])()
     else:
         getattr(build, argv[0])()
-    return common.EXIT_DONE
+    return errors.EXIT_DONE
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("engine_build", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("engine_build", lambda: main(sys.argv[1:])))

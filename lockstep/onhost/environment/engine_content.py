@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import layout, output
 from lockstep.onhost.environment import git_source, wheel_store
 from lockstep.onhost.fetch import claims, peer_client
 
@@ -47,7 +47,7 @@ class Content:
         ]
 
     @contextlib.contextmanager
-    def shared(self, paths: common.Paths) -> Iterator[None]:
+    def shared(self, paths: layout.Paths) -> Iterator[None]:
         """Copy from peers what they have, and tell them what is fetched here, in the block."""
         self._copier = peer_client.Copier(peer_client.lease(paths))
         # What `lockstep.deploy.copying` calls it before this program has begun.
@@ -79,7 +79,7 @@ class Content:
         spoiled = self._store().remove_spoiled(self._wheels)
         if not spoiled:
             return False
-        common.say(f"spoiled on disk, fetched again: {', '.join(spoiled)}")
+        output.say(f"spoiled on disk, fetched again: {', '.join(spoiled)}")
         self.bring_wheels()
         return True
 

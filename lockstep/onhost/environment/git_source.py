@@ -11,12 +11,12 @@ import subprocess
 from pathlib import Path
 from typing import Any, Protocol
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, output
 from lockstep.onhost.fetch import download, git_login, peer_client
 
 
 class Run(Protocol):
-    """Runs a command; common.Problem when it fails."""
+    """Runs a command; errors.Problem when it fails."""
 
     def __call__(self, *argv: str, **environment: str) -> None:
         """One command and its arguments; more variables by name."""
@@ -58,13 +58,13 @@ class Repository:
         if self._bundle.exists():
             if self._take(self._bundle):
                 return True
-            common.say(f"{self._bundle} is not a history of this commit; not used")
+            output.say(f"{self._bundle} is not a history of this commit; not used")
             self._bundle.unlink()
         return copier.bring(self._commit, None, self._bundle, self._take)
 
     def _take(self, bundle: Path) -> bool:
         """Put what is in a bundle into the repository; whether the commit is there now."""
-        with contextlib.suppress(common.Problem):
+        with contextlib.suppress(errors.Problem):
             self._run(*self._git, "fetch", "--quiet", "--force", "--tags", str(bundle), "HEAD")
         return self._has()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, output
 from lockstep.onhost.fetch import content, download, growth, peer_client
 
 #: Copies from peers at once.
@@ -94,7 +94,7 @@ class Store:
         pip: Pip,
         copier: peer_client.Copier,
         beat: Callable[[], None] = lambda: None,
-        say: Callable[[str], None] = common.say,
+        say: Callable[[str], None] = output.say,
     ) -> None:
         self._folder = folder
         self._pip = pip
@@ -176,7 +176,7 @@ class Store:
         if done.returncode != 0:
             what = wheels[0].file if len(wheels) == 1 else f"{len(wheels)} wheels"
             only = " --only precompiled" if wheels[0].url else ""
-            raise common.Problem(
+            raise errors.Problem(
                 f"pip could not fetch {what}: {' '.join(done.stderr.split())[-500:]}. Remedy: "
                 "check network, proxy, disk and `sources`, then run again; what is not there any "
                 f"more: `lockstep lock{only}`"

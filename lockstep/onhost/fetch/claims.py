@@ -12,10 +12,10 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import layout
 
 
-def folder(paths: common.Paths) -> Path:
+def folder(paths: layout.Paths) -> Path:
     """Where claims are; made by `sharing.py open`, absent where nothing is shared."""
     return paths.run / "peers/claims"
 
@@ -40,7 +40,7 @@ class Claim:
 
 
 @contextlib.contextmanager
-def held(paths: common.Paths, name: str, names: Iterable[str] = ()) -> Iterator[Claim]:
+def held(paths: layout.Paths, name: str, names: Iterable[str] = ()) -> Iterator[Claim]:
     """Claim content under the claim's `name` until the block ends; nothing where nobody shares."""
     path = folder(paths) / name
     if not path.parent.is_dir():

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import output
 
 PERIOD_S = 10.0
 #: A walk takes this share of the time at most, however many files there are.
@@ -33,7 +33,7 @@ def told(
         grown: Called where the folder's size has changed since the last line.
     """
     over = threading.Event()
-    arguments = (folder, over, say or common.say, grown)
+    arguments = (folder, over, say or output.say, grown)
     watcher = threading.Thread(target=_watch, args=arguments, name="growth", daemon=True)
     watcher.start()
     try:
@@ -91,7 +91,7 @@ def _watch(
             grown()
         last = now
         walk = time.monotonic() - started
-        passed = common.duration(time.monotonic() - began)
+        passed = output.duration(time.monotonic() - began)
         # Pruning can make the folder smaller than it was.
         more = f"{folder.name} +{gained / 1e6:.0f} MB" if gained > 0 else "still at it"
         say(f"  {passed}: {more}")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import layout, output
 from lockstep.onhost.fetch import content
 
 #: A link that delivers nothing for so long is gone; peers are one hop away.
@@ -52,12 +52,12 @@ class Lease:
     peers: tuple[Peer, ...]
 
 
-def folder(paths: common.Paths) -> Path:
+def folder(paths: layout.Paths) -> Path:
     """Where leases are."""
     return paths.run / "peers"
 
 
-def lease(paths: common.Paths, lease_id: str = "*") -> Lease | None:
+def lease(paths: layout.Paths, lease_id: str = "*") -> Lease | None:
     """The newest lease of this host; None where nothing is shared or it may not be read."""
     try:
         found = folder(paths).glob(f"{lease_id}.client.json")
@@ -83,7 +83,7 @@ class Copier:
     def __init__(
         self,
         lease: Lease | None,
-        say: Callable[[str], None] = common.say,
+        say: Callable[[str], None] = output.say,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._lease = lease

@@ -22,7 +22,7 @@ import time
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-from lockstep.onhost.core import common, http_listener
+from lockstep.onhost.core import errors, http_listener
 from lockstep.onhost.fetch import content, peer_store
 
 #: A client that takes no byte for so long is gone.
@@ -134,11 +134,11 @@ def main(argv: list[str]) -> int:
         server = Server((options.address, options.port), store, options.idle)
     except OSError as error:
         where = f"{options.address}:{options.port}"
-        raise common.Problem(f"cannot listen at {where}: {error.strerror}") from error
+        raise errors.Problem(f"cannot listen at {where}: {error.strerror}") from error
     with contextlib.closing(server.socket):
         server.serve_forever()
-    return common.EXIT_DONE
+    return errors.EXIT_DONE
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("peer_server", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("peer_server", lambda: main(sys.argv[1:])))

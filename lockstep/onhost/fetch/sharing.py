@@ -26,7 +26,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, common
+from lockstep.onhost.core import atomic, errors, layout, output, runner
 from lockstep.onhost.core.program import command
 from lockstep.onhost.fetch import claims, peer_client
 from lockstep.onhost.systemd import units
@@ -71,7 +71,7 @@ _PROPERTIES = (
 )
 
 
-def opened(document: dict[str, Any], paths: common.Paths) -> None:
+def opened(document: dict[str, Any], paths: layout.Paths) -> None:
     """Write the lease for clients and server, and see that the server runs."""
     folder = peer_client.folder(paths)
     account = pwd.getpwnam(document["user"])
@@ -109,13 +109,13 @@ def _start(document: dict[str, Any], folder: Path) -> None:
     argv += ["--", *command("peer-server", "--address", address, "--port", str(port))]
     argv += ["--hub", document["hub"], "--folder", str(folder), "--idle", str(IDLE_S)]
     argv += [word for path in document["flat"] for word in ("--flat", path)]
-    done = common.run(argv, timeout=60)
+    done = runner.run(argv, timeout=60)
     if done.returncode != 0:
-        raise common.Problem(f"{UNIT} does not start: {done.stderr.strip()}")
+        raise errors.Problem(f"{UNIT} does not start: {done.stderr.strip()}")
     deadline = time.monotonic() + 20
     while not _answers(address, port):
         if time.monotonic() > deadline or not units.show([UNIT])[UNIT].up:
-            raise common.Problem(
+            raise errors.Problem(
                 f"{UNIT} does not listen at {address}:{port} (journalctl -u {UNIT}). Remedy: set "
                 "fabric_address to an address of this host, or another copy_port"
             )
@@ -130,7 +130,7 @@ def _answers(address: str, port: int) -> bool:
     return True
 
 
-def closed(lease_id: str, paths: common.Paths) -> None:
+def closed(lease_id: str, paths: layout.Paths) -> None:
     """End the sharing of one deploy on this host and on every peer."""
     folder = peer_client.folder(paths)
     lease = peer_client.lease(paths, lease_id)
@@ -140,26 +140,26 @@ def closed(lease_id: str, paths: common.Paths) -> None:
     for kind in ("client", "offer"):
         (folder / f"{lease_id}.{kind}.json").unlink(missing_ok=True)
     if not list(folder.glob("*.offer.json")):
-        with contextlib.suppress(common.Problem):
-            common.run(["systemctl", "stop", UNIT])
+        with contextlib.suppress(errors.Problem):
+            runner.run(["systemctl", "stop", UNIT])
 
 
-def main(argv: list[str], paths: common.Paths | None = None) -> int:
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
-    paths = paths or common.Paths()
+    paths = paths or layout.Paths()
     known = argv == ["open"] or (len(argv) == 2 and argv[0] == "close" and _ID.fullmatch(argv[1]))
     if not known:
         print((__doc__ or "").strip(), file=sys.stderr)
-        return common.EXIT_USAGE
+        return errors.EXIT_USAGE
     try:
         if argv[0] == "open":
             opened(json.load(sys.stdin), paths)
         else:
             closed(argv[1], paths)
-    except (common.Problem, OSError, KeyError) as error:
-        common.say(f"sharing: not with this host: {error}. Content comes from its origin")
-    return common.EXIT_DONE
+    except (errors.Problem, OSError, KeyError) as error:
+        output.say(f"sharing: not with this host: {error}. Content comes from its origin")
+    return errors.EXIT_DONE
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("sharing", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("sharing", lambda: main(sys.argv[1:])))

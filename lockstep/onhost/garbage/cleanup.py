@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import common, switch_lock
+from lockstep.onhost.core import errors, layout, runner, switch_lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import unneeded
 from lockstep.onhost.images import image_store
@@ -32,22 +32,22 @@ from lockstep.onhost.weights import hub_cache
 KEEP = 2
 
 
-def refuse_while_busy(paths: common.Paths) -> None:
+def refuse_while_busy(paths: layout.Paths) -> None:
     """Problem (75) while a job of a deploy runs here; a switch is kept out by its lock."""
     argv = ["systemctl", "list-units", "--plain", "--no-legend", "--all", "lockstep-job-*.service"]
-    listed = common.run(argv).stdout.splitlines()
+    listed = runner.run(argv).stdout.splitlines()
     words = [line.split() for line in listed]
     # unit, load, active, sub: a job that ended stays visible as exited or failed.
     busy = [word[0] for word in words if len(word) > 3 and word[3] in ("running", "start")]
     if busy or paths.rollout.exists():
         what = ", ".join(busy) or "a rollout"
-        raise common.Problem(
+        raise errors.Problem(
             f"a deploy is under way ({what}); nothing was removed. Remedy: wait for its end",
-            common.EXIT_LOCKED,
+            errors.EXIT_LOCKED,
         )
 
 
-def remove(paths: common.Paths, docker: docker_api.Docker, item: unneeded.Item) -> None:
+def remove(paths: layout.Paths, docker: docker_api.Docker, item: unneeded.Item) -> None:
     """Remove one thing. OSError or DockerError when that cannot be done."""
     if item.kind == "image":
         _remove_image(paths, docker, item)
@@ -64,7 +64,7 @@ def remove(paths: common.Paths, docker: docker_api.Docker, item: unneeded.Item) 
                     place.unlink(missing_ok=True)
 
 
-def _remove_image(paths: common.Paths, docker: docker_api.Docker, item: unneeded.Item) -> None:
+def _remove_image(paths: layout.Paths, docker: docker_api.Docker, item: unneeded.Item) -> None:
     try:
         docker.json("DELETE", f"/images/{item.name}")
     except docker_api.DockerError as error:
@@ -94,7 +94,7 @@ def owner_of(folder: Path) -> Iterator[None]:
 
 
 def removed(
-    paths: common.Paths, docker: docker_api.Docker, keep: int, ids: set[str]
+    paths: layout.Paths, docker: docker_api.Docker, keep: int, ids: set[str]
 ) -> dict[str, Any]:
     """Remove what is still unneeded of `ids`; what went, and what did not, with the reason."""
     found = unneeded.plan(paths, docker, keep)
@@ -114,7 +114,7 @@ def removed(
     return {"removed": gone, "failed": stayed}
 
 
-def main(argv: list[str], paths: common.Paths | None = None) -> int:
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -123,8 +123,8 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
     parser.add_argument("--keep", type=int, default=KEEP, metavar="N")
     options = parser.parse_args(argv)
     if options.keep < 1:
-        raise common.Problem("--keep: at least 1, the present generation", common.EXIT_USAGE)
-    paths = paths or common.Paths()
+        raise errors.Problem("--keep: at least 1, the present generation", errors.EXIT_USAGE)
+    paths = paths or layout.Paths()
     docker = docker_api.Docker(paths.docker_socket, timeout=300)
     refuse_while_busy(paths)
     try:
@@ -135,23 +135,23 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
                 for item in found.items
             ]
             print(json.dumps({"items": items, "kept": found.kept, "dropped": found.dropped}))
-            return common.EXIT_DONE
+            return errors.EXIT_DONE
         with switch_lock.held(paths.run / "switch.lock", "lockstep gc", "nothing else"):
             answer = removed(paths, docker, options.keep, set(_ids()))
     except docker_api.Unreachable as error:
-        raise common.Problem(str(error)) from error
+        raise errors.Problem(str(error)) from error
     print(json.dumps(answer))
-    return common.EXIT_FAILED if answer["failed"] else common.EXIT_DONE
+    return errors.EXIT_FAILED if answer["failed"] else errors.EXIT_DONE
 
 
 def _ids() -> list[str]:
     try:
         return [str(name) for name in json.load(sys.stdin)["ids"]]
     except (ValueError, LookupError, TypeError) as error:
-        raise common.Problem(
-            'standard input: expected {"ids": [...]}', common.EXIT_USAGE
+        raise errors.Problem(
+            'standard input: expected {"ids": [...]}', errors.EXIT_USAGE
         ) from error
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("lockstep gc", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("lockstep gc", lambda: main(sys.argv[1:])))

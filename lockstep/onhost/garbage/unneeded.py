@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, layout
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import disk_use
 from lockstep.onhost.images import image_store
@@ -53,11 +53,11 @@ class Plan:
     dropped: tuple[int, ...]
 
 
-def plan(paths: common.Paths, docker: docker_api.Docker, keep: int) -> Plan:
+def plan(paths: layout.Paths, docker: docker_api.Docker, keep: int) -> Plan:
     """What nothing needs when the `keep` newest generations stay. Problem without a record."""
     every = generations.records(paths)
     if not every:
-        raise common.Problem(
+        raise errors.Problem(
             "there is no record of a generation here, so nothing is known to be superfluous. "
             "Remedy: deploy once"
         )
@@ -86,7 +86,7 @@ def plan(paths: common.Paths, docker: docker_api.Docker, keep: int) -> Plan:
 
 
 def _mentions(
-    paths: common.Paths, docker: docker_api.Docker, every: list[generations.Record]
+    paths: layout.Paths, docker: docker_api.Docker, every: list[generations.Record]
 ) -> Iterator[str]:
     """Texts that name what is in use or about to be."""
     files = [paths.before, *(path for part in _CONFIGURED for path in paths.root.glob(part))]
@@ -110,17 +110,17 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _engine_folders(paths: common.Paths, every: list[generations.Record]) -> list[Path]:
+def _engine_folders(paths: layout.Paths, every: list[generations.Record]) -> list[Path]:
     found = [str(record["engine"]["folder"]) for record in every]
     return [paths.root / folder.lstrip("/") for folder in dict.fromkeys(found)]
 
 
-def _caches(paths: common.Paths, every: list[generations.Record]) -> list[Path]:
+def _caches(paths: layout.Paths, every: list[generations.Record]) -> list[Path]:
     found = [str(record["weights"]["cache_dir"]) for record in every]
     return [paths.root / folder.lstrip("/") for folder in dict.fromkeys(found)]
 
 
-def _engines(paths: common.Paths, every: list[generations.Record], text: str) -> Iterator[Item]:
+def _engines(paths: layout.Paths, every: list[generations.Record], text: str) -> Iterator[Item]:
     for folder in _engine_folders(paths, every):
         for home in sorted(folder.glob("*")):
             ours = _ENGINE.fullmatch(home.name) and not home.is_symlink() and home.is_dir()
@@ -166,7 +166,7 @@ def _made_of(home: Path) -> str:
 
 
 def _images(
-    paths: common.Paths,
+    paths: layout.Paths,
     docker: docker_api.Docker,
     every: list[generations.Record],
     text: str,
@@ -191,7 +191,7 @@ def _images(
 
 
 def _compiled(
-    paths: common.Paths,
+    paths: layout.Paths,
     docker: docker_api.Docker,
     every: list[generations.Record],
     text: str,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import atomic, common
+from lockstep.onhost.core import atomic, errors, output, runner
 from lockstep.onhost.core.program import PROGRAMS
 
 FOLDER = Path("/var/cache/lockstep")
@@ -47,7 +47,7 @@ def ask(reference: str, engine: str, question: Path) -> dict[str, Any]:
         variables = [word for pair in given for word in ("--env", "=".join(pair))]
         program = ("--entrypoint", words[0], reference, *words[1:])
         argv = ["docker", "run", *LIMITS, *variables, *options, *program]
-        return common.run(argv, timeout=TIMEOUT_S)
+        return runner.run(argv, timeout=TIMEOUT_S)
 
     if not known.on_python:
         return known.answer(json.loads(question.read_text(encoding="utf-8")), run)
@@ -61,7 +61,7 @@ def ask(reference: str, engine: str, question: Path) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError):
         said = (done.stderr.strip().splitlines() or [f"nothing (exit {done.returncode})"])[-1]
-        raise common.Problem(
+        raise errors.Problem(
             f"{reference.partition('@')[0]} does not say whether its {engine} takes its recipes: "
             f"{said}"
         ) from None
@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
     """Command line; see the module's docstring."""
     if len(argv) != 2 or "@sha256:" not in argv[0]:
         print((__doc__ or "").strip(), file=sys.stderr)
-        return common.EXIT_USAGE
+        return errors.EXIT_USAGE
     reference, engine = argv
     name = reference.partition("@")[2].replace(":", "-") + ".json"
     question = FOLDER / "questions" / name
@@ -81,15 +81,15 @@ def main(argv: list[str]) -> int:
     keep(name, {"engine": engine, **answer, "asked": hashlib.sha256(text).hexdigest()})
     what = f"{engine} {answer['version']} in {reference.partition('@')[0]}"
     if answer["unanswered"]:
-        common.say(f"warning: {what} could not be asked about its recipes; its start will tell")
-        common.say(f"warning: {answer['unanswered']}")
+        output.say(f"warning: {what} could not be asked about its recipes; its start will tell")
+        output.say(f"warning: {answer['unanswered']}")
     elif not answer["faults"]:
-        common.say(f"{what} takes {len(json.loads(text))} recipe(s)")
+        output.say(f"{what} takes {len(json.loads(text))} recipe(s)")
     for fault in answer["faults"]:
-        common.say(f"image check: {fault}")
+        output.say(f"image check: {fault}")
     if answer["faults"]:
-        common.say("Change the recipe, or bind it to an image whose engine takes it.")
-    return common.EXIT_FAILED if answer["faults"] else common.EXIT_DONE
+        output.say("Change the recipe, or bind it to an image whose engine takes it.")
+    return errors.EXIT_FAILED if answer["faults"] else errors.EXIT_DONE
 
 
 def keep(name: str, record: dict[str, Any]) -> None:
@@ -98,4 +98,4 @@ def keep(name: str, record: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("image_check", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("image_check", lambda: main(sys.argv[1:])))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import output
 from lockstep.onhost.fetch import claims, content, download, peer_client
 from lockstep.onhost.images import registry
 
@@ -71,7 +71,7 @@ class Store:
         origin: registry.Registry,
         copier: peer_client.Copier,
         claim: claims.Claim,
-        say: Callable[[str], None] = common.say,
+        say: Callable[[str], None] = output.say,
     ) -> None:
         self._folder = folder
         self._origin = origin

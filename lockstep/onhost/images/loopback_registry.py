@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-from lockstep.onhost.core import common, http_listener
+from lockstep.onhost.core import errors, http_listener
 from lockstep.onhost.images import image_store
 
 _TLS_HANDSHAKE = b"\x16"
@@ -76,7 +76,7 @@ def serving(address: tuple[str, int], folder: Path) -> Iterator[None]:
     try:
         face = _Face(address, folder)
     except OSError as error:
-        raise common.Problem(
+        raise errors.Problem(
             f"cannot listen at {address[0]}:{address[1]} for Docker: {error.strerror}. Remedy: "
             "end what uses that port (ss -ltnp)"
         ) from error

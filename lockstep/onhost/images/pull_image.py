@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, common
+from lockstep.onhost.core import atomic, errors, layout, output
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.fetch import claims, growth, peer_client
 from lockstep.onhost.images import image_store, loopback_registry, registry
@@ -118,17 +118,17 @@ class Pin:
 def parse_pin(reference: str, platform: str, origin: str) -> Pin:
     """Problem (wrong use) unless all three have the form that the module's docstring names."""
     if not _REFERENCE.fullmatch(reference):
-        raise common.Problem(
+        raise errors.Problem(
             f"image {reference!r}: expected 127.0.0.1:PORT/NAME@sha256: and 64 hex digits",
-            common.EXIT_USAGE,
+            errors.EXIT_USAGE,
         )
     if not _ORIGIN.fullmatch(origin):
-        raise common.Problem(
-            f"origin {origin!r}: expected https://REGISTRY/v2/REPOSITORY", common.EXIT_USAGE
+        raise errors.Problem(
+            f"origin {origin!r}: expected https://REGISTRY/v2/REPOSITORY", errors.EXIT_USAGE
         )
     if platform.count("/") not in (1, 2):
-        raise common.Problem(
-            f"platform {platform!r}: expected OS/ARCHITECTURE, e.g. linux/arm64", common.EXIT_USAGE
+        raise errors.Problem(
+            f"platform {platform!r}: expected OS/ARCHITECTURE, e.g. linux/arm64", errors.EXIT_USAGE
         )
     repository, _, digest = reference.partition("@")
     return Pin(repository, digest, platform, origin)
@@ -145,7 +145,7 @@ def check(docker: docker_api.Docker, pin: Pin) -> bool:
     found = "/".join([image.get("Os", "?"), image.get("Architecture", "?")])
     wanted = "/".join(pin.platform.split("/")[:2])
     if found != wanted:
-        raise common.Problem(
+        raise errors.Problem(
             f"{pin}: expected {wanted}, the image is {found}. Remedy: pin the digest of "
             f"the {wanted} manifest",
             EXIT_WRONG_IMAGE,
@@ -153,7 +153,7 @@ def check(docker: docker_api.Docker, pin: Pin) -> bool:
     # With Docker's containerd store the image's own id is the manifest's digest.
     digests = [entry.partition("@")[2] for entry in image.get("RepoDigests") or []]
     if pin.digest not in [*digests, image.get("Id")]:
-        raise common.Problem(
+        raise errors.Problem(
             f"{pin}: Docker has it under {', '.join(digests) or 'no digest'}. Remedy: "
             "docker rmi it and pull again",
             EXIT_WRONG_IMAGE,
@@ -167,7 +167,7 @@ def fetch(
     login: tuple[str, str] | None,
     copier: peer_client.Copier,
     claim: claims.Claim,
-    say: Callable[[str], None] = common.say,
+    say: Callable[[str], None] = output.say,
 ) -> None:
     """Bring manifest, configuration and layers into the store. Problem with cause and remedy."""
     origin = registry.Registry(pin.origin, login)
@@ -190,7 +190,7 @@ def fetch(
 
 def _check_platform(pin: Pin, found: str) -> None:
     if found != "/".join(pin.platform.split("/")[:2]):
-        raise common.Problem(
+        raise errors.Problem(
             f"{pin}: expected {pin.platform}, the image is {found}. Remedy: pin the digest of the "
             f"{pin.platform} manifest",
             EXIT_WRONG_IMAGE,
@@ -201,9 +201,9 @@ def load(
     docker: docker_api.Docker,
     pin: Pin,
     store: Path,
-    paths: common.Paths,
+    paths: layout.Paths,
     claim: claims.Claim,
-    say: Callable[[str], None] = common.say,
+    say: Callable[[str], None] = output.say,
 ) -> None:
     """Let Docker take the image from the store. Problem with the cause and its remedy."""
     query = {"fromImage": pin.repository, "tag": pin.digest, "platform": pin.platform}
@@ -244,13 +244,13 @@ def _follow(events: Iterable[dict[str, Any]], pin: Pin, say: Callable[[str], Non
             say(f"image {pin.source_name}: {len(done)} of {len(every)} layers unpacked")
 
 
-def failure(pin: Pin, message: str) -> common.Problem:
+def failure(pin: Pin, message: str) -> errors.Problem:
     """A pull's error as cause, exit code and remedy."""
     message = message.replace(pin.digest, pin.short_digest).strip() or "no reason given"
     for pattern, code, remedy in _CAUSES:
         if pattern.search(message):
-            return common.Problem(f"{pin}: {message}. Remedy: {remedy}", code)
-    return common.Problem(
+            return errors.Problem(f"{pin}: {message}. Remedy: {remedy}", code)
+    return errors.Problem(
         f"{pin}: {message}. Remedy: check the registry, DNS and Docker's proxy, then "
         "run again; finished layers are kept"
     )
@@ -265,17 +265,17 @@ def registry_login(path: Path, pin: Pin) -> tuple[str, str] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, AttributeError) as error:
-        raise common.Problem(f"{path}: cannot be used: {error}", common.EXIT_USAGE) from error
+        raise errors.Problem(f"{path}: cannot be used: {error}", errors.EXIT_USAGE) from error
     return (user, password) if user else None
 
 
-def note(paths: common.Paths, pin: Pin) -> None:
+def note(paths: layout.Paths, pin: Pin) -> None:
     """Note that this image is here because of us: `lockstep gc` looks at no other."""
     path = paths.pulled / f"{pin.digest.replace(':', '-')}.json"
     atomic.write_json(path, {"reference": pin.reference}, mode=0o600)
 
 
-def main(argv: list[str], paths: common.Paths | None = None) -> int:
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -286,13 +286,13 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
     parser.add_argument("--store", type=Path, metavar="FOLDER")
     parser.add_argument("--auth-file", type=Path, default=Path("/root/.docker/config.json"))
     options = parser.parse_args(argv)
-    paths = paths or common.Paths()
+    paths = paths or layout.Paths()
     pin = parse_pin(options.reference, options.platform, options.origin)
     docker = docker_api.Docker(paths.docker_socket, timeout=_SILENCE_S)
     try:
         if check(docker, pin):
-            common.say(f"image {pin}: here already")
-            return common.EXIT_DONE
+            output.say(f"image {pin}: here already")
+            return errors.EXIT_DONE
         store = options.store or paths.layers
         login = registry_login(options.auth_file, pin)
         copier = peer_client.Copier(peer_client.lease(paths))
@@ -300,15 +300,15 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
             fetch(pin, store, login, copier, claim)
             load(docker, pin, store, paths, claim)
         if not check(docker, pin):
-            raise common.Problem(f"{pin}: pulled, but Docker does not list it")
+            raise errors.Problem(f"{pin}: pulled, but Docker does not list it")
         note(paths, pin)
     except docker_api.DockerError as error:
-        raise common.Problem(f"{pin}: {error}") from error
+        raise errors.Problem(f"{pin}: {error}") from error
     except docker_api.Unreachable as error:
-        raise common.Problem(str(error), EXIT_NO_DOCKER) from error
-    common.say(f"image {pin}: here and equal to the pin")
-    return common.EXIT_DONE
+        raise errors.Problem(str(error), EXIT_NO_DOCKER) from error
+    output.say(f"image {pin}: here and equal to the pin")
+    return errors.EXIT_DONE
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("pull_image", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("pull_image", lambda: main(sys.argv[1:])))

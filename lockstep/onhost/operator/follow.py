@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from lockstep.onhost.core import common, switch_lock, terminal
+from lockstep.onhost.core import config, errors, layout, output, switch_lock, terminal
 from lockstep.onhost.operator import status
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import transient, units
@@ -20,12 +20,12 @@ def follow(job: transient.Job, from_end: bool) -> int:
         follower = transient.Follower(job, terminal.say, heartbeat_s=60, tell_failure=False)
         return follower.follow(from_end)
     except KeyboardInterrupt:
-        common.say("")
+        output.say("")
         terminal.say("The switch goes on without you. Watch it with: switch.sh wait")
         return 130
 
 
-def log(target: common.Target, follow: bool) -> int:
+def log(target: config.Target, follow: bool) -> int:
     """Replace this process by journalctl for the target's unit."""
     argv = ["journalctl", "--no-pager", "--no-hostname", "--lines=200", f"--unit={target.unit}"]
     sys.stdout.flush()
@@ -33,10 +33,10 @@ def log(target: common.Target, follow: bool) -> int:
     os.execvp(argv[0], [*argv, "--follow"] if follow else argv)
 
 
-def wait(host: common.Host, paths: common.Paths) -> int:
+def wait(host: config.Host, paths: layout.Paths) -> int:
     """Return when no switch and no start is under way: the switch's code, 1 for a failed start."""
     job = transient.Job("switch", (), unit_prefix="lockstep-", log=switch_job.log_file(paths))
-    code, started = common.EXIT_DONE, set[str]()
+    code, started = errors.EXIT_DONE, set[str]()
     told = 0.0
     while True:
         state = units.show([switch_job.UNIT, *(t.unit for t in host.targets.values())])
@@ -58,4 +58,4 @@ def wait(host: common.Host, paths: common.Paths) -> int:
     hot = [target.name for target in host.targets.values() if state[target.unit].state == "hot"]
     terminal.say(f"{', '.join(hot) or 'no model'} hot")
     failed = any(state[unit].state == "failed" for unit in started)
-    return common.EXIT_FAILED if failed else code
+    return errors.EXIT_FAILED if failed else code

@@ -8,7 +8,7 @@ from typing import Any
 
 from lockstep.onhost import engines
 from lockstep.onhost.cluster import cluster_status, runs
-from lockstep.onhost.core import common, switch_lock, terminal
+from lockstep.onhost.core import config, layout, meminfo, output, switch_lock, terminal
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import generates, log_phases
 from lockstep.onhost.images import image_record
@@ -50,7 +50,7 @@ class Status:
 
     host: str
     targets: list[TargetStatus]
-    memory: common.Memory
+    memory: meminfo.Memory
     webui: str
     switching: switch_lock.Holder | None
     last_switch: str | None = None
@@ -64,9 +64,9 @@ class Status:
         return next((target.name for target in self.targets if target.state == "hot"), None)
 
 
-def gather(host: common.Host, paths: common.Paths) -> Status:
+def gather(host: config.Host, paths: layout.Paths) -> Status:
     """Ask everything once: one systemctl call, one Docker call, one token of the hot engine."""
-    memory = common.memory(paths.proc)
+    memory = meminfo.memory(paths.proc)
     names = [target.unit for target in host.targets.values()]
     state = units.show([*names, host.webui_unit, switch_job.UNIT])
     watched = wedge_state.load(paths)
@@ -96,7 +96,7 @@ def gather(host: common.Host, paths: common.Paths) -> Status:
     )
 
 
-def _target(target: common.Target, unit: units.Unit, rank: str | None) -> TargetStatus:
+def _target(target: config.Target, unit: units.Unit, rank: str | None) -> TargetStatus:
     """`rank` says who answers, where this host's unit answers nobody."""
     ready, detail = None, ""
     if not unit.installed:
@@ -143,7 +143,7 @@ def last_phase(unit: units.Unit) -> str:
     return next((said for said in map(log_phases.phase, reversed(lines)) if said), "")
 
 
-def _last_switch(unit: units.Unit, paths: common.Paths) -> str | None:
+def _last_switch(unit: units.Unit, paths: layout.Paths) -> str | None:
     """How the last switch since boot failed; None when it went well."""
     if unit.active != "failed":
         return None
@@ -173,7 +173,7 @@ def _unit_problems(targets: list[TargetStatus]) -> list[str]:
 
 
 def _container_problems(
-    host: common.Host, state: dict[str, units.Unit], paths: common.Paths
+    host: config.Host, state: dict[str, units.Unit], paths: layout.Paths
 ) -> tuple[list[str], list[str]]:
     """Engine containers that no started unit answers for, and why that could not be told."""
     try:
@@ -263,6 +263,6 @@ def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
 def render(status: Status) -> None:
     """Print the status; the headline and what is broken stand out on a terminal."""
     first, *rest = lines(status, terminal.width())
-    common.say(terminal.bold(first))
+    output.say(terminal.bold(first))
     for line in rest:
-        common.say(terminal.bold(line) if line.startswith(("BROKEN", "NOW")) else line)
+        output.say(terminal.bold(line) if line.startswith(("BROKEN", "NOW")) else line)

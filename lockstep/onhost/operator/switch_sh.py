@@ -36,7 +36,7 @@ import sys
 import time
 
 from lockstep.onhost.cluster import coordinator, planner, wire_client
-from lockstep.onhost.core import common, switch_lock, terminal
+from lockstep.onhost.core import config, errors, layout, output, runner, switch_lock, terminal
 from lockstep.onhost.operator import follow, status
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.switching import switch_job, unfinished
@@ -49,18 +49,18 @@ _FLAGS = {
 }
 
 
-def main(argv: list[str], paths: common.Paths | None = None) -> int:
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
-    paths = paths or common.Paths()
+    paths = paths or layout.Paths()
     if not argv or {"-h", "--help"} & set(argv):
         print((__doc__ or "").strip())
-        return common.EXIT_DONE if argv else common.EXIT_USAGE
+        return errors.EXIT_DONE if argv else errors.EXIT_USAGE
     if argv[0] == switch_job.WORKER:
         return _worker(argv[1:], paths)
     if argv[0] == switch_job.FINISH:
         return _finish(paths)
     name, *rest = argv
-    host = common.load_host(paths.targets)
+    host = config.load_host(paths.targets)
     subject = rest.pop(0) if name == "log" and rest and not rest[0].startswith("-") else None
     _check_words(host, name, subject, rest)
     if name == "wait":
@@ -78,29 +78,29 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
     return _watch(name, paths, wait="--wait" in rest)
 
 
-def _check_words(host: common.Host, name: str, subject: str | None, flags: list[str]) -> None:
+def _check_words(host: config.Host, name: str, subject: str | None, flags: list[str]) -> None:
     target = subject if name == "log" else name
     words = [*host.targets, "none", *_FLAGS]
     if name == "log" and subject is None:
-        raise common.Problem(f"log of what? Known: {', '.join(host.targets)}", common.EXIT_USAGE)
+        raise errors.Problem(f"log of what? Known: {', '.join(host.targets)}", errors.EXIT_USAGE)
     if target not in (host.targets if name == "log" else words):
         known = ", ".join(host.targets if name == "log" else words)
-        raise common.Problem(f"unknown target {target!r}. Known: {known}", common.EXIT_USAGE)
+        raise errors.Problem(f"unknown target {target!r}. Known: {known}", errors.EXIT_USAGE)
     allowed = _FLAGS.get(name, ("--wait", "--dry"))
     wrong = [flag for flag in flags if flag not in allowed] or flags[1:]
     if wrong:
-        raise common.Problem(
-            f"{name} does not take {' '.join(wrong)}. See switch.sh --help", common.EXIT_USAGE
+        raise errors.Problem(
+            f"{name} does not take {' '.join(wrong)}. See switch.sh --help", errors.EXIT_USAGE
         )
 
 
-def _status(host: common.Host, paths: common.Paths, as_json: bool) -> int:
+def _status(host: config.Host, paths: layout.Paths, as_json: bool) -> int:
     found = status.gather(host, paths)
     if as_json:
         print(json.dumps(status.as_json(found), indent=2))
     else:
         status.render(found)
-    return common.EXIT_DONE
+    return errors.EXIT_DONE
 
 
 def _be_root(argv: list[str]) -> None:
@@ -108,10 +108,10 @@ def _be_root(argv: list[str]) -> None:
     if units.is_root():
         return
     if not _may_become_root(argv):
-        raise common.Problem(
+        raise errors.Problem(
             f"{getpass.getuser()} may not switch models on this host: no sudo rule. Remedy: "
             "add the user to the operators in the inventory and deploy",
-            common.EXIT_NOT_PERMITTED,
+            errors.EXIT_NOT_PERMITTED,
         )
     _become_root(argv)
 
@@ -125,13 +125,13 @@ def _become_root(argv: list[str]) -> None:
 
 def _may_become_root(argv: list[str]) -> bool:
     try:
-        asked = common.run(["sudo", "-n", "-l", "--", *switch_job.program(), *argv], timeout=20)
-    except common.Problem:
+        asked = runner.run(["sudo", "-n", "-l", "--", *switch_job.program(), *argv], timeout=20)
+    except errors.Problem:
         return False
     return asked.returncode == 0
 
 
-def _watch(name: str, paths: common.Paths, wait: bool) -> int:
+def _watch(name: str, paths: layout.Paths, wait: bool) -> int:
     """Have systemd do the switch and show its output until it ends."""
     user = os.environ.get("SUDO_USER") or getpass.getuser()
     job = switch_job.job(name, user, paths)
@@ -139,7 +139,7 @@ def _watch(name: str, paths: common.Paths, wait: bool) -> int:
     return follow.follow(job, from_end=False)
 
 
-def _start(job: transient.Job, paths: common.Paths, wait: bool) -> None:
+def _start(job: transient.Job, paths: layout.Paths, wait: bool) -> None:
     path = paths.run / "switch.lock"
     told = -30.0
     while True:
@@ -158,17 +158,17 @@ def _start(job: transient.Job, paths: common.Paths, wait: bool) -> None:
         time.sleep(0.5)
 
 
-def _rehearse(name: str, host: common.Host, paths: common.Paths) -> int:
+def _rehearse(name: str, host: config.Host, paths: layout.Paths) -> int:
     if planner.concerns(host, name):
         user = os.environ.get("SUDO_USER") or getpass.getuser()
         return coordinator.GroupSwitch(host, paths, terminal.say, user).rehearse(name)
     return switching.Switch(host, paths, terminal.say).rehearse(name)
 
 
-def _worker(argv: list[str], paths: common.Paths) -> int:
+def _worker(argv: list[str], paths: layout.Paths) -> int:
     """The switch itself, as root, inside lockstep-switch.service."""
     name, user = argv
-    host = common.load_host(paths.targets)
+    host = config.load_host(paths.targets)
     switch = switching.Switch(host, paths, user=user)
     if not planner.concerns(host, name):
         with switch_lock.held(paths.run / "switch.lock", user, name):
@@ -182,20 +182,20 @@ def _worker(argv: list[str], paths: common.Paths) -> int:
     try:
         return group.none()
     except wire_client.Unreachable as problem:
-        common.say(f"{problem}; stopping what is up here only")
+        output.say(f"{problem}; stopping what is up here only")
     with switch_lock.held(paths.run / "switch.lock", user, name):
         return switch.none()
 
 
-def _finish(paths: common.Paths) -> int:
+def _finish(paths: layout.Paths) -> int:
     """ExecStopPost= of that unit: the worker did not come to its own end."""
     work = unfinished.take(paths)
     if work is None:
-        return common.EXIT_DONE
-    host = common.load_host(paths.targets)
+        return errors.EXIT_DONE
+    host = config.load_host(paths.targets)
     if work.switch:
         coordinator.GroupSwitch(host, paths, user=work.user, switch=work.switch).undo()
-        return common.EXIT_DONE
+        return errors.EXIT_DONE
     with switch_lock.held(paths.run / "switch.lock", work.user, work.target):
         return switching.Switch(host, paths, user=work.user).finish(work)
 
@@ -203,4 +203,4 @@ def _finish(paths: common.Paths) -> int:
 if __name__ == "__main__":
     # The worker's lines are folded by those who watch it.
     shape = str if {switch_job.WORKER, switch_job.FINISH} & set(sys.argv) else terminal.folded
-    sys.exit(common.ended("switch.sh", lambda: main(sys.argv[1:]), shape))
+    sys.exit(errors.ended("switch.sh", lambda: main(sys.argv[1:]), shape))

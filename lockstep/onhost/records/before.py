@@ -15,14 +15,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, common
+from lockstep.onhost.core import atomic, errors, layout, runner
 from lockstep.onhost.records import generations, ours
 
 Document = dict[str, Any]
 
 
 def keep(
-    paths: common.Paths, current: str | None, watched: Iterable[str], rollout: str = ""
+    paths: layout.Paths, current: str | None, watched: Iterable[str], rollout: str = ""
 ) -> None:
     """Keep the state of `watched` paths and of the link `current`, under the id `rollout`.
 
@@ -48,7 +48,7 @@ def keep(
     atomic.write_json(paths.before, {**kept, "rollout": rollout}, mode=0o600)
 
 
-def there(paths: common.Paths) -> Document | None:
+def there(paths: layout.Paths) -> Document | None:
     """What was kept; None where nothing was, or it cannot be read."""
     try:
         found = json.loads(paths.before.read_text(encoding="utf-8"))
@@ -70,7 +70,7 @@ def of_records(before: generations.Record, now: generations.Record) -> Document:
     }
 
 
-def restore(paths: common.Paths, kept: Document) -> None:
+def restore(paths: layout.Paths, kept: Document) -> None:
     """Bring files and link back, and have systemd read them. Problem when that cannot be done.
 
     Nothing is touched where somebody else's file has come into the place of one.
@@ -84,13 +84,13 @@ def restore(paths: common.Paths, kept: Document) -> None:
         if kept["current"] and kept["points"]:
             _point(paths.root / kept["current"].lstrip("/"), kept["points"])
     except OSError as error:
-        raise common.Problem(f"{error.filename}: {error.strerror}") from error
-    done = common.run(["systemctl", "daemon-reload"], timeout=120)
+        raise errors.Problem(f"{error.filename}: {error.strerror}") from error
+    done = runner.run(["systemctl", "daemon-reload"], timeout=120)
     if done.returncode != 0:
-        raise common.Problem(f"systemctl daemon-reload failed: {done.stderr.strip()}")
+        raise errors.Problem(f"systemctl daemon-reload failed: {done.stderr.strip()}")
 
 
-def refuse_foreign(paths: common.Paths, kept: Document) -> None:
+def refuse_foreign(paths: layout.Paths, kept: Document) -> None:
     """Problem where somebody else's file is where a way back would write or remove one."""
     judge = ours.Ours(root=paths.root)
     # A way back that was cut off has brought some of them already.
@@ -98,13 +98,13 @@ def refuse_foreign(paths: common.Paths, kept: Document) -> None:
     theirs = {path: judge.file(path) for path in (*back, *kept["absent"])}
     found = [f"{path} ({whose})" for path, whose in theirs.items() if whose]
     if found:
-        raise common.Problem(
+        raise errors.Problem(
             f"not made by Lockstep: {', '.join(found)}; nothing was changed. "
             "Remedy: move it away and try again"
         )
 
 
-def _is(paths: common.Paths, file: dict[str, str]) -> bool:
+def _is(paths: layout.Paths, file: dict[str, str]) -> bool:
     found = _read(paths.root / file["path"].lstrip("/"))
     return found is not None and found["text"] == file["text"]
 
@@ -116,7 +116,7 @@ def _read(path: Path) -> dict[str, str] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise common.Problem(f"{path}: {error.strerror}") from error
+        raise errors.Problem(f"{path}: {error.strerror}") from error
     return {
         "text": text,
         "mode": f"{stat.st_mode & 0o7777:04o}",

@@ -18,7 +18,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from lockstep.onhost.core import atomic, common
+from lockstep.onhost.core import atomic, errors, layout, output
 
 _NAME = re.compile(r"(\d{4,})\.json")
 _CONTENTS = ("engine", "images", "weights", "files")
@@ -26,7 +26,7 @@ _CONTENTS = ("engine", "images", "weights", "files")
 Record = dict[str, Any]
 
 
-def records(paths: common.Paths) -> list[Record]:
+def records(paths: layout.Paths) -> list[Record]:
     """All records, newest first; what cannot be read is no record."""
     found = []
     for path in paths.generations.glob("*.json"):
@@ -49,12 +49,12 @@ def distinct(newest_first: list[Record]) -> list[Record]:
     return list(seen.values())
 
 
-def previous(paths: common.Paths) -> Record | None:
+def previous(paths: layout.Paths) -> Record | None:
     """What this host was before it became what it is; None where there is no such record."""
     return next(iter(distinct(records(paths))[1:]), None)
 
 
-def record(paths: common.Paths, contents: Record, note: str = "") -> Record:
+def record(paths: layout.Paths, contents: Record, note: str = "") -> Record:
     """Make `contents` the newest record, unless it is that already; the newest record."""
     newest = next(iter(records(paths)), None)
     again = newest is not None and newest["digest"] == contents["digest"]
@@ -74,28 +74,28 @@ def record(paths: common.Paths, contents: Record, note: str = "") -> Record:
     return written
 
 
-def main(argv: list[str], paths: common.Paths | None = None) -> int:
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
-    paths = paths or common.Paths()
+    paths = paths or layout.Paths()
     if argv == ["list"]:
         shown = [
             {**item, "files": [file["path"] for file in item["files"]]} for item in records(paths)
         ]
         print(json.dumps(shown, indent=1))
-        return common.EXIT_DONE
+        return errors.EXIT_DONE
     if argv != ["record"]:
         print((__doc__ or "").strip(), file=sys.stderr)
-        return common.EXIT_USAGE
+        return errors.EXIT_USAGE
     try:
         contents = json.load(sys.stdin)
     except ValueError as error:
-        raise common.Problem(f"standard input: not JSON: {error}", common.EXIT_USAGE) from error
+        raise errors.Problem(f"standard input: not JSON: {error}", errors.EXIT_USAGE) from error
     lacking = [key for key in ("digest", *_CONTENTS) if key not in contents]
     if lacking:
-        raise common.Problem(f"standard input lacks {', '.join(lacking)}", common.EXIT_USAGE)
-    common.say(f"generation {record(paths, contents)['number']}")
-    return common.EXIT_DONE
+        raise errors.Problem(f"standard input lacks {', '.join(lacking)}", errors.EXIT_USAGE)
+    output.say(f"generation {record(paths, contents)['number']}")
+    return errors.EXIT_DONE
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("lockstep generations", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("lockstep generations", lambda: main(sys.argv[1:])))

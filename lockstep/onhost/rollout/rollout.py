@@ -26,7 +26,7 @@ import sys
 from collections.abc import Sequence
 
 from lockstep.onhost.cluster import cluster_rollout
-from lockstep.onhost.core import common
+from lockstep.onhost.core import config, errors, layout, output
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.records import before, generations
 from lockstep.onhost.switching import rollout_mark, switch
@@ -36,7 +36,7 @@ _CANARY_S = 60.0
 _GENERATION = re.compile(r"LOCKSTEP_GENERATION=([0-9a-f]+)")
 
 
-def outdated(host: common.Host, paths: common.Paths) -> list[common.Target]:
+def outdated(host: config.Host, paths: layout.Paths) -> list[config.Target]:
     """Targets that run with another generation than their unit files say now.
 
     Not those of a cluster: the deploy takes them down on all members before it comes here.
@@ -51,11 +51,11 @@ def outdated(host: common.Host, paths: common.Paths) -> list[common.Target]:
     ]
 
 
-def _units(target: common.Target) -> list[str]:
+def _units(target: config.Target) -> list[str]:
     return [target.unit, *([target.proxy_unit] if target.proxy_unit else [])]
 
 
-def _old(unit: units.Unit, name: str, paths: common.Paths) -> bool:
+def _old(unit: units.Unit, name: str, paths: layout.Paths) -> bool:
     try:
         file = paths.root / "etc/systemd/system" / name
         wanted = _GENERATION.search(file.read_text(encoding="utf-8"))
@@ -66,23 +66,23 @@ def _old(unit: units.Unit, name: str, paths: common.Paths) -> bool:
     return (running and running[1]) != (wanted and wanted[1])
 
 
-def go(paths: common.Paths, gate: Sequence[str] = ()) -> int:
+def go(paths: layout.Paths, gate: Sequence[str] = ()) -> int:
     """Restart what is outdated; where that fails, return. Exit code as in the docstring."""
-    host = common.load_host(paths.targets)
+    host = config.load_host(paths.targets)
     with rollout_mark.alone(paths):
         for target in outdated(host, paths):
             with rollout_mark.marked(paths, target.name):
                 why = _refusal(host, target, paths, gate)
                 if why:
-                    common.say(f"{target.name}: {why}; returning to what there was")
-                    return switched_back(paths, target.name, common.EXIT_FAILED)
-            common.say(f"{target.name} is hot with what was deployed")
+                    output.say(f"{target.name}: {why}; returning to what there was")
+                    return switched_back(paths, target.name, errors.EXIT_FAILED)
+            output.say(f"{target.name} is hot with what was deployed")
         paths.before.unlink(missing_ok=True)
-    return common.EXIT_DONE
+    return errors.EXIT_DONE
 
 
 def _refusal(
-    host: common.Host, target: common.Target, paths: common.Paths, gate: Sequence[str]
+    host: config.Host, target: config.Target, paths: layout.Paths, gate: Sequence[str]
 ) -> str:
     """Why a target may not stay as it was deployed; "" when it may."""
     if not switch.Switch(host, paths, user=rollout_mark.USER).again(target.name):
@@ -90,81 +90,81 @@ def _refusal(
     try:
         # Once more, for the unit asks the engine itself and clients may ask through a proxy.
         openai_api.canary(target, openai_api.api_key(target), _CANARY_S)
-    except (openai_api.NotReady, openai_api.Refused, common.Problem) as answer:
+    except (openai_api.NotReady, openai_api.Refused, errors.Problem) as answer:
         return f"no token comes where clients ask ({answer})"
     if gate and subprocess.run(list(gate), check=False).returncode != 0:
         return "the gate refused it"
     return ""
 
 
-def back(paths: common.Paths, why: str) -> int:
+def back(paths: layout.Paths, why: str) -> int:
     """Return to the previous generation on record; what is hot is started again."""
     now = next(iter(generations.records(paths)), None)
     previous = generations.previous(paths)
     if now is None or previous is None:
-        raise common.Problem("there is no record of a previous generation to return to")
+        raise errors.Problem("there is no record of a previous generation to return to")
     kept = before.of_records(previous, now)
     before.refuse_foreign(paths, kept)
     group = next((target for target in _up(paths) if target.cluster), None)
     if group is not None and (code := cluster_rollout.switched("none")):
         return code
     with rollout_mark.alone(paths):
-        host, hot = common.load_host(paths.targets), _up(paths)
+        host, hot = config.load_host(paths.targets), _up(paths)
         for target in hot:
             switch.Switch(host, paths, user=rollout_mark.USER).stop(target.name)
         before.restore(paths, kept)
         note = f"returned from generation {now['number']}" + (f": {why}" if why else "")
         written = generations.record(paths, previous, note)
-        common.say(f"generation {written['number']}, as {previous['number']} was")
+        output.say(f"generation {written['number']}, as {previous['number']} was")
         if group is not None:
-            common.say(
+            output.say(
                 f"NO MODEL IS HOT: {group.name} is served by all members of {group.cluster}. "
                 f"Remedy: the same on each of them, then switch.sh {group.name}"
             )
-            return common.EXIT_NOTHING_HOT
-        return _revived(paths, hot[0].name) if hot else common.EXIT_DONE
+            return errors.EXIT_NOTHING_HOT
+        return _revived(paths, hot[0].name) if hot else errors.EXIT_DONE
 
 
-def _up(paths: common.Paths) -> list[common.Target]:
-    host = common.load_host(paths.targets)
+def _up(paths: layout.Paths) -> list[config.Target]:
+    host = config.load_host(paths.targets)
     state = units.show(target.unit for target in host.targets.values())
     return [target for target in host.targets.values() if state[target.unit].up]
 
 
-def switched_back(paths: common.Paths, name: str, done: int) -> int:
+def switched_back(paths: layout.Paths, name: str, done: int) -> int:
     """Return to what was kept, and start `name` again; `done` when it is hot again."""
-    host = common.load_host(paths.targets)
+    host = config.load_host(paths.targets)
     if name in host.targets:
         switch.Switch(host, paths, user=rollout_mark.USER).stop(name)
     kept = before.there(paths)
     if kept is None:
-        common.say("what there was before is not on record: nothing to return to")
+        output.say("what there was before is not on record: nothing to return to")
     else:
         before.restore(paths, kept)
     code = _revived(paths, name)
     paths.before.unlink(missing_ok=True)
-    return done if code == common.EXIT_DONE else code
+    return done if code == errors.EXIT_DONE else code
 
 
-def _revived(paths: common.Paths, name: str) -> int:
-    host = common.load_host(paths.targets)
+def _revived(paths: layout.Paths, name: str) -> int:
+    host = config.load_host(paths.targets)
     if name not in host.targets:
-        common.say(f"NO MODEL IS HOT: there was no {name} before")
-        return common.EXIT_NOTHING_HOT
+        output.say(f"NO MODEL IS HOT: there was no {name} before")
+        return errors.EXIT_NOTHING_HOT
     code = switch.Switch(host, paths, user=rollout_mark.USER).revive(name)
-    if code == common.EXIT_DONE:
-        common.say(f"{name} is hot again, as it was before this deploy")
+    if code == errors.EXIT_DONE:
+        output.say(f"{name} is hot again, as it was before this deploy")
     return code
 
 
-def mend(paths: common.Paths) -> int:
+def mend(paths: layout.Paths) -> int:
     """ExecStopPost= of the job: `go` or `together` did not come to its own end."""
     name = rollout_mark.take_mark(paths)
     if name is None:
-        return common.EXIT_DONE
+        return errors.EXIT_DONE
     with rollout_mark.alone(paths):
-        common.say(f"the rollout of {name} was cut off; returning to what there was")
-        return switched_back(paths, name, common.EXIT_DONE)
+        output.say(f"the rollout of {name} was cut off; returning to what there was")
+        return switched_back(paths, name, errors.EXIT_DONE)
 
 
 def _gated(words: Sequence[str]) -> bool:
@@ -172,9 +172,9 @@ def _gated(words: Sequence[str]) -> bool:
     return not words or (list(words[:2]) == ["--gate", "--"] and len(words) > 2)
 
 
-def main(argv: list[str], paths: common.Paths | None = None) -> int:
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
-    paths = paths or common.Paths()
+    paths = paths or layout.Paths()
     verb, *rest = argv or [""]
     if verb == "go" and _gated(rest):
         return go(paths, rest[2:])
@@ -189,10 +189,10 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
     if argv == ["begin"]:
         asked = json.load(sys.stdin)
         before.keep(paths, asked["current"], asked["paths"], asked.get("rollout", ""))
-        return common.EXIT_DONE
+        return errors.EXIT_DONE
     print((__doc__ or "").strip(), file=sys.stderr)
-    return common.EXIT_USAGE
+    return errors.EXIT_USAGE
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("lockstep rollout", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("lockstep rollout", lambda: main(sys.argv[1:])))

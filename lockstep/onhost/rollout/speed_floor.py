@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import atomic, common
+from lockstep.onhost.core import atomic, config, errors, layout, output
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.rollout import technical
 from lockstep.onhost.systemd import units
@@ -73,7 +73,7 @@ def decide(
     return Verdict(True, found)
 
 
-def measure(target: common.Target, key: str | None) -> list[float]:
+def measure(target: config.Target, key: str | None) -> list[float]:
     """tok/s of each run. Suspect where the engine's own counters, or the answers, do not agree."""
     openai_api.canary(target, key, ANSWER_S)
     before = _counted(target, key, None)
@@ -103,7 +103,7 @@ def _moved(
 
 
 def _counted(
-    target: common.Target, key: str | None, before: engines.Counters | None
+    target: config.Target, key: str | None, before: engines.Counters | None
 ) -> engines.Counters | None:
     """The engine's counters at rest; after the runs once they were counted, or a while later."""
     limit = time.monotonic() + SETTLE_S
@@ -119,7 +119,7 @@ def _counted(
     return seen
 
 
-def _rate(target: common.Target, key: str | None) -> float:
+def _rate(target: config.Target, key: str | None) -> float:
     mark = os.urandom(4).hex()
     body = {"ignore_eos": True, "max_tokens": technical.TOKENS}
     began, wall = time.monotonic(), time.time()
@@ -134,47 +134,47 @@ def _rate(target: common.Target, key: str | None) -> float:
     return made.rate
 
 
-def gate(host: common.Host, paths: common.Paths, mode: str) -> int:
+def gate(host: config.Host, paths: layout.Paths, mode: str) -> int:
     """Measure the hot target if it has a floor. Exit code as in the docstring."""
     target = _hot(host)
     if target is None:
         return _nothing_hot(host, mode)
     if not (target.engine_url or target.url):
-        common.say(f"{target.name} answers on another member of its cluster, and is measured there")
-        return common.EXIT_DONE
+        output.say(f"{target.name} answers on another member of its cluster, and is measured there")
+        return errors.EXIT_DONE
     # A floor that this deploy brings is not here yet when it asks for a baseline.
     if not (_floored(target) or mode):
-        common.say("no floor is set for what is hot")
-        return common.EXIT_DONE
+        output.say("no floor is set for what is hot")
+        return errors.EXIT_DONE
     accepted = records(paths)
     known = accepted.get(target.name, {}).get("decode_tok_s")
     if mode == "baseline" and known is not None:
-        return common.EXIT_DONE
+        return errors.EXIT_DONE
     try:
         rates = _measured(target)
     except Suspect as why:
-        common.say(f"{target.name}: could not be measured: {why}")
-        return common.EXIT_DONE if mode == "baseline" else common.EXIT_USAGE
+        output.say(f"{target.name}: could not be measured: {why}")
+        return errors.EXIT_DONE if mode == "baseline" else errors.EXIT_USAGE
     verdict = decide(rates, target.floor_tok_s, target.floor_share, known)
-    common.say(f"{target.name}: {verdict.words}")
+    output.say(f"{target.name}: {verdict.words}")
     if mode == "accept" or (known is None and (verdict.enough or mode == "baseline")):
         _record(paths, {**accepted, target.name: _entry(target, rates)})
-        common.say(f"{target.name}: accepted as what later deploys are compared with")
-    return common.EXIT_DONE if verdict.enough or mode else common.EXIT_FAILED
+        output.say(f"{target.name}: accepted as what later deploys are compared with")
+    return errors.EXIT_DONE if verdict.enough or mode else errors.EXIT_FAILED
 
 
-def _nothing_hot(host: common.Host, mode: str) -> int:
+def _nothing_hot(host: config.Host, mode: str) -> int:
     """A host that serves nothing keeps no floor; a baseline is only looked for."""
-    common.say("no model is hot, so nothing is measured")
+    output.say("no model is hot, so nothing is measured")
     asked = mode == "accept" or any(map(_floored, host.targets.values()))
-    return common.EXIT_USAGE if asked and mode != "baseline" else common.EXIT_DONE
+    return errors.EXIT_USAGE if asked and mode != "baseline" else errors.EXIT_DONE
 
 
-def _floored(target: common.Target) -> bool:
+def _floored(target: config.Target) -> bool:
     return (target.floor_tok_s, target.floor_share) != (None, None)
 
 
-def _measured(target: common.Target) -> list[float]:
+def _measured(target: config.Target) -> list[float]:
     key = openai_api.api_key(target)
     # The engine is asked itself, without the proxy before it.
     asked = replace(target, url=target.engine_url or target.url)
@@ -186,17 +186,17 @@ def _measured(target: common.Target) -> list[float]:
         except Suspect as suspicion:
             why = suspicion
         if left:
-            common.say(f"{target.name}: {why}; measuring again")
+            output.say(f"{target.name}: {why}; measuring again")
             time.sleep(PAUSE_S)
     raise why
 
 
-def _hot(host: common.Host) -> common.Target | None:
+def _hot(host: config.Host) -> config.Target | None:
     state = units.show(target.unit for target in host.targets.values())
     return next((one for one in host.targets.values() if state[one.unit].state == "hot"), None)
 
 
-def records(paths: common.Paths) -> dict[str, Any]:
+def records(paths: layout.Paths) -> dict[str, Any]:
     """Target → accepted result; {} where there is none that can be read."""
     try:
         found = json.loads(paths.accepted.read_text(encoding="utf-8"))
@@ -205,7 +205,7 @@ def records(paths: common.Paths) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _entry(target: common.Target, rates: Sequence[float]) -> dict[str, Any]:
+def _entry(target: config.Target, rates: Sequence[float]) -> dict[str, Any]:
     return {
         "decode_tok_s": round(sum(rates) / len(rates), 2),
         "runs": [round(rate, 2) for rate in rates],
@@ -215,19 +215,19 @@ def _entry(target: common.Target, rates: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def _record(paths: common.Paths, accepted: dict[str, Any]) -> None:
+def _record(paths: layout.Paths, accepted: dict[str, Any]) -> None:
     atomic.write_json(paths.accepted, accepted, mode=0o600)
 
 
-def main(argv: list[str], paths: common.Paths | None = None) -> int:
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
-    paths = paths or common.Paths()
+    paths = paths or layout.Paths()
     if argv not in ([], ["--baseline"], ["--accept"]):
         print((__doc__ or "").strip(), file=sys.stderr)
-        return common.EXIT_USAGE
+        return errors.EXIT_USAGE
     mode = argv[0].lstrip("-") if argv else ""
-    return gate(common.load_host(paths.targets), paths, mode)
+    return gate(config.load_host(paths.targets), paths, mode)
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("lockstep floor", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("lockstep floor", lambda: main(sys.argv[1:])))

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lockstep.onhost.core import common, orderly_end
+from lockstep.onhost.core import config, errors, layout, meminfo, orderly_end, output, runner
 from lockstep.onhost.docker import docker_api, stop_container
 from lockstep.onhost.systemd import units
 
@@ -40,9 +40,9 @@ _SYNC_TIMEOUT_S = 30.0
 class Gate:
     """The gate of one target. `wait_s` bounds all waiting together; `sleep` and `now` for tests."""
 
-    target: common.Target
-    host: common.Host
-    paths: common.Paths = field(default_factory=common.Paths)
+    target: config.Target
+    host: config.Host
+    paths: layout.Paths = field(default_factory=layout.Paths)
     wait_s: float = DEFAULT_WAIT_S
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.monotonic
@@ -89,7 +89,7 @@ class Gate:
         told = -10.0
         while alive := self.alive_elsewhere():
             if self._waited() >= self.wait_s:
-                raise common.Problem(
+                raise errors.Problem(
                     f"another engine is alive after {self._waited():.0f} s: {'; '.join(alive)}. "
                     f"Only one model may be hot. Remedy: switch.sh none, then "
                     f"switch.sh {self.target.name}",
@@ -122,7 +122,7 @@ class Gate:
 
     def wait_for_memory(self) -> None:
         """Wait until MemAvailable reaches what the target needs, dropping the page cache."""
-        now = common.memory(self.paths.proc)
+        now = meminfo.memory(self.paths.proc)
         need = self.target.need.available(now.total)
         dropped = told = -30.0
         # MemFree decides about dropping only: vLLM before 0.20.2 counts it. MemAvailable decides
@@ -135,7 +135,7 @@ class Gate:
                     f"{need:.1f} needed: dropping the page cache"
                 )
                 self.drop_page_cache()
-                now = common.memory(self.paths.proc)
+                now = meminfo.memory(self.paths.proc)
             if now.available >= need:
                 break
             if self._waited() >= self.wait_s:
@@ -147,7 +147,7 @@ class Gate:
                     f"{need:.1f} GiB needed"
                 )
             self.sleep(1)
-            now = common.memory(self.paths.proc)
+            now = meminfo.memory(self.paths.proc)
         tell(f"{now.available:.1f} of {now.total:.1f} GiB available, {need:.1f} GiB needed")
 
     def ask_for_proxy(self) -> None:
@@ -160,14 +160,14 @@ class Gate:
             return
         argv = ["systemctl", "start", "--no-block", "--job-mode=fail", "--", self.target.proxy_unit]
         try:
-            asked = common.run(argv)
+            asked = runner.run(argv)
             why = asked.stderr.strip() if asked.returncode else ""
-        except common.Problem as problem:
+        except errors.Problem as problem:
             why = str(problem)
         if why:
             tell(f"{self.target.proxy_unit} not asked for: {why}")
 
-    def _short(self, now: common.Memory) -> common.Problem:
+    def _short(self, now: meminfo.Memory) -> errors.Problem:
         need = self.target.need.available(now.total)
         if need > now.total:
             remedy = "this host can never run it: bind a smaller recipe to the target"
@@ -177,7 +177,7 @@ class Gate:
                 f"then switch.sh {self.target.name}; where nothing can be stopped, another share "
                 f"(targets.{self.target.name}.overrides gpu_memory_utilization, docs/fit.md)"
             )
-        return common.Problem(
+        return errors.Problem(
             f"{self.target.name} needs {need:.1f} GiB, {now.available:.1f} GiB available after "
             f"{self._waited():.0f} s (of {now.total:.1f} GiB). Remedy: {remedy}",
             EXIT_MEMORY,
@@ -209,10 +209,10 @@ class Gate:
 
 def tell(line: str) -> None:
     """One line for the journal, with the mark by which switch.sh finds it."""
-    common.say(f"lockstep gate: {line}")
+    output.say(f"lockstep gate: {line}")
 
 
-def main(argv: list[str], paths: common.Paths | None = None) -> int:
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -220,12 +220,12 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
     parser.add_argument("target")
     parser.add_argument("--wait", type=float, default=DEFAULT_WAIT_S, metavar="SECONDS")
     options = parser.parse_args(argv)
-    paths = paths or common.Paths()
-    host = common.load_host(paths.targets)
+    paths = paths or layout.Paths()
+    host = config.load_host(paths.targets)
     Gate(host.target(options.target), host, paths, options.wait).pass_or_refuse()
-    return common.EXIT_DONE
+    return errors.EXIT_DONE
 
 
 if __name__ == "__main__":
     orderly_end.end_when_stopped()
-    sys.exit(common.ended("lockstep gate", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("lockstep gate", lambda: main(sys.argv[1:])))

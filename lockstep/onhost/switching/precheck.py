@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import config, errors, layout, meminfo
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.system import cluster_link
 from lockstep.onhost.systemd import units
@@ -16,12 +16,12 @@ from lockstep.onhost.weights import weights_spec, weights_state
 class Precheck:
     """Checks against one host as it is: `state` has every target's unit by name."""
 
-    host: common.Host
-    paths: common.Paths
+    host: config.Host
+    paths: layout.Paths
     docker: docker_api.Docker
     state: Mapping[str, units.Unit]
 
-    def check(self, target: common.Target) -> None:
+    def check(self, target: config.Target) -> None:
         """Problem when a start of `target` cannot work; it says that nothing was stopped."""
         unit = self.state[target.unit]
         if not unit.installed:
@@ -38,7 +38,7 @@ class Precheck:
         The kernel charges no process for what it holds on the GPU, so what a unit holds cannot be
         read; what its engine takes at most is known.
         """
-        now = common.memory(self.paths.proc)
+        now = meminfo.memory(self.paths.proc)
         up = {
             target.unit: target.need.held(now.total)
             for target in self.host.targets.values()
@@ -46,8 +46,8 @@ class Precheck:
         }
         return now.available, sum(up.values())
 
-    def _memory(self, target: common.Target) -> None:
-        total = common.memory(self.paths.proc).total
+    def _memory(self, target: config.Target) -> None:
+        total = meminfo.memory(self.paths.proc).total
         need = target.need.available(total)
         if need > total:
             raise _refused(
@@ -63,7 +63,7 @@ class Precheck:
                 "see what else holds memory with `ps -eo rss,pid,user,args --sort=-rss | head`",
             )
 
-    def _image(self, target: common.Target) -> None:
+    def _image(self, target: config.Target) -> None:
         if not target.container or not target.image:
             return
         try:
@@ -75,9 +75,9 @@ class Precheck:
                 "run the deploy, it pulls it",
             ) from error
         except docker_api.Unreachable as error:
-            raise common.Problem(f"{target.name}: {error}; nothing was stopped") from error
+            raise errors.Problem(f"{target.name}: {error}; nothing was stopped") from error
 
-    def _weights(self, target: common.Target) -> None:
+    def _weights(self, target: config.Target) -> None:
         for model in target.weights:
             lacking = self._lacking(model)
             if lacking:
@@ -104,5 +104,5 @@ class Precheck:
         return [*state["missing"], *state["wrong_size"], *state["not_merged"]]
 
 
-def _refused(what: str, remedy: str) -> common.Problem:
-    return common.Problem(f"{what}; nothing was stopped. Remedy: {remedy}")
+def _refused(what: str, remedy: str) -> errors.Problem:
+    return errors.Problem(f"{what}; nothing was stopped. Remedy: {remedy}")

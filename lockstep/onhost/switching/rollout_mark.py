@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from lockstep.onhost.core import atomic, common, switch_lock
+from lockstep.onhost.core import atomic, errors, layout, output, switch_lock
 
 USER = "the deploy"
 # A switch of an operator is waited for: it takes as long as two starts and a stop at most.
@@ -15,7 +15,7 @@ SWITCH_LIMIT_S = 7200.0
 
 
 @contextmanager
-def marked(paths: common.Paths, name: str) -> Iterator[None]:
+def marked(paths: layout.Paths, name: str) -> Iterator[None]:
     """Say which target is being restarted until that has ended by itself.
 
     In /run: a power cut leaves nothing that could start a model at boot.
@@ -23,13 +23,13 @@ def marked(paths: common.Paths, name: str) -> Iterator[None]:
     atomic.write_json(paths.rollout, {"target": name})
     try:
         yield
-    except common.Problem:
+    except errors.Problem:
         paths.rollout.unlink(missing_ok=True)
         raise
     paths.rollout.unlink(missing_ok=True)
 
 
-def take_mark(paths: common.Paths) -> str | None:
+def take_mark(paths: layout.Paths) -> str | None:
     """Target of a rollout that was cut off, whose mark is then gone; None without one."""
     try:
         found = str(json.loads(paths.rollout.read_text(encoding="utf-8"))["target"])
@@ -40,7 +40,7 @@ def take_mark(paths: common.Paths) -> str | None:
 
 
 @contextmanager
-def alone(paths: common.Paths) -> Iterator[None]:
+def alone(paths: layout.Paths) -> Iterator[None]:
     """Hold the switch lock; somebody else's switch is waited for."""
     began, told = time.monotonic(), -30.0
     with ExitStack() as stack:
@@ -56,6 +56,6 @@ def alone(paths: common.Paths) -> Iterator[None]:
                     raise
                 if waited - told >= 30:
                     told = waited
-                    common.say(f"waiting: {problem}")
+                    output.say(f"waiting: {problem}")
             time.sleep(0.5)
         yield

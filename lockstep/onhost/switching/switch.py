@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import config, errors, layout, meminfo, output, runner
 from lockstep.onhost.docker import docker_api, stop_container
 from lockstep.onhost.engine import log_phases, openai_api
 from lockstep.onhost.switching import journal, precheck, timing, unfinished
@@ -33,9 +33,9 @@ class Switch:
 
     def __init__(
         self,
-        host: common.Host,
-        paths: common.Paths,
-        say: Callable[[str], None] = common.say,
+        host: config.Host,
+        paths: layout.Paths,
+        say: Callable[[str], None] = output.say,
         user: str = "",
     ) -> None:
         self._host = host
@@ -67,7 +67,7 @@ class Switch:
         stopped = self._stop_all(self._state())
         self._forgive()
         self._say("no model is hot" if stopped else "no model was hot")
-        return common.EXIT_DONE
+        return errors.EXIT_DONE
 
     def start(self, name: str) -> bool:
         """Start a target where nothing else is up; whether it is hot."""
@@ -108,15 +108,15 @@ class Switch:
         self._say(f"up now: {', '.join(up) or 'no model'}")
         if name == "none":
             self._say(f"would stop {', '.join(up)}" if up else "nothing to do")
-            return common.EXIT_DONE
+            return errors.EXIT_DONE
         target = self._host.target(name)
         if state[target.unit].state == "hot" and not self._up_beside(target, state):
             self._say(f"{name} is hot already: would ask it for a token")
-            return common.EXIT_DONE
+            return errors.EXIT_DONE
         check = self._precheck(state)
         check.check(target)
         available, held = check.promised()
-        need = target.need.available(common.memory(self._paths.proc).total)
+        need = target.need.available(meminfo.memory(self._paths.proc).total)
         self._say(f"image and weights of {name} are here")
         self._say(
             f"memory: needs {need:.1f} GiB, {available:.1f} available"
@@ -124,7 +124,7 @@ class Switch:
         )
         spare = [spare.name for spare in self._spares(target, self._previous(target, state))]
         self._say(f"if {name} does not start: {', then '.join([*spare, 'no model'])}")
-        return common.EXIT_DONE
+        return errors.EXIT_DONE
 
     def _say(self, line: str) -> None:
         self._spoke = time.monotonic()
@@ -136,40 +136,40 @@ class Switch:
     def _precheck(self, state: State) -> precheck.Precheck:
         return precheck.Precheck(self._host, self._paths, self._docker, state)
 
-    def _up_beside(self, target: common.Target, state: State) -> list[common.Target]:
+    def _up_beside(self, target: config.Target, state: State) -> list[config.Target]:
         return [other for other in self._host.others(target.name) if state[other.unit].up]
 
-    def _already_hot(self, target: common.Target) -> int:
+    def _already_hot(self, target: config.Target) -> int:
         openai_api.check_health(target)
         try:
             canary = openai_api.canary(target, openai_api.api_key(target), _HOT_CANARY_S)
         except (openai_api.NotReady, openai_api.Refused) as answer:
-            raise common.Problem(
+            raise errors.Problem(
                 f"{target.name} is hot and /health is green, but it generated nothing within "
                 f"{_HOT_CANARY_S:.0f} s ({answer}): busy or wedged. Remedy: switch.sh none, then "
                 f"switch.sh {target.name}"
             ) from answer
         self._forgive()
         self._say(f"{target.name} is hot already ({canary.rate:.1f} tok/s)")
-        return common.EXIT_DONE
+        return errors.EXIT_DONE
 
-    def _previous(self, target: common.Target, state: State) -> common.Target | None:
+    def _previous(self, target: config.Target, state: State) -> config.Target | None:
         """The model to bring back when the start fails: one that was up and not failing."""
         for other in self._up_beside(target, state):
             if state[other.unit].state in ("hot", "loading"):
                 return other
         return None
 
-    def _spares(self, target: common.Target, previous: common.Target | None) -> list[common.Target]:
+    def _spares(self, target: config.Target, previous: config.Target | None) -> list[config.Target]:
         """What to start instead of a target that does not start, best first."""
         fallback = self._host.targets.get(target.fallback) if target.fallback else None
         found = [spare for spare in (fallback, previous) if spare is not None]
         return [spare for at, spare in enumerate(found) if spare not in found[:at]]
 
-    def _replace(self, target: common.Target, previous: common.Target | None, state: State) -> int:
+    def _replace(self, target: config.Target, previous: config.Target | None, state: State) -> int:
         if self._attempt(target, lambda: self._stop_all(state)):
             self._forgive()
-            return common.EXIT_DONE
+            return errors.EXIT_DONE
         failed = [target]
         for spare in self._spares(target, previous):
             # A unit that restarts itself would come back beside the next one.
@@ -179,7 +179,7 @@ class Switch:
         self._quietly_stop(failed)
         names = " and ".join(each.name for each in failed)
         self._say(f"NO MODEL IS HOT: {names} failed" + ("" if previous else "; none was before"))
-        return common.EXIT_NOTHING_HOT
+        return errors.EXIT_NOTHING_HOT
 
     def _forgive(self) -> None:
         """Forget units that failed earlier, now that the operator has what they asked for.
@@ -189,32 +189,32 @@ class Switch:
         every = self._host.targets.values()
         names = [name for each in every for name in (each.unit, each.proxy_unit) if name]
         # What the operator asked for is done, whatever comes of this.
-        with suppress(common.Problem):
+        with suppress(errors.Problem):
             failed = [name for name, unit in units.show(names).items() if unit.state == "failed"]
             if failed:
-                common.run(["systemctl", "reset-failed", "--", *failed])
+                runner.run(["systemctl", "reset-failed", "--", *failed])
 
-    def _instead(self, target: common.Target, spare: common.Target, was_hot: bool) -> int:
+    def _instead(self, target: config.Target, spare: config.Target, was_hot: bool) -> int:
         again = " again" if was_hot else ""
         if spare.name == target.fallback:
             self._say(f"{target.name} FAILED; its fallback {spare.name} is hot{again}")
-            return common.EXIT_FALLBACK
+            return errors.EXIT_FALLBACK
         self._say(f"the switch to {target.name} FAILED; {spare.name} is hot{again}")
-        return common.EXIT_FAILED
+        return errors.EXIT_FAILED
 
-    def _attempt(self, target: common.Target, first: Callable[[], object]) -> bool:
+    def _attempt(self, target: config.Target, first: Callable[[], object]) -> bool:
         """Do `first`, then start `target`; whatever goes wrong is said, and costs this attempt."""
         try:
             first()
             return self._start(target)
-        except common.Problem as problem:
+        except errors.Problem as problem:
             self._say(f"{target.name} FAILED: {problem}")
             return False
 
-    def _quietly_stop(self, targets: Iterable[common.Target]) -> None:
+    def _quietly_stop(self, targets: Iterable[config.Target]) -> None:
         try:
             self._stop(targets)
-        except common.Problem as problem:
+        except errors.Problem as problem:
             self._say(str(problem))
 
     def _stop_all(self, state: State) -> bool:
@@ -230,15 +230,15 @@ class Switch:
                 began = time.monotonic()
                 self._say(f"stopping {', '.join(names)}")
                 self._stop(up)
-                self._say(f"stopped in {common.duration(time.monotonic() - began)}")
+                self._say(f"stopped in {output.duration(time.monotonic() - began)}")
             return bool(self._remove_stray_containers(state) + names)
 
-    def _stop(self, targets: Iterable[common.Target]) -> None:
+    def _stop(self, targets: Iterable[config.Target]) -> None:
         """Stop units, and with that also the restarts of those that fail."""
         names = sorted({target.unit for target in targets})
         result = self._watched(["systemctl", "stop", "--", *names], "stopping", _STOP_LIMIT_S)
         if result.returncode != 0:
-            raise common.Problem(f"systemctl stop failed: {result.stderr.strip()}")
+            raise errors.Problem(f"systemctl stop failed: {result.stderr.strip()}")
 
     def _remove_stray_containers(self, state: State) -> list[str]:
         names = {
@@ -261,19 +261,19 @@ class Switch:
             return []
         return stray
 
-    def _start(self, target: common.Target) -> bool:
+    def _start(self, target: config.Target) -> bool:
         """Start a unit and show how far it is; its readiness check is part of the start."""
         began = time.monotonic()
         since = time.time()
         # A unit that hit its start limit would refuse although the operator asks for it.
         # Its proxy, where it has one, has the port that clients ask: without it nothing is hot.
         proxy = [target.proxy_unit] if target.proxy_unit else []
-        common.run(["systemctl", "reset-failed", "--", target.unit, *proxy])
+        runner.run(["systemctl", "reset-failed", "--", target.unit, *proxy])
         self._say(f"starting {target.name}")
         with journal.JournalTail(target.unit, since, self._say):
             argv = ["systemctl", "start", "--", target.unit, *proxy]
             result = self._watched(argv, "starting")
-        took = common.duration(time.monotonic() - began)
+        took = output.duration(time.monotonic() - began)
         if result.returncode == 0:
             rate = self._rate(target.unit, since)
             self._say(f"took: {self._steps}")
@@ -293,8 +293,8 @@ class Switch:
         if rate:
             return rate
         # The journal may be a moment behind the unit whose start it tells of.
-        with suppress(common.Problem):
-            common.run(["journalctl", "--sync"], timeout=20)
+        with suppress(errors.Problem):
+            runner.run(["journalctl", "--sync"], timeout=20)
         return self._steps.started(unit, units.last_lines(unit, 20, since))
 
     def _watched(
@@ -311,8 +311,8 @@ class Switch:
                     now = time.monotonic()
                     if limit_s and now - began >= limit_s:
                         process.kill()
-                        raise common.Problem(
+                        raise errors.Problem(
                             f"{' '.join(argv)} did not end within {limit_s:.0f} s"
                         ) from None
                     if now - self._spoke >= HEARTBEAT_S:
-                        self._say(f"… {doing}, {common.duration(now - began)}")
+                        self._say(f"… {doing}, {output.duration(now - began)}")

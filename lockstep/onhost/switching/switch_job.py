@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import layout
 from lockstep.onhost.core.program import command
 from lockstep.onhost.systemd import transient
 
@@ -19,12 +19,12 @@ def program() -> list[str]:
     return [*command("switch")]
 
 
-def log_file(paths: common.Paths) -> Path:
+def log_file(paths: layout.Paths) -> Path:
     """What the last switch said."""
     return paths.log / "switch.log"
 
 
-def job(name: str, user: str, paths: common.Paths) -> transient.Job:
+def job(name: str, user: str, paths: layout.Paths) -> transient.Job:
     """The switch to `name` that `user` asks for."""
     return transient.Job(
         name="switch",
@@ -43,7 +43,7 @@ def job(name: str, user: str, paths: common.Paths) -> transient.Job:
     )
 
 
-def _finisher(paths: common.Paths) -> str:
+def _finisher(paths: layout.Paths) -> str:
     """The command that finishes a switch which was cut off, and costs nothing otherwise."""
     words = [str(paths.unfinished), *program(), FINISH]
     # systemd puts one `$` in the place of two.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import output
 from lockstep.onhost.systemd import units
 
 _TOKENS = re.compile(r"lockstep ready: .* in (?P<seconds>[\d.]+) s \((?P<rate>[\d.]+ tok/s)\)")
@@ -54,4 +54,4 @@ class Steps:
 
 
 def _length(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 100 else common.duration(seconds)
+    return f"{seconds:.1f} s" if seconds < 100 else output.duration(seconds)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
-from lockstep.onhost.core import atomic, common
+from lockstep.onhost.core import atomic, errors, layout
 
 
 @dataclass(frozen=True)
@@ -25,19 +25,19 @@ class Unfinished:
 
 
 @contextmanager
-def recorded(paths: common.Paths, work: Unfinished) -> Iterator[None]:
+def recorded(paths: layout.Paths, work: Unfinished) -> Iterator[None]:
     """Keep `work` on record until it ends by itself, well or with a Problem."""
     path = paths.unfinished
     atomic.write_json(path, asdict(work))
     try:
         yield
-    except common.Problem:
+    except errors.Problem:
         path.unlink(missing_ok=True)
         raise
     path.unlink(missing_ok=True)
 
 
-def take(paths: common.Paths) -> Unfinished | None:
+def take(paths: layout.Paths) -> Unfinished | None:
     """The work on record, which is then gone: a second interruption is not mended again."""
     try:
         data = json.loads(paths.unfinished.read_text(encoding="utf-8"))

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lockstep.onhost.core import common, switch_lock
+from lockstep.onhost.core import config, errors, layout, output, runner, switch_lock
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.switching import wedge_state
 from lockstep.onhost.systemd import units
@@ -36,8 +36,8 @@ RESTARTS, WINDOW_S = 2, 3600.0
 class Watch:
     """One look at one host. `now` (s since boot) and `sleep` are replaced in tests."""
 
-    host: common.Host
-    paths: common.Paths
+    host: config.Host
+    paths: layout.Paths
     token_wait_s: float = TOKEN_WAIT_S
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -63,7 +63,7 @@ class Watch:
             if reason:
                 self.act(target, unit, reason)
 
-    def verdict(self, target: common.Target) -> str | None:
+    def verdict(self, target: config.Target) -> str | None:
         """Why the target counts as wedged, None when it lives or nothing can be told."""
         key = openai_api.api_key(target)
         try:
@@ -80,7 +80,7 @@ class Watch:
             return None
         return self._no_token(target, key, f"requests outstanding: {outstanding}")
 
-    def _no_token(self, target: common.Target, key: str | None, why: str) -> str | None:
+    def _no_token(self, target: config.Target, key: str | None, why: str) -> str | None:
         """Ask for a token, at most twice; why that makes it wedged, None when it lives."""
         began = self.now()
         for attempt in (1, 2):
@@ -95,7 +95,7 @@ class Watch:
             self.sleep(_AGAIN_S)
         return f"no token in {waited:.0f} s ({said}); {why}"
 
-    def _token(self, target: common.Target, key: str | None, limit_s: float) -> str | None:
+    def _token(self, target: config.Target, key: str | None, limit_s: float) -> str | None:
         """What it answered instead of a token."""
         try:
             openai_api.canary(target, key, limit_s, tokens=1)
@@ -106,7 +106,7 @@ class Watch:
             return None
         return None
 
-    def _moved(self, target: common.Target, key: str | None) -> bool:
+    def _moved(self, target: config.Target, key: str | None) -> bool:
         try:
             found = openai_api.counters(target, key)
         except openai_api.NotReady:
@@ -116,7 +116,7 @@ class Watch:
         self.record.counters = dict(found.moving)
         return True
 
-    def act(self, target: common.Target, seen: units.Unit, reason: str) -> None:
+    def act(self, target: config.Target, seen: units.Unit, reason: str) -> None:
         """Restart, or stop for good after `RESTARTS` restarts within `WINDOW_S`."""
         try:
             with switch_lock.held(self.paths.run / "switch.lock", "the wedge watch", target.name):
@@ -127,7 +127,7 @@ class Watch:
         except switch_lock.Locked as problem:
             tell(f"{target.name}: {reason}; left to who is switching: {problem}")
 
-    def _act(self, target: common.Target, reason: str) -> None:
+    def _act(self, target: config.Target, reason: str) -> None:
         now = self.now()
         mine = [deed for deed in self.record.deeds if deed.unit == target.unit]
         down = sum(now - deed.at < WINDOW_S for deed in mine) >= RESTARTS
@@ -140,33 +140,33 @@ class Watch:
             return
         tell(f"{target.name}: {reason}; restarting {target.unit}")
         # Its own start limit is for crashes, and must not refuse this restart after the stop.
-        common.run(["systemctl", "reset-failed", "--", target.unit])
+        runner.run(["systemctl", "reset-failed", "--", target.unit])
         # Not waited for: the lock must be free while the engine loads.
         _systemctl("restart", "--no-block", target.unit)
 
 
 def _systemctl(*words: str) -> None:
-    done = common.run(["systemctl", *words], timeout=300)
+    done = runner.run(["systemctl", *words], timeout=300)
     if done.returncode != 0:
-        raise common.Problem(f"systemctl {' '.join(words)} failed: {done.stderr.strip()}")
+        raise errors.Problem(f"systemctl {' '.join(words)} failed: {done.stderr.strip()}")
 
 
 def tell(line: str) -> None:
     """One line for the journal."""
-    common.say(f"lockstep wedge: {line}")
+    output.say(f"lockstep wedge: {line}")
 
 
-def main(argv: list[str], paths: common.Paths | None = None) -> int:
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--token-wait", type=float, default=TOKEN_WAIT_S, metavar="SECONDS")
     options = parser.parse_args(argv)
-    paths = paths or common.Paths()
-    Watch(common.load_host(paths.targets), paths, options.token_wait).look()
-    return common.EXIT_DONE
+    paths = paths or layout.Paths()
+    Watch(config.load_host(paths.targets), paths, options.token_wait).look()
+    return errors.EXIT_DONE
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("lockstep wedge", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("lockstep wedge", lambda: main(sys.argv[1:])))

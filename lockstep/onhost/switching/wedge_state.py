@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 
-from lockstep.onhost.core import atomic, common
+from lockstep.onhost.core import atomic, layout
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Record:
     deeds: list[Deed] = field(default_factory=list)
 
 
-def load(paths: common.Paths) -> Record:
+def load(paths: layout.Paths) -> Record:
     """The record; an empty one when there is none or it cannot be read."""
     try:
         data = json.loads(paths.wedge_record.read_text(encoding="utf-8"))
@@ -42,7 +42,7 @@ def load(paths: common.Paths) -> Record:
         return Record()
 
 
-def save(paths: common.Paths, record: Record) -> None:
+def save(paths: layout.Paths, record: Record) -> None:
     """Replace the record in one step; everybody may read it."""
     atomic.write_json(paths.wedge_record, asdict(record))
 

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, layout, output
 
 LOCKS = (
     "var/lib/dpkg/lock-frontend",
@@ -67,7 +67,7 @@ class Holder:
         return f"`ps -fp {self.pid}` shows it" if self.pid else "`lslocks` lists what is held"
 
 
-def holder(paths: common.Paths) -> Holder | None:
+def holder(paths: layout.Paths) -> Holder | None:
     """Who has one of the locks, None when all are free; asks without taking any."""
     for name in LOCKS:
         path = paths.root / name
@@ -94,7 +94,7 @@ def _named(lock: str, pid: int, proc: Path) -> Holder:
     return Holder(lock, pid, process, unit)
 
 
-def _wait(work: Sequence[str], paths: common.Paths, began: float, limit_s: float) -> None:
+def _wait(work: Sequence[str], paths: layout.Paths, began: float, limit_s: float) -> None:
     """Return when all locks are free; Problem names the holder when they are not in time."""
     said = float("-inf")
     while found := holder(paths):
@@ -103,16 +103,16 @@ def _wait(work: Sequence[str], paths: common.Paths, began: float, limit_s: float
             raise _late(work, limit_s, f"{found}. Remedy: {found.remedy}")
         if now - said >= SAY_EVERY_S:
             said = now
-            waited, limit = common.duration(now - began), common.duration(limit_s)
-            common.say(f"{_named_work(work)}: waited {waited} of {limit}, {found}")
+            waited, limit = output.duration(now - began), output.duration(limit_s)
+            output.say(f"{_named_work(work)}: waited {waited} of {limit}, {found}")
         time.sleep(LOOK_EVERY_S)
 
 
-def _late(work: Sequence[str], limit_s: float, why: str) -> common.Problem:
-    return common.Problem(
-        f"{_named_work(work)}: not done after {common.duration(limit_s)}, {why}. Run the deploy "
+def _late(work: Sequence[str], limit_s: float, why: str) -> errors.Problem:
+    return errors.Problem(
+        f"{_named_work(work)}: not done after {output.duration(limit_s)}, {why}. Run the deploy "
         "again when the lock is free; do not remove it.",
-        common.EXIT_LOCKED,
+        errors.EXIT_LOCKED,
     )
 
 
@@ -135,18 +135,18 @@ def _attempt(work: Sequence[str]) -> tuple[int, bool]:
             env=environment,
         )
     except OSError as error:
-        raise common.Problem(f"{work[0]}: {error.strerror}", common.EXIT_USAGE) from error
+        raise errors.Problem(f"{work[0]}: {error.strerror}", errors.EXIT_USAGE) from error
     with running:
         for line in running.stdout or ():
             refused = refused or _REFUSED.search(line) is not None
-            common.say(line.rstrip("\n"))
+            output.say(line.rstrip("\n"))
     code = running.returncode
     return (128 - code if code < 0 else code), refused and code != 0
 
 
-def main(argv: Sequence[str], paths: common.Paths | None = None) -> int:
+def main(argv: Sequence[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
-    paths = paths or common.Paths()
+    paths = paths or layout.Paths()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -161,9 +161,9 @@ def main(argv: Sequence[str], paths: common.Paths | None = None) -> int:
             return code
         if time.monotonic() - began >= options.limit:
             raise _late(options.work, options.limit, "it was refused a lock each time")
-        common.say(f"{_named_work(options.work)}: somebody was faster, waiting again")
+        output.say(f"{_named_work(options.work)}: somebody was faster, waiting again")
         time.sleep(LOOK_EVERY_S)
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("lockstep apt", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("lockstep apt", lambda: main(sys.argv[1:])))

@@ -6,10 +6,10 @@ DGX OS removes a ConnectX port from PCI while its cable is out or the Spark at t
 
 from __future__ import annotations
 
-from lockstep.onhost.core import common, topology
+from lockstep.onhost.core import errors, layout, topology
 
 
-def check(name: str, cluster: topology.Cluster, paths: common.Paths) -> None:
+def check(name: str, cluster: topology.Cluster, paths: layout.Paths) -> None:
     """Return when all links of this host are there; Problem for the target `name` otherwise."""
     lacking = []
     for interface, device in cluster.links.items():
@@ -19,7 +19,7 @@ def check(name: str, cluster: topology.Cluster, paths: common.Paths) -> None:
         elif device and not (paths.root / "sys/class/infiniband" / device).exists():
             lacking.append(f"no RDMA device {device} at {interface}")
     if lacking:
-        raise common.Problem(
+        raise errors.Problem(
             f"{name} runs over the fast link of cluster {cluster.name}, and {cluster.me.name} has "
             f"{' and '.join(lacking)}; nothing was stopped. Remedy: plug the cable in, and see "
             "that the Spark at its other end is on. DGX OS hides a ConnectX port without a link; "

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, common
+from lockstep.onhost.core import atomic, errors, layout, runner
 from lockstep.onhost.records import ours
 from lockstep.onhost.system import trial
 
@@ -29,7 +29,7 @@ _APPLY_S = 60.0
 class Fabric:
     """The link of one host; `paths` is another root only in unit tests."""
 
-    def __init__(self, paths: common.Paths) -> None:
+    def __init__(self, paths: layout.Paths) -> None:
         self._root = paths.root
         self._file = paths.root / "etc/netplan" / _NAME
         self._before = paths.run / "fabric-before.json"
@@ -45,7 +45,7 @@ class Fabric:
         path = f"/etc/netplan/{_NAME}"
         judge = ours.Ours([path] if adopt else [], self._root)
         if whose := judge.file(path):
-            raise common.Problem(
+            raise errors.Problem(
                 f"{path} was not made by Lockstep ({whose}); nothing was changed. Remedy: set "
                 f'fabric.netplan to False, or take it over: "adopt": ("{path}",)'
             )
@@ -57,7 +57,7 @@ class Fabric:
         """Let it stay. Problem when it was taken back meanwhile."""
         self.trial.disarm()
         if not self._before.exists():
-            raise common.Problem(
+            raise errors.Problem(
                 f"{self._file} was taken back: no new login came through in time. Remedy: look at "
                 "fabric.interfaces in the inventory, and deploy again"
             )
@@ -82,14 +82,14 @@ class Fabric:
         else:
             atomic.write(self._file, kept["text"], mode=0o600)
         # Whatever netplan makes of it, the addresses of before are what lets somebody in.
-        common.run(["netplan", "apply"], _APPLY_S)
+        runner.run(["netplan", "apply"], _APPLY_S)
         for name, link in kept["links"].items():
-            common.run(["ip", "link", "set", "dev", name, "mtu", str(link["mtu"])])
+            runner.run(["ip", "link", "set", "dev", name, "mtu", str(link["mtu"])])
             for address in link["addresses"]:
-                common.run(["ip", "address", "replace", address, "dev", name])
+                runner.run(["ip", "address", "replace", address, "dev", name])
         for link in kept["links"].values():
             for route in link["routes"]:
-                common.run(["ip", "route", "replace", *route])
+                runner.run(["ip", "route", "replace", *route])
         self._before.unlink()
 
 
@@ -122,7 +122,7 @@ def _check(text: str) -> None:
         trial.must(["netplan", "generate", "--root-dir", folder])
 
 
-def main(argv: list[str], paths: common.Paths | None = None) -> int:
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     actions = {
         "try": "apply it for some seconds",
@@ -130,15 +130,15 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
         "back": "take it back",
     }
     options = trial.options(__doc__, argv, actions)
-    fabric = Fabric(paths or common.Paths())
+    fabric = Fabric(paths or layout.Paths())
     text = sys.stdin.read() if options.action == "try" else ""
     with fabric.trial.alone():
         if options.action == "try":
             fabric.attempt(text, options.seconds, options.adopt)
         else:
             getattr(fabric, options.action)()
-    return common.EXIT_DONE
+    return errors.EXIT_DONE
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("lockstep fabric", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("lockstep fabric", lambda: main(sys.argv[1:])))

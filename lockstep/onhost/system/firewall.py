@@ -18,7 +18,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from lockstep.onhost.core import atomic, common
+from lockstep.onhost.core import atomic, errors, layout, runner
 from lockstep.onhost.system import trial
 
 _TABLE = ("inet", "lockstep")
@@ -28,7 +28,7 @@ _EMPTY = "table inet lockstep\ndelete table inet lockstep\n"
 class Firewall:
     """The table of one host; `paths` is another root only in unit tests."""
 
-    def __init__(self, paths: common.Paths) -> None:
+    def __init__(self, paths: layout.Paths) -> None:
         self._rules = paths.root / "etc/lockstep/firewall.nft"
         self._kept = paths.root / "etc/lockstep/firewall-kept.nft"
         self._before = paths.run / "firewall-before.nft"
@@ -50,7 +50,7 @@ class Firewall:
         """Let the rules of `attempt` stay. Problem when they were taken back meanwhile."""
         self.trial.disarm()
         if not self.in_force():
-            raise common.Problem(
+            raise errors.Problem(
                 "the new rules were taken back before they were confirmed. Deploy again"
             )
         atomic.write(self._kept, self._rules.read_text(encoding="utf-8"))
@@ -103,7 +103,7 @@ class Firewall:
 
 def _listing() -> str:
     """The table as the kernel has it; "" where there is none."""
-    done = common.run(["nft", "list", "table", *_TABLE])
+    done = runner.run(["nft", "list", "table", *_TABLE])
     return done.stdout if done.returncode == 0 else ""
 
 
@@ -111,7 +111,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def main(argv: list[str], paths: common.Paths | None = None) -> int:
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     actions = {
         "try": "load the new rules for some seconds",
@@ -121,14 +121,14 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
         "clear": "remove the rules",
     }
     options = trial.options(__doc__, argv, actions)
-    firewall = Firewall(paths or common.Paths())
+    firewall = Firewall(paths or layout.Paths())
     with firewall.trial.alone():
         if options.action == "try":
             firewall.attempt(options.seconds)
         else:
             getattr(firewall, options.action)()
-    return common.EXIT_DONE
+    return errors.EXIT_DONE
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("lockstep firewall", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("lockstep firewall", lambda: main(sys.argv[1:])))

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, output, runner
 from lockstep.onhost.core.program import command
 
 _LIMIT_S = 60.0
@@ -64,7 +64,7 @@ class Trial:
             # First: this connection may not live to see the next command.
             must([*argv, *command(self.program, "back")])
             apply()
-        except common.Problem:
+        except errors.Problem:
             self.disarm()
             restore()
             raise
@@ -73,21 +73,21 @@ class Trial:
         """Take it back and say so; nothing where nothing is on trial."""
         if self.before.exists():
             restore()
-            common.say(said)
+            output.say(said)
         # Last: this may be the timer's own service.
         self.disarm()
 
     def disarm(self) -> None:
         """Stop the timer."""
-        common.run(["systemctl", "stop", f"{self.unit}.timer"])
+        runner.run(["systemctl", "stop", f"{self.unit}.timer"])
 
 
 def must(argv: list[str]) -> str:
     """What a command printed; Problem with what it said where it fails."""
-    done = common.run(argv, _LIMIT_S)
+    done = runner.run(argv, _LIMIT_S)
     if done.returncode != 0:
         said = " ".join((done.stderr or done.stdout).split())
-        raise common.Problem(f"{' '.join(argv[:2])}: {said[-500:]}")
+        raise errors.Problem(f"{' '.join(argv[:2])}: {said[-500:]}")
     return done.stdout
 
 

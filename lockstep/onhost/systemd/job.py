@@ -19,20 +19,20 @@ import argparse
 import sys
 from dataclasses import replace
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, layout, output, runner
 from lockstep.onhost.systemd import transient, units
 
 
-def main(argv: list[str], paths: common.Paths | None = None) -> int:
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
-    paths = paths or common.Paths()
+    paths = paths or layout.Paths()
     # argparse would give options of the work to us and swallow a second `--`.
     ours, work = _split(argv)
     options = _parser().parse_args(ours)
     if options.action == "run" and not work:
-        raise common.Problem("run: nothing to run: expected -- ARGV...", common.EXIT_USAGE)
+        raise errors.Problem("run: nothing to run: expected -- ARGV...", errors.EXIT_USAGE)
     if not units.is_root():
-        raise common.Problem("only root may start a job", common.EXIT_NOT_PERMITTED)
+        raise errors.Problem("only root may start a job", errors.EXIT_NOT_PERMITTED)
     job = transient.Job(
         name=options.name,
         argv=tuple(work),
@@ -47,9 +47,9 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
             timeout_s=options.timeout,
             properties=tuple(options.property),
         )
-        started = transient.start(job, paths, common.say)
+        started = transient.start(job, paths, output.say)
         if not started:
-            common.say(f"job {job.name}: is running already, following it")
+            output.say(f"job {job.name}: is running already, following it")
         return transient.Follower(job, heartbeat_s=options.heartbeat).follow(not started)
     if options.action == "stop":
         return _stop(job)
@@ -86,16 +86,16 @@ def _parser() -> argparse.ArgumentParser:
 def _attach(job: transient.Job) -> int:
     unit = units.show([job.unit])[job.unit]
     if not unit.installed or not job.log.exists():
-        raise common.Problem(f"job {job.name}: not running, nothing known of it since boot")
+        raise errors.Problem(f"job {job.name}: not running, nothing known of it since boot")
     return transient.Follower(job).follow(from_end=True)
 
 
 def _stop(job: transient.Job) -> int:
-    result = common.run(["systemctl", "stop", job.unit], timeout=120)
+    result = runner.run(["systemctl", "stop", job.unit], timeout=120)
     if result.returncode != 0:
-        raise common.Problem(f"job {job.name}: {result.stderr.strip()}")
-    return common.EXIT_DONE
+        raise errors.Problem(f"job {job.name}: {result.stderr.strip()}")
+    return errors.EXIT_DONE
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("lockstep job", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("lockstep job", lambda: main(sys.argv[1:])))

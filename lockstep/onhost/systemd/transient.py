@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, layout, output, runner
 from lockstep.onhost.systemd import units
 
 EXIT_TIMEOUT = 124  # as timeout(1) has it
@@ -48,9 +48,9 @@ class Job:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise common.Problem(
+            raise errors.Problem(
                 f"job name {self.name!r}: expected a-z, 0-9, - and _, at most 80",
-                common.EXIT_USAGE,
+                errors.EXIT_USAGE,
             )
 
     @property
@@ -100,7 +100,7 @@ def running(unit: units.Unit) -> bool:
 
 
 def start(
-    job: Job, paths: common.Paths, say: Callable[[str], None] = common.say, wait: bool = True
+    job: Job, paths: layout.Paths, say: Callable[[str], None] = output.say, wait: bool = True
 ) -> bool:
     """Start `job` unless it is running already: True when started, False when attached to.
 
@@ -131,9 +131,9 @@ def _clear(job: Job, unit: units.Unit, say: Callable[[str], None]) -> None:
             say(f"job {job.name}: the last run failed ({unit.failure}), starting again; it said:")
             for line in _last_words(job.log):
                 say(f"  {line}")
-        common.run(["systemctl", "reset-failed", unit.name])
+        runner.run(["systemctl", "reset-failed", unit.name])
     elif unit.up:
-        common.run(["systemctl", "stop", unit.name])
+        runner.run(["systemctl", "stop", unit.name])
 
 
 def _last_words(log: Path) -> list[str]:
@@ -148,16 +148,16 @@ def _launch(job: Job) -> None:
     job.log.touch(mode=job.log_mode)
     os.truncate(job.log, 0)
     if job.env_file and not Path(job.env_file).is_file():
-        raise common.Problem(f"job {job.name}: environment file {job.env_file} does not exist")
+        raise errors.Problem(f"job {job.name}: environment file {job.env_file} does not exist")
     # systemd forgets a finished transient unit a moment after it was told to.
     for _ in range(20):
-        result = common.run(command(job), timeout=90)
+        result = runner.run(command(job), timeout=90)
         if "already loaded" not in result.stderr:
             break
         time.sleep(0.25)
     if result.returncode != 0:
         reason = (result.stderr or result.stdout).strip()
-        raise common.Problem(f"job {job.name}: systemd-run failed: {reason}")
+        raise errors.Problem(f"job {job.name}: systemd-run failed: {reason}")
 
 
 @contextmanager
@@ -192,7 +192,7 @@ class Follower:
     def __init__(
         self,
         job: Job,
-        say: Callable[[str], None] = common.say,
+        say: Callable[[str], None] = output.say,
         heartbeat_s: float = 15.0,
         tell_failure: bool = True,
     ) -> None:
@@ -227,9 +227,9 @@ class Follower:
                 elif now - spoke >= self._heartbeat_s:
                     spoke = now
                     self._say(
-                        f"job {self._job.name}: still running, {common.duration(now - started)}"
+                        f"job {self._job.name}: still running, {output.duration(now - started)}"
                     )
-                if common.nobody_reads():
+                if output.nobody_reads():
                     return EXIT_ALONE
                 _until_end(unit.main_pid, min(1.0, 0.05 + (now - started) / 10))
 
@@ -255,4 +255,4 @@ class Follower:
             return EXIT_TIMEOUT
         if unit.main_code in ("2", "3"):  # CLD_KILLED, CLD_DUMPED
             return 128 + unit.main_status
-        return unit.main_status or common.EXIT_FAILED
+        return unit.main_status or errors.EXIT_FAILED

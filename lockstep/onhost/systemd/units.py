@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, runner
 
 _PROPERTIES = (
     "Id",
@@ -94,9 +94,9 @@ def show(names: Iterable[str]) -> dict[str, Unit]:
     if not wanted:
         return {}
     argv = ["systemctl", "show", "--timestamp=unix", f"--property={','.join(_PROPERTIES)}"]
-    result = common.run([*argv, "--", *wanted], timeout=30)
+    result = runner.run([*argv, "--", *wanted], timeout=30)
     if result.returncode != 0:
-        raise common.Problem(f"systemctl show failed: {result.stderr.strip()}")
+        raise errors.Problem(f"systemctl show failed: {result.stderr.strip()}")
     blocks = [block for block in result.stdout.strip().split("\n\n") if block]
     found = [_unit(block) for block in blocks]
     # Answers come in the order asked; Id differs from the name asked when that is an alias.
@@ -129,7 +129,7 @@ def start_times(unit: str) -> tuple[float, float] | None:
     """Seconds of the last start before its main process (the gate) and after (load, canary)."""
     names = ("InactiveExit", "ExecMainStart", "ActiveEnter")
     properties = ",".join(f"{name}TimestampMonotonic" for name in names)
-    result = common.run(["systemctl", "show", f"--property={properties}", "--", unit], timeout=30)
+    result = runner.run(["systemctl", "show", f"--property={properties}", "--", unit], timeout=30)
     fields = dict(line.partition("=")[::2] for line in result.stdout.splitlines())
     left, began, up = (_number(fields.get(f"{name}TimestampMonotonic", "")) for name in names)
     if not 0 < left <= began <= up:
@@ -162,8 +162,8 @@ def last_lines(unit: str, count: int, since: float | None = None) -> list[str]:
     if since is not None:
         argv.append(f"--since=@{int(since)}")
     try:
-        result = common.run([*argv, f"--unit={unit}"], timeout=20)
-    except common.Problem:
+        result = runner.run([*argv, f"--unit={unit}"], timeout=20)
+    except errors.Problem:
         return []
     return [line for line in result.stdout.splitlines() if line.strip()]
 

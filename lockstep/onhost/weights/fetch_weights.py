@@ -21,7 +21,7 @@ import os
 import sys
 from pathlib import Path
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, layout, output
 from lockstep.onhost.fetch import claims, peer_client, url_login
 from lockstep.onhost.weights import (
     hub,
@@ -49,7 +49,7 @@ def fetch(
         _fetch_part(store, spec, part)
     store.merge(repository)
     store.write_refs(repository)
-    common.say(f"weights {repository.model}: {what} at {spec.model_path(repository)}")
+    output.say(f"weights {repository.model}: {what} at {spec.model_path(repository)}")
 
 
 def _fetch_part(
@@ -65,14 +65,14 @@ def _fetch_part(
         store.remove(part, corrupt)
         found = f"{part.model}: {len(corrupt)} corrupt files: {', '.join(corrupt)}"
         if attempt == 2:
-            raise common.Problem(
+            raise errors.Problem(
                 f"{found}, also after fetching them again. Remedy: check the disk "
                 f"(dmesg, smartctl) and the source {url_login.apart(spec.endpoint)[0]}"
             )
-        common.say(f"weights {found}; fetching them again")
+        output.say(f"weights {found}; fetching them again")
 
 
-def main(argv: list[str], paths: common.Paths | None = None) -> int:
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -86,12 +86,12 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
         spec = weights_spec.parse(options.spec.read_text(encoding="utf-8"))
         token = _token(options.token_file)
     except OSError as error:
-        raise common.Problem(f"{error.filename}: {error.strerror}", common.EXIT_USAGE) from error
+        raise errors.Problem(f"{error.filename}: {error.strerror}", errors.EXIT_USAGE) from error
     except weights_spec.BadSpec as error:
-        raise common.Problem(f"{options.spec}: {error}", common.EXIT_USAGE) from error
+        raise errors.Problem(f"{options.spec}: {error}", errors.EXIT_USAGE) from error
     if options.small:
         spec = spec.small()
-    paths = paths or common.Paths()
+    paths = paths or layout.Paths()
     copier = peer_client.Copier(peer_client.lease(paths))
     # Peers that wait for the weights wait for the claim of that name, which comes later.
     name = "small" if options.small else CLAIM
@@ -101,7 +101,7 @@ def main(argv: list[str], paths: common.Paths | None = None) -> int:
         for repository in spec.repositories:
             fetch(store, spec, repository, "small files" if options.small else "complete")
     copier.told("weights")
-    return common.EXIT_DONE
+    return errors.EXIT_DONE
 
 
 def _token(path: Path | None) -> str | None:
@@ -116,4 +116,4 @@ if __name__ == "__main__":
     # Bars that redraw themselves are noise in a log; the lines of weights_store replace them.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    sys.exit(common.ended("fetch_weights", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("fetch_weights", lambda: main(sys.argv[1:])))

@@ -11,7 +11,7 @@ import os
 import urllib.error
 import urllib.parse
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors
 from lockstep.onhost.fetch import download as resume
 from lockstep.onhost.fetch import url_login
 from lockstep.onhost.weights import weights_spec
@@ -37,33 +37,33 @@ class Hub:
 
         Its hash is not checked here.
         """
-        from huggingface_hub import errors
+        from huggingface_hub import errors as refusals
 
         where = f"{model}@{revision[:12]} {file.path}"
         page = f"{self.shown}/{model}"
         try:
             self._into_cache(model, revision, file)
-        except errors.GatedRepoError as error:
-            raise common.Problem(
+        except refusals.GatedRepoError as error:
+            raise errors.Problem(
                 f"{where}: access is gated. Remedy: accept the licence at {page} and give the "
                 "token of that account",
                 EXIT_NO_ACCESS,
             ) from error
-        except errors.RepositoryNotFoundError as error:
-            raise common.Problem(
+        except refusals.RepositoryNotFoundError as error:
+            raise errors.Problem(
                 f"{where}: the repository does not exist or is private. Remedy: check {page} and "
                 "the token",
                 EXIT_NOT_FOUND,
             ) from error
-        except (errors.RevisionNotFoundError, errors.EntryNotFoundError) as error:
-            raise common.Problem(
+        except (refusals.RevisionNotFoundError, refusals.EntryNotFoundError) as error:
+            raise errors.Problem(
                 f"{where}: not at {self.shown}. Remedy: compare revision and file list "
                 f"with {page}/tree/{revision}",
                 EXIT_NOT_FOUND,
             ) from error
         except urllib.error.HTTPError as error:
             if self._login and error.code in (401, 403):
-                raise common.Problem(
+                raise errors.Problem(
                     f"{where}: {self.shown} refuses the login (HTTP {error.code}). Remedy: correct "
                     "user and password in sources.hub",
                     EXIT_NO_ACCESS,
@@ -117,17 +117,17 @@ class Hub:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token and same_host else {}
         return resume.Source(metadata.location, metadata.size, headers), metadata.etag
 
-    def _no_answer(self, where: str, error: Exception) -> common.Problem:
+    def _no_answer(self, where: str, error: Exception) -> errors.Problem:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        return common.Problem(
+        return errors.Problem(
             f"{where}: download from {self.shown} failed: {first[:200]}. Remedy: check "
             "network and proxy, then run again; it resumes"
         )
 
 
-def disk_full(where: str, spec: weights_spec.Spec) -> common.Problem:
+def disk_full(where: str, spec: weights_spec.Spec) -> errors.Problem:
     """What there is to say when a file does not fit."""
-    return common.Problem(
+    return errors.Problem(
         f"{where}: disk full under {spec.cache_dir}. Remedy: free space, then run again; it "
         "resumes",
         EXIT_DISK_FULL,

@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors
 from lockstep.onhost.fetch import claims, peer_client
 from lockstep.onhost.fetch import download as resume
 from lockstep.onhost.weights import hub, weights_spec
@@ -55,7 +55,7 @@ class Sources:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise hub.disk_full(f"{model}@{revision[:12]} {path}", self._spec) from error
-            raise common.Problem(f"{blob}: {error.strerror or error}") from error
+            raise errors.Problem(f"{blob}: {error.strerror or error}") from error
         link(pointer, blob)
         return True
 

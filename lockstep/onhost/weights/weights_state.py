@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors
 from lockstep.onhost.weights import weights_spec
 
 
@@ -160,18 +160,18 @@ def main(argv: list[str]) -> int:
     """Command line; see the module's docstring."""
     if len(argv) > 1 or {"-h", "--help"} & set(argv):
         print((__doc__ or "").strip())
-        return common.EXIT_DONE if argv != [] and len(argv) == 1 else common.EXIT_USAGE
+        return errors.EXIT_DONE if argv != [] and len(argv) == 1 else errors.EXIT_USAGE
     try:
         text = Path(argv[0]).read_text(encoding="utf-8") if argv else sys.stdin.read()
         spec = weights_spec.parse(text)
     except OSError as error:
-        raise common.Problem(f"{argv[0]}: {error.strerror}", common.EXIT_USAGE) from error
+        raise errors.Problem(f"{argv[0]}: {error.strerror}", errors.EXIT_USAGE) from error
     except weights_spec.BadSpec as error:
         where = argv[0] if argv else "standard input"
-        raise common.Problem(f"{where}: {error}", common.EXIT_USAGE) from error
+        raise errors.Problem(f"{where}: {error}", errors.EXIT_USAGE) from error
     print(json.dumps(states(spec), indent=1))
-    return common.EXIT_DONE
+    return errors.EXIT_DONE
 
 
 if __name__ == "__main__":
-    sys.exit(common.ended("weights_state", lambda: main(sys.argv[1:])))
+    sys.exit(errors.ended("weights_state", lambda: main(sys.argv[1:])))

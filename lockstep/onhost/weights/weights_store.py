@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from typing import Protocol
 
-from lockstep.onhost.core import atomic, common
+from lockstep.onhost.core import atomic, errors, output
 from lockstep.onhost.fetch import content, download, growth
 from lockstep.onhost.weights import weights_spec, weights_state
 
@@ -45,7 +45,7 @@ class Store:
         """Remove files whose size is not the pinned one, so that they are fetched again."""
         wrong = weights_state.files(self._spec, repository).wrong_size
         if wrong:
-            common.say(f"weights {repository.model}: wrong size, removed: {', '.join(wrong)}")
+            output.say(f"weights {repository.model}: wrong size, removed: {', '.join(wrong)}")
             self.remove(repository, wrong)
 
     def remove(self, repository: weights_spec.Repository, paths: Iterable[str]) -> None:
@@ -66,11 +66,11 @@ class Store:
             return
         needed = sum(file.size or 0 for file in missing)
         self._check_disk(repository, needed)
-        common.say(
+        output.say(
             f"weights {repository.model}: {len(missing)} of {len(repository.files)} files to "
             f"fetch, {_gb(needed)} GB"
         )
-        with growth.repeated(lambda: common.say(self.progress(repository))):
+        with growth.repeated(lambda: output.say(self.progress(repository))):
             self._fetch_all(repository, missing)
 
     def progress(self, repository: weights_spec.Repository) -> str:
@@ -109,7 +109,7 @@ class Store:
         begun = sum(_blobs(self._spec, repository, "*.incomplete"))
         free = shutil.disk_usage(self._spec.cache_dir).free
         if needed - begun > free:
-            raise common.Problem(
+            raise errors.Problem(
                 f"{repository.model}: {_gb(needed - begun)} GB to fetch, {_gb(free)} GB free "
                 f"under {self._spec.cache_dir}. Remedy: free space or move the cache",
                 5,
@@ -138,7 +138,7 @@ class Store:
                     if time.monotonic() - told >= PROGRESS_S:
                         told = time.monotonic()
                         self._source.beat()
-                        common.say(
+                        output.say(
                             f"weights {repository.model}: checking, {_gb(read)} of {_gb(total)} GB"
                         )
                 # The check must not leave 70 GB of page cache in the memory that an engine needs.

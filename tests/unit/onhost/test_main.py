@@ -63,7 +63,7 @@ def test_another_word_shows_all_words(installed: Path, words: tuple[str, ...], c
 
 def test_a_closure_holds_what_a_module_imports_and_nothing_else() -> None:
     found = closure("switching.gate")
-    for path in ("switching/gate.py", "docker/docker_api.py", "core/common.py", "__init__.py"):
+    for path in ("switching/gate.py", "docker/docker_api.py", "core/config.py", "__init__.py"):
         assert f"lockstep/onhost/{path}" in found
     assert "lockstep/onhost/cluster/agent.py" not in found
     assert set(found) < set(package())

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from onhost_fakes import program
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors
 
 DIGEST = "sha256:" + 64 * "a"
 REFERENCE = f"registry.example:5000/lmsysorg/sglang@{DIGEST}"
@@ -92,7 +92,7 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     path = tmp_path / "file/open-webui.env"
     done = run("make-secrets", str(path), "me@example.com", folder=tmp_path)
-    assert done.returncode == common.EXIT_FAILED
+    assert done.returncode == errors.EXIT_FAILED
     assert re.fullmatch(r"make_secrets: .*/file.*: Not a directory|.*File exists\n", done.stderr)
 
 
@@ -112,7 +112,7 @@ def test_an_api_key_is_drawn_once_and_shown_nowhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize("argv", [[], ["a", "b", "c"]])
 def test_wrong_use_of_make_secrets(tmp_path: Path, argv: list[str]) -> None:
     done = run("make-secrets", *argv, folder=tmp_path)
-    assert done.returncode == common.EXIT_USAGE
+    assert done.returncode == errors.EXIT_USAGE
     assert "usage: make-secrets" in done.stderr
 
 
@@ -130,12 +130,12 @@ def test_open_webui_gets_the_key_where_an_engine_asks_and_nobody_else_does(tmp_p
 
 def test_a_key_that_is_missing_is_one_line_for_open_webui(tmp_path: Path) -> None:
     done = run("webui-keys", str(tmp_path / "out"), str(tmp_path / "no"), "key", folder=tmp_path)
-    assert done.returncode == common.EXIT_FAILED
+    assert done.returncode == errors.EXIT_FAILED
     assert done.stderr == f"webui_keys: {tmp_path}/no: No such file or directory. Deploy again\n"
 
 
 @pytest.mark.parametrize("argv", [[], ["a", "b"], ["a", "b", "keys"]])
 def test_wrong_use_of_webui_keys(tmp_path: Path, argv: list[str]) -> None:
     done = run("webui-keys", *argv, folder=tmp_path)
-    assert done.returncode == common.EXIT_USAGE
+    assert done.returncode == errors.EXIT_USAGE
     assert "usage: webui-keys" in done.stderr

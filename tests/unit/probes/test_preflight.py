@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from a_probe import ask, program
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import meminfo
 
 # A key that nobody uses, and what `ssh-keygen -lf` shows of it.
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK5r80uRFOOEmHwCHd1jEkejsC3/dtDhj651LkZy9Ycj"
@@ -135,7 +135,7 @@ def test_preflight_reads_a_spark(spark: Path) -> None:
     }
     assert answer["architecture"] == os.uname().machine
     assert answer["memory"]["MemTotal"] == pytest.approx(
-        common.memory().total * common.GIB, rel=1e-6
+        meminfo.memory().total * meminfo.GIB, rel=1e-6
     )
     assert answer["kernel"] == {
         "release": os.uname().release,

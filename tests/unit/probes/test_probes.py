@@ -22,7 +22,7 @@ from lockstep.deploy.questions import questions
 from lockstep.files import sent
 from lockstep.files.managed_file import PROGRAMS
 from lockstep.host.intended import Intended
-from lockstep.onhost.core import common
+from lockstep.onhost.core import meminfo
 
 USER = getpass.getuser()
 GROUP = grp.getgrgid(os.getgid()).gr_name
@@ -64,7 +64,7 @@ def test_files_does_not_send_a_text_that_is_known(tmp_path: Path) -> None:
 
 
 def test_memory_is_what_the_kernel_has_available() -> None:
-    available = common.memory().available * common.GIB
+    available = meminfo.memory().available * meminfo.GIB
     assert ask("memory", {}) == pytest.approx(available, rel=0.2)
 
 

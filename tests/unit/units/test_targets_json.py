@@ -12,7 +12,7 @@ from example import HOSTS, bound, pins
 from example import rendered as of_example
 from pair import rendered as of_pair
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import config
 from lockstep.units.targets_json import TARGETS, known_to_host, targets_file
 from lockstep.units.variants import variants
 
@@ -47,13 +47,13 @@ def differences(value: Any, written: Any, key: str = "") -> list[str]:
 def test_every_key_is_a_field_and_every_field_a_key(tmp_path: Path, text: str) -> None:
     path = tmp_path / "targets.json"
     path.write_text(text)
-    assert differences(common.load_host(path), json.loads(text)) == []
+    assert differences(config.load_host(path), json.loads(text)) == []
     odd = json.loads(text)
     target = next(iter(odd["targets"].values()))
     target["nice"] = 5
     del target["alike"]
     path.write_text(json.dumps(odd))
-    found = differences(common.load_host(path), odd)
+    found = differences(config.load_host(path), odd)
     assert sorted(found) == [".targets.*.alike", ".targets.*.nice"]
 
 
@@ -64,7 +64,7 @@ def test_a_host_reads_what_was_written_for_it(tmp_path: Path, name: str) -> None
     found = variants(settings, targets, pins(settings, targets), engine_id="", moe_flags={})
     path = tmp_path / "targets.json"
     path.write_text(targets_file(settings, found).text)
-    assert common.load_host(path) == known_to_host(settings, found)
+    assert config.load_host(path) == known_to_host(settings, found)
 
 
 def test_a_file_of_an_earlier_deploy_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
@@ -74,4 +74,4 @@ def test_a_file_of_an_earlier_deploy_is_read_as_far_as_it_goes(tmp_path: Path) -
         target["gone"] = 1
     path = tmp_path / "targets.json"
     path.write_text(json.dumps(old))
-    assert common.load_host(path).target("qwen").weights == ()
+    assert config.load_host(path).target("qwen").weights == ()

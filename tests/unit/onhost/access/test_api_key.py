@@ -13,7 +13,7 @@ from onhost_fakes import program
 from raw_engine import Pair, proxied
 
 from lockstep.onhost.access import api_key
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors
 
 KEY = "sk-0123456789abcdef"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -127,5 +127,5 @@ def test_without_a_key_the_port_does_not_open(
         timeout=60,
         check=False,
     )
-    assert done.returncode == common.EXIT_FAILED
+    assert done.returncode == errors.EXIT_FAILED
     assert message in done.stderr and done.stdout == ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockstep.cli.cluster_status import judged
 from lockstep.onhost.cluster import cluster_status, runs
-from lockstep.onhost.core import common, topology
+from lockstep.onhost.core import config, topology
 
 MEMBERS = ["spark1", "spark2"]
 
@@ -58,11 +58,11 @@ def test_a_member_that_cannot_be_asked_makes_it_unknown():
     assert lines[-1] == "  spark2: no route to host"
 
 
-def host(rank: int) -> common.Host:
+def host(rank: int) -> config.Host:
     members = tuple(topology.Member(f"spark{n}", f"10.0.0.{n}") for n in (1, 2))
     pair = topology.Cluster("pair", rank, 7079, members)
-    target = common.Target("glm", "vllm-glm.service", "", "m", 90.0, 60, cluster="pair")
-    return common.Host("spark1", {"glm": target}, clusters={"pair": pair})
+    target = config.Target("glm", "vllm-glm.service", "", "m", 90.0, 60, cluster="pair")
+    return config.Host("spark1", {"glm": target}, clusters={"pair": pair})
 
 
 def shown(rank: int, group: runs.Group) -> list[str]:

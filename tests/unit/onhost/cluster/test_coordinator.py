@@ -9,7 +9,7 @@ from a_cluster import GLM, OWN, SPARE, cluster_of, until
 from lockstep.onhost.cluster import coordinator
 from lockstep.onhost.cluster import planner as cluster_plan
 from lockstep.onhost.cluster import runs as cluster_groups
-from lockstep.onhost.core import common, switch_lock
+from lockstep.onhost.core import config, errors, switch_lock
 from lockstep.onhost.operator import switch_sh
 
 pytestmark = pytest.mark.slow
@@ -147,7 +147,7 @@ def test_a_group_that_starts_while_another_switch_is_planned_is_ended_as_a_whole
 ):
     """Who asked for it had seen no group yet, and would have ended a rank alone."""
     paths = pair[1].paths
-    group = coordinator.GroupSwitch(common.load_host(paths.targets), paths, user="ben")
+    group = coordinator.GroupSwitch(config.load_host(paths.targets), paths, user="ben")
     join, begun = group._all_join, []
 
     def glm_comes_first(*words):
@@ -165,7 +165,7 @@ def test_a_group_that_starts_while_another_switch_is_planned_is_ended_as_a_whole
 def test_what_somebody_else_made_hot_meanwhile_is_not_started_again(pair, monkeypatch):
     paths = pair[1].paths
     said = []
-    group = coordinator.GroupSwitch(common.load_host(paths.targets), paths, said.append, "ben")
+    group = coordinator.GroupSwitch(config.load_host(paths.targets), paths, said.append, "ben")
     join, runs = group._all_join, []
 
     def somebody_else_comes_first(*words):
@@ -203,16 +203,16 @@ def test_what_was_switched_off_meanwhile_is_not_started_again_by_the_watch(pair)
     pair[1].switch("glm")
     pair[1].switch("none")
     paths = pair[0].paths
-    host = common.load_host(paths.targets)
+    host = config.load_host(paths.targets)
     group = coordinator.GroupSwitch(host, paths, user=cluster_groups.WATCH)
-    with pytest.raises(common.Problem, match="not started again: alice switched to none on spark2"):
+    with pytest.raises(errors.Problem, match="not started again: alice switched to none on spark2"):
         group.to("glm")
     assert hot_everywhere(pair) == [[], []]
     assert [switch_lock.holder(spark.paths.run / "switch.lock") for spark in pair] == [None, None]
 
 
 def test_only_who_switched_this_run_off_keeps_the_watch_from_starting_it_again(pair):
-    planner = cluster_plan.Planner(common.load_host(pair[0].paths.targets), None, "spark1", print)
+    planner = cluster_plan.Planner(config.load_host(pair[0].paths.targets), None, "spark1", print)
 
     def states(**other: str) -> dict:
         mine = {"state": "recovering", "run": "r2", "reason": "a rank ended"}
@@ -222,7 +222,7 @@ def test_only_who_switched_this_run_off_keeps_the_watch_from_starting_it_again(p
     planner.owed("glm", states(state="down", run="r2", reason="spark2 was rebooted"))
     planner.owed("glm", states(state="stopped", run="r1", reason="long ago"))
     planner.owed("glm", states())
-    with pytest.raises(common.Problem, match="spark2: ben switched to none"):
+    with pytest.raises(errors.Problem, match="spark2: ben switched to none"):
         planner.owed("glm", states(state="stopped", run="r2", reason="ben switched to none"))
 
 

@@ -10,7 +10,7 @@ import pytest
 from onhost_fakes import FakeSystemd, host_root
 
 from lockstep.onhost.cluster import launch_check
-from lockstep.onhost.core import common, topology
+from lockstep.onhost.core import config, topology
 
 UNIT = "vllm-glm.service"
 FILE = f"/etc/systemd/system/{UNIT}"
@@ -20,7 +20,7 @@ TARGETS = "/etc/lockstep/targets.json"
 LINKS = ("enp1s0f0np0", "enP2p1s0f0np0")
 MEMBERS = (topology.Member("spark1", "10.9.9.8"), topology.Member("spark2", "10.9.9.9"))
 PAIR = topology.Cluster("pair", 0, 7079, MEMBERS, dict.fromkeys(LINKS, ""))
-TARGET = common.Target(
+TARGET = config.Target(
     "glm", UNIT, "", "m", 9.0, 60, image="vllm@sha256:1", cluster="pair", alike="a1"
 )
 CHANGED = "changed since the deploy"

@@ -12,7 +12,7 @@ import pytest
 from a_cluster import KEY, free_port, until
 
 from lockstep.onhost.cluster import seal, wire_client, wire_server
-from lockstep.onhost.core import common, topology
+from lockstep.onhost.core import errors, layout, topology
 
 MEMBERS = (topology.Member("spark1", "127.0.1.1"), topology.Member("spark2", "127.0.1.2"))
 
@@ -35,7 +35,7 @@ class Agent:
         if verb == "slow":
             time.sleep(1.2)
         if verb == "locked":
-            raise common.Problem("ben is switching", 75)
+            raise errors.Problem("ben is switching", 75)
         if verb == "full":
             raise OSError(28, "No space left on device")
         return {"found": body["key"]}
@@ -195,10 +195,10 @@ def test_a_message_of_another_version_is_named(agent):
 
 
 def test_a_short_key_is_refused(tmp_path):
-    paths = common.Paths(tmp_path)
-    with pytest.raises(common.Problem, match="Remedy: run the deploy"):
+    paths = layout.Paths(tmp_path)
+    with pytest.raises(errors.Problem, match="Remedy: run the deploy"):
         seal.key(paths, "pair")
     paths.secrets.mkdir(parents=True)
     (paths.secrets / "cluster-pair.key").write_text("short\n")
-    with pytest.raises(common.Problem, match="expected 32 characters or more, found 5"):
+    with pytest.raises(errors.Problem, match="expected 32 characters or more, found 5"):
         seal.key(paths, "pair")

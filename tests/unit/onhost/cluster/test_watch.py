@@ -10,7 +10,7 @@ from a_cluster import GLM, OWN, SPARE, cluster_of, until
 from onhost_fakes import FakeEngine
 
 from lockstep.onhost.cluster import rank_gate, runs
-from lockstep.onhost.core import common, switch_lock
+from lockstep.onhost.core import errors, layout, switch_lock
 from lockstep.units.agent_unit import RECORDS
 
 pytestmark = pytest.mark.slow
@@ -155,12 +155,12 @@ def test_of_a_cluster_that_this_host_left_nothing_is_known(pair):
 
 
 def test_where_the_agent_notes_is_what_a_deploy_removes():
-    paths = common.Paths()
+    paths = layout.Paths()
     assert [str(paths.groups), str(paths.groups_kept)] == list(RECORDS)
 
 
 def test_a_disk_that_is_full_costs_the_memory_of_a_boot_only(tmp_path, capsys):
-    paths = common.Paths(tmp_path)
+    paths = layout.Paths(tmp_path)
     paths.groups_kept.mkdir(parents=True)
     runs.save(paths, runs.Group("pair", "glm", "run"))
     assert runs.load(paths)["pair"].target == "glm"
@@ -225,7 +225,7 @@ def test_who_is_switching_is_left_alone(pair):
 
 
 def test_a_rank_alone_is_refused_with_the_remedy(pair):
-    with pytest.raises(common.Problem, match=r"never here alone\. Remedy: switch.sh glm"):
+    with pytest.raises(errors.Problem, match=r"never here alone\. Remedy: switch.sh glm"):
         rank_gate.main(["admit", "glm"], pair[1].paths)
     assert rank_gate.main(["admit", "own"], pair[1].paths) == 0
 

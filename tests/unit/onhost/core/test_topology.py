@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import config, errors
 
 TARGET = {
     "name": "glm",
@@ -28,7 +28,7 @@ def load(tmp_path, **changes):
     data = {"name": "spark2", "targets": {"glm": TARGET}, "clusters": {"pair": PAIR}, **changes}
     path = tmp_path / "targets.json"
     path.write_text(json.dumps(data))
-    return common.load_host(path)
+    return config.load_host(path)
 
 
 def test_a_member_knows_its_rank_and_the_others(tmp_path):
@@ -70,7 +70,7 @@ def test_a_host_without_clusters_has_none(tmp_path):
     ],
 )
 def test_what_is_wrong_is_named_with_its_key(tmp_path, changes, said):
-    with pytest.raises(common.Problem) as problem:
+    with pytest.raises(errors.Problem) as problem:
         load(tmp_path, **changes)
     assert said in str(problem.value)
-    assert problem.value.code == common.EXIT_USAGE
+    assert problem.value.code == errors.EXIT_USAGE

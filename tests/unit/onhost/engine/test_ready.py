@@ -9,7 +9,7 @@ import pytest
 from local_server import refused_address
 from onhost_fakes import FakeEngine, host_root
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import config, errors
 from lockstep.onhost.engine import openai_api, ready
 
 
@@ -35,7 +35,7 @@ def main_process():
 
 def waiter(url: str, pid: int, spoken: list[str], **values: float) -> ready.Waiter:
     fields = {"memory_gib": 1.0, "start_timeout_s": 30.0, **values}
-    target = common.Target("qwen", "vllm-qwen36.service", url, "qwen-served", **fields)
+    target = config.Target("qwen", "vllm-qwen36.service", url, "qwen-served", **fields)
     return ready.Waiter(target, ready.MainProcess.watch(pid), spoken.append)
 
 
@@ -65,7 +65,7 @@ def test_thinking_without_an_answer_counts_as_tokens(fake, main_process, spoken)
 def test_a_green_engine_that_generates_nothing_is_not_ready(fake, main_process, spoken, answer):
     fake.chat = lambda _: (200, answer)
 
-    with pytest.raises(common.Problem, match="generates nothing") as problem:
+    with pytest.raises(errors.Problem, match="generates nothing") as problem:
         waiter(fake.url, main_process.pid, spoken, start_timeout_s=1.0).wait(None)
     assert problem.value.code == 4
 
@@ -74,7 +74,7 @@ def test_a_wedged_engine_that_never_answers_is_not_ready(fake, main_process, spo
     never = threading.Event()
     fake.chat = lambda _: (200, never.wait(20))
 
-    with pytest.raises(common.Problem, match="generates nothing") as problem:
+    with pytest.raises(errors.Problem, match="generates nothing") as problem:
         waiter(fake.url, main_process.pid, spoken, start_timeout_s=1.0).wait(None)
     never.set()
     assert problem.value.code == 4
@@ -86,7 +86,7 @@ def test_a_wedged_engine_that_never_answers_is_not_ready(fake, main_process, spo
 def test_a_refused_canary_fails_at_once(fake, main_process, spoken, code, body):
     fake.chat = lambda _: (code, body)
 
-    with pytest.raises(common.Problem, match=f"HTTP {code}") as problem:
+    with pytest.raises(errors.Problem, match=f"HTTP {code}") as problem:
         waiter(fake.url, main_process.pid, spoken, start_timeout_s=40.0).wait(None)
     assert problem.value.code == 4
 
@@ -109,7 +109,7 @@ def test_an_engine_that_turns_green_later_is_waited_for(fake, main_process, spok
 
 
 def test_a_port_that_never_opens_fails_with_the_limit(main_process, spoken):
-    with pytest.raises(common.Problem, match=r"start_timeout_s 1\): .*refused") as problem:
+    with pytest.raises(errors.Problem, match=r"start_timeout_s 1\): .*refused") as problem:
         waiter("http://127.0.0.1:9", main_process.pid, spoken, start_timeout_s=1.0).wait(None)
     assert problem.value.code == 1
 
@@ -118,7 +118,7 @@ def test_a_main_process_that_dies_while_loading_fails_at_once(spoken):
     # Nobody reaps it here, so it stays as a zombie: that counts as dead.
     main_process = subprocess.Popen(["sleep", "1"])
 
-    with pytest.raises(common.Problem, match="died before the engine was ready") as problem:
+    with pytest.raises(errors.Problem, match="died before the engine was ready") as problem:
         waiter("http://127.0.0.1:9", main_process.pid, spoken, start_timeout_s=40.0).wait(None)
     main_process.wait()
     assert problem.value.code == 3
@@ -133,7 +133,7 @@ def test_a_main_process_that_dies_during_the_canary_fails_at_once(fake, main_pro
         return 500, {}
 
     fake.chat = die
-    with pytest.raises(common.Problem) as problem:
+    with pytest.raises(errors.Problem) as problem:
         waiter(fake.url, main_process.pid, spoken, start_timeout_s=40.0).wait(None)
     never.set()
     assert problem.value.code == 3
@@ -147,24 +147,24 @@ def test_another_process_with_the_same_id_is_not_the_main_process(tmp_path):
     assert process.started == "22"
 
     stat.write_text(stat.read_text().replace(" 22 ", " 2200 "))
-    with pytest.raises(common.Problem, match="main process 77 died"):
+    with pytest.raises(errors.Problem, match="main process 77 died"):
         process.check()
 
 
 def test_a_proxy_in_the_environment_is_not_asked(fake, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    target = common.Target("q", "q.service", fake.url, "q", 1.0, 5.0)
+    target = config.Target("q", "q.service", fake.url, "q", 1.0, 5.0)
 
     openai_api.check_health(target)
 
 
 def test_the_key_comes_from_its_file_and_a_missing_one_is_named(tmp_path):
     (tmp_path / "key").write_text("s3cret\n")
-    target = common.Target("q", "q", "http://x", "q", 1, 5, api_key_file=str(tmp_path / "key"))
+    target = config.Target("q", "q", "http://x", "q", 1, 5, api_key_file=str(tmp_path / "key"))
     assert openai_api.api_key(target) == "s3cret"
 
-    gone = common.Target("q", "q", "http://x", "q", 1, 5, api_key_file=str(tmp_path / "none"))
-    with pytest.raises(common.Problem, match=r"API key of q: .*none: No such file"):
+    gone = config.Target("q", "q", "http://x", "q", 1, 5, api_key_file=str(tmp_path / "none"))
+    with pytest.raises(errors.Problem, match=r"API key of q: .*none: No such file"):
         openai_api.api_key(gone)
 
 

@@ -14,7 +14,7 @@ from a_probe import ask
 from onhost_fakes import program
 
 from lockstep.host.specs import check_wanted, engine_missing
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors
 
 pytestmark = pytest.mark.slow
 
@@ -487,7 +487,7 @@ def test_wrong_use_says_how(argv: list[str]) -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == common.EXIT_USAGE
+    assert done.returncode == errors.EXIT_USAGE
     assert "usage: engine-build" in done.stderr
 
 
@@ -498,7 +498,7 @@ def test_a_missing_specification_is_named(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == common.EXIT_USAGE
+    assert done.returncode == errors.EXIT_USAGE
     assert done.stderr.startswith("engine_build: ")
     assert "none.json" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -22,7 +22,7 @@ from a_peer import TOKEN, Spark
 from local_server import LocalServer, Reply, serving
 
 from lab.services.wheels import StandInWheel, write_wheel
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, layout
 from lockstep.onhost.environment import engine_content, wheel_store
 from lockstep.onhost.fetch import claims, growth, peer_client
 
@@ -85,7 +85,7 @@ class Host:
     def __init__(
         self, root: Path, index: LocalServer, /, *of: peer_client.Peer, **spec: Any
     ) -> None:
-        self.paths = common.Paths(root / "host")
+        self.paths = layout.Paths(root / "host")
         self.folder = root / "engines/store"
         self.home = root / "engines/0123456789ab"
         claims.folder(self.paths).mkdir(parents=True)
@@ -112,7 +112,7 @@ class Host:
 
 def run(*argv: str) -> None:
     if subprocess.run(argv, capture_output=True, check=False).returncode != 0:
-        raise common.Problem("it failed")
+        raise errors.Problem("it failed")
 
 
 def test_a_wheel_of_another_spark_costs_the_index_nothing(tmp_path, peer, index, capsys):
@@ -227,7 +227,7 @@ def test_a_pip_that_is_killed_leaves_what_it_had(tmp_path, index):
     program.write_text(f'#!/bin/sh\necho $$ >> {log}\nexec {sys.executable} "$@"\n')
     program.chmod(0o755)
     host.spec["tools"] = str(program)
-    with pytest.raises(common.Problem):
+    with pytest.raises(errors.Problem):
         host.bring()
     assert stop.is_set()
     host.bring()
@@ -285,7 +285,7 @@ def written_down(folder: Path) -> Path:
 def test_a_wheel_that_no_index_has_is_named_with_a_remedy(tmp_path, index):
     index.answers = {}
     host = Host(tmp_path, index, index=f"http://me:s3cret@{index.host}/whl")
-    with pytest.raises(common.Problem) as caught:
+    with pytest.raises(errors.Problem) as caught:
         host.bring()
     said = str(caught.value)
     assert said.startswith(f"pip could not fetch {FILE}: ")
@@ -298,7 +298,7 @@ def test_a_wheel_that_no_index_has_is_named_with_a_remedy(tmp_path, index):
 def test_bytes_that_are_not_what_was_locked_are_refused(tmp_path, index):
     index.answers[f"/whl/files/{QUOTED}"] = Reply(OTHER_BODY)
     host = Host(tmp_path, index)
-    with pytest.raises(common.Problem, match=f"Expected sha256 {NAME} Got"):
+    with pytest.raises(errors.Problem, match=f"Expected sha256 {NAME} Got"):
         host.bring()
     assert not (host.folder / NAME).exists() and not (host.folder / "wheels" / FILE).exists()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import output
 
 from lockstep.onhost.environment import engine_build  # isort: skip
 from lockstep.onhost.fetch import growth  # isort: skip
@@ -63,7 +63,7 @@ def test_an_installation_says_what_the_package_cache_has_gained(
         if line.endswith(": uv-cache +3 MB"):
             (tmp_path / "said").touch()
 
-    monkeypatch.setattr(common, "say", say)
+    monkeypatch.setattr(output, "say", say)
     spec = {"home": str(tmp_path / "0123"), "proxy": {}, "index": None}
     build = engine_build.Build({**spec, "packages": []}, "pytorch")
     build.run("python3", "-c", FETCHES)

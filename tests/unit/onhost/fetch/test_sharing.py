@@ -15,7 +15,7 @@ import pytest
 from a_peer import TOKEN, Spark
 from onhost_fakes import FakeSystemd, installed
 
-from lockstep.onhost.core import common, program
+from lockstep.onhost.core import layout, program
 from lockstep.onhost.fetch import claims, peer_client, sharing
 
 UNIT = "lockstep-peer.service"
@@ -32,7 +32,7 @@ def paths(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "chown", lambda *_: None)
     monkeypatch.setattr(os, "fchown", lambda *_: None)
     monkeypatch.setattr(program, "PROGRAMS", installed(tmp_path / "programs"))
-    return common.Paths(tmp_path / "host")
+    return layout.Paths(tmp_path / "host")
 
 
 def lease(name: str = "0123456789abcdef", port: int = 1, **more: object) -> dict:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from onhost_fakes import FakeDocker, FakeSystemd, host_root
 
-from lockstep.onhost.core import common, switch_lock
+from lockstep.onhost.core import errors, switch_lock
 from lockstep.onhost.garbage import cleanup
 from lockstep.onhost.records import generations
 from lockstep.onhost.weights import hub_cache
@@ -353,7 +353,7 @@ def test_an_image_in_use_stays_with_the_reason_and_the_rest_goes(spark):
 def test_a_job_of_a_deploy_is_not_disturbed(spark):
     spark.systemd.unit("lockstep-job-weights.service", ActiveState="active", SubState="running")
     for action in ("plan", "remove"):
-        with pytest.raises(common.Problem, match="lockstep-job-weights") as caught:
+        with pytest.raises(errors.Problem, match="lockstep-job-weights") as caught:
             cleanup.main([action], spark.paths)
         assert caught.value.code == 75
     spark.systemd.unit("lockstep-job-weights.service", ActiveState="active", SubState="exited")
@@ -363,7 +363,7 @@ def test_a_job_of_a_deploy_is_not_disturbed(spark):
 def test_a_switch_is_not_disturbed(spark, monkeypatch):
     monkeypatch.setattr(switch_lock, "_GRACE_S", 0.0)
     with switch_lock.held(spark.paths.run / "switch.lock", "anna", "qwen"):
-        with pytest.raises(common.Problem, match="anna is switching to qwen") as caught:
+        with pytest.raises(errors.Problem, match="anna is switching to qwen") as caught:
             spark.remove(*OLDEST)
         assert caught.value.code == 75
     assert spark.there[0] == ["a", "b", "c"]
@@ -372,21 +372,21 @@ def test_a_switch_is_not_disturbed(spark, monkeypatch):
 def test_a_rollout_that_was_cut_off_is_not_disturbed(spark):
     spark.paths.rollout.parent.mkdir(parents=True, exist_ok=True)
     spark.paths.rollout.write_text('{"target": "qwen"}')
-    with pytest.raises(common.Problem, match="a rollout"):
+    with pytest.raises(errors.Problem, match="a rollout"):
         cleanup.main(["plan"], spark.paths)
 
 
 def test_a_host_without_records_gives_nothing_away(spark):
     for path in spark.paths.generations.glob("*"):
         path.unlink()
-    with pytest.raises(common.Problem, match="no record of a generation"):
+    with pytest.raises(errors.Problem, match="no record of a generation"):
         cleanup.main(["plan"], spark.paths)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"ids": 3}'])
 def test_a_list_that_is_none_removes_nothing(spark, monkeypatch, text):
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    with pytest.raises(common.Problem, match="standard input") as caught:
+    with pytest.raises(errors.Problem, match="standard input") as caught:
         cleanup.main(["remove"], spark.paths)
     assert caught.value.code == 2
     assert spark.there[0] == ["a", "b", "c"]

@@ -16,7 +16,7 @@ from a_probe import program
 from onhost_fakes import REPOSITORY
 
 from lab.services.image_content import TAGS, Tag, program_files
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors
 
 DIGEST = "sha256:" + 64 * "a"
 NAME = f"sha256-{64 * 'a'}.json"
@@ -173,9 +173,9 @@ def check(folder: Path, docker: str) -> subprocess.CompletedProcess[str]:
     (folder / "questions" / NAME).write_text(json.dumps([VLLM]))
     source = (
         f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from pathlib import Path; "
-        "from lockstep.onhost.core import common; from lockstep.onhost.images import image_check; "
+        "from lockstep.onhost.core import errors; from lockstep.onhost.images import image_check; "
         f"image_check.FOLDER = Path({str(folder)!r}); "
-        "sys.exit(common.ended('image_check', lambda: image_check.main(sys.argv[1:])))"
+        "sys.exit(errors.ended('image_check', lambda: image_check.main(sys.argv[1:])))"
     )
     return subprocess.run(
         [sys.executable, "-c", source, REFERENCE, "vllm"],
@@ -224,7 +224,7 @@ def test_the_container_has_no_network_no_gpu_no_rights_and_nothing_to_write_on(
 
 def test_a_refusal_is_kept_and_said_with_a_remedy(tmp_path: Path) -> None:
     done = check(tmp_path, says(faults=["recipe qwen: vLLM 0.32.0 refuses it: --swap-space"]))
-    assert done.returncode == common.EXIT_FAILED
+    assert done.returncode == errors.EXIT_FAILED
     assert done.stdout == (
         "image check: recipe qwen: vLLM 0.32.0 refuses it: --swap-space\n"
         "Change the recipe, or bind it to an image whose engine takes it.\n"
@@ -249,7 +249,7 @@ def test_an_engine_that_cannot_be_asked_is_a_warning(tmp_path: Path) -> None:
 )
 def test_a_container_that_fails_leaves_no_record(tmp_path: Path, docker: str, said: str) -> None:
     done = check(tmp_path, docker)
-    assert done.returncode == common.EXIT_FAILED
+    assert done.returncode == errors.EXIT_FAILED
     assert done.stderr == (
         "image_check: registry.example:5000/a/vllm does not say whether its vllm takes its "
         f"recipes: {said}\n"

@@ -14,7 +14,7 @@ from a_peer import TOKEN, Spark
 from local_server import Reply, Seen, as_json, serving
 from onhost_fakes import FakeDocker
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, layout
 from lockstep.onhost.docker import docker_api, stop_container
 from lockstep.onhost.fetch import claims, peer_client
 from lockstep.onhost.images import image_store, pull_image, registry
@@ -62,7 +62,7 @@ def image(reference) -> dict:
 
 @pytest.fixture
 def paths(tmp_path):
-    paths = common.Paths(tmp_path)
+    paths = layout.Paths(tmp_path)
     paths.docker_socket.parent.mkdir(parents=True)
     return paths
 
@@ -166,7 +166,7 @@ def test_a_peer_that_sees_the_manifest_is_told_to_wait_for_the_layers(docker, pu
 
 def test_layers_that_came_before_a_cut_are_not_fetched_again(docker, pull, paths, origin):
     origin.answers[f"/v2/org/engine/blobs/sha256:{name_of(BODIES['layer2'])}"] = Reply(b"", 404)
-    with pytest.raises(common.Problem):
+    with pytest.raises(errors.Problem):
         pull()
     origin.answers.update(answers(MANIFEST, BODIES["layer2"]))
     origin.seen.clear()
@@ -189,7 +189,7 @@ def test_what_only_a_forgotten_image_needed_goes_with_it(docker, pull, paths):
 def test_wrong_bytes_are_never_given_to_docker(docker, pull, paths, origin):
     wrong = bytes(len(BODIES["layer1"]))
     origin.answers[f"/v2/org/engine/blobs/sha256:{name_of(BODIES['layer1'])}"] = Reply(wrong)
-    with pytest.raises(common.Problem, match="not what its hash says, twice in a row"):
+    with pytest.raises(errors.Problem, match="not what its hash says, twice in a row"):
         pull()
     assert docker.pulls == []
     assert name_of(BODIES["layer1"]) not in stored(paths)
@@ -209,13 +209,13 @@ def test_an_image_known_only_by_its_id_is_the_pin_too(docker, pull, reference, i
 )
 def test_an_image_that_is_not_the_pin_is_refused(docker, pull, image, change, words):
     docker.pulled_image = {**image, **change}
-    with pytest.raises(common.Problem, match=words) as problem:
+    with pytest.raises(errors.Problem, match=words) as problem:
         pull()
     assert problem.value.code == 6
 
 
 def test_an_image_for_another_platform_is_refused_before_its_layers(docker, pull, origin):
-    with pytest.raises(common.Problem, match="expected linux/amd64, the image is linux/arm64"):
+    with pytest.raises(errors.Problem, match="expected linux/amd64, the image is linux/arm64"):
         pull(platform="linux/amd64")
     assert [seen.path for seen in origin.seen if "blobs" in seen.path and seen.method == "GET"] == [
         f"/v2/org/engine/blobs/sha256:{name_of(BODIES['config'])}"
@@ -230,7 +230,7 @@ def test_what_the_registry_refuses_gives_cause_code_and_remedy(
     docker, pull, origin, status, code, remedy
 ):
     origin.answers[f"/v2/org/engine/manifests/{DIGEST}"] = Reply(b"", status)
-    with pytest.raises(common.Problem, match=remedy) as problem:
+    with pytest.raises(errors.Problem, match=remedy) as problem:
         pull()
     assert problem.value.code == code
     assert str(problem.value).startswith(SHORT)
@@ -245,7 +245,7 @@ def test_what_the_registry_refuses_gives_cause_code_and_remedy(
 )
 def test_what_docker_refuses_gives_cause_code_and_remedy(docker, pull, message, code, remedy):
     docker.pull_events = [{"errorDetail": {"message": message}, "error": message}]
-    with pytest.raises(common.Problem) as problem:
+    with pytest.raises(errors.Problem) as problem:
         pull()
     assert problem.value.code == code
     assert message in str(problem.value)
@@ -259,7 +259,7 @@ def test_an_index_of_several_platforms_is_no_pin(docker, pull, origin, monkeypat
     pin = pull_image.parse_pin(
         f"127.0.0.1:1/{NAME}@{digest}", "linux/arm64", f"{origin.url}/v2/org/engine"
     )
-    with pytest.raises(common.Problem, match="pin the digest of a manifest for this platform"):
+    with pytest.raises(errors.Problem, match="pin the digest of a manifest for this platform"):
         pull_image.fetch(pin, pin_store(docker), None, peer_client.Copier(None), claims.Claim(None))
 
 
@@ -338,13 +338,13 @@ def test_the_registry_of_an_image(origin_url, key):
     ],
 )
 def test_wrong_use_is_explained(reference, platform, base, words):
-    with pytest.raises(common.Problem, match=words) as problem:
+    with pytest.raises(errors.Problem, match=words) as problem:
         pull_image.parse_pin(reference, platform, base)
     assert problem.value.code == 2
 
 
 def test_docker_that_is_down_has_a_code_of_its_own(paths, pull):
-    with pytest.raises(common.Problem, match="Remedy: sudo systemctl start docker") as problem:
+    with pytest.raises(errors.Problem, match="Remedy: sudo systemctl start docker") as problem:
         pull()
     assert problem.value.code == 7
 
@@ -362,7 +362,7 @@ def test_a_container_of_somebody_elses_is_left_alone_and_named(docker, paths):
     docker.containers["open-webui"] = "ghcr.io/open-webui/open-webui:ollama"
     docker.foreign = {"open-webui"}
 
-    with pytest.raises(common.Problem, match="open-webui is not Lockstep's"):
+    with pytest.raises(errors.Problem, match="open-webui is not Lockstep's"):
         stop_container.main(["open-webui"], paths)
     assert "open-webui" in docker.containers
 
@@ -376,7 +376,7 @@ def test_a_container_that_stays_is_an_error(docker, paths):
     docker.containers["vllm-qwen36"] = "x"
     docker.deaf_removals = 10_000
 
-    with pytest.raises(common.Problem, match=r"still there .* after it was killed. Remedy"):
+    with pytest.raises(errors.Problem, match=r"still there .* after it was killed. Remedy"):
         stop_container.stop(docker_api.Docker(paths.docker_socket), "vllm-qwen36", 0.3)
 
 

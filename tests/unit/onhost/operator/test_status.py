@@ -8,7 +8,7 @@ import re
 import pytest
 from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root, timeless
 
-from lockstep.onhost.core import common, switch_lock, terminal
+from lockstep.onhost.core import config, output, switch_lock, terminal
 from lockstep.onhost.engine import log_phases
 from lockstep.onhost.operator import status, switch_sh
 from lockstep.onhost.switching import switch_job
@@ -49,7 +49,7 @@ def spark(tmp_path, monkeypatch):
             self.systemd.unit("open-webui.service", ActiveState="active", SubState="running")
 
         def lines(self, columns: int = 40) -> list[str]:
-            found = status.gather(common.load_host(self.paths.targets), self.paths)
+            found = status.gather(config.load_host(self.paths.targets), self.paths)
             return status.lines(found, columns, NOW)
 
     spark = Spark()
@@ -71,7 +71,7 @@ def test_an_image_whose_engine_could_not_be_asked_is_said_at_its_target(spark):
         text = " ".join(" ".join(spark.lines()).split())
         said = "its start will tell whether the engine takes the recipe: no libcuda.so.1"
         assert (said in text) is shown
-        found = status.gather(common.load_host(spark.paths.targets), spark.paths)
+        found = status.gather(config.load_host(spark.paths.targets), spark.paths)
         targets = status.as_json(found)["targets"]
         assert (targets["qwen"]["unasked"], targets["mistral"]["unasked"]) == (reason, None)
 
@@ -245,5 +245,5 @@ def test_the_reason_of_a_failure_is_the_errors_and_our_verdict():
 
 
 def test_durations_as_people_say_them():
-    said = [common.duration(s) for s in (0.4, 99, 100, 5999, 6000, 11100, 200000)]
+    said = [output.duration(s) for s in (0.4, 99, 100, 5999, 6000, 11100, 200000)]
     assert said == ["0 s", "99 s", "1 min", "99 min", "1 h 40 min", "3 h 5 min", "2 d 7 h"]

@@ -14,7 +14,7 @@ import time
 import pytest
 from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root, timeless, write_meminfo
 
-from lockstep.onhost.core import common, switch_lock
+from lockstep.onhost.core import config, errors, switch_lock
 from lockstep.onhost.operator import status, switch_sh
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.switching import unfinished
@@ -84,7 +84,7 @@ def spark(tmp_path, monkeypatch):
             self.lines.append(timeless(line))
 
         def to(self, name: str) -> int:
-            host = common.load_host(self.paths.targets)
+            host = config.load_host(self.paths.targets)
             work = switching.Switch(
                 host, self.paths, lambda line: self.lines.append(timeless(line))
             )
@@ -335,7 +335,7 @@ def test_a_model_that_was_failing_itself_is_not_brought_back(spark):
 def test_what_cannot_work_is_refused_before_anything_is_stopped(spark, change, words):
     change(spark)
 
-    with pytest.raises(common.Problem, match=words) as problem:
+    with pytest.raises(errors.Problem, match=words) as problem:
         spark.to("qwen")
 
     assert "nothing was stopped" in str(problem.value)
@@ -373,7 +373,7 @@ def test_a_target_that_is_up_but_does_not_serve_is_restarted(spark):
 def test_a_hot_target_that_generates_nothing_is_reported_and_not_killed(spark):
     spark.engine.chat = lambda _: (503, {})
 
-    with pytest.raises(common.Problem, match="busy or wedged"):
+    with pytest.raises(errors.Problem, match="busy or wedged"):
         spark.to("mistral")
     assert spark.systemd.calls == []
 
@@ -399,7 +399,7 @@ def test_memory_that_a_stopped_engine_still_holds_is_left_to_the_gate(spark):
 
 def test_a_rehearsal_says_what_would_happen_and_touches_nothing(spark):
     def rehearse(name: str) -> list[str]:
-        host, said = common.load_host(spark.paths.targets), []
+        host, said = config.load_host(spark.paths.targets), []
         assert switching.Switch(host, spark.paths, said.append).rehearse(name) == 0
         return said
 
@@ -412,7 +412,7 @@ def test_a_rehearsal_says_what_would_happen_and_touches_nothing(spark):
     assert rehearse("none") == ["up now: mistral", "would stop mistral"]
     assert rehearse("mistral")[1] == "mistral is hot already: would ask it for a token"
     spark.docker.images.clear()
-    with pytest.raises(common.Problem, match="is not on this host"):
+    with pytest.raises(errors.Problem, match="is not on this host"):
         rehearse("qwen")
     assert spark.systemd.calls == []
 
@@ -452,9 +452,10 @@ def _worker_program(spark) -> list[str]:
 
     code = (
         f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
-        "from lockstep.onhost.core import common; from lockstep.onhost.operator import switch_sh; "
-        f"from pathlib import Path; paths = common.Paths(Path({str(spark.paths.root)!r})); "
-        "sys.exit(common.ended('switch.sh', lambda: switch_sh.main(sys.argv[1:], paths)))"
+        "from lockstep.onhost.core import errors, layout; "
+        "from lockstep.onhost.operator import switch_sh; "
+        f"from pathlib import Path; paths = layout.Paths(Path({str(spark.paths.root)!r})); "
+        "sys.exit(errors.ended('switch.sh', lambda: switch_sh.main(sys.argv[1:], paths)))"
     )
     return [sys.executable, "-c", code]
 
@@ -480,7 +481,7 @@ def test_the_command_exits_1_when_the_switch_failed(spark, monkeypatch, capsys):
 def test_the_second_operator_is_told_who_holds_the_lock(spark, monkeypatch):
     with (
         switch_lock.held(spark.paths.run / "switch.lock", "anna", "mistral"),
-        pytest.raises(common.Problem) as problem,
+        pytest.raises(errors.Problem) as problem,
     ):
         front(spark, monkeypatch, "qwen")
 
@@ -532,7 +533,7 @@ def test_a_lock_held_by_somebody_who_wrote_nothing_is_respected(spark):
 def test_without_a_sudo_rule_the_user_is_told_what_to_ask_for(spark, monkeypatch):
     monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: False)
 
-    with pytest.raises(common.Problem, match="may not switch models on this host") as problem:
+    with pytest.raises(errors.Problem, match="may not switch models on this host") as problem:
         switch_sh.main(["qwen"], spark.paths)
     assert problem.value.code == 77
 
@@ -587,7 +588,7 @@ def test_without_a_sudo_rule_status_still_shows_what_everybody_may_see(spark, mo
     ],
 )
 def test_wrong_use_is_explained(spark, argv, words):
-    with pytest.raises(common.Problem) as problem:
+    with pytest.raises(errors.Problem) as problem:
         switch_sh.main(argv, spark.paths)
     assert problem.value.code == 2
     assert words in str(problem.value)
@@ -615,7 +616,7 @@ def test_a_switch_that_is_killed_is_finished(spark, monkeypatch, capsys):
     assert spark.hot == ["qwen"]
     assert "the switch to qwen was cut off, finishing it" in capsys.readouterr().out
     assert not spark.paths.unfinished.exists()
-    said = status.gather(common.load_host(spark.paths.targets), spark.paths).last_switch
+    said = status.gather(config.load_host(spark.paths.targets), spark.paths).last_switch
     assert said is not None and "cut off (signal, killed by signal 9), then: qwen is hot" in said
 
 

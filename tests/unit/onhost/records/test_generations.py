@@ -17,7 +17,7 @@ from lockstep.files.managed_file import ManagedFile
 from lockstep.host import generation
 from lockstep.host.specs import weights_spec
 from lockstep.lock.pins import Pins
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, layout
 from lockstep.onhost.records import generations
 from lockstep.probes import generations as probe
 
@@ -74,7 +74,7 @@ def test_another_lock_with_the_same_contents_is_the_same_generation() -> None:
 
 
 def test_records_are_numbered_and_the_newest_is_the_present(tmp_path: Path) -> None:
-    paths = common.Paths(tmp_path)
+    paths = layout.Paths(tmp_path)
     assert generations.records(paths) == [] and generations.previous(paths) is None
     for digest in ("one", "two"):
         generations.record(paths, a_record(digest))
@@ -88,7 +88,7 @@ def test_records_are_numbered_and_the_newest_is_the_present(tmp_path: Path) -> N
 
 
 def test_the_same_contents_make_no_record_and_another_lock_is_noted_in_it(tmp_path: Path) -> None:
-    paths = common.Paths(tmp_path)
+    paths = layout.Paths(tmp_path)
     first = generations.record(paths, a_record("one"), note="first")
     assert generations.record(paths, a_record("one"), note="again") == first
     changed = generations.record(paths, a_record("one", lock="other"))
@@ -97,7 +97,7 @@ def test_the_same_contents_make_no_record_and_another_lock_is_noted_in_it(tmp_pa
 
 
 def test_going_back_makes_a_record_and_not_a_third_generation(tmp_path: Path) -> None:
-    paths = common.Paths(tmp_path)
+    paths = layout.Paths(tmp_path)
     for digest in ("one", "two", "one"):
         generations.record(paths, a_record(digest))
     newest_first = generations.records(paths)
@@ -108,7 +108,7 @@ def test_going_back_makes_a_record_and_not_a_third_generation(tmp_path: Path) ->
 
 @pytest.mark.parametrize("text", ["", "[]", '{"number": 9}', "{"])
 def test_a_file_that_is_no_record_is_passed_over(tmp_path: Path, text: str) -> None:
-    paths = common.Paths(tmp_path)
+    paths = layout.Paths(tmp_path)
     generations.record(paths, a_record("one"))
     (paths.generations / "0009.json").write_text(text)
     assert [item["number"] for item in generations.records(paths)] == [1]
@@ -117,7 +117,7 @@ def test_a_file_that_is_no_record_is_passed_over(tmp_path: Path, text: str) -> N
 def test_the_program_records_and_lists_without_texts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paths = common.Paths(tmp_path)
+    paths = layout.Paths(tmp_path)
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(contents())))
     assert generations.main(["record"], paths) == 0
     assert capsys.readouterr().out == "generation 1\n"
@@ -132,6 +132,6 @@ def test_the_program_refuses_what_is_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    with pytest.raises(common.Problem, match="standard input") as caught:
-        generations.main(["record"], common.Paths(tmp_path))
+    with pytest.raises(errors.Problem, match="standard input") as caught:
+        generations.main(["record"], layout.Paths(tmp_path))
     assert caught.value.code == 2

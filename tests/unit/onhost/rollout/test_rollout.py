@@ -9,7 +9,7 @@ import stat
 import pytest
 from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root, write_targets
 
-from lockstep.onhost.core import common, switch_lock
+from lockstep.onhost.core import config, errors, switch_lock
 from lockstep.onhost.records import before, generations
 from lockstep.onhost.records.ours import MARK
 from lockstep.onhost.rollout import rollout
@@ -272,7 +272,7 @@ def test_a_way_back_over_a_file_of_somebody_elses_is_refused_while_all_runs(spar
     theirs.parent.mkdir()
     theirs.write_text("#!/bin/sh\n# by hand, since\n")
     spark.unit(NEW)
-    with pytest.raises(common.Problem, match=r"not made by Lockstep: /data/launch.sh \(written "):
+    with pytest.raises(errors.Problem, match=r"not made by Lockstep: /data/launch.sh \(written "):
         rollout.main(["back"], spark.paths)
     assert spark.active == [QWEN]
     assert (spark.found[0], spark.systemd.calls) == (NEW, [])
@@ -285,14 +285,14 @@ def test_nothing_of_somebody_elses_goes_with_a_rollout_that_failed(spark):
     theirs = spark.root / "data/new-launch.sh"
     theirs.parent.mkdir()
     theirs.write_text("#!/bin/sh\n")
-    with pytest.raises(common.Problem, match="nothing was changed"):
+    with pytest.raises(errors.Problem, match="nothing was changed"):
         before.restore(spark.paths, before.there(spark.paths))
     assert theirs.exists() and spark.found[0] == NEW
 
 
 def test_without_a_record_there_is_nothing_to_return_to(spark):
     generations.record(spark.paths, a_generation(spark, "one", OLD))
-    with pytest.raises(common.Problem, match="no record of a previous generation"):
+    with pytest.raises(errors.Problem, match="no record of a previous generation"):
         rollout.main(["back"], spark.paths)
     assert spark.systemd.calls == []
 
@@ -324,4 +324,4 @@ def test_a_model_that_runs_on_other_hosts_too_is_not_restarted_here(spark):
     generations.record(spark.paths, a_generation(spark, "one", OLD))
     spark.deploy()
     generations.record(spark.paths, a_generation(spark, "two", NEW))
-    assert rollout.outdated(common.load_host(spark.paths.targets), spark.paths) == []
+    assert rollout.outdated(config.load_host(spark.paths.targets), spark.paths) == []

@@ -7,7 +7,7 @@ import time
 import pytest
 from onhost_fakes import FakeEngine, FakeSystemd, host_root, write_targets
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors
 from lockstep.onhost.rollout import speed_floor as floor
 
 UNIT = "sglang-mistral4.service"
@@ -208,5 +208,5 @@ def test_the_decision(rates, least, share, accepted, enough):
 
 
 def test_wrong_use_shows_the_usage(spark, capsys):
-    assert spark.run("--faster") == common.EXIT_USAGE
+    assert spark.run("--faster") == errors.EXIT_USAGE
     assert "usage: floor" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from onhost_fakes import (
     write_targets,
 )
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import config, errors, layout
 from lockstep.onhost.switching import gate
 
 QWEN = {
@@ -64,7 +64,7 @@ def spark(tmp_path, monkeypatch):
         clock = Clock()
 
         def gate(self, name: str, wait_s: float = WAIT_S) -> gate.Gate:
-            host = common.load_host(self.paths.targets)
+            host = config.load_host(self.paths.targets)
             clock = self.clock
             return gate.Gate(
                 host.target(name), host, self.paths, wait_s, sleep=clock.sleep, now=clock.now
@@ -113,7 +113,7 @@ def test_the_proxy_of_an_engine_that_may_not_start_is_not_asked_for(spark):
     proxied(spark)
     spark.systemd.unit("vllm-qwen36.service", ActiveState="active", SubState="running")
 
-    with pytest.raises(common.Problem):
+    with pytest.raises(errors.Problem):
         spark.gate("sglang").pass_or_refuse()
     assert spark.systemd.calls == []
 
@@ -132,7 +132,7 @@ def test_an_engine_may_start_although_its_proxy_cannot(spark, capsys):
 def test_another_target_that_is_not_gone_is_refused_after_the_wait(spark, state):
     spark.systemd.unit("vllm.service", ActiveState=state, SubState="running")
 
-    with pytest.raises(common.Problem) as refusal:
+    with pytest.raises(errors.Problem) as refusal:
         spark.gate("qwen").pass_or_refuse()
 
     assert refusal.value.code == 3
@@ -157,7 +157,7 @@ def test_a_process_that_outlived_its_unit_is_refused(spark):
     left.mkdir()
     (left / "cgroup").write_text("0::/system.slice/vllm.service\n")
 
-    with pytest.raises(common.Problem, match=r"processes 4711 of stopped vllm\.service") as refusal:
+    with pytest.raises(errors.Problem, match=r"processes 4711 of stopped vllm\.service") as refusal:
         spark.gate("qwen").pass_or_refuse()
     assert refusal.value.code == 3
 
@@ -165,7 +165,7 @@ def test_a_process_that_outlived_its_unit_is_refused(spark):
 def test_a_container_of_another_target_outside_its_unit_is_refused(spark):
     spark.docker.containers["vllm-qwen36"] = "vllm/vllm-openai"
 
-    with pytest.raises(common.Problem, match="docker rm -f vllm-qwen36") as refusal:
+    with pytest.raises(errors.Problem, match="docker rm -f vllm-qwen36") as refusal:
         spark.gate("mistral").pass_or_refuse()
     assert refusal.value.code == 3
 
@@ -183,7 +183,7 @@ def test_a_container_of_its_name_that_is_not_ours_stays_and_keeps_the_engine_out
     spark.docker.containers["vllm-qwen36"] = "somebody/elses"
     spark.docker.foreign = {"vllm-qwen36"}
 
-    with pytest.raises(common.Problem, match="is not Lockstep's"):
+    with pytest.raises(errors.Problem, match="is not Lockstep's"):
         spark.gate("qwen").pass_or_refuse()
 
     assert "vllm-qwen36" in spark.docker.containers
@@ -235,7 +235,7 @@ def test_a_disk_that_takes_long_leaves_no_page_cache_there(spark, monkeypatch):
 def test_memory_that_does_not_come_is_refused_with_numbers_and_a_remedy(spark):
     write_meminfo(spark.paths, available_gib=41.2)
 
-    with pytest.raises(common.Problem) as refusal:
+    with pytest.raises(errors.Problem) as refusal:
         spark.gate("qwen").pass_or_refuse()
 
     assert refusal.value.code == 4
@@ -270,7 +270,7 @@ def test_a_share_is_of_the_hosts_own_memory_or_of_what_is_available(
     if not needs:
         spark.gate("qwen").pass_or_refuse()
         return
-    with pytest.raises(common.Problem, match=f"qwen needs {needs} GiB, {available} GiB available"):
+    with pytest.raises(errors.Problem, match=f"qwen needs {needs} GiB, {available} GiB available"):
         spark.gate("qwen").pass_or_refuse()
 
 
@@ -312,13 +312,14 @@ def test_as_a_program_it_says_why_and_never_shows_a_traceback(spark, argv, code,
     assert "Traceback" not in result.stderr
 
 
-def run_program(room: str, name: str, argv: list[str], paths: common.Paths):
+def run_program(room: str, name: str, argv: list[str], paths: layout.Paths):
     """The program as systemd runs it, except that its files are under another root."""
     code = (
         f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
-        f"from lockstep.onhost.{room} import {name}; from lockstep.onhost.core import common; "
-        f"from pathlib import Path; paths = common.Paths(Path({str(paths.root)!r})); "
-        f"sys.exit(common.ended('lockstep {name}', lambda: {name}.main({argv!r}, paths)))"
+        f"from lockstep.onhost.{room} import {name}; "
+        "from lockstep.onhost.core import errors, layout; "
+        f"from pathlib import Path; paths = layout.Paths(Path({str(paths.root)!r})); "
+        f"sys.exit(errors.ended('lockstep {name}', lambda: {name}.main({argv!r}, paths)))"
     )
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, timeout=60
@@ -344,8 +345,8 @@ def test_an_unreadable_configuration_names_file_key_and_remedy(tmp_path, text, w
     path = tmp_path / "targets.json"
     path.write_text(text)
 
-    with pytest.raises(common.Problem) as problem:
-        common.load_host(path)
+    with pytest.raises(errors.Problem) as problem:
+        config.load_host(path)
 
     assert problem.value.code == 2
     assert words in str(problem.value)

@@ -7,7 +7,7 @@ import json
 import pytest
 from onhost_fakes import FakeEngine, FakeSystemd, host_root
 
-from lockstep.onhost.core import common, switch_lock
+from lockstep.onhost.core import config, switch_lock
 from lockstep.onhost.operator import status
 from lockstep.onhost.switching import wedge, wedge_state
 
@@ -53,12 +53,12 @@ def spark(tmp_path, monkeypatch):
             text = METRICS.format(running=self.running, tokens=self.tokens)
             self.engine.metrics = text if self.engine.metrics is not None else None
             done = len(self.systemd.calls)
-            host = common.load_host(self.paths.targets)
+            host = config.load_host(self.paths.targets)
             wedge.Watch(host, self.paths, 30.0, lambda: self.time, self.sleep).look()
             return self.systemd.calls[done:]
 
         def said(self) -> str:
-            found = status.gather(common.load_host(self.paths.targets), self.paths)
+            found = status.gather(config.load_host(self.paths.targets), self.paths)
             return " ".join(line.strip() for line in status.lines(found, 60))
 
     spark = Spark()

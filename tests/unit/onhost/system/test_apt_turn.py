@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from a_lock import Held, held
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, layout, output
 from lockstep.onhost.system import apt_turn
 
 LISTS = "var/lib/apt/lists/lock"
@@ -20,7 +20,7 @@ def quick(monkeypatch):
 
 @pytest.fixture
 def paths(tmp_path):
-    return common.Paths(tmp_path)
+    return layout.Paths(tmp_path)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def listening(monkeypatch, word: str, held: Held) -> list[str]:
         if word in line:
             held.release()
 
-    monkeypatch.setattr(common, "say", say)
+    monkeypatch.setattr(output, "say", say)
     return said
 
 
@@ -65,7 +65,7 @@ def test_every_lock_of_apt_and_dpkg_is_seen_and_its_holder_named(paths, name):
     path = paths.root / name
     assert apt_turn.holder(paths) is None
     with held(path) as process:
-        real = apt_turn.holder(common.Paths(paths.root))
+        real = apt_turn.holder(layout.Paths(paths.root))
         assert (real.lock, real.pid) == (str(path), process.pid)
         proc = paths.proc / str(process.pid)
         proc.mkdir(parents=True)
@@ -131,12 +131,12 @@ def test_the_holder_is_named_once_a_minute_and_after_ten_with_what_to_do(
     monkeypatch.setattr(apt_turn, "time", Clock())
     monkeypatch.setattr(apt_turn, "LOOK_EVERY_S", 1.0)
     update = work()
-    with pytest.raises(common.Problem) as problem:
+    with pytest.raises(errors.Problem) as problem:
         apt_turn.main(update.argv, paths)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 10 and all(str(found) in line for line in lines)
     assert lines[-1].startswith("apt-get update: waited 9 min of 10 min, ")
-    assert (problem.value.code, update.times) == (common.EXIT_LOCKED, 0)
+    assert (problem.value.code, update.times) == (errors.EXIT_LOCKED, 0)
     assert str(problem.value) == (
         "apt-get update: not done after 10 min, /var/lib/dpkg/lock is held by apt-get (process 7, "
         "dgx-dashboard-admin.service). Remedy: `journalctl -fu dgx-dashboard-admin.service` shows "
@@ -149,10 +149,10 @@ def test_who_is_refused_each_time_gives_up_too(paths, work, monkeypatch):
     monkeypatch.setattr(apt_turn, "LOOK_EVERY_S", 60.0)
     refused = work()
     refused.path.write_text("#!/bin/sh\necho 'E: Could not get lock /x'; exit 100\n")
-    with pytest.raises(common.Problem, match="not done after 10 min, it was refused a lock"):
+    with pytest.raises(errors.Problem, match="not done after 10 min, it was refused a lock"):
         apt_turn.main(refused.argv, paths)
 
 
 def test_a_program_that_is_not_there_is_wrong_use(paths):
-    with pytest.raises(common.Problem, match="No such file"):
+    with pytest.raises(errors.Problem, match="No such file"):
         apt_turn.main(["--", str(Path("/nonexistent/apt-get"))], paths)

@@ -11,7 +11,7 @@ import pytest
 from onhost_fakes import FakeDocker, FakeSystemd, host_root
 
 from lockstep.onhost.cluster import rank_gate, wire_server
-from lockstep.onhost.core import common, topology
+from lockstep.onhost.core import config, errors, layout, topology
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.switching import precheck
 from lockstep.onhost.system import cluster_link
@@ -30,7 +30,7 @@ GLM = {
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> common.Paths:
+def paths(tmp_path: Path) -> layout.Paths:
     """A host that is a member, with both twins of a port and their RDMA devices."""
     targets = {"glm": {**GLM, "cluster": "pair"}, "own": {**GLM, "unit": "vllm-own.service"}}
     paths = host_root(tmp_path, targets)
@@ -43,14 +43,14 @@ def paths(tmp_path: Path) -> common.Paths:
     return paths
 
 
-def unplug(paths: common.Paths) -> None:
+def unplug(paths: layout.Paths) -> None:
     """What DGX OS does when the cable goes: both functions of the port are gone."""
     for interface, device in TWINS.items():
         (paths.root / "sys/class/net" / interface).rmdir()
         (paths.root / "sys/class/infiniband" / device).rmdir()
 
 
-def admitted(paths: common.Paths) -> None:
+def admitted(paths: layout.Paths) -> None:
     given = {"target": "glm", "until": time.monotonic() + 60}
     paths.admitted.write_text(json.dumps(given))
 
@@ -59,7 +59,7 @@ def test_no_rank_starts_with_a_device_that_is_not_there(paths):
     admitted(paths)
     assert rank_gate.main(["admit", "glm"], paths) == 0
     unplug(paths)
-    with pytest.raises(common.Problem) as problem:
+    with pytest.raises(errors.Problem) as problem:
         rank_gate.main(["admit", "glm"], paths)
     assert str(problem.value) == (
         "glm runs over the fast link of cluster pair, and spark1 has no network interface "
@@ -73,13 +73,13 @@ def test_no_rank_starts_with_a_device_that_is_not_there(paths):
 
 def test_an_interface_whose_rdma_device_is_gone_is_no_link(paths):
     (paths.root / "sys/class/infiniband/rocep1s0f0").rmdir()
-    host = common.load_host(paths.targets)
-    with pytest.raises(common.Problem, match="has no RDMA device rocep1s0f0 at enp1s0f0np0"):
+    host = config.load_host(paths.targets)
+    with pytest.raises(errors.Problem, match="has no RDMA device rocep1s0f0 at enp1s0f0np0"):
         cluster_link.check("glm", host.clusters["pair"], paths)
 
 
 def test_a_link_without_rdma_needs_no_device(paths):
-    plain = replace(common.load_host(paths.targets).clusters["pair"], links={"enp1s0f0np0": ""})
+    plain = replace(config.load_host(paths.targets).clusters["pair"], links={"enp1s0f0np0": ""})
     cluster_link.check("glm", plain, paths)
 
 
@@ -89,11 +89,11 @@ def test_a_member_refuses_before_anything_is_stopped(paths, monkeypatch):
         systemd.unit(name)
     docker = FakeDocker(paths.docker_socket)
     unplug(paths)
-    host = common.load_host(paths.targets)
+    host = config.load_host(paths.targets)
     shown = units.show(target.unit for target in host.targets.values())
     check = precheck.Precheck(host, paths, docker_api.Docker(paths.docker_socket), shown)
     try:
-        with pytest.raises(common.Problem, match="no network interface enp1s0f0np0"):
+        with pytest.raises(errors.Problem, match="no network interface enp1s0f0np0"):
             check.check(host.target("glm"))
         check.check(host.target("own"))
     finally:
@@ -104,11 +104,11 @@ def test_what_a_deploy_of_before_wrote_has_no_links(paths):
     data = json.loads(paths.targets.read_text())
     del data["clusters"]["pair"]["links"]
     paths.targets.write_text(json.dumps(data))
-    assert common.load_host(paths.targets).clusters["pair"].links == {}
+    assert config.load_host(paths.targets).clusters["pair"].links == {}
     data["clusters"]["pair"]["links"] = ["enp1s0f0np0"]
     paths.targets.write_text(json.dumps(data))
-    with pytest.raises(common.Problem, match=r"clusters.pair.links must be a mapping; found"):
-        common.load_host(paths.targets)
+    with pytest.raises(errors.Problem, match=r"clusters.pair.links must be a mapping; found"):
+        config.load_host(paths.targets)
 
 
 def test_the_agent_listens_at_an_address_that_comes_with_the_cable():

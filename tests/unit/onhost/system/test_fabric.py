@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from a_probe import program
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, layout
 from lockstep.onhost.records import ours
 from lockstep.onhost.system import fabric
 
@@ -52,7 +52,7 @@ class Link:
     """A host with its network, and what was asked of it."""
 
     def __init__(self, folder: Path) -> None:
-        self.paths = common.Paths(folder)
+        self.paths = layout.Paths(folder)
         self.file = folder / "etc/netplan/40-cx7.yaml"
         self.file.parent.mkdir(parents=True)
         (folder / "links").write_text(json.dumps(LINKS))
@@ -124,7 +124,7 @@ def test_what_nobody_confirms_is_taken_back_with_the_addresses_of_before(
         "ip route replace default via 192.168.1.1 dev enP7s7 metric 100",
         "systemctl stop lockstep-fabric-back.timer",
     ]
-    with pytest.raises(common.Problem, match="was taken back: no new login came through"):
+    with pytest.raises(errors.Problem, match="was taken back: no new login came through"):
         link.run("keep")
 
 
@@ -132,7 +132,7 @@ def test_a_file_that_netplan_does_not_take_changes_nothing(
     link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link.file.write_text(OLD)
-    with pytest.raises(common.Problem, match="netplan generate: Error in network definition"):
+    with pytest.raises(errors.Problem, match="netplan generate: Error in network definition"):
         attempt(link, monkeypatch, NEW.replace("new", "bad"))
     assert link.file.read_text() == OLD
     assert link.ran == ["netplan generate"]
@@ -142,7 +142,7 @@ def test_a_file_that_cannot_be_applied_is_taken_back_at_once(
     link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link.file.write_text(OLD)
-    with pytest.raises(common.Problem, match="netplan apply: no device"):
+    with pytest.raises(errors.Problem, match="netplan apply: no device"):
         attempt(link, monkeypatch, NEW.replace("new", "unfit"))
     assert link.file.read_text() == OLD
     assert "ip address replace 192.168.1.10/24 dev enP7s7" in link.ran
@@ -150,7 +150,7 @@ def test_a_file_that_cannot_be_applied_is_taken_back_at_once(
 
 def test_without_a_timer_nothing_is_applied(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
     program(link.paths.root / "bin", "systemd-run", "echo no timer >&2; exit 1")
-    with pytest.raises(common.Problem, match="no timer"):
+    with pytest.raises(errors.Problem, match="no timer"):
         attempt(link, monkeypatch, NEW)
     assert not link.file.exists()
 
@@ -161,7 +161,7 @@ def test_nvidias_own_file_is_replaced_only_where_the_inventory_takes_it_over(
     # As DGX OS' instructions for two Sparks write it.
     theirs = "network:\n  version: 2\n  ethernets:\n    enp1s0f0np0:\n      link-local: [ipv4]\n"
     link.file.write_text(theirs)
-    with pytest.raises(common.Problem, match=r"40-cx7.yaml was not made by Lockstep \(written "):
+    with pytest.raises(errors.Problem, match=r"40-cx7.yaml was not made by Lockstep \(written "):
         attempt(link, monkeypatch, NEW)
     assert (link.file.read_text(), link.ran) == (theirs, [])
     monkeypatch.setattr(sys, "stdin", io.StringIO(NEW))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from a_probe import ask, program
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, layout
 from lockstep.onhost.system import firewall
 
 NEW = "table inet lockstep { new }\n"
@@ -31,7 +31,7 @@ class Kernel:
     """A host with rules to load, and what was asked of systemd."""
 
     def __init__(self, folder: Path) -> None:
-        self.paths = common.Paths(folder)
+        self.paths = layout.Paths(folder)
         self.rules = folder / "etc/lockstep/firewall.nft"
         self.kept = folder / "etc/lockstep/firewall-kept.nft"
         self.table = folder / "table"
@@ -74,7 +74,7 @@ def test_the_timer_is_armed_before_the_rules_are_loaded(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(kernel.paths.root / "bin", "systemd-run", "echo no timer >&2; exit 1")
-    with pytest.raises(common.Problem, match="systemd-run --quiet: no timer"):
+    with pytest.raises(errors.Problem, match="systemd-run --quiet: no timer"):
         kernel.run("try", "--seconds", "90")
     assert kernel.now == ""
 
@@ -102,7 +102,7 @@ def test_taken_back_the_host_is_as_before(kernel: Kernel, before: str) -> None:
 def test_a_confirmation_that_comes_too_late_keeps_nothing(kernel: Kernel) -> None:
     kernel.run("try", "--seconds", "90")
     kernel.run("back")
-    with pytest.raises(common.Problem, match="taken back before they were confirmed"):
+    with pytest.raises(errors.Problem, match="taken back before they were confirmed"):
         kernel.run("keep")
     assert not kernel.kept.exists()
 
@@ -110,7 +110,7 @@ def test_a_confirmation_that_comes_too_late_keeps_nothing(kernel: Kernel) -> Non
 def test_rules_that_nftables_refuses_change_nothing_and_leave_no_timer(kernel: Kernel) -> None:
     kernel.table.write_text(OLD)
     kernel.rules.write_text("bad")
-    with pytest.raises(common.Problem, match="nft -f: Error: syntax error"):
+    with pytest.raises(errors.Problem, match="nft -f: Error: syntax error"):
         kernel.run("try", "--seconds", "90")
     assert kernel.now == OLD
     assert kernel.asked[-1] == "systemctl stop lockstep-firewall-back.timer"
@@ -130,7 +130,7 @@ def test_two_deploys_at_once_go_back_to_rules_that_somebody_confirmed(kernel: Ke
     # So it is when the second one's rules are refused.
     kernel.run("try", "--seconds", "90")
     kernel.rules.write_text("bad")
-    with pytest.raises(common.Problem):
+    with pytest.raises(errors.Problem):
         kernel.run("try", "--seconds", "90")
     assert kernel.now == OLD
     # The next try starts afresh.

@@ -12,7 +12,7 @@ import time
 import pytest
 from onhost_fakes import REPOSITORY, FakeSystemd, timeless
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, layout, output
 from lockstep.onhost.systemd import job, transient
 
 
@@ -21,7 +21,7 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: True)
 
     class Host:
-        paths = common.Paths(tmp_path / "root")
+        paths = layout.Paths(tmp_path / "root")
         systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
 
         def run(self, *argv: str) -> int:
@@ -46,7 +46,7 @@ def test_the_systemd_call_is_complete_and_carries_no_secret():
         env_file="/etc/lockstep/build.env",
         timeout_s=3600,
         properties=("Nice=5",),
-        log=common.Paths().log / "jobs/torch.log",
+        log=layout.Paths().log / "jobs/torch.log",
     )
     assert transient.command(work) == [
         "systemd-run",
@@ -173,7 +173,7 @@ def mirror_output(host, monkeypatch):
             file.write(line + "\n")
         print(line, flush=True)
 
-    monkeypatch.setattr(common, "say", say)
+    monkeypatch.setattr(output, "say", say)
 
 
 def test_other_work_under_the_same_name_is_waited_for(host, tmp_path, capsys):
@@ -196,9 +196,10 @@ def _follower(host, *argv: str) -> subprocess.Popen[str]:
     """`job.py` as a process of its own, whose output this test reads."""
     code = (
         f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
-        "from lockstep.onhost.core import common; from lockstep.onhost.systemd import job, units; "
+        "from lockstep.onhost.core import errors, layout; "
+        "from lockstep.onhost.systemd import job, units; "
         "from pathlib import Path; units.is_root = lambda: True; "
-        f"sys.exit(job.main(sys.argv[1:], common.Paths(Path({str(host.paths.root)!r}))))"
+        f"sys.exit(job.main(sys.argv[1:], layout.Paths(Path({str(host.paths.root)!r}))))"
     )
     return subprocess.Popen(
         [sys.executable, "-c", code, *argv], stdout=subprocess.PIPE, text=True, env=os.environ
@@ -262,13 +263,13 @@ def test_attach_tells_how_a_finished_job_ended(host, capsys):
     ],
 )
 def test_wrong_use_is_explained(host, argv, words):
-    with pytest.raises(common.Problem, match=words):
+    with pytest.raises(errors.Problem, match=words):
         job.main(argv, host.paths)
 
 
 def test_only_root_starts_jobs(host, monkeypatch):
     monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: False)
 
-    with pytest.raises(common.Problem, match="only root") as problem:
+    with pytest.raises(errors.Problem, match="only root") as problem:
         host.run("b", "--", "true")
     assert problem.value.code == 77

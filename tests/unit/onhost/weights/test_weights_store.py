@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from a_peer import TOKEN, Spark
 
-from lockstep.onhost.core import common
+from lockstep.onhost.core import errors, layout
 from lockstep.onhost.fetch import download, peer_client
 from lockstep.onhost.weights import fetch_weights, weights_spec, weights_state, weights_store
 
@@ -296,7 +296,7 @@ def test_a_download_that_arrived_corrupt_is_fetched_again_once(spec, hub, capsys
 def test_a_source_that_is_corrupt_itself_is_given_up_with_a_remedy(spec, hub):
     hub.spoil["model-00001.safetensors"] = 9
 
-    with pytest.raises(common.Problem, match=r"also after fetching them again\. Remedy: check"):
+    with pytest.raises(errors.Problem, match=r"also after fetching them again\. Remedy: check"):
         fetch(spec)
     assert hub.gets().count("model-00001.safetensors") == 2
     assert state(spec)["missing"][0] == "model-00001.safetensors", "it is thrown away"
@@ -318,7 +318,7 @@ def test_small_and_borrowed_files_are_held_to_the_lock_too(spec, hub, capsys, pa
     known = weights_spec.parse(spec.read_text())
     shutil.rmtree(known.cache_dir)
     hub.spoil[path] = 9
-    with pytest.raises(common.Problem, match=rf"{shown}, also after .* the source {hub.url}"):
+    with pytest.raises(errors.Problem, match=rf"{shown}, also after .* the source {hub.url}"):
         fetch(spec)
     assert not list(known.cache_dir.glob(f"models--*/snapshots/*/{path}"))
     assert bytes(2) not in [blob.read_bytes() for blob in known.cache_dir.glob("*/blobs/*")]
@@ -403,7 +403,7 @@ def test_a_mirrors_login_is_sent_to_the_mirror_alone_and_shown_nowhere(spec, hub
 
     shutil.rmtree(weights_spec.parse(text).cache_dir)
     hub.redirect_to, hub.status = None, 401
-    with pytest.raises(common.Problem, match=rf"{hub.url} refuses the login \(HTTP 401\)") as found:
+    with pytest.raises(errors.Problem, match=rf"{hub.url} refuses the login \(HTTP 401\)") as found:
         fetch(spec)
     assert found.value.code == 3
     hub.close()
@@ -459,7 +459,7 @@ def test_a_hub_that_refuses_is_explained(spec, hub, monkeypatch, status, error_c
     monkeypatch.setattr("time.sleep", lambda _: None)
     hub.status, hub.error_code = status, error_code
 
-    with pytest.raises(common.Problem, match=words) as problem:
+    with pytest.raises(errors.Problem, match=words) as problem:
         fetch(spec)
     assert problem.value.code == code
 
@@ -468,7 +468,7 @@ def test_a_hub_that_is_down_is_explained(spec, hub, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda _: None)
     hub.close()
 
-    with pytest.raises(common.Problem, match="check network and proxy"):
+    with pytest.raises(errors.Problem, match="check network and proxy"):
         fetch(spec)
 
 
@@ -477,7 +477,7 @@ def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(spec, hub, mo
         free = 1_000_000
 
     monkeypatch.setattr("shutil.disk_usage", lambda _: Usage)
-    with pytest.raises(common.Problem, match=r"0.0 GB free under") as problem:
+    with pytest.raises(errors.Problem, match=r"0.0 GB free under") as problem:
         fetch(spec)
     assert problem.value.code == 5
     assert hub.requests == []
@@ -494,11 +494,11 @@ def test_after_a_failure_nothing_is_begun_and_it_is_what_is_raised(monkeypatch):
     def work(number):
         begun.append(number)
         if number == 1:
-            raise common.Problem("lost")
+            raise errors.Problem("lost")
         assert number == 0 or cancelled.wait(10)
 
     monkeypatch.setattr(download, "ThreadPoolExecutor", Pool)
-    with pytest.raises(common.Problem, match="lost"):
+    with pytest.raises(errors.Problem, match="lost"):
         download.several(work, range(9), 1)
     # What was under way ends by itself.
     assert begun in ([0, 1], [0, 1, 2])
@@ -572,10 +572,10 @@ def test_a_wrong_specification_names_key_and_allowed(spec, change, words):
     change(data)
     spec.write_text(json.dumps(data))
 
-    with pytest.raises(common.Problem, match=words) as problem:
+    with pytest.raises(errors.Problem, match=words) as problem:
         fetch(spec)
     assert problem.value.code == 2
-    with pytest.raises(common.Problem, match=words):
+    with pytest.raises(errors.Problem, match=words):
         weights_state.main([str(spec)])
 
 
@@ -585,7 +585,7 @@ def test_a_token_file_that_is_not_there_means_no_token(spec, hub, tmp_path):
 
 
 def test_a_token_file_that_cannot_be_read_is_named(spec, tmp_path):
-    with pytest.raises(common.Problem, match="Is a directory") as problem:
+    with pytest.raises(errors.Problem, match="Is a directory") as problem:
         fetch_weights.main([str(spec), "--token-file", str(tmp_path)])
     assert problem.value.code == 2
 
@@ -595,7 +595,7 @@ def test_a_host_whose_peer_has_everything_asks_the_hub_for_nothing(tmp_path, spe
     for files in FILES.values():
         for path, body in files.items():
             peer.has(body, hash_of(path, body).popitem()[1])
-    here = common.Paths(tmp_path / "spark2")
+    here = layout.Paths(tmp_path / "spark2")
     (peer_client.folder(here)).mkdir(parents=True)
     lease = {"token": TOKEN, "peers": [dataclasses.asdict(peer.as_peer())]}
     (peer_client.folder(here) / "0.client.json").write_text(json.dumps(lease))

@@ -1,0 +1,127 @@
+"""What the deploy says of this host: its targets and clusters, as targets.json holds them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from lockstep.onhost.core import errors, need, schema
+from lockstep.onhost.core import topology as clusters
+
+Cluster = clusters.Cluster
+Need = need.Need
+
+
+@dataclass(frozen=True)
+class Target:
+    """One name that switch.sh accepts, as the deploy bound it on this host.
+
+    `url` is where clients ask, `engine_url` the engine itself; they differ where `proxy_unit`, a
+    proxy that merges roles or asks for the API key, stands between them.
+    `weights` are ids of models on the hub, or full paths, that must be here before a start.
+    `floor_tok_s` and `floor_share` are what a deploy must not fall below (`floor.py`).
+    `cluster` names the Sparks that run it together; the others than rank 0 may have no `url`.
+    `alike` is the hash of what the deploy made of it, without the rank's own words.
+    """
+
+    name: str
+    unit: str
+    url: str
+    model: str
+    memory_gib: float
+    start_timeout_s: float
+    recipe: str = ""
+    engine: str = ""
+    container: str | None = None
+    image: str | None = None
+    fallback: str | None = None
+    api_key_file: str | None = None
+    engine_url: str | None = None
+    proxy_unit: str | None = None
+    canary_timeout_s: float = 600.0
+    weights: tuple[str, ...] = ()
+    floor_tok_s: float | None = None
+    floor_share: float | None = None
+    cluster: str | None = None
+    alike: str = ""
+    memory_share: float = 0.0
+    memory_of_total: bool = False
+    memory_beside_gib: float = 0.0
+
+    @property
+    def need(self) -> Need:
+        """What it needs of the unified memory before it starts."""
+        return Need(
+            self.memory_gib, self.memory_share, self.memory_of_total, self.memory_beside_gib
+        )
+
+
+_HAS_RANK = schema.Rule(
+    "has no member of this host's rank",
+    lambda cluster: 0 <= cluster.rank < len(cluster.members),
+    "rank: 0 for the first of members",
+)
+
+
+@dataclass(frozen=True)
+class Host:
+    """All targets of this host, and the clusters that it is a member of, by name.
+
+    The deploy writes it to targets.json, field by field.
+    """
+
+    name: str
+    targets: Mapping[str, Target]
+    webui_unit: str = "open-webui.service"
+    clusters: Mapping[str, Annotated[Cluster, _HAS_RANK]] = field(default_factory=dict)
+
+    def target(self, name: str) -> Target:
+        """The target called `name`; Problem (wrong use) names the known ones."""
+        if name not in self.targets:
+            known = ", ".join(self.targets) or "none is configured"
+            raise errors.Problem(
+                f"unknown target {name!r}; known targets: {known}", errors.EXIT_USAGE
+            )
+        return self.targets[name]
+
+    def others(self, name: str) -> list[Target]:
+        """Every target that runs under another unit than `name` does."""
+        unit = self.target(name).unit
+        return [target for target in self.targets.values() if target.unit != unit]
+
+    def cluster(self, name: str) -> Cluster | None:
+        """The cluster that runs the target called `name`; None for one of this host alone."""
+        cluster = self.target(name).cluster
+        return self.clusters[cluster] if cluster else None
+
+
+def load_host(path: Path) -> Host:
+    """Read targets.json. Problem (wrong use) names the file, the key and what was found."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _unusable(error.strerror or str(error), where=str(path)) from error
+    except ValueError as error:
+        raise _unusable(f"not JSON: {error}", where=str(path)) from error
+    # Programs come before their file: one that an earlier deploy wrote may have other keys.
+    host = schema.build(Host, data, where=str(path), error=_unusable, strict=False)
+    for target in host.targets.values():
+        if target.cluster and target.cluster not in host.clusters:
+            raise _unusable(
+                f"targets.{target.name}.cluster is not known",
+                where=str(path),
+                found=repr(target.cluster),
+                allowed=", ".join(host.clusters) or "none",
+            )
+    return host
+
+
+def _unusable(
+    what: str, *, where: str, found: str = "", allowed: str = "", remedy: str = ""
+) -> errors.Problem:
+    said = "".join((what, found and f"; found {found}", allowed and f"; allowed: {allowed}"))
+    remedy = "run the deploy again, it writes this file"
+    return errors.Problem(f"{where}: {said}. Remedy: {remedy}.", errors.EXIT_USAGE)

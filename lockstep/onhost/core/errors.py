@@ -1,0 +1,43 @@
+"""Errors for the operator, and the exit codes of the programs on a Spark."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+# Of switch.sh: what was asked for failed, and ...
+EXIT_FALLBACK = 3  # its fallback is hot
+EXIT_NOTHING_HOT = 4  # no model is hot
+# sysexits.h: EX_TEMPFAIL ("try again later") and EX_NOPERM.
+EXIT_LOCKED = 75
+EXIT_NOT_PERMITTED = 77
+
+
+class Problem(Exception):
+    """An error for the operator: what was expected, what was found, and the remedy.
+
+    `code` is the exit code of the program that prints it.
+    """
+
+    def __init__(self, message: str, code: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def ended(
+    program: str, main: Callable[[], int], shape: Callable[[str], str] = lambda text: text
+) -> int:
+    """Run `main` and turn a Problem or Ctrl-C into a message on stderr and an exit code.
+
+    `shape` makes the message fit where it is read.
+    """
+    try:
+        return main()
+    except Problem as problem:
+        print(shape(f"{program}: {problem}"), file=sys.stderr, flush=True)
+        return problem.code
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,23 @@
+"""Other programs, run to their end within a time."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+
+from lockstep.onhost.core import errors
+
+
+def run(argv: Sequence[str], timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end and return it, whatever its exit status.
+
+    Problem when the program is missing or does not end within `timeout` seconds.
+    """
+    try:
+        return subprocess.run(
+            list(argv), capture_output=True, text=True, errors="replace", timeout=timeout
+        )
+    except FileNotFoundError as error:
+        raise errors.Problem(f"{argv[0]}: command not found") from error
+    except subprocess.TimeoutExpired as error:
+        raise errors.Problem(f"{argv[0]} did not answer within {timeout:.0f} s") from error
