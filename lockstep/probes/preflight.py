@@ -19,7 +19,7 @@ import socket
 import subprocess
 import time
 import urllib.parse
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 # Where systemd lets Docker's daemon look for programs: another account's PATH says nothing of it.
@@ -338,21 +338,27 @@ def leases() -> list[str]:
 
 
 def main(asked: dict[str, Any]) -> dict[str, Any]:
-    engine = docker(list(asked["images"].values()), asked["docker"])
-    held = engine.get("images", [])
-    lacking = [
-        *(name for name, folders in asked["needs"].items() if not whole(folders)),
-        *(name for name, reference in asked["images"].items() if reference not in held),
-    ]
-    urls = [url for url, needs in asked["reach"].items() if set(needs) & set(lacking)]
-    # At once: each address that is silent takes its whole time-out.
+    # At once: they wait for other programs, and each address that is silent takes its time-out.
     with ThreadPoolExecutor(16) as pool:
+        said: dict[str, Future[Any]] = {
+            "cuda": pool.submit(cuda),
+            "gpu": pool.submit(gpu),
+            "updates": pool.submit(updates),
+            "earlyoom": pool.submit(package, "earlyoom"),
+            "units_up": pool.submit(up),
+        }
+        engine = docker(list(asked["images"].values()), asked["docker"])
+        held = engine.get("images", [])
+        lacking = [
+            *(name for name, folders in asked["needs"].items() if not whole(folders)),
+            *(name for name, reference in asked["images"].items() if reference not in held),
+        ]
+        urls = [url for url, needs in asked["reach"].items() if set(needs) & set(lacking)]
         reached = dict(zip(urls, pool.map(reach, urls)))
     return {
+        **{name: answer.result() for name, answer in said.items()},
         "architecture": platform.machine(),
         "dgx": release(),
-        "cuda": cuda(),
-        "gpu": gpu(),
         "docker": engine,
         "kernel": kernel(),
         "memory": meminfo("MemTotal", "MemAvailable"),
@@ -363,11 +369,8 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         "fabric": fabric(asked["fabric"]),
         "models": present(asked["cache"], asked["models"]),
         "lacking": lacking,
-        "updates": updates(),
-        "earlyoom": package("earlyoom"),
         "leases": leases(),
         "identity": identity(),
-        "units_up": up(),
         "units_held": os.path.exists("/etc/lockstep/targets.json"),
         "time": time.time(),
     }
