@@ -55,7 +55,7 @@ sysctls = {
     "vm.min_free_kbytes": "1048576",
 }
 
-# Closed to other machines is what nobody opened: docs/security.md.
+# Every port that is not opened is closed to other machines: docs/security.md.
 firewall = {
     "enabled": True,
     "ssh_ports": (22,),
@@ -64,8 +64,8 @@ firewall = {
 }
 
 # Programs in their own venv on the host: requirement strings, resolved once.
-# httpx2 and uvicorn are of the proxy that merges roles and asks for the API key; pip fetches the
-# engine's wheels, and since 25.2 goes on where a connection broke.
+# The proxy that merges roles and checks the API key uses httpx2 and uvicorn. pip fetches the
+# engine's wheels; since 25.2 it resumes a broken download.
 tools = {
     "uv": "uv",
     "pip": "pip>=25.2",

@@ -1,8 +1,8 @@
 """Your Sparks: edit this file, then `pyinfra inventories/spark.py deploy.py`.
 
-One entry per Spark: its address (or a name from ~/.ssh/config), and what is different about it.
-Everything else is in group_data/all.py; what you put here wins, and replaces a key whole.
-Names of your own start with an underscore: pyinfra takes other lists for groups of hosts.
+One entry per Spark: its address (or a name from ~/.ssh/config), and its own settings. All other
+settings are in group_data/all.py. A key of this file replaces the one there as a whole. Start the
+names of your variables with an underscore: pyinfra takes other lists for groups of hosts.
 """
 
 from lockstep.deploy.checked import checked

@@ -1,4 +1,4 @@
-"""The members of a cluster know each other, before anything of it starts."""
+"""Exchanges the key among the members of a cluster, before anything of it starts."""
 
 from __future__ import annotations
 

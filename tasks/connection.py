@@ -1,4 +1,4 @@
-"""What an SSH connection needs for a deploy over a real network."""
+"""Settings of an SSH connection for a deploy over a real network."""
 
 from __future__ import annotations
 

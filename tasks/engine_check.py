@@ -1,4 +1,4 @@
-"""6. The engine itself is asked, without a GPU, before anything uses it."""
+"""6. The engine checks every recipe, without a GPU, before anything uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""3. Who reaches the host over the network: SSH, and what the inventory opens."""
+"""3. Network access to the host: SSH, and the inventory's open ports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""1. Refuse what cannot work, on all hosts, before the first change on any of them."""
+"""1. Refuse an impossible deploy on all hosts, before the first change on any of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the last lines of a run say: which host failed at what, else what runs where."""
+"""The last lines of a run: failed hosts with the reason, else the models of each host."""
 
 from __future__ import annotations
 

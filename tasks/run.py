@@ -1,4 +1,4 @@
-"""What all tasks of one run share: each host's plan, the pins, and the facts of preflight."""
+"""Shared state of all tasks of one run: each host's plan, the pins, the facts of preflight."""
 
 from __future__ import annotations
 

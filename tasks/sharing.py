@@ -1,4 +1,4 @@
-"""What one Spark has, the others take from it over the fast link, while the deploy runs."""
+"""Lets Sparks copy from each other over the fast link while the deploy runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose turn it is within an operation that pyinfra runs on all hosts at once."""
+"""Turns of hosts within an operation that pyinfra runs on all of them at once."""
 
 from __future__ import annotations
 

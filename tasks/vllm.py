@@ -1,4 +1,4 @@
-"""4. vLLM, the patched fork at a commit or a release, and what must be newer than it wants."""
+"""4. vLLM, the patched fork at a commit or a release, and its newer dependencies."""
 
 from __future__ import annotations
 

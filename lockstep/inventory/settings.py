@@ -38,18 +38,18 @@ Day = Annotated[
 
 @dataclass(frozen=True)
 class Expected:
-    """What preflight demands of a host.
+    """Preflight's demands on a host.
 
     Attributes:
-        architecture: What `uname -m` answers.
-        dgx_os: Version specifier for DGX OS as its last update left it, "" for any.
+        architecture: Output of `uname -m`.
+        dgx_os: Version specifier for DGX OS after its last update, "" for any.
         cuda_toolkit: Release of /usr/local/cuda ("13.0").
-        compute_capability: GPU compute capability as the driver says it ("12.1" for a GB10).
+        compute_capability: The GPU's, as the driver reports it ("12.1" for a GB10).
         memory_gib: Least MemTotal, GiB; a 128 GiB Spark shows about 121.7.
-        free_disk_gib: Free space to leave on the model disk after everything is fetched, GiB.
-        engine_cuda: What `torch.version.cuda` must start with in the engine's environment; None
+        free_disk_gib: Free space on the model disk after all downloads, GiB.
+        engine_cuda: Required start of `torch.version.cuda` in the engine's environment; None
             demands a build without CUDA.
-        clock_skew_s: Most seconds between this clock and the host's.
+        clock_skew_s: Largest difference between this clock and the host's, seconds.
     """
 
     architecture: values.Architecture = "aarch64"
@@ -64,13 +64,13 @@ class Expected:
 
 @dataclass(frozen=True)
 class Sources:
-    """Where artefacts come from. None means the client's own configuration.
+    """Servers of the downloads. None means the client's own configuration.
 
     Attributes:
         python_index: Simple index for Python packages.
         torch_index: PyTorch's index of the CUDA build.
         flashinfer_index: FlashInfer's index of flashinfer-jit-cache.
-        vllm_wheels: Server of the wheels that vLLM compiles of each commit.
+        vllm_wheels: Server of vLLM's wheels, one for each commit.
         hub: Hugging Face endpoint.
         git: Prefix of a git URL → prefix to use instead, with a login where one is needed.
         registries: Registry host → registry to use instead, HOST, HOST:PORT or HOST:PORT/PATH
@@ -123,37 +123,37 @@ class Paths:
 
 @dataclass(frozen=True)
 class VenvEngine:
-    """vLLM in a venv. Either a git source (the fork) or a release from the package index.
+    """vLLM in a venv: a git source (the fork) or a release from the package index.
 
     Attributes:
-        git: Repository of the fork; "" is ours, unless `release` is given. None installs the
-            release.
+        git: Repository of the fork; "" is the default fork, unless `release` is given. None
+            installs the release.
         branch: Branch of the fork.
         commit: Commit of the fork; None resolves the branch once.
-        release: Requirement for a released vLLM ("vllm==0.20.2") instead of the fork; without
-            `git` and without this the newest.
-        torch: Requirement for PyTorch, from `sources.torch_index`; "" is the build that the fork
-            was written for, and with a release the one that it requires.
+        release: Requirement for a released vLLM ("vllm==0.20.2") instead of the fork. With neither
+            `git` nor `release`, the newest release.
+        torch: Requirement for PyTorch, from `sources.torch_index`. "" is the build of the fork, or
+            the requirement of the release.
         torchvision: Requirement for torchvision, or None.
         transformers: Requirement for transformers, or one commit of a repository of it
-            ("transformers @ git+https://HOST/PATH@COMMIT"); "" is the version that the fork runs
-            with, and with a release the one that it requires, as None is always.
+            ("transformers @ git+https://HOST/PATH@COMMIT"). "" is the version for the fork, or
+            the requirement of the release. None is the requirement of the source in any case.
         mistral_common: Requirement for mistral_common, or None.
-        exclude_newer: Last day (ISO date) whose uploads to the package index count; "fork" is the
-            day of the fork's commit, None no limit. A release has none unless a day is named.
-            A package that is asked for here in one version (==) may be newer.
+        exclude_newer: Last day (ISO date) whose uploads to the package index count. "fork" is the
+            day of the fork's commit, None no limit. A release has no limit unless a day is named.
+            A package that these settings name in one version (==) may be newer.
         flashinfer: Whether the FlashInfer triple is installed.
         flashinfer_version: Specifier for the triple ("" is the newest that agrees).
         precompiled: Whether the fork takes its compiled parts from a wheel of vLLM's
-            (VLLM_USE_PRECOMPILED); False compiles them, or there are none.
-        precompiled_commit: Commit of vLLM whose wheel that is; None takes the one at which the
-            fork left `upstream`.
+            (VLLM_USE_PRECOMPILED). False: it compiles them, or has none.
+        precompiled_commit: Commit of that wheel; None is the commit at which the fork left
+            `upstream`.
         precompiled_variant: Build of that wheel, a folder of `sources.vllm_wheels` ("cu130"); ""
-            takes the one that stands first there.
-        upstream: Repository of vLLM itself, whose branch `main` the wheels are of.
+            is the server's first one.
+        upstream: Repository of vLLM itself; its wheels are of the branch `main`.
         build_environment: More variables for the fork's build.
-        disk_gib: What the environment takes on disk, GiB: torch with CUDA, vLLM and FlashInfer's
-            kernels. An allowance of ours until it is measured on a Spark (2026-11-21).
+        disk_gib: Disk space of the environment, GiB: torch with CUDA, vLLM and FlashInfer's
+            kernels. An estimate until it is measured on a Spark (2026-11-21).
     """
 
     git: values.Repository | None = ""
@@ -175,7 +175,7 @@ class VenvEngine:
     disk_gib: values.Size = 15.0
 
     def __post_init__(self) -> None:
-        """What is not said is that of the fork or, with a release, what the release requires."""
+        """Fill unset values from the fork, or with a release from its requirements."""
         unsaid: dict[str, str | None] = {}
         if self.git == "":
             unsaid["git"] = None if self.release else FORK
@@ -195,11 +195,11 @@ class VenvEngine:
 
 @dataclass(frozen=True)
 class Floor:
-    """How fast a target must stay: a deploy that makes it slower returns to what there was.
+    """The least speed of a target. A deploy that makes it slower restores the previous state.
 
     Attributes:
         decode_tok_s: Least decode rate of one request, tok/s, as `lockstep bench` measures it.
-        not_below: Share of the result that was accepted on that host ("90 %").
+        not_below: Share of the accepted result on that host ("90 %").
     """
 
     decode_tok_s: values.Speed | None = None
@@ -219,19 +219,19 @@ class TargetData:
         recipe: Name of a recipe in the catalogue.
         unit: Name of the systemd unit, without ".service".
         fallback: Recipe to try where `recipe` fails, or None.
-        bind: Address the API is at; loopback unless stated.
+        bind: Address of the API.
         port: Port of the API; None takes the recipe's.
-        engine_port: Loopback port of the engine behind the proxy that merges roles, where the
-            recipe needs one; None is 1000 above the port of the API.
+        engine_port: Loopback port of the engine behind a proxy, where there is one; None is 1000
+            above the port of the API.
         image: Image reference instead of the recipe's.
         launcher: Path of the script that the unit runs (container engines).
-        scripts: Path → text: further scripts that do `switch.sh TARGET`.
+        scripts: Paths of further scripts that run `switch.sh TARGET`.
         overrides: Recipe keys that this inventory changes ("max_model_len": 65536).
-        start_timeout_s: Seconds from start to the first generated token before giving up.
-        floor: What a deploy that restarts it measures, and must not fall below; of the recipe,
-            not of the fallback.
-        cluster: Name of the cluster whose members serve it together, or None: this host alone.
-            Bound on every member alike; it answers at rank 0.
+        start_timeout_s: Limit from start to the first generated token, seconds.
+        floor: Least speed of the recipe, measured by a deploy that restarts it. A fallback has
+            none.
+        cluster: Name of the cluster that serves it, the same on every member; rank 0 answers.
+            None: this host alone.
     """
 
     recipe: str
@@ -264,10 +264,10 @@ class WebUi:
 
 @dataclass(frozen=True)
 class Firewall:
-    """Who reaches the host over the network; what listens on loopback is not concerned.
+    """Ports that other machines can reach. Loopback is not filtered.
 
     Attributes:
-        enabled: False removes the rules, and everything that listens is open.
+        enabled: False removes the rules, and every listening port is open.
         ssh_ports: Ports of sshd.
         open: Further services, "tcp/PORT" or "udp/PORT". Ports of engines and of Open WebUI are
             open where their `bind` says so.
@@ -286,30 +286,30 @@ class Settings:
 
     Attributes:
         python: Version of the interpreter of the engine's environment ("3.12").
-        service_user: System account of the engines. A system account, because logind removes the
-            semaphores of a regular user's engine when that user logs out.
+        service_user: System account of the engines. (logind would remove the semaphores of a
+            regular user's engine at logout.)
         operators: Accounts that may switch models, by exactly the commands of `switch.sh`.
         docker_users: Accounts that may use Docker, which makes them as good as root.
         recipe_folders: Folders of recipes, relative to the repository.
         sysctls: Kernel settings.
         accept_licences: SPDX ids accepted for this host beyond the catalogue's policy.
         waive: Codes of findings that do not stop a deploy to this host; they stay visible.
-        differs: What of this host is its own on purpose, as `lockstep diff` names it, with
-            wildcards ("apt package htop", "setting /etc/cron.d/*"): no drift. What the deploy
-            itself asks for cannot be excused.
-        adopt: What is there already on this host, was not made by Lockstep, and is taken over on
-            purpose: a full path, "unit NAME", "container NAME", "volume NAME" or "account NAME".
+        differs: Intended differences of this host, as `lockstep diff` names them, with wildcards
+            ("apt package htop", "setting /etc/cron.d/*"). They are no drift. The deploy's own
+            files and settings cannot be excused.
+        adopt: Foreign things on this host that the deploy takes over: a full path,
+            "unit NAME", "container NAME", "volume NAME" or "account NAME".
         lock: The inventory's lock file, from the repository or with a full path; None:
             INVENTORY.lock.yaml.
-        login: How an operator reaches the host, as shown after a deploy; None: `ssh USER@HOST`.
-        fabric_address: Address of the host on the fast link between Sparks, from which the others
-            copy weights, images and wheels, and at which a cluster's members meet; None: the
-            address that it is deployed to, and no member of a cluster.
-        fabric: Interfaces of that link; what a cluster needs of them.
+        login: Login command of an operator, shown after a deploy; None: `ssh USER@HOST`.
+        fabric_address: Address of the host on the fast link between Sparks, for copies of weights,
+            images and wheels, and for a cluster's members. None: the address of the deploy; the
+            host is then no member of a cluster.
+        fabric: Interfaces of that link, for a cluster.
         clusters: Name → hosts that serve one model together.
-        copying: Whether it takes from and gives to the others; False: it downloads for itself.
-        copy_port: Port for it at `fabric_address`, open while a deploy has something to copy.
-        others: see the classes above.
+        copying: Whether it copies from and to the other Sparks. False: it downloads everything.
+        copy_port: Port of the copying at `fabric_address`, open while a deploy copies.
+        Other keys: see the classes above.
     """
 
     name: values.HostName
@@ -343,5 +343,5 @@ class Settings:
 
     @property
     def webui_adopted(self) -> bool:
-        """Whether Open WebUI goes on with the accounts of a volume that was there before."""
+        """Whether Open WebUI keeps the accounts of an older volume."""
         return f"volume {self.webui.volume}" in self.adopt

@@ -1,4 +1,4 @@
-"""What is known of each host: asked once, by one command, and again where it may have changed.
+"""The facts of each host: read once, by one command, and again after a possible change.
 
 Every command of an operation makes what was answered before it worthless on its host; so does time,
 because people and services change a host too.

@@ -1,4 +1,4 @@
-"""The venv engine: each operation asks one probe what is missing, and builds only that."""
+"""The venv engine: each operation asks one probe for missing parts, and builds only those."""
 
 from __future__ import annotations
 

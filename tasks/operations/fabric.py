@@ -1,4 +1,4 @@
-"""The fast link gets its addresses only when a fresh login has come through them."""
+"""Gives the fast link its addresses; they stay only after a new login through them."""
 
 from __future__ import annotations
 

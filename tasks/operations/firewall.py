@@ -1,4 +1,4 @@
-"""The firewall comes into force only when a fresh login has come through it."""
+"""Brings the firewall into force; it stays only after a new login through it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this host was brought to, on record there: for going back, for gc, for comparing."""
+"""Records the result of a deploy on the host: for rollback, gc and comparison."""
 
 from __future__ import annotations
 

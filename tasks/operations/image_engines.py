@@ -1,4 +1,4 @@
-"""Engines inside images: which they are, and whether they take the recipes bound to them."""
+"""Engines inside images: their versions, and whether they accept their recipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deploying to hosts whose model is hot: one after another, and back where it fails."""
+"""Deploys to hosts with a hot model: one after another, restored on failure."""
 
 from __future__ import annotations
 

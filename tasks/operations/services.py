@@ -1,4 +1,4 @@
-"""Units on the host: written when verified, off at boot, restarted when what runs is outdated."""
+"""Units on the host: written after verification, disabled at boot, restarted when outdated."""
 
 from __future__ import annotations
 

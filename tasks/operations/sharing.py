@@ -1,4 +1,4 @@
-"""Copying between the Sparks of one deploy: begun before anything is fetched, ended at its end."""
+"""Copying between the Sparks of one deploy: starts before the first download, ends with it."""
 
 from __future__ import annotations
 
