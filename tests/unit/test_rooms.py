@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -76,3 +77,18 @@ def test_no_folder_has_more_files_than_a_person_reads_in_a_listing() -> None:
     folders = [ROOT, *(path for path in ROOT.rglob("*") if path.is_dir())]
     counts = {str(folder): len(list(folder.glob("*.py"))) for folder in folders}
     assert {folder: count for folder, count in counts.items() if count > MOST} == {}
+
+
+def test_modules_without_a_test_of_their_name_are_listed() -> None:
+    """Others reach them. A new module has a test of its name, or a line in the list."""
+    tests = Path(__file__).parent
+    untested = sorted(
+        str(path.relative_to(ROOT))
+        for path in modules().values()
+        if path.stem not in ("__init__", "__main__")
+        and not (tests / path.relative_to(ROOT)).with_name(f"test_{path.name}").exists()
+    )
+    listed = tests / "untested_by_name.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        listed.write_text("\n".join(untested) + "\n", encoding="utf-8")
+    assert untested == listed.read_text(encoding="utf-8").split()
