@@ -15,7 +15,7 @@ from lockstep.lock.pins import Pins
 from lockstep.preflight import ENGINE
 from lockstep.system.folders import IMAGE_STORE, engine_store
 
-#: The claim under which `fetch_weights.py` fetches.
+#: The claim under which `fetch_weights` fetches.
 WEIGHTS = "weights"
 
 
@@ -35,7 +35,7 @@ class Member:
 
 
 def leases(members: Sequence[Member], pins: Pins) -> dict[str, dict[str, Any]]:
-    """Host → what `sharing.py open` is told there; {} where there is nothing to copy or nobody.
+    """Host → what `sharing open` is told there; {} where there is nothing to copy or nobody.
 
     Each run has a token of its own, which is in no command line and no log. Hosts stand in
     inventory order: what no host has is fetched by the first that needs it, the others wait.

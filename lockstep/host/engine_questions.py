@@ -35,7 +35,7 @@ def question(name: str, form: Form, without_flag: Form) -> dict[str, Any]:
 
 
 def image_questions(variants: Iterable[Variant], without_flag: Iterable[Variant]) -> dict[str, str]:
-    """Digest of each image → what `image_answer.py` reads: command lines and variables as they
+    """Digest of each image → what `image_answer` reads: command lines and variables as they
     will stand in the units, so that any change of them is a new question.
 
     Args:
@@ -57,7 +57,7 @@ def unasked(questions: Mapping[str, str], records: Mapping[str, Any]) -> list[st
 
     Args:
         questions: As `image_questions` gives them.
-        records: Digest → what `image_check.py` keeps, None where it was never asked.
+        records: Digest → what `image_check` keeps, None where it was never asked.
     """
     found = []
     for digest, text in questions.items():

@@ -38,7 +38,7 @@ class Intended:
 
     @cached_property
     def engine_spec(self) -> dict[str, Any] | None:
-        """What `engine_build.py` reads on the host; None where no target runs in a venv."""
+        """What `engine_build` reads on the host; None where no target runs in a venv."""
         return engine_spec(self.plan, self.pins) if needs_engine(self.plan.targets) else None
 
     @cached_property

@@ -37,7 +37,7 @@ TREES = ("vllm", "transformers")
 
 
 def engine_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
-    """The venv engine of one host: read by `engine_build.py` on the host.
+    """The venv engine of one host: read by `engine_build` on the host.
 
     `packages` is the whole environment but for the source trees, `built_with` what these are built
     with: one wheel each, with the stage that installs it. `precompiled` is the wheel with the
@@ -171,7 +171,7 @@ def _checkpoint(plan: HostPlan, recipe: Recipe, pins: Pins) -> list[dict[str, An
 
 
 def weights_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
-    """Every model, draft and borrowed file of one host: read by `fetch_weights.py` on the host."""
+    """Every model, draft and borrowed file of one host: read by `fetch_weights` on the host."""
     repositories: dict[str, dict[str, Any]] = {}
 
     def add(model: str) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def _files(pin: ModelPin, only: tuple[str, ...] | None = None) -> list[dict[str,
 
 
 def check_wanted(spec: Mapping[str, Any]) -> str:
-    """Hash of what `engine_check.py` is asked: its record counts only for the same question."""
+    """Hash of what `engine_check` is asked: its record counts only for the same question."""
     asked = json.dumps({key: spec[key] for key in ("id", "engine_cuda", "recipes")})
     return hashlib.sha256(asked.encode()).hexdigest()
 

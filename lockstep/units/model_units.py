@@ -32,7 +32,7 @@ _ROOT_CHECK = ("/usr/bin/env", "--ignore-environment", "--block-signal=TERM")
 STARTS = 3
 RESTART_S = 15
 STOP_S = 60
-# gate.py waits up to 120 s for memory and some more for a container and the page cache.
+# The gate waits up to 120 s for memory and some more for a container and the page cache.
 GATE_S = 240
 _LIMITS = {
     "memlock": "LimitMEMLOCK",

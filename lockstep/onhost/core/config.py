@@ -22,7 +22,7 @@ class Target:
     `url` is where clients ask, `engine_url` the engine itself; they differ where `proxy_unit`, a
     proxy that merges roles or asks for the API key, stands between them.
     `weights` are ids of models on the hub, or full paths, that must be here before a start.
-    `floor_tok_s` and `floor_share` are what a deploy must not fall below (`floor.py`).
+    `floor_tok_s` and `floor_share` are what a deploy must not fall below (`floor`).
     `cluster` names the Sparks that run it together; the others than rank 0 may have no `url`.
     `alike` is the hash of what the deploy made of it, without the rank's own words.
     """

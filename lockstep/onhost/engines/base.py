@@ -228,7 +228,7 @@ class Engine:
             run: Runs a command line with variables inside the image.
 
         Returns:
-            {"version", "moe_flag", "faults", "unanswered"}, as `image_answer.py` prints it.
+            {"version", "moe_flag", "faults", "unanswered"}, as `image_answer` prints it.
         """
         raise NotImplementedError
 

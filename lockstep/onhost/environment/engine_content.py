@@ -23,7 +23,7 @@ class Content:
     """Wheels and trees of one stage.
 
     Args:
-        spec: As `engine_build.py` reads it.
+        spec: As `engine_build` reads it.
         stage: "pytorch", "vllm" or "flashinfer".
         folder: Where wheels and bundles are kept, named by hash and by commit.
     """

@@ -16,7 +16,7 @@ from lockstep.onhost.core import layout
 
 
 def folder(paths: layout.Paths) -> Path:
-    """Where claims are; made by `sharing.py open`, absent where nothing is shared."""
+    """Where claims are; made by `sharing open`, absent where nothing is shared."""
     return paths.run / "peers/claims"
 
 

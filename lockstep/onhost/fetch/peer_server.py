@@ -2,7 +2,7 @@
 
 usage: peer-server --address A --port N --hub FOLDER --folder RUN [--flat FOLDER]... [--idle S]
 
-Started by `sharing.py open` as a transient unit. Ends by itself when every deploy said that it is
+Started by `sharing open` as a transient unit. Ends by itself when every deploy said that it is
 over, or when nobody asked for anything for --idle seconds and this host fetches nothing itself.
 
     HEAD, GET /content/HASH    200 or 206 (Range: bytes=N-), 404, or 202 where this host is

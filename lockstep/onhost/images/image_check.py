@@ -2,7 +2,7 @@
 
 usage: image-check REPOSITORY@sha256:DIGEST ENGINE
 
-The question is /var/cache/lockstep/questions/sha256-DIGEST.json (see image_answer.py). Keeps
+The question is /var/cache/lockstep/questions/sha256-DIGEST.json (see `image_answer`). Keeps
 {"engine", "version", "moe_flag", "asked", "faults", "unanswered"} in
 /var/cache/lockstep/images/sha256-DIGEST.json, where "asked" is the question's SHA-256.
 
@@ -37,7 +37,7 @@ LIMITS = (
 
 
 def ask(reference: str, engine: str, question: Path) -> dict[str, Any]:
-    """What `image_answer.py` says inside the image."""
+    """What `image_answer` says inside the image."""
     known = engines.ENGINES[engine]
 
     def run(

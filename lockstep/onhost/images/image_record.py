@@ -1,4 +1,4 @@
-"""What the engine inside an image said about its recipes, as `image_check.py` keeps it."""
+"""What the engine inside an image said about its recipes, as `image_check` keeps it."""
 
 from __future__ import annotations
 
