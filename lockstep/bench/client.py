@@ -63,13 +63,17 @@ class Client:
         self.url = url.rstrip("/").removesuffix("/v1")
         self.model = model
         self.clock = clock or Clock()
-        self._session = requests.Session()
+        self._key = key
+
+    def _session(self) -> requests.Session:
+        """A connection that is used once: an engine may end a resting one at any moment."""
+        session = requests.Session()
         # A proxy of the environment is for fetching; what is behind one is not measured.
-        self._session.trust_env = False
-        self._session.mount(self.url, requests.adapters.HTTPAdapter(pool_maxsize=32))
-        self._session.headers["Accept-Encoding"] = "identity"
-        if key:
-            self._session.headers["Authorization"] = f"Bearer {key}"
+        session.trust_env = False
+        session.headers["Accept-Encoding"] = "identity"
+        if self._key:
+            session.headers["Authorization"] = f"Bearer {self._key}"
+        return session
 
     def get(self, path: str, timeout_s: float = 10.0) -> str | None:
         """Text of a GET; None where the engine has no such page.
@@ -78,7 +82,8 @@ class Client:
             Unreachable: no answer, or one that is neither 200 nor 404.
         """
         try:
-            answer = self._session.get(self.url + path, timeout=(CONNECT_S, timeout_s))
+            with self._session() as session:
+                answer = session.get(self.url + path, timeout=(CONNECT_S, timeout_s))
         except _BROKEN as fault:
             raise Unreachable(f"{path}: {_short(fault)}") from fault
         if answer.status_code == 404:
@@ -116,7 +121,10 @@ class Client:
     def _exchange(self, ask: Ask, body: object, began: float, empty: Sample) -> Sample:
         url = f"{self.url}/v1/chat/completions"
         limits = (CONNECT_S, ask.timeout_s)
-        with self._session.post(url, json=body, timeout=limits, stream=True) as answer:
+        with (
+            self._session() as session,
+            session.post(url, json=body, timeout=limits, stream=True) as answer,
+        ):
             status = answer.status_code
             if status != 200:
                 words = " ".join(answer.text[:400].split())

@@ -14,10 +14,9 @@ from lockstep.files.programs import imported
 
 _TOP = Path(__file__).resolve().parents[2]
 
-# Runs on the host: imports modules of the last line of standard input, and asks one of them.
-_BOOT = """\
-import importlib.abc, importlib.util, json, sys
-sent = json.loads(sys.stdin.read().strip().rpartition("\\n")[2])
+#: Runs on the host: modules of `sent["modules"]` can be imported from here on.
+IMPORTER = """\
+import importlib.abc, importlib.util
 class Sent(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     def find_spec(self, name, path, target=None):
         if name in sent["modules"]:
@@ -27,7 +26,14 @@ class Sent(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     def get_source(self, name):
         return sent["modules"][name]
 sys.meta_path.insert(0, Sent())
-json.dump(importlib.import_module(sent["program"]).take(sent["asked"]), sys.stdout)
+program = importlib.import_module(sent["program"])
+"""
+# Reads the last line of standard input.
+_BOOT = f"""\
+import json, sys
+sent = json.loads(sys.stdin.read().strip().rpartition("\\n")[2])
+{IMPORTER}
+json.dump(program.take(sent["asked"]), sys.stdout)
 """
 
 #: The command on the host. Isolated, so that nothing in a folder of the operator's is imported.

@@ -20,21 +20,17 @@ from planted import PLANTS, REMEDY, Plant
 from lockstep import snapshot
 from lockstep.drift import hosts, report
 from lockstep.drift.compare import Difference
+from lockstep.files import sent
 
 # Runs on the host as root: one order per line, one answer per line.
-_SERVER = """\
-import json, subprocess, sys, types
+_SERVER = f"""\
+import json, subprocess, sys
 sent = json.loads(sys.stdin.readline())
-for name, text in sent["modules"]:
-    module = sys.modules[name] = types.ModuleType(name)
-    exec(compile(text, name, "exec"), vars(module))
-    package, _, last = name.rpartition(".")
-    if package:
-        setattr(sys.modules[package], last, module)
+{sent.IMPORTER}
 for line in sys.stdin:
     order = json.loads(line)
     if order is None:
-        answer = module.take(sent["asked"])
+        answer = program.take(sent["asked"])
     else:
         done = subprocess.run(["bash", "-c", order], stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
