@@ -18,7 +18,7 @@ TINY = REPOSITORY / "lab" / "recipes" / "tiny-qwen3.yaml"
 QWEN_IMAGE = "ghcr.io/spark-arena/dgx-vllm-eugr-nightly"
 ENGINES = "/opt/lockstep/engines"
 CURRENT = f"{ENGINES}/current"
-CHECK = "/usr/local/lib/lockstep", "engine-check"
+CHECK = "/usr/local/lib/lockstep engine-check"
 SNAPSHOTS = "/data/models/huggingface/hub/models--lab--tiny-qwen3/snapshots/*"
 QWEN = "/data/models/huggingface/hub/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
 

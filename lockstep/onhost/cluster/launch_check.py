@@ -61,8 +61,9 @@ def _driver(paths: layout.Paths) -> str:
 def mtu(cluster: topology.Cluster, paths: layout.Paths) -> str:
     """MTU of the fast link's interfaces: one figure where all of them have the same."""
     places = [paths.root / "sys/class/net" / interface / "mtu" for interface in cluster.links]
-    found = {_text(place).strip() or "no interface" for place in places}
-    return " and ".join(sorted(found))
+    # One that is not there is refused by its name, where the member checks its link.
+    found = {text for place in places if (text := _text(place).strip())}
+    return " and ".join(sorted(found)) or "no interface"
 
 
 def _changed(target: config.Target, record: generations.Record | None, paths: layout.Paths) -> str:
