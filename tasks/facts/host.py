@@ -112,7 +112,12 @@ def _ask(of: Any, questions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
         arguments: Any = {key: every[key] for key in CONNECTOR_ARGUMENT_KEYS if key in every}
         command = StringCommand(*(QuoteString(word) for word in sent.COMMAND))
         try:
-            done, output = of.run_shell_command(command, **{**arguments, "_stdin": [document]})
+            done, output = of.run_shell_command(
+                command,
+                print_output=state.print_fact_output,
+                print_input=state.print_fact_input,
+                **{**arguments, "_stdin": [document]},
+            )
         except (TimeoutError, OSError, SSHException) as fault:
             log_host_command_error(of, fault, timeout=every.get("_timeout"))
             state.fail_hosts({of})

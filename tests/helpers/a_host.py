@@ -90,6 +90,8 @@ def run(name: str, host: Host, **kwargs: Any) -> list[Any]:
 def deploying(host: Host) -> Iterator[Any]:
     """Operations run on this host, and their commands are executed by nobody."""
     state = SimpleNamespace(
+        print_fact_output=False,
+        print_fact_input=False,
         config=Config(SUDO=True),
         is_executing=True,
         inventory=[host],

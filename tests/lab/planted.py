@@ -79,7 +79,7 @@ PLANTS: dict[str, Plant] = {
     # What the deploy writes.
     "a script with another line": _edited(SWITCH, "echo '#' >> FILE", "file", how="deploy"),
     "a program that is gone": _edited(
-        "/usr/local/lib/lockstep/growth.py", "rm FILE", "file", how="deploy"
+        "/usr/local/lib/lockstep/lockstep/onhost/fetch/growth.py", "rm FILE", "file", how="deploy"
     ),
     "a private file with another line": _edited(
         "/etc/lockstep/weights.json", "echo >> FILE", "file", how="deploy"

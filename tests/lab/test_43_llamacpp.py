@@ -72,7 +72,11 @@ def test_the_canary_has_seen_tokens_and_people_get_words(hot: Host) -> None:
 def test_bench_measures_it_by_its_own_counters(
     stack: Stack, inventory: Path, hot: Host, tmp_path: Path
 ) -> None:
-    code, suites, said = stack.bench(tmp_path / "r.json", "--suite", "decode", inventory=inventory)
+    code, suites, said = stack.bench(
+        # A model that fits the processor's cache is not bound by memory.
+        *(tmp_path / "r.json", "--suite", "decode", "--waive", "bandwidth"),
+        inventory=inventory,
+    )
     assert code == 0, said
     checks = {check["name"]: check["verdict"] for check in suites["decode"]["checks"]}
     sound = ("canary", "model", "lock", "tokens", "alone", "answers")
