@@ -8,7 +8,6 @@ from typing import Any
 from paramiko import SSHException
 from pyinfra import host, logger, state
 from pyinfra.api import FunctionCommand, QuoteString, StringCommand
-from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.connectors.util import CommandOutput, OutputLine
 from pyinfra.context import ctx_host
 
@@ -107,8 +106,7 @@ def failed(host: Any, message: str) -> bool:
 def run_on(other: Any, argv: Sequence[str], shown: bool = True) -> tuple[bool, CommandOutput]:
     """Run words on another host of this run, as its own operations would; whether, and output."""
     with ctx_host.use(other):
-        every, _ = pop_global_arguments(state, other, {})
-        mine: Any = {key: every[key] for key in CONNECTOR_ARGUMENT_KEYS if key in every}
+        mine = facts.connector_arguments(other)
         try:
             done, output = other.run_shell_command(
                 words(argv), print_output=shown, print_input=shown and state.print_input, **mine

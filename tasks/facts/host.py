@@ -99,6 +99,12 @@ def forget(of: Any) -> None:
     _answers.pop(of, None)
 
 
+def connector_arguments(of: Any) -> Any:
+    """How commands of this run are sent to a host: sudo, its account, environment, time-out."""
+    every, _ = pop_global_arguments(state, of, {})
+    return {key: every[key] for key in CONNECTOR_ARGUMENT_KEYS if key in every}
+
+
 def _known(of: Any) -> dict[str, tuple[float, Any]]:
     return _answers.setdefault(of, {})
 
@@ -108,8 +114,7 @@ def _ask(of: Any, questions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
     document = probes.document(questions)
     at = time.monotonic()
     with ctx_host.use(of):
-        every, _ = pop_global_arguments(state, of, {})
-        arguments: Any = {key: every[key] for key in CONNECTOR_ARGUMENT_KEYS if key in every}
+        arguments = connector_arguments(of)
         command = StringCommand(*(QuoteString(word) for word in sent.COMMAND))
         try:
             done, output = of.run_shell_command(
@@ -119,7 +124,7 @@ def _ask(of: Any, questions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
                 **{**arguments, "_stdin": [document]},
             )
         except (TimeoutError, OSError, SSHException) as fault:
-            log_host_command_error(of, fault, timeout=every.get("_timeout"))
+            log_host_command_error(of, fault, timeout=arguments.get("_timeout"))
             state.fail_hosts({of})
             return {}, {}
     try:
