@@ -15,7 +15,7 @@ import statistics
 import sys
 from collections.abc import Callable
 
-from lab import connection
+from lab.host import connection
 from lockstep.files.managed_file import PROGRAMS, PYTHON, command
 
 RUNS = 5

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lab import connection
+from lab.host import connection
 from lockstep.drift import hosts, report
 from lockstep.drift.question import question
 from lockstep.fleet.login import Login

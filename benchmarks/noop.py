@@ -26,7 +26,7 @@ from pathlib import Path
 import yaml
 
 from benchmarks.playbook import tasks, variables
-from lab import connection
+from lab.host import connection
 from lockstep import probes
 from lockstep.files import sent
 from lockstep.fleet.login import ALIVE, ssh_options

@@ -14,7 +14,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from lab import connection
+from lab.host import connection
 
 RUNS = 7
 TARGET_S = 1.0

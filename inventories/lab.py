@@ -6,7 +6,7 @@ stands here about the lab's servers, and what a Spark has is said about what a s
 
 from group_data.all import packages as _packages
 from group_data.all import targets
-from lab import connection
+from lab.host import connection
 from lockstep.deploy.checked import checked
 
 # The lab has a network of its own; this process joins it.

@@ -13,11 +13,12 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from lab import connection, control, network
-from lab.errors import LabError
-from lab.machine import CGROUP_VERSIONS
-from lab.progress import WIDTH, Steps
-from lab.state import Lab, find_host, hosts, open_lab
+from lab import control
+from lab.core.errors import LabError
+from lab.core.progress import WIDTH, Steps
+from lab.core.state import Lab, find_host, hosts, open_lab
+from lab.host import connection, network
+from lab.host.machine import CGROUP_VERSIONS
 
 
 def _console() -> Console:
@@ -112,8 +113,8 @@ def copy_of(lab: Lab, source: str) -> None:
 @_of_a_lab
 def down(lab: Lab, delete: bool) -> None:
     """Stop the hosts and every process of the lab; disks stay."""
-    from lab import disk
     from lab.copy import require_no_copies
+    from lab.host import disk
     from lab.up import down as take_down
 
     console = _console()

@@ -6,8 +6,8 @@ import json
 import socket
 from typing import Any
 
-from lab.errors import LabError
-from lab.state import Lab
+from lab.core.errors import LabError
+from lab.core.state import Lab
 
 
 def ask(lab: Lab, action: str, **details: Any) -> Any:

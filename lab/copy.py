@@ -8,10 +8,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from lab import disk, heal
-from lab.errors import LabError
-from lab.run import run
-from lab.state import Host, Lab
+from lab import heal
+from lab.core.errors import LabError
+from lab.core.run import run
+from lab.core.state import Host, Lab
+from lab.host import disk
 
 
 def copies(lab: Lab) -> list[str]:

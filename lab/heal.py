@@ -8,9 +8,9 @@ import json
 import os
 from pathlib import Path
 
-from lab import cgroup, disk, network
-from lab.errors import LabError
-from lab.state import Lab
+from lab.core.errors import LabError
+from lab.core.state import Lab
+from lab.host import cgroup, disk, network
 
 
 def supervisor_alive(lab: Lab) -> bool:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
-from lab.errors import LabError
-from lab.services.cache import Report, built, fingerprint, prune
-from lab.services.pip_download import download
-from lab.services.python_packages import TORCH_VERSION, VLLM_VERSION, python_index, wheels
-from lab.services.wheels import StandInWheel, write_wheel
-from lab.state import open_lab
+from lab.core.cache import Report, built, fingerprint, prune
+from lab.core.errors import LabError
+from lab.core.state import open_lab
+from lab.packages.pip_download import download
+from lab.packages.python_packages import TORCH_VERSION, VLLM_VERSION, python_index, wheels
+from lab.packages.wheels import StandInWheel, write_wheel
 
 SGLANG_VERSION = "0.5.23"
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lab import debian
-from lab.errors import LabError
-from lab.run import run
-from lab.services.cache import built, fingerprint
+from lab.core import debian
+from lab.core.cache import built, fingerprint
+from lab.core.errors import LabError
+from lab.core.run import run
 
 Report = Callable[[str], None]
 

@@ -8,9 +8,9 @@ import os
 import time
 from pathlib import Path
 
-from lab.errors import LabError
-from lab.services.service import Service
-from lab.state import CONTROL_ADDRESS, Lab
+from lab.core.errors import LabError
+from lab.core.service import Service
+from lab.core.state import CONTROL_ADDRESS, Lab
 
 #: Longest wait for a server to answer, in seconds.
 READY_LIMIT = 60.0

@@ -18,12 +18,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from lab import cgroup, disk, heal, network
-from lab.errors import LabError
-from lab.links import Link
-from lab.machine import Machine
+from lab import heal
+from lab.core.errors import LabError
+from lab.core.state import CONTROL_ADDRESS, Host, Lab, find_host, hosts, open_lab
+from lab.host import cgroup, disk, network
+from lab.host.links import Link
+from lab.host.machine import Machine
 from lab.servers import Server
-from lab.state import CONTROL_ADDRESS, Host, Lab, find_host, hosts, open_lab
 
 #: Seconds between two looks at what memory is held on the hosts.
 MEMORY_PERIOD = 0.2

@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import cgroup, connection, control, debian, heal, root
+from lab import control, heal, root
 from lab.copy import make as make_copy
 from lab.copy import require_no_copies
-from lab.errors import LabError
-from lab.progress import Report, Steps
-from lab.run import run
-from lab.state import Lab, hosts
+from lab.core import debian
+from lab.core.errors import LabError
+from lab.core.progress import Report, Steps
+from lab.core.run import run
+from lab.core.state import Lab, hosts
+from lab.host import cgroup, connection
 
 #: Free space that a lab needs: root 0.8, wheels 1, images 1, and per host an engine environment
 #: of 3 and its weights and packages of 1 (GiB, measured on the development machine, 2026-11).

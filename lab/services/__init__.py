@@ -8,13 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from lab.services.cache import Report, prune
-from lab.services.git_content import git_repositories
-from lab.services.hub_content import hub_repositories
-from lab.services.images import image_bases, image_registry
-from lab.services.precompiled import precompiled_wheels
-from lab.services.python_packages import python_index, wheels
-from lab.services.service import (
+from lab.core.cache import Report, prune
+from lab.core.service import (
     DEBIAN_PACKAGES,
     GIT_PORT,
     HUB_PORT,
@@ -23,6 +18,11 @@ from lab.services.service import (
     WEB_PORT,
     Service,
 )
+from lab.git.git_content import git_repositories
+from lab.hub.hub_content import hub_repositories
+from lab.images.images import image_bases, image_registry
+from lab.packages.precompiled import precompiled_wheels
+from lab.packages.python_packages import python_index, wheels
 
 __all__ = ["DEBIAN_PACKAGES", "Service", "prepare", "start_commands"]
 

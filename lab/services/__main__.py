@@ -22,23 +22,23 @@ def main() -> None:
     options = parser.parse_intermixed_args()
     place = (options.state, options.address, options.port)
     if options.server == "web":
-        from lab.services import web
+        from lab.http import web
 
         web.serve(options.content, *place)
     elif options.server == "git":
-        from lab.services import git_server
+        from lab.git import git_server
 
         git_server.serve(options.content[0], *place)
     elif options.server == "hub":
-        from lab.services import hub
+        from lab.hub import hub
 
         hub.serve(options.content[0], *place)
     elif options.server == "registry":
-        from lab.services import registry
+        from lab.images import registry
 
         registry.serve(options.content[0], *place)
     else:
-        from lab.services import proxy
+        from lab.http import proxy
 
         proxy.serve(*place)
 

@@ -8,7 +8,7 @@ from collections import Counter
 
 from stack import Host, Stack
 
-from lab.services.access_log import Request
+from lab.http.access_log import Request
 from lockstep.lock import lockfile
 
 MODELS = "/data/models/huggingface"

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lab import connection
-from lab.network import NAMESPACES
-from lab.services.access_log import Request, requests
-from lab.state import open_lab
+from lab.core.state import open_lab
+from lab.host import connection
+from lab.host.network import NAMESPACES
+from lab.http.access_log import Request, requests
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from stack import Answer, Host, Stack, until
 
-from lab import connection
+from lab.host import connection
 
 KNOBS = "/run/unified-memory"
 Variants = dict[str, dict[str, dict[str, Any]]]

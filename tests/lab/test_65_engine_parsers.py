@@ -17,7 +17,7 @@ from onhost_fakes import program
 from packaging.specifiers import SpecifierSet
 
 from lab import parsers
-from lab.state import open_lab
+from lab.core.state import open_lab
 from lockstep.fit import catalogue as catalogues
 from lockstep.inventory.cluster import ClusterData, Group, Member
 from lockstep.onhost.engines import ENGINES

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from stack import BIN, INVENTORY, REPOSITORY, Stack
 
-from lab.services.python_packages import python_index
-from lab.services.simple_index import publish
-from lab.services.wheels import StandInWheel, write_wheel
-from lab.state import open_lab
+from lab.core.state import open_lab
+from lab.packages.python_packages import python_index
+from lab.packages.simple_index import publish
+from lab.packages.wheels import StandInWheel, write_wheel
 from lockstep.lock import lockfile
 from lockstep.lock.lockdiff import changes
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 from stack import REPOSITORY, Host, Stack
 
-from lab.services.git_content import STALE_BRANCH
+from lab.git.git_content import STALE_BRANCH
 from lockstep.fit import catalogue
 from lockstep.recipes.command import environment, serve_command
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from stack import Host, Stack, forget_leases, until
 
-from lab import connection, network
+from lab.host import connection, network
 from lockstep.lock import lockfile
 
 PORT = 8118

@@ -1,4 +1,4 @@
-"""The rule of imports between rooms, which are the folders of `lockstep` (docs/rooms.md)."""
+"""The rule of imports between rooms: the folders of `lockstep` and of `lab` (docs/rooms.md)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import pytest
+
+import lab
 import lockstep
 
 ROOT = Path(lockstep.__file__).parent
+LAB = Path(lab.__file__).parent
 #: Files in a folder of code.
 MOST = 23
 
 
-def modules() -> dict[str, Path]:
-    """Dotted name → file, of every module."""
+def modules(root: Path = ROOT) -> dict[str, Path]:
+    """Dotted name → file, of every module below a package's folder."""
     return {
-        ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(
+        ".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(
             ".__init__"
         ): path
-        for path in ROOT.rglob("*.py")
+        for path in root.rglob("*.py")
     }
 
 
@@ -39,26 +43,20 @@ def imports(path: Path, known: dict[str, Path]) -> set[str]:
     return found & set(known)
 
 
-def room(module: str, known: dict[str, Path]) -> str:
-    """The folder that a module stands in, below `lockstep`."""
-    return str(known[module].parent.relative_to(ROOT))
-
-
-def edges() -> dict[str, set[str]]:
-    """Room → the rooms whose modules it imports."""
-    known = modules()
+def edges(root: Path = ROOT) -> dict[str, set[str]]:
+    """Room, a folder below `root` → the rooms whose modules it imports."""
+    known = modules(root)
+    rooms = {module: str(path.parent.relative_to(root)) for module, path in known.items()}
     found = defaultdict(set)
     for module, path in known.items():
-        for other in imports(path, known):
-            one, another = room(module, known), room(other, known)
-            if one != another:
-                found[one].add(another)
+        found[rooms[module]] |= {rooms[other] for other in imports(path, known)} - {rooms[module]}
     return found
 
 
-def test_arrows_between_rooms_point_one_way() -> None:
+@pytest.mark.parametrize("root", [ROOT, LAB], ids=lambda root: root.name)
+def test_arrows_between_rooms_point_one_way(root: Path) -> None:
     try:
-        TopologicalSorter(edges()).prepare()
+        TopologicalSorter(edges(root)).prepare()
     except CycleError as fault:
         raise AssertionError(f"rooms import each other: {' -> '.join(fault.args[1])}") from None
 
@@ -73,8 +71,9 @@ def test_what_runs_on_a_host_needs_nothing_else_of_lockstep() -> None:
     assert wrong == set()
 
 
-def test_no_folder_has_more_files_than_a_person_reads_in_a_listing() -> None:
-    folders = [ROOT, *(path for path in ROOT.rglob("*") if path.is_dir())]
+@pytest.mark.parametrize("root", [ROOT, LAB], ids=lambda root: root.name)
+def test_no_folder_has_more_files_than_a_person_reads_in_a_listing(root: Path) -> None:
+    folders = [root, *(path for path in root.rglob("*") if path.is_dir())]
     counts = {str(folder): len(list(folder.glob("*.py"))) for folder in folders}
     assert {folder: count for folder, count in counts.items() if count > MOST} == {}
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from lab.cli import lab
-from lab.errors import LabError
+from lab.core.errors import LabError
 from lockstep.cli.main import cli
 from lockstep.core.errors import paragraph
 

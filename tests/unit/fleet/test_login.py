@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from lab import connection
-from lab.machine import login_command
-from lab.state import hosts, open_lab
+from lab.core.state import hosts, open_lab
+from lab.host import connection
+from lab.host.machine import login_command
 from lockstep.fleet.login import ALIVE, login
 from tasks import connection as of_pyinfra
 

@@ -9,10 +9,11 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from lab import cli, copy, disk, heal, up
-from lab.errors import LabError
-from lab.progress import Steps
-from lab.state import Host, Lab
+from lab import cli, copy, heal, up
+from lab.core.errors import LabError
+from lab.core.progress import Steps
+from lab.core.state import Host, Lab
+from lab.host import disk
 
 SPARK1 = Host(1)
 

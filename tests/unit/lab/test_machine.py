@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from lab import cgroup, disk, network
-from lab.errors import LabError
-from lab.machine import Machine
-from lab.state import Lab, hosts
+from lab.core.errors import LabError
+from lab.core.state import Lab, hosts
+from lab.host import cgroup, disk, network
+from lab.host.machine import Machine
 
 STUCK = "processes [7] do not die within 120 s"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.memory import TOTAL, Ledger, meminfo, parse_holding
+from lab.host.memory import TOTAL, Ledger, meminfo, parse_holding
 
 
 def shown(folder: Path) -> dict[str, int]:
@@ -57,7 +57,7 @@ def test_memory_that_lingers_stays_taken_after_its_holder_died(
     ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr("lab.memory.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("lab.host.memory.time.monotonic", lambda: clock[0])
     (tmp_path / "held/dead").write_text("20 30\n")
     ledger.update()
     clock[0] += 29.9

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from lab import cgroup, connection, control, debian, disk, network, root
-from lab.cable import MOST_FRAMES, Line
-from lab.errors import LabError
-from lab.machine import login_command, nspawn_command
-from lab.progress import fit
-from lab.state import Lab, hosts, open_lab
+from lab import control, root
+from lab.core import debian
+from lab.core.errors import LabError
+from lab.core.progress import fit
+from lab.core.state import Lab, hosts, open_lab
+from lab.host import cgroup, connection, disk, network
+from lab.host.cable import MOST_FRAMES, Line
+from lab.host.machine import login_command, nspawn_command
 
 NVIDIA_SMI = Path(root.__file__).with_name("guest") / "root/usr/bin/nvidia-smi"
 RUNC = Path(root.__file__).with_name("guest") / "root/usr/lib/lockstep-lab/runc"

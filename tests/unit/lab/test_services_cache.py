@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.services.cache import built, fingerprint, prune
+from lab.core.cache import built, fingerprint, prune
 
 
 def silent(message: str) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from lab.services import tiny_model as model
-from lab.services.gguf import Value, write_gguf
-from lab.services.safetensors import ITEM_SIZE, Tensor
-from lab.services.tiny_gguf import tiny_gguf
+from lab.hub import tiny_model as model
+from lab.hub.gguf import Value, write_gguf
+from lab.hub.safetensors import ITEM_SIZE, Tensor
+from lab.hub.tiny_gguf import tiny_gguf
 
 _NUMBERS = {2: "<H", 4: "<I", 5: "<i", 6: "<f", 7: "<?"}
 _ELEMENTS = {0: "F32", 30: "BF16"}

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from lab_servers import running, until
 
-from lab.services.access_log import AccessLog, log_path, requests
-from lab.services.git_content import FORK_BRANCH, _fork, _publish, git
-from lab.services.git_server import GitServer, merge
-from lab.services.service import advance
+from lab.core.service import advance
+from lab.git.git_content import FORK_BRANCH, _fork, _publish, git
+from lab.git.git_server import GitServer, merge
+from lab.http.access_log import AccessLog, log_path, requests
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from huggingface_hub.errors import (
 )
 from lab_servers import ask, running
 
-from lab.services import hub_store
-from lab.services.access_log import AccessLog, log_path, requests, sent_bytes
-from lab.services.hub import ACCEPTED_TOKEN, HubServer
-from lab.services.service import advance
+from lab.core.service import advance
+from lab.http.access_log import AccessLog, log_path, requests, sent_bytes
+from lab.hub import hub_store
+from lab.hub.hub import ACCEPTED_TOKEN, HubServer
 
 NAME = "lab/model"
 #: Bytes that huggingface_hub collects before it writes them.

@@ -9,11 +9,11 @@ import json
 import tarfile
 from pathlib import Path
 
-from lab.services.access_log import Request
-from lab.services.image_content import LLAMA, TAGS, Tag, architectures, images, program_files
-from lab.services.oci import Entry, Layer, layer_of_files, layer_of_tar, write_layout
-from lab.services.registry import merge, parse_line
-from lab.services.service import advance
+from lab.core.service import advance
+from lab.http.access_log import Request
+from lab.images.image_content import LLAMA, TAGS, Tag, architectures, images, program_files
+from lab.images.oci import Entry, Layer, layer_of_files, layer_of_tar, write_layout
+from lab.images.registry import merge, parse_line
 
 BASE = layer_of_tar(b"a base")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from lab_servers import running
 
-from lab.services.access_log import AccessLog, log_path
-from lab.services.python_packages import FLASHINFER_STAND_INS, SIMPLE_STAND_INS
-from lab.services.simple_index import project_of, publish, write_index
-from lab.services.web import WebServer
-from lab.services.wheels import StandInWheel, read_metadata, write_wheel
+from lab.http.access_log import AccessLog, log_path
+from lab.http.web import WebServer
+from lab.packages.python_packages import FLASHINFER_STAND_INS, SIMPLE_STAND_INS
+from lab.packages.simple_index import project_of, publish, write_index
+from lab.packages.wheels import StandInWheel, read_metadata, write_wheel
 
 
 def make_index(folder: Path, name: str, wheels: list[StandInWheel]) -> None:

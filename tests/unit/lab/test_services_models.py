@@ -9,9 +9,9 @@ import struct
 import jinja2
 import pytest
 
-from lab.services import stand_in_models as models
-from lab.services.safetensors import ITEM_SIZE, Tensor, bfloat16, write_safetensors
-from lab.services.tiny_model import TEMPLATES, VOCABULARY, successors, tiny_model, train_tokenizer
+from lab.hub import stand_in_models as models
+from lab.hub.safetensors import ITEM_SIZE, Tensor, bfloat16, write_safetensors
+from lab.hub.tiny_model import TEMPLATES, VOCABULARY, successors, tiny_model, train_tokenizer
 
 BY_NAME = {model.name: model.revisions[-1] for model in models.stand_in_models()}
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.errors import LabError
-from lab.services.pip_download import Progress, download
+from lab.core.errors import LabError
+from lab.packages.pip_download import Progress, download
 
 OUTPUT = """\
 Looking in links: /somewhere

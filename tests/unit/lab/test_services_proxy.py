@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from lab_servers import ask, free_port, running, until
 
-from lab.services.access_log import AccessLog, log_path, requests
-from lab.services.proxy import ProxyServer
-from lab.services.web import WebServer
+from lab.http.access_log import AccessLog, log_path, requests
+from lab.http.proxy import ProxyServer
+from lab.http.web import WebServer
 
 CONTENT = bytes(range(256)) * 3000
 

@@ -12,9 +12,9 @@ import pytest
 from lab_servers import ask, free_port, running, until
 
 from lab import services
-from lab.services.access_log import AccessLog, log_path, requests, sent_bytes
-from lab.services.http_server import byte_range
-from lab.services.web import WebServer
+from lab.http.access_log import AccessLog, log_path, requests, sent_bytes
+from lab.http.http_server import byte_range
+from lab.http.web import WebServer
 
 CONTENT = bytes(range(256)) * 4000
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.errors import LabError
-from lab.state import find_host, hosts, open_lab
+from lab.core.errors import LabError
+from lab.core.state import find_host, hosts, open_lab
 
 
 def test_hosts_have_the_addresses_and_cards_of_the_contract() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.state import open_lab
+from lab.core.state import open_lab
 from lab.supervisor import Supervisor
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from local_server import Answers, LocalServer, Reply, as_json, refused_address, serving
 
-from lab.services.git_content import FORK_BRANCH, _fork
-from lab.services.precompiled import CONTENT, PART, publish
+from lab.git.git_content import FORK_BRANCH, _fork
+from lab.packages.precompiled import CONTENT, PART, publish
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.moving import GitWanted, PrecompiledWanted

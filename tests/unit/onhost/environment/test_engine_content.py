@@ -21,7 +21,7 @@ import pytest
 from a_peer import TOKEN, Spark
 from local_server import LocalServer, Reply, serving
 
-from lab.services.wheels import StandInWheel, write_wheel
+from lab.packages.wheels import StandInWheel, write_wheel
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.environment import engine_content, wheel_store
 from lockstep.onhost.fetch import claims, growth, peer_client

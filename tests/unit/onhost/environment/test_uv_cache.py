@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.services.wheels import StandInWheel, write_wheel
+from lab.packages.wheels import StandInWheel, write_wheel
 from lockstep.lock.resolve.program import uv
 from lockstep.onhost.environment.uv_cache import broken
 

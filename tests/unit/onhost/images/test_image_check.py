@@ -15,7 +15,7 @@ import pytest
 from a_probe import program
 from onhost_fakes import REPOSITORY
 
-from lab.services.image_content import TAGS, Tag, program_files
+from lab.images.image_content import TAGS, Tag, program_files
 from lockstep.onhost.core import errors
 
 DIGEST = "sha256:" + 64 * "a"

@@ -1,0 +1,1 @@
+"""What every part of the lab uses: its state, its errors, its cache."""

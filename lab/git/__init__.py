@@ -1,0 +1,1 @@
+"""The git server and its repositories."""

@@ -1,0 +1,1 @@
+"""One stand-in Spark: its guest, disk, memory, network and cable."""

@@ -1,0 +1,1 @@
+"""Web servers that log what they send and can be made to fail."""

@@ -1,0 +1,1 @@
+"""The image registry and its images."""

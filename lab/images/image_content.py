@@ -1,0 +1,162 @@
+"""The container images of the lab's registry: what is in them and under which names."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.core.errors import LabError
+from lab.images.oci import ARCHITECTURES, Entry, Image, Layer, layer_of_files
+
+CONTENT = Path(__file__).parent.parent / "content"
+#: The one program that is no stand-in: Debian's build for the processor.
+LLAMA = "llama.cpp"
+_PACKAGES = "usr/lib/python3/dist-packages"
+_LABEL = {"io.github.lockstep.standin": "true"}
+OTHER = "not runnable: the programs of this stand-in are for another architecture"
+
+
+@dataclass(frozen=True)
+class Tag:
+    """One tag of a repository: which program of which version, and for which architectures."""
+
+    repository: str
+    tag: str
+    program: str
+    version: str
+    #: Only for an architecture that the machine does not have, as one manifest without an index.
+    foreign: bool = False
+    #: Variables of the image: knobs of the stand-in that are turned in it.
+    knobs: tuple[str, ...] = ()
+
+
+#: The newest version under each moving tag, an older one beside it for tests of updates.
+TAGS = (
+    Tag("spark-arena/dgx-vllm-eugr-nightly", "latest", "vllm", "0.32.0"),
+    Tag("spark-arena/dgx-vllm-eugr-nightly", "2026110101", "vllm", "0.31.0"),
+    Tag("spark-arena/dgx-vllm-eugr-nightly", "arm64-only", "vllm", "0.32.0", foreign=True),
+    Tag("lmsysorg/sglang", "latest", "sglang", "0.5.23"),
+    Tag("lmsysorg/sglang", "v0.5.22", "sglang", "0.5.22"),
+    Tag("open-webui/open-webui", "main", "open-webui", "0.12.4"),
+    Tag("open-webui/open-webui", "v0.12.3", "open-webui", "0.12.3"),
+    # Its engine cannot be asked about recipes without a GPU, and serves all the same.
+    Tag("lmsysorg/sglang", "needs-gpu", "sglang", "0.5.24", knobs=("STANDIN_NEEDS_GPU=1",)),
+    # An update that its engine's parser accepts, and that never serves.
+    Tag(
+        "spark-arena/dgx-vllm-eugr-nightly",
+        "broken",
+        "vllm",
+        "0.33.0",
+        knobs=("STANDIN_CRASH_WHILE_LOADING=1",),
+    ),
+    # An update that serves, and is four times slower.
+    Tag(
+        "spark-arena/dgx-vllm-eugr-nightly",
+        "slow",
+        "vllm",
+        "0.33.1",
+        knobs=("STANDIN_DECODE_RATE=50",),
+    ),
+    Tag("scitrera/dgx-spark-llama-cpp", "b8076-cu131", LLAMA, "debian-testing"),
+)
+
+
+def architectures() -> tuple[str, str]:
+    """This machine's architecture and another one, in the words of container engines."""
+    own = ARCHITECTURES.get(platform.machine())
+    if own is None:
+        raise LabError(
+            f"the lab's images are for {' and '.join(ARCHITECTURES)}, found {platform.machine()}",
+            "Run the lab on a machine of one of these architectures.",
+        )
+    return own, "amd64" if own == "arm64" else "arm64"
+
+
+def images(tag: Tag, base: Layer) -> tuple[Image, ...]:
+    """One image per architecture; that of a foreign one has no base and cannot run."""
+    own, other = architectures()
+    layer = layer_of_files([*program_files(tag)])
+    foreign = _image(tag, other, (layer,), _LABEL | {"io.github.lockstep.note": OTHER})
+    if tag.foreign:
+        return (foreign,)
+    return (_image(tag, own, (base, layer), _LABEL), foreign)
+
+
+def _image(tag: Tag, architecture: str, layers: tuple[Layer, ...], labels: dict[str, str]) -> Image:
+    labels = labels | {"org.opencontainers.image.version": tag.version}
+    path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    if tag.program == "open-webui":
+        return Image(
+            architecture,
+            layers,
+            command=("python3", "/app/backend/start.py"),
+            environment=(path, "ENV=prod", "PORT=8080"),
+            working_directory="/app/backend",
+            ports=("8080/tcp",),
+            labels=labels,
+        )
+    return Image(
+        architecture,
+        layers,
+        command=("/bin/sh",),
+        environment=(path, "PYTHONUNBUFFERED=1", *tag.knobs),
+        working_directory="/workspace",
+        labels=labels,
+    )
+
+
+def program_files(tag: Tag) -> Iterator[Entry]:
+    """The files of the layer that makes the base into this image."""
+    yield Entry("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n")
+    yield Entry("etc/group", b"root:x:0:\n")
+    yield Entry("etc/lockstep-standin", f"{tag.program} {tag.version}\n".encode())
+    if tag.program == LLAMA:
+        return
+    yield Entry("usr/local/bin/python", target="/usr/bin/python3")
+    metadata = f"Metadata-Version: 2.1\nName: {tag.program}\nVersion: {tag.version}\n"
+    info = f"{tag.program.replace('-', '_')}-{tag.version}.dist-info"
+    yield Entry(f"{_PACKAGES}/{info}/METADATA", metadata.encode())
+    if tag.program == "open-webui":
+        yield from _package("openwebui")
+        start = b"from openwebui.start import main\n\nmain()\n"
+        yield Entry("app/backend/start.py", start)
+        return
+    yield from _package("standin")
+    yield Entry(f"usr/local/bin/{tag.program}", _script(tag.program), 0o755)
+    yield from _modules(tag)
+
+
+#: Module of the real engine → what of `standin.parsers` stands in for its contents.
+_ASKED = {
+    "vllm": {
+        "entrypoints/cli/serve": "cmd_init",
+        "envs": "Variables",
+        "utils/argparse_utils": "Parser as FlexibleArgumentParser",
+    },
+    "sglang": {"srt/server_args": "ServerArgs"},
+}
+
+
+def _modules(tag: Tag) -> Iterator[Entry]:
+    """The package that the real engine has, as far as it is asked about recipes."""
+    package = f"{_PACKAGES}/{tag.program}"
+    yield Entry(f"{package}/__init__.py", f'__version__ = "{tag.version}"\n'.encode())
+    for module, name in _ASKED[tag.program].items():
+        text = f"from standin.parsers import {name}\n"
+        if name == "Variables":
+            text += "\nenvironment_variables = Variables()\n"
+        yield Entry(f"{package}/{module}.py", text.encode())
+    if tag.program == "sglang":
+        yield Entry(f"{package}/launch_server.py", _script("sglang_module"))
+
+
+def _script(function: str) -> bytes:
+    text = f"#!/usr/bin/python3\nimport sys\n\nfrom standin.main import {function}\n\n"
+    return f"{text}sys.exit({function}())\n".encode()
+
+
+def _package(name: str) -> Iterator[Entry]:
+    for path in sorted((CONTENT / name).glob("*.py")):
+        yield Entry(f"{_PACKAGES}/{name}/{path.name}", path.read_bytes())

@@ -1,0 +1,1 @@
+"""The package indexes and their wheels."""
