@@ -323,10 +323,10 @@ def up() -> list[str]:
         return []
     if not units:
         return []
-    _, text, _ = run("systemctl", "show", "--property=Id,ActiveState", "--", *units)
-    blocks = [dict(re.findall(r"^(\w+)=(.*)$", block, re.M)) for block in text.split("\n\n")]
-    off = ("inactive", "failed", None)
-    return [block["Id"] for block in blocks if block.get("ActiveState") not in off]
+    # Of a unit that is off, `show` would have systemd read its files first.
+    _, text, _ = run("systemctl", "list-units", "--all", "--plain", "--no-legend", "--", *units)
+    states = {row.split()[0]: row.split()[2] for row in text.splitlines()}
+    return [unit for unit, state in states.items() if state not in ("inactive", "failed")]
 
 
 def leases() -> list[str]:

@@ -157,7 +157,9 @@ def intruders(asked: dict[str, Any], root: Path = Path("/")) -> dict[str, str]:
     for each in asked.get("folders", []):
         found[each["path"]] = judge.folder(*(each[key] for key in ("path", *_FOLDER)))
     units = [file["path"] for file in files if file.get("check") == "unit"]
-    names = [path.removeprefix(UNITS) for path in units if not found[path]]
+    # systemd takes one that lies in our folder from nowhere else.
+    absent = [path for path in units if not os.path.lexists(root / path.lstrip("/"))]
+    names = [path.removeprefix(UNITS) for path in absent]
     found |= {f"unit {name}": whose for name, whose in judge.units(names).items()}
     if "docker" in asked:
         found[f"unit {DOCKER}"] = judge.containers(**asked["docker"])
