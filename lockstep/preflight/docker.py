@@ -23,7 +23,7 @@ def _docker(plan: HostPlan, docker: dict[str, Any]) -> Iterator[Finding]:
             "docker",
             "error",
             host,
-            f"Docker does not answer: {docker['fault']}",
+            f"Docker cannot be asked: {docker['fault']}",
             "Run `systemctl status docker` there.",
         )
     elif _way(docker) is None:

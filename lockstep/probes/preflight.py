@@ -20,8 +20,12 @@ import subprocess
 import time
 import urllib.parse
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+from lockstep.onhost.docker import docker_api
+
+SOCKET = "/run/docker.sock"
 # Where systemd lets Docker's daemon look for programs: another account's PATH says nothing of it.
 HOOKS = ("nvidia-container-runtime-hook", "nvidia-cdi-hook")
 DAEMON_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -62,29 +66,26 @@ def gpu() -> dict[str, str]:
 
 
 def docker(images: list[str], names: dict[str, Any]) -> dict[str, Any]:
-    code, text, fault = run("docker", "info", "--format", "{{json .}}")
+    daemon = docker_api.Docker(Path(SOCKET), timeout=20)
     try:
-        info = json.loads(text)
-    except ValueError:
-        info = {}
-    # Some versions end with 0 although the daemon does not answer.
-    faults = info.get("ServerErrors") or []
-    if code != 0 or faults or not info:
-        return {"fault": (fault or " ".join(faults) or text)[:200]}
-    found = inspected("image", images)
-    held = {digest for image in found for digest in image.get("RepoDigests") or []}
+        info = daemon.json("GET", "/info")
+        here = daemon.json("GET", "/images/json")
+        strangers = foreign(daemon, names)
+    except (docker_api.Unreachable, docker_api.DockerError) as fault:
+        return {"fault": str(fault)}
+    held = {digest for image in here for digest in image.get("RepoDigests") or []}
     return {
         "version": info.get("ServerVersion"),
         "cdi": cdi(),
         "hooks": [name for name in HOOKS if shutil.which(name, path=DAEMON_PATH)],
         "devices": [each["ID"] for each in info.get("DiscoveredDevices") or []],
         "images": [reference for reference in images if reference in held],
-        "foreign": foreign(names),
+        "foreign": strangers,
         "root": info.get("DockerRootDir"),
     }
 
 
-def foreign(asked: dict[str, Any]) -> dict[str, Any]:
+def foreign(daemon: docker_api.Docker, asked: dict[str, Any]) -> dict[str, Any]:
     """Containers and volumes of the names that a deploy uses, and that none has made.
 
     A container with the host's ports that it has, and its id. Ours say so by a label. Those of a
@@ -93,29 +94,20 @@ def foreign(asked: dict[str, Any]) -> dict[str, Any]:
     label = asked["label"]
     text = {unit: written(unit, asked["mark"]) for unit in asked["containers"]}
     containers = {}
-    for found in inspected("container", asked["containers"]):
-        name = found["Name"].lstrip("/")
-        earlier = text[name] and label not in text[name]
-        if label not in (found["Config"].get("Labels") or {}) and not earlier:
-            bound = (found["NetworkSettings"].get("Ports") or {}).values()
-            ports = {int(each["HostPort"]) for every in bound for each in every or []}
-            containers[name] = {"id": found["Id"], "ports": sorted(ports)}
+    for found in daemon.json("GET", "/containers/json", {"all": "1"}):
+        for name in {each.lstrip("/") for each in found["Names"]} & set(text):
+            earlier = text[name] and label not in text[name]
+            if label not in (found.get("Labels") or {}) and not earlier:
+                ports = {each["PublicPort"] for each in found["Ports"] if "PublicPort" in each}
+                containers[name] = {"id": found["Id"], "ports": sorted(ports)}
     volumes = [
         found["Name"]
-        for found in inspected("volume", asked["volumes"])
-        if label not in (found.get("Labels") or {})
+        for found in daemon.json("GET", "/volumes")["Volumes"] or []
+        if found["Name"] in asked["volumes"]
+        and label not in (found.get("Labels") or {})
         and not any(f"source={found['Name']},target=" in each for each in text.values())
     ]
     return {"containers": containers, "volumes": volumes}
-
-
-def inspected(kind: str, names: list[str]) -> list[dict[str, Any]]:
-    """What Docker knows of those that there are."""
-    _, text, _ = run("docker", kind, "inspect", *names) if names else (0, "", "")
-    try:
-        return list(json.loads(text))
-    except ValueError:
-        return []
 
 
 def written(unit: str, mark: str) -> str:

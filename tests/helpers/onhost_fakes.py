@@ -146,6 +146,8 @@ class FakeDocker:
         self.taken: dict[str, str] = {}
         self.deaf_removals = 0
         self.refused: dict[str, str] = {}
+        #: Path → the whole answer, whatever else is there.
+        self.answers: dict[str, object] = {}
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -175,7 +177,9 @@ class FakeDocker:
     def _get(self, handler: BaseHTTPRequestHandler) -> None:
         path = urllib.parse.unquote(urllib.parse.urlsplit(handler.path).path)
         name = path.removesuffix("/json").split("/", 2)[-1]
-        if path == "/containers/json":
+        if path in self.answers:
+            _reply(handler, 200, self.answers[path])
+        elif path == "/containers/json":
             entries = self.containers.items()
             found = [
                 {"Names": [f"/{n}"], "Image": i, "Labels": self._labels(n)} for n, i in entries

@@ -42,7 +42,7 @@ def test_all_findings_of_all_hosts_are_in_one_table(refused: tuple[Deployed, boo
     table = findings(done)
     words = " ".join(" ".join(table).split())
     assert "spark1 error port-taken: port 8000 of tiny is taken by python3" in words
-    assert "spark2 error docker: Docker does not answer" in words
+    assert "spark2 error docker: Docker cannot be asked" in words
     assert "spark2 error cuda: /usr/local/cuda is no toolkit" in words
     assert len(re.findall(r" error ", words)) == 3
     assert words.count(" -> ") == 3

@@ -15,23 +15,43 @@ HOOK_ONLY = (
     " del d['runtimes'], d['features']; json.dump(d, open(p, 'w'))\" && systemctl reload docker"
 )
 BACK = f"cp {KEPT}/daemon.json /etc/docker/ && mv {KEPT}/cdi /etc/cdi; systemctl reload docker"
-# The lab's Docker is 26: what `docker info` says of 29, and the toolkit's second program.
-DOCKER_29 = """cat > /usr/local/bin/docker <<'END'
-#!/bin/sh
-case "$1" in info) exec python3 -c '
-import json, subprocess, sys
-info = json.loads(subprocess.check_output(["/usr/bin/docker", *sys.argv[1:]]))
-info["ServerVersion"] = "29.2.1"
-info["DiscoveredDevices"] = [{"Source": "cdi", "ID": "nvidia.com/gpu=all"}]
-print(json.dumps(info))' "$@";; esac
-exec /usr/bin/docker "$@"
+# The lab has Docker 26. Before it stands what answers as 29 does; the toolkit has a second program.
+DOCKER_29 = """cat > /root/docker29.py <<'END'
+import http.client, http.server, json, socket, socketserver
+class Docker(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect("/run/docker26.sock")
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        docker = Docker("docker")
+        docker.request("GET", self.path)
+        answer = docker.getresponse()
+        said = answer.read()
+        if self.path.endswith("/info"):
+            device = {"Source": "cdi", "ID": "nvidia.com/gpu=all"}
+            new = {"ServerVersion": "29.2.1", "DiscoveredDevices": [device]}
+            said = json.dumps(json.loads(said) | new).encode()
+        self.send_response(answer.status)
+        self.send_header("Api-Version", answer.getheader("Api-Version"))
+        self.send_header("Content-Length", len(said))
+        self.end_headers()
+        self.wfile.write(said if self.command == "GET" else b"")
+    do_HEAD = do_GET
+    def address_string(self):
+        return "socket"
+server = socketserver.ThreadingUnixStreamServer("/run/docker29.sock", Handler)
+server.serve_forever()
 END
-install -m 0755 /usr/local/bin/docker /usr/local/bin/nvidia-cdi-hook
-chmod 755 /usr/local/bin/docker
+systemd-run --quiet --unit docker29 python3 /root/docker29.py
+until [ -S /run/docker29.sock ]; do sleep 0.1; done
+mv /run/docker.sock /run/docker26.sock && mv /run/docker29.sock /run/docker.sock
+install -m 0755 /bin/true /usr/local/bin/nvidia-cdi-hook
 cp /etc/cdi/nvidia.yaml /root/nvidia.yaml
 echo '# libcuda.so.570.1' >> /etc/cdi/nvidia.yaml"""
 DOCKER_26 = (
-    "rm /usr/local/bin/docker /usr/local/bin/nvidia-cdi-hook; mv /root/nvidia.yaml /etc/cdi/"
+    "systemctl stop docker29; mv /run/docker26.sock /run/docker.sock;"
+    " rm /root/docker29.py /usr/local/bin/nvidia-cdi-hook; mv /root/nvidia.yaml /etc/cdi/"
 )
 
 

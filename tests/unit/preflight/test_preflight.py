@@ -89,7 +89,7 @@ FAULTS = {
     ),
     "docker": (
         change("docker", to={"fault": "Cannot connect to the Docker daemon"}),
-        "Docker does not answer: Cannot connect to the Docker daemon",
+        "Docker cannot be asked: Cannot connect to the Docker daemon",
     ),
     "docker-gpu": (
         change("docker", "hooks", to=[]),

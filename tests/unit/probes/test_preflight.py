@@ -6,11 +6,13 @@ import json
 import os
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from a_probe import ask, program
+from onhost_fakes import FakeDocker
 
 from lockstep.onhost.core import meminfo
 
@@ -48,13 +50,6 @@ def spark(tmp_path: Path) -> Path:
     folder = tmp_path / "bin"
     nvidia_smi = 'echo "NVIDIA GB10, 580.95.05, 12.1"'
     program(folder, "nvidia-smi", nvidia_smi)
-    program(
-        folder,
-        "docker",
-        # As Docker ends where one of those that it was asked for is not there.
-        f"""case "$*" in info*) echo '{json.dumps(INFO)}';;
-        image*here*) echo '[{{"RepoDigests": ["here@sha256:1"]}}]'; exit 1;; *) exit 1;; esac""",
-    )
     program(folder, "nvidia-container-runtime-hook", "")
     program(folder, "nvcc", 'echo "Cuda compilation tools, release 13.0, V13.0.88"')
     program(folder, "ptxas", "echo ptxas")
@@ -67,6 +62,16 @@ def spark(tmp_path: Path) -> Path:
     own += ["CmaTotal:              0 kB", "CmaFree:          940604 kB"]
     (tmp_path / "meminfo").write_text("\n".join(own) + "\n")
     return tmp_path
+
+
+@pytest.fixture
+def docker(spark: Path) -> Iterator[FakeDocker]:
+    """Its Docker, with one image."""
+    daemon = FakeDocker(spark / "docker.sock")
+    here = [{"RepoDigests": ["here@sha256:1"]}, {"RepoDigests": None}]
+    daemon.answers = {"/info": INFO, "/images/json": here}
+    yield daemon
+    daemon.close()
 
 
 def test_leases_that_a_killed_deploy_left_are_told_without_their_tokens(spark: Path) -> None:
@@ -91,6 +96,7 @@ def preflight(spark: Path, **asked: Any) -> Any:
             '"/usr/local/sbin:': f'"{spark / "bin"}:',
             "/etc/cdi": str(spark / "cdi"),
             "/var/run/cdi": str(spark / "run-cdi"),
+            "/run/docker.sock": str(spark / "docker.sock"),
             "/proc/cmdline": str(spark / "cmdline"),
             '"/proc/meminfo"': f'"{spark / "meminfo"}"',
         },
@@ -114,7 +120,7 @@ def test_a_unit_of_ours_that_is_not_off_is_told(spark: Path, state: str, up: lis
     assert ask("preflight", ASKED, spark / "bin", found)["units_up"] == []
 
 
-def test_preflight_reads_a_spark(spark: Path) -> None:
+def test_preflight_reads_a_spark(spark: Path, docker: FakeDocker) -> None:
     answer = preflight(spark, images={"here": "here@sha256:1", "gone": "gone@sha256:2"})
     assert (answer["lacking"], answer["leases"]) == (["gone"], [])
     assert answer["dgx"] == {"DGX_NAME": "DGX Spark", "DGX_SWBUILD_VERSION": "7.2.3"}
@@ -151,13 +157,6 @@ def test_preflight_reads_a_spark(spark: Path) -> None:
     [
         ("nvidia-smi", "echo no driver >&2; exit 9", "gpu", {"fault": "no driver"}),
         ("nvidia-smi", "exit 9", "gpu", {"fault": "nvidia-smi ended with 9"}),
-        ("docker", "echo no daemon >&2; exit 1", "docker", {"fault": "no daemon"}),
-        (
-            "docker",
-            """echo '{"ServerErrors": ["no daemon"], "Runtimes": null}'""",
-            "docker",
-            {"fault": "no daemon"},
-        ),
         ("ptxas", "exit 1", "cuda", {"release": "13.0", "ptxas": False}),
         ("nvcc", "exit 1", "cuda", {"release": None, "ptxas": True}),
     ],
@@ -169,52 +168,54 @@ def test_preflight_reads_what_is_broken(
     assert preflight(spark)[key] == answer
 
 
+def test_a_docker_that_does_not_answer_is_a_fault(spark: Path) -> None:
+    assert "No such file" in preflight(spark)["docker"]["fault"]
+    daemon = FakeDocker(spark / "docker.sock")
+    # This one knows no /info.
+    assert preflight(spark)["docker"] == {"fault": "No such object: info"}
+    daemon.close()
+    assert "refused" in preflight(spark)["docker"]["fault"]
+
+
 def container(name: str, *labels: str, port: int = 0) -> dict[str, Any]:
-    bound = {"8080/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(port)}] if port else None}
+    bound = [{"IP": "0.0.0.0", "PrivatePort": 8080, "PublicPort": port}] if port else []
     return {
         "Id": f"id-{name}",
-        "Name": f"/{name}",
-        "Config": {"Labels": dict.fromkeys(labels, name)},
-        "NetworkSettings": {"Ports": bound},
+        "Names": [f"/{name}"],
+        "Labels": dict.fromkeys(labels, name),
+        "Ports": [{"PrivatePort": 9090}, *bound],
     }
 
 
-def holding(spark: Path, containers: list[Any], volumes: list[Any]) -> None:
-    """A Docker that has these; `inspect` names what it lacks, and ends with 1."""
-    program(
-        spark / "bin",
-        "docker",
-        f"""case "$*" in
-        info*) echo '{json.dumps(INFO)}';;
-        "container inspect open-webui engine")
-            echo '{json.dumps(containers)}'; echo no such container >&2; exit 1;;
-        "volume inspect open-webui engine-cache")
-            echo '{json.dumps(volumes)}'; echo no such volume >&2; exit 1;;
-        *) exit 1;; esac""",
-    )
-
-
-def test_preflight_tells_ours_from_somebody_elses_by_the_label(spark: Path) -> None:
+def test_preflight_tells_ours_from_somebody_elses_by_the_label(
+    spark: Path, docker: FakeDocker
+) -> None:
     theirs = [container("open-webui", "maintainer", port=12000), container("engine", LABEL)]
     volumes = [
         {"Name": "open-webui", "Labels": None},
         {"Name": "engine-cache", "Labels": {LABEL: ""}},
     ]
-    holding(spark, theirs, volumes)
+    # Nobody asked about these.
+    docker.answers |= {
+        "/containers/json": [*theirs, container("other", port=80)],
+        "/volumes": {"Volumes": [*volumes, {"Name": "other", "Labels": {}}]},
+    }
     assert preflight(spark)["docker"]["foreign"] == {
         "containers": {"open-webui": {"id": "id-open-webui", "ports": [12000]}},
         "volumes": ["open-webui"],
     }
 
 
-def test_what_a_deploy_made_before_there_was_a_label_is_told_by_its_unit(spark: Path) -> None:
+def test_what_a_deploy_made_before_there_was_a_label_is_told_by_its_unit(
+    spark: Path, docker: FakeDocker
+) -> None:
     units = spark / "units"
     units.mkdir()
-    holding(
-        spark,
-        [container("open-webui"), container("engine")],
-        [{"Name": "open-webui", "Labels": {}}, {"Name": "engine-cache", "Labels": None}],
-    )
+    volumes = [{"Name": "open-webui", "Labels": {}}, {"Name": "engine-cache", "Labels": None}]
+    docker.answers |= {
+        "/containers/json": [container("open-webui"), container("engine")],
+        "/volumes": {"Volumes": volumes},
+    }
     launcher = spark / "launch.sh"
     launcher.write_text("exec docker run --mount type=volume,source=engine-cache,target=/cache x\n")
     mark = "# Generated by Lockstep"
@@ -231,7 +232,9 @@ def test_what_a_deploy_made_before_there_was_a_label_is_told_by_its_unit(spark: 
     assert preflight(spark)["docker"]["foreign"]["volumes"] == ["open-webui"]
 
 
-def test_preflight_reads_for_which_driver_each_cdi_file_was_made(spark: Path) -> None:
+def test_preflight_reads_for_which_driver_each_cdi_file_was_made(
+    spark: Path, docker: FakeDocker
+) -> None:
     for folder in ("cdi", "run-cdi"):
         (spark / folder).mkdir()
     made = "kind: nvidia.com/gpu\nhostPath: /usr/lib/aarch64-linux-gnu/libcuda.so.580.95.05\n"
@@ -355,7 +358,9 @@ def test_preflight_names_the_blobs_of_a_model_that_are_there(spark: Path) -> Non
     assert answer["models"] == {"org/big": {"a": 1000, "b.incomplete": 24}, "org/none": {}}
 
 
-def test_preflight_tries_no_address_from_which_nothing_is_needed(spark: Path) -> None:
+def test_preflight_tries_no_address_from_which_nothing_is_needed(
+    spark: Path, docker: FakeDocker
+) -> None:
     (spark / "whole").touch()
     reach = {
         "http://hub.invalid": ["models"],
