@@ -14,6 +14,7 @@ import argparse
 import signal
 import sys
 import threading
+from dataclasses import asdict
 from typing import Any
 
 from lockstep.onhost.cluster import (
@@ -37,32 +38,19 @@ Answer = dict[str, Any]
 class Agent:
     """The member, its watches, and the ports at which both are asked."""
 
-    def __init__(self, paths: layout.Paths, options: argparse.Namespace) -> None:
+    def __init__(self, paths: layout.Paths, times: participant.Times) -> None:
         host = config.load_host(paths.targets)
         if not host.clusters:
             raise errors.Problem("this host is in no cluster", errors.EXIT_USAGE)
-        runs.remember(paths, host.name)
-        runs.forget_others(paths, host.clusters)
-        self.member = participant.Member(paths, options.lease)
-        callers = {
-            name: wire_client.Caller.of(cluster, paths) for name, cluster in host.clusters.items()
-        }
-        self.watches = {
-            name: cluster_watch.Watch(
-                self.member,
-                cluster,
-                callers[name],
-                options.beat,
-                options.look,
-                options.token_wait,
-            )
-            for name, cluster in host.clusters.items()
-        }
-        ports: dict[tuple[str, int], dict[str, topology.Cluster]] = {}
+        runs.resume(paths, host)
+        self.member = participant.Member(paths, times)
+        self.watches: dict[str, cluster_watch.Watch] = {}
+        ports: dict[tuple[str, int], list[wire_client.Caller]] = {}
         for name, cluster in host.clusters.items():
-            ports.setdefault((cluster.me.address, cluster.port), {})[name] = cluster
-        keys = {name: caller.key for name, caller in callers.items()}
-        self._servers = [wire_server.Server(served, keys, self.act) for served in ports.values()]
+            caller = wire_client.Caller.of(cluster, paths)
+            self.watches[name] = cluster_watch.Watch(self.member, caller)
+            ports.setdefault((cluster.me.address, cluster.port), []).append(caller)
+        self._servers = [wire_server.Server(callers, self.act) for callers in ports.values()]
         self._over = threading.Event()
 
     def run(self) -> None:
@@ -128,16 +116,12 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name, usual in (
-        ("lease", participant.LEASE_S),
-        ("beat", cluster_watch.BEAT_S),
-        ("look", cluster_watch.LOOK_S),
-        ("token-wait", cluster_watch.TOKEN_WAIT_S),
-    ):
-        parser.add_argument(f"--{name}", type=float, default=usual, metavar="SECONDS")
-    options = parser.parse_args(argv)
+    for name, usual in asdict(participant.Times()).items():
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, type=float, default=usual, metavar="SECONDS")
+    times = participant.Times(**vars(parser.parse_args(argv)))
     try:
-        agent = Agent(paths or layout.Paths(), options)
+        agent = Agent(paths or layout.Paths(), times)
     except OSError as error:
         raise errors.Problem(
             f"cannot listen: {error.strerror}. Remedy: ip address, is the fabric's address there?"

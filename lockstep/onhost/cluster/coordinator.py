@@ -43,7 +43,7 @@ class GroupSwitch:
         self._steps = timing.Steps()
         cluster = next(iter(host.clusters.values()))
         self._here, self._rank = cluster.me.name, cluster.rank
-        self._crew = cluster_crew.Crew(host, paths, host.clusters, self._switch)
+        self._crew = cluster_crew.Crew(host, paths, self._switch)
         self._planner = planner.Planner(host, self._crew, self._here, say)
         self._previous: planner.Plan = {}
 
@@ -213,18 +213,15 @@ class GroupSwitch:
         answering = cluster.first.name if cluster else self._here
 
         def hear(name: str, lines: list[str]) -> None:
-            for line in lines if name == answering else _failures(lines):
-                own = name == answering
-                before = f"took: {self._steps}, " if own else f"{name}: "
-                took = own and line.startswith("took: ")
-                self._say(before + line.removeprefix("took: ") if took or not own else line)
-
-        def over(name: str, state: Answer) -> str | None:
-            lines = state["why"]
-            return "; ".join(lines) if lines else None
+            for line in lines:
+                if name == answering:
+                    ours = f"took: {self._steps}, " if line.startswith("took: ") else ""
+                    self._say(ours + line.removeprefix("took: " if ours else ""))
+                elif "FAILED" in line or line.startswith("  "):
+                    self._say(f"{name}: {line}")
 
         bodies = {name: {"target": each} for name, each in wanted.items()}
-        failed = self._crew.do("start", bodies, hear, over, together=True)
+        failed = self._crew.do("start", bodies, hear, together=True)
         for name, why in failed.items():
             self._say(f"{target.name} FAILED on {name}: {why}")
         return not failed
@@ -297,8 +294,3 @@ class GroupSwitch:
         for line in lines:
             if not line.startswith("no model"):
                 self._say(f"{name}: {line}")
-
-
-def _failures(lines: list[str]) -> list[str]:
-    """Of what a rank says that answers nobody: that it failed, and why."""
-    return [line for line in lines if "FAILED" in line or line.startswith("  ")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 from lockstep.onhost.cluster import runs, wire_client
@@ -18,9 +18,7 @@ _EVERY_S = 0.5
 class Crew:
     """Members by name; `switch` is the id that they join under."""
 
-    def __init__(
-        self, host: config.Host, paths: layout.Paths, involved: Iterable[str], switch: str
-    ) -> None:
+    def __init__(self, host: config.Host, paths: layout.Paths, switch: str) -> None:
         self._all: dict[str, tuple[wire_client.Caller, topology.Member]] = {}
         self._heard: dict[str, float] = {}
         self._read: dict[str, int] = {}
@@ -28,8 +26,7 @@ class Crew:
         #: Why a member did not answer the last time; and who will not be asked any more.
         self.silent: dict[str, str] = {}
         self.lost: dict[str, str] = {}
-        for name in involved:
-            cluster = host.clusters[name]
+        for cluster in host.clusters.values():
             caller = wire_client.Caller.of(cluster, paths)
             for member in (cluster.me, *cluster.members):
                 self._all.setdefault(member.name, (caller, member))
@@ -74,16 +71,16 @@ class Crew:
         """Ask this member nothing more."""
         del self._seats[name]
 
-    def everybody(self) -> None:
-        """Take those back in who were left out."""
-        self._seats = dict(self._all)
+    def seat(self, names: Container[str] | None = None) -> None:
+        """Ask these members from now on; None: those of all clusters of this host."""
+        everybody = self._all.items()
+        self._seats = {name: seat for name, seat in everybody if names is None or name in names}
 
     def do(
         self,
         verb: str,
         bodies: Mapping[str, Answer],
         hear: Callable[[str, list[str]], None],
-        over: Callable[[str, Answer], str | None] = lambda _, __: None,
         together: bool = False,
     ) -> dict[str, str]:
         """Have members do something that takes long, all at the same time, until all have ended.
@@ -91,7 +88,6 @@ class Crew:
         Args:
             verb: What to do, with a body for each member that does it.
             hear: Gets a member's new lines.
-            over: Looks at a member's state; a reason is a failure.
             together: One failure ends the waiting for the others.
 
         Returns:
@@ -108,7 +104,7 @@ class Crew:
             for name, state in found.items():
                 hear(name, state["lines"])
             for name in bodies.keys() - failed.keys():
-                if reason := self._failure(name, found.get(name), over):
+                if reason := self._failure(name, found.get(name)):
                     failed[name] = reason
             going = [name for name in bodies if name not in failed]
             if not any(name not in found or found[name]["busy"] for name in going):
@@ -116,16 +112,14 @@ class Crew:
             time.sleep(_EVERY_S)
         return failed
 
-    def _failure(
-        self, name: str, state: Answer | None, over: Callable[[str, Answer], str | None]
-    ) -> str | None:
+    def _failure(self, name: str, state: Answer | None) -> str:
         if state is None:
-            return self.lost.get(name)
+            return self.lost.get(name, "")
         if state["switch"] != self.switch:
             return "it left the switch: its agent was restarted, or heard nothing of this one"
         if state["ok"] is False and not state["busy"]:
             return str(state["problem"] or "failed")
-        return over(name, state)
+        return "; ".join(state["why"])
 
 
 def running(states: Mapping[str, Answer], host: config.Host) -> set[str]:

@@ -1,7 +1,7 @@
 """One Spark's part in a cluster switch: join, drop its model, start its rank, or undo.
 
 While it takes part it holds its own switch lock. It takes part as long as who asked is heard: a
-member that hears nothing for `lease_s` seconds brings back what was hot here by itself.
+member that hears nothing for the lease brings back what was hot here by itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lockstep.onhost.cluster import progress, runs
@@ -21,19 +21,29 @@ from lockstep.onhost.switching import precheck
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.systemd import units
 
-LEASE_S = 20.0
 _JOINING = 6
 _FOR_EVER = float("inf")
 
 Answer = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Times:
+    """Seconds: how long a member believes that others are there whom it does not hear, how often
+    rank 0 asks them, how often it looks at the engine's counters, how long a token may take."""
+
+    lease: float = 20.0
+    beat: float = 3.0
+    look: float = 15.0
+    token_wait: float = 60.0
+
+
 class Member:
     """This host as a member of its clusters; every public method may be called by any thread."""
 
-    def __init__(self, paths: layout.Paths, lease_s: float = LEASE_S) -> None:
+    def __init__(self, paths: layout.Paths, times: Times) -> None:
         self.paths = paths
-        self.lease_s = lease_s
+        self.times = times
         self._changing = threading.RLock()
         self._held = ExitStack()
         self._part: runs.Part | None = None
@@ -65,7 +75,7 @@ class Member:
         with self._changing:
             mine = self._part and self._part.switch == body.get("switch")
             if mine and self._until != _FOR_EVER:
-                self._until = time.monotonic() + self.lease_s
+                self._until = time.monotonic() + self.times.lease
             switch = self._part.switch if self._part else None
             work, started = self._work, self._started
             host = self._host_now
@@ -96,7 +106,7 @@ class Member:
                 self._held = stack.pop_all()
             self._work, self._started = None, None
             # Nothing is asked until all have joined, and each looks at all of its weights.
-            self._until = time.monotonic() + _JOINING * self.lease_s
+            self._until = time.monotonic() + _JOINING * self.times.lease
             return {"previous": previous}
 
     def drop(self, body: Answer) -> Answer:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lockstep.onhost.cluster import launch_check, wire_client
-from lockstep.onhost.cluster import members as cluster_crew
-from lockstep.onhost.cluster import runs as cluster_groups
+from lockstep.onhost.cluster import launch_check, members, runs, wire_client
 from lockstep.onhost.core import config, errors
 from lockstep.onhost.systemd import units
 
@@ -36,11 +34,7 @@ class Planner:
     """Plans the switches that are asked for on this host, which is `here` to the others."""
 
     def __init__(
-        self,
-        host: config.Host,
-        crew: cluster_crew.Crew,
-        here: str,
-        say: Callable[[str], None],
+        self, host: config.Host, crew: members.Crew, here: str, say: Callable[[str], None]
     ) -> None:
         self._host, self._crew, self._here, self._say = host, crew, here, say
 
@@ -49,19 +43,19 @@ class Planner:
 
         Nobody else is asked any more from then on.
         """
-        self._crew.everybody()
+        self._crew.seat()
         wanted = {target.cluster: None} if target.cluster else {}
         states = self._crew.states()
         asked = self.members(wanted) or [self._here]
         known = {name: state for name, state in states.items() if name in asked}
-        running = cluster_crew.running(known, self._host)
+        running = members.running(known, self._host)
         plan: Plan = dict.fromkeys(self.members({**wanted, **dict.fromkeys(running)}))
         plan.setdefault(self._here)
         for name in asked:
             if name not in states:
                 raise errors.Problem(f"{self._crew.silent[name]}; nothing was stopped")
             plan[name] = target.name
-        self._narrow(plan)
+        self._crew.seat(plan)
         self._no_strangers(plan, states)
         return plan
 
@@ -70,18 +64,18 @@ class Planner:
 
         Unreachable when this host's own agent does not answer.
         """
-        self._crew.everybody()
+        self._crew.seat()
         states = self._crew.states()
         if self._here not in states:
             raise wire_client.Unreachable(self._crew.silent[self._here])
-        plan: Plan = dict.fromkeys(self.members(cluster_crew.running(states, self._host)))
+        plan: Plan = dict.fromkeys(self.members(members.running(states, self._host)))
         plan.setdefault(self._here)
-        self._narrow(plan)
+        self._crew.seat(plan)
         return plan
 
     def still(self, plan: Plan, states: Mapping[str, Answer]) -> None:
         """Locked where the members of a plan, who hold still now, run a group with others."""
-        running = cluster_crew.running(states, self._host)
+        running = members.running(states, self._host)
         if not plan.keys() >= set(self.members(running)):
             raise errors.Problem(
                 f"cluster {', '.join(sorted(running))} was started meanwhile; nothing was stopped. "
@@ -90,33 +84,23 @@ class Planner:
             )
 
     def owed(self, name: str, states: Mapping[str, Answer]) -> None:
-        """Problem where somebody decided otherwise about what the watch, here, is to start again.
-
-        That a member was rebooted is no decision.
-        """
-        cluster = self._host.target(name).cluster
-        groups = {member: state["groups"].get(cluster, {}) for member, state in states.items()}
-        mine = groups.get(self._here, {})
-        if mine.get("state") != cluster_groups.RECOVERING:
+        """Problem where somebody decided otherwise about what this host's watch starts again."""
+        cluster = str(self._host.target(name).cluster)
+        mine = states.get(self._here, {"groups": {}})["groups"].get(cluster, {})
+        if mine.get("state") != runs.RECOVERING:
             raise errors.Problem(f"{name} is not started again: {mine.get('reason', 'it is over')}")
-        for member, group in groups.items():
-            if (group.get("state"), group.get("run")) == (cluster_groups.STOPPED, mine["run"]):
-                raise errors.Problem(f"{name} is not started again; {member}: {group['reason']}")
+        if decided := runs.switched_off(cluster, mine["run"], states):
+            raise errors.Problem(f"{name} is not started again; {decided}")
 
     def _no_strangers(self, plan: Plan, states: Mapping[str, Answer]) -> None:
         """Problem where a member is part of a group that this host cannot end as a whole."""
         for name in plan:
             for cluster, group in states.get(name, {"groups": {}})["groups"].items():
-                if group["state"] == "hot" and cluster not in self._host.clusters:
+                if group["state"] == runs.HOT and cluster not in self._host.clusters:
                     raise errors.Problem(
                         f"{name} runs {group['target']} of cluster {cluster}, to which this host "
                         f"does not belong; nothing was stopped. Remedy: on {name}: switch.sh none"
                     )
-
-    def _narrow(self, plan: Plan) -> None:
-        """Ask nobody any more who has no part in it."""
-        for name in [name for name in self._crew.names if name not in plan]:
-            self._crew.leave_out(name)
 
     def members(self, involved: Mapping[str, object] | set[str]) -> list[str]:
         """Members of these clusters, once each, in rank order."""
@@ -132,15 +116,12 @@ class Planner:
         if cluster is None:
             return False
         states = self._crew.states()
-        runs = {
-            state["groups"].get(cluster.name, {}).get("run")
-            for state in states.values()
-            if state["states"].get(target.name) == "hot"
-            and state["groups"].get(cluster.name, {}).get("state") == "hot"
-        }
-        if len(states) != len(plan) or len(runs) != 1:
-            return False
-        return all(state["states"][target.name] == "hot" for state in states.values())
+        found = set()
+        for state in states.values():
+            group = state["groups"].get(cluster.name, {})
+            up = group.get("state") == state["states"].get(target.name) == runs.HOT
+            found.add(group["run"] if up else None)
+        return len(states) == len(plan) and len(found) == 1 and None not in found
 
     def serves(self, target: config.Target) -> bool:
         """Whether a target of a cluster generates; says either."""
@@ -177,8 +158,10 @@ class Planner:
         """Whether a target is one of a cluster."""
         return name in self._host.targets and self._host.cluster(name) is not None
 
-    def whole(self, name: str, members: Mapping[str, str]) -> bool:
+    def whole(self, name: str, among: Mapping[str, str]) -> bool:
         """Whether all that a target needs are among these members, and answer."""
-        cluster = self._host.cluster(name) if name in self._host.targets else None
+        if name not in self._host.targets:
+            return False
+        cluster = self._host.cluster(name)
         needed = {member.name for member in cluster.members} if cluster else set()
-        return name in self._host.targets and needed <= members.keys() & set(self._crew.names)
+        return needed <= among.keys() & set(self._crew.names)

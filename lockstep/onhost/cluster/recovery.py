@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import replace
 from typing import Any
@@ -27,59 +28,48 @@ def lately(group: runs.Group, now: float) -> tuple[float, ...]:
 class Recovery:
     """The starts of one cluster's group; on rank 0."""
 
-    def __init__(
-        self, paths: layout.Paths, cluster: topology.Cluster, caller: wire_client.Caller
-    ) -> None:
-        self._paths, self._cluster, self._caller = paths, cluster, caller
-        self._states: dict[str, Answer] = {}
+    def __init__(self, paths: layout.Paths, caller: wire_client.Caller) -> None:
+        self._paths, self._cluster, self._caller = paths, caller.cluster, caller
 
     def step(self, group: runs.Group) -> None:
         """Start the group again once every member can; give up with the reason otherwise."""
         now = time.monotonic()
-        shown = units.show(["lockstep-switch.service"])["lockstep-switch.service"]
+        shown = units.show([switch_job.UNIT])[switch_job.UNIT]
         if transient.running(shown) or switch_lock.holder(self._paths.run / "switch.lock"):
             return
         if len(lately(group, now)) >= STARTS:
             self._give_up(group, NO_HELP)
             return
-        waits = self._not_ready(group)
-        if waits and now - max([group.ended_at, *group.starts]) > RETURN_S:
-            self._give_up(group, f"after {output.duration(RETURN_S)}: {waits}")
-        if waits or self._switched_away(group):
+        try:
+            states = {member.name: self._ready(member) for member in self._cluster.members}
+        except errors.Problem as problem:
+            if now - max([group.ended_at, *group.starts]) > RETURN_S:
+                self._give_up(group, f"after {output.duration(RETURN_S)}: {problem}")
+            return
+        decided = runs.switched_off(group.cluster, group.run, states)
+        if why := self._other(group, states) or decided:
+            self._give_up(group, why)
             return
         progress.tell(f"{group.target}: starting it again on all members")
         runs.save(self._paths, replace(group, starts=(*group.starts, now)))
         job = switch_job.job(group.target, runs.WATCH, self._paths)
-        try:
+        with contextlib.suppress(transient.Busy):
             transient.start(job, self._paths, progress.tell, wait=False)
-        except transient.Busy:
-            return
 
-    def _not_ready(self, group: runs.Group) -> str:
-        """Which member cannot take part now, and why; "" when all can."""
-        self._states = {}
-        for member in self._cluster.members:
-            try:
-                state = self._caller.ask(member, "state", timeout=3.0)
-            except errors.Problem as problem:
-                return str(problem)
-            if state["locked"] or state["busy"]:
-                return f"{member.name}: {state['locked'] or 'busy'}"
-            self._states[member.name] = state
-        return ""
+    def _ready(self, member: topology.Member) -> Answer:
+        """What a member says; Problem where it cannot take part now."""
+        state = self._caller.ask(member, "state", timeout=3.0)
+        if state["locked"] or state["busy"]:
+            raise errors.Problem(f"{member.name}: {state['locked'] or 'busy'}")
+        return state
 
-    def _switched_away(self, group: runs.Group) -> bool:
-        """Whether somebody has decided otherwise on a member; the group is left down then."""
-        for name, state in self._states.items():
+    def _other(self, group: runs.Group, states: dict[str, Answer]) -> str:
+        """Which member has another model hot by now; "" where none has."""
+        for name, state in states.items():
             up = [each for each, word in state["states"].items() if word in ("hot", "loading")]
-            there = state["groups"].get(self._cluster.name, {})
             if up and up != [group.target]:
-                self._give_up(group, f"{name} has {up[0]} hot now")
-                return True
-            if there.get("state") == runs.STOPPED and there.get("run") == group.run:
-                self._give_up(group, f"{name}: {there['reason']}")
-                return True
-        return False
+                return f"{name} has {up[0]} hot now"
+        return ""
 
     def _give_up(self, group: runs.Group, why: str) -> None:
         reason = f"{group.reason}; {why}" if group.reason else why

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, config, layout, output
-from lockstep.onhost.core import topology as clusters
+from lockstep.onhost.core import atomic, config, layout, output, topology
 
 #: Who starts a group again after a fault.
 WATCH = "the cluster watch"
@@ -101,26 +100,29 @@ def _load(path: Path) -> dict[str, Group]:
 def save(paths: layout.Paths, group: Group) -> None:
     """Keep one group's state, in one step; everybody may read it."""
     with _writing:
-        groups = {**load(paths), group.cluster: group}
-        # First on disk: what anybody can see, a boot remembers.
-        _keep(paths, groups)
-        _replace(paths, groups)
+        _write(paths, {**load(paths), group.cluster: group})
 
 
-def remember(paths: layout.Paths, host: str) -> None:
-    """After a boot of `host`: what ran then is over, and what ended stays down with its reason."""
-    if paths.groups.exists():
-        return
+def resume(paths: layout.Paths, host: config.Host) -> None:
+    """As an agent begins: forget clusters that the host has left, and what a boot has ended.
+
+    What ran before a boot is over, and what had ended stays down with its reason.
+    """
+    booted = f"{host.name} was rebooted or lost its power"
     with _writing:
-        for group in _load(paths.groups_kept).values():
-            booted = f"{host} was rebooted or lost its power"
+        rebooted = not paths.groups.exists()
+        groups = _load(paths.groups_kept if rebooted else paths.groups)
+        known = {name: group for name, group in groups.items() if name in host.clusters}
+        for name, group in known.items() if rebooted else ():
             # Starts are counted in seconds since a boot that is past.
             old = replace(group, starts=(), members={})
             if group.state == HOT:
                 old = old.over(DOWN, booted)
             elif group.state in (ENDED, RECOVERING):
                 old = replace(old, state=DOWN, reason=f"{group.reason}; then {booted}")
-            _write(paths, old)
+            known[name] = old
+        if rebooted or known != groups:
+            _write(paths, known)
 
 
 def committed(paths: layout.Paths, host: config.Host, part: Part, hot: str | None) -> None:
@@ -142,7 +144,7 @@ def committed(paths: layout.Paths, host: config.Host, part: Part, hot: str | Non
     save(paths, new)
 
 
-def owed(paths: layout.Paths, cluster: clusters.Cluster, part: Part, reason: str) -> None:
+def owed(paths: layout.Paths, cluster: topology.Cluster, part: Part, reason: str) -> None:
     """A group was hot before a switch that is off: rank 0 starts it again when all can."""
     group = load(paths).get(cluster.name)
     if group is None:
@@ -152,22 +154,26 @@ def owed(paths: layout.Paths, cluster: clusters.Cluster, part: Part, reason: str
     save(paths, group.over(state, why))
 
 
-def forget_others(paths: layout.Paths, clusters: Container[str]) -> None:
-    """Keep nothing of a cluster that this host is a member of no more."""
-    with _writing:
-        groups = load(paths)
-        known = {name: group for name, group in groups.items() if name in clusters}
-        if known != groups:
-            _keep(paths, known)
-            _replace(paths, known)
+def switched_off(cluster: str, run: str, states: Mapping[str, Any]) -> str:
+    """Which member says that somebody switched this run off, and how; "" where none does.
+
+    That a member was rebooted, or left it down, is no decision. `states` are members' answers.
+    """
+    for name, state in states.items():
+        there = state["groups"].get(cluster, {})
+        if (there.get("state"), there.get("run")) == (STOPPED, run):
+            return f"{name}: {there['reason']}"
+    return ""
 
 
 def note(paths: layout.Paths, group: Group, **values: Any) -> None:
     """Change fields of a run that still is in this state; one that is not stays as it is."""
     with _writing:
-        current = load(paths).get(group.cluster)
+        groups = load(paths)
+        current = groups.get(group.cluster)
         if current is not None and (current.run, current.state) == (group.run, group.state):
-            _write(paths, replace(current, **values))
+            groups[group.cluster] = replace(current, **values)
+            _write(paths, groups, on_disk=False)
 
 
 def part_kept(paths: layout.Paths) -> Part | None:
@@ -195,17 +201,12 @@ def forget_part(paths: layout.Paths) -> None:
     paths.joined.unlink(missing_ok=True)
 
 
-def _write(paths: layout.Paths, group: Group) -> None:
-    _replace(paths, {**load(paths), group.cluster: group})
-
-
-def _keep(paths: layout.Paths, groups: Mapping[str, Group]) -> None:
-    try:
-        found = {name: asdict(each) for name, each in groups.items()}
-        atomic.write_json(paths.groups_kept, found, mode=0o600)
-    except OSError as error:
-        output.say(f"{paths.groups_kept}: {error.strerror}: a boot will forget how it stands")
-
-
-def _replace(paths: layout.Paths, groups: Mapping[str, Group]) -> None:
-    atomic.write_json(paths.groups, {name: asdict(each) for name, each in groups.items()})
+def _write(paths: layout.Paths, groups: Mapping[str, Group], on_disk: bool = True) -> None:
+    found = {name: asdict(each) for name, each in groups.items()}
+    # First on disk: what anybody can see, a boot remembers.
+    if on_disk:
+        try:
+            atomic.write_json(paths.groups_kept, found, mode=0o600)
+        except OSError as error:
+            output.say(f"{paths.groups_kept}: {error.strerror}: a boot will forget how it stands")
+    atomic.write_json(paths.groups, found)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from lockstep.onhost.cluster import seal as cluster_seal
+from lockstep.onhost.cluster import seal
 from lockstep.onhost.core import errors, layout, topology
 
 TIMEOUT_S = 5.0
@@ -38,7 +37,7 @@ class Caller:
     @classmethod
     def of(cls, cluster: topology.Cluster, paths: layout.Paths) -> Caller:
         """With this host's key. Problem where it cannot be read."""
-        return cls(cluster, cluster_seal.key(paths, cluster.name))
+        return cls(cluster, seal.key(paths, cluster.name))
 
     def ask(
         self,
@@ -49,41 +48,26 @@ class Caller:
     ) -> Answer:
         """One question. Unreachable, or Refusal with the member's reason and exit code."""
         data = json.dumps(body or {}).encode()
-        headers = cluster_seal.request(self.key, self.cluster.name, member.name, verb, data)
-        try:
-            status, seal, answer = self._exchange(member, verb, data, headers, timeout)
-        except (OSError, http.client.HTTPException) as error:
-            raise self._silent(member, str(error) or type(error).__name__) from error
-        if not cluster_seal.fits(seal, self.key, headers[cluster_seal.NONCE], status, answer):
-            why = "its answer has no seal of ours: its key is another one"
-            raise self._silent(member, why)
-        found: Answer = json.loads(answer)
-        if status != 200:
-            raise Refusal(f"{member.name}: {found['problem']}", int(found["code"]))
-        return found
-
-    def _exchange(
-        self,
-        member: topology.Member,
-        verb: str,
-        data: bytes,
-        headers: dict[str, str],
-        timeout: float,
-    ) -> tuple[int, str, bytes]:
+        headers = seal.request(self.key, self.cluster.name, member.name, verb, data)
         # From the fabric's own address: the agents know each other by it.
-        connection = http.client.HTTPConnection(
-            member.address,
-            self.cluster.port,
-            timeout=timeout,
-            source_address=(self.cluster.me.address, 0),
-        )
+        source, place = (self.cluster.me.address, 0), (member.address, self.cluster.port)
+        connection = http.client.HTTPConnection(*place, timeout=timeout, source_address=source)
         try:
             connection.request("POST", f"/{self.cluster.name}/{verb}", data, headers)
             response = connection.getresponse()
-            seal = response.headers.get(cluster_seal.SEAL, "")
-            return response.status, seal, response.read(MOST_BYTES)
+            answer = response.read(MOST_BYTES)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._silent(member, str(error) or type(error).__name__) from error
         finally:
             connection.close()
+        given, nonce = response.headers.get(seal.SEAL, ""), headers[seal.NONCE]
+        if not seal.fits(given, self.key, nonce, response.status, answer):
+            why = "its answer has no seal of ours: its key is another one"
+            raise self._silent(member, why)
+        found: Answer = json.loads(answer)
+        if response.status != 200:
+            raise Refusal(f"{member.name}: {found['problem']}", int(found["code"]))
+        return found
 
     def _silent(self, member: topology.Member, why: str) -> Unreachable:
         where = f"{member.address}:{self.cluster.port}"
@@ -106,9 +90,3 @@ def at_once(work: Callable[[str], T], names: Iterable[str]) -> dict[str, T | err
     wanted = list(names)
     with ThreadPoolExecutor(max(1, len(wanted))) as pool:
         return dict(zip(wanted, pool.map(one, wanted), strict=True))
-
-
-def resolves(address: str) -> str:
-    """The address as the system writes it, to compare with a peer's."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return socket.inet_ntop(family, socket.inet_pton(family, address))

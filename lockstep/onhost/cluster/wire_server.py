@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -28,27 +29,23 @@ Act = Callable[[topology.Cluster, str, Answer], Answer]
 
 
 class Server(http_listener.Listener):
-    """Listens at one address for the clusters whose fabric that is; `keys` by cluster's name."""
+    """Listens at one address for the clusters whose fabric that is."""
 
     def __init__(
-        self,
-        served: Mapping[str, topology.Cluster],
-        keys: Mapping[str, bytes],
-        act: Act,
-        longest_s: float = LONGEST_S,
+        self, served: Iterable[wire_client.Caller], act: Act, longest_s: float = LONGEST_S
     ) -> None:
-        first = next(iter(served.values()))
-        super().__init__((first.me.address, first.port), Handler)
-        self.served = served
-        self.keys = keys
+        self.served = {each.cluster.name: each for each in served}
+        clusters = [each.cluster for each in self.served.values()]
+        super().__init__((clusters[0].me.address, clusters[0].port), Handler)
         self.act = act
         self.guard = seal.Guard()
         self._longest_s = longest_s
         self._open: dict[socket.socket, tuple[str, float]] = {}
         self._lock = threading.Lock()
+        # As the system writes them.
         self._addresses = {
-            wire_client.resolves(member.address)
-            for cluster in served.values()
+            str(ipaddress.ip_address(member.address))
+            for cluster in clusters
             for member in cluster.members
         }
 
@@ -112,7 +109,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         body = self.rfile.read(int(length))
         self.server.arrived(self.connection)
-        cluster, key = self.server.served[name], self.server.keys[name]
+        cluster, key = self.server.served[name].cluster, self.server.served[name].key
         try:
             headers = dict(self.headers.items())
             self.server.guard.check(key, name, cluster.me.name, verb, headers, body)

@@ -25,9 +25,8 @@ class Agent:
         self.cluster = topology.Cluster("pair", 1, port, MEMBERS)
         self.caller = wire_client.Caller(topology.Cluster("pair", 0, port, MEMBERS), KEY.encode())
         self.asked: list[tuple[str, dict]] = []
-        self.server = wire_server.Server(
-            {"pair": self.cluster}, {"pair": KEY.encode()}, self.act, longest_s=0.5
-        )
+        served = wire_client.Caller(self.cluster, KEY.encode())
+        self.server = wire_server.Server([served], self.act, longest_s=0.5)
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def act(self, _: object, verb: str, body: dict) -> dict:
@@ -134,7 +133,7 @@ def test_a_message_that_an_earlier_agent_may_have_taken_is_not_taken_again():
 
 
 def test_an_answer_of_somebody_without_the_key_is_no_answer(agent):
-    agent.server.keys = {"pair": b"x" * 40}
+    agent.server.served = {"pair": wire_client.Caller(agent.cluster, b"x" * 40)}
     with pytest.raises(wire_client.Unreachable, match="its key is another one"):
         agent.ask()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from onhost_fakes import FakeDocker, FakeSystemd, host_root
 
-from lockstep.onhost.cluster import rank_gate, wire_server
+from lockstep.onhost.cluster import rank_gate, wire_client, wire_server
 from lockstep.onhost.core import config, errors, layout, topology
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.switching import precheck
@@ -116,5 +116,5 @@ def test_the_agent_listens_at_an_address_that_comes_with_the_cable():
     for address in ("192.0.2.1", "2001:db8::1"):
         member = topology.Member("spark1", address)
         pair = topology.Cluster("pair", 0, 7079, (member,))
-        server = wire_server.Server({"pair": pair}, {"pair": b"k"}, lambda *_: {})
+        server = wire_server.Server([wire_client.Caller(pair, b"k")], lambda *_: {})
         server.server_close()
