@@ -14,7 +14,9 @@ import argparse
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from lockstep.onhost.cluster import (
@@ -74,7 +76,7 @@ class Agent:
     def act(self, cluster: topology.Cluster, verb: str, body: Answer) -> Answer:
         """One verb of a member's; Problem for one that is unknown or cannot be done."""
         watch = self.watches[cluster.name]
-        verbs = {
+        verbs: dict[str, Callable[[Answer], Answer]] = {
             "state": self.member.state,
             "prepare": self.member.prepare,
             "drop": self.member.drop,
@@ -83,7 +85,7 @@ class Agent:
             "abort": self.member.abort,
             "beat": watch.heard,
             "end": watch.end,
-            "facts": self._facts,
+            "facts": partial(self._facts, cluster),
             "token": self._token,
         }
         if verb not in verbs:
@@ -94,12 +96,8 @@ class Agent:
             )
         return verbs[verb](body)
 
-    def _facts(self, body: Answer) -> Answer:
-        host = self.member.host
-        target = host.target(body["target"])
-        cluster = host.cluster(target.name)
-        if cluster is None:
-            raise errors.Problem(f"{target.name} is no target of a cluster here: run the deploy")
+    def _facts(self, cluster: topology.Cluster, body: Answer) -> Answer:
+        target = self.member.host.target(body["target"])
         return {"facts": launch_check.gather(target, cluster, self.member.paths)}
 
     def _token(self, body: Answer) -> Answer:

@@ -10,13 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from lockstep.onhost.cluster import progress, runs
-from lockstep.onhost.core import config, errors, layout
+from lockstep.onhost.core import atomic, config, errors, layout
 from lockstep.onhost.core import switch_lock as lock
 from lockstep.onhost.docker import docker_api
+from lockstep.onhost.engine import log_phases
 from lockstep.onhost.switching import precheck
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.systemd import units
@@ -46,8 +47,9 @@ class Member:
         self.times = times
         self._changing = threading.RLock()
         self._held = ExitStack()
-        self._part: runs.Part | None = None
-        self._work: progress.Work | None = None
+        #: The switch that this host takes part in.
+        self.part: runs.Part | None = None
+        self._work = progress.Work()
         self._started: str | None = None
         self._joined_as: config.Host | None = None
         self._until = 0.0
@@ -61,26 +63,37 @@ class Member:
     def _host_now(self) -> config.Host:
         """The same, and in a switch the targets too that a deploy has taken away since it began."""
         host, before = self.host, self._joined_as
-        if self._part is None or before is None:
+        if self.part is None or before is None:
             return host
         return replace(host, targets={**before.targets, **host.targets})
 
-    @property
-    def part(self) -> runs.Part | None:
-        """The switch that this host takes part in."""
-        return self._part
-
     def state(self, body: Answer) -> Answer:
-        """What is up here; the switch's coordinator is heard by asking."""
+        """What is up here and under way, with its lines from number `from` on.
+
+        The switch's coordinator is heard by asking.
+        """
         with self._changing:
-            mine = self._part and self._part.switch == body.get("switch")
+            mine = self.part and self.part.switch == body.get("switch")
             if mine and self._until != _FOR_EVER:
                 self._until = time.monotonic() + self.times.lease
-            switch = self._part.switch if self._part else None
-            work, started = self._work, self._started
-            host = self._host_now
-        found = progress.report(host, self.paths, switch, work, body.get("from", 0))
-        return {**found, "why": progress.why(host, started, found)}
+            switch = self.part.switch if self.part else None
+            work, started, host = self._work, self._started, self._host_now
+        # First: a start that is over has made of its unit what is shown.
+        busy = work.busy
+        shown = units.show(target.unit for target in host.targets.values())
+        unit = shown[host.target(started).unit] if started and not busy else None
+        holder = lock.holder(self.paths.run / "switch.lock")
+        return {
+            "switch": switch,
+            "states": {target.name: shown[target.unit].state for target in host.targets.values()},
+            "busy": busy,
+            "ok": work.ok,
+            "problem": work.problem,
+            "lines": work.lines[body.get("from", 0) :],
+            "why": _why(unit) if unit else [],
+            "locked": str(holder) if holder else None,
+            "groups": {name: asdict(group) for name, group in runs.load(self.paths).items()},
+        }
 
     def prepare(self, body: Answer) -> Answer:
         """Join a switch: take the lock, and see that the wanted target can start here.
@@ -88,9 +101,9 @@ class Member:
         Locked (75) or Problem, and then nothing is held.
         """
         with self._changing:
-            if self._part is not None:
-                if self._part.switch == body["switch"]:
-                    return {"previous": self._part.previous}
+            if self.part is not None:
+                if self.part.switch == body["switch"]:
+                    return {"previous": self.part.previous}
                 raise lock.Locked(lock.holder(self.paths.run / "switch.lock"))
             who = f"{body['user']} on {body['asked_on']}"
             with ExitStack() as stack:
@@ -104,7 +117,7 @@ class Member:
                     )
                 )
                 self._held = stack.pop_all()
-            self._work, self._started = None, None
+            self._work, self._started = progress.Work(), None
             # Nothing is asked until all have joined, and each looks at all of its weights.
             self._until = time.monotonic() + _JOINING * self.times.lease
             return {"previous": previous}
@@ -115,7 +128,7 @@ class Member:
             self._keep(replace(part, dropped=True))
             self._started = None
             self.paths.admitted.unlink(missing_ok=True)
-            self._begin(self._stopping())
+            self._work = progress.Work(self._stopping())
         return {}
 
     def start(self, body: Answer) -> Answer:
@@ -124,7 +137,9 @@ class Member:
         with self._joined(body):
             runs.admit(self.paths, name)
             self._started = name
-            self._begin(lambda say: switching.Switch(self.host, self.paths, say).start(name))
+            self._work = progress.Work(
+                lambda say: switching.Switch(self.host, self.paths, say).start(name)
+            )
         return {}
 
     def commit(self, body: Answer) -> Answer:
@@ -137,26 +152,26 @@ class Member:
     def abort(self, body: Answer) -> Answer:
         """The end of a switch that is off: what was hot here comes back, in a thread."""
         with self._changing:
-            if self._part is None or self._part.switch != body["switch"]:
+            if self.part is None or self.part.switch != body["switch"]:
                 return {"restoring": False}
             if self._until == _FOR_EVER:
                 return {"restoring": True}
-            if not self._part.dropped:
+            if not self.part.dropped:
                 self._release()
                 return {"restoring": False}
-            part, reason = self._part, body["reason"]
+            part, reason = self.part, body["reason"]
             self._started = None
             self.paths.admitted.unlink(missing_ok=True)
             # Who asked is no more waited for.
             self._until = _FOR_EVER
             stop = self._stopping()
-            self._begin(lambda say: self._restore(part, reason, stop, say))
+            self._work = progress.Work(lambda say: self._restore(part, reason, stop, say))
         return {"restoring": True}
 
     def expire(self) -> None:
         """Undo a switch whose coordinator is not heard any more."""
         with self._changing:
-            part = self._part
+            part = self.part
             if part is None or time.monotonic() < self._until:
                 return
             reason = f"{part.asked_on}, where the switch was asked for, is not heard any more"
@@ -172,16 +187,16 @@ class Member:
             self._held.enter_context(
                 lock.held(self.paths.run / "switch.lock", runs.WATCH, part.previous or "none")
             )
-            self._part = part
+            self.part = part
             self.abort({"switch": part.switch, "reason": "the cluster agent was restarted"})
 
     @contextmanager
     def _joined(self, body: Answer) -> Iterator[runs.Part]:
         """The part in the switch that a message is about; Problem when that is over."""
         with self._changing:
-            if self._part is None or self._part.switch != body["switch"]:
+            if self.part is None or self.part.switch != body["switch"]:
                 raise errors.Problem("this switch is over here: it was undone, or never begun")
-            yield self._part
+            yield self.part
 
     def _check(self, name: str | None) -> str | None:
         """What is hot here; Problem when the target called `name` could not be started."""
@@ -193,9 +208,6 @@ class Member:
         up = [t.name for t in host.targets.values() if shown[t.unit].state in ("hot", "loading")]
         return up[0] if up else None
 
-    def _begin(self, do: progress.Do) -> None:
-        self._work = progress.Work(do)
-
     def _stopping(self) -> progress.Do:
         """What stops everything that is up here, also what is just about to be started."""
         start = self._work
@@ -205,7 +217,7 @@ class Member:
             switch = switching.Switch(host, self.paths, say)
             switch.none()
             # A stop ends a start, but only one that systemd knows of already.
-            while start is not None and start.busy:
+            while start.busy:
                 start.wait(0.2)
                 switch.drop()
             return True
@@ -213,11 +225,7 @@ class Member:
         return stop
 
     def _restore(
-        self,
-        part: runs.Part,
-        reason: str,
-        stop: progress.Do,
-        say: Callable[[str], None],
+        self, part: runs.Part, reason: str, stop: progress.Do, say: Callable[[str], None]
     ) -> bool:
         try:
             stop(say)
@@ -235,10 +243,19 @@ class Member:
                 self._release()
 
     def _keep(self, part: runs.Part) -> None:
-        self._part = part
-        runs.keep_part(self.paths, part)
+        self.part = part
+        atomic.write_json(self.paths.joined, asdict(part))
 
     def _release(self) -> None:
-        runs.forget_part(self.paths)
-        self._part = None
+        self.paths.admitted.unlink(missing_ok=True)
+        self.paths.joined.unlink(missing_ok=True)
+        self.part = None
         self._held.close()
+
+
+def _why(unit: units.Unit) -> list[str]:
+    """Why the unit that was started here is no good; [] while all is well."""
+    if unit.state in ("hot", "loading"):
+        return []
+    ended = "it ended by itself" if unit.state == "off" else unit.failure
+    return [f"{unit.name}: {ended}", *log_phases.reason(units.last_lines(unit.name, 60))]

@@ -184,21 +184,10 @@ def part_kept(paths: layout.Paths) -> Part | None:
         return None
 
 
-def keep_part(paths: layout.Paths, part: Part) -> None:
-    """Keep it in one step."""
-    atomic.write_json(paths.joined, asdict(part))
-
-
 def admit(paths: layout.Paths, name: str) -> None:
     """Let the rank of a target start now."""
     until = time.monotonic() + _ADMITTED_S
     atomic.write_json(paths.admitted, {"target": name, "until": until})
-
-
-def forget_part(paths: layout.Paths) -> None:
-    """The switch is over: nothing is owed, and no rank may start."""
-    paths.admitted.unlink(missing_ok=True)
-    paths.joined.unlink(missing_ok=True)
 
 
 def _write(paths: layout.Paths, groups: Mapping[str, Group], on_disk: bool = True) -> None:
