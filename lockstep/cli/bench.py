@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import click
 
-# Command → module that defines it; imported only when it is used.
-_COMMANDS = {
-    "compare": "lockstep.cli.bench_compare",
-    "gate": "lockstep.cli.bench_gate",
-    "report": "lockstep.cli.bench_report",
-    "record": "lockstep.cli.bench_record",
-    "run": "lockstep.cli.bench_run",
-}
+from lockstep.cli.shared import LazyGroup
+
+_COMMANDS = ("compare", "gate", "report", "record", "run")
 
 
-class _Bench(click.Group):
+class _Bench(LazyGroup):
     """`bench HOST` is `bench run HOST`: a word that is no command of this group is the engine."""
-
-    def list_commands(self, context: click.Context) -> list[str]:
-        return sorted(_COMMANDS)
-
-    def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in _COMMANDS:
-            return None
-        command: click.Command = getattr(import_module(_COMMANDS[name]), name)
-        return command
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in (*_COMMANDS, *context.help_option_names):
@@ -34,7 +18,7 @@ class _Bench(click.Group):
         return super().parse_args(context, args)
 
 
-@click.command(cls=_Bench)
+@click.command(cls=_Bench, modules={name: f"lockstep.cli.bench_{name}" for name in _COMMANDS})
 def bench() -> None:
     """Measure the hot model: `lockstep bench HOST|URL [--suite NAME]`.
 

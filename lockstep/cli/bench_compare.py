@@ -11,7 +11,7 @@ from rich.table import Table
 from lockstep.bench.compare import Difference, differences
 from lockstep.bench.results import Result, ResultError, load
 from lockstep.bench.table import number
-from lockstep.cli.shared import DONE, FINDINGS, errors_as_sentences, print_json
+from lockstep.cli.shared import DONE, FINDINGS, print_json
 from lockstep.core.terminal import console, indented
 
 
@@ -20,7 +20,6 @@ from lockstep.core.terminal import console, indented
 @click.argument("second", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
 @click.pass_context
-@errors_as_sentences
 def compare(context: click.Context, first: Path, second: Path, as_json: bool) -> None:
     """Compare two results, and tell real differences from noise.
 

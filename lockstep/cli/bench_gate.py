@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lockstep.cli.shared import UNUSABLE, errors_as_sentences
+from lockstep.cli.shared import UNUSABLE
 from lockstep.files.managed_file import command
 from lockstep.fleet.hosts import Answer, ask, at_once, choose
 
@@ -18,7 +18,6 @@ from lockstep.fleet.hosts import Answer, ask, at_once, choose
     "--accept", is_flag=True, help="Record the present speed as the accepted one, however slow."
 )
 @click.pass_context
-@errors_as_sentences
 def gate(context: click.Context, inventory: Path, limit: tuple[str, ...], accept: bool) -> None:
     """Check the hot model of each Spark against its speed floor.
 

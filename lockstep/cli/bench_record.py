@@ -8,7 +8,6 @@ import click
 
 from lockstep.bench.record import figures, with_figures
 from lockstep.bench.results import ResultError, load
-from lockstep.cli.shared import errors_as_sentences
 from lockstep.fit.catalogue import FOLDER
 from lockstep.onhost.core import atomic
 
@@ -21,7 +20,6 @@ from lockstep.onhost.core import atomic
     help="File of the recipe, if not in catalogue/recipes.",
 )
 @click.option("--dry", is_flag=True, help="Show the figures; write nothing.")
-@errors_as_sentences
 def record(result: Path, recipe: Path | None, dry: bool) -> None:
     """Write the figures of RESULT into its recipe.
 

@@ -8,7 +8,6 @@ import click
 
 from lockstep.bench.report import page
 from lockstep.bench.results import ResultError, load
-from lockstep.cli.shared import errors_as_sentences
 from lockstep.onhost.core import atomic
 
 _FOLDER = Path("measured")
@@ -23,7 +22,6 @@ _FOLDER = Path("measured")
     default=_FOLDER / "report.html",
     show_default=True,
 )
-@errors_as_sentences
 def report(files: tuple[Path, ...], output: Path) -> None:
     """Write plots and tables of results as one HTML page.
 

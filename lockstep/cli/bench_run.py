@@ -21,7 +21,7 @@ from lockstep.bench.run import run as run_suites
 from lockstep.bench.subject import of_host
 from lockstep.bench.suites.suites import DEFAULT, SUITES
 from lockstep.bench.table import print_result
-from lockstep.cli.shared import DONE, UNUSABLE, errors_as_sentences, print_json
+from lockstep.cli.shared import DONE, UNUSABLE, print_json
 from lockstep.inventory.inventory_file import REPOSITORY
 
 _INVENTORY = REPOSITORY / "inventories" / "spark.py"
@@ -56,7 +56,6 @@ _INVENTORY = REPOSITORY / "inventories" / "spark.py"
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="File of the result.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead.")
 @click.pass_context
-@errors_as_sentences
 def run(
     context: click.Context,
     subject: str,

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, errors_as_sentences, print_json
+from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, print_json
 from lockstep.fleet.hosts import Host, at_once, members, probe
 from lockstep.fleet.linkcheck import Told, judged, question
 
@@ -20,7 +20,6 @@ _LIMIT_S = 120.0
 @click.argument("inventory", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
 @click.pass_context
-@errors_as_sentences
 def check(context: click.Context, inventory: Path, as_json: bool) -> None:
     """Check the fast link between the members of each cluster.
 

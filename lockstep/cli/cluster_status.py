@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, errors_as_sentences, print_json
+from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, print_json
 from lockstep.fleet.hosts import Host, ask, at_once, members
 from lockstep.units.scripts import switch_path
 
@@ -21,7 +21,6 @@ Answers = Mapping[str, Any]
 @click.argument("inventory", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
 @click.pass_context
-@errors_as_sentences
 def status(context: click.Context, inventory: Path, as_json: bool) -> None:
     """Show the model of each cluster, and whether its members agree.
 

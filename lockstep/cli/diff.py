@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from lockstep.cli.shared import errors_as_sentences, print_json
+from lockstep.cli.shared import print_json
 from lockstep.core.errors import InventoryError
 from lockstep.core.terminal import console
 from lockstep.drift import page, report, view
@@ -28,7 +28,6 @@ from lockstep.fleet.hosts import deploy
 @click.option("--ask-sudo-password", is_flag=True, help="Ask once for sudo's password.")
 @click.option("--fix", is_flag=True, help="Deploy where a deploy helps, then compare again.")
 @click.pass_context
-@errors_as_sentences
 def diff(
     context: click.Context,
     inventory: Path,

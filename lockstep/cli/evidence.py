@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from lockstep.cli.shared import errors_as_sentences
 from lockstep.core.errors import InventoryError
 from lockstep.core.terminal import indented
 from lockstep.evidence import page, report
@@ -27,7 +26,6 @@ from lockstep.evidence import page, report
 @click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
 @click.option("--ask-sudo-password", is_flag=True, help="Ask once for sudo's password.")
 @click.pass_context
-@errors_as_sentences
 def evidence(
     context: click.Context,
     inventory: Path,

@@ -12,7 +12,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, errors_as_sentences
+from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE
 from lockstep.core.terminal import console
 from lockstep.files.managed_file import command
 from lockstep.fleet.hosts import ask, at_once, choose
@@ -60,7 +60,6 @@ class Ended:
 )
 @click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
 @click.pass_context
-@errors_as_sentences
 def gc(
     context: click.Context, inventory: Path, dry: bool, yes: bool, keep: int, limit: tuple[str, ...]
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from lockstep.cli.shared import DONE, FINDINGS, errors_as_sentences, print_json
+from lockstep.cli.shared import DONE, FINDINGS, print_json
 from lockstep.core.terminal import bytes_text, console
 from lockstep.inventory import inventory_file as inventories
 from lockstep.lock import lockfile
@@ -34,7 +34,6 @@ DEFAULT = inventories.REPOSITORY / "inventories" / "spark.py"
 @click.option("--check", is_flag=True, help="As --dry, and exit 1 where something would move.")
 @click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
 @click.pass_context
-@errors_as_sentences
 def lock(
     context: click.Context,
     inventory: Path,

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from lockstep.cli.shared import errors_as_sentences, print_json
+from lockstep.cli.shared import print_json
 from lockstep.models.architecture import Architecture
 from lockstep.models.checkpoint import Checkpoint
 from lockstep.models.hub import inspect as read_checkpoint
@@ -22,7 +22,6 @@ def model() -> None:
 @click.argument("identifier")
 @click.option("--endpoint", help="Address of the hub; HF_ENDPOINT or the public hub by default.")
 @click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
-@errors_as_sentences
 def inspect(identifier: str, endpoint: str | None, as_json: bool) -> None:
     """Show the content of a checkpoint, without its weights.
 

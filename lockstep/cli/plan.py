@@ -13,7 +13,6 @@ from lockstep.cli.shared import (
     DONE,
     FINDINGS,
     as_data,
-    errors_as_sentences,
     print_findings,
     print_json,
 )
@@ -25,7 +24,6 @@ from lockstep.deploy.plan import Download, Plan, PlannedHost, make
 @click.argument("inventory", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
 @click.pass_context
-@errors_as_sentences
 def plan(context: click.Context, inventory: Path, as_json: bool) -> None:
     """Show the models of each host, and whether they fit.
 

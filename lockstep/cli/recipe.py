@@ -13,7 +13,6 @@ from lockstep.cli.shared import (
     FINDINGS,
     UNUSABLE,
     as_data,
-    errors_as_sentences,
     print_findings,
     print_json,
 )
@@ -36,7 +35,6 @@ def recipe() -> None:
 
 @recipe.command("list")
 @click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
-@errors_as_sentences
 def list_recipes(as_json: bool) -> None:
     """List the catalogue's recipes, and which of them fit."""
     known = catalogues.load()
@@ -64,7 +62,6 @@ def list_recipes(as_json: bool) -> None:
 @click.argument("name_or_file")
 @click.option("--engine-version", help="Version of the engine that will run it, such as 0.32.0.")
 @click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
-@errors_as_sentences
 def show(name_or_file: str, engine_version: str | None, as_json: bool) -> None:
     """Show a recipe's command line, environment, memory and findings."""
     known = catalogues.load()
@@ -100,7 +97,6 @@ def show(name_or_file: str, engine_version: str | None, as_json: bool) -> None:
 @click.option("--engine-version", help="Version of the engine that will run them.")
 @click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
 @click.pass_context
-@errors_as_sentences
 def check_files(
     context: click.Context, files: tuple[str, ...], engine_version: str | None, as_json: bool
 ) -> None:
@@ -134,7 +130,6 @@ def check_files(
     help="Folder for the recipe; the catalogue's by default.",
 )
 @click.pass_context
-@errors_as_sentences
 def add(context: click.Context, file: Path, into: Path) -> None:
     """Add a recipe to the catalogue, or refuse it with the reason.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from lockstep.cli.lock import print_changes
-from lockstep.cli.shared import DONE, FINDINGS, errors_as_sentences
+from lockstep.cli.shared import DONE, FINDINGS
 from lockstep.core.errors import LockstepError
 from lockstep.fleet.hosts import deploy
 from lockstep.inventory import inventory_file as inventories
@@ -33,7 +33,6 @@ class Target:
 @click.argument("inventory", type=click.Path(path_type=Path))
 @click.option("--dry", is_flag=True, help="Show what would change; write and deploy nothing.")
 @click.pass_context
-@errors_as_sentences
 def rollback(context: click.Context, inventory: Path, dry: bool) -> None:
     """Restore the lock that was deployed before, and deploy it.
 

@@ -1,41 +1,46 @@
-"""What every command shares: exit codes, errors without a traceback, findings on a terminal.
+"""What commands share: exit codes, groups of commands, findings on a terminal.
 
 Exit codes: 0 done, 1 a finding to act on, 2 wrong use or could not tell.
 """
 
 from __future__ import annotations
 
-import functools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Any, ParamSpec, TypeVar
+from importlib import import_module
+from typing import Any
 
 import click
 from rich.text import Text
 
-from lockstep.core.errors import LockstepError, paragraph
 from lockstep.core.findings import Finding
 from lockstep.core.terminal import console, indented
 
 DONE, FINDINGS, UNUSABLE = 0, 1, 2
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 
+class LazyGroup(click.Group):
+    """Commands that are imported when they are used.
 
-def errors_as_sentences(command: Callable[_P, _R]) -> Callable[_P, _R]:
-    """A command whose `LockstepError` becomes one paragraph on standard error and exit code 2."""
+    Args:
+        modules: Command → module that defines it, by the same name.
+    """
 
-    @functools.wraps(command)
-    def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
-            return command(*args, **kwargs)
-        except LockstepError as fault:
-            click.echo(paragraph(f"lockstep: {fault}"), err=True)
-            raise click.exceptions.Exit(UNUSABLE) from None
+    def __init__(self, *args: Any, modules: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.modules = modules
 
-    return wrapped
+    def list_commands(self, context: click.Context) -> list[str]:
+        """Their names."""
+        return sorted(self.modules)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """One of them, None where there is none of that name."""
+        if name not in self.modules:
+            return None
+        command: click.Command = getattr(import_module(self.modules[name]), name)
+        return command
 
 
 def print_json(value: Any) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from lockstep.cli.shared import UNUSABLE, errors_as_sentences
+from lockstep.cli.shared import UNUSABLE
 from lockstep.core.errors import InventoryError
 from lockstep.fleet.hosts import Host, at_once, choose
 from lockstep.fleet.login import NO_CONNECTION, Login
@@ -29,7 +29,6 @@ _NOTHING_HOT = 4
 @click.option("--dry", is_flag=True, help="Check whether it would work; change nothing.")
 @click.option("-v", "--verbose", is_flag=True, help="Print every line of every host.")
 @click.pass_context
-@errors_as_sentences
 def switch(
     context: click.Context,
     inventory: Path,

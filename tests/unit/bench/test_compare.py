@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from click.testing import Result as Done
 
 from lockstep.bench.results import Result, Subject, SuiteResult, save, spread
-from lockstep.cli.main import cli
+from lockstep.cli.main import main
 
 # The three runs of article 004.
 ARTICLE = [71.3, 65.5, 77.8]
@@ -25,7 +25,7 @@ def compared(folder: Path, first: Result, second: Result) -> Done:
     paths = [folder / "first.json", folder / "second.json"]
     for path, one in zip(paths, (first, second), strict=True):
         save(path, one)
-    return CliRunner().invoke(cli, ["bench", "compare", *map(str, paths)])
+    return CliRunner().invoke(main, ["bench", "compare", *map(str, paths)])
 
 
 def test_another_evening_of_the_same_engine_is_noise(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from lockstep.bench.record import figures, with_figures
 from lockstep.bench.results import Result, ResultError, Subject, SuiteResult, save, spread
 from lockstep.bench.ruler import Check
-from lockstep.cli.main import cli
+from lockstep.cli.main import main
 from lockstep.recipes.recipe_file import load, parse
 
 RECIPE = Path("catalogue/recipes/qwen3.6-35b-a3b-prismaquant-dflash-k3.yaml")
@@ -80,7 +80,7 @@ def test_the_page_is_whole_in_itself_and_shows_every_result(tmp_path: Path) -> N
     for path, one in zip(paths, (FIRST, SECOND), strict=True):
         save(path, one)
     target = tmp_path / "page.html"
-    done = CliRunner().invoke(cli, ["bench", "report", *map(str, paths), "-o", str(target)])
+    done = CliRunner().invoke(main, ["bench", "report", *map(str, paths), "-o", str(target)])
     assert done.exit_code == 0, done.output
     text = target.read_text()
     page = Page(text)
@@ -106,7 +106,7 @@ def test_without_a_result_the_remedy_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(cli, ["bench", "report"])
+    done = CliRunner().invoke(main, ["bench", "report"])
     assert done.exit_code == 2
     assert "Measure first" in done.output
 
@@ -128,13 +128,13 @@ def test_a_recipe_gets_its_figures_and_keeps_everything_else(tmp_path: Path) -> 
     path.write_text(RECIPE.read_text())
     save(tmp_path / "result.json", FIRST)
     argv = ["bench", "record", str(tmp_path / "result.json"), "--recipe", str(path)]
-    assert CliRunner().invoke(cli, argv).exit_code == 0
+    assert CliRunner().invoke(main, argv).exit_code == 0
     old, new = RECIPE.read_text().splitlines(), path.read_text().splitlines()
     assert new[: len(old)] == old and len(new) == len(old) + 3
     assert load(path).lockstep.figures[-3:] == figures(FIRST)
     # A second measurement replaces the first.
     save(tmp_path / "result.json", SECOND)
-    assert CliRunner().invoke(cli, argv).exit_code == 0
+    assert CliRunner().invoke(main, argv).exit_code == 0
     assert len(path.read_text().splitlines()) == len(new)
     assert load(path).lockstep.figures[-3:] == figures(SECOND)
 
@@ -153,6 +153,6 @@ def test_figures_written_in_another_way_are_not_touched() -> None:
 
 def test_a_suspect_result_is_no_figure(tmp_path: Path) -> None:
     save(tmp_path / "r.json", replace(FIRST, suites=FIRST.suites[2:]))
-    done = CliRunner().invoke(cli, ["bench", "record", str(tmp_path / "r.json")])
+    done = CliRunner().invoke(main, ["bench", "record", str(tmp_path / "r.json")])
     assert done.exit_code == 2
     assert "no figure for a recipe" in done.output

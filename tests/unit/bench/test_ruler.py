@@ -18,14 +18,14 @@ from lockstep.bench.results import SuiteResult, load
 from lockstep.bench.ruler import Expected
 from lockstep.bench.run import Bench, measure
 from lockstep.bench.speed import decode
-from lockstep.cli.main import cli
+from lockstep.cli.main import main
 
 pytestmark = pytest.mark.slow
 
 
 def run(url: str, folder: Path, *words: str) -> Result:
     argv = ["bench", url, "--suite", "decode", "--quick", "-o", str(folder / "result.json"), *words]
-    return CliRunner().invoke(cli, argv)
+    return CliRunner().invoke(main, argv)
 
 
 def measured(engine: Engine, folder: Path, *words: str) -> tuple[Result, SuiteResult]:
@@ -183,7 +183,7 @@ def test_the_result_file_reads_back_as_it_was_written(tmp_path: Path) -> None:
 def test_a_file_that_is_no_result_is_refused_with_a_sentence(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)
-    done = CliRunner().invoke(cli, ["bench", "compare", str(path), str(path)])
+    done = CliRunner().invoke(main, ["bench", "compare", str(path), str(path)])
     assert done.exit_code == 2
     assert "x.json" in done.output and "Traceback" not in done.output
 

@@ -8,7 +8,7 @@ import pytest
 from a_probe import program
 from click.testing import CliRunner, Result
 
-from lockstep.cli.main import cli
+from lockstep.cli.main import main
 from lockstep.inventory.settings import Floor
 
 INVENTORY = """\
@@ -39,7 +39,7 @@ def run(folder: Path, *words: str, code: int = 0, second: str = "") -> Result:
     second = second or f'echo measuring; echo "qwen: 12.5 tok/s"; exit {code}'
     program(folder / "bin", "ssh", SSH.replace("{second}", second))
     environment = {"PATH": f"{folder / 'bin'}:/usr/bin:/bin"}
-    return CliRunner().invoke(cli, ["bench", "gate", str(sparks(folder)), *words], env=environment)
+    return CliRunner().invoke(main, ["bench", "gate", str(sparks(folder)), *words], env=environment)
 
 
 @pytest.mark.parametrize(("code", "worst"), [(0, 0), (1, 1), (2, 2), (77, 2)])
@@ -88,7 +88,7 @@ def test_accept_and_limit_reach_the_right_host(tmp_path: Path) -> None:
     ],
 )
 def test_a_floor_that_means_nothing_is_refused(tmp_path: Path, floor: str, said: str) -> None:
-    done = CliRunner().invoke(cli, ["plan", str(sparks(tmp_path, floor))])
+    done = CliRunner().invoke(main, ["plan", str(sparks(tmp_path, floor))])
     assert done.exit_code == 2
     assert said in " ".join(done.output.split())
 

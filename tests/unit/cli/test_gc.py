@@ -8,7 +8,7 @@ import pytest
 from a_probe import program
 from click.testing import CliRunner, Result
 
-from lockstep.cli.gc import gc
+from lockstep.cli.main import main
 
 INVENTORY = """\
 from lockstep.deploy.checked import checked
@@ -53,7 +53,7 @@ def run(
     text = SSH.replace("{plan}", plan).replace("{gone}", gone).replace("{second}", second)
     program(folder, "ssh", text)
     environment = {"PATH": f"{folder}:/usr/bin:/bin"}
-    return CliRunner().invoke(gc, [str(path), *words], env=environment)
+    return CliRunner().invoke(main, ["gc", str(path), *words], env=environment)
 
 
 def calls(path: Path) -> list[str]:

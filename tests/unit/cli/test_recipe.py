@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from lockstep.cli.recipe import recipe
+from lockstep.cli.main import main
 
 CLEAN = """recipe_version: "2"
 model: RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic
@@ -18,7 +18,7 @@ lockstep: {moe: true, licence: Apache-2.0}
 
 
 def run(*words: str) -> Result:
-    return CliRunner().invoke(recipe, list(words))
+    return CliRunner().invoke(main, ["recipe", *words])
 
 
 def test_list_names_every_recipe_within_80_columns() -> None:

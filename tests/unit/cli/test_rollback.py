@@ -11,7 +11,7 @@ from a_spark import pins_for, spark
 from click.testing import CliRunner
 
 from lockstep.cli import rollback
-from lockstep.cli.main import cli
+from lockstep.cli.main import main
 from lockstep.lock import lockfile
 from lockstep.lock.pins import Pins
 
@@ -49,7 +49,7 @@ class Site:
             self.deploys.clear()
 
     def back(self, *options: str) -> Any:
-        return CliRunner().invoke(cli, ["rollback", str(self.inventory), *options])
+        return CliRunner().invoke(main, ["rollback", str(self.inventory), *options])
 
 
 @pytest.fixture

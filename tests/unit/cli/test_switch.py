@@ -8,7 +8,8 @@ import pytest
 from a_probe import program
 from click.testing import CliRunner, Result
 
-from lockstep.cli.switch import switch, worst
+from lockstep.cli.main import main
+from lockstep.cli.switch import worst
 from lockstep.core.errors import InventoryError
 from lockstep.fleet.login import login
 
@@ -45,7 +46,7 @@ def run(path: Path, *words: str, code: int = 4) -> Result:
     folder = path.parent / "bin"
     program(folder, "ssh", SSH.replace("{code}", str(code)))
     environment = {"PATH": f"{folder}:/usr/bin:/bin"}
-    return CliRunner().invoke(switch, [str(path), *words], env=environment)
+    return CliRunner().invoke(main, ["switch", str(path), *words], env=environment)
 
 
 def test_one_line_per_host_and_the_worst_code(inventory: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from a_spark import pins_for
 from click.testing import CliRunner
 
-from lockstep.cli.plan import plan as command
+from lockstep.cli.main import main
 from lockstep.deploy import plan
 from lockstep.fit import catalogue as catalogues
 from lockstep.inventory import inventory_file
@@ -151,7 +151,7 @@ def test_a_released_vllm_is_judged_by_its_own_version(
 def test_the_command_gives_programs_the_same_and_ends_with_1_for_findings(
     file: Path,
 ) -> None:
-    result = CliRunner().invoke(command, [str(file), "--json"])
+    result = CliRunner().invoke(main, ["plan", str(file), "--json"])
     assert result.exit_code == 1
     made = json.loads(result.output)
     assert [host["name"] for host in made["hosts"]] == ["spark-1.local", "spark-2.local"]
@@ -159,13 +159,13 @@ def test_the_command_gives_programs_the_same_and_ends_with_1_for_findings(
 
 
 def test_one_screen_of_80_columns(file: Path) -> None:
-    output = CliRunner().invoke(command, [str(file)]).output
+    output = CliRunner().invoke(main, ["plan", str(file)]).output
     assert "the same as spark-1.local" in output
     assert max(map(len, output.splitlines())) <= 80
 
 
 def test_an_inventory_that_cannot_be_used_ends_with_2(tmp_path: Path) -> None:
-    result = CliRunner().invoke(command, [str(tmp_path / "none.py")])
+    result = CliRunner().invoke(main, ["plan", str(tmp_path / "none.py")])
     assert result.exit_code == 2
     assert "Traceback" not in result.output
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from lab.cli import lab
 from lab.core.errors import LabError
-from lockstep.cli.main import cli
+from lockstep.cli.main import main
 from lockstep.core.errors import paragraph
 
 REPOSITORY = Path(__file__).parents[3]
@@ -124,6 +124,6 @@ def test_a_deploy_to_a_lab_that_is_not_up_ends_with_a_paragraph() -> None:
 
 @pytest.mark.parametrize("command", ["lab", "model", "plan", "recipe"])
 def test_every_command_is_reached_from_lockstep(command: str) -> None:
-    said = CliRunner().invoke(cli, [command, "--help"])
+    said = CliRunner().invoke(main, [command, "--help"])
     assert said.exit_code == 0
-    assert said.output.startswith(f"Usage: cli {command}")
+    assert said.output.startswith(f"Usage: lockstep {command}")

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from lockstep import snapshot
-from lockstep.cli.main import cli
+from lockstep.cli.main import main
 from lockstep.drift import page, report, view
 from lockstep.drift.question import question
 from lockstep.drift.report import Report
@@ -120,7 +120,7 @@ def test_the_command_gives_json_a_page_and_the_exit_code(
 ) -> None:
     monkeypatch.setattr(report, "diff", lambda *_, **__: drifted())
     out = tmp_path / "drift.html"
-    done = CliRunner().invoke(cli, ["diff", "inventories/test.py", "--json", "--html", str(out)])
+    done = CliRunner().invoke(main, ["diff", "inventories/test.py", "--json", "--html", str(out)])
     found = json.loads(done.stdout)
     assert done.exit_code == 1
     assert found["differences"][0] == {
@@ -141,7 +141,7 @@ def test_the_command_gives_json_a_page_and_the_exit_code(
 
 
 def test_an_unknown_host_is_refused_before_any_is_asked() -> None:
-    done = CliRunner().invoke(cli, ["diff", "inventories/spark.py", "--limit", "spark-9"])
+    done = CliRunner().invoke(main, ["diff", "inventories/spark.py", "--limit", "spark-9"])
     assert done.exit_code == 2
     assert "no such host" in done.stderr
 
@@ -159,7 +159,7 @@ def test_fix_deploys_to_hosts_that_it_helps_and_shows_what_is_left(
 
     monkeypatch.setattr(report, "diff", lambda *_, **__: reports.pop(0))
     monkeypatch.setattr(subprocess, "run", run)
-    done = CliRunner().invoke(cli, ["diff", "inventories/test.py", "--fix"])
+    done = CliRunner().invoke(main, ["diff", "inventories/test.py", "--fix"])
     assert [argv[1:4] for argv in ran] == [["-y", "--limit", "spark1"]]
     assert Path(ran[0][0]).name == "pyinfra"
     assert done.exit_code == 0 and "No drift" in done.stdout

@@ -14,7 +14,7 @@ from a_probe import program
 from click.testing import CliRunner, Result
 
 from lockstep import snapshot
-from lockstep.cli.evidence import evidence as command
+from lockstep.cli.main import main
 from lockstep.evidence import page, report
 from lockstep.evidence.parts import NEEDED, PARTS
 from lockstep.files import sent
@@ -255,7 +255,7 @@ def run(tmp_path: Path, *words: str, answer_of_one: dict[str, Any] | None = None
     program(tmp_path / "bin", "ssh", text)
     environment = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
     output = ["--output", str(tmp_path / "made" / "here")]
-    return CliRunner().invoke(command, [str(path), *output, *words], env=environment)
+    return CliRunner().invoke(main, ["evidence", str(path), *output, *words], env=environment)
 
 
 def test_the_command_writes_a_page_and_json_and_says_what_is_missing(tmp_path: Path) -> None:

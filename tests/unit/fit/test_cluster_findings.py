@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from lockstep.cli.plan import plan as command
+from lockstep.cli.main import main
 from lockstep.fit import catalogue as catalogues
 from lockstep.fit.cluster_findings import cluster_findings
 from lockstep.fit.fit import fit
@@ -167,7 +167,7 @@ pair = checked(
 def planned(folder: Path, more: str) -> dict[str, Any]:
     path = folder / "pair.py"
     path.write_text(INVENTORY % more)
-    done = CliRunner().invoke(command, [str(path), "--json"])
+    done = CliRunner().invoke(main, ["plan", str(path), "--json"])
     found: dict[str, Any] = json.loads(done.output)
     return found
 

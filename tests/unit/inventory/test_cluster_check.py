@@ -12,7 +12,7 @@ from a_spark import spark
 from click.testing import CliRunner
 
 from lockstep.cli import cluster_check
-from lockstep.cli.cluster import cluster
+from lockstep.cli.main import main
 from lockstep.fleet.linkcheck import Told, judged, question
 from lockstep.inventory.cluster_join import joined
 from lockstep.inventory.host import HostPlan
@@ -186,7 +186,7 @@ def test_the_exit_code_says_whether_it_is_as_the_inventory_says(
     path.write_text(INVENTORY)
     answers = {"spark-1": answer(12), "spark-2": second}
     monkeypatch.setattr(cluster_check, "_asked", lambda host, asked: answers[host.name])
-    done = CliRunner().invoke(cluster, ["check", str(path)])
+    done = CliRunner().invoke(main, ["cluster", "check", str(path)])
     assert (done.exit_code, said in done.output) == (code, True), done.output
 
 
@@ -197,7 +197,7 @@ def test_where_sudo_asks_for_a_password_it_is_said_what_to_do(
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     path = tmp_path / "pair.py"
     path.write_text(INVENTORY)
-    done = CliRunner().invoke(cluster, ["check", str(path)])
+    done = CliRunner().invoke(main, ["cluster", "check", str(path)])
     assert done.exit_code == 2
     assert "spark-1: could not be asked: sudo: a password is required. Let the account" in (
         done.output
@@ -210,7 +210,7 @@ def test_an_inventory_whose_targets_are_of_no_cluster_is_told_both_keys(
 ) -> None:
     path = tmp_path / "pair.py"
     path.write_text(INVENTORY.replace(f"{GLM!r}", repr({**GLM, "cluster": None})))
-    done = CliRunner().invoke(cluster, [command, str(path)])
+    done = CliRunner().invoke(main, ["cluster", command, str(path)])
     assert done.exit_code == 2, done.output
     assert "Set `clusters`, and `cluster` of a target." in " ".join(done.stderr.split())
 

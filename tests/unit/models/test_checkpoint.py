@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from click.testing import CliRunner
 
-from lockstep.cli.model import model as command
+from lockstep.cli.main import main
 from lockstep.models import hub
 from lockstep.models.checkpoint import CheckpointError
 
@@ -164,7 +164,7 @@ def test_broken_json_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_the_command_says_that_a_vision_config_is_boilerplate(tmp_path: Path) -> None:
-    result = CliRunner().invoke(command, ["inspect", folder(tmp_path, files(BLIND))])
+    result = CliRunner().invoke(main, ["model", "inspect", folder(tmp_path, files(BLIND))])
     assert result.exit_code == 0, result.output
     lines = dict(line.split(maxsplit=1) for line in result.output.splitlines())
     assert lines["vision"] == "no (0 of 3 tensors); the configuration's vision part is boilerplate"
@@ -172,6 +172,8 @@ def test_the_command_says_that_a_vision_config_is_boilerplate(tmp_path: Path) ->
 
 
 def test_the_command_ends_with_2_and_no_traceback() -> None:
-    result = CliRunner().invoke(command, ["inspect", "org/x", "--endpoint", "http://127.0.0.1:9"])
+    result = CliRunner().invoke(
+        main, ["model", "inspect", "org/x", "--endpoint", "http://127.0.0.1:9"]
+    )
     assert result.exit_code == 2
     assert "Traceback" not in result.output

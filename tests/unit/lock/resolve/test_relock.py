@@ -12,7 +12,7 @@ import pytest
 from a_spark import compiled, environment, pins_for, spark, wheel
 from click.testing import CliRunner
 
-from lockstep.cli.main import cli
+from lockstep.cli.main import main
 from lockstep.core.errors import LockstepError, ResolveError
 from lockstep.inventory import inventory_file as inventories
 from lockstep.lock import lockfile
@@ -207,7 +207,7 @@ def site(tmp_path: Path) -> Path:
 
 
 def run(*argv: object) -> Any:
-    return CliRunner().invoke(cli, ["lock", *map(str, argv)])
+    return CliRunner().invoke(main, ["lock", *map(str, argv)])
 
 
 def test_the_command_writes_the_lock_and_shows_what_moved(world: World, site: Path) -> None:
