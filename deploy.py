@@ -6,18 +6,15 @@ from tasks import (
     base,
     cluster,
     connection,
-    engine_check,
+    engine,
     fabric,
     firewall,
-    flashinfer,
     images,
     preflight,
-    pytorch,
     services,
     sharing,
     switch,
     verify,
-    vllm,
     webui,
     weights,
 )
@@ -32,10 +29,10 @@ base.base()
 firewall.firewall()
 fabric.fabric()
 sharing.opened()
-pytorch.pytorch()
-vllm.vllm()
-flashinfer.flashinfer()
-engine_check.engine_check()
+engine.pytorch()
+engine.vllm()
+engine.flashinfer()
+engine.checked()
 images.images()
 weights.weights()
 cluster.cluster()

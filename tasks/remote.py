@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from paramiko import SSHException
 from pyinfra import host, logger, state
@@ -15,6 +15,9 @@ from lockstep.files import sent
 from lockstep.files.managed_file import command
 from tasks import report
 from tasks.facts import host as facts
+
+#: What an operation yields.
+Commands: TypeAlias = Generator[StringCommand | FunctionCommand, None, None]
 
 REASON_LINES = 6
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 
 from pyinfra import host
-from pyinfra.api import FunctionCommand, StringCommand, operation
+from pyinfra.api import operation
 
 from lockstep.deploy.questions import WEIGHTS_SPEC
 from lockstep.files.managed_file import PROXY_ENVIRONMENT, TOOLS_VENV, command
 from lockstep.lock.image_reference import PLATFORMS
 from tasks import remote
 from tasks.facts import host as facts
-
-Commands = Generator[StringCommand | FunctionCommand, None, None]
+from tasks.remote import Commands
 
 
 @operation()

@@ -6,11 +6,11 @@ line, no log and no file here ever holds it.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pyinfra import host, state
-from pyinfra.api import FunctionCommand, QuoteString, StringCommand, operation
+from pyinfra.api import QuoteString, operation
 from pyinfra.connectors.util import CommandOutput
 
 from lockstep.files.managed_file import AGENT_UNIT, command
@@ -18,9 +18,9 @@ from lockstep.inventory.cluster import Group
 from lockstep.units.agent_unit import key_path
 from tasks import remote
 from tasks.facts import host as facts
+from tasks.remote import Commands
 
 _PROGRAM = command("make-secrets")
-Commands = Generator[StringCommand | FunctionCommand, None, None]
 
 
 @operation()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pyinfra import host, state
-from pyinfra.api import FunctionCommand, QuoteString, StringCommand, operation
+from pyinfra.api import FunctionCommand, QuoteString, operation
 from pyinfra.connectors.util import CommandOutput
 
 from lockstep.deploy.group_rollout import GroupRollout, Step
@@ -15,6 +15,7 @@ from lockstep.files.managed_file import command
 from lockstep.inventory.cluster import Group
 from tasks import remote, run
 from tasks.facts import host as facts
+from tasks.remote import Commands
 
 ROLLOUT = command("rollout")
 FLOOR = command("floor")
@@ -22,7 +23,6 @@ FLOOR = command("floor")
 ROLLOUT_ID = secrets.token_hex(8)
 _SWITCH = command("switch")
 _DOWN = remote.job_words("cluster-down", [*_SWITCH, "none", "--wait"])
-Commands = Generator[StringCommand | FunctionCommand, None, None]
 
 # Cluster → its model that this run has taken down.
 _owed: dict[str, GroupRollout] = {}

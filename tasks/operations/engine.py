@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pyinfra import host
-from pyinfra.api import FunctionCommand, StringCommand, operation
+from pyinfra.api import operation
 
 from lockstep.host.specs import check_wanted, engine_missing
 from tasks import remote
 from tasks.facts import host as facts
 from tasks.operations.artefacts import fetch
-
-Commands = Generator[StringCommand | FunctionCommand, None, None]
+from tasks.remote import Commands
 
 
 @operation()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
+from collections.abc import Collection
 from hashlib import sha256
 
 from pyinfra import host
-from pyinfra.api import FunctionCommand, QuoteString, StringCommand, operation
+from pyinfra.api import QuoteString, operation
 
 from lockstep.inventory.settings import Settings
 from lockstep.system import netplan
 from tasks import remote
 from tasks.facts import host as facts
 from tasks.operations.firewall import KeptAfterLogin
+from tasks.remote import Commands
 
 # Less than connection.DEAD_PEER_S, so that a connection which the new addresses cut is there again
 # before it is given up.
@@ -21,9 +22,7 @@ _PROGRAM = netplan.PROGRAM
 
 
 @operation()
-def addressed(
-    text: str, settings: Settings, ssh_ports: Collection[int]
-) -> Generator[StringCommand | FunctionCommand, None, None]:
+def addressed(text: str, settings: Settings, ssh_ports: Collection[int]) -> Commands:
     """Apply the netplan file, log in anew, and only then keep it.
 
     Where the login fails, or this process dies, the host has its old addresses again.

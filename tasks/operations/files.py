@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from pyinfra import host, logger, state
-from pyinfra.api import StringCommand, operation
+from pyinfra.api import operation
 from pyinfra.operations.util.files import generate_color_diff
 
 from lockstep.files.managed_file import ManagedFile
 from lockstep.files.tree import Folder, changes
 from tasks import remote
 from tasks.facts import host as facts
+from tasks.remote import Commands
 
 
 @operation()
@@ -21,7 +22,7 @@ def tree(
     files: Sequence[ManagedFile],
     folders: Sequence[Folder] = (),
     absent: Sequence[str] = (),
-) -> Generator[StringCommand, None, None]:
+) -> Commands:
     """Bring files and folders to the given text, mode and owner, and remove others.
 
     Units and sudoers files are shown to `systemd-analyze verify` and `visudo` first; one that is
@@ -37,7 +38,7 @@ def tree(
 
 def write_tree(
     files: Sequence[ManagedFile], folders: Sequence[Folder] = (), absent: Sequence[str] = ()
-) -> Generator[StringCommand, None, None]:
+) -> Commands:
     """The commands of `tree`, for operations that compute their files on the way."""
     found = facts.ask("files")
     if found is None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Generator
+from collections.abc import Collection
 from hashlib import sha256
 from typing import Any
 
 from pyinfra import host
-from pyinfra.api import QuoteString, StringCommand, operation
+from pyinfra.api import QuoteString, operation
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors.local import LocalConnector
 from pyinfra.connectors.ssh import SSHConnector
@@ -17,13 +17,14 @@ from pyinfra.connectors.util import CommandOutput
 from lockstep.system.firewall import PROGRAM, UNIT
 from tasks import remote
 from tasks.facts import host as facts
+from tasks.remote import Commands
 
 # Without a word from us the host takes its new rules back: a login takes a few seconds.
 UNDO_AFTER_S = 90
 
 
 @operation()
-def in_force(rules: str, ssh_ports: Collection[int]) -> Generator[StringCommand, None, None]:
+def in_force(rules: str, ssh_ports: Collection[int]) -> Commands:
     """Load the rules, log in anew, and only then keep them for the next boot.
 
     Where the login fails, or this process dies, the host has its old rules again.

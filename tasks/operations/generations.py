@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
 from typing import Any
 
 from pyinfra import host
-from pyinfra.api import StringCommand, operation
+from pyinfra.api import operation
 
 from lockstep.files.managed_file import ManagedFile, command
 from lockstep.host.generation import contents
@@ -15,10 +14,11 @@ from lockstep.host.specs import weights_spec
 from tasks import remote, run
 from tasks.facts import host as facts
 from tasks.operations.services import files_of
+from tasks.remote import Commands
 
 
 @operation()
-def recorded() -> Generator[StringCommand, None, None]:
+def recorded() -> Commands:
     """Record what the host is now, unless the newest record says so already."""
     files = files_of("services")
     newest = facts.ask("generations")

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import asdict
 
 from pyinfra import host
-from pyinfra.api import FunctionCommand, StringCommand, operation
+from pyinfra.api import operation
 
 from lockstep.files.managed_file import ManagedFile, command
 from lockstep.host.engine_questions import unasked
 from tasks import remote, run
 from tasks.facts import host as facts
+from tasks.remote import Commands
 
 QUESTIONS = "/var/cache/lockstep/questions"
 
 
 @operation()
-def accepted() -> Generator[StringCommand | FunctionCommand, None, None]:
+def accepted() -> Commands:
     """Ask the engine of each image about its recipes, once for each answer.
 
     One container for a new image or a changed recipe, none otherwise.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from pyinfra import host, state
-from pyinfra.api import FunctionCommand, StringCommand, operation
+from pyinfra.api import StringCommand, operation
 
 from lockstep.deploy.turns import Part
 from lockstep.files.managed_file import ManagedFile
@@ -21,8 +21,7 @@ from tasks import remote, report, run, turns
 from tasks.facts import host as facts
 from tasks.operations import cluster_rollout, services
 from tasks.operations.files import write_tree
-
-Commands = Generator[StringCommand | FunctionCommand, None, None]
+from tasks.remote import Commands
 
 # A return that was cut off is ended by systemd; it includes a start, which its own unit bounds.
 _JOB = (

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 from pyinfra import host
-from pyinfra.api import StringCommand, operation
+from pyinfra.api import operation
 
 from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS, command
 from tasks import remote
 from tasks.facts import host as facts
+from tasks.remote import Commands
 
 _PROGRAM = command("make-secrets")
 
 
 @operation()
-def webui(email: str) -> Generator[StringCommand, None, None]:
+def webui(email: str) -> Commands:
     """Make Open WebUI's secret key and administrator once, in a file of mode 0600.
 
     The values are drawn on the host; only the file's mode and owner are ever read back.
@@ -30,7 +31,7 @@ def webui(email: str) -> Generator[StringCommand, None, None]:
 
 
 @operation()
-def api_key(units: Sequence[str]) -> Generator[StringCommand, None, None]:
+def api_key(units: Sequence[str]) -> Commands:
     """Make the key that clients of open engines send, once, in a file of mode 0600.
 
     Args:

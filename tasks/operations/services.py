@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from pyinfra import host, state
-from pyinfra.api import FunctionCommand, StringCommand, operation
+from pyinfra.api import operation
 
 from lockstep.files.managed_file import AGENT_UNIT, API_KEY, ManagedFile, Stage
 from lockstep.system.folders import generation
@@ -16,9 +16,9 @@ from lockstep.units.docker_run import DOCKER as DOCKER_PROGRAM
 from tasks import remote, report, run, turns
 from tasks.facts import host as facts
 from tasks.operations.files import write_tree
+from tasks.remote import Commands
 
 DOCKER = "docker.service"
-Commands = Generator[StringCommand | FunctionCommand, None, None]
 
 
 def files_of(stage: Stage) -> list[ManagedFile] | None:

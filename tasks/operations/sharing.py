@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pyinfra import host
@@ -11,14 +11,13 @@ from pyinfra.api import StringCommand, operation
 
 from lockstep.files.managed_file import command
 from tasks import remote
+from tasks.remote import Commands
 
 SHARING = command("sharing")
 
 
 @operation()
-def opened(
-    lease: Mapping[str, Any] | None, stale: Sequence[str] = ()
-) -> Generator[StringCommand, None, None]:
+def opened(lease: Mapping[str, Any] | None, stale: Sequence[str] = ()) -> Commands:
     """Start what gives this host's content to its peers, for as long as this deploy lasts.
 
     Args:
@@ -39,7 +38,7 @@ def opened(
 
 
 @operation()
-def closed(lease: Mapping[str, Any] | None) -> Generator[StringCommand, None, None]:
+def closed(lease: Mapping[str, Any] | None) -> Commands:
     """Stop it, on this host and on those that this deploy has lost.
 
     Args:

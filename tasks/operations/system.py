@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pyinfra import host
-from pyinfra.api import StringCommand, operation
+from pyinfra.api import operation
 
 from lockstep.files.managed_file import TOOLS_VENV, UV_VENV, command
 from lockstep.system.accounts import Account, account_commands
 from lockstep.system.tools import Environment, same_version
 from tasks import remote
 from tasks.facts import host as facts
+from tasks.remote import Commands
 
 UV = "/usr/local/bin/uv"
 # The probe `system` takes a venv with this file in it for an empty one.
@@ -19,7 +20,7 @@ UNFINISHED = "unfinished"
 
 
 @operation()
-def packages(names: Sequence[str]) -> Generator[StringCommand, None, None]:
+def packages(names: Sequence[str]) -> Commands:
     """Install the archive's candidate of what is missing; its index is read again only then.
 
     A package that is there stays at its version. Each command waits for its turn: other services
@@ -46,9 +47,7 @@ def packages(names: Sequence[str]) -> Generator[StringCommand, None, None]:
 
 
 @operation()
-def accounts(
-    groups: Sequence[str], users: Sequence[Account]
-) -> Generator[StringCommand, None, None]:
+def accounts(groups: Sequence[str], users: Sequence[Account]) -> Commands:
     """Bring groups, system accounts and memberships about; memberships of others stay.
 
     Args:
@@ -75,7 +74,7 @@ def accounts(
 
 
 @operation()
-def sysctls(values: Mapping[str, str], path: str) -> Generator[StringCommand, None, None]:
+def sysctls(values: Mapping[str, str], path: str) -> Commands:
     """Apply kernel settings of a file now, where the kernel holds other values.
 
     Args:
@@ -91,9 +90,7 @@ def sysctls(values: Mapping[str, str], path: str) -> Generator[StringCommand, No
 
 
 @operation()
-def tools(
-    environments: Mapping[str, Environment], python: str, variables: str | None
-) -> Generator[StringCommand, None, None]:
+def tools(environments: Mapping[str, Environment], python: str, variables: str | None) -> Commands:
     """Our own tools, every wheel by its hash: uv through the system's pip, the others through uv.
 
     Args:

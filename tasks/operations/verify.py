@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
 from pyinfra import host, state
-from pyinfra.api import StringCommand, operation
+from pyinfra.api import operation
 
 from lockstep.deploy.summary import rows
 from lockstep.units.scripts import switch_path
 from tasks import report, run
 from tasks.facts import host as facts
+from tasks.remote import Commands
 
 READ_BACK = {"units", "engines", "memory"}
 
 
 @operation()
-def read_back() -> Generator[StringCommand, None, None]:
+def read_back() -> Commands:
     """Collect units, engine versions and what is hot for the closing table; changes nothing."""
     host.noop("the state is read, nothing is written")
     if not state.is_executing:
