@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from lockstep.core.figures import Figure
-from lockstep.models.architecture import ArchitectureUnknown, element_bytes
+from lockstep.fit.pages import sequence_bytes, with_head
+from lockstep.models.architecture import ArchitectureUnknown, Layers, element_bytes
 from lockstep.models.known_models import GIB, Hardware, Knowledge, Model
 from lockstep.onhost.core.need import Need
 from lockstep.onhost.engines import Engine, Sizes
@@ -183,6 +184,7 @@ class _Case:
             start=start,
             at_rest=total - self.machine.gib("system_gib") - start,
             overhead=self.overhead("low"),
+            beyond=self.beyond,
         )
 
     @property
@@ -203,7 +205,25 @@ class _Case:
         return float(self.overhead_figure(end).value)
 
     def overhead_figure(self, end: Literal["low", "high"]) -> Figure:
-        return self.machine.overhead(self.engine.name if self.engine else None, end)
+        name = self.engine.name if self.engine else None
+        return self.machine.overhead(name, end, dense=self.dense)
+
+    @property
+    def beyond(self) -> float:
+        """What the engine takes beyond its share once it serves."""
+        return self.machine.beyond_gib(self.engine.name, dense=self.dense) if self.engine else 0.0
+
+    @property
+    def dense(self) -> bool:
+        """Whether it is a dense model of text without a draft."""
+        shapes = self.model.architecture
+        plain = not (self.model.vision or self.asked.speculative)
+        return plain and shapes is not None and shapes.dense
+
+    @property
+    def own_head(self) -> bool:
+        """Whether the model's own multi-token-prediction head drafts."""
+        return (self.asked.speculative or "").endswith("mtp")
 
     def overhead_term(self) -> Term:
         figure = self.overhead_figure("low")
@@ -213,10 +233,9 @@ class _Case:
         """Weights of the model and of its draft, split over the hosts."""
         terms = []
         for name, model in (("weights", self.model), ("draft", self.draft)):
-            if model and model.weights_gb and model.weights_gib:
-                terms.append(
-                    Term(name, model.weights_gib / self.asked.shares, model.weights_gb.source)
-                )
+            size = model.weights_gib(head=self.own_head) if model else None
+            if model and model.weights_gb and size:
+                terms.append(Term(name, size / self.asked.shares, model.weights_gb.source))
         return terms
 
     def room(self, overhead: float) -> float:
@@ -231,14 +250,21 @@ class _Case:
 
     def sequence_gib(self, tokens: int) -> float:
         """KV cache and state of one sequence on one host, its draft's included."""
-        total = 0.0
-        for model, limit in ((self.model, None), (self.draft, self.asked.draft_context)):
-            if model and model.architecture:
-                seen = min(tokens, limit or tokens)
-                total += model.architecture.sequence_bytes(
-                    seen, self.asked.kv_dtype, self.asked.tensor_parallel
-                )
-        return total / self.asked.pipeline_parallel / GIB
+        asked, layers = self.asked, self.layers()
+        if self.engine and self.engine.pages:
+            total = sequence_bytes(layers, tokens, asked)
+        else:
+            size = element_bytes(asked.kv_dtype)
+            total = sum(group.bytes_for(tokens, size, asked.tensor_parallel) for group in layers)
+        return total / asked.pipeline_parallel / GIB
+
+    def layers(self) -> list[Layers]:
+        """Those of the model, with its own head where that drafts, then those of its draft."""
+        own, draft = (
+            list(model.architecture.layers) if model and model.architecture else []
+            for model in (self.model, self.draft)
+        )
+        return [*(with_head(own) if self.own_head else own), *draft]
 
     def unknowns(self) -> tuple[str, ...]:
         unknown = []
@@ -258,10 +284,10 @@ class _Case:
         self, worse: float, better: float, each: float | None
     ) -> tuple[Verdict, tuple[str, ...]]:
         pool = self.pool()
-        if pool is not None and pool > self.limit:
+        if pool is not None and pool + self.beyond > self.limit:
             return "does not fit", (
-                f"the engine may take {pool:.1f} GiB, and {self.limit:.1f} GiB is the most "
-                "that leaves the system its reserve",
+                f"the engine may take {pool + self.beyond:.1f} GiB, and {self.limit:.1f} GiB is "
+                "the most that leaves the system its reserve",
             )
         needed = each or 0.0
         if better <= 0 or better < needed:
@@ -287,14 +313,13 @@ class _Case:
     def host_use(self, each: float | None) -> float | None:
         """The system, the engine's pool, and what stands beside the pool (better case)."""
         system, pool = self.machine.gib("system_gib"), self.pool()
-        inside = pool is not None and self.engine and self.engine.counts_overhead
-        beside = 0.0 if inside else self.overhead("low")
-        if pool is None:
-            kept = self.asked.kv_gib or each
-            if kept is None:
-                return None
-            pool = sum(term.gib for term in self.weights()) + kept
-        return system + pool + beside
+        if pool is not None:
+            inside = self.engine and self.engine.counts_overhead
+            return system + pool + (self.beyond if inside else self.overhead("low"))
+        kept = self.asked.kv_gib or each
+        if kept is None:
+            return None
+        return system + sum(term.gib for term in self.weights()) + kept + self.overhead("low")
 
 
 def unknown_shapes(case: _Case) -> bool:
@@ -302,7 +327,8 @@ def unknown_shapes(case: _Case) -> bool:
     if case.model.architecture is None or case.context is None:
         return True
     try:
-        element_bytes(case.asked.kv_dtype)
+        for kept in (case.asked.kv_dtype, case.asked.state_dtype):
+            element_bytes(kept)
     except ArchitectureUnknown:
         return True
     return False

@@ -51,6 +51,8 @@ class Layers:
         index: Elements per token of a sparse-attention index kept beside the latent (mla).
         state: Elements per sequence (recurrent).
         state_bytes: Bytes per state element; both engines default to float32 (recurrent).
+        conv: Channels of the convolution before it; 0 where they are not known (recurrent).
+        kernel: Positions that this convolution sees (recurrent).
     """
 
     kind: Kind
@@ -62,20 +64,33 @@ class Layers:
     index: int = 0
     state: int = 0
     state_bytes: int = 4
+    conv: int = 0
+    kernel: int = 4
 
     def bytes_for(self, tokens: int, element_bytes: float, tensor_parallel: int = 1) -> float:
-        """Bytes that these layers keep on one host for one sequence of ``tokens`` tokens.
+        """Bytes that these layers keep on one host for one sequence of ``tokens`` tokens."""
+        if self.kind == "recurrent":
+            return self.count * self.state_page(tensor_parallel)
+        kept = min(tokens, self.window) if self.kind == "sliding" else tokens
+        return self.count * kept * self.token_bytes(element_bytes, tensor_parallel)
+
+    def token_bytes(self, element_bytes: float, tensor_parallel: int) -> float:
+        """Bytes that one layer keeps on one host for one token; none of a recurrent one's state.
 
         Heads are split over the hosts and never below one per host; an MLA latent is kept whole
         on each.
         """
-        if self.kind == "recurrent":
-            return self.count * self.state * self.state_bytes / tensor_parallel
         if self.kind == "mla":
-            return self.count * tokens * (self.latent * element_bytes + self.index)
-        kept = min(tokens, self.window) if self.kind == "sliding" else tokens
-        heads = max(1, math.ceil(self.kv_heads / tensor_parallel))
-        return self.count * kept * heads * self.head_dim * 2 * element_bytes
+            return self.latent * element_bytes + self.index
+        return math.ceil(self.kv_heads / tensor_parallel) * self.head_dim * 2 * element_bytes
+
+    def state_page(self, tensor_parallel: int, drafted: int = 0) -> float:
+        """Bytes of one layer's state, and of the earlier positions that its convolution sees.
+
+        Those have two bytes an element, and one position more for each drafted token.
+        """
+        seen = self.conv * (self.kernel - 1 + drafted) * 2
+        return (self.state * self.state_bytes + seen) / tensor_parallel
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +102,14 @@ class Architecture:
         context: Longest context the model was made for, tokens; None: not stated.
         source: Where the shapes were read.
         heads: Attention heads of a layer; None: not stated.
+        dense: Whether it is known to have no experts.
     """
 
     layers: tuple[Layers, ...]
     context: int | None
     source: str
     heads: int | None = None
+    dense: bool = False
 
     def kv_bytes_per_token(self, kv_dtype: str = "auto", tensor_parallel: int = 1) -> float:
         """Bytes added per token once every sliding window is full, on one host."""
@@ -160,9 +177,11 @@ def from_config(config: Mapping[str, Any], source: str) -> Architecture:
         context if isinstance(context, int) else None,
         source,
         heads if isinstance(heads, int) else None,
+        dense=not any(text.get(key) for key in _EXPERTS),
     )
 
 
+_EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
 _LAYER_WORDS = {
     "full_attention": "full",
     "attention": "full",
@@ -224,7 +243,7 @@ class _Config:
             latent = self.size("kv_lora_rank") + self.size("qk_rope_head_dim")
             return Layers("mla", count, latent=latent, index=self._index())
         if kind == "linear":
-            return Layers("recurrent", count, state=self._delta_net())
+            return self._delta_net(count)
         if kind == "mamba":
             return Layers("recurrent", count, state=self._mamba())
         heads, width = self._attention(kind)
@@ -251,9 +270,17 @@ class _Config:
         # One FP8 key per token, plus one float32 scale for each 128 elements.
         return width + 4 * math.ceil(width / 128) if isinstance(width, int) and width > 0 else 0
 
-    def _delta_net(self) -> int:
-        heads = self.size("linear_num_value_heads")
-        return heads * self.size("linear_value_head_dim") * self.size("linear_key_head_dim")
+    def _delta_net(self, count: int) -> Layers:
+        heads, width = self.size("linear_num_value_heads"), self.size("linear_value_head_dim")
+        key = self.size("linear_key_head_dim")
+        keys = self.config.get("linear_num_key_heads")
+        return Layers(
+            "recurrent",
+            count,
+            state=heads * width * key,
+            conv=2 * keys * key + heads * width if isinstance(keys, int) else 0,
+            kernel=self.config.get("linear_conv_kernel_dim") or 4,
+        )
 
     def _mamba(self) -> int:
         heads = self.size("mamba_num_heads", "mamba_n_heads")

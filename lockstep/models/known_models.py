@@ -20,7 +20,7 @@ _DecimalGb = Annotated[Figure, Implied({"what": "weights", "unit": "GB"}), posit
 _Gib = Annotated[Figure, Implied({"what": "memory", "unit": "GiB"}), positive]
 _Share = Annotated[Figure, Implied({"what": "share", "unit": "share"}), positive]
 _Bandwidth = Annotated[Figure, Implied({"what": "bandwidth", "unit": "GB/s"}), positive]
-_End = Annotated[str, one_of(("low", "high"))]
+_End = Annotated[str, one_of(("low", "high", "beyond"))]
 _Layers = Annotated[Layers, Rule("lacks a size", is_sound, "count and the sizes of its kind")]
 
 
@@ -32,6 +32,7 @@ class Model:
         id: Hugging Face id.
         family: Checkpoints of one family are alternatives to each other.
         weights_gb: Size as stored (decimal GB).
+        mtp_gb: What of it is a multi-token-prediction head, loaded only where it drafts.
         architecture: Shapes that decide the KV cache.
         quantisation: How the weights are stored.
         vision: Whether a vision tower is in the weights.
@@ -42,16 +43,19 @@ class Model:
     id: str
     family: Text | None = None
     weights_gb: _DecimalGb | None = None
+    mtp_gb: _DecimalGb | None = None
     architecture: Architecture | None = None
     quantisation: Text | None = None
     vision: bool | None = None
     mtp_head: bool | None = None
     token_gb: _DecimalGb | None = None
 
-    @property
-    def weights_gib(self) -> float | None:
-        """Size as stored, in GiB."""
-        return float(self.weights_gb.value) * 1e9 / GIB if self.weights_gb else None
+    def weights_gib(self, *, head: bool = True) -> float | None:
+        """Size as stored, in GiB; without its multi-token-prediction head where not ``head``."""
+        if self.weights_gb is None:
+            return None
+        unused = 0.0 if head or self.mtp_gb is None else float(self.mtp_gb.value)
+        return (float(self.weights_gb.value) - unused) * 1e9 / GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +71,28 @@ class Hardware:
     bandwidth_gb_s: _Bandwidth
     overhead_gib: Mapping[str, Mapping[_End, _Gib]]
 
-    def overhead(self, engine: str | None, end: Literal["low", "high"]) -> Figure:
+    def overhead(
+        self, engine: str | None, end: Literal["low", "high"], *, dense: bool = False
+    ) -> Figure:
         """What an engine holds beside weights and KV cache; of one that is none of ours, the most.
 
         Args:
             engine: Its name.
             end: The better or the worse observed case.
+            dense: Whether it serves a dense model of text without a draft.
         """
-        known = [self.overhead_gib.get(engine, {})] if engine else self.overhead_gib.values()
+        known = [self._observed(engine, dense)] if engine else self.overhead_gib.values()
         figures = [figures.get(end, self.engine_start_gib) for figures in known]
         return (min if end == "low" else max)(figures, key=lambda figure: float(figure.value))
+
+    def beyond_gib(self, engine: str | None, *, dense: bool = False) -> float:
+        """What an engine takes beyond its share once it serves; 0 where nobody saw any."""
+        figure = self._observed(engine or "", dense).get("beyond")
+        return float(figure.value) if figure else 0.0
+
+    def _observed(self, engine: str, dense: bool) -> Mapping[str, Figure]:
+        own = self.overhead_gib.get(f"{engine} dense", {}) if dense else {}
+        return {**self.overhead_gib.get(engine, {}), **own}
 
     def gib(self, name: str) -> float:
         """The number of one of the figures."""
@@ -117,6 +133,7 @@ class _Shapes:
     layers: Annotated[tuple[_Layers, ...], Rule("names no layers", bool)]
     context: int | None = None
     heads: int | None = None
+    dense: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,7 +149,7 @@ def _models(path: Path) -> dict[str, Model]:
     file = schema.build(_File, document, where=str(path), error=CatalogueError)
     shapes = {
         name: Architecture(
-            entry.layers, entry.context, f"{entry.source} ({entry.date})", entry.heads
+            entry.layers, entry.context, f"{entry.source} ({entry.date})", entry.heads, entry.dense
         )
         for name, entry in file.architectures.items()
     }

@@ -22,12 +22,14 @@ class Serving:
         sequences: Most sequences at a time.
         kv_dtype: Type of the KV cache ("auto": the model's own, 2 bytes).
         kv_gib: KV cache given as a size (GiB), which overrides the share.
+        state_dtype: Type of recurrent states ("auto": the model's own).
+        prefix_caching: Whether earlier prompts are kept, as the engines do where nothing is said.
+        batched_tokens: Most tokens in one step of the engine, or None.
         tensor_parallel: Hosts that split each layer.
         pipeline_parallel: Hosts that split the layers among them.
         data_parallel: Copies of the model, each on hosts of its own.
         speculative: Speculative method in lower case ("dflash", "mtp", "eagle"), or None.
         draft_tokens: Tokens drafted per step, or None.
-        draft_context: Longest sequence the draft sees, tokens, or None.
         host: Address the API listens on, or None.
         port: Port of the API, or None.
     """
@@ -37,12 +39,14 @@ class Serving:
     sequences: int | None = None
     kv_dtype: str = "auto"
     kv_gib: float | None = None
+    state_dtype: str = "auto"
+    prefix_caching: bool = True
+    batched_tokens: int | None = None
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     data_parallel: int = 1
     speculative: str | None = None
     draft_tokens: int | None = None
-    draft_context: int | None = None
     host: str | None = None
     port: int | None = None
 
@@ -85,12 +89,14 @@ def read_back(recipe: Recipe, argv: Sequence[str], engine: Engine) -> Serving:
         sequences=_whole(number("max_num_seqs")),
         kv_dtype=value("kv_cache_dtype") or "auto",
         kv_gib=kv_bytes / 2**30 if kv_bytes else None,
+        state_dtype=value("mamba_ssm_cache_dtype") or "auto",
+        prefix_caching=flags.find(argv, engine.spellings("no_enable_prefix_caching")) is None,
+        batched_tokens=_whole(number("max_num_batched_tokens")),
         tensor_parallel=_whole(number("tensor_parallel")) or 1,
         pipeline_parallel=_whole(number("pipeline_parallel")) or 1,
         data_parallel=_copies(argv, engine, _whole(number("data_parallel")) or 1),
         speculative=draft[0],
         draft_tokens=draft[1],
-        draft_context=draft[2],
         host=value("host"),
         port=_whole(number("port")),
     )
@@ -101,23 +107,20 @@ def _copies(argv: Sequence[str], engine: Engine, degree: int) -> int:
     return 1 if flags.find(argv, engine.shares_copies) else degree
 
 
-def _draft(
-    recipe: Recipe, argv: Sequence[str], engine: Engine
-) -> tuple[str | None, int | None, int | None]:
+def _draft(recipe: Recipe, argv: Sequence[str], engine: Engine) -> tuple[str | None, int | None]:
     if not engine.draft_config:
         method = flags.value_of(argv, engine.spellings("speculative_algorithm"))
         key = "speculative_num_draft_tokens"
         count = _whole(_number(recipe, key, flags.value_of(argv, engine.spellings(key))))
-        return (method.lower() if method else None, count, None)
+        return method.lower() if method else None, count
     text = flags.value_of(argv, engine.draft_config)
     if text is None:
-        return None, None, None
+        return None, None
     config = flags.json_value(engine.draft_config[0], text)
     method = config.get("method")
     return (
         str(method).lower() if method else "draft_model",
         _whole(_number(recipe, "num_speculative_tokens", config.get("num_speculative_tokens"))),
-        _whole(_number(recipe, "draft max_model_len", config.get("max_model_len"))),
     )
 
 

@@ -15,7 +15,8 @@ class Need:
 
     `gib` must be available on any host. `share` is what the engine takes at most: of the host's own
     MemTotal where `of_total`, and then all of it must be available; else of what is available when
-    it looks. Its processes and the CUDA context take `beside_gib` before it looks.
+    it looks. `beside_gib` is not of its share: its processes and the CUDA context take that before
+    it looks, and some engines more once they serve.
     """
 
     gib: float

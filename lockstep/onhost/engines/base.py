@@ -70,6 +70,7 @@ class Sizes:
         start: What an engine's processes take before it looks how much is available.
         at_rest: What it finds then on a machine with nothing else to do.
         overhead: What it holds beside weights and KV cache, in the better observed case.
+        beyond: What it takes beyond its share once it serves.
     """
 
     share: float | None
@@ -81,6 +82,7 @@ class Sizes:
     start: float
     at_rest: float
     overhead: float
+    beyond: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -117,6 +119,7 @@ class Engine:
         share: Share of the memory that it takes where a recipe names none; 0: it knows no
             share.
         counts_overhead: Whether its overhead is inside its share, not beside it.
+        pages: Whether all layers share a KV cache of pages of one size.
         image_cache_gib: What it takes of its share for images before the KV cache.
         on_python: Whether its parser is asked on its own Python; else the program itself is run.
         version_pages: Page of its API → key of its version there.
@@ -156,6 +159,7 @@ class Engine:
     address_variable: str | None = None
     share: float = 0.0
     counts_overhead: bool = False
+    pages: bool = False
     image_cache_gib: float = 0.0
     # 15 + 128: ended by SIGTERM. The signal itself: a check that systemd stops before its program
     # runs.

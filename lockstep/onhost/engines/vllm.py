@@ -56,7 +56,8 @@ class Vllm(Engine):
     def need(self, of: Sizes) -> Need:
         """Its share of MemTotal, refused before it loads anything (`request_memory`).
 
-        A KV cache given in bytes changes nothing about that. A recipe that states what it holds and
+        What it takes beyond the share once it serves must be there too. A KV cache given in bytes
+        changes nothing about that. A recipe that states what it holds and
         names no share, as one for the CPU build, is believed.
         """
         if of.share is None and of.published is not None:
@@ -66,7 +67,7 @@ class Vllm(Engine):
             held = of.start + of.weights + of.kv_cache + of.overhead
             fixed = max(fixed, held)
         share = of.share or self.share
-        return Need(fixed, share, of_total=True, beside_gib=of.start)
+        return Need(fixed, share, of_total=True, beside_gib=of.start + of.beyond)
 
     def rank_arguments(
         self, *, rank: int, size: int, master: str, port: int, copies: int
@@ -177,6 +178,7 @@ ENGINE = Vllm(
     # 0.92 in 0.32.0 (config/cache.py), 0.9 in the fork; the larger asks for more.
     share=0.92,
     counts_overhead=True,
+    pages=True,
     guard=_GUARD,
     public=True,
     environment={"VLLM_NO_USAGE_STATS": "1"},

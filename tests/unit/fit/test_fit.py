@@ -11,10 +11,11 @@ import pytest
 from lockstep.fit import catalogue as catalogues
 from lockstep.fit.advice import advice, what_holds
 from lockstep.fit.fit import Fit, fit
+from lockstep.fit.pages import sequence_bytes
 from lockstep.models.architecture import Architecture, ArchitectureUnknown, Layers, from_config
 from lockstep.models.known_models import GIB
 from lockstep.recipes import recipe_file
-from lockstep.recipes.sizing import serving
+from lockstep.recipes.sizing import Serving, serving
 
 KNOWN = catalogues.load()
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "fit.md").read_text()
@@ -27,7 +28,7 @@ def answer(name: str, **asked: object) -> Fit:
 
 
 def weights(model: str) -> float:
-    size = KNOWN.knowledge.model(model).weights_gib
+    size = KNOWN.knowledge.model(model).weights_gib()
     assert size is not None
     return size
 
@@ -49,6 +50,7 @@ PRODUCTION = "qwen3.6-35b-a3b-prismaquant-dflash-k3"
 MINIMAX = Architecture((Layers("full", 62, kv_heads=8, head_dim=128),), None, "MiniMax-M2 config")
 QWEN = KNOWN.knowledge.model("Qwen/Qwen3.6-35B-A3B").architecture
 assert QWEN is not None
+FP8 = Serving(kv_dtype="fp8")
 
 # (label in docs/fit.md, what was published, our figure as the table writes it)
 PREDICTIONS = [
@@ -107,7 +109,7 @@ PREDICTIONS = [
     (
         "Qwen3.6 tokens in 6.01 GiB of FP8 KV cache",
         "569,878",
-        f"{6.01 * GIB / QWEN.kv_bytes_per_token('fp8'):,.0f}",
+        f"{6.01 * GIB / sequence_bytes(QWEN.layers, 131072, FP8) * 131072:,.0f}",
     ),
 ]
 
@@ -165,7 +167,7 @@ def test_what_holds_glm_is_what_article_000_says() -> None:
 def test_a_share_that_leaves_the_system_nothing_does_not_fit() -> None:
     found = answer(PRODUCTION, utilization=0.97)
     assert found.verdict == "does not fit"
-    assert found.reasons[0].startswith("the engine may take 118.0 GiB, and 113.7 GiB is the most")
+    assert found.reasons[0].startswith("the engine may take 118.9 GiB, and 113.7 GiB is the most")
 
 
 def test_a_context_that_is_too_long_says_which_would_fit() -> None:
@@ -211,7 +213,7 @@ def test_sparkrun_metadata_stands_in_for_the_catalogue() -> None:
 @pytest.mark.parametrize(
     ("model", "per_token", "state"),
     [
-        ("Qwen/Qwen3.6-35B-A3B", 20480, 62914560),
+        ("Qwen/Qwen3.6-35B-A3B", 20480, 64389120),
         ("z-lab/Qwen3.6-35B-A3B-DFlash", 32768, 0),
         (MISTRAL, 23040, 0),
         ("zai-org/GLM-5.1-FP8", 89856, 0),
@@ -251,6 +253,9 @@ CONFIGS: dict[str, Any] = {
                 "linear_num_value_heads": 32,
                 "linear_value_head_dim": 128,
                 "linear_key_head_dim": 128,
+                "linear_num_key_heads": 16,
+                "linear_conv_kernel_dim": 4,
+                "num_experts": 256,
             }
         },
         ((("recurrent", 30, 0, 0), ("full", 10, 2, 256)), None),
@@ -292,6 +297,13 @@ def test_configurations_of_each_kind(name: str) -> None:
     shapes = from_config(config, "config.json")
     assert tuple((g.kind, g.count, g.kv_heads, g.head_dim) for g in shapes.layers) == groups
     assert shapes.context == context
+    assert shapes.dense == (name != "hybrid with an interval")
+
+
+def test_a_hybrid_configuration_gives_what_the_catalogue_says() -> None:
+    assert QWEN is not None
+    shapes = from_config(CONFIGS["hybrid with an interval"][0], "config.json")
+    assert sorted(shapes.layers, key=str) == sorted(QWEN.layers, key=str)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ PLAIN = "mistral-small-4-119b-nvfp4-sglang"
 FORK = "mistral-small-4-119b-nvfp4-vllm-fork"
 QWEN = "qwen3.6-35b-a3b-prismaquant-dflash-k3"
 START = 2.7
+# What a mixture on vLLM takes beyond its share once it serves.
+BEYOND = 0.9
 
 
 def answer(name: str, **asked: object) -> Fit:
@@ -90,19 +92,25 @@ def test_the_table_of_shares_in_the_documentation_is_what_the_code_says(
 
 
 def test_vllm_needs_its_share_of_the_hosts_own_memory_and_what_it_takes_before() -> None:
-    assert need(FORK).available(121.69) == pytest.approx(0.8 * 121.69 + START)
-    assert need(FORK).available(119.6) == pytest.approx(0.8 * 119.6 + START)
-    assert need(FORK, utilization=0.5).available(121.69) == pytest.approx(0.5 * 121.69 + START)
+    assert need(FORK).available(121.69) == pytest.approx(0.8 * 121.69 + START + BEYOND)
+    assert need(FORK).available(119.6) == pytest.approx(0.8 * 119.6 + START + BEYOND)
+    assert need(FORK, utilization=0.5).available(121.69) == pytest.approx(
+        0.5 * 121.69 + START + BEYOND
+    )
 
 
 def test_a_published_figure_stays_where_it_is_higher_and_its_share_is_kept() -> None:
     assert need(QWEN).available(121.69) == 67
-    assert need(QWEN, utilization=0.6).available(121.69) == pytest.approx(0.6 * 121.69 + START)
+    assert need(QWEN, utilization=0.6).available(121.69) == pytest.approx(
+        0.6 * 121.69 + START + BEYOND
+    )
 
 
 def test_a_kv_cache_in_bytes_does_not_free_vllm_from_its_share() -> None:
     """`request_memory` looks at the share before `kv_cache_memory_bytes` is read (0.17 to 0.32)."""
-    assert need("deepseek-v4-flash-2x").available(121.69) == pytest.approx(0.8 * 121.69 + START)
+    assert need("deepseek-v4-flash-2x").available(121.69) == pytest.approx(
+        0.8 * 121.69 + START + BEYOND
+    )
     little = need("deepseek-v4-flash-2x", utilization=0.3).available(121.69)
     assert little == pytest.approx(START + 155.44 / 2 + 12 + 5.4, abs=0.1)
 
@@ -116,7 +124,9 @@ def test_a_recipe_without_a_share_is_believed_where_it_states_what_it_holds() ->
     assert found == Need(67.0)
     unstated = replace(unnamed, lockstep=replace(recipe.lockstep, memory=None))
     found = fit(unstated, KNOWN.knowledge).need
-    assert found and found.available(100) == pytest.approx(92 + START), "vLLM's own default"
+    assert found and found.available(100) == pytest.approx(92 + START + BEYOND), (
+        "vLLM's own default"
+    )
 
 
 def test_unknown_weights_on_sglang_need_the_share_of_a_spark_at_rest() -> None:
@@ -126,4 +136,5 @@ def test_unknown_weights_on_sglang_need_the_share_of_a_spark_at_rest() -> None:
 
 @pytest.mark.parametrize(("name", "most"), [(EAGLE, 0.72 * 121.69), (QWEN, 0.5 * 121.69)])
 def test_what_an_engine_gives_back_is_at_most_its_share(name: str, most: float) -> None:
-    assert need(name).held(121.69) == pytest.approx(most + START)
+    beyond = BEYOND if name == QWEN else 0
+    assert need(name).held(121.69) == pytest.approx(most + START + beyond)

@@ -27,7 +27,7 @@ def test_a_model_has_its_shapes_and_sizes_with_their_sources(tmp_path: Path) -> 
     text = SHAPES % LAYERS + f"models:\n  a/b: {{architecture: shapes, weights_gb: {WEIGHTS}}}\n"
     known = load_knowledge(written(tmp_path, text))
     model = known.model("a/b")
-    assert (model.id, model.weights_gib) == ("a/b", 71e9 / GIB)
+    assert (model.id, model.weights_gib()) == ("a/b", 71e9 / GIB)
     assert model.weights_gb is not None and model.weights_gb.unit == "GB"
     assert model.architecture is not None
     assert model.architecture.source == "s (2026-11-21)"

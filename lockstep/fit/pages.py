@@ -1,0 +1,74 @@
+"""The KV cache of one sequence as vLLM keeps it: in blocks of one size for all layers.
+
+Layers of one shape are split into groups of equal length. A block belongs to one group and holds a
+page of each of its layers. A recurrent state takes a whole page, so the pages of a hybrid model
+grow until the state fits, and what they have left over stays empty.
+
+Read in vLLM 0.26.0 and 0.32.0, 2026-11: `Platform._align_hybrid_block_size`,
+`unify_kv_cache_spec_page_size`, `_get_kv_cache_groups_uniform_page_size` and the specs'
+`max_memory_usage_bytes`. The functions of 0.26.0, called without a GPU, gave the same blocks for
+every start in ``docs/fit.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lockstep.models.architecture import Layers, element_bytes
+from lockstep.recipes.sizing import Serving
+
+# Tokens in a page, where no recurrent state asks for more.
+BLOCK = 16
+# Its default on a GPU with 70 GiB or more (`EngineArgs.get_batch_defaults`).
+_BATCHED_TOKENS = 8192
+# A batch is scheduled while the one before it runs (`VllmConfig.max_concurrent_batches`).
+_BATCHES = 2
+
+
+def with_head(layers: Sequence[Layers]) -> list[Layers]:
+    """The layers, and the one that a multi-token-prediction head adds to those that see it all."""
+    seeing = next((group for group in layers if group.kind in ("full", "mla")), None)
+    return [replace(group, count=group.count + 1) if group is seeing else group for group in layers]
+
+
+def sequence_bytes(layers: Sequence[Layers], tokens: int, asked: Serving) -> float:
+    """Bytes of one sequence on one of the hosts that split each layer.
+
+    Args:
+        layers: Those of the model, then those of its draft.
+        tokens: Length of the sequence.
+        asked: What the recipe asks for.
+
+    Raises:
+        ArchitectureUnknown: a cache type whose size is not known.
+    """
+    size, hosts = element_bytes(asked.kv_dtype), asked.tensor_parallel
+    if all(group.kind in ("full", "mla") for group in layers):
+        kept = math.ceil(tokens / BLOCK) * BLOCK
+        return sum(group.bytes_for(kept, size, hosts) for group in layers)
+    if asked.state_dtype != "auto":
+        own = int(element_bytes(asked.state_dtype))
+        layers = [replace(group, state_bytes=own) for group in layers]
+    drafted = asked.draft_tokens or 0
+    states = [group.state_page(hosts, drafted) for group in layers if group.kind == "recurrent"]
+    token = [group.token_bytes(size, hosts) for group in layers if group.kind != "recurrent"]
+    block = BLOCK
+    if states and token:
+        block = BLOCK * math.ceil(max(states) / (BLOCK * token[0]))
+    page = max([*states, *(block * each for each in token)])
+    in_flight = _BATCHES * (asked.batched_tokens or _BATCHED_TOKENS)
+
+    def blocks(group: Layers) -> int:
+        if group.kind == "recurrent":
+            return 1 + asked.prefix_caching + drafted
+        own = block * group.token_bytes(size, hosts)
+        span = block * int(page // own) if page % own == 0 else block
+        if group.kind == "sliding":
+            return math.ceil(min(group.window - 1 + in_flight, tokens) / span) + 1
+        return math.ceil(tokens / span)
+
+    fewest, most = (pick(group.count for group in layers) for pick in (min, max))
+    length = most if most < 1.5 * fewest else fewest
+    return page * length * sum(math.ceil(group.count / length) * blocks(group) for group in layers)

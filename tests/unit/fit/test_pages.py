@@ -1,0 +1,151 @@
+"""The fit against what vLLM 0.26.0 itself logged on an H200, 2026-11-22 (docs/fit.md)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockstep.fit import catalogue as catalogues
+from lockstep.fit.fit import fit
+from lockstep.fit.pages import sequence_bytes, with_head
+from lockstep.models.architecture import Architecture, Layers
+from lockstep.models.known_models import GIB, Knowledge, Model
+from lockstep.recipes import recipe_file
+from lockstep.recipes.sizing import Serving
+
+KNOWN = catalogues.load()
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "fit.md").read_text()
+MIXTURE = "Qwen/Qwen3.6-35B-A3B"
+SPARK = KNOWN.knowledge.hardware["dgx-spark"]
+CARD = replace(
+    SPARK,
+    memory_total_gib=replace(SPARK.memory_total_gib, value=139.8),
+    reserve_gib=replace(SPARK.reserve_gib, value=1),
+)
+
+
+def dense(name: str, layers: int, weights_gib: float) -> Model:
+    shapes = Architecture(
+        (Layers("full", layers, kv_heads=8, head_dim=128),), 40960, "Qwen3", dense=True
+    )
+    size = replace(SPARK.memory_total_gib, value=weights_gib * GIB / 1e9, unit="GB")
+    return Model(name, weights_gb=size, architecture=shapes)
+
+
+MODELS = {
+    "Qwen3-8B": dense("Qwen3-8B", 36, 15.27),
+    "Qwen3-0.6B": dense("Qwen3-0.6B", 28, 1.12),
+    MIXTURE: KNOWN.knowledge.model(MIXTURE),
+}
+KNOWLEDGE = Knowledge(MODELS, {"h200": CARD})
+NGRAM = """--speculative-config '{"method":"ngram","num_speculative_tokens":3}'"""
+MTP = """--speculative-config '{"method":"mtp","num_speculative_tokens":2}'"""
+
+# Model, flags; of vLLM's log weights and KV (GiB), tokens, sequences; GiB beyond the share.
+STARTS = {
+    "dense": (
+        "Qwen3-8B",
+        "--gpu-memory-utilization 0.5 --max-model-len 32768",
+        (15.27, 53.12, 386_816, 11.80, 1.82),
+    ),
+    "dense, drafting by n-grams": (
+        "Qwen3-8B",
+        f"--gpu-memory-utilization 0.5 --max-model-len 32768 {NGRAM}",
+        (15.27, 49.40, 359_680, 10.98, 0.9),
+    ),
+    "mixture": (
+        MIXTURE,
+        "--gpu-memory-utilization 0.8 --max-model-len 65536 --enable-prefix-caching",
+        (65.53, 41.25, 1_945_184, 29.68, 0.90),
+    ),
+    "mixture, states in 16 bits": (
+        MIXTURE,
+        "--gpu-memory-utilization 0.8 --max-model-len 65536 --enable-prefix-caching"
+        " --mamba-ssm-cache-dtype bfloat16",
+        (65.54, 41.19, 2_048_645, 31.26, 0.88),
+    ),
+    # 0.26.0 keeps no earlier prompts of a hybrid model unless it is told to, 0.32.0 does.
+    "mixture, drafting by its head": (
+        MIXTURE,
+        "--gpu-memory-utilization 0.7 --max-model-len 262144 --max-num-seqs 4"
+        f" --max-num-batched-tokens 32768 --kv-cache-dtype fp8 --no-enable-prefix-caching {MTP}",
+        (67.10, 25.36, 2_239_064, 8.54, -1.95),
+    ),
+    "small": (
+        "Qwen3-0.6B",
+        "--gpu-memory-utilization 0.3 --max-model-len 32768 --enforce-eager",
+        (1.12, 40.25, 376_864, 11.50, 1.7),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_a_start_on_a_card_is_predicted_within_three_percent(name: str) -> None:
+    model, flags, (weights, kv, tokens, sequences, beyond) = STARTS[name]
+    text = f"model: {model}\ncommand: |\n  vllm serve {{model}} {flags}\n"
+    found = fit(recipe_file.parse(text, Path("x.yaml")), KNOWLEDGE, machine="h200")
+    assert found.terms and found.room_gib and found.sequence_gib and found.context
+    assert found.terms[0].gib == pytest.approx(weights, rel=0.001)
+    room = found.room_gib[1]
+    assert room == pytest.approx(kv, rel=0.03)
+    assert room / found.sequence_gib == pytest.approx(sequences, rel=0.03)
+    assert room / found.sequence_gib * found.context == pytest.approx(tokens, rel=0.03)
+    # In the engine's own KV cache nothing is left but the last block.
+    assert kv / found.sequence_gib == pytest.approx(sequences, rel=0.001)
+    # The profile with a head saw more than was in use when it served.
+    assert found.need and found.need.beside_gib - 2.7 >= beyond - 0.05
+    served = room / found.sequence_gib
+    row = f"| {name} | {kv:.2f}, {room:.2f} | {tokens:,}, {served * found.context:,.0f} |"
+    assert f"{row} {sequences:.2f}, {served:.2f} |\n" in DOCUMENT
+
+
+QWEN = MODELS[MIXTURE].architecture
+GEMMA = KNOWN.knowledge.model("RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic").architecture
+OSS = KNOWN.knowledge.model("openai/gpt-oss-120b").architecture
+DRAFT = KNOWN.knowledge.model("z-lab/Qwen3.6-35B-A3B-DFlash").architecture
+LATENT = KNOWN.knowledge.model("mistralai/Mistral-Small-4-119B-2603-NVFP4").architecture
+assert QWEN and GEMMA and OSS and DRAFT and LATENT
+
+
+@pytest.mark.parametrize(
+    ("layers", "context", "asked", "kv", "sequences"),
+    [
+        # Its two shapes of attention fill pages of one size with 16 and with 32 tokens.
+        (GEMMA.layers, 262144, Serving(), 90, 10.8129),
+        (OSS.layers, 131072, Serving(), 40, 7.8934),
+        (LATENT.layers, 262144, Serving(), 55, 9.7778),
+        # 12 and 13 layers, as gpt-oss-20b with an EAGLE draft: groups of 13, with one empty.
+        (
+            (replace(OSS.layers[0], count=13), replace(OSS.layers[1], count=12)),
+            131072,
+            Serving(),
+            40,
+            10.9295,
+        ),
+        # The draft's page is twice the model's, and 10 layers in groups of 8 leave 6 empty.
+        (
+            (*QWEN.layers, *DRAFT.layers),
+            262144,
+            Serving(draft_tokens=3, prefix_caching=False),
+            41.25,
+            2.4852,
+        ),
+    ],
+)
+def test_vllms_own_functions_share_out_a_cache_likewise(
+    layers: tuple[Layers, ...], context: int, asked: Serving, kv: float, sequences: float
+) -> None:
+    """`get_kv_cache_groups` and `get_kv_cache_capacity` of 0.26.0, called without a GPU."""
+    assert kv * GIB / sequence_bytes(layers, context, asked) == pytest.approx(sequences, rel=0.001)
+
+
+def test_a_state_for_earlier_prompts_and_one_for_each_drafted_token() -> None:
+    """The pages of 2128 tokens: 124 of attention, and 3 groups with 2 + k states each."""
+    assert QWEN
+    layers, asked = with_head(QWEN.layers), Serving(kv_dtype="fp8", draft_tokens=2)
+    with_state = sequence_bytes(layers, 262144, asked)
+    without = sequence_bytes(layers, 262144, replace(asked, prefix_caching=False))
+    assert with_state / without == pytest.approx((124 + 12) / (124 + 9))
+    assert with_state == 136 * 11 * 2128 * 1024
