@@ -16,9 +16,8 @@ from lockstep.core.errors import LockstepError, paragraph
 from lockstep.inventory import inventory_file as inventory
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.settings import Settings
-from lockstep.lock.moving import ModelWanted
+from lockstep.lock import moving, pins
 from lockstep.lock.packages import name_of
-from lockstep.lock.pins import FilePin, GitPin, ImagePin, ModelPin, Pins, PythonPin, WheelPin
 from lockstep.lock.wanted import wanted
 from lockstep.models import gguf
 from lockstep.units.all_files import artefacts
@@ -67,31 +66,29 @@ def rehearse(hosts: Sequence[tuple[Settings, tuple[BoundTarget, ...]]]) -> None:
         LockstepError: a missing template value, two things that would write one file, a value
             that no unit can hold, hosts that want one thing in two ways.
     """
-    asked = wanted(hosts)
-    pins = Pins(
-        python={
-            item.key: PythonPin(
-                item.asked,
-                item.architecture,
-                item.python,
-                tuple(WheelPin(name_of(text), "0", "", "") for text in item.asked),
-                {tree.url: tree.commit or _COMMIT for tree in item.trees},
-                exclude_newer=item.exclude_newer,
-            )
-            for item in asked.python
-        },
-        git={item.url: GitPin(item.branch, item.commit or _COMMIT) for item in asked.git},
-        images={item.reference: ImagePin(_DIGEST, item.architecture, 0) for item in asked.images},
-        models={item.id: ModelPin(item.revision, _COMMIT, _files(item)) for item in asked.models},
-    )
+    asked = (item for item in wanted(hosts) if not isinstance(item, moving.PrecompiledWanted))
+    known = pins.pinned({item: _stand_in(item) for item in asked})
     for settings, targets in hosts:
-        artefacts(settings, targets, pins, engine_id=12 * "0", moe_flags={})
+        artefacts(settings, targets, known, engine_id=12 * "0", moe_flags={})
 
 
-def _files(item: ModelWanted) -> tuple[FilePin, ...]:
-    """Of GGUF models the files that an engine is given by name; else none is looked for."""
-    quants = (name.removeprefix(gguf.MARK) for name in item.files if name.startswith(gguf.MARK))
-    return tuple(FilePin(f"{quant}.gguf", 0) for quant in quants)
+def _stand_in(item: moving.Item) -> pins.Pin:
+    match item:
+        case moving.PythonWanted(asked=asked):
+            wheels = tuple(pins.WheelPin(name_of(text), "0", "", "") for text in asked)
+            trees = {tree.url: tree.commit or _COMMIT for tree in item.trees}
+            versions = (asked, item.architecture, item.python)
+            return pins.PythonPin(*versions, wheels, trees, exclude_newer=item.exclude_newer)
+        case moving.GitWanted():
+            return pins.GitPin(item.branch, item.commit or _COMMIT)
+        case moving.ImageWanted():
+            return pins.ImagePin(_DIGEST, item.architecture, 0)
+        case moving.ModelWanted(files=files):
+            # Of GGUF models an engine is given files by name; else none is looked for.
+            quants = [name.removeprefix(gguf.MARK) for name in files if name.startswith(gguf.MARK)]
+            named = tuple(pins.FilePin(f"{quant}.gguf", 0) for quant in quants)
+            return pins.ModelPin(item.revision, _COMMIT, named)
+    raise AssertionError(f"nothing stands in for {item}")
 
 
 def _names_of(inventory_file: str) -> Mapping[str, Any]:

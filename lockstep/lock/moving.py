@@ -1,16 +1,19 @@
-"""The kinds of input that move: a range, a branch, a tag, a revision, each as it was asked for."""
+"""The kinds of input that move: a range, a branch, a tag, a revision, each as it was asked for.
+
+`section` is the part of the lock that holds it, `key` its name there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 
 @dataclass(frozen=True)
 class GitWanted:
     """A branch of a repository, or one commit of it (40 hexadecimal digits)."""
 
+    section: ClassVar = "git"
     url: str
     branch: str
     commit: str | None = None
@@ -38,6 +41,7 @@ class PythonWanted:
             the settings, or None for no limit.
     """
 
+    section: ClassVar = "python"
     name: str
     asked: tuple[str, ...]
     architecture: str
@@ -65,6 +69,7 @@ class PrecompiledWanted:
         commit: Commit whose wheel it is; None takes the one at which the fork left upstream.
     """
 
+    section: ClassVar = "precompiled"
     tree: GitWanted
     upstream: str
     architecture: str
@@ -81,6 +86,7 @@ class PrecompiledWanted:
 class ImageWanted:
     """A container image by tag or digest, for one architecture (as `uname -m` says it)."""
 
+    section: ClassVar = "images"
     reference: str
     architecture: str
 
@@ -97,6 +103,7 @@ class ModelWanted:
     `files` names the only ones needed, as `gguf.chosen` takes them; () all.
     """
 
+    section: ClassVar = "models"
     id: str
     revision: str
     files: tuple[str, ...] = ()
@@ -108,26 +115,3 @@ class ModelWanted:
 
 
 Item: TypeAlias = PythonWanted | GitWanted | PrecompiledWanted | ImageWanted | ModelWanted
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Every moving input, each once, in a stable order."""
-
-    python: tuple[PythonWanted, ...] = ()
-    git: tuple[GitWanted, ...] = ()
-    precompiled: tuple[PrecompiledWanted, ...] = ()
-    images: tuple[ImageWanted, ...] = ()
-    models: tuple[ModelWanted, ...] = ()
-
-    def __iter__(self) -> Iterator[Item]:
-        """Every one, kind by kind."""
-        yield from self.python
-        yield from self.git
-        yield from self.precompiled
-        yield from self.images
-        yield from self.models
-
-    def __len__(self) -> int:
-        """How many things there are to resolve; an empty one is false."""
-        return sum(1 for _ in self)

@@ -7,10 +7,10 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from packaging.utils import (
     canonicalize_name,
@@ -22,10 +22,10 @@ from lockstep.core.digest import is_commit
 from lockstep.lock.moving import (
     GitWanted,
     ImageWanted,
+    Item,
     ModelWanted,
     PrecompiledWanted,
     PythonWanted,
-    Wanted,
 )
 from lockstep.models import gguf
 from lockstep.onhost.core.schema import Refusal, Rule, like
@@ -258,15 +258,32 @@ class Pins:
         )
 
 
-def missing(wanted: Wanted, pins: Pins) -> Wanted:
+def pinned(found: Mapping[Item, Pin]) -> Pins:
+    """A lock of what is found."""
+    sections: dict[str, dict[str, Any]] = {}
+    for item, pin in found.items():
+        sections.setdefault(item.section, {})[item.key] = pin
+    return Pins(**sections)
+
+
+def missing(wanted: Iterable[Item], pins: Pins) -> list[Item]:
     """What of `wanted` is not pinned, or for another branch, revision or architecture."""
-    return Wanted(
-        python=tuple(item for item in wanted.python if not has_python(pins, item)),
-        git=tuple(item for item in wanted.git if not has_git(pins, item)),
-        precompiled=tuple(item for item in wanted.precompiled if not has_precompiled(pins, item)),
-        images=tuple(item for item in wanted.images if not _has_image(pins, item)),
-        models=tuple(item for item in wanted.models if not _has_model(pins, item)),
-    )
+    return [item for item in wanted if not _has(pins, item)]
+
+
+def _has(pins: Pins, item: Item) -> bool:
+    match item:
+        case PythonWanted():
+            return has_python(pins, item)
+        case GitWanted():
+            return has_git(pins, item)
+        case PrecompiledWanted():
+            return has_precompiled(pins, item)
+        case ImageWanted():
+            image = pins.images.get(item.reference)
+            return image is not None and image.architecture == item.architecture
+        case ModelWanted():
+            return _has_model(pins, item)
 
 
 def has_python(pins: Pins, item: PythonWanted) -> bool:
@@ -300,11 +317,6 @@ def has_precompiled(pins: Pins, item: PrecompiledWanted) -> bool:
     found = (pin.tree, pin.upstream, pin.architecture, pin.variant)
     asked = (pins.git[item.key].commit, item.upstream, item.architecture, item.variant)
     return found == asked and item.commit in (None, pin.commit)
-
-
-def _has_image(pins: Pins, item: ImageWanted) -> bool:
-    pin = pins.images.get(item.reference)
-    return pin is not None and pin.architecture == item.architecture
 
 
 def _has_model(pins: Pins, item: ModelWanted) -> bool:

@@ -7,19 +7,11 @@ Nothing here contacts anything. `lockstep.lock.pins` says what is pinned already
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
 
 from lockstep.core.errors import InventoryError
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.settings import Settings
-from lockstep.lock.moving import (
-    GitWanted,
-    ImageWanted,
-    ModelWanted,
-    PrecompiledWanted,
-    PythonWanted,
-    Wanted,
-)
+from lockstep.lock.moving import ImageWanted, Item, ModelWanted
 from lockstep.lock.packages import engine_precompiled, engine_repositories, engine_sets, tool_sets
 from lockstep.models import gguf
 from lockstep.recipes.placeholders import engine_of
@@ -29,40 +21,30 @@ from lockstep.recipes.recipe_file import Recipe
 DEFAULT_REVISION = "main"
 
 
-def wanted(hosts: Sequence[tuple[Settings, tuple[BoundTarget, ...]]]) -> Wanted:
-    """Every moving input over all hosts.
+def wanted(hosts: Sequence[tuple[Settings, tuple[BoundTarget, ...]]]) -> tuple[Item, ...]:
+    """Every moving input over all hosts, each once.
 
     Raises:
         InventoryError: a requirement, commit or model id that cannot be resolved exactly, or two
             hosts or recipes that want one thing in two versions.
     """
-    python: dict[str, PythonWanted] = {}
-    git: dict[str, GitWanted] = {}
-    precompiled: dict[str, PrecompiledWanted] = {}
-    images: dict[str, ImageWanted] = {}
-    models: dict[str, ModelWanted] = {}
+    found: dict[tuple[str, str], Item] = {}
     for settings, targets in hosts:
-        for packages in tool_sets(settings):
-            _add(python, packages, settings.name)
+        images = (
+            ImageWanted(reference, settings.expected.architecture)
+            for reference in _references(settings, targets)
+        )
+        engine: tuple[Item, ...] = ()
         if needs_engine(targets):
-            for repository in engine_repositories(settings):
-                _add(git, repository, settings.name)
-            for packages in engine_sets(settings):
-                _add(python, packages, settings.name)
-            for wheel in engine_precompiled(settings):
-                _add(precompiled, wheel, settings.name)
-        for reference in _references(settings, targets):
-            _add(images, ImageWanted(reference, settings.expected.architecture), settings.name)
-        for model in _models(targets):
-            earlier = models.get(model.id)
-            models[model.id] = model if earlier is None else _both(earlier, model, settings.name)
-    return Wanted(
-        python=tuple(python.values()),
-        git=tuple(git.values()),
-        precompiled=tuple(precompiled.values()),
-        images=tuple(images.values()),
-        models=tuple(models.values()),
-    )
+            engine = (
+                *engine_repositories(settings),
+                *engine_sets(settings),
+                *engine_precompiled(settings),
+            )
+        for item in (*tool_sets(settings), *engine, *images, *_models(targets)):
+            earlier = found.setdefault((item.section, item.key), item)
+            found[item.section, item.key] = _both(earlier, item, settings.name)
+    return tuple(found.values())
 
 
 def needs_engine(targets: Iterable[BoundTarget]) -> bool:
@@ -114,19 +96,21 @@ def _files(recipe: Recipe) -> tuple[str, ...]:
     return (gguf.MARK + recipe.quant,) if recipe.quant else ()
 
 
-Item = TypeVar("Item", PythonWanted, GitWanted, PrecompiledWanted, ImageWanted)
+def _both(earlier: Item, later: Item, host: str) -> Item:
+    """One want that satisfies two; the lock has one entry per key, so a second meaning is refused.
 
-
-def _add(found: dict[str, Item], item: Item, host: str) -> None:
-    """Note one thing; the lock has one entry per key, so a second meaning is refused."""
-    earlier = found.setdefault(item.key, item)
-    if earlier != item:
+    Who asks for no revision of a model takes the one that is asked for.
+    """
+    if isinstance(earlier, ModelWanted) and isinstance(later, ModelWanted):
+        return _both_models(earlier, later, host)
+    if earlier != later:
         raise InventoryError(
-            f"{item.key} is wanted in two ways",
+            f"{later.key} is wanted in two ways",
             where=host,
-            found=f"{_ways(item, earlier)} here, {_ways(earlier, item)} on a host before it",
+            found=f"{_ways(later, earlier)} here, {_ways(earlier, later)} on a host before it",
             remedy="Give both hosts the same, or put them into two inventories.",
         )
+    return later
 
 
 def _ways(item: object, other: object) -> str:
@@ -135,8 +119,7 @@ def _ways(item: object, other: object) -> str:
     return ", ".join(f"{name} {value}" for name, value in mine.items() if value != theirs[name])
 
 
-def _both(earlier: ModelWanted, later: ModelWanted, host: str) -> ModelWanted:
-    """One want that satisfies two; who asked for no revision takes the one that was asked for."""
+def _both_models(earlier: ModelWanted, later: ModelWanted, host: str) -> ModelWanted:
     revisions = {earlier.revision, later.revision} - {DEFAULT_REVISION} or {DEFAULT_REVISION}
     if len(revisions) > 1:
         raise InventoryError(

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import runpy
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from lockstep import preflight
 from lockstep.inventory.host import HostPlan, models_of
 from lockstep.inventory.inventory_file import plan as plan_of
-from lockstep.lock.moving import PrecompiledWanted, PythonWanted
+from lockstep.lock.moving import (
+    GitWanted,
+    ImageWanted,
+    Item,
+    ModelWanted,
+    PrecompiledWanted,
+    PythonWanted,
+)
 from lockstep.lock.packages import name_of
 from lockstep.lock.pins import (
     FilePin,
     GitPin,
     ImagePin,
     ModelPin,
+    Pin,
     Pins,
     PrecompiledPin,
     PythonPin,
     WheelPin,
+    pinned,
 )
 from lockstep.lock.wanted import wanted
 from lockstep.system.folders import IMAGE_STORE
@@ -47,18 +57,23 @@ def digest_of(number: int) -> str:
 
 def pins_for(plan: HostPlan, model_bytes: int = 20 * GIB, image_bytes: int = 10 * GIB) -> Pins:
     """Pins: version 1.0 of every package asked for, one commit, models of one file."""
-    asked = wanted([(plan.settings, plan.targets)])
     weights = (FilePin("model.safetensors", model_bytes, sha256=64 * "e"),)
-    return Pins(
-        python={item.key: environment(item) for item in asked.python},
-        git={item.url: GitPin(item.branch, item.commit or COMMIT) for item in asked.git},
-        precompiled={item.key: compiled(item) for item in asked.precompiled},
-        images={
-            item.reference: ImagePin(digest_of(number), item.architecture, image_bytes)
-            for number, item in enumerate(asked.images)
-        },
-        models={item.id: ModelPin(item.revision, COMMIT, weights) for item in asked.models},
-    )
+    digests = map(digest_of, count())
+
+    def pin(item: Item) -> Pin:
+        match item:
+            case PythonWanted():
+                return environment(item)
+            case GitWanted():
+                return GitPin(item.branch, item.commit or COMMIT)
+            case PrecompiledWanted():
+                return compiled(item)
+            case ImageWanted():
+                return ImagePin(next(digests), item.architecture, image_bytes)
+            case ModelWanted():
+                return ModelPin(item.revision, COMMIT, weights)
+
+    return pinned({item: pin(item) for item in wanted([(plan.settings, plan.targets)])})
 
 
 def compiled(item: PrecompiledWanted, commit: str = COMMIT) -> PrecompiledPin:

@@ -20,20 +20,14 @@ from lockstep.lock.moving import (
     Item,
     PrecompiledWanted,
     PythonWanted,
-    Wanted,
 )
 from lockstep.lock.pins import (
-    GitPin,
-    ImagePin,
-    ModelPin,
     Pin,
     Pins,
     PrecompiledPin,
-    PythonPin,
     has_git,
-    has_precompiled,
-    has_python,
     missing,
+    pinned,
 )
 from lockstep.lock.resolve import announce
 from lockstep.lock.resolve.git import resolve_git
@@ -68,7 +62,7 @@ class ResolveErrors(ResolveError):
 
 
 def resolve(
-    wanted: Wanted,
+    wanted: Sequence[Item],
     known: Pins,
     *,
     sources: Sources,
@@ -95,26 +89,24 @@ def resolve(
     """
     if before is None:
         before = {name: Before(pin) for name, pin in known.python.items()}
-    lacking = missing(wanted, known)
-    environments = [item for item in wanted.python if item.trees]
-    trees_first = {*environments, *wanted.precompiled}
-    apart: list[Item] = [item for item in lacking if item not in trees_first]
     asked = _Asked(sources, proxy, report, before, hashed or {})
-    pins = known | _sorted_out(asked.all(apart, known))
+    apart = [item for item in missing(wanted, known) if not _trees(item)]
+    pins = known | pinned(asked.all(apart, known))
     # What a source tree needs is known only when its commit is.
-    later: list[Item] = [
-        item
-        for item in environments
-        if not has_python(pins, item) and all(has_git(pins, tree) for tree in item.trees)
-    ]
-    later += [
-        item
-        for item in wanted.precompiled
-        if not has_precompiled(pins, item) and has_git(pins, item.tree)
-    ]
-    pins |= _sorted_out(asked.all(later, pins))
+    later = [item for item in missing(wanted, pins) if _trees(item)]
+    later = [item for item in later if all(has_git(pins, tree) for tree in _trees(item))]
+    pins |= pinned(asked.all(later, pins))
     asked.refuse()
     return pins
+
+
+def _trees(item: Item) -> tuple[GitWanted, ...]:
+    match item:
+        case PythonWanted(trees=trees):
+            return trees
+        case PrecompiledWanted(tree=tree):
+            return (tree,)
+    return ()
 
 
 @dataclass
@@ -241,18 +233,6 @@ class _Work:
             proxy=self.proxy,
             indexes=index_environment(self.sources),
         )
-
-
-def _sorted_out(found: dict[Item, Pin]) -> Pins:
-    return Pins(
-        python={item.key: pin for item, pin in found.items() if isinstance(pin, PythonPin)},
-        git={item.key: pin for item, pin in found.items() if isinstance(pin, GitPin)},
-        precompiled={
-            item.key: pin for item, pin in found.items() if isinstance(pin, PrecompiledPin)
-        },
-        images={item.key: pin for item, pin in found.items() if isinstance(pin, ImagePin)},
-        models={item.key: pin for item, pin in found.items() if isinstance(pin, ModelPin)},
-    )
 
 
 __all__ = ["Before", "ResolveErrors", "resolve"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
 
 from lockstep.core.errors import LockstepError
 from lockstep.inventory.host import HostPlan
@@ -16,10 +15,9 @@ from lockstep.lock.moving import (
     ModelWanted,
     PrecompiledWanted,
     PythonWanted,
-    Wanted,
 )
 from lockstep.lock.packages import FLASHINFER, name_of
-from lockstep.lock.pins import Pins, PrecompiledPin
+from lockstep.lock.pins import Pins, PrecompiledPin, pinned
 from lockstep.lock.resolve import Before, resolve
 from lockstep.lock.wanted import wanted
 
@@ -58,7 +56,7 @@ def relock(
         before=moved.before(old) if only else {},
         hashed=moved.hashed(old),
     )
-    return _dated(_asked_for(new, every), old)
+    return _dated(pinned({item: getattr(new, item.section)[item.key] for item in every}), old)
 
 
 @dataclass
@@ -109,7 +107,7 @@ def names(item: Item, old: Pins) -> Iterator[str]:
             yield identity
 
 
-def _chosen(every: Wanted, old: Pins, only: Iterable[str]) -> _Moved:
+def _chosen(every: Sequence[Item], old: Pins, only: Iterable[str]) -> _Moved:
     moved = _Moved()
     for asked in only:
         found = False
@@ -131,7 +129,7 @@ def _chosen(every: Wanted, old: Pins, only: Iterable[str]) -> _Moved:
     return moved
 
 
-def _unknown(asked: str, every: Wanted, old: Pins) -> LockstepError:
+def _unknown(asked: str, every: Sequence[Item], old: Pins) -> LockstepError:
     # The shortest name of each thing; packages that only others need are too many to list.
     known = sorted({next(names(item, old)) for item in every} | _asked_names(every))
     all_names = {name for item in every for name in names(item, old)}
@@ -143,39 +141,23 @@ def _unknown(asked: str, every: Wanted, old: Pins) -> LockstepError:
     )
 
 
-def _asked_names(every: Wanted) -> set[str]:
-    return {name_of(text) for item in every.python for text in item.asked}
+def _asked_names(every: Sequence[Item]) -> set[str]:
+    environments = (item for item in every if isinstance(item, PythonWanted))
+    return {name_of(text) for item in environments for text in item.asked}
 
 
 def _kept(old: Pins, moved: _Moved) -> Pins:
     """The old lock without what moves."""
-    gone = {(type(item), item.key) for item in moved.items}
-    sections: dict[str, tuple[type, Mapping[str, Any]]] = {
-        "python": (PythonWanted, old.python),
-        "git": (GitWanted, old.git),
-        "precompiled": (PrecompiledWanted, old.precompiled),
-        "images": (ImageWanted, old.images),
-        "models": (ModelWanted, old.models),
+    gone = {(item.section, item.key) for item in moved.items}
+    sections = {
+        section.name: {
+            key: pin
+            for key, pin in getattr(old, section.name).items()
+            if (section.name, key) not in gone
+        }
+        for section in fields(Pins)
     }
-    return Pins(
-        **{
-            section: {key: pin for key, pin in pins.items() if (kind, key) not in gone}
-            for section, (kind, pins) in sections.items()
-        }
-    )
-
-
-def _asked_for(pins: Pins, every: Wanted) -> Pins:
-    """Only what the inventory wants."""
-    return Pins(
-        **{
-            section.name: {
-                item.key: getattr(pins, section.name)[item.key]
-                for item in getattr(every, section.name)
-            }
-            for section in fields(Pins)
-        }
-    )
+    return Pins(**sections)
 
 
 def _dated(new: Pins, old: Pins) -> Pins:

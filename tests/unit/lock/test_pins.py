@@ -16,10 +16,10 @@ from lockstep.lock.lockfile import answered, deployed, deployed_path, load, prev
 from lockstep.lock.moving import (
     GitWanted,
     ImageWanted,
+    Item,
     ModelWanted,
     PrecompiledWanted,
     PythonWanted,
-    Wanted,
 )
 from lockstep.lock.packages import mirrored, tool_requirements
 from lockstep.lock.pins import (
@@ -310,56 +310,50 @@ BORROWED = ModelWanted("org/base", "v1", ("config.json",))
 
 
 def test_what_the_record_holds_is_not_missing() -> None:
-    every = Wanted(
-        (PYTHON, TREE),
-        (GIT, replace(GIT, commit=NUMBER_LIKE)),
-        (COMPILED, replace(COMPILED, commit=COMMIT)),
-        (IMAGE,),
-        (MODEL, BORROWED),
-    )
-    assert missing(every, PINS) == Wanted()
-    assert not missing(every, PINS)
+    commits = replace(GIT, commit=NUMBER_LIKE), replace(COMPILED, commit=COMMIT)
+    every = (PYTHON, TREE, GIT, COMPILED, *commits, IMAGE, MODEL, BORROWED)
+    assert missing(every, PINS) == []
 
 
 @pytest.mark.parametrize(
     "wanted",
     [
-        Wanted(python=(replace(PYTHON, asked=("mistral_common>=2",)),)),
-        Wanted(python=(replace(PYTHON, python="3.13"),)),
-        Wanted(python=(replace(PYTHON, architecture="x86_64"),)),
-        Wanted(python=(replace(TREE, asked=("torch==2.11.0+cu130", "torchvision")),)),
+        replace(PYTHON, asked=("mistral_common>=2",)),
+        replace(PYTHON, python="3.13"),
+        replace(PYTHON, architecture="x86_64"),
+        replace(TREE, asked=("torch==2.11.0+cu130", "torchvision")),
         # Another commit needs other packages.
-        Wanted(python=(replace(TREE, trees=(GitWanted(URL, "main", COMMIT),)),)),
-        Wanted(python=(replace(TREE, trees=()),)),
-        Wanted(precompiled=(replace(COMPILED, commit=NUMBER_LIKE),)),
-        Wanted(precompiled=(replace(COMPILED, variant="cu129"),)),
-        Wanted(precompiled=(replace(COMPILED, architecture="x86_64"),)),
-        Wanted(precompiled=(replace(COMPILED, upstream=URL),)),
+        replace(TREE, trees=(GitWanted(URL, "main", COMMIT),)),
+        replace(TREE, trees=()),
+        replace(COMPILED, commit=NUMBER_LIKE),
+        replace(COMPILED, variant="cu129"),
+        replace(COMPILED, architecture="x86_64"),
+        replace(COMPILED, upstream=URL),
         # Another commit of the fork may have left upstream elsewhere.
-        Wanted(precompiled=(replace(COMPILED, tree=GitWanted(URL, "main", COMMIT)),)),
-        Wanted(git=(replace(GIT, branch="other"),)),
-        Wanted(git=(replace(GIT, commit=COMMIT),)),
-        Wanted(git=(replace(GIT, url="https://example.com/other.git"),)),
-        Wanted(images=(replace(IMAGE, architecture="x86_64"),)),
-        Wanted(images=(replace(IMAGE, reference="ghcr.io/a/b:dev"),)),
-        Wanted(models=(replace(MODEL, revision="v2"),)),
-        Wanted(models=(replace(BORROWED, files=("config.json", "tokenizer.json")),)),
-        Wanted(models=(replace(BORROWED, files=()),)),
+        replace(COMPILED, tree=GitWanted(URL, "main", COMMIT)),
+        replace(GIT, branch="other"),
+        replace(GIT, commit=COMMIT),
+        replace(GIT, url="https://example.com/other.git"),
+        replace(IMAGE, architecture="x86_64"),
+        replace(IMAGE, reference="ghcr.io/a/b:dev"),
+        replace(MODEL, revision="v2"),
+        replace(BORROWED, files=("config.json", "tokenizer.json")),
+        replace(BORROWED, files=()),
     ],
 )
-def test_what_is_asked_for_differently_is_missing(wanted: Wanted) -> None:
-    assert missing(wanted, PINS) == wanted
+def test_what_is_asked_for_differently_is_missing(wanted: Item) -> None:
+    assert missing([wanted], PINS) == [wanted]
 
 
 @pytest.mark.parametrize(("quant", "known"), [("Q4_K_M", True), ("Q8_0", False)])
 def test_a_quantisation_has_to_be_asked_for_once(quant: str, known: bool) -> None:
     pin = ModelPin("main", COMMIT, (FilePin("m-Q4_K_M.gguf", 1, "cd" * 32),), partial=True)
-    asked = Wanted(models=(ModelWanted("org/m", "main", (f":{quant}",)),))
+    asked = [ModelWanted("org/m", "main", (f":{quant}",))]
     assert (not missing(asked, Pins(models={"org/m": pin}))) is known
 
 
 def test_a_borrower_is_served_by_a_whole_repository() -> None:
-    assert not missing(Wanted(models=(replace(MODEL, files=("a.bin",)),)), PINS)
+    assert not missing([replace(MODEL, files=("a.bin",))], PINS)
 
 
 def test_the_deploy_reads_exact_versions_by_distribution() -> None:

@@ -13,10 +13,10 @@ from lockstep.inventory.settings import Expected, Settings, TargetData, VenvEngi
 from lockstep.lock.moving import (
     GitWanted,
     ImageWanted,
+    Item,
     ModelWanted,
     PrecompiledWanted,
     PythonWanted,
-    Wanted,
 )
 from lockstep.lock.packages import engine_sets, tool_sets
 from lockstep.lock.wanted import wanted
@@ -65,75 +65,71 @@ def host(name: str = "spark1", recipe_texts: dict[str, str] | None = None, **key
     return settings, bind(settings, catalogue, {})
 
 
+def of(section: str, *hosts: Host) -> tuple[Item, ...]:
+    return tuple(item for item in wanted(hosts) if item.section == section)
+
+
 def test_everything_that_moves_is_found_and_each_thing_once() -> None:
     one, two = host("spark1", packages=("jq",)), host("spark2", packages=("git", "jq"))
-    assert wanted([one, two]) == Wanted(
-        python=(
-            PythonWanted("uv", ("uv",), "aarch64", "3.12"),
-            PythonWanted(
-                "engine",
-                (
-                    "torch==2.10.0+cu130",
-                    "torchvision",
-                    "transformers==5.4.0",
-                    "mistral_common",
-                    *TRIPLE,
-                ),
-                "aarch64",
-                "3.12",
-                agree=TRIPLE,
-                trees=(FORK,),
-                exclude_newer="fork",
+    assert set(wanted([one, two])) == {
+        PythonWanted("uv", ("uv",), "aarch64", "3.12"),
+        PythonWanted(
+            "engine",
+            (
+                "torch==2.10.0+cu130",
+                "torchvision",
+                "transformers==5.4.0",
+                "mistral_common",
+                *TRIPLE,
             ),
-            PythonWanted(
-                "engine-build",
-                (),
-                "aarch64",
-                "3.12",
-                trees=(FORK,),
-                build=True,
-                exclude_newer="fork",
-            ),
+            "aarch64",
+            "3.12",
+            agree=TRIPLE,
+            trees=(FORK,),
+            exclude_newer="fork",
         ),
-        git=(FORK,),
-        precompiled=(
-            PrecompiledWanted(FORK, "https://github.com/vllm-project/vllm.git", "aarch64", "cu130"),
+        PythonWanted(
+            "engine-build",
+            (),
+            "aarch64",
+            "3.12",
+            trees=(FORK,),
+            build=True,
+            exclude_newer="fork",
         ),
-        images=(
-            ImageWanted("ghcr.io/open-webui/open-webui:main", "aarch64"),
-            ImageWanted("registry.example/engine:nightly", "aarch64"),
-            ImageWanted("registry.example/engine:stable", "aarch64"),
-        ),
-        models=(
-            ModelWanted("org/main", "v1"),
-            ModelWanted("org/draft", "main"),
-            ModelWanted("org/base", "main", ("config.json",)),
-        ),
-    )
+        FORK,
+        PrecompiledWanted(FORK, "https://github.com/vllm-project/vllm.git", "aarch64", "cu130"),
+        ImageWanted("ghcr.io/open-webui/open-webui:main", "aarch64"),
+        ImageWanted("registry.example/engine:nightly", "aarch64"),
+        ImageWanted("registry.example/engine:stable", "aarch64"),
+        ModelWanted("org/main", "v1"),
+        ModelWanted("org/draft", "main"),
+        ModelWanted("org/base", "main", ("config.json",)),
+    }
+    assert len(wanted([one, two])) == len(set(wanted([one, two])))
 
 
 def test_without_a_venv_target_nothing_of_the_engine_is_wanted() -> None:
     only_container = {"big": TargetData(recipe="container", unit="big")}
     found = wanted([host(targets=only_container)])
-    assert [item.key for item in found.python] == ["uv"]
-    assert (found.git, found.precompiled) == ((), ())
+    assert [item.key for item in found if item.section not in ("images", "models")] == ["uv"]
 
 
 def test_a_fork_without_compiled_parts_and_a_release_want_no_wheel_of_them() -> None:
     for engine in (VenvEngine(precompiled=False), VenvEngine(git=None, release="vllm==0.32.0")):
-        assert wanted([host(engine=engine)]).precompiled == ()
+        assert of("precompiled", host(engine=engine)) == ()
 
 
 def test_a_disabled_web_ui_needs_no_image() -> None:
     found = wanted([host(webui=WebUi(enabled=False))])
-    assert "ghcr.io/open-webui/open-webui:main" not in [item.key for item in found.images]
+    assert "ghcr.io/open-webui/open-webui:main" not in [item.key for item in found]
 
 
 def test_the_inventorys_image_replaces_that_of_recipe_and_fallback() -> None:
     digest = "registry.example/mine@sha256:" + "a" * 64
     data = TargetData(recipe="container", unit="big", fallback="fallback", image=digest)
-    found = wanted([host(targets={"big": data}, webui=WebUi(enabled=False))])
-    assert found.images == (ImageWanted(digest, "aarch64"),)
+    found = of("images", host(targets={"big": data}, webui=WebUi(enabled=False)))
+    assert found == (ImageWanted(digest, "aarch64"),)
 
 
 def test_a_released_vllm_is_one_of_the_packages() -> None:
@@ -198,15 +194,14 @@ def test_uv_is_apart_from_the_tools_that_it_installs() -> None:
 
 def test_a_fixed_commit_is_wanted_as_it_is() -> None:
     engine = VenvEngine(commit=COMMIT)
-    assert wanted([host(engine=engine)]).git == (
+    assert of("git", host(engine=engine)) == (
         GitWanted("https://github.com/juliendenize/vllm.git", "fix_mistral_parsing", COMMIT),
     )
 
 
 def test_who_asks_for_no_revision_takes_the_one_another_recipe_asks_for() -> None:
     both = {"main": TargetData(recipe="fallback", unit="a", port=1), **host()[0].targets}
-    found = wanted([host(targets=both)])
-    assert found.models[0] == ModelWanted("org/main", "v1")
+    assert of("models", host(targets=both))[0] == ModelWanted("org/main", "v1")
 
 
 def test_borrowed_files_of_one_repository_are_joined_and_a_whole_one_includes_them() -> None:
@@ -216,12 +211,11 @@ def test_borrowed_files_of_one_repository_are_joined_and_a_whole_one_includes_th
         "one": TargetData(recipe="container", unit="one"),
         "two": TargetData(recipe="more", unit="two", port=8003),
     }
-    joined = wanted([host(recipe_texts=texts, targets=borrowing)]).models
+    joined = of("models", host(recipe_texts=texts, targets=borrowing))
     assert ModelWanted("org/base", "main", ("config.json", "tokenizer.json")) in joined
     with_whole = {**borrowing, "three": TargetData(recipe="whole", unit="three")}
-    assert (
-        ModelWanted("org/base", "main")
-        in wanted([host(recipe_texts=texts, targets=with_whole)]).models
+    assert ModelWanted("org/base", "main") in of(
+        "models", host(recipe_texts=texts, targets=with_whole)
     )
 
 
@@ -288,7 +282,7 @@ def test_one_quantisation_of_a_gguf_repository_is_wanted_and_must_be_named() -> 
     text = "model: org/gguf%s\ncontainer: a/b:1\nruntime: llama-cpp\ndefaults: {port: 1}"
     data = {"big": TargetData(recipe="container", unit="big")}
     named = host(recipe_texts={"container": text % ":Q4_K_M"}, targets=data)
-    assert wanted([named]).models == (ModelWanted("org/gguf", "main", (":Q4_K_M",)),)
+    assert of("models", named) == (ModelWanted("org/gguf", "main", (":Q4_K_M",)),)
     whole = host(recipe_texts={"container": text % ""}, targets=data)
     assert "llama.cpp serves one GGUF model of a repository" in refusal(whole)
 

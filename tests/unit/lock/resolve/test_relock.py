@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from lockstep.core.errors import LockstepError, ResolveError
 from lockstep.inventory import inventory_file as inventories
 from lockstep.lock import lockfile
 from lockstep.lock.lockdiff import Change, changes
-from lockstep.lock.moving import Wanted
+from lockstep.lock.moving import Item
 from lockstep.lock.packages import engine_sets
 from lockstep.lock.pins import GitPin, Pins, PrecompiledPin, PythonPin, missing
 from lockstep.lock.resolve import Before, relock
@@ -39,7 +39,7 @@ class World:
 
     def resolve(
         self,
-        wanted: Wanted,
+        wanted: Sequence[Item],
         known: Pins,
         *,
         before: Mapping[str, Before] | None,
@@ -56,7 +56,7 @@ class World:
         )
         pins = known
         for kind in ("git", "precompiled", "images", "models", "python"):
-            for item in getattr(missing(wanted, pins), kind):
+            for item in [each for each in missing(wanted, pins) if each.section == kind]:
                 self.asked.append(item.key)
                 pin = getattr(newer, kind).get(item.key)
                 if kind == "python":

@@ -14,7 +14,7 @@ from local_server import Reply, Seen, serving
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock import resolve as package
-from lockstep.lock.moving import GitWanted, ImageWanted, ModelWanted, PythonWanted, Wanted
+from lockstep.lock.moving import GitWanted, ImageWanted, ModelWanted, PythonWanted
 from lockstep.lock.pins import GitPin, ImagePin, ModelPin, Pins, PythonPin, WheelPin
 from lockstep.lock.resolve import ResolveErrors, announce, http, program, resolve
 from tests.unit.lock.resolve.test_git import make_repository, run
@@ -24,11 +24,11 @@ from tests.unit.lock.resolve.test_registry import ANSWERS, DIGEST
 
 PUBLIC = "https://github.com/someone/engine.git"
 IMAGE = "registry.example/org/engine:nightly"
-WANTED = Wanted(
-    python=(PythonWanted("tools", ("mistral_common",), "aarch64", "3.12"),),
-    git=(GitWanted(PUBLIC, "fix/parsing"),),
-    images=(ImageWanted(IMAGE, "aarch64"),),
-    models=(ModelWanted("org/name", "main"),),
+WANTED = (
+    PythonWanted("tools", ("mistral_common",), "aarch64", "3.12"),
+    GitWanted(PUBLIC, "fix/parsing"),
+    ImageWanted(IMAGE, "aarch64"),
+    ModelWanted("org/name", "main"),
 )
 
 
@@ -110,14 +110,14 @@ def test_what_the_record_holds_is_not_asked_for_again() -> None:
 
 
 def test_entries_that_nobody_wants_today_stay_in_the_record() -> None:
-    assert resolve(Wanted(), KNOWN, sources=Sources(), proxy=Proxy(), report=print) == KNOWN
+    assert resolve((), KNOWN, sources=Sources(), proxy=Proxy(), report=print) == KNOWN
 
 
 def test_more_files_of_a_pinned_model_do_not_move_its_commit() -> None:
     borrowed = ModelPin("main", COMMIT, FILES[:1], partial=True)
     with serving({f"/api/models/org/name/revision/{COMMIT}": info()}) as server:
         pins = resolve(
-            Wanted(models=(ModelWanted("org/name", "main"),)),
+            (ModelWanted("org/name", "main"),),
             Pins(models={"org/name": borrowed}),
             sources=Sources(hub=server.url),
             proxy=Proxy(),
@@ -147,7 +147,7 @@ def test_all_failures_are_collected_and_named_in_order(tmp_path: Path) -> None:
 
 
 def test_a_single_failure_is_just_that_failure() -> None:
-    item = Wanted(models=(ModelWanted("org/name", "main"),))
+    item = (ModelWanted("org/name", "main"),)
     with serving({}) as server, pytest.raises(ResolveError) as caught:
         resolve(item, Pins(), sources=Sources(hub=server.url), proxy=Proxy(), report=print)
     assert not isinstance(caught.value, ResolveErrors)
@@ -156,7 +156,7 @@ def test_a_single_failure_is_just_that_failure() -> None:
 
 def test_nonsense_from_a_source_never_enters_the_record() -> None:
     nonsense = {"rfilename": "a.safetensors", "size": 1, "lfs": {"sha256": "no hash", "size": 1}}
-    item = Wanted(models=(ModelWanted("org/name", "main"),))
+    item = (ModelWanted("org/name", "main"),)
     with serving({MAIN: info(siblings=[nonsense])}) as server, pytest.raises(ResolveError) as found:
         resolve(item, Pins(), sources=Sources(hub=server.url), proxy=Proxy(), report=print)
     assert "the source's answer cannot be used: files['a.safetensors'].sha256 is not a hash" in str(
@@ -178,7 +178,7 @@ def test_what_takes_long_is_named_while_it_does(monkeypatch: pytest.MonkeyPatch)
         if line.startswith("still"):
             go.set()
 
-    item = Wanted(models=(ModelWanted("org/name", "main"),))
+    item = (ModelWanted("org/name", "main"),)
     with serving({MAIN: slow}) as server:
         resolve(item, Pins(), sources=Sources(hub=server.url), proxy=Proxy(), report=report)
     assert lines.get() == "still asking for org/name main"
@@ -200,9 +200,9 @@ def test_an_interruption_ends_the_programs_that_still_run(tmp_path: Path) -> Non
         assert program._running
         raise KeyboardInterrupt
 
-    wanted = Wanted(
-        git=(GitWanted("https://github.com/someone/x.git", "main"),),
-        models=(ModelWanted("org/name", "main"),),
+    wanted = (
+        GitWanted("https://github.com/someone/x.git", "main"),
+        ModelWanted("org/name", "main"),
     )
     with serving({"/git/x.git/info/refs": silent, MAIN: once_git_waits}) as server:
         sources = Sources(hub=server.url, git={"https://github.com/someone/": f"{server.url}/git/"})
