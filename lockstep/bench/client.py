@@ -2,8 +2,8 @@
 
 `requests` reads a stream in pieces of its own choice; here each read returns what has arrived, so
 that the time of a token is the time of its bytes. Text is no sign of a token: an engine holds back
-half a character, a tag or a call. So the engine is asked to count along (vLLM and SGLang do), and
-text counts only where it does not.
+half a character, a tag or a call. So the engine is asked to count along, and to say so at each step
+where it can (`Engine.each_step`); text counts only where it does not count.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import urllib3.exceptions
 
 from lockstep.bench.clock import Clock
 from lockstep.bench.sample import Ask, Sample
+from lockstep.onhost.engine.openai_api import streamed
+from lockstep.onhost.engines import Engine
 
 CONNECT_S = 10.0
 _BROKEN = (requests.RequestException, urllib3.exceptions.HTTPError, OSError)
 _REFUSED = (400, 413, 415, 422, 501)
-_COUNT_ALONG = {"include_usage": True, "continuous_usage_stats": True}
 # Where engines put reasoning: vLLM `reasoning`, SGLang and older vLLM `reasoning_content`.
 _THOUGHTS = ("reasoning", "reasoning_content")
 
@@ -40,10 +41,11 @@ class _Stream:
     calls: list[Mapping[str, Any]] = field(default_factory=list)
     pieces: int = 0
     first: float | None = None
-    first_tokens: int = 1
+    first_tokens: int = 0
     last: float | None = None
     finish: str | None = None
     usage: Mapping[str, Any] | None = None
+    count: int = 0
     model: str | None = None
     done: bool = False
     fault: str = ""
@@ -57,7 +59,12 @@ class Client:
         model: The model's name in that API.
         key: API key, or None.
         clock: Where times come from.
+
+    Attributes:
+        engine: Which one answers, None while it is not known.
     """
+
+    engine: Engine | None = None
 
     def __init__(self, url: str, model: str, key: str | None = None, clock: Clock | None = None):
         self.url = url.rstrip("/").removesuffix("/v1")
@@ -99,8 +106,7 @@ class Client:
             "messages": list(ask.messages),
             "max_tokens": ask.max_tokens,
             "temperature": 0,
-            "stream": ask.stream,
-            **({"stream_options": _COUNT_ALONG} if ask.stream else {}),
+            **(streamed(self.engine) if ask.stream else {}),
             **({"ignore_eos": True} if ask.ignore_eos else {}),
             **ask.extra,
         }
@@ -144,7 +150,7 @@ class Client:
             status=status,
             seconds=ended - began,
             first_s=None if found.first is None else found.first - began,
-            first_tokens=found.first_tokens,
+            first_tokens=found.first_tokens or _at_most(found),
             last_s=None if found.last is None else found.last - began,
             pieces=found.pieces,
             tokens=_count(found.usage, "completion_tokens"),
@@ -180,12 +186,14 @@ def _event(found: _Stream, line: bytes, at: float) -> None:
         found.fault = f"an error in the stream: {json.dumps(event['error'])[:200]}"
         return
     found.model = event.get("model") or found.model
-    before = _count(found.usage, "completion_tokens") or 0
+    before = found.count
     found.usage = event.get("usage") or found.usage
-    count = _count(found.usage, "completion_tokens") or 0
+    # llama.cpp counts along in words of its own.
+    along = _count(found.usage, "completion_tokens"), _count(event.get("timings"), "predicted_n")
+    found.count = max(before, *(count or 0 for count in along))
     choices = event.get("choices") or ()
     # The count of the whole answer comes in an event without choices, after the last token.
-    arrived = bool(choices) and count > before
+    arrived = bool(choices) and found.count > before
     for choice in choices:
         delta = choice.get("delta") or {}
         found.finish = choice.get("finish_reason") or found.finish
@@ -194,7 +202,7 @@ def _event(found: _Stream, line: bytes, at: float) -> None:
             arrived = True
     if arrived:
         if found.first is None:
-            found.first, found.first_tokens = at, max(1, count)
+            found.first, found.first_tokens = at, found.count
         found.last = at
 
 
@@ -215,6 +223,11 @@ def _whole(found: _Stream, answer: Mapping[str, Any]) -> None:
     found.finish = choice.get("finish_reason")
     found.done = True
     found.pieces = int(_add(found, choice["message"]))
+
+
+def _at_most(found: _Stream) -> int:
+    """The most tokens that can have come with the first text, where the engine did not count."""
+    return max(1, (_count(found.usage, "completion_tokens") or 1) - found.pieces + 1)
 
 
 def _fault(found: _Stream, model: str) -> str:

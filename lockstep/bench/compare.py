@@ -1,92 +1,168 @@
-"""Two results beside each other: ratio, spread, and whether the difference is more than noise."""
+"""Two servers beside each other: ratio, interval, and whether the difference is more than noise.
+
+The ratios of every sample of the second over every sample of the first are put in order. Their
+middle is the ratio (Hodges and Lehmann's), and so many at each end are left out that in 95 of 100
+cases the true ratio lies between (Mann and Whitney's distribution). It assumes no shape of the
+noise, and a lone outlier moves neither. Two runs of one server differ by more than that, because
+clocks, heat and memory layout drift between them: the interval must lie beyond a floor of noise.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
-from lockstep.bench.results import Result
+from lockstep.bench.results import Result, ResultError, SuiteResult, spread
 
-# Two standard errors: noise exceeds that once in twenty comparisons of many samples.
-ERRORS = 2.0
-# Three runs say little about their own spread. A few percent between runs is what the articles saw
-# on an idle Spark (65.5 to 77.8 tok/s in three runs of article 004: 9 % deviation).
-LEAST_SHARE = 0.02
+# Chance that the true ratio is outside of its interval.
+CHANCE = 0.05
+# How far two runs of one server drift apart at most: 0.3 to 0.7 % was seen within minutes on an
+# H200. A first token takes milliseconds, and that server took 0.16 to 0.26 s for the first of 8.
+# Simulated with a drift of 0.5 % and a noise of 0.3 to 2 %, this floor and this chance find a
+# difference in one of 600 equal pairs of `decode`, and in each of 600 that are 5 % apart.
+FLOOR, FLOOR_FIRST = 0.02, 0.1
+# With so many runs of each, one sample per run is compared. Half the floor is enough then, because
+# the drift is in the samples.
+RUNS = 5
+_FIRST = ("first_token_s", "prefill_tok_s")
 _HIGHER = ("_tok_s", "acceptance", "tokens_per_step", "passed", "valid", "read")
+# What was asked for says nothing about a server.
+_GIVEN = ("tokens", "prompt_tokens")
+
+# Figure → the samples of each run.
+_Figures = dict[str, list[list[float]]]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One figure in both results.
+    """One figure of both servers.
 
     Attributes:
         suite: Suite it is of.
         name: Figure inside it.
-        before: In the first.
-        after: In the second.
+        first: Samples of the first, with mean and ends (`results.spread`).
+        second: Of the second.
         ratio: Second over first.
-        noise: Share by which runs alone would differ.
-        verdict: "better", "worse", "noise", or "differs" where neither direction is better.
+        low: Least ratio that these samples allow, None where they are too few.
+        high: The greatest.
+        verdict: "better", "worse", "noise", "differs" where neither direction is better, or
+            "cannot tell" with the reason.
     """
 
     suite: str
     name: str
-    before: float
-    after: float
+    first: Mapping[str, Any]
+    second: Mapping[str, Any]
     ratio: float
-    noise: float
+    low: float | None
+    high: float | None
     verdict: str
 
 
-def differences(first: Result, second: Result) -> Iterator[Difference]:
-    """Every figure that both results have; suites without a score have none."""
-    for suite in first.suites:
-        other = second.suite(suite.name)
-        if other is None or "measured" not in (suite.verdict, other.verdict):
-            continue
-        theirs = dict(_figures(other.summary))
-        for name, figure in _figures(suite.summary):
-            if name in theirs:
-                found = _difference(suite.name, name, figure, theirs[name])
-                if found:
-                    yield found
+def differences(first: Sequence[Result], second: Sequence[Result]) -> Iterator[Difference]:
+    """Every figure that both have; suites without a score have none.
+
+    Args:
+        first: Runs of one server.
+        second: Runs of another.
+
+    Raises:
+        ResultError: they were measured with answers of different lengths.
+    """
+    for name in dict.fromkeys(suite.name for result in first for suite in result.suites):
+        ours, theirs = _measured(first, name), _measured(second, name)
+        lengths = {suite.summary.get("tokens") for suite in (*ours, *theirs)}
+        if len(lengths) > 1:
+            raise ResultError(
+                f"{name} was measured with answers of different lengths",
+                found=" and ".join(f"{length} tokens" for length in sorted(lengths, key=str)),
+                remedy="Measure both with the same --tokens.",
+            )
+        before, after = _figures(ours), _figures(theirs)
+        for figure in before:
+            if figure in after and min(itertools.chain(*before[figure])) > 0:
+                yield _difference(name, figure, before[figure], after[figure])
 
 
-def _figures(
-    summary: Mapping[str, Any], prefix: str = ""
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _measured(results: Sequence[Result], name: str) -> list[SuiteResult]:
+    suites = (result.suite(name) for result in results)
+    return [suite for suite in suites if suite and suite.verdict == "measured"]
+
+
+def _figures(suites: Sequence[SuiteResult]) -> _Figures:
+    found: _Figures = {}
+    for suite in suites:
+        for name, samples in _samples(suite.summary):
+            found.setdefault(name, []).append(samples)
+    return found
+
+
+def _samples(summary: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, list[float]]]:
     for key, value in summary.items():
         name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and "deviation" in value:
-            yield name, value
+        if isinstance(value, Mapping) and "samples" in value:
+            yield name, list(value["samples"])
         elif isinstance(value, Mapping):
-            yield from _figures(value, f"{name}.")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield name, {"mean": value, "deviation": 0.0, "count": 1}
+            yield from _samples(value, f"{name}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool) and key not in _GIVEN:
+            yield name, [float(value)]
 
 
 def _difference(
-    suite: str, name: str, first: Mapping[str, Any], second: Mapping[str, Any]
-) -> Difference | None:
-    before, after = float(first["mean"]), float(second["mean"])
-    if before <= 0:
+    suite: str, name: str, first: Sequence[list[float]], second: Sequence[list[float]]
+) -> Difference:
+    floor = FLOOR_FIRST if name.endswith(_FIRST) else FLOOR
+    if min(len(first), len(second)) >= RUNS:
+        floor /= 2
+        ours, theirs = [median(run) for run in first], [median(run) for run in second]
+    else:
+        ours, theirs = list(itertools.chain(*first)), list(itertools.chain(*second))
+    ratios = sorted(after / before for before in ours for after in theirs)
+    kept = _left_out(len(ours), len(theirs))
+    low, high = (ratios[kept - 1], ratios[-kept]) if kept else (None, None)
+    return Difference(
+        suite,
+        name,
+        spread(ours) or {},
+        spread(theirs) or {},
+        median(ratios),
+        low,
+        high,
+        _verdict(name, low, high, floor) or f"cannot tell: {_few(len(ours), len(theirs))}",
+    )
+
+
+def _verdict(name: str, low: float | None, high: float | None, floor: float) -> str | None:
+    if low is None or high is None:
         return None
-    errors = [value["deviation"] / math.sqrt(max(1, value["count"])) for value in (first, second)]
-    noise = max(LEAST_SHARE, ERRORS * math.hypot(*errors) / before)
-    ratio = after / before
-    verdict = "noise"
-    if abs(ratio - 1) > noise:
-        verdict = "better" if (ratio > 1) == _higher_is_better(name) else "worse"
-        verdict = verdict if _directed(name) else "differs"
-    return Difference(suite, name, before, after, ratio, noise, verdict)
-
-
-def _higher_is_better(name: str) -> bool:
-    return name.rpartition(".")[2].endswith(_HIGHER)
-
-
-def _directed(name: str) -> bool:
+    if low <= 1 + floor and high >= 1 - floor:
+        return "noise"
     last = name.rpartition(".")[2]
-    return last.endswith((*_HIGHER, "_s", "seconds", "invented"))
+    if not last.endswith((*_HIGHER, "_s", "seconds", "invented")):
+        return "differs"
+    return "better" if (low > 1) == last.endswith(_HIGHER) else "worse"
+
+
+def _few(first: int, second: int) -> str:
+    return "one sample" if min(first, second) == 1 else f"{first} and {second} samples"
+
+
+def _left_out(first: int, second: int) -> int:
+    """How many ratios at each end lie outside of the interval; 0: the samples are too few.
+
+    The number of pairs in which the second is ahead has the distribution of the Gaussian binomial
+    coefficient, where both are samples of the same.
+    """
+    ways = [1] + [0] * (first * second)
+    for step in range(1, first + 1):
+        for at in range(len(ways) - 1, second + step - 1, -1):
+            ways[at] -= ways[at - second - step]
+        for at in range(step, len(ways)):
+            ways[at] += ways[at - step]
+    below = list(itertools.accumulate(ways))
+    return bisect_right(below, CHANCE / 2 * math.comb(first + second, first))

@@ -25,6 +25,8 @@ class HostLook:
         temperature_c: Of the GPU.
         sm_mhz: Clock of the GPU.
         throttled: Whether the GPU is slowed down by heat or power.
+        compiled: Last line of the hour in which the engine's log says that a request waited for a
+            kernel, with its time; "": none.
     """
 
     hot: str | None = None
@@ -35,6 +37,7 @@ class HostLook:
     temperature_c: float | None = None
     sm_mhz: float | None = None
     throttled: bool | None = None
+    compiled: str | None = None
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ class Look:
         models: Names that the engine serves.
         root: Where the first of them was loaded from.
         context: Longest sequence, tokens.
-        version: Of the engine, as it says itself.
+        engine: Which one it is; None: none of ours.
+        version: As it says itself.
         counters: Its own counters, None where it publishes none.
         host: What the host said, None without a login.
     """
@@ -57,6 +61,7 @@ class Look:
     models: tuple[str, ...]
     root: str | None
     context: int | None
+    engine: engines.Engine | None
     version: str | None
     counters: engines.Counters | None
     host: HostLook | None
@@ -74,6 +79,7 @@ def look(client: Client, clock: Clock, ask_host: AskHost | None) -> Look:
     listed = _json(client.get("/v1/models"), "/v1/models").get("data")
     cards = [card for card in listed if isinstance(card, dict)] if isinstance(listed, list) else []
     first, known = cards[0] if cards else {}, engines.ENGINES.values()
+    engine, version = _engine(client)
     host = ask_host() if ask_host else None
     page = engines.counters(client.get("/metrics") or "")
     return Look(
@@ -82,19 +88,20 @@ def look(client: Client, clock: Clock, ask_host: AskHost | None) -> Look:
         models=tuple(str(card["id"]) for card in cards if card.get("id")),
         root=first.get("root"),
         context=next(filter(None, (engine.context(first) for engine in known)), None),
-        version=_version(client),
+        engine=engine,
+        version=version,
         counters=page,
         host=host,
     )
 
 
-def _version(client: Client) -> str | None:
+def _engine(client: Client) -> tuple[engines.Engine | None, str | None]:
     for engine in engines.ENGINES.values():
         for path, key in engine.version_pages:
             if (text := client.get(path)) is not None:
                 version = _json(text, path).get(key)
-                return None if version is None else str(version)
-    return None
+                return engine, None if version is None else str(version)
+    return None, None
 
 
 def _json(text: str | None, path: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from lockstep.fleet.login import Login
 from lockstep.inventory import inventory_file as inventories
 from lockstep.inventory.host import HostPlan
 from lockstep.lock import lockfile, pins
+from lockstep.onhost.engines import ENGINES
 from lockstep.units.targets_json import TARGETS
 
 # Through a tunnel an answer takes one round trip more; only bounds a hang.
@@ -83,9 +84,10 @@ class Place:
             )
         return found.out.strip()
 
-    def look(self) -> HostLook:
-        """How the host is now. ResultError as for `probe`."""
-        found = self.probe()
+    def look(self, engine: str) -> HostLook:
+        """How the host is now, with the log of an engine of this name. ResultError as `probe`."""
+        known = ENGINES.get(engine)
+        found = self.probe(compiled=known.compiled if known else "")
         return HostLook(**{item.name: found.get(item.name) for item in fields(HostLook)})
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from lockstep.bench.prompts import TECHNICAL
 from lockstep.bench.results import Result, ResultError
 from lockstep.core.errors import RecipeError
 from lockstep.core.figures import Figure
@@ -29,13 +30,15 @@ def figures(result: Result) -> tuple[Figure, ...]:
 def _values(result: Result) -> Iterator[tuple[str, float, str]]:
     summaries = {suite.name: suite.summary for suite in result.suites if suite.summary}
     decode = summaries.get("decode", {})
-    if decode.get("decode_tok_s"):
-        yield "decode, one stream, 256 tokens", round(decode["decode_tok_s"]["mean"], 1), "tok/s"
-    if decode.get("first_token_s"):
-        yield "time to first token", round(decode["first_token_s"]["mean"], 3), "s"
+    if decode:
+        technical, tokens = decode["by_shape"][TECHNICAL], decode["tokens"]
+        speed = round(technical["decode_tok_s"]["mean"], 1)
+        yield f"decode, one stream, {tokens} tokens", speed, "tok/s"
+        if technical["first_token_s"]:
+            yield "time to first token", round(technical["first_token_s"]["mean"], 3), "s"
     drafted = summaries.get("speculation", {}).get("acceptance")
     if drafted is not None:
-        yield "draft tokens accepted, four prompt shapes", round(100 * drafted, 1), "%"
+        yield "draft tokens accepted, four prompt shapes", round(100 * drafted["mean"], 1), "%"
     tools = summaries.get("tools")
     if tools:
         yield "valid tool calls", round(100 * tools["valid"] / tools["calls"]), "%"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from lockstep.bench.prompts import TECHNICAL
 from lockstep.bench.results import Result, SuiteResult
 from lockstep.bench.svg import Bar, bars, line
 from lockstep.bench.table import rows
@@ -113,16 +114,13 @@ def _plots(suite: SuiteResult) -> Iterator[str]:
             yield bars(title, unit, found)
 
 
-def _ends(value: Any) -> tuple[float, float, float]:
-    """Mean, low and high of a spread, or of one number."""
-    if isinstance(value, Mapping):
-        return float(value["mean"]), float(value["low"]), float(value["high"])
-    return (float(value),) * 3
+def _ends(spread: Mapping[str, Any]) -> tuple[float, float, float]:
+    return spread["mean"], spread["low"], spread["high"]
 
 
 def _speed(result: Result) -> Mapping[str, float] | None:
     suite = result.suite("decode")
-    return suite.summary.get("decode_tok_s") if suite else None
+    return suite.summary["by_shape"][TECHNICAL]["decode_tok_s"] if suite and suite.summary else None
 
 
 def _name(result: Result) -> str:

@@ -15,7 +15,7 @@ from lockstep.bench.sample import Sample
 from lockstep.core.errors import LockstepError
 from lockstep.onhost.core import atomic
 
-SCHEMA = 1
+SCHEMA = 2
 Verdict = Literal["measured", "suspect", "refused"]
 
 
@@ -112,24 +112,13 @@ class Result:
         return next((suite for suite in self.suites if suite.name == name), None)
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Several samples of one figure: never one number."""
-
-    mean: float
-    low: float
-    high: float
-    deviation: float
-    count: int
-
-
-def spread(values: Sequence[float]) -> dict[str, float] | None:
-    """Mean, ends, sample deviation and count; None without a value."""
+def spread(values: Sequence[float]) -> dict[str, Any] | None:
+    """Samples of one figure with their mean and ends: never one number; None without a value."""
     if not values:
         return None
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    found = Spread(statistics.fmean(values), min(values), max(values), deviation, len(values))
-    return {key: round(value, 4) for key, value in asdict(found).items()}
+    samples = [round(value, 6) for value in values]
+    mean = round(statistics.fmean(values), 6)
+    return {"mean": mean, "low": min(samples), "high": max(samples), "samples": samples}
 
 
 def save(path: Path, result: Result) -> None:

@@ -21,10 +21,12 @@ MOST_BUSY = 0.25
 # Identical to this share, and more of them than chance makes: no clock has measured these.
 SAME_TIME = 1e-6
 FEWEST_FOR_SAME = 3
-
-
+# The slowest of some repeats may take half as long again as the fastest (three runs of article 004
+# were 19 % apart; a kernel that was compiled in one of them doubled and tripled it), or this much
+# more where all are short: a scheduler's hiccup.
+MOST_RATIO, HICCUP_S = 1.5, 0.2
 # 273 GB/s (NVIDIA's data sheet of the Spark, 2025) over 0.1 GB per token: no model of the catalogue
-# reads less than a gigabyte. Only where nothing is known about the model.
+# reads less than a gigabyte. Where neither the model nor the machine is known.
 FASTEST_TOK_S = 2730.0
 
 
@@ -51,13 +53,16 @@ class Expected:
         model: Name in the engine's API.
         unit: Unit that is to be hot, None without a host.
         generation: What it is to have been started with by inventory and lock, None: not known.
-        ceiling_tok_s: Fastest decode of one stream that the memory's bandwidth allows, tok/s.
+        ceiling_tok_s: Fastest decode of one stream that the memory's bandwidth allows, tok/s;
+            None: the catalogue does not know the machine.
+        sequences: Most requests that the engine takes at a time, None: not known.
     """
 
     model: str
     unit: str | None = None
     generation: str | None = None
-    ceiling_tok_s: float = FASTEST_TOK_S
+    ceiling_tok_s: float | None = FASTEST_TOK_S
+    sequences: int | None = None
 
 
 def judge(
@@ -81,6 +86,7 @@ def judge(
         _alone(before, after),
         _quiet(before),
         _cool(before, after),
+        _compiled(before, after),
         _clocks(before, after, samples),
         _faults(samples),
         _same(samples),
@@ -202,6 +208,29 @@ def _cool(before: Look, after: Look) -> Check:
     return Check("cool", "ok", found)
 
 
+def _compiled(before: Look, after: Look) -> Check:
+    lines = [seen.host.compiled for seen in (before, after) if seen.host]
+    if len(lines) < 2 or None in lines:
+        return Check("compiled", "unread", "the engine's log cannot be read, or does not say it")
+    if lines[1] and lines[0] != lines[1]:
+        return Check("compiled", "suspect", f"requests waited for a compiler: {lines[1]}")
+    return Check("compiled", "ok", "no kernel was compiled meanwhile")
+
+
+def steady(times: Mapping[str, Sequence[float]]) -> Check:
+    """Whether repeats took about as long as each other.
+
+    Args:
+        times: What was repeated → seconds of each repeat.
+    """
+    for what, seconds in times.items():
+        least, most = min(seconds, default=0.0), max(seconds, default=0.0)
+        if most > least * MOST_RATIO and most > least + HICCUP_S:
+            found = f"{what}: repeats took {least:.2f} to {most:.2f} s. Measure again"
+            return Check("steady", "suspect", found)
+    return Check("steady", "ok", f"repeats took at most {MOST_RATIO:g} times the fastest")
+
+
 def _clocks(before: Look, after: Look, samples: Sequence[Sample]) -> Check:
     drift = (after.wall - before.wall) - (after.now - before.now)
     if abs(drift) > MOST_DRIFT_S:
@@ -244,11 +273,10 @@ def _same(samples: Sequence[Sample]) -> Check:
 
 def _bandwidth(samples: Sequence[Sample], expected: Expected) -> Check:
     streamed = [s for s in samples if s.good and s.first_s is not None and (s.tokens or 0) > 16]
-    rates = [sample.decode_rate for sample in streamed]
-    if not rates:
+    if not streamed:
         return Check("bandwidth", "unread", "no streamed answer of more than 16 tokens")
-    fastest = max((rate for rate in rates if rate is not None), default=None)
-    if fastest is None:
-        return Check("bandwidth", "suspect", "whole answers came at once: nothing was decoded")
+    if expected.ceiling_tok_s is None:
+        return Check("bandwidth", "unread", "the catalogue has no hardware like this host's")
+    fastest = max(sample.decode_rate or sample.rate for sample in streamed)
     found = f"fastest {fastest:.1f} tok/s, memory allows {expected.ceiling_tok_s:.0f} tok/s"
     return Check("bandwidth", "suspect" if fastest > expected.ceiling_tok_s else "ok", found)

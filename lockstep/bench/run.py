@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from time import sleep
 from typing import Any
 
@@ -14,11 +14,14 @@ from lockstep.bench.results import ResultError, SuiteResult, Verdict
 from lockstep.bench.ruler import Check, Expected, judge, suspect, waive
 from lockstep.bench.sample import Ask, Sample
 from lockstep.onhost import engines
+from lockstep.onhost.rollout.technical import TOKENS
 
 # An engine publishes what it counted within a step or two of its own; this only bounds a wait.
 SETTLE_S = 2.0
 # One answer of an engine that is loaded and alone takes seconds.
 CANARY_S = 60.0
+# Rounds are repeated until this time has passed, and fewer only where these already took longer.
+ENOUGH_S, FEWEST_ROUNDS = 180.0, 5
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,10 @@ class Bench:
         waived: Names of checks that do not take a score away.
         api: Client of the API's own port, where a proxy stands before the engine.
         vision_tensors: Vision tensors in the weight map, None where it is not known.
-        context: Longest sequence, tokens; known after the first look.
-        quick: Fewer and shorter requests: for a gate, and for tests.
+        context: Longest sequence, tokens.
+        quick: Fewer prompts: for a gate, and for tests.
+        repeats: Rounds of a suite about speed, where they take less than `ENOUGH_S`.
+        tokens: Length of an answer whose speed is measured.
         tell: Gets a line as each request ends.
     """
 
@@ -64,6 +69,8 @@ class Bench:
     vision_tensors: int | None = None
     context: int | None = None
     quick: bool = False
+    repeats: int = 10
+    tokens: int = TOKENS
     timeout_s: float = 600.0
     tell: Callable[[str], None] = field(default=lambda line: None)
 
@@ -79,9 +86,15 @@ class Bench:
         Raises:
             Unreachable: the engine does not answer.
         """
-        seen = look(self.client, self.client.clock, self.ask_host)
-        self.context = seen.context or self.context
-        return seen
+        return look(self.client, self.client.clock, self.ask_host)
+
+    def rounds(self) -> Iterator[int]:
+        """The rounds of a suite about speed: `repeats`, or as many as `ENOUGH_S` holds."""
+        began = self.client.clock.now()
+        for number in range(self.repeats):
+            if number >= FEWEST_ROUNDS and self.client.clock.now() - began > ENOUGH_S:
+                return
+            yield number
 
     def settled(self, before: engines.Counters | None, samples: int) -> engines.Counters | None:
         """The counters once the engine has counted what it answered, or after a while anyhow.
@@ -97,18 +110,34 @@ class Bench:
         return seen
 
 
-Suite = Callable[[Bench], Outcome]
+@dataclass(frozen=True)
+class Suite:
+    """What is measured between two looks.
+
+    Attributes:
+        name: In results and on the command line.
+        run: Sends the requests.
+        warm: Whether a round that does not count comes first: an engine compiles kernels at the
+            first request of a shape.
+    """
+
+    name: str
+    run: Callable[[Bench], Outcome]
+    warm: bool = False
 
 
-def measure(bench: Bench, name: str, suite: Suite) -> SuiteResult:
+def measure(bench: Bench, suite: Suite) -> SuiteResult:
     """Run one suite between two looks. Never raises for what the engine does."""
+    name = suite.name
     try:
         sung = _sings(bench)
+        if suite.warm:
+            suite.run(replace(bench, repeats=1, tell=lambda line: bench.tell(f"warm-up, {line}")))
         bench.settled(None, 0)
         before = bench.look()
     except (Unreachable, ResultError) as fault:
         return _unreachable(name, fault)
-    outcome = suite(bench)
+    outcome = suite.run(bench)
     try:
         answered = sum(sample.status == 200 for sample in outcome.samples)
         bench.settled(before.counters, answered)
@@ -160,6 +189,6 @@ def _line(sample: Sample) -> str:
     return f"{sample.label}: {said or rate}"
 
 
-def run(bench: Bench, suites: Sequence[tuple[str, Suite]]) -> tuple[SuiteResult, ...]:
+def run(bench: Bench, suites: Sequence[Suite]) -> tuple[SuiteResult, ...]:
     """Every suite in turn; a suspect one does not stop the others."""
-    return tuple(measure(bench, name, suite) for name, suite in suites)
+    return tuple(measure(bench, suite) for suite in suites)

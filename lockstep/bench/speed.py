@@ -1,50 +1,126 @@
-"""Suites about speed: decode, prefill, concurrency, speculation."""
+"""Suites about speed: decode, prefill, concurrency, speculation.
+
+Each is measured in rounds: every level once, then all of them again. So what drifts meanwhile is in
+the spread of each level.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from lockstep.bench import counters
 from lockstep.bench.prompts import SHAPES, TECHNICAL, filler, user
 from lockstep.bench.results import spread
+from lockstep.bench.ruler import steady
 from lockstep.bench.run import Bench, Outcome
-from lockstep.bench.sample import Ask, Sample
-from lockstep.onhost.rollout.technical import RUNS, TOKENS
+from lockstep.bench.sample import MOST_AT_ONCE, Ask, Sample
 
 # Article 002 measured 1.5K; the larger ones show where attention begins to cost.
 PREFILL_TOKENS = (1500, 6000, 24000)
 STREAMS = (1, 2, 4, 8)
-_QUICK_TOKENS = 64
 
 
-def decode(bench: Bench) -> Outcome:
-    """Three runs of each prompt shape, one request at a time."""
-    shapes = (TECHNICAL,) if bench.quick else tuple(SHAPES)
-    samples = [_decoded(bench, shape) for shape in shapes for _ in range(RUNS)]
-    by_shape = {shape: _figures(s for s in samples if s.label == shape) for shape in shapes}
-    return Outcome(tuple(samples), {**by_shape[TECHNICAL], "by_shape": by_shape})
+@dataclass(frozen=True)
+class Wave:
+    """Requests that were sent at the same moment, and the seconds until all were answered."""
+
+    samples: Sequence[Sample]
+    seconds: float
+
+    def mean(self, figure: Callable[[Sample], float | None]) -> float | None:
+        """Of all its samples; None where one of them cannot tell."""
+        values = [figure(sample) for sample in self.samples]
+        known = [value for value in values if value is not None]
+        return fmean(known) if len(known) == len(values) else None
 
 
-def _decoded(bench: Bench, shape: str) -> Sample:
-    # Exactly so many tokens, also where the model would have ended: a rate of few is noise.
-    return bench.ask(_ask(bench, shape, SHAPES[shape], TOKENS))
+Waves = Mapping[str, Sequence[Wave]]
+
+
+def _first(sample: Sample) -> float | None:
+    return sample.first_s if sample.told else None
+
+
+def _rounds(bench: Bench, levels: Mapping[str, Callable[[], list[Ask]]]) -> Waves:
+    waves: dict[str, list[Wave]] = {level: [] for level in levels}
+    for _ in bench.rounds():
+        for level, asks in levels.items():
+            waves[level].append(_together(bench, asks()))
+    return waves
+
+
+def _together(bench: Bench, asks: Sequence[Ask]) -> Wave:
+    gate = threading.Barrier(len(asks))
+
+    def one(ask: Ask) -> Sample:
+        gate.wait()
+        return bench.ask(ask)
+
+    began = bench.client.clock.now()
+    with ThreadPoolExecutor(len(asks)) as pool:
+        samples = tuple(pool.map(one, asks))
+    return Wave(samples, bench.client.clock.now() - began)
+
+
+def _outcome(
+    waves: Waves, summary: dict[str, Any], notes: Iterable[str] = (), extra: Sequence[Sample] = ()
+) -> Outcome:
+    samples = [*extra, *(one for level in waves.values() for wave in level for one in wave.samples)]
+    times = {level: [wave.seconds for wave in of_one] for level, of_one in waves.items()}
+    firsts = {
+        f"first token, {level}": [first for wave in of_one if (first := wave.mean(_first))]
+        for level, of_one in waves.items()
+    }
+    held = [one.first_tokens for one in samples if one.good and not one.told]
+    untold = (
+        f"the time to the first token cannot be told: up to {max(held)} tokens came at once, more "
+        f"than a step brings ({MOST_AT_ONCE}). A parser holds them back, or this machine is busy"
+        if held
+        else ""
+    )
+    return Outcome(
+        tuple(samples),
+        summary,
+        checks=(steady({**times, **firsts}),),
+        notes=tuple(filter(None, (untold, *notes))),
+    )
 
 
 def _ask(bench: Bench, label: str, prompt: str, tokens: int) -> Ask:
+    # Exactly so many tokens, also where the model would have ended: a rate of few is noise.
     return Ask(label, user(prompt), tokens, ignore_eos=True, timeout_s=bench.timeout_s)
 
 
-def _figures(samples: Iterable[Sample]) -> dict[str, Any]:
-    good = [sample for sample in samples if sample.good]
-    rates = [sample.decode_rate for sample in good]
+def _spread(values: Iterable[float | None]) -> dict[str, Any] | None:
+    """One sample per wave: the answers of a wave share its fate. None where one cannot be told."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return spread(known) if len(known) == len(found) else None
+
+
+def _figures(waves: Sequence[Wave]) -> dict[str, Any]:
     return {
-        "decode_tok_s": spread([sample.rate for sample in good]),
-        "after_first_tok_s": spread([rate for rate in rates if rate is not None]),
-        "first_token_s": spread([s.first_s for s in good if s.first_s is not None]),
+        "decode_tok_s": _spread(wave.mean(lambda one: one.rate) for wave in waves),
+        "after_first_tok_s": _spread(wave.mean(lambda one: one.decode_rate) for wave in waves),
+        "first_token_s": _spread(wave.mean(_first) for wave in waves),
     }
+
+
+def decode(bench: Bench) -> Outcome:
+    """Each prompt shape, one request at a time."""
+
+    def level(shape: str) -> Callable[[], list[Ask]]:
+        return lambda: [_ask(bench, shape, SHAPES[shape], bench.tokens)]
+
+    shapes = (TECHNICAL,) if bench.quick else tuple(SHAPES)
+    waves = _rounds(bench, {shape: level(shape) for shape in shapes})
+    by_shape = {shape: _figures(of_one) for shape, of_one in waves.items()}
+    return _outcome(waves, {"tokens": bench.tokens, "by_shape": by_shape})
 
 
 def prefill(bench: Bench) -> Outcome:
@@ -60,98 +136,87 @@ def prefill(bench: Bench) -> Outcome:
     if not sizes:
         why = f"the context of {context} tokens is shorter than {PREFILL_TOKENS[0]} tokens"
         return Outcome((gauge,), {}, refused=why)
-    samples = [gauge]
-    for size in sizes:
-        for _ in range(RUNS - 1):
-            samples.append(
-                bench.ask(_ask(bench, f"{size} tokens", filler(int(size / per_word)), 1))
-            )
+
+    def level(size: int) -> Callable[[], list[Ask]]:
+        return lambda: [_ask(bench, f"{size} tokens", filler(int(size / per_word)), 1)]
+
+    waves = _rounds(bench, {f"{size} tokens": level(size) for size in sizes})
     left = [size for size in PREFILL_TOKENS if size not in sizes and not bench.quick]
     notes = (f"not run: {left} tokens, the context is {context}",) if left else ()
-    by_size = {
-        f"{size} tokens": _prefilled(s for s in samples if s.label == f"{size} tokens")
-        for size in sizes
-    }
-    return Outcome(tuple(samples), {"by_size": by_size}, notes=notes)
+    by_size = {size: _prefilled(of_one) for size, of_one in waves.items()}
+    return _outcome(waves, {"by_size": by_size}, notes, (gauge,))
 
 
-def _prefilled(samples: Iterable[Sample]) -> dict[str, Any]:
-    good = [s for s in samples if s.good and s.first_s and s.prompt_tokens]
-    rates = [s.prompt_tokens / s.first_s for s in good if s.prompt_tokens and s.first_s]
+def _prefilled(waves: Sequence[Wave]) -> dict[str, Any]:
+    good = [(wave.samples[0].prompt_tokens or 0, wave.mean(_first)) for wave in waves]
     return {
-        "prompt_tokens": spread([float(s.prompt_tokens or 0) for s in good]),
-        "first_token_s": spread([s.first_s for s in good if s.first_s is not None]),
-        "prefill_tok_s": spread(rates),
+        "prompt_tokens": fmean(tokens for tokens, _ in good),
+        "first_token_s": _spread(first for _, first in good),
+        "prefill_tok_s": _spread(tokens / first if first else None for tokens, first in good),
     }
 
 
 def concurrency(bench: Bench) -> Outcome:
     """1, 2, 4 and 8 requests at the same moment."""
-    samples: list[Sample] = []
-    by_streams: dict[str, Any] = {}
+
+    def level(streams: int) -> Callable[[], list[Ask]]:
+        prompts = list(SHAPES.values())
+        return lambda: [
+            _ask(bench, f"{streams} streams", prompts[number % len(prompts)], bench.tokens // 2)
+            for number in range(streams)
+        ]
+
+    waves = _rounds(bench, {str(streams): level(streams) for streams in STREAMS})
+    by_streams = {
+        streams: {"total_tok_s": _spread(map(_together_tok_s, of_one)), **_figures(of_one)}
+        for streams, of_one in waves.items()
+    }
+    summary = {"tokens": bench.tokens // 2, "by_streams": by_streams}
+    return _outcome(waves, summary, _queue(bench.expected.sequences))
+
+
+def _together_tok_s(wave: Wave) -> float:
+    tokens = sum(sample.tokens or 0 for sample in wave.samples)
+    return tokens / wave.seconds if wave.seconds > 0 else 0.0
+
+
+def _queue(most: int | None) -> Iterable[str]:
+    if most is None:
+        yield "how many requests the engine takes at a time is not known: of more, some queue"
     for streams in STREAMS:
-        found, seconds = _together(bench, streams)
-        samples += found
-        good = [sample for sample in found if sample.good]
-        by_streams[str(streams)] = {
-            "total_tok_s": sum(s.tokens or 0 for s in good) / seconds if seconds > 0 else 0.0,
-            "each_tok_s": spread([sample.rate for sample in good]),
-            "first_token_s": spread([s.first_s for s in good if s.first_s is not None]),
-        }
-    return Outcome(tuple(samples), {"by_streams": by_streams})
-
-
-def _together(bench: Bench, streams: int) -> tuple[list[Sample], float]:
-    gate = threading.Barrier(streams)
-    tokens = _QUICK_TOKENS if bench.quick else TOKENS // 2
-
-    def one(number: int) -> Sample:
-        label = f"{streams} streams"
-        shape = list(SHAPES.values())[number % len(SHAPES)]
-        ask = _ask(bench, label, shape, tokens)
-        gate.wait()
-        return bench.ask(ask)
-
-    began = bench.client.clock.now()
-    with ThreadPoolExecutor(streams) as pool:
-        found = list(pool.map(one, range(streams)))
-    return found, bench.client.clock.now() - began
+        if most is not None and streams > most:
+            queued = f"{streams - most} of {streams} streams queue"
+            yield f"{queued}: the recipe lets the engine take {most} at a time (max_num_seqs)"
 
 
 def speculation(bench: Bench) -> Outcome:
     """Drafted and accepted tokens by prompt shape, from the engine's own counters."""
     samples: list[Sample] = []
-    by_shape: dict[str, Any] = {}
-    drafting = False
+    found: dict[str, list[counters.Speculation]] = {shape: [] for shape in SHAPES}
     before = bench.settled(None, 0)
-    for shape in SHAPES:
-        samples.append(_decoded(bench, shape))
-        after = bench.settled(before, int(samples[-1].status == 200))
-        if before and after:
-            found = counters.speculation(before, after)
-            drafting |= found is not None
-            by_shape[shape] = _speculated(found, samples[-1])
-        before = after
+    for _ in bench.rounds():
+        for shape, prompt in SHAPES.items():
+            samples.append(bench.ask(_ask(bench, shape, prompt, bench.tokens)))
+            after = bench.settled(before, int(samples[-1].status == 200))
+            if before and after and (one := counters.speculation(before, after)):
+                found[shape].append(one)
+            before = after
     if before is None:
         why = "the engine publishes no counters (--enable-metrics)"
         return Outcome(tuple(samples), {}, refused=why)
-    if not drafting:
+    every = [one for of_one in found.values() for one in of_one]
+    if not every:
         return Outcome(tuple(samples), {}, refused="nothing was drafted: no speculation runs")
-    return Outcome(tuple(samples), {**_total(by_shape), "by_shape": by_shape})
+    by_shape = {shape: _speculated(of_one) for shape, of_one in found.items()}
+    drafted = sum(one.drafted or 0 for one in every)
+    accepted = sum(one.accepted or 0 for one in every)
+    totals = {"drafted": drafted, "accepted": accepted} if drafted else {}
+    summary = {"tokens": bench.tokens, **totals, **_speculated(every), "by_shape": by_shape}
+    return Outcome(tuple(samples), summary)
 
 
-def _speculated(found: counters.Speculation | None, sample: Sample) -> dict[str, Any]:
-    values: Mapping[str, Any] = vars(found) if found else {}
-    return {**values, "decode_tok_s": round(sample.rate, 2)}
-
-
-def _total(by_shape: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    drafted = sum(shape.get("drafted") or 0 for shape in by_shape.values())
-    accepted = sum(shape.get("accepted") or 0 for shape in by_shape.values())
-    steps = [s["tokens_per_step"] for s in by_shape.values() if s.get("tokens_per_step")]
+def _speculated(found: Sequence[counters.Speculation]) -> dict[str, Any]:
     return {
-        "drafted": drafted or None,
-        "accepted": accepted if drafted else None,
-        "acceptance": round(accepted / drafted, 4) if drafted else None,
-        "tokens_per_step": spread(steps),
+        "acceptance": _spread(one.acceptance for one in found),
+        "tokens_per_step": _spread(one.tokens_per_step for one in found),
     }

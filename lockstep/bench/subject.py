@@ -38,16 +38,19 @@ def of_host(place: Place, hot: Hot, inventory: str) -> tuple[Subject, Expected, 
         engine=recipe.engine.name if recipe.engine else None,
         image=hot.image,
         revision=pin.commit if pin else None,
-        generation=place.look().generation,
+        generation=place.look(hot.engine).generation,
         lock=_sha256(place),
         flags=tuple(serve_command(recipe, overrides=overrides)),
     )
     knowledge = catalogue.load(catalogue.FOLDER).knowledge
+    asked = serving(recipe, overrides)
+    capability = place.plan.settings.expected.compute_capability
     expected = Expected(
         model=hot.model,
         unit=hot.unit,
         generation=_wanted(place, hot),
-        ceiling_tok_s=ceiling(recipe, serving(recipe, overrides), knowledge),
+        ceiling_tok_s=ceiling(recipe, asked, knowledge, capability),
+        sequences=asked.sequences,
     )
     return about, expected, _vision(place, recipe, pin.commit if pin else None)
 

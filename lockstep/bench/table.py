@@ -43,9 +43,8 @@ def _print_suite(suite: SuiteResult) -> None:
 def rows(summary: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Name and value of every figure; a spread is shown as a spread."""
     for key, value in summary.items():
-        name = f"{prefix}{key}".removeprefix("by_shape ").removeprefix("by_size ")
-        name = name.removeprefix("by_streams ")
-        if isinstance(value, Mapping) and "deviation" in value:
+        name = short(f"{prefix}{key}")
+        if isinstance(value, Mapping) and "samples" in value:
             yield name, shown(value)
         elif isinstance(value, Mapping):
             yield from rows(value, f"{name} ")
@@ -53,10 +52,15 @@ def rows(summary: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
             yield name, f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
+def short(name: str) -> str:
+    """A figure's name without the words that say by what it is grouped."""
+    return " ".join(word for word in name.split() if not word.startswith("by_"))
+
+
 def shown(value: Mapping[str, Any]) -> str:
     """ "71.5 (65.5 to 77.8, 3 runs)"."""
     ends = f"{number(value['low'])} to {number(value['high'])}"
-    return f"{number(value['mean'])} ({ends}, {value['count']} runs)"
+    return f"{number(value['mean'])} ({ends}, {len(value['samples'])} runs)"
 
 
 def number(value: float) -> str:

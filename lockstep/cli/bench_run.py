@@ -13,7 +13,7 @@ import click
 
 from lockstep.bench import reach
 from lockstep.bench.client import Client, Unreachable
-from lockstep.bench.look import look
+from lockstep.bench.look import Look, look
 from lockstep.bench.results import Result, ResultError, Subject, save
 from lockstep.bench.ruler import Expected
 from lockstep.bench.run import Bench
@@ -23,6 +23,7 @@ from lockstep.bench.suites.suites import DEFAULT, SUITES
 from lockstep.bench.table import print_result
 from lockstep.cli.shared import DONE, UNUSABLE, print_json
 from lockstep.inventory.inventory_file import REPOSITORY
+from lockstep.onhost.rollout.technical import TOKENS
 
 _INVENTORY = REPOSITORY / "inventories" / "spark.py"
 
@@ -45,7 +46,23 @@ _INVENTORY = REPOSITORY / "inventories" / "spark.py"
 )
 @click.option("--model", help="With a URL: the model's name there, instead of the first served.")
 @click.option("--key-file", type=click.Path(path_type=Path), help="File with the API key.")
-@click.option("--quick", is_flag=True, help="Fewer and shorter requests.")
+@click.option(
+    "--quick", is_flag=True, help="Fewer prompts: the technical one, the shortest prefill."
+)
+@click.option(
+    "--repeat",
+    default=10,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Rounds of a suite about speed; after five, none begins later than 3 minutes.",
+)
+@click.option(
+    "--tokens",
+    default=TOKENS,
+    show_default=True,
+    type=click.IntRange(min=32),
+    help="Length of an answer whose speed is measured; half of it with several streams.",
+)
 @click.option("--timeout", default=600.0, show_default=True, help="Limit of one answer, seconds.")
 @click.option(
     "--waive",
@@ -64,6 +81,8 @@ def run(
     model: str | None,
     key_file: Path | None,
     quick: bool,
+    repeat: int,
+    tokens: int,
     timeout: float,
     waive: tuple[str, ...],
     output: Path | None,
@@ -71,15 +90,18 @@ def run(
 ) -> None:
     """Measure the hot model of HOST, or the engine at URL.
 
+    A suite about speed (decode, prefill, concurrency, speculation) is warmed by a round that does
+    not count, and then measured in rounds. At 30 tok/s each takes about 4 minutes.
+
     No other engine or host is contacted. Exit codes: 0 every suite is measured, or refused by the
     engine itself; 2 a suite is suspect and has no score, or there is nothing to measure.
     """
     began = _now()
     with _bench(subject, inventory, model, _key(key_file)) as (bench, about):
         bench.waived, bench.quick, bench.timeout_s = waive, quick, timeout
+        bench.repeats, bench.tokens = repeat, tokens
         bench.tell = lambda line: click.echo(f"  {line}", err=True)
-        chosen = [(name, SUITES[name]) for name in names or DEFAULT]
-        suites = run_suites(bench, chosen)
+        suites = run_suites(bench, [SUITES[name] for name in names or DEFAULT])
     result = Result(about, began, _now(), metadata.version("lockstep"), suites)
     path = output or Path("measured") / f"{_name(about)}-{began.replace(':', '')}.json"
     if as_json:
@@ -105,34 +127,39 @@ def _bench(
     about, expected, vision = of_host(place, hot, inventory.stem)
     with reach.tunnel(place.where, (hot.engine_url, hot.url)) as (engine, api):
         client = Client(engine, hot.model, key)
-        bench = Bench(client, expected, place.look, vision_tensors=vision)
+        seen = _seen(client, place.where.name, "`switch.sh status` there says how it fares.")
+        bench = Bench(client, expected, lambda: place.look(hot.engine), context=seen.context)
+        bench.vision_tensors = vision
         if hot.url != hot.engine_url:
             bench.api = Client(api, hot.model, key)
-        yield bench, replace(about, version=_version(client))
+        yield bench, replace(about, version=seen.version)
 
 
 def _of_url(url: str, model: str | None, key: str | None) -> tuple[Bench, Subject]:
     client = Client(url, model or "", key)
+    remedy = "Give the address without a path, for example http://127.0.0.1:30001."
+    seen = _seen(client, url, remedy)
+    if not model and not seen.models:
+        raise ResultError("the engine serves no model", where=url, remedy="Wait until it is ready.")
+    client.model = model or seen.models[0]
+    engine = seen.engine.name if seen.engine else None
+    about = Subject(client.url, client.model, engine=engine, version=seen.version)
+    return Bench(client, Expected(client.model), context=seen.context), about
+
+
+def _seen(client: Client, where: str, remedy: str) -> Look:
+    """The first look; from then on the client knows which engine it asks."""
     try:
         seen = look(client, client.clock, None)
     except Unreachable as fault:
         raise ResultError(
             "no engine answers there",
-            where=url,
+            where=where,
             found=str(fault),
-            remedy="Give the address without a path, for example http://127.0.0.1:30001.",
+            remedy=remedy,
         ) from fault
-    if not model and not seen.models:
-        raise ResultError("the engine serves no model", where=url, remedy="Wait until it is ready.")
-    client.model = model or seen.models[0]
-    about = Subject(client.url, client.model, version=seen.version)
-    return Bench(client, Expected(client.model)), about
-
-
-def _version(client: Client) -> str | None:
-    with contextlib.suppress(Unreachable):
-        return look(client, client.clock, None).version
-    return None
+    client.engine = seen.engine
+    return seen
 
 
 def _key(path: Path | None) -> str | None:

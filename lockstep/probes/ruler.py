@@ -1,9 +1,12 @@
-"""What a measurement stands on. Argument: {"targets": path, "index": path, "vision": regex}.
+"""What a measurement stands on.
 
-`index` and `vision` may be absent. Answers: the targets as the deploy bound them, the hot unit with
-the generation that it runs and the one its file asks for, how busy the processors are while nothing
-is asked, the GPU's clock and temperature; or instead of these three the tensors of the weight map
-that `index` names.
+Argument: {"targets": path, "index": path, "vision": regex, "compiled": regex}; all but `targets`
+may be absent. `compiled` is what the engine's log says when it compiles a kernel.
+
+Answers: the targets as the deploy bound them, the hot unit with the generation that it runs and the
+one its file asks for, how busy the processors are while nothing is asked, the GPU's clock and
+temperature, and the last line like `compiled` of the last hour; or instead of these four the
+tensors of the weight map that `index` names.
 """
 
 from __future__ import annotations
@@ -82,6 +85,18 @@ def gpu() -> dict[str, Any]:
     return found
 
 
+def compiled(unit: str | None, pattern: str) -> str | None:
+    if not (unit and pattern):
+        return None
+    look = ("journalctl", "-q", "--no-pager", "-u", unit, "--since=-1h", "-o", "short-iso-precise")
+    try:
+        done = subprocess.run(look, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = [line for line in done.stdout.splitlines() if re.search(pattern, line)]
+    return (found or [""])[-1] if done.returncode == 0 else None
+
+
 def tensors(index: str, pattern: str) -> dict[str, int] | None:
     try:
         with open(index, encoding="utf-8") as text:
@@ -100,4 +115,5 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
     found = {"targets": targets, **hot([target["unit"] for target in targets.values()])}
     if asked.get("index"):
         return {**found, "tensors": tensors(asked["index"], asked["vision"])}
-    return {**found, "busy": busy(), **gpu()}
+    last = compiled(found.get("hot"), asked.get("compiled", ""))
+    return {**found, "busy": busy(), **gpu(), "compiled": last}

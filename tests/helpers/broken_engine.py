@@ -13,8 +13,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 MODEL = "some/model"
-#: 256 tokens in eight pieces: slower than any memory, and done at once.
-PIECES, PIECE_S = 8, 0.02
+#: 256 tokens in 32 steps, as with drafts: slower than any memory, and soon done.
+STEPS, STEP_S = 32, 0.005
+VERSION_PAGES = {
+    "vllm": ("/version", "version"),
+    "sglang": ("/server_info", "version"),
+    "llamacpp": ("/props", "build_info"),
+}
 
 
 @dataclass
@@ -40,6 +45,12 @@ class Engine:
         no_metrics: Publish no counters.
         lie: Tokens to count more in `usage` than were generated.
         text_only: Refuse images, as --language-model-only does.
+        kind: Which engine it plays. SGLang refuses to stream token ids; llama.cpp counts along as
+            timings, and only where it is asked to.
+        holds: Its parser holds the text back to the end. Then no event leaves at a step, but for
+            llama.cpp's first one, and vLLM's where token ids are asked for.
+        old: It does not know that key and ignores it.
+        compile_s: What the first request of a length waits for.
         answer: Message to answer with, by the request.
     """
 
@@ -61,6 +72,11 @@ class Engine:
     no_metrics: bool = False
     lie: int = 0
     text_only: bool = False
+    kind: str = "vllm"
+    holds: bool = False
+    old: bool = False
+    compile_s: float = 0.0
+    compiled: dict[int, int] = field(default_factory=dict)
     answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     requests: int = 0
     finished: int = 0
@@ -97,9 +113,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/v1/models":
             name = "another/model" if engine.other_model else MODEL
             self._json({"data": [{"id": name, "root": name, "max_model_len": 32768}]})
-        elif self.path == "/version":
+        elif self.path == VERSION_PAGES[engine.kind][0]:
             late = engine.restarts and engine.requests > engine.restarts
-            self._json({"version": "2" if late else "1"})
+            self._json({VERSION_PAGES[engine.kind][1]: "2" if late else "1"})
         elif self.path == "/metrics" and not engine.no_metrics:
             self._bytes(200, engine.metrics().encode())
         else:
@@ -119,6 +135,14 @@ class _Handler(BaseHTTPRequestHandler):
         if engine.status != 200 and not first:
             self._json({"error": {"message": "no"}}, engine.status)
             return
+        if engine.kind == "sglang" and asked.get("return_token_ids") and asked.get("stream"):
+            self._json({"error": {"message": "return_token_ids is not supported here"}}, 400)
+            return
+        with engine.lock:
+            words = len(str(asked["messages"]).split())
+            compiles = words // 1000 not in engine.compiled
+            engine.compiled.setdefault(words // 1000, engine.requests)
+        time.sleep(engine.compile_s if compiles else 0)
         if engine.text_only and not isinstance(asked["messages"][0]["content"], str):
             self._json({"error": {"message": "At most 0 image(s) may be provided"}}, 400)
             return
@@ -134,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
                 engine.finished += 1 + engine.crowd
                 engine.generated += tokens
                 engine.drafts += tokens // 2
-        usage = {"prompt_tokens": 9, "completion_tokens": tokens + engine.lie}
+        usage = {"prompt_tokens": words, "completion_tokens": tokens + engine.lie}
         given = {"model": engine.answers_as, "usage": usage}
         if engine.no_usage and not first:
             del given["usage"]
@@ -143,29 +167,37 @@ class _Handler(BaseHTTPRequestHandler):
             self._json({**given, "choices": [choice]})
             return
         with contextlib.suppress(OSError):
-            self._stream(str(message.get("content") or ""), given, finish)
+            self._stream(str(message.get("content") or ""), given, finish, asked)
 
     def _text(self, asked: dict[str, Any]) -> str:
         salt = "" if self.engine.same else asked["messages"][0]["content"]
-        return f"words of {zlib.crc32(str(salt).encode())} " * PIECES
+        return f"words of {zlib.crc32(str(salt).encode())} " * STEPS
 
-    def _stream(self, text: str, given: dict[str, Any], finish: str) -> None:
+    def _stream(self, text: str, given: dict[str, Any], finish: str, asked: dict[str, Any]) -> None:
         engine = self.engine
         usage = given.pop("usage", None)
+        ids = asked.get("return_token_ids") and engine.kind == "vllm" and not engine.old
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        size = -(-len(text) // PIECES)
-        for number in range(PIECES):
-            if engine.cut and number == PIECES // 2:
+        steps = min(STEPS, asked["max_tokens"])
+        size = -(-len(text) // steps)
+        for number in range(steps):
+            if engine.cut and number == steps // 2:
                 self.wfile.write(b"0\r\n\r\n")
                 return
-            time.sleep(0 if engine.burst else PIECE_S)
+            time.sleep(0 if engine.burst else STEP_S)
             if engine.slow_s and number == 2:
                 engine.released.wait(engine.slow_s)
             part = text[number * size : (number + 1) * size]
-            self._event({**given, "choices": [{"delta": {"content": part}}]}, engine.burst)
+            if engine.holds:
+                part = text if number == steps - 1 else ""
+            if part or ids or (engine.kind == "llamacpp" and number == 0):
+                made = asked["max_tokens"] * (number + 1) // steps
+                count = self._count(asked, usage, made)
+                choices = [{"delta": {"content": part}}]
+                self._event({**given, **count, "choices": choices}, engine.burst)
         self._event({**given, "choices": [{"delta": {}, "finish_reason": finish}]})
         if usage:
             self._event({**given, "choices": [], "usage": usage})
@@ -173,6 +205,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._chunk(b"data: [DONE]\n\n")
         self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
+
+    def _count(
+        self, asked: dict[str, Any], usage: dict[str, Any] | None, made: int
+    ) -> dict[str, Any]:
+        if self.engine.kind == "llamacpp":
+            return {"timings": {"predicted_n": made}} if asked.get("timings_per_token") else {}
+        return {"usage": {**usage, "completion_tokens": made}} if usage else {}
 
     def _event(self, value: Any, held: bool = False) -> None:
         self._chunk(b"data: " + json.dumps(value).encode() + b"\n\n", held)

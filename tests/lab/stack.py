@@ -339,6 +339,7 @@ class Stack:
         The hosts share this machine's processors, so how busy these are says nothing of a host.
         """
         argv = [str(BIN / "lockstep"), "bench", host, "-i", str(inventory), "--quick"]
+        argv += ["--repeat", "3"]
         done = subprocess.run(
             [*argv, "--waive", "quiet", "-o", str(file), *words],
             env={**os.environ, **self.environment},

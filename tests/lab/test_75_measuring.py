@@ -52,9 +52,12 @@ def test_the_hot_model_of_a_host_is_measured_by_its_lock(
     checks = {check["name"]: check["verdict"] for check in suites["decode"]["checks"]}
     sound = ("canary", "model", "lock", "requests", "tokens", "alone", "clocks", "answers")
     assert [checks[name] for name in sound] == ["ok"] * len(sound)
-    assert suites["decode"]["summary"]["decode_tok_s"]["count"] == 3
+    technical = suites["decode"]["summary"]["by_shape"]["technical"]
+    assert len(technical["decode_tok_s"]["samples"]) == 3
+    assert technical["first_token_s"], "the stand-in sends each token, thoughts or not"
     # The stand-in drafts three tokens and accepts two.
-    assert suites["speculation"]["summary"]["acceptance"] == pytest.approx(2 / 3, abs=0.01)
+    acceptance = suites["speculation"]["summary"]["acceptance"]["mean"]
+    assert acceptance == pytest.approx(2 / 3, abs=0.01)
     assert suites["vision"]["verdict"] == "refused"
     assert "HTTP 400" in suites["vision"]["refused"]
 

@@ -12,14 +12,17 @@ from lockstep.bench.suites.tools import tools
 from lockstep.bench.suites.vision import vision
 
 SUITES: Mapping[str, Suite] = {
-    "decode": decode,
-    "prefill": prefill,
-    "concurrency": concurrency,
-    "speculation": speculation,
-    "tools": tools,
-    "coding": coding,
-    "vision": vision,
-    "thinking": thinking,
+    suite.name: suite
+    for suite in (
+        Suite("decode", decode, warm=True),
+        Suite("prefill", prefill, warm=True),
+        Suite("concurrency", concurrency, warm=True),
+        Suite("speculation", speculation, warm=True),
+        Suite("tools", tools),
+        Suite("coding", coding),
+        Suite("vision", vision),
+        Suite("thinking", thinking),
+    )
 }
 #: What runs where none is named.
 DEFAULT = tuple(SUITES)

@@ -87,11 +87,18 @@ def canary(target: config.Target, key: str | None, timeout: float, tokens: int =
     return generate(target, key, PROMPT, timeout, {"max_tokens": tokens})
 
 
+def streamed(engine: engines.Engine | None) -> dict[str, Any]:
+    """Keys of a request whose tokens are to come as they are generated, counted by the engine."""
+    counted = {"include_usage": True, "continuous_usage_stats": True}
+    return {"stream": True, "stream_options": counted, **(engine.each_step if engine else {})}
+
+
 def generate(
     target: config.Target, key: str | None, prompt: str, timeout: float, more: dict[str, Any]
 ) -> Canary:
     """One answer to a prompt at temperature 0, with `more` in the request's body.
 
+    With the keys of `streamed` it comes as a stream, and ends with its last byte all the same.
     Raises as `canary` does.
     """
     body = {
@@ -121,16 +128,27 @@ def _base(target: config.Target) -> str:
 
 
 def _generated(answer: bytes) -> tuple[int, str]:
-    try:
-        data: Any = json.loads(answer)
-        message = data["choices"][0]["message"]
-        count = int(data["usage"]["completion_tokens"])
-    except (ValueError, LookupError, TypeError):
-        return 0, ""
     # A reasoning model may spend all its tokens on thinking; vLLM calls that `reasoning`,
     # SGLang and older vLLM `reasoning_content`.
     keys = ("content", "reasoning", "reasoning_content")
-    return count, "".join(str(message.get(key) or "") for key in keys)
+    count, text = 0, ""
+    try:
+        for part in _parts(answer):
+            count = int((part.get("usage") or {}).get("completion_tokens", count))
+            for choice in part["choices"]:
+                message = choice.get("message") or choice.get("delta") or {}
+                text += "".join(str(message.get(key) or "") for key in keys)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return 0, ""
+    return count, text
+
+
+def _parts(answer: bytes) -> list[Any]:
+    """The events of a stream, or the one answer without one."""
+    if not answer.startswith(b"data:"):
+        return [json.loads(answer)]
+    lines = (line.removeprefix(b"data:").strip() for line in answer.splitlines())
+    return [json.loads(line) for line in lines if line and line != b"[DONE]"]
 
 
 def _exchange(request: urllib.request.Request, timeout: float) -> bytes:

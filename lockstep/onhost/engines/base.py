@@ -123,6 +123,10 @@ class Engine:
         image_cache_gib: What it takes of its share for images before the KV cache.
         on_python: Whether its parser is asked on its own Python; else the program itself is run.
         version_pages: Page of its API → key of its version there.
+        each_step: Keys of a streamed request with which it sends an event at each step, also while
+            a parser holds the text back; {}: it has none.
+        compiled: What its log says when a request had to wait for a kernel to be compiled, a
+            regular expression; "": its log does not say.
         metrics: Names on its Prometheus page.
         phases: Lines of its log → how far its start is, first match wins. A line that matches
             nothing is no phase: a wrong guess would be worse than silence.
@@ -143,6 +147,8 @@ class Engine:
     positional_model: bool = False
     on_python: bool = True
     version_pages: tuple[tuple[str, str], ...] = ()
+    each_step: Mapping[str, Any] = field(default_factory=dict)
+    compiled: str = ""
     draft_config: tuple[str, ...] = ()
     always: tuple[str, ...] = ()
     weights: Literal["id", "folder", "file"] = "id"

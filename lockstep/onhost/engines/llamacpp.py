@@ -76,6 +76,9 @@ ENGINE = LlamaCpp(
     hub_model=("-hf", "-hfr", "--hf-repo", "-hff", "--hf-file"),
     on_python=False,
     version_pages=(("/props", "build_info"),),
+    # The first token has an event of its own, whatever its parser holds back, and with this key the
+    # count (server-task.cpp, read 2026-11).
+    each_step={"timings_per_token": True},
     # Total tokens grow when a request ends; a step of the engine is a decode.
     metrics=Metrics(
         outstanding=("llamacpp:requests_processing", "llamacpp:requests_deferred"),

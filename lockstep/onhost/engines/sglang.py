@@ -100,6 +100,8 @@ ENGINE = Sglang(
     # SGLANG_VLM_CACHE_SIZE_MB, 100 by default (environ.py of 0.5.23, read 2026-11-22).
     image_cache_gib=100 / 1024,
     unsteady={"eagle": "one nightly of it fell from 36.5 to 12.5 tok/s"},
+    # No `each_step`: it refuses `return_token_ids` in a streamed chat (sgl-project/sglang#30917).
+    compiled=r"DeepGEMM JIT Compiling",
     # Names and lines of 0.5.23 (read in its sources, 2026-11).
     metrics=Metrics(
         outstanding=("sglang:num_running_reqs", "sglang:num_queue_reqs"),

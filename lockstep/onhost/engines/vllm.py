@@ -174,6 +174,12 @@ ENGINE = Vllm(
     },
     positional_model=True,
     version_pages=(("/version", "version"),),
+    # Read in 0.26.0 and 0.32.0 (chat_completion/serving.py): without it no event leaves while a
+    # parser holds text back. Events with the ids alone are vllm-project/vllm#29074 (December 2025);
+    # an engine without the key ignores it.
+    each_step={"return_token_ids": True},
+    # jit_monitor.py of 0.26.0 and 0.32.0: once for each kernel.
+    compiled=r"JIT compilation during inference",
     draft_config=_DRAFT,
     # 0.92 in 0.32.0 (config/cache.py), 0.9 in the fork; the larger asks for more.
     share=0.92,

@@ -2,12 +2,12 @@
 
 usage: floor [--baseline | --accept]
 
-Measures what is hot as `lockstep bench` does: one request at a time, three runs of 256 tokens on a
-technical prompt, output tokens of `usage` over wall time. Below the target's floor it ends with 1.
-"not_below" is a share of the accepted result, which is on record on this host: the first one that
-was measured, until --accept replaces it, with a slower one, too (exit 0). --baseline only measures
-where that record is missing, so that a deploy can ask before it changes anything; what it cannot
-measure it leaves out (exit 0).
+Measures what is hot as `lockstep bench` does: one request at a time, one that is not counted and
+three of 256 tokens on a technical prompt, streamed, output tokens of `usage` over wall time. Below
+the target's floor it ends with 1. "not_below" is a share of the accepted result, which is on record
+on this host: the first one that was measured, until --accept replaces it, with a slower one, too
+(exit 0). --baseline only measures where that record is missing, so that a deploy can ask before it
+changes anything; what it cannot measure it leaves out (exit 0).
 
 exit codes: 0 fast enough, no floor is set, or another member of the cluster measures it; 1 below
             the floor; 2 wrong use, or it could not be told: the ruler is suspect, or no model is
@@ -76,6 +76,8 @@ def decide(
 def measure(target: config.Target, key: str | None) -> list[float]:
     """tok/s of each run. Suspect where the engine's own counters, or the answers, do not agree."""
     openai_api.canary(target, key, ANSWER_S)
+    # The first request of a shape may have to wait for kernels to be compiled.
+    _rate(target, key)
     before = _counted(target, key, None)
     rates = [_rate(target, key) for _ in range(technical.RUNS)]
     after = _counted(target, key, before)
@@ -121,7 +123,9 @@ def _counted(
 
 def _rate(target: config.Target, key: str | None) -> float:
     mark = os.urandom(4).hex()
-    body = {"ignore_eos": True, "max_tokens": technical.TOKENS}
+    # Streamed as `lockstep bench` has it, because an answer in one piece takes longer.
+    stream = openai_api.streamed(engines.ENGINES.get(target.engine))
+    body = {**stream, "ignore_eos": True, "max_tokens": technical.TOKENS}
     began, wall = time.monotonic(), time.time()
     made = openai_api.generate(target, key, f"[{mark}] {technical.PROMPT}", ANSWER_S, body)
     drift = (time.time() - wall) - (time.monotonic() - began)

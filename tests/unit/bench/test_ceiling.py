@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lockstep.bench.ceiling import ceiling
@@ -9,6 +11,7 @@ from lockstep.bench.ruler import FASTEST_TOK_S
 from lockstep.fit import catalogue
 from lockstep.recipes.sizing import Serving
 
+SPARK = "12.1"
 MISTRAL = "mistral-small-4-119b-nvfp4-sglang-eagle"
 
 
@@ -18,7 +21,9 @@ def known() -> catalogue.Catalogue:
 
 
 def most(known: catalogue.Catalogue, recipe: str = MISTRAL, **serving: int) -> float:
-    return ceiling(known.recipes[recipe], Serving(**serving), known.knowledge)
+    found = ceiling(known.recipes[recipe], Serving(**serving), known.knowledge, SPARK)
+    assert found is not None
+    return found
 
 
 def test_one_spark_reads_273_gb_in_a_second(known: catalogue.Catalogue) -> None:
@@ -44,3 +49,19 @@ def test_without_a_figure_anything_possible_is_allowed(known: catalogue.Catalogu
     ]
     assert unknown
     assert {most(known, name) for name in unknown} == {FASTEST_TOK_S}
+
+
+def test_the_bound_is_that_of_the_hosts_own_memory(known: catalogue.Catalogue) -> None:
+    """On an H200 every fast model was suspect, by the figure of a Spark."""
+    h200 = replace(
+        known.knowledge.hardware["dgx-spark"],
+        compute_capability="9.0",
+        bandwidth_gb_s=replace(known.knowledge.hardware["dgx-spark"].bandwidth_gb_s, value=4800),
+    )
+    hardware = {**known.knowledge.hardware, "h200": h200}
+    both = replace(known, knowledge=replace(known.knowledge, hardware=hardware))
+    recipe = both.recipes[MISTRAL]
+    assert ceiling(recipe, Serving(), both.knowledge, "9.0") == pytest.approx(
+        most(both) * 4800 / 273
+    )
+    assert ceiling(recipe, Serving(), both.knowledge, "10.0") is None

@@ -1,61 +1,169 @@
-"""Two results beside each other: what is more than noise, and what cannot be compared."""
+"""Two servers beside each other: what is more than noise, and what cannot be compared."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
 from click.testing import CliRunner
 from click.testing import Result as Done
+from simulated_engine import Simulated, measured
 
-from lockstep.bench.results import Result, Subject, SuiteResult, save, spread
+from lockstep.bench.compare import differences
+from lockstep.bench.results import Result, Subject, SuiteResult, load, save, spread
 from lockstep.cli.main import main
 
 # The three runs of article 004.
 ARTICLE = [71.3, 65.5, 77.8]
+BEFORE, AFTER = [29.1, 28.8, 29.3, 29.0], [12.5, 12.4, 12.7, 12.5]
 
 
-def result(rates: list[float], verdict: str = "measured", lock: str = "one") -> Result:
-    summary = {"decode_tok_s": spread(rates), "first_token_s": spread([0.2, 0.21, 0.2])}
+def result(rates: list[float], verdict: str = "measured", lock: str = "one", **more: Any) -> Result:
+    figures = {"decode_tok_s": spread(rates), **more}
+    summary = {"tokens": 256, "by_shape": {"technical": figures}}
     suite = SuiteResult("decode", verdict, summary if verdict == "measured" else {})  # type: ignore[arg-type]
     subject = Subject("http://127.0.0.1:1", "m", host="spark1", lock=lock)
     return Result(subject, "2026-11-21T10:00:00Z", "2026-11-21T10:01:00Z", "0.1", (suite,))
 
 
-def compared(folder: Path, first: Result, second: Result) -> Done:
-    paths = [folder / "first.json", folder / "second.json"]
-    for path, one in zip(paths, (first, second), strict=True):
-        save(path, one)
+def kept(path: Path, results: Sequence[Result]) -> Path:
+    """One file, or a folder of several."""
+    path.mkdir()
+    for number, one in enumerate(results):
+        save(path / f"{number}.json", one)
+    return path if len(results) > 1 else path / "0.json"
+
+
+def compared(folder: Path, first: Sequence[Result], second: Sequence[Result]) -> Done:
+    paths = kept(folder / "first", first), kept(folder / "second", second)
     return CliRunner().invoke(main, ["bench", "compare", *map(str, paths)])
 
 
-def test_another_evening_of_the_same_engine_is_noise(tmp_path: Path) -> None:
-    done = compared(tmp_path, result(ARTICLE), result([73.0, 69.1, 70.4]))
-    assert done.exit_code == 0
-    assert "lock" not in done.output
-    row = next(line for line in done.output.splitlines() if "decode_tok_s" in line)
-    assert row.split() == ["decode", "decode_tok_s", "71.5", "70.8", "0.99", "±10%", "noise"]
+def row(done: Done, figure: str) -> list[str]:
+    return next(line for line in done.output.splitlines() if figure in line).split()
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Result]]:
+    """Twenty runs of one server, again, and of one that is slower by 5 %: as files keep them."""
+    folder = tmp_path_factory.mktemp("runs")
+    found: dict[str, list[Result]] = {}
+    for offset, (name, tok_s) in enumerate((("one", 190), ("same", 190), ("slower", 190 * 0.95))):
+        for run in range(20):
+            noise = 0.003 + run / 20 * 0.017
+            path = folder / f"{name}-{run}.json"
+            save(path, measured(Simulated(100 * offset + run, tok_s, noise), "decode"))
+            found.setdefault(name, []).append(load(path))
+    return found
+
+
+def test_twenty_pairs_of_one_server_have_no_verdict_but_noise(
+    servers: dict[str, list[Result]],
+) -> None:
+    pairs = zip(servers["one"], servers["same"], strict=True)
+    found = [item for one, same in pairs for item in differences([one], [same])]
+    assert len(found) == 20 * 4 * 3
+    assert {item.verdict for item in found} == {"noise"}
+
+
+def test_twenty_pairs_with_one_slower_by_a_twentieth_are_each_found(
+    servers: dict[str, list[Result]],
+) -> None:
+    for one, slower in zip(servers["one"], servers["slower"], strict=True):
+        found = {item.verdict for item in differences([one], [slower])}
+        assert "worse" in found and "better" not in found
+
+
+def test_runs_of_several_streams_and_long_prompts_are_noise_to_each_other(tmp_path: Path) -> None:
+    """On the H200 the second of two such runs was said to be 2.44 times as fast."""
+    suites = "concurrency", "prefill"
+    runs = [[measured(Simulated(seed), *suites)] for seed in (1, 2)]
+    done = compared(tmp_path, *runs)
+    assert done.exit_code == 0, done.output
+    verdicts = {item.verdict for item in differences(*runs)}
+    assert verdicts == {"noise"}
+
+
+def test_five_runs_of_each_find_less_than_one_run_does(servers: dict[str, list[Result]]) -> None:
+    sound = servers["one"][:10]
+    slower = [
+        measured(Simulated(300 + run, 190 * 0.985, drift=0.002), "decode") for run in range(10)
+    ]
+    assert {item.verdict for item in differences(sound[:1], slower[:1])} == {"noise"}
+    found = list(differences(sound, slower))
+    assert {item.verdict for item in found} == {"worse", "noise"}
+    assert {len(item.first["samples"]) for item in found} == {10}, "one of each run"
+    assert {item.verdict for item in differences(sound[:5], sound[5:])} == {"noise"}
 
 
 def test_the_eagle_regression_of_the_articles_is_worse(tmp_path: Path) -> None:
-    before, after = result([29.1, 28.8, 29.3]), result([12.5, 12.4, 12.7], lock="two")
-    done = compared(tmp_path, before, after)
+    done = compared(tmp_path, [result(BEFORE)], [result(AFTER, lock="two")])
     assert done.exit_code == 1
     assert done.output.splitlines()[0] == "lock: one → two"
-    row = next(line for line in done.output.splitlines() if "decode_tok_s" in line)
-    assert row.split()[4:] == ["0.43", "±2%", "worse"]
+    assert row(done, "decode_tok_s")[:2] == ["decode", "technical"]
+    assert row(done, "decode_tok_s")[3:] == [
+        "29.1",
+        "±1%",
+        "12.5",
+        "±1%",
+        "0.43",
+        "0.42-0.44",
+        "worse",
+    ]
 
 
-def test_a_lower_time_to_the_first_token_is_better(tmp_path: Path) -> None:
-    after = result(ARTICLE)
-    after.suites[0].summary["first_token_s"]["mean"] = 0.1  # type: ignore[index]
-    done = compared(tmp_path, result(ARTICLE), after)
-    assert done.exit_code == 0
-    row = next(line for line in done.output.splitlines() if "first_token_s" in line)
-    assert row.split()[-1] == "better"
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ([73.0, 69.1, 70.4], "cannot tell: 3 and 3 samples"),
+        ([31.0], "cannot tell: one sample"),
+    ],
+)
+def test_few_samples_are_no_verdict(tmp_path: Path, second: list[float], said: str) -> None:
+    done = compared(tmp_path, [result(ARTICLE)], [result(second)])
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize(
+    ("figure", "second", "verdict"),
+    [
+        ("first_token_s", [0.1, 0.11, 0.1, 0.1], "better"),
+        ("first_token_s", [0.3, 0.32, 0.3, 0.3], "worse"),
+        # Milliseconds more: within the floor of first tokens.
+        ("first_token_s", [0.21, 0.22, 0.21, 0.21], "noise"),
+        ("words", [0.1, 0.11, 0.1, 0.1], "differs"),
+    ],
+)
+def test_which_direction_is_better(figure: str, second: list[float], verdict: str) -> None:
+    runs = (
+        result([190.0, 190.1, 190.2, 190.3], **{figure: spread(of_one)})
+        for of_one in ([0.2, 0.21, 0.2, 0.2], second)
+    )
+    found = {item.name: item.verdict for item in differences(*([one] for one in runs))}
+    assert found[f"by_shape.technical.{figure}"] == verdict
 
 
 def test_a_suspect_result_is_compared_with_nothing(tmp_path: Path) -> None:
-    done = compared(tmp_path, result(ARTICLE), result(ARTICLE, "suspect"))
+    done = compared(tmp_path, [result(ARTICLE)], [result(ARTICLE, "suspect")])
     assert done.exit_code == 2
     assert "no figure in common" in done.output
     assert "decode measured and decode suspect" in " ".join(done.output.split())
+
+
+def test_answers_of_different_lengths_are_not_compared(tmp_path: Path) -> None:
+    other = result(BEFORE)
+    suite = replace(other.suites[0], summary={**other.suites[0].summary, "tokens": 64})
+    done = compared(tmp_path, [result(BEFORE)], [replace(other, suites=(suite,))])
+    assert done.exit_code == 2
+    said = " ".join(done.output.split())
+    assert "256 tokens and 64 tokens" in said and "the same --tokens" in said
+
+
+def test_a_folder_without_a_result_is_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["bench", "compare", str(tmp_path), str(tmp_path)])
+    assert done.exit_code == 2
+    assert "no result is in this folder" in " ".join(done.output.split())

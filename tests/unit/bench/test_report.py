@@ -21,12 +21,13 @@ RECIPE = Path("catalogue/recipes/qwen3.6-35b-a3b-prismaquant-dflash-k3.yaml")
 
 def result(rate: float, began: str, lock: str) -> Result:
     runs = spread([rate - 4, rate, rate + 4])
-    decode = {"decode_tok_s": runs, "first_token_s": spread([0.2]), "by_shape": {}}
-    decode["by_shape"] = {
-        "technical": {"decode_tok_s": runs},
+    by_shape = {
+        "technical": {"decode_tok_s": runs, "first_token_s": spread([0.2])},
         "counting": {"decode_tok_s": spread([85.6])},
     }
-    drafting = {"acceptance": 0.6029, "by_shape": {"technical": {"acceptance": 0.6}}}
+    decode = {"tokens": 256, "by_shape": by_shape}
+    accepted = spread([0.6029])
+    drafting = {"acceptance": accepted, "by_shape": {"technical": {"acceptance": accepted}}}
     suites = (
         SuiteResult("decode", "measured", decode, checks=(Check("model", "ok", "m <on> 1"),)),
         SuiteResult("speculation", "measured", drafting),

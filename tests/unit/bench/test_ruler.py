@@ -11,20 +11,28 @@ import pytest
 from broken_engine import MODEL, Engine, serving
 from click.testing import CliRunner, Result
 
+from lockstep.bench import ruler
 from lockstep.bench.client import Client
 from lockstep.bench.clock import Clock
 from lockstep.bench.look import HostLook
 from lockstep.bench.results import SuiteResult, load
 from lockstep.bench.ruler import Expected
 from lockstep.bench.run import Bench, measure
-from lockstep.bench.speed import decode
+from lockstep.bench.suites.suites import SUITES
 from lockstep.cli.main import main
 
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether repeats agree is judged on an engine without time: this machine may be busy."""
+    monkeypatch.setattr(ruler, "HICCUP_S", 60.0)
+
+
 def run(url: str, folder: Path, *words: str) -> Result:
-    argv = ["bench", url, "--suite", "decode", "--quick", "-o", str(folder / "result.json"), *words]
+    argv = ["bench", url, "--suite", "decode", "--quick", "--repeat", "3"]
+    argv += ["-o", str(folder / "result.json"), *words]
     return CliRunner().invoke(main, argv)
 
 
@@ -45,12 +53,60 @@ def test_a_sound_engine_is_measured(tmp_path: Path) -> None:
         "lock",
         "quiet",
         "cool",
+        "compiled",
     ]
-    rate = suite.summary["decode_tok_s"]
-    # 256 tokens in 8 pieces of 20 ms: 1600 tok/s at best, and any machine is slower.
+    figures = suite.summary["by_shape"]["technical"]
+    rate = figures["decode_tok_s"]
+    # 256 tokens in 32 steps of 5 ms: 1600 tok/s at best, and any machine is slower.
     assert 0 < rate["low"] <= rate["mean"] <= rate["high"] <= 1600
-    assert rate["count"] == 3
-    assert 0.02 <= suite.summary["first_token_s"]["low"] < suite.samples[0].seconds
+    assert len(rate["samples"]) == 3
+    assert 0.005 <= figures["first_token_s"]["low"] < suite.samples[0].seconds
+
+
+def test_each_shape_is_warmed_before_it_is_measured(tmp_path: Path) -> None:
+    engine = Engine(compile_s=0.1)
+    with serving(engine) as url:
+        argv = ["bench", url, "--suite", "prefill", "--repeat", "2", "-o", str(tmp_path / "r.json")]
+        done = CliRunner().invoke(main, argv)
+    assert done.exit_code == 0, done.output
+    suite = load(tmp_path / "r.json").suites[0]
+    # A canary, the gauge, and each of three lengths once.
+    assert max(engine.compiled.values()) <= 1 + 4 < engine.requests
+    assert len(engine.compiled) == 4
+    assert "warm-up, 24000 tokens" in done.output
+    assert len(suite.samples) == 1 + 3 * 2
+    assert {
+        len(size["first_token_s"]["samples"]) for size in suite.summary["by_size"].values()
+    } == {2}
+
+
+@pytest.mark.parametrize(
+    ("engine", "told"),
+    [
+        (Engine(), True),
+        (Engine(holds=True), True),
+        (Engine(holds=True, old=True), False),
+        (Engine(kind="sglang"), True),
+        (Engine(kind="sglang", holds=True), False),
+        (Engine(kind="llamacpp", no_metrics=True), True),
+        (Engine(kind="llamacpp", no_metrics=True, holds=True), True),
+    ],
+)
+def test_a_first_token_that_a_parser_holds_back_is_told_or_said_to_be_unknown(
+    tmp_path: Path, engine: Engine, told: bool
+) -> None:
+    done, suite = measured(engine, tmp_path)
+    assert (done.exit_code, suite.verdict) == (0, "measured"), done.output
+    figures = suite.summary["by_shape"]["technical"]
+    assert figures["decode_tok_s"]
+    if told:
+        # One of 32 steps.
+        assert figures["first_token_s"]["high"] < suite.samples[0].seconds / 2
+        assert suite.samples[0].first_tokens == 8
+        assert suite.notes == ()
+    else:
+        assert (figures["first_token_s"], figures["after_first_tok_s"]) == (None, None)
+        assert "cannot be told: up to 256 tokens came at once" in " ".join(done.output.split())
 
 
 BROKEN = {
@@ -64,11 +120,11 @@ BROKEN = {
     "the stream has no end": (Engine(undone=True), "answers", "without [DONE]"),
     "the answer is too short": (Engine(short=40), "answers", "216 of 256 tokens"),
     "usage is missing": (Engine(no_usage=True), "answers", "no usage"),
-    "usage lies": (Engine(lie=44), "tokens", "768"),
+    "usage lies": (Engine(lie=44), "tokens", "the engine counted 768"),
     "everything comes at once": (Engine(burst=True), "bandwidth", ""),
     "somebody else asks too": (Engine(crowd=1), "requests", "the engine counted 6"),
     "the engine fails": (Engine(status=500), "answers", "HTTP 500"),
-    "the engine is replaced": (Engine(restarts=3), "model", "changed during the suite"),
+    "the engine is replaced": (Engine(restarts=4), "model", "changed during the suite"),
 }
 
 
@@ -120,11 +176,12 @@ def on_host(host: Host, clock: Clock | None = None, generation: str | None = "aa
             Expected(MODEL, unit="vllm.service", generation=generation),
             host,
             quick=True,
+            repeats=3,
         )
-        return measure(bench, "decode", decode)
+        return measure(bench, SUITES["decode"])
 
 
-GOOD = HostLook("vllm.service", "aa", "aa", "first", 0.02, 44.0, 2411.0, False)
+GOOD = HostLook("vllm.service", "aa", "aa", "first", 0.02, 44.0, 2411.0, False, "")
 
 
 def test_a_host_that_agrees_with_the_lock_is_measured() -> None:
@@ -143,6 +200,7 @@ def test_a_host_that_agrees_with_the_lock_is_measured() -> None:
         ((GOOD, replace(GOOD, started="second")), "lock", "started again during the suite"),
         ((replace(GOOD, busy=0.6),), "quiet", "60% busy"),
         ((GOOD, replace(GOOD, throttled=True)), "cool", "slowed down by heat"),
+        ((GOOD, replace(GOOD, compiled="21:04 JIT fused_moe")), "compiled", "21:04 JIT fused_moe"),
     ],
 )
 def test_a_host_that_is_not_what_it_should_be(

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
 from onhost_fakes import FakeEngine, FakeSystemd, host_root, write_targets
 
+from lockstep.bench.client import Client
+from lockstep.bench.prompts import user
+from lockstep.bench.sample import Ask
 from lockstep.onhost.core import errors
+from lockstep.onhost.engines import ENGINES
 from lockstep.onhost.rollout import speed_floor as floor
+from lockstep.onhost.rollout import technical
 
 UNIT = "sglang-mistral4.service"
 LABEL = '{engine="0"}'
@@ -52,7 +58,22 @@ class Spark:
         self.finished += 1 + self.extra
         self.generated += made
         self.count()
+        if asked.get("stream"):
+            return 200, self.stream("dense prose", made)
         return 200, FakeEngine.answer("dense prose", made)
+
+    @staticmethod
+    def stream(text: str, tokens: int) -> str:
+        """Events as vLLM sends them: an empty one first, and the count of all at the end."""
+        usage = {"completion_tokens": tokens}
+        events = (
+            {"choices": [{"delta": {"role": "assistant", "content": ""}}]},
+            {"choices": [{"delta": {"content": text}}], "usage": usage},
+            {"choices": [{"delta": {}, "finish_reason": "length"}], "usage": usage},
+            {"choices": [], "usage": usage},
+        )
+        parts = [*map(json.dumps, events), "[DONE]"]
+        return "".join(f"data: {part}\n\n" for part in parts)
 
     def count(self) -> None:
         self.engine.metrics = (
@@ -114,9 +135,22 @@ def test_fast_enough_passes_and_says_how_fast(spark, capsys):
     assert spark.run() == 0
     assert "tok/s (" in capsys.readouterr().out
     asked = [one for one in spark.engine.requests if one.get("ignore_eos")]
-    assert [one["max_tokens"] for one in asked] == [256, 256, 256]
+    # The first warms the engine.
+    assert [one["max_tokens"] for one in asked] == [256, 256, 256, 256]
     # No prompt twice: a cache would answer.
-    assert len({one["messages"][0]["content"] for one in asked}) == 3
+    assert len({one["messages"][0]["content"] for one in asked}) == 4
+
+
+def test_it_asks_as_bench_does(spark):
+    """An answer that was not streamed took 1 % longer on a fast GPU."""
+    spark.floor(floor_tok_s=1, engine="vllm")
+    assert spark.run() == 0
+    floors = spark.engine.requests[-1]
+    client = Client(spark.engine.url, "m")
+    client.engine = ENGINES["vllm"]
+    client.complete(Ask("technical", user(technical.PROMPT), technical.TOKENS, ignore_eos=True))
+    assert floors["stream"] and floors["return_token_ids"]
+    assert {**floors, "messages": None} == {**spark.engine.requests[-1], "messages": None}
 
 
 def test_below_the_floor_fails_with_both_numbers(spark, capsys):
@@ -186,7 +220,10 @@ def test_what_a_baseline_cannot_measure_does_not_stop_a_deploy(spark, capsys):
 
 def test_an_engine_that_answers_with_nothing_is_not_measured(spark, capsys):
     spark.floor(floor_tok_s=1)
-    spark.engine.chat = lambda _: (200, FakeEngine.answer("", 256))
+    spark.engine.chat = lambda asked: (
+        200,
+        spark.stream("", 256) if asked.get("stream") else FakeEngine.answer("hello", 2),
+    )
     assert spark.run() == 2
     assert "answered without a token" in capsys.readouterr().out
 

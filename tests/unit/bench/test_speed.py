@@ -1,0 +1,70 @@
+"""Suites about speed on an engine without time: warmed, repeated, and whether repeats agree."""
+
+from __future__ import annotations
+
+import pytest
+from simulated_engine import MODEL, Simulated, measured
+
+from lockstep.bench.results import SuiteResult
+from lockstep.bench.ruler import Expected
+from lockstep.bench.run import ENOUGH_S, FEWEST_ROUNDS, Bench
+
+SUITES = "decode", "prefill", "concurrency"
+
+
+def checks(suite: SuiteResult) -> dict[str, tuple[str, str]]:
+    return {check.name: (check.verdict, check.detail) for check in suite.checks}
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_kernels_are_compiled_before_anything_is_measured(name: str) -> None:
+    engine = Simulated(1)
+    [suite] = measured(engine, name).suites
+    assert suite.verdict == "measured", suite.checks
+    measured_from = engine.asked - len(suite.samples)
+    assert len(engine.compiled) >= 1 and max(engine.compiled) < measured_from
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_a_kernel_compiled_in_one_repeat_takes_the_score_away(name: str) -> None:
+    sound = Simulated(1)
+    measured(sound, name)
+    [suite] = measured(Simulated(1, compiles_at=(sound.asked - 20,)), name).suites
+    assert (suite.verdict, suite.summary) == ("suspect", {})
+    assert [name for name, (verdict, _) in checks(suite).items() if verdict == "suspect"] == [
+        "steady"
+    ]
+    assert "Measure again" in checks(suite)["steady"][1]
+
+
+def test_each_level_has_a_sample_of_each_round() -> None:
+    for suite in measured(Simulated(1), *SUITES).suites:
+        levels = next(value for key, value in suite.summary.items() if key.startswith("by_"))
+        for level in levels.values():
+            spreads = [figure for figure in level.values() if isinstance(figure, dict)]
+            assert len(spreads) >= 2
+            assert {len(figure["samples"]) for figure in spreads} == {10}
+
+
+@pytest.mark.parametrize(
+    ("sequences", "said"),
+    [
+        (4, ("4 of 8 streams queue: the recipe lets the engine take 4 at a time (max_num_seqs)",)),
+        (64, ()),
+        (None, ("how many requests the engine takes at a time is not known: of more, some queue",)),
+    ],
+)
+def test_streams_that_must_queue_are_said_to(sequences: int | None, said: tuple[str, ...]) -> None:
+    [suite] = measured(Simulated(1), "concurrency", sequences=sequences).suites
+    assert suite.notes == said
+
+
+@pytest.mark.parametrize(("seconds", "rounds"), [(1.0, 10), (ENOUGH_S / 6.5, 7), (ENOUGH_S, 5)])
+def test_rounds_end_when_they_took_long_enough(seconds: float, rounds: int) -> None:
+    engine = Simulated(1)
+    bench = Bench(engine, Expected(MODEL))
+    done = 0
+    for _ in bench.rounds():
+        engine.pass_time(seconds)
+        done += 1
+    assert done == rounds >= FEWEST_ROUNDS
