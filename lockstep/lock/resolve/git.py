@@ -1,6 +1,8 @@
-"""Branches of git repositories to commits, by `git ls-remote`: nothing is cloned."""
+"""Branches of git repositories to commits, and what commits hold: nothing is cloned whole."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from lockstep.core.digest import is_commit
 from lockstep.core.errors import ResolveError
@@ -9,11 +11,13 @@ from lockstep.lock.moving import GitWanted
 from lockstep.lock.packages import mirrored
 from lockstep.lock.pins import GitPin
 from lockstep.lock.resolve.http import without_credentials
-from lockstep.lock.resolve.program import run
+from lockstep.lock.resolve.program import Result, run
 from lockstep.onhost.fetch import git_login
 
 # ls-remote is one small answer; on a bad link to a large forge it took seconds, never minutes.
 LIMIT_S = 60.0
+# Fetching the tree of one commit of a large repository, or the history of one.
+FETCH_S = 600.0
 _SILENT = {
     # Never wait for a human: a private or misspelt repository would ask for a password.
     "GIT_TERMINAL_PROMPT": "0",
@@ -57,6 +61,75 @@ def resolve_git(item: GitWanted, *, sources: Sources, proxy: Proxy) -> GitPin:
             remedy="Give the tag's commit." if is_tag else "Correct the branch, or give a commit.",
         )
     return GitPin(item.branch, commit)
+
+
+class Repository:
+    """Commits in an empty folder; what is in them is fetched when it is asked for."""
+
+    def __init__(self, folder: Path, sources: Sources, proxy: Proxy) -> None:
+        self.folder, self._sources, self.proxy = folder, sources, proxy
+        self._login: dict[str, str] = {}
+        self.where = str(folder)
+        self.git("init", "--quiet")
+
+    def fetch(
+        self, remote: str, item: GitWanted, commit: str | None = None, *, history: bool = True
+    ) -> None:
+        """Bring a branch as REMOTE/BRANCH, or one commit of it.
+
+        Args:
+            remote: Name of the repository here.
+            item: The repository and its branch.
+            commit: The commit; None: what the branch stands on.
+            history: Whether what it stands on is wanted too, and not the names of its files.
+
+        Raises:
+            ResolveError: it cannot be fetched.
+        """
+        url, self._login = git_login.apart(mirrored(item.url, self._sources))
+        self.where = f"{url} at {commit[:12]}" if commit else f"{url} {item.branch}"
+        without = "tree:0" if history else "blob:none"
+        self.git("remote", "add", remote, url)
+        self.git("config", f"remote.{remote}.promisor", "true")
+        self.git("config", f"remote.{remote}.partialclonefilter", without)
+        here = f"refs/remotes/{remote}/{item.branch}"
+        head = "HEAD" if item.branch == "HEAD" else f"refs/heads/{item.branch}"
+        ways: list[tuple[str, ...]] = [(remote, f"+{head}:{here}")]
+        if commit:
+            # Some servers give only what a branch points at, which may have moved on meanwhile.
+            ways.insert(0, (remote, commit) if history else ("--depth=1", remote, commit))
+        for way in ways:
+            done = self.git("fetch", "--quiet", "--no-tags", f"--filter={without}", *way)
+            if self.git("cat-file", "-e", f"{commit or here}^{{commit}}").code == 0:
+                return
+        raise ResolveError(
+            "the commit cannot be fetched",
+            where=self.where,
+            found=_reason(done.errors) or "not on the branch",
+            remedy="Check the network and proxy, name a mirror under sources.git, or lock again: "
+            "`lockstep lock` resolves the branch anew.",
+        )
+
+    def said(self, *words: str) -> str:
+        """What a command of git says.
+
+        Raises:
+            ResolveError: it fails.
+        """
+        done = self.git(*words)
+        if done.code != 0:
+            raise ResolveError(
+                f"git {words[0]} failed",
+                where=self.where,
+                found=_reason(done.errors),
+                remedy="Check the network and proxy, or name a mirror under sources.git.",
+            )
+        return done.output
+
+    def git(self, *words: str) -> Result:
+        """One command of git in the folder; it may fail."""
+        argv = ["git", "-C", str(self.folder), *words]
+        return run(argv, proxy=self.proxy, environment=_SILENT | self._login, limit_s=FETCH_S)
 
 
 def _reason(errors: str) -> str:

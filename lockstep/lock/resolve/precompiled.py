@@ -8,6 +8,7 @@ the same way, and read once for its hash.
 from __future__ import annotations
 
 import tempfile
+from pathlib import Path
 from typing import Any
 
 from lockstep.core.digest import is_commit
@@ -16,11 +17,9 @@ from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.moving import GitWanted, PrecompiledWanted
 from lockstep.lock.packages import mirrored
 from lockstep.lock.pins import PrecompiledPin
+from lockstep.lock.resolve.git import Repository
 from lockstep.lock.resolve.http import ask, hashed, without_credentials
-from lockstep.lock.resolve.program import Result, run
-from lockstep.lock.resolve.source_tree import LIMIT_S, SILENT
 from lockstep.lock.vllm_wheels import listing, wheel_path, wheel_url
-from lockstep.onhost.fetch import git_login
 
 UPSTREAM_BRANCH = "main"
 _REMEDY = (
@@ -99,7 +98,7 @@ def _size(url: str, proxy: Proxy) -> int | None:
 def _left_upstream_at(item: PrecompiledWanted, tree: str, sources: Sources, proxy: Proxy) -> str:
     """The newest commit that the fork and upstream's branch share."""
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
-        history = _History(folder, sources, proxy)
+        history = Repository(Path(folder), sources, proxy)
         history.fetch("fork", item.tree, tree)
         history.fetch("upstream", GitWanted(item.upstream, UPSTREAM_BRANCH))
         base = history.git("merge-base", tree, f"upstream/{UPSTREAM_BRANCH}").output.strip()
@@ -111,39 +110,3 @@ def _left_upstream_at(item: PrecompiledWanted, tree: str, sources: Sources, prox
             remedy="Correct engine.upstream, or name the commit (engine.precompiled_commit).",
         )
     return base
-
-
-class _History:
-    """Commits of two repositories, without what is in them."""
-
-    def __init__(self, folder: str, sources: Sources, proxy: Proxy) -> None:
-        self._folder, self._sources, self._proxy = folder, sources, proxy
-        self._login: dict[str, str] = {}
-        self.git("init", "--quiet")
-
-    def fetch(self, name: str, item: GitWanted, commit: str | None = None) -> None:
-        """Everything that a branch, or a commit of it, stands on."""
-        url, self._login = git_login.apart(mirrored(item.url, self._sources))
-        self.git("remote", "add", name, url)
-        self.git("config", f"remote.{name}.promisor", "true")
-        self.git("config", f"remote.{name}.partialclonefilter", "tree:0")
-        branch = f"+refs/heads/{item.branch}:refs/remotes/{name}/{item.branch}"
-        # Some servers give only what a branch points at; the branch may have moved on meanwhile.
-        for what in [commit, branch] if commit else [branch]:
-            done = self.git("fetch", "--quiet", "--no-tags", "--filter=tree:0", name, what)
-            known = commit or f"refs/remotes/{name}/{item.branch}"
-            if self.git("cat-file", "-e", f"{known}^{{commit}}").code == 0:
-                return
-        said = without_credentials(done.errors).strip().splitlines() or ["not on the branch"]
-        raise ResolveError(
-            "the history cannot be fetched",
-            where=f"{url} {item.branch}",
-            found=said[-1][:160],
-            remedy="Check the network and proxy, name a mirror under sources.git, or name the "
-            "commit (engine.precompiled_commit).",
-        )
-
-    def git(self, *words: str) -> Result:
-        """One command of git in the folder; it may fail."""
-        argv = ["git", "-C", self._folder, *words]
-        return run(argv, proxy=self._proxy, environment=SILENT | self._login, limit_s=LIMIT_S)

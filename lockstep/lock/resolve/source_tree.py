@@ -19,17 +19,13 @@ from packaging.utils import canonicalize_name
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.moving import GitWanted
-from lockstep.lock.packages import mirrored
-from lockstep.lock.resolve.http import without_credentials
-from lockstep.lock.resolve.program import Result, run, uv
-from lockstep.onhost.fetch import git_login
+from lockstep.lock.resolve.git import Repository
+from lockstep.lock.resolve.program import run, uv
 
-# Fetching the tree of one commit of a large repository, or building its metadata.
+# Building the metadata of a large repository.
 LIMIT_S = 600.0
 #: Where vLLM's setup.py reads what the CUDA build needs; the CUDA compiler is not asked.
 CUDA_REQUIREMENTS = "requirements/cuda.txt"
-#: Never wait for a human.
-SILENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "SSH_ASKPASS": "true", "LC_ALL": "C"}
 # The default of PEP 517.
 _LEGACY: dict[str, Any] = {
     "requires": ["setuptools>=40.8.0"],
@@ -99,61 +95,31 @@ def read_tree(
         )
 
 
-class _Clone:
-    """One commit of a repository; its files are fetched when they are asked for."""
+class _Clone(Repository):
+    """One commit of a repository."""
 
     def __init__(
         self, item: GitWanted, commit: str, folder: Path, sources: Sources, proxy: Proxy
     ) -> None:
-        url, self._login = git_login.apart(mirrored(item.url, sources))
-        self.where = f"{url} at {commit[:12]}"
-        self.folder = folder
-        self.proxy = proxy
+        super().__init__(folder, sources, proxy)
         self.commit = commit
-        self._git("init", "--quiet")
-        self._git("remote", "add", "origin", url)
-        self._git("config", "remote.origin.promisor", "true")
-        self._git("config", "remote.origin.partialclonefilter", "blob:none")
-        fetch = ("fetch", "--quiet", "--filter=blob:none")
-        # Some servers give only what a branch points at; the branch may have moved on meanwhile.
-        for what in (("--depth=1", "origin", commit), ("origin", item.branch)):
-            done = self._git(*fetch, *what, must=False)
-            if self._git("cat-file", "-e", f"{commit}^{{commit}}", must=False).code == 0:
-                return
-        raise ResolveError(
-            "the commit cannot be fetched",
-            where=self.where,
-            found=(done.errors.strip().splitlines() or ["not on the branch"])[-1][:160],
-            remedy="Lock again: `lockstep lock` resolves the branch anew.",
-        )
+        self.fetch("origin", item, commit, history=False)
 
     def text(self, path: str) -> str | None:
         """A file of the commit, None where it has none of that name."""
-        if not self._git("ls-tree", "--name-only", self.commit, "--", path).output.strip():
+        if not self.said("ls-tree", "--name-only", self.commit, "--", path).strip():
             return None
-        return self._git("show", f"{self.commit}:{path}").output
+        return self.said("show", f"{self.commit}:{path}")
 
     def day(self) -> str:
         """The commit's date."""
-        seconds = self._git("show", "--no-patch", "--format=%ct", self.commit).output
+        seconds = self.said("show", "--no-patch", "--format=%ct", self.commit)
         return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).date().isoformat()
 
     def check_out(self) -> Path:
         """The whole tree as files."""
-        self._git("checkout", "--quiet", "--detach", self.commit)
+        self.said("checkout", "--quiet", "--detach", self.commit)
         return self.folder
-
-    def _git(self, *words: str, must: bool = True) -> Result:
-        argv = ["git", "-C", str(self.folder), *words]
-        done = run(argv, proxy=self.proxy, environment=SILENT | self._login, limit_s=LIMIT_S)
-        if must and done.code != 0:
-            raise ResolveError(
-                f"git {words[0]} failed",
-                where=self.where,
-                found=without_credentials(done.errors).strip()[-160:],
-                remedy="Check the network and proxy, or name a mirror under sources.git.",
-            )
-        return done
 
 
 def _listed(clone: _Clone, path: str) -> list[str]:

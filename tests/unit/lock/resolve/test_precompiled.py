@@ -187,7 +187,7 @@ def test_strangers_have_no_commit_in_common(site: Site) -> None:
 def test_an_upstream_that_does_not_answer_is_named_without_its_password(site: Site) -> None:
     upstream = f"http://user:secret@{refused_address()}/x.git"
     message = site.failure({}, replace(WANTED, upstream=upstream))
-    assert "/x.git main: the history cannot be fetched; found " in message
+    assert "/x.git main: the commit cannot be fetched; found " in message
     assert "secret" not in message
 
 
