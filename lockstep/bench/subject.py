@@ -16,7 +16,6 @@ from lockstep.recipes.command import serve_command
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import serving
 from lockstep.system.folders import generation
-from lockstep.units.variants import FALLBACK
 
 
 def of_host(place: Place, hot: Hot, inventory: str) -> tuple[Subject, Expected, int | None]:
@@ -57,8 +56,8 @@ def of_host(place: Place, hot: Hot, inventory: str) -> tuple[Subject, Expected, 
 
 def _bound(place: Place, hot: Hot) -> tuple[BoundTarget, Recipe]:
     for target in place.plan.targets:
-        for suffix, recipe in zip(("", FALLBACK), target.recipes, strict=False):
-            if (target.name + suffix, recipe.name) == (hot.name, hot.recipe):
+        for name, _, recipe in target.forms:
+            if (name, recipe.name) == (hot.name, hot.recipe):
                 return target, recipe
     raise ResultError(
         "the hot target is not what the inventory asks for",

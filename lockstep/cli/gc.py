@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +19,6 @@ from lockstep.fleet.login import Login
 
 KEEP = 2
 _LIMIT_S = 1800.0
-
-
-@dataclass(frozen=True)
-class Found:
-    """What one host answered: what would go, or why it could not tell."""
-
-    where: Login
-    items: Sequence[dict[str, Any]] = ()
-    dropped: Sequence[int] = ()
-    problem: str = ""
-
-    @property
-    def size(self) -> int:
-        """Bytes of all items."""
-        return sum(int(item["bytes"]) for item in self.items)
-
-
-@dataclass(frozen=True)
-class Ended:
-    """What became of one host: bytes that came free, and what stayed, with the reason."""
-
-    name: str
-    bytes: int = 0
-    failed: Sequence[dict[str, str]] = field(default_factory=tuple)
-    problem: str = ""
 
 
 @click.command()
@@ -75,77 +49,67 @@ def gc(
     deploy or switch under way on a host.
     """
     _, hosts = choose(inventory, limit)
-    found = at_once(lambda where: _plan(where, keep), [host.login for host in hosts])
-    for answer in found:
-        _show(answer)
-    unusable = any(answer.problem for answer in found)
-    todo = [answer for answer in found if answer.items or answer.dropped]
+    found = at_once(lambda host: _asked(host.login, "plan", keep), hosts)
+    unusable = any(problem for _, problem in found)
+    todo = []
+    for host, (answer, problem) in zip(hosts, found, strict=True):
+        _show(host.name, answer, problem)
+        if answer and (answer["items"] or answer["dropped"]):
+            todo.append((host, answer["items"]))
     if dry or not todo:
         context.exit(UNUSABLE if unusable else DONE)
-    size = sum(answer.size for answer in todo)
-    count = sum(len(answer.items) for answer in todo)
-    question = f"Remove {count} item(s), {_bytes(size)}, from {len(todo)} host(s)?"
+    every = [item for _, items in todo for item in items]
+    question = f"Remove {len(every)} item(s), {_bytes(every)}, from {len(todo)} host(s)?"
     if not yes:
         if not sys.stdin.isatty():
             raise click.UsageError("nobody can be asked here: --yes removes, --dry only shows")
         click.confirm(question, abort=True)
-    ended = at_once(lambda answer: _remove(answer, keep), todo)
-    for end in ended:
-        _tell(end)
-    unusable = unusable or any(end.problem for end in ended)
-    failed = any(end.failed for end in ended)
+    ended = at_once(lambda each: _removed(each[0].login, each[1], keep), todo)
+    for (host, _), (answer, problem) in zip(todo, ended, strict=True):
+        _tell(host.name, answer, problem)
+    unusable = unusable or any(problem for _, problem in ended)
+    failed = any(answer and answer["failed"] for answer, _ in ended)
     context.exit(UNUSABLE if unusable else FINDINGS if failed else DONE)
 
 
-def _plan(where: Login, keep: int) -> Found:
-    answer, problem = _asked(where, "plan", keep, "")
-    if answer is None:
-        return Found(where, problem=problem)
-    return Found(where, answer["items"], answer["dropped"])
+def _removed(where: Login, items: Sequence[Mapping[str, Any]], keep: int) -> tuple[Any, str]:
+    return _asked(where, "remove", keep, json.dumps({"ids": [item["id"] for item in items]}))
 
 
-def _remove(found: Found, keep: int) -> Ended:
-    ids = [item["id"] for item in found.items]
-    answer, problem = _asked(found.where, "remove", keep, json.dumps({"ids": ids}))
-    if answer is None:
-        return Ended(found.where.name, problem=problem)
-    size = sum(int(item["bytes"]) for item in answer["removed"])
-    return Ended(found.where.name, size, answer["failed"])
-
-
-def _asked(where: Login, action: str, keep: int, text: str) -> tuple[Any, str]:
+def _asked(where: Login, action: str, keep: int, text: str = "") -> tuple[Any, str]:
     """The program's JSON, or None and why there is none."""
     argv = command("cleanup", action, "--keep", str(keep))
     return ask(where, ["sudo", "-n", *argv], text=text, limit_s=_LIMIT_S).json()
 
 
-def _show(found: Found) -> None:
-    name = found.where.name
-    if found.problem:
-        click.echo(f"{name}: {found.problem}", err=True)
+def _show(name: str, answer: Any, problem: str) -> None:
+    if problem:
+        click.echo(f"{name}: {problem}", err=True)
         return
-    if not found.items:
+    if not answer["items"]:
         click.echo(f"{name}: nothing to remove")
         return
-    table = Table(title=f"{name}: {_bytes(found.size)}", title_justify="left", box=None)
+    title = f"{name}: {_bytes(answer['items'])}"
+    table = Table(title=title, title_justify="left", box=None)
     table.add_column("what", no_wrap=True)
     table.add_column("name", overflow="fold")
     table.add_column("size", justify="right", no_wrap=True)
-    for item in found.items:
-        table.add_row(item["kind"], item["name"], _bytes(item["bytes"]))
+    for item in answer["items"]:
+        table.add_row(item["kind"], item["name"], _bytes([item]))
     console().print(table)
 
 
-def _tell(ended: Ended) -> None:
-    if ended.problem:
-        click.echo(f"{ended.name}: {ended.problem}", err=True)
+def _tell(name: str, answer: Any, problem: str) -> None:
+    if problem:
+        click.echo(f"{name}: {problem}", err=True)
         return
-    click.echo(f"{ended.name}: {_bytes(ended.bytes)} freed")
-    for item in ended.failed:
-        click.echo(f"{ended.name}: {item['id']} stays: {item['why']}", err=True)
+    click.echo(f"{name}: {_bytes(answer['removed'])} freed")
+    for item in answer["failed"]:
+        click.echo(f"{name}: {item['id']} stays: {item['why']}", err=True)
 
 
-def _bytes(size: int) -> str:
+def _bytes(items: Iterable[Mapping[str, Any]]) -> str:
+    size = sum(int(item["bytes"]) for item in items)
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= scale:
             return f"{size / scale:.1f} {unit}"

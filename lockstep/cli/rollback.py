@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -15,18 +14,6 @@ from lockstep.inventory import inventory_file as inventories
 from lockstep.lock import lockfile
 from lockstep.lock.lockdiff import changes
 from lockstep.lock.pins import Pins
-
-
-@dataclass(frozen=True)
-class Target:
-    """The lock to go back to, what it is in words, and whether a second rollback undoes it.
-
-    A lock that was never deployed whole is kept nowhere.
-    """
-
-    pins: Pins
-    what: str
-    undone: bool
 
 
 @click.command()
@@ -45,33 +32,37 @@ def rollback(context: click.Context, inventory: Path, dry: bool) -> None:
     plans = inventories.load(inventory)
     path = inventories.lock_path(inventory.stem, plans)
     now = lockfile.load(path)
-    target = _target(path, now)
-    print_changes(changes(now, target.pins))
+    pins, what, undone = _target(path, now)
+    print_changes(changes(now, pins))
     if dry:
-        click.echo(f"Would go back to {target.what}.")
+        click.echo(f"Would go back to {what}.")
         context.exit(DONE)
-    lockfile.save(path, target.pins)
-    click.echo(f"{path.name} is {target.what} again; deploying it.")
+    lockfile.save(path, pins)
+    click.echo(f"{path.name} is {what} again; deploying it.")
     code = deploy(inventory)
     if code:
         back = f"`lockstep rollback {inventory}` puts the other lock back."
         click.echo(
             f"The deploy failed; {path.name} stays as it is now. "
             f"`pyinfra {inventory} deploy.py` goes on, with --use-sudo-password where sudo asks "
-            f"for a password. {back if target.undone else ''}".rstrip(),
+            f"for a password. {back if undone else ''}".rstrip(),
             err=True,
         )
     context.exit(FINDINGS if code else DONE)
 
 
-def _target(path: Path, now: Pins) -> Target:
+def _target(path: Path, now: Pins) -> tuple[Pins, str, bool]:
+    """The lock to go back to, what it is in words, and whether a second rollback undoes it.
+
+    A lock that was never deployed whole is kept nowhere.
+    """
     last, before = lockfile.deployed_path(path), lockfile.previous_path(path)
     if last.exists():
         deployed = lockfile.load(last)
         if deployed != now:
-            return Target(deployed, "the lock that the last whole deploy used", False)
+            return deployed, "the lock that the last whole deploy used", False
         if before.exists():
-            return Target(lockfile.load(before), "the lock that was deployed before", True)
+            return lockfile.load(before), "the lock that was deployed before", True
     raise LockstepError(
         "there is no lock to go back to",
         where=str(path),

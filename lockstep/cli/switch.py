@@ -14,7 +14,6 @@ from lockstep.fleet.hosts import Host, at_once, choose
 from lockstep.fleet.login import NO_CONNECTION, Login
 from lockstep.inventory.host import HostPlan
 from lockstep.units.scripts import switch_path
-from lockstep.units.variants import FALLBACK
 
 # Exit codes of switch.sh from best to worst; any other one is the worst but for an empty host.
 _BEST_TO_WORST = (0, 3, 1, 75, 77, UNUSABLE)
@@ -77,12 +76,7 @@ def _hosts(inventory: Path, target: str, limit: tuple[str, ...]) -> list[Host]:
     """The hosts to ask, of those that are chosen. InventoryError for unknown hosts and targets."""
     _, chosen = choose(inventory, limit)
     for host in chosen:
-        names = [
-            each.name + suffix
-            for each in host.plan.targets
-            for suffix in ("", FALLBACK)
-            if not suffix or each.fallback is not None
-        ]
+        names = [name for each in host.plan.targets for name, _, _ in each.forms]
         if target not in (*names, "none"):
             raise InventoryError(
                 f"{host.name} has no target {target!r}",
@@ -96,8 +90,8 @@ def _hosts(inventory: Path, target: str, limit: tuple[str, ...]) -> list[Host]:
 
 def _follows(plan: HostPlan, target: str, asked: Collection[str]) -> bool:
     """Whether another host that is asked switches this one along: the first of its cluster does."""
-    names = {each.name + suffix: each.group for each in plan.targets for suffix in ("", FALLBACK)}
-    group = names.get(target)
+    groups = {name: each.group for each in plan.targets for name, _, _ in each.forms}
+    group = groups.get(target)
     return group is not None and group.rank > 0 and group.members[0].name in asked
 
 

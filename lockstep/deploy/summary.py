@@ -11,7 +11,7 @@ from typing import Any
 from lockstep.core.findings import Finding, ordered
 from lockstep.inventory.host import HostPlan
 from lockstep.models.known_models import GIB
-from lockstep.units.variants import FALLBACK, unit_names
+from lockstep.units.variants import unit_names
 
 WIDTH = 80
 # Columns for what a line of the closing table is about, and for the host of a finding, at most.
@@ -201,10 +201,9 @@ def rows(
 
 def _hot(plan: HostPlan, units: Mapping[str, Any]) -> Iterator[str]:
     for target in plan.targets:
-        for suffix, _ in zip(("", FALLBACK), target.recipes, strict=False):
-            unit = f"{target.data.unit}{suffix}.service"
-            if units.get(unit, {}).get("ActiveState") == "active":
-                yield target.name + suffix
+        for name, unit, _ in target.forms:
+            if units.get(f"{unit}.service", {}).get("ActiveState") == "active":
+                yield name
 
 
 def _unasked(unasked: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -8,8 +8,9 @@ nothing, but would be given the same change, comes last.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Literal
 
 Part = Literal["nothing", "change", "restart"]
@@ -30,10 +31,13 @@ class Turns:
         self._failed: list[str] = []
 
     @contextmanager
-    def of(self, name: str) -> Iterator[Turn]:
-        """The turn of one host; a restart that leaves the block by an exception has failed."""
+    def of(self, name: str) -> Iterator[Callable[[Part], str | None]]:
+        """The turn of one host, which it takes with `take` of its name.
+
+        A restart that leaves the block by an exception has failed.
+        """
         try:
-            yield Turn(self, name)
+            yield partial(self.take, name)
         except BaseException:
             if self._parts[name] == "restart":
                 self._failed.append(name)
@@ -64,14 +68,3 @@ class Turns:
         if part == "change":
             return restarting
         return restarting[: restarting.index(name)]
-
-
-class Turn:
-    """The turn of one host."""
-
-    def __init__(self, turns: Turns, name: str) -> None:
-        self._turns, self._name = turns, name
-
-    def take(self, part: Part) -> str | None:
-        """As `Turns.take`."""
-        return self._turns.take(self._name, part)

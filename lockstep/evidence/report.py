@@ -24,7 +24,7 @@ from lockstep.inventory.host import HostPlan
 from lockstep.lock import lockfile
 from lockstep.lock.pins import Pins
 from lockstep.recipes.sizing import serving
-from lockstep.units.variants import FALLBACK, unit_names
+from lockstep.units.variants import unit_names
 
 WHOLE, PARTLY, NONE = 0, 1, 2
 
@@ -139,13 +139,13 @@ def judge(
 def _needs(plan: HostPlan) -> Iterator[tuple[str, str]]:
     """Beside what a host has available: what each target asks for, as `lockstep plan` prints it."""
     for target in plan.targets:
-        for suffix, recipe in zip(("", FALLBACK), target.recipes, strict=False):
+        for name, _, recipe in target.forms:
             try:
                 asked = serving(recipe, target.overrides(recipe))
             except RecipeError:
                 continue
             if needs := fit(recipe, catalogue.knowledge(), asked=asked).needs_gib:
-                yield f"{target.name}{suffix} needs GiB to start", f"{needs:.1f}"
+                yield f"{name} needs GiB to start", f"{needs:.1f}"
 
 
 def _host(label: str, answer: Mapping[str, Any] | None, why: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from lockstep.recipes.recipe_file import Recipe
 from lockstep.system.folders import model_units
 from lockstep.system.tools import Environment, tool_environments
 from lockstep.units.all_files import artefacts
-from lockstep.units.variants import FALLBACK, key_users, variants
+from lockstep.units.variants import key_users, variants
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class Intended:
     def _variants(self) -> Iterator[tuple[str, Recipe, str | None]]:
         """Name, recipe and image of every target and every fallback."""
         for target in self.plan.targets:
-            for suffix, recipe in zip(("", FALLBACK), target.recipes, strict=False):
-                yield target.name + suffix, recipe, target.image_of(recipe)
+            for name, _, recipe in target.forms:
+                yield name, recipe, target.image_of(recipe)
 
     @property
     def engine_question(self) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from lockstep.recipes.sizing import serving
 # From the port of the API to the port of an engine behind a proxy, where the inventory names none.
 ENGINE_PORT_OFFSET = 1000
 LOOPBACK = "127.0.0.1"
+#: Behind the name and the unit of a target: those of its fallback.
+FALLBACK = "-fallback"
 #: Of every Spark's own web page, at loopback (facts of the field, 2026-11).
 DASHBOARD_PORT = 11000
 #: Packages that the proxy before an engine imports, as `Settings.tools` names them.
@@ -69,6 +71,18 @@ class BoundTarget:
     def recipes(self) -> tuple[Recipe, ...]:
         """The recipe and, where there is one, its fallback."""
         return (self.recipe,) if self.fallback is None else (self.recipe, self.fallback)
+
+    @property
+    def forms(self) -> tuple[tuple[str, str, Recipe], ...]:
+        """Name for `switch.sh`, unit without ".service", and recipe: the target's, the fallback's.
+
+        A fallback has a unit, so that systemd's `Conflicts=` and the memory gate hold for it as for
+        any other model, and an operator can choose it by name.
+        """
+        return tuple(
+            (self.name + suffix, self.data.unit + suffix, recipe)
+            for suffix, recipe in zip(("", FALLBACK), self.recipes, strict=False)
+        )
 
     def image_of(self, recipe: Recipe) -> str | None:
         """Image that one of `recipes` runs from, as asked for; None: the venv engine."""

@@ -17,7 +17,6 @@ from lockstep.system.accounts import people
 from lockstep.system.folders import IMAGE_STORE
 from lockstep.system.tools import tool_environments
 from lockstep.units.docker_run import LABEL, cache_volume
-from lockstep.units.variants import FALLBACK
 
 # What is fetched, beside images: each of it only where it is not on the host yet.
 MODELS, TOOLS, ENGINE = "models", "tools", "engine"
@@ -46,9 +45,9 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
 def _docker_names(plan: HostPlan) -> dict[str, list[str]]:
     """Names of the containers and volumes that the host's units make."""
     units = [
-        target.data.unit + suffix
+        unit
         for target in plan.targets
-        for suffix, recipe in zip(("", FALLBACK), target.recipes, strict=False)
+        for _, unit, recipe in target.forms
         if target.image_of(recipe)
     ]
     containers, volumes = units[:], [cache_volume(unit) for unit in units]

@@ -16,7 +16,6 @@ from lockstep.lock.pins import Pins
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import Serving, serving
-from lockstep.units.variants import FALLBACK
 
 GIB = 1024**3
 # Shorter contexts that are tried where no share is enough.
@@ -32,7 +31,7 @@ def findings(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Find
     if facts["units_up"]:
         return
     for target in plan.targets:
-        for suffix, recipe in zip(("", FALLBACK), target.recipes, strict=False):
+        for name, _, recipe in target.forms:
             try:
                 asked = serving(recipe, target.overrides(recipe))
             except RecipeError:
@@ -52,7 +51,7 @@ def findings(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Find
                 "memory-available",
                 "error" if to_fetch else "warning",
                 plan.name,
-                f"{target.name}{suffix} {case.message()}",
+                f"{name} {case.message()}",
                 case.remedy(target.name),
             )
 

@@ -16,7 +16,13 @@ from lockstep.core.errors import InventoryError, RecipeError
 from lockstep.files.managed_file import HOME
 from lockstep.fit import catalogue
 from lockstep.fit.fit import fit
-from lockstep.inventory.bound_targets import LOOPBACK, BoundTarget, is_loopback, served_name
+from lockstep.inventory.bound_targets import (
+    FALLBACK,
+    LOOPBACK,
+    BoundTarget,
+    is_loopback,
+    served_name,
+)
 from lockstep.inventory.settings import Floor, Settings
 from lockstep.lock.image_reference import pinned_reference
 from lockstep.lock.pins import Pins
@@ -28,9 +34,8 @@ from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import read_back
 from lockstep.units import compile_caches
 from lockstep.units.docker_run import docker_run
-from lockstep.units.served_weights import commit_of, model_path, weight_overrides
+from lockstep.units.served_weights import commit_of, weight_overrides
 
-FALLBACK = "-fallback"
 # Units of the proxy before an engine: one that merges roles, one that only asks for the key.
 ROLES = "-roles"
 KEY = "-key"
@@ -172,9 +177,9 @@ def variants(
 def unit_names(targets: Iterable[BoundTarget]) -> tuple[str, ...]:
     """Full names of all units of these targets: engines, fallbacks, and proxies before them."""
     return tuple(
-        f"{target.data.unit}{suffix}{proxy}.service"
+        f"{unit}{proxy}.service"
         for target in targets
-        for suffix, recipe in zip(("", FALLBACK), target.recipes, strict=False)
+        for _, unit, recipe in target.forms
         for proxy in (("", _proxy_suffix(recipe)) if target.engine_port(recipe) else ("",))
     )
 
@@ -182,10 +187,10 @@ def unit_names(targets: Iterable[BoundTarget]) -> tuple[str, ...]:
 def key_users(targets: Iterable[BoundTarget]) -> tuple[str, ...]:
     """Full names of the proxies that ask for the API key, before engines open to others."""
     return tuple(
-        f"{target.data.unit}{suffix}{_proxy_suffix(recipe)}.service"
+        f"{unit}{_proxy_suffix(recipe)}.service"
         for target in targets
         if target.open
-        for suffix, recipe in zip(("", FALLBACK), target.recipes, strict=False)
+        for _, unit, recipe in target.forms
     )
 
 
@@ -317,16 +322,3 @@ def _refuse_doubles(settings: Settings, found: list[Variant]) -> None:
                     remedy=f"Names that end with {FALLBACK!r} belong to fallback recipes.",
                 )
             taken[name] = variant.name
-
-
-__all__ = [
-    "FALLBACK",
-    "KEY",
-    "ROLES",
-    "Variant",
-    "key_users",
-    "model_path",
-    "unit_names",
-    "variants",
-    "venv",
-]

@@ -87,11 +87,11 @@ def host_by_host(units: Sequence[str], together: Sequence[str] = ()) -> Commands
         else:
             host.noop("no hot model is restarted")
         return
-    with turns.of_operation().of(host.name) as turn:
+    with turns.of_operation().of(host.name) as take:
         change = _change(units, together)
         if change is None:
             return
-        blocked = turn.take(change.part)
+        blocked = take(change.part)
         if blocked:
             hot = ", ".join(PurePosixPath(unit).stem for unit in change.hot)
             report.held(host.name, f"{hot} runs on" if hot else "no model runs, as before")

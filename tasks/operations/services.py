@@ -89,9 +89,9 @@ def reread(
         report.to_restart(host.name, hot)
         yield from _reread(old, hot)
         return
-    with turns.of_operation().of(host.name) as turn:
+    with turns.of_operation().of(host.name) as take:
         old, hot = _outdated(units, generations or {}, engines)
-        blocked = turn.take("restart" if hot else "nothing")
+        blocked = take("restart" if hot else "nothing")
         if blocked:
             report.held(host.name, f"{', '.join(hot)} runs on")
             yield from remote.refuse(f"held back, because {blocked} failed")

@@ -14,8 +14,8 @@ def taken(parts: Mapping[str, Part], asking: Sequence[str], fails: str = "") -> 
 
     def work(name: str) -> None:
         try:
-            with turns.of(name) as turn:
-                blocked = turn.take(parts[name])
+            with turns.of(name) as take:
+                blocked = take(parts[name])
                 log.append(f"{name} blocked by {blocked}" if blocked else f"{name} begins")
                 if blocked or name == fails:
                     raise ValueError
@@ -41,8 +41,8 @@ def test_a_host_that_fails_before_its_turn_holds_nobody_back() -> None:
     blocked: list[str | None] = []
 
     def restart() -> None:
-        with turns.of("b") as turn:
-            blocked.append(turn.take("restart"))
+        with turns.of("b") as take:
+            blocked.append(take("restart"))
 
     second = threading.Thread(target=restart)
     second.start()
