@@ -58,6 +58,20 @@ GUARDS = (
         "tests/unit/onhost/environment/test_engine_classes.py",
     ),
     Guard(
+        "no switch waits for an engine's clients",
+        MODEL_UNIT,
+        "ExecStop={{ end | unit_words }} $MAINPID\n",
+        "",
+        "tests/render/test_units_by_systemd.py",
+    ),
+    Guard(
+        "no engine that waits for its clients is left alive",
+        f"{ONHOST}/engine/end_engine.py",
+        "        signal.pidfd_send_signal(process, signal.SIGKILL)\n",
+        "",
+        "tests/unit/onhost/engine/test_end_engine.py",
+    ),
+    Guard(
         "torch's family from PyTorch's index alone",
         "lockstep/lock/resolve/python.py",
         "own |= dict.fromkeys(_FROM_TORCH, sources.torch_index)",

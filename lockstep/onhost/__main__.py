@@ -14,6 +14,7 @@ MODULES = {
     "cleanup": "garbage.cleanup",
     "cluster": "cluster.rank_gate",
     "cluster-agent": "cluster.agent",
+    "end-engine": "engine.end_engine",
     "engine-build": "environment.engine_build",
     "engine-check": "environment.engine_check",
     "fabric": "system.fabric",

@@ -83,6 +83,7 @@ def _model_unit(
         gate=(*_ROOT_CHECK, *command("gate", variant.name)),
         start=(variant.launcher,) if variant.launcher else variant.argv,
         ready=(*_CHECK, *command("ready", variant.name, "--main-pid")),
+        end=command("end-engine", "--within", f"{engine.end_s:g}"),
         admit=(*_ROOT_CHECK, *command("cluster", "admit", variant.name)),
         agent=AGENT_UNIT,
         stop_container=_stop_container(variant.unit),

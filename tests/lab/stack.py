@@ -129,6 +129,22 @@ class Host:
         found: dict[str, Any] = json.loads(answer.out)
         return found
 
+    def hold_streams(self, port: int, model: str, count: int) -> None:
+        """Clients of an engine that go on asking, one stream each, until it refuses them."""
+        body = {
+            "model": model,
+            "messages": [{"role": "user", "content": "x"}],
+            "stream": True,
+            "ignore_eos": True,
+            "max_tokens": 900,
+        }
+        ask = f"curl -sNo /dev/null -H 'Content-Type: application/json' -d '{json.dumps(body)}' "
+        ask += f"http://127.0.0.1:{port}/v1/chat/completions"
+        clients = f"for each in $(seq {count}); do while {ask}; do :; done & done; wait"
+        self.root(f"systemd-run --quiet --collect sh -c {shlex.quote(clients)}")
+        held = f"ss -tnH state established 'sport = :{port}' | wc -l"
+        until(lambda: int(self.root(held)) >= count, f"{self.name}: {count} streams are open")
+
 
 @dataclass(frozen=True)
 class Deployed:

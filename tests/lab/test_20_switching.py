@@ -105,6 +105,38 @@ def test_the_running_engine_was_started_as_the_recipe_says(
     assert seen.split() == ["/etc/lockstep:", "targets.json", "/run/lockstep:"]
 
 
+def test_a_switch_does_not_wait_for_the_clients_of_the_real_vllm(one: Host, tiny: Answer) -> None:
+    one.hold_streams(8000, "tiny-qwen3", 16)
+    # As a wedge, or an end before the streams were told of it: nothing more comes, and they stay.
+    one.root(f"kill -STOP {engine_process(one)}")
+    processes = one.root("pgrep -u $(systemctl show -p User --value vllm.service)").split()
+    since = one.root("date +%s").strip()
+    answer = one.switch("none")
+    assert answer.code == 0, answer.text
+    told = one.root(f"journalctl -q --output=cat --since=@{since} _SYSTEMD_UNIT=vllm.service")
+    waits, killed = (told.find(words) for words in ("Waiting for connections", "lockstep end: "))
+    assert -1 < waits < killed, told
+    assert (one.show("vllm.service", "ActiveState"), one.show("vllm.service", "Result")) == (
+        "inactive",
+        "success",
+    )
+    left = one.root(f"ps -o pid= -p {','.join(processes)} || true; ls /dev/shm")
+    assert left == "", "memory is still taken"
+
+
+def test_the_engine_process_of_the_real_vllm_does_not_outlive_its_main_process(one: Host) -> None:
+    one.root("systemctl start --no-block vllm.service")
+    process = until(lambda: engine_process(one), "spark1: vLLM loads")
+    one.root("kill -KILL $(systemctl show -p MainPID --value vllm.service)")
+    until(lambda: engine_process(one) == "", f"spark1: process {process} is gone")
+    assert one.switch("none").code == 0
+
+
+def engine_process(host: Host) -> str:
+    """Process id of the real vLLM's engine."""
+    return host.root("pgrep -f ^VLLM::EngineCore || true").strip()
+
+
 def test_qwen_takes_over_with_exactly_the_recipes_words(
     host: Host, tiny: Answer, variants: Variants
 ) -> None:
@@ -228,10 +260,11 @@ def test_weights_that_are_not_whole_are_found_before_anything_is_stopped(one: Ho
     assert one.active() == before
 
 
+@pytest.mark.parametrize("deaf", [False, True])
 def test_an_operator_who_stops_a_loading_model_does_not_make_it_failed(
-    one: Host, knobs: Callable[[str, dict[str, object]], str]
+    one: Host, knobs: Callable[[str, dict[str, object]], str], deaf: bool
 ) -> None:
-    knobs("sglang", {"load_seconds": 60})
+    knobs("sglang", {"load_seconds": 60, "ignore_sigterm": deaf})
     unit = "sglang-mistral4.service"
     checking(one, unit)
     one.root(f"systemctl stop {unit}")

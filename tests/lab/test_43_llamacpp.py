@@ -88,6 +88,7 @@ def test_bench_measures_it_by_its_own_counters(
 
 
 def test_another_target_takes_its_place_and_it_ends_in_order(hot: Host) -> None:
+    hot.hold_streams(PORT, NAME, 16)
     answer = hot.switch("qwen")
     assert answer.code == 0, answer.text
     assert hot.show("llamacpp.service", "ActiveState") == "inactive"

@@ -133,6 +133,9 @@ def test_every_model_unit_is_guarded_before_and_after_its_start() -> None:
         assert pre[-1].startswith(gate), name
         post = f"ExecStartPost={check} ready "
         assert post in text and text.count(" --main-pid $MAINPID\n") == 1, name
+        stop = "ExecStop=/usr/bin/python3 /usr/local/lib/lockstep end-engine --within "
+        assert f"{stop}{10 if 'sglang' in name else 3} $MAINPID\n" in text, name
+        assert "SIGKILL" in directives(text, "SuccessExitStatus"), name
         assert directives(text, "Restart") == ["always"]
         burst, interval, start = (
             int(directives(text, key)[0])

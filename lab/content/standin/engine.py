@@ -97,6 +97,8 @@ class _Life:
                 self._open_port()
             self.log.ready(self.serving)
             code = self._until_the_end()
+        if self.server.ready.is_set() and self.stopping.is_set():
+            self._end_with_requests_open()
         self._end_child()
         return code
 
@@ -109,6 +111,22 @@ class _Life:
             self.log.line("WARNING", "SIGTERM ignored: the knob says so")
             return
         self.stopping.set()
+
+    def _end_with_requests_open(self) -> None:
+        """SGLang answers first what it was asked; vLLM never does, and waits for its clients.
+
+        As 0.5.23 and 0.32 do.
+        """
+        self.server.shutdown()
+        self.server.server_close()
+        if self.serving.engine == "vllm":
+            self.server.alive = lambda: True
+            self.knobs.wedged = True
+            self._end_child()
+        if self.server.counters.running:
+            self.log.line("INFO", "Waiting for connections to close. (CTRL+C to force quit)")
+        while self.server.counters.running:
+            time.sleep(0.05)
 
     def _load(self) -> int | None:
         """Load the weights; an exit code means that it went no further."""
@@ -194,5 +212,6 @@ class _Life:
         self.dead.set()
 
     def _end_child(self) -> None:
-        os.close(self.writing)
-        self.dead.wait(2)
+        if not self.dead.is_set():
+            os.close(self.writing)
+            self.dead.wait(2)

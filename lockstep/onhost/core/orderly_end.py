@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
+from collections.abc import Sequence
 
 _SYSTEMD = 1
+_last: list[Sequence[str]] = []
 
 
 def end_when_stopped(systemd: int = _SYSTEMD) -> None:
@@ -22,6 +25,15 @@ def end_when_stopped(systemd: int = _SYSTEMD) -> None:
     threading.Thread(target=_wait, args=(systemd,), daemon=True).start()
 
 
+def leave_behind(argv: Sequence[str]) -> None:
+    """Start one more program when systemd stops the unit; it outlives this one."""
+    _last.append(argv)
+
+
 def _wait(systemd: int) -> None:
     sender = signal.sigwaitinfo({signal.SIGTERM}).si_pid
-    os._exit(0 if sender == systemd else 1)
+    if sender != systemd:
+        os._exit(1)
+    for argv in _last:
+        subprocess.Popen(argv)
+    os._exit(0)

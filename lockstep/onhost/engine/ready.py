@@ -22,7 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from lockstep.onhost import engines
 from lockstep.onhost.core import config, errors, layout, orderly_end, output
+from lockstep.onhost.core.program import command
 from lockstep.onhost.engine import openai_api
 
 EXIT_DIED = 3
@@ -80,10 +82,11 @@ class Waiter:
         self._process = process
         self._tell = tell
         self._started = time.monotonic()
-        self._told = 0.0
 
     def wait(self, key: str | None) -> openai_api.Canary:
         """The canary's generation; Problem when it does not come within the start time-out."""
+        # An engine says nothing before it has imported itself, which takes half a minute and more.
+        self._tell("loading the engine's program")
         self._wait_for_health()
         self._tell(f"/health is green after {self._waited():.0f} s, asking for a token")
         return self._wait_for_token(key)
@@ -92,10 +95,9 @@ class Waiter:
         limit = self._target.start_timeout_s
         while True:
             try:
-                self._watched(partial(openai_api.check_health, self._target), "/health")
+                self._watched(partial(openai_api.check_health, self._target))
                 return
             except (openai_api.NotReady, openai_api.Refused) as answer:
-                self._progress(f"waiting for the engine ({answer})")
                 if self._waited() >= limit:
                     raise errors.Problem(
                         f"not ready after {self._waited():.0f} s (start_timeout_s {limit:.0f}): "
@@ -110,13 +112,12 @@ class Waiter:
             timeout = max(1.0, min(left, self._target.canary_timeout_s))
             try:
                 ask = partial(openai_api.canary, self._target, key, timeout)
-                return self._watched(ask, "the first token")
+                return self._watched(ask)
             except openai_api.Refused as answer:
                 raise self._canary_failed(answer) from answer
             except openai_api.NotReady as answer:
                 if time.monotonic() - first >= min(left, _CANARY_GRACE_S):
                     raise self._canary_failed(answer) from answer
-                self._progress(f"canary failed, trying again ({answer})")
             self._pause()
 
     def _canary_failed(self, answer: Exception) -> errors.Problem:
@@ -130,7 +131,7 @@ class Waiter:
             EXIT_CANARY,
         )
 
-    def _watched(self, ask: Callable[[], T], what: str) -> T:
+    def _watched(self, ask: Callable[[], T]) -> T:
         """Run `ask` in a thread and watch the main process until it answers."""
         result: list[T] = []
         failure: list[Exception] = []
@@ -146,8 +147,6 @@ class Waiter:
         while thread.is_alive():
             self._process.check()
             thread.join(0.2)
-            if thread.is_alive():
-                self._progress(f"waiting for {what}")
         if failure:
             raise failure[0]
         return result[0]
@@ -157,12 +156,6 @@ class Waiter:
         self._process.check()
         time.sleep(0.5)
         self._process.check()
-
-    def _progress(self, text: str) -> None:
-        waited = self._waited()
-        if waited - self._told >= (10 if waited < 120 else 30):
-            self._told = waited
-            self._tell(f"{text}, {waited:.0f} s of at most {self._target.start_timeout_s:.0f}")
 
     def _waited(self) -> float:
         return time.monotonic() - self._started
@@ -183,6 +176,10 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     options = parser.parse_args(argv)
     paths = paths or layout.Paths()
     target = config.load_host(paths.targets).target(options.target)
+    within = f"{engines.ENGINES[target.engine].end_s:g}"
+    # systemd runs no ExecStop= for a unit that has not started.
+    end = ("end-engine", "--asked", "--within", within, str(options.main_pid))
+    orderly_end.leave_behind(command(*end))
     # The engine is asked itself: the proxy before it starts when the engine is ready.
     target = replace(target, url=target.engine_url or target.url)
     # Nor is the engine one that asks for a key, where its proxy does; only root reads the file.

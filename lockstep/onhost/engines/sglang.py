@@ -127,7 +127,11 @@ ENGINE = Sglang(
         (re.compile(r"The server is fired up"), "port open"),
     ),
     prefixes=("SGLANG_", "SGL_"),
+    # It looks each 5 s whether it was asked (`sigterm_watchdog` of 0.5.23). Killed while its
+    # schedulers release what they hold, it left the GPU's memory taken for more than 30 s
+    # (sgl-project/sglang#31871, 2026-07-21).
+    end_s=10.0,
     # It ends itself with SIGKILL when it is asked to stop.
-    success=("143", "SIGTERM", "137"),
+    success=("143", "SIGTERM", "SIGKILL", "137"),
     images=("sglang",),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import signal
@@ -45,6 +46,17 @@ class Engine:
 
     def chat(self, **body: Any) -> Answer:
         return ask(f"{self.url}/v1/chat/completions", {"messages": HELLO, **body})
+
+    @contextlib.contextmanager
+    def stream(self, max_tokens: int = 10_000) -> Iterator[http.client.HTTPResponse]:
+        """An answer whose first token has come, open until the block ends."""
+        body = {"messages": HELLO, "stream": True, "ignore_eos": True, "max_tokens": max_tokens}
+        connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=20)
+        with contextlib.closing(connection):
+            connection.request("POST", "/v1/chat/completions", json.dumps(body))
+            answer = connection.getresponse()
+            answer.read1()
+            yield answer
 
     def engine_process(self) -> int:
         children = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
@@ -306,6 +318,27 @@ def test_sigterm_ends_with_success_unless_the_engine_is_deaf_to_it(tmp_path: Pat
         assert stand_in.chat().status == 200
         stand_in.turn(ignore_sigterm=False)
         stand_in.process.terminate()
+        assert stand_in.process.wait(20) == 0
+
+
+def test_vllm_waits_for_its_clients_when_its_engine_process_is_gone(tmp_path: Path) -> None:
+    with engine(tmp_path, "vllm", decode_rate=50) as stand_in:
+        child = stand_in.ready().engine_process()
+        with stand_in.stream():
+            stand_in.process.terminate()
+            until(lambda: not Path(f"/proc/{child}").exists(), "the engine process is gone")
+            assert stand_in.process.stdout
+            assert any("Waiting for connections" in line for line in stand_in.process.stdout)
+            until(lambda: refused(f"{stand_in.url}/health"), "the port is closed")
+            assert stand_in.process.poll() is None
+        assert stand_in.process.wait(20) == 0
+
+
+def test_sglang_answers_what_it_was_asked_before_it_ends(tmp_path: Path) -> None:
+    with engine(tmp_path, "sglang", decode_rate=50) as stand_in:
+        with stand_in.ready().stream(max_tokens=60) as answer:
+            stand_in.process.terminate()
+            assert answer.read().endswith(b"data: [DONE]\n\n")
         assert stand_in.process.wait(20) == 0
 
 
