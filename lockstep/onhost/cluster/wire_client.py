@@ -57,7 +57,7 @@ class Caller:
             response = connection.getresponse()
             answer = response.read(MOST_BYTES)
         except (OSError, http.client.HTTPException) as error:
-            raise self._silent(member, str(error) or type(error).__name__) from error
+            raise self._silent(member, errors.why(error)) from error
         finally:
             connection.close()
         given, nonce = response.headers.get(seal.SEAL, ""), headers[seal.NONCE]

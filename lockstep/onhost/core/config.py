@@ -103,7 +103,7 @@ def load_host(path: Path) -> Host:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise _unusable(error.strerror or str(error), where=str(path)) from error
+        raise _unusable(errors.why(error), where=str(path)) from error
     except ValueError as error:
         raise _unusable(f"not JSON: {error}", where=str(path)) from error
     # Programs come before their file: one that an earlier deploy wrote may have other keys.

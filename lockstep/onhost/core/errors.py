@@ -16,6 +16,12 @@ EXIT_LOCKED = 75
 EXIT_NOT_PERMITTED = 77
 
 
+def why(error: BaseException) -> str:
+    """What an error says to people: without its number, and never nothing."""
+    reason = getattr(error, "reason", error)
+    return getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+
+
 class Problem(Exception):
     """An error for the operator: what was expected, what was found, and the remedy.
 

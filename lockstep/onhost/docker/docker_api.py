@@ -71,7 +71,7 @@ class Docker:
             raise Unreachable(f"no right to ask Docker at {self._path}") from error
         except OSError as error:
             raise Unreachable(
-                f"Docker does not answer at {self._path}: {error}. "
+                f"Docker does not answer at {self._path}: {errors.why(error)}. "
                 "Remedy: sudo systemctl start docker"
             ) from error
         except http.client.HTTPException as error:

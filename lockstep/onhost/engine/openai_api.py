@@ -166,7 +166,5 @@ def _exchange(request: urllib.request.Request, timeout: float) -> bytes:
         if error.code == 404 and "model" in detail:
             raise Refused(message) from error
         raise NotReady(message) from error
-    except urllib.error.URLError as error:
-        raise NotReady(str(error.reason)) from error
     except (OSError, http.client.HTTPException) as error:
-        raise NotReady(str(error) or type(error).__name__) from error
+        raise NotReady(errors.why(error)) from error

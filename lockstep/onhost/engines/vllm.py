@@ -215,12 +215,15 @@ ENGINE = Vllm(
         accepted="vllm:spec_decode_num_accepted_tokens_total",
     ),
     phases=(
+        (re.compile(r"non-default args:"), "reading its configuration"),
+        (re.compile(r"Initializing a V1 LLM engine"), "starting its engine process"),
         LOADING,
         (re.compile(r"Loading weights took (?P<s>[\d.]+) seconds"), "weights loaded in {s} s"),
         (re.compile(r"Model loading took (?P<gib>[\d.]+) GiB"), "model takes {gib} GiB"),
         (re.compile(r"Starting to load model"), "loading the model"),
-        (re.compile(r"torch\.compile takes (?P<s>[\d.]+) ?s"), "compiled in {s} s"),
-        (re.compile(r"Compiling a graph|Start compiling|torch\.compile"), "compiling"),
+        # `takes` before 0.20.
+        (re.compile(r"torch\.compile .*t(?:ook|akes) (?P<s>[\d.]+) s"), "compiled in {s} s"),
+        (re.compile(r"for vLLM's torch\.compile|Dynamo|Compiling a graph"), "compiling"),
         CAPTURING,
         (re.compile(r"Graph capturing"), "capturing CUDA graphs"),
         (re.compile(r"GPU KV cache size: (?P<n>[\d,]+) tokens"), "KV cache for {n} tokens"),

@@ -192,7 +192,7 @@ class Gate:
         try:
             control.write_text("3\n", encoding="ascii")
         except OSError as error:
-            tell(f"page cache not dropped: {error}")
+            tell(f"page cache not dropped: {errors.why(error)}")
 
     def _running(self, names: set[str]) -> set[str]:
         if not names:

@@ -96,7 +96,7 @@ class Precheck:
         try:
             spec = weights_spec.parse(self.paths.weights.read_text(encoding="utf-8"))
         except (OSError, weights_spec.BadSpec) as error:
-            return [f"{self.paths.weights} cannot be read: {error}"]
+            return [f"{self.paths.weights} cannot be read: {errors.why(error)}"]
         found = [item for item in spec.repositories if item.model == model]
         if not found:
             return [f"{self.paths.weights} does not name it"]

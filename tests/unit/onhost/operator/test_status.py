@@ -226,6 +226,28 @@ def test_systemds_states_in_the_operators_words(fields, state):
         ("INFO 11-21 [default_loader.py:384] Loading weights took 88.20 seconds", None),
         ("Capturing CUDA graphs (decode, FULL):  33%|###  | 2/6", "capturing CUDA graphs, 33 %"),
         ("INFO GPU KV cache size: 1,234,567 tokens", "KV cache for 1,234,567 tokens"),
+        ("INFO 11-22 [monitor.py:53] torch.compile took 39.63 s in total", "compiled in 39.63 s"),
+        (
+            "INFO [decorators.py:674] torch.compile and initial profiling/warmup run together "
+            "took 41.02 s in total",
+            "compiled in 41.02 s",
+        ),
+        ("INFO 06-01 torch.compile takes 27.10 s in total", "compiled in 27.10 s"),
+        (
+            "INFO 11-22 [backends.py:1095] Using cache directory: /c for vLLM's torch.compile",
+            "compiling",
+        ),
+        (
+            "WARNING [vllm.py:1164] Enforce eager set, disabling torch.compile and CUDAGraphs."
+            " This is equivalent to setting -cc.mode=none -cc.cudagraph_mode=none",
+            "",
+        ),
+        (
+            "INFO 11-22 [api_utils.py:273] non-default args: {'model': 'm'}",
+            "reading its configuration",
+        ),
+        ("INFO 11-22 Initializing a V1 LLM engine (v0.26.0) with", "starting its engine process"),
+        ("lockstep ready: loading the engine's program", "loading the engine's program"),
         ("INFO:     127.0.0.1 - GET /health 200 OK", ""),
         ("lockstep gate: waiting for memory", "waiting for memory"),
     ],
