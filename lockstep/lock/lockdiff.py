@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lockstep.core.digest import is_commit
 from lockstep.core.terminal import bytes_text
-from lockstep.lock.pins import ModelPin, Pins, PythonPin
+from lockstep.lock.pins import (
+    GitPin,
+    ImagePin,
+    ModelPin,
+    Pin,
+    Pins,
+    PrecompiledPin,
+    PythonPin,
+)
 
 # Digits of a commit or digest that are enough to recognise it.
 DIGITS = 12
+_KINDS = {"git": "git", "precompiled": "precompiled", "image": "images", "model": "models"}
 
 
 @dataclass(frozen=True)
@@ -38,20 +47,12 @@ def changes(old: Pins, new: Pins) -> tuple[Change, ...]:
 def _changes(old: Pins, new: Pins) -> Iterator[Change]:
     for name in sorted({*old.python, *new.python}):
         yield from _environment(name, old.python.get(name), new.python.get(name))
-    kinds = (
-        ("git", _commits(old), _commits(new)),
-        ("precompiled", _compiled(old), _compiled(new)),
-        ("image", _digests(old), _digests(new)),
-        ("model", _models(old), _models(new)),
-    )
-    for kind, before, after in kinds:
-        yield from _compared(kind, before, after)
-
-
-def _compared(kind: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]:
-    for name in sorted({*old, *new}):
-        if old.get(name) != new.get(name):
-            yield Change(kind, name, old.get(name), new.get(name))
+    for kind, section in _KINDS.items():
+        before, after = getattr(old, section), getattr(new, section)
+        for name in sorted({*before, *after}):
+            was, now = (shown(pins[name]) if name in pins else None for pins in (before, after))
+            if was != now:
+                yield Change(kind, name, was, now)
 
 
 def _environment(name: str, old: PythonPin | None, new: PythonPin | None) -> Iterator[Change]:
@@ -63,44 +64,29 @@ def _environment(name: str, old: PythonPin | None, new: PythonPin | None) -> Ite
             versions = (wheel.version if wheel else None for wheel in (mine, theirs))
             yield Change(name, package, *versions)
         elif mine.sha256 != theirs.sha256:
-            shown = (f"{wheel.version} {wheel.sha256[:DIGITS]}" for wheel in (mine, theirs))
-            yield Change(name, package, *shown)
+            files = (f"{wheel.version} {wheel.sha256[:DIGITS]}" for wheel in (mine, theirs))
+            yield Change(name, package, *files)
     if old and new and (old.architecture, old.python) != (new.architecture, new.python):
-        shown = (f"{pin.architecture}, Python {pin.python}" for pin in (old, new))
-        yield Change(name, "platform", *shown)
+        platforms = (f"{pin.architecture}, Python {pin.python}" for pin in (old, new))
+        yield Change(name, "platform", *platforms)
 
 
-def _commits(pins: Pins) -> dict[str, str]:
-    return {url: f"{pin.branch} {pin.commit[:DIGITS]}" for url, pin in pins.git.items()}
+def shown(pin: Pin) -> str:
+    """As much of a pin as a person recognises it by."""
+    match pin:
+        case PythonPin(packages=packages):
+            return _count(len(packages), "package")
+        case GitPin(branch=branch, commit=commit):
+            return f"{branch} {commit[:DIGITS]}"
+        case PrecompiledPin(variant=variant, commit=commit, sha256=sha256):
+            return f"{variant} {commit[:DIGITS]}, {sha256[:DIGITS]}".strip()
+        case ImagePin(digest=digest, size=size):
+            return f"{digest.partition(':')[2][:DIGITS]}, {bytes_text(size)}"
+        case ModelPin(asked=asked, commit=commit, files=files):
+            revision = asked[:DIGITS] if is_commit(asked) else asked
+            held = f"{_count(len(files), 'file')}, {bytes_text(pin.size)}"
+            return f"{revision} {commit[:DIGITS]}, {held}"
 
 
-def _compiled(pins: Pins) -> dict[str, str]:
-    return {
-        url: f"{pin.variant} {pin.commit[:DIGITS]}, {pin.sha256[:DIGITS]}".strip()
-        for url, pin in pins.precompiled.items()
-    }
-
-
-def _digests(pins: Pins) -> dict[str, str]:
-    return {
-        name: f"{pin.digest.partition(':')[2][:DIGITS]}, {bytes_text(pin.size)}"
-        for name, pin in pins.images.items()
-    }
-
-
-def _models(pins: Pins) -> dict[str, str]:
-    return {
-        name: f"{_asked(pin)} {pin.commit[:DIGITS]}, {files_text(pin)}"
-        for name, pin in pins.models.items()
-    }
-
-
-def _asked(pin: ModelPin) -> str:
-    """The revision as it was asked for; of a commit as much as shows it."""
-    return pin.asked[:DIGITS] if is_commit(pin.asked) else pin.asked
-
-
-def files_text(pin: ModelPin) -> str:
-    """ "3 files, 1.2 GiB"."""
-    count = f"{len(pin.files)} file{'' if len(pin.files) == 1 else 's'}"
-    return f"{count}, {bytes_text(pin.size)}"
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"

@@ -11,6 +11,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from lockstep.core.errors import InventoryError, ResolveError
 from lockstep.inventory.settings import Proxy, Sources
@@ -18,6 +19,7 @@ from lockstep.lock.moving import (
     GitWanted,
     ImageWanted,
     Item,
+    ModelWanted,
     PrecompiledWanted,
     PythonWanted,
 )
@@ -36,7 +38,7 @@ from lockstep.lock.resolve.precompiled import resolve_precompiled
 from lockstep.lock.resolve.program import end_all
 from lockstep.lock.resolve.python import Before, index_environment, resolve_python
 from lockstep.lock.resolve.registry import resolve_image
-from lockstep.lock.resolve.source_tree import Tree, read_tree
+from lockstep.lock.resolve.source_tree import read_tree
 from lockstep.onhost.core import schema
 
 # The work is waiting for servers; more at once would only look like an attack to them.
@@ -91,11 +93,11 @@ def resolve(
         before = {name: Before(pin) for name, pin in known.python.items()}
     asked = _Asked(sources, proxy, report, before, hashed or {})
     apart = [item for item in missing(wanted, known) if not _trees(item)]
-    pins = known | pinned(asked.all(apart, known))
+    pins = asked.all(apart, known)
     # What a source tree needs is known only when its commit is.
     later = [item for item in missing(wanted, pins) if _trees(item)]
     later = [item for item in later if all(has_git(pins, tree) for tree in _trees(item))]
-    pins |= pinned(asked.all(later, pins))
+    pins = asked.all(later, pins)
     asked.refuse()
     return pins
 
@@ -121,13 +123,12 @@ class _Asked:
     count: int = 0
     failures: list[ResolveError] = field(default_factory=list)
 
-    def all(self, items: Sequence[Item], known: Pins) -> dict[Item, Pin]:
-        """The pins of those that could be resolved."""
-        work = _Work(known, self.sources, self.proxy, self.before, self.hashed)
+    def all(self, items: Sequence[Item], known: Pins) -> Pins:
+        """``known``, and the pins of those that could be resolved."""
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         found: dict[Item, Pin] = {}
         failures: dict[Item, ResolveError] = {}
-        results = _start(items, work)
+        results = _start(items, lambda item: self._checked(item, known))
         try:
             while len(found) + len(failures) < len(items):
                 try:
@@ -150,7 +151,7 @@ class _Asked:
             raise
         self.count += len(items)
         self.failures += [failures[item] for item in items if item in failures]
-        return found
+        return known | pinned(found)
 
     def refuse(self) -> None:
         """Raise what failed."""
@@ -158,6 +159,45 @@ class _Asked:
             raise self.failures[0]
         if self.failures:
             raise ResolveErrors(tuple(self.failures), self.count)
+
+    def _checked(self, item: Item, known: Pins) -> Pin:
+        """The pin, refused where the lock would refuse it: sources may answer nonsense."""
+        pin = self._pin(item, known)
+        try:
+            schema.build(type(pin), asdict(pin), where=item.key, error=InventoryError)
+        except InventoryError as fault:
+            raise ResolveError(
+                f"the source's answer cannot be used: {fault.what}",
+                where=item.key,
+                found=fault.found,
+                allowed=fault.allowed,
+                remedy="Check the addresses under sources.",
+            ) from fault
+        return pin
+
+    def _pin(self, item: Item, known: Pins) -> Pin:
+        where: dict[str, Any] = {"sources": self.sources, "proxy": self.proxy}
+        match item:
+            case PythonWanted(trees=trees):
+                indexes = index_environment(self.sources)
+                read = [
+                    read_tree(tree, known.git[tree.url].commit, indexes=indexes, **where)
+                    for tree in trees
+                ]
+                before = self.before.get(item.key, Before())
+                return resolve_python(item, trees=read, before=before, **where)
+            case PrecompiledWanted():
+                commit, old = known.git[item.key].commit, self.hashed.get(item.key)
+                return resolve_precompiled(item, commit, old=old, **where)
+            case GitWanted():
+                return resolve_git(item, **where)
+            case ImageWanted():
+                return resolve_image(item, **where)
+            case ModelWanted(id=identity, revision=revision):
+                held = known.models.get(identity)
+                # Only more files of what is pinned already: they come from the same commit.
+                at = held.commit if held and held.asked == revision else None
+                return resolve_model(item, at=at, **where)
 
 
 def _start(
@@ -180,59 +220,6 @@ def _start(
     for item in items:
         threading.Thread(target=one, args=(item,), name="resolve", daemon=True).start()
     return results
-
-
-@dataclass(frozen=True)
-class _Work:
-    """Resolves one item by its kind."""
-
-    known: Pins
-    sources: Sources
-    proxy: Proxy
-    before: Mapping[str, Before]
-    hashed: Mapping[str, PrecompiledPin]
-
-    def __call__(self, item: Item) -> Pin:
-        """The pin, refused where the lock would refuse it: sources may answer nonsense."""
-        pin = self._asked(item)
-        try:
-            schema.build(type(pin), asdict(pin), where=item.key, error=InventoryError)
-        except InventoryError as fault:
-            raise ResolveError(
-                f"the source's answer cannot be used: {fault.what}",
-                where=item.key,
-                found=fault.found,
-                allowed=fault.allowed,
-                remedy="Check the addresses under sources.",
-            ) from fault
-        return pin
-
-    def _asked(self, item: Item) -> Pin:
-        sources, proxy = self.sources, self.proxy
-        if isinstance(item, PythonWanted):
-            trees = [self._tree(tree) for tree in item.trees]
-            before = self.before.get(item.key, Before())
-            return resolve_python(item, sources=sources, proxy=proxy, trees=trees, before=before)
-        if isinstance(item, PrecompiledWanted):
-            commit, old = self.known.git[item.key].commit, self.hashed.get(item.key)
-            return resolve_precompiled(item, commit, sources=sources, proxy=proxy, old=old)
-        if isinstance(item, GitWanted):
-            return resolve_git(item, sources=sources, proxy=proxy)
-        if isinstance(item, ImageWanted):
-            return resolve_image(item, sources=sources, proxy=proxy)
-        pinned = self.known.models.get(item.id)
-        # Only more files of what is pinned already: they come from the same commit.
-        at = pinned.commit if pinned and pinned.asked == item.revision else None
-        return resolve_model(item, sources=sources, proxy=proxy, at=at)
-
-    def _tree(self, item: GitWanted) -> Tree:
-        return read_tree(
-            item,
-            self.known.git[item.url].commit,
-            sources=self.sources,
-            proxy=self.proxy,
-            indexes=index_environment(self.sources),
-        )
 
 
 __all__ = ["Before", "ResolveErrors", "resolve"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lockstep.core.terminal import bytes_text
-from lockstep.lock.lockdiff import DIGITS, files_text
+from lockstep.lock.lockdiff import shown
 from lockstep.lock.moving import (
     GitWanted,
     ImageWanted,
@@ -15,27 +14,19 @@ from lockstep.lock.moving import (
     PythonWanted,
 )
 from lockstep.lock.packages import name_of
-from lockstep.lock.pins import GitPin, ImagePin, ModelPin, Pin, PrecompiledPin, PythonPin
+from lockstep.lock.pins import Pin, PythonPin
 
 COLUMNS = 78
 
 
 def resolved(item: Item, pin: Pin) -> list[str]:
-    """ "vllm fix_mistral_parsing → 0123456789ab"; of packages, a line for each asked for."""
-    match pin:
-        case PythonPin(asked=asked, packages=packages):
-            count = f"{len(packages)} packages" if len(packages) != 1 else "1 package"
-            whole = [_line(f"environment {item.key}", count)] if len(packages) != len(asked) else []
-            return [_line(text, pin.versions[name_of(text)]) for text in asked] + whole
-        case GitPin(commit=commit):
-            return [_line(name(item), commit[:DIGITS])]
-        case PrecompiledPin(commit=commit, size=size):
-            return [_line(name(item), f"{commit[:DIGITS]}, {bytes_text(size)}")]
-        case ImagePin(digest=digest, size=size):
-            short = digest.removeprefix("sha256:")[:DIGITS]
-            return [_line(name(item), f"{short}, {bytes_text(size)}")]
-        case ModelPin(commit=commit):
-            return [_line(name(item), f"{commit[:DIGITS]}, {files_text(pin)}")]
+    """ "vllm → fix_mistral_parsing 0123456789ab"; of packages, a line for each asked for."""
+    lines = []
+    if isinstance(pin, PythonPin):
+        lines = [_line(text, pin.versions[name_of(text)]) for text in pin.asked]
+        if len(pin.packages) == len(pin.asked):
+            return lines
+    return [*lines, _line(name(item), shown(pin))]
 
 
 def failed(item: Item) -> str:
@@ -53,15 +44,14 @@ def name(item: Item) -> str:
     match item:
         case PythonWanted(name=environment):
             return f"environment {environment}"
-        case GitWanted(url=url, branch=branch):
-            return f"{_repository(url)} {branch}"
+        case GitWanted(url=url):
+            return _repository(url)
         case PrecompiledWanted(tree=tree):
             return f"compiled parts of {_repository(tree.url)}"
         case ImageWanted(reference=reference):
             return reference.partition("@")[0]
-        case ModelWanted(id=identity, revision=revision):
-            short = revision[:DIGITS] if len(revision) == 40 else revision
-            return f"{identity} {short}"
+        case ModelWanted(id=identity):
+            return identity
 
 
 def _repository(url: str) -> str:

@@ -7,9 +7,9 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import requests
 from requests.utils import should_bypass_proxies
@@ -26,6 +26,9 @@ LARGEST_ANSWER = 64 * 2**20
 PAUSE = 1.0
 _WORTH_A_RETRY = frozenset({429, 500, 502, 503, 504})
 _CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]+@")
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -96,17 +99,25 @@ def ask(
     Raises:
         ResolveError: no answer, too large an answer, or an error of the server that stayed.
     """
-    shown = without_credentials(url)
+
+    def whole() -> Answer:
+        with _opened(url, proxy, dict(headers or {}), token, method, follow) as response:
+            return _read(url, response)
+
+    return _refuse_server_errors(_twice(url, whole, lambda answer: answer.status in _WORTH_A_RETRY))
+
+
+def _twice(url: str, take: Callable[[], T], worth_a_retry: Callable[[T], bool]) -> T:
+    """What ``take`` gives, the second time where it fails in a way that may pass."""
     for attempt in (1, 2):
         try:
-            with _opened(url, proxy, dict(headers or {}), token, method, follow) as response:
-                answer = _read(url, response)
+            found = take()
         except requests.RequestException as fault:
             if attempt == 2 or isinstance(fault, requests.exceptions.SSLError | ValueError):
-                raise _failure(fault, shown) from fault
+                raise _failure(fault, without_credentials(url)) from fault
         else:
-            if attempt == 2 or answer.status not in _WORTH_A_RETRY:
-                return _refuse_server_errors(answer)
+            if attempt == 2 or not worth_a_retry(found):
+                return found
         time.sleep(PAUSE)
     raise AssertionError("unreachable: the second attempt returns or raises")
 
@@ -117,28 +128,24 @@ def hashed(url: str, *, proxy: Proxy) -> tuple[str, int]:
     Raises:
         ResolveError: it is not there, or breaks off twice.
     """
-    for attempt in (1, 2):
+
+    def read() -> tuple[int, str | None, str, int]:
         digest, size = hashlib.sha256(), 0
-        try:
-            headers = {"Accept-Encoding": "identity"}
-            with _opened(url, proxy, headers, None, "GET", follow=True) as response:
-                said = response.headers.get("Content-Length")
-                for part in response.iter_content(2**20) if response.status_code == 200 else ():
-                    digest.update(part)
-                    size += len(part)
-        except requests.RequestException as fault:
-            if attempt == 2:
-                raise _failure(fault, without_credentials(url)) from fault
-        else:
-            if response.status_code == 200 and said in (None, str(size)):
-                return digest.hexdigest(), size
-            if response.status_code not in _WORTH_A_RETRY or attempt == 2:
-                break
-        time.sleep(PAUSE)
+        headers = {"Accept-Encoding": "identity"}
+        with _opened(url, proxy, headers, None, "GET", follow=True) as response:
+            status, said = response.status_code, response.headers.get("Content-Length")
+            for part in response.iter_content(2**20) if status == 200 else ():
+                digest.update(part)
+                size += len(part)
+        return status, said, digest.hexdigest(), size
+
+    status, said, sha256, size = _twice(url, read, lambda found: found[0] in _WORTH_A_RETRY)
+    if status == 200 and said in (None, str(size)):
+        return sha256, size
     raise ResolveError(
         "the file cannot be read for its hash",
         where=without_credentials(url),
-        found=f"HTTP {response.status_code}, {size} of {said} bytes",
+        found=f"HTTP {status}, {size} of {said} bytes",
         remedy="Check the address under sources, and run again.",
     )
 

@@ -79,10 +79,10 @@ def test_everything_missing_is_resolved_announced_and_dated(tmp_path: Path) -> N
         models={"org/name": ModelPin("main", COMMIT, FILES, resolved=today)},
     )
     assert sorted(lines) == [
-        f"engine fix/parsing → {head[:12]}",
+        f"engine → fix/parsing {head[:12]}",
         "environment tools → 2 packages",
         "mistral_common → 1.8.5",
-        "org/name main → 0123456789ab, 3 files, 1012 B",
+        "org/name → main 0123456789ab, 3 files, 1012 B",
         f"registry.example/org/engine:nightly → {DIGEST[7:19]}, 1.2 KiB",
     ]
 
@@ -181,7 +181,7 @@ def test_what_takes_long_is_named_while_it_does(monkeypatch: pytest.MonkeyPatch)
     item = (ModelWanted("org/name", "main"),)
     with serving({MAIN: slow}) as server:
         resolve(item, Pins(), sources=Sources(hub=server.url), proxy=Proxy(), report=report)
-    assert lines.get() == "still asking for org/name main"
+    assert lines.get() == "still asking for org/name"
 
 
 def test_an_interruption_ends_the_programs_that_still_run(tmp_path: Path) -> None:
@@ -238,5 +238,5 @@ def test_a_line_is_never_wider_than_78_columns(line: list[str]) -> None:
 def test_a_long_name_leaves_room_for_what_it_became() -> None:
     item = ModelWanted("mistralai/" + "Mistral" * 12, "main")
     (line,) = announce.resolved(item, ModelPin("main", COMMIT, FILES))
-    assert line.endswith("… → 0123456789ab, 3 files, 1012 B")
+    assert line.endswith("… → main 0123456789ab, 3 files, 1012 B")
     assert len(line) == 78
