@@ -7,9 +7,9 @@ from dataclasses import asdict
 import click
 
 from lockstep.cli.shared import print_json
+from lockstep.lock.resolve.repository import inspect as read_checkpoint
 from lockstep.models.architecture import Architecture
 from lockstep.models.checkpoint import Checkpoint
-from lockstep.models.hub import inspect as read_checkpoint
 from lockstep.models.known_models import GIB
 
 

@@ -84,7 +84,6 @@ def describe(
     revision: str | None,
     files: Mapping[str, int],
     read: Read,
-    licence: str | None,
 ) -> Checkpoint:
     """Put together what the small files of a repository say.
 
@@ -93,7 +92,6 @@ def describe(
         revision: The commit, if there is one.
         files: Name → bytes of every file.
         read: Returns a file's content or its start, or None where it is absent.
-        licence: The licence tag, where the caller knows one.
 
     Raises:
         CheckpointError: a JSON file is broken.
@@ -116,7 +114,7 @@ def describe(
         if config is None
         else any(key in config for key in ("vision_config", "vision_encoder", "visual")),
         missing=tuple(name for name in _NEEDED if name not in files),
-        licence=licence or _readme_licence(read),
+        licence=_readme_licence(read),
         architecture=shapes,
         architecture_unknown=why,
     )

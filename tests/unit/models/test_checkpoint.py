@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
-from urllib.parse import urlsplit
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from local_server import Reply, Seen, as_json, serving
 
 from lockstep.cli.main import main
-from lockstep.models import hub
+from lockstep.core.errors import ResolveError
+from lockstep.lock.resolve.repository import inspect
 from lockstep.models.checkpoint import CheckpointError
 
 COMMIT = "e347d86b2a6cba4b54ea6f87ca247f60439eed07"
@@ -55,58 +53,24 @@ def folder(path: Path, content: dict[str, bytes]) -> str:
     return str(path)
 
 
-class Hub(BaseHTTPRequestHandler):
+def hub_of(content: dict[str, bytes]) -> dict[str, Any]:
     """The part of the hub's protocol that `model inspect` speaks."""
 
-    content: ClassVar[dict[str, bytes]] = {}
-    read: ClassVar[list[str]] = []
+    def part(seen: Seen) -> Reply:
+        data = content[seen.path.rpartition("/")[2]]
+        end = seen.headers.get("Range", "").rpartition("-")[2]
+        return Reply(data[: int(end) + 1], 206) if end else Reply(data)
 
-    def do_GET(self) -> None:
-        path = urlsplit(self.path).path
-        if path == "/api/models/org/gated/revision/main":
-            self.answer(401, b"")
-        elif path.startswith("/api/models/org/model/revision/"):
-            siblings = [{"rfilename": n, "size": len(d)} for n, d in self.content.items()]
-            card = {"license": "other", "license_name": "nvidia-open"}
-            facts = {"sha": COMMIT, "siblings": siblings, "cardData": card}
-            self.answer(200, json.dumps(facts).encode())
-        elif path.startswith(f"/org/model/resolve/{COMMIT}/"):
-            name = path.rsplit("/", 1)[1]
-            self.read.append(name)
-            wanted = self.headers.get("Range")
-            data = self.content[name]
-            if wanted:
-                end = int(wanted.rsplit("-", 1)[1]) + 1
-                self.answer(206, data[:end])
-            else:
-                self.answer(200, data)
-        else:
-            self.answer(404, b"")
-
-    def answer(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Silence."""
-
-
-@pytest.fixture
-def endpoint() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    Hub.content, Hub.read = files(SEEING), []
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    siblings = [{"rfilename": n, "size": len(d), "blobId": "0"} for n, d in content.items()]
+    return {
+        "/api/models/org/model/revision/main": as_json({"sha": COMMIT, "siblings": siblings}),
+        "/api/models/org/gated/revision/main": Reply(b"", 401, {"X-Error-Code": "GatedRepo"}),
+        **{f"/org/model/resolve/{COMMIT}/{name}": part for name in content},
+    }
 
 
 def test_a_vision_config_without_vision_tensors_does_not_see(tmp_path: Path) -> None:
-    found = hub.inspect(folder(tmp_path, files(BLIND)))
+    found = inspect(folder(tmp_path, files(BLIND)))
     assert (found.vision_config, found.vision_tensors, found.sees) == (True, 0, False)
     assert found.mtp_tensors == 2
     assert found.weight_bytes == 1500
@@ -117,19 +81,24 @@ def test_a_vision_config_without_vision_tensors_does_not_see(tmp_path: Path) -> 
     assert found.architecture.kv_bytes_per_token() == 20480
 
 
-def test_a_hub_is_asked_for_small_files_only(endpoint: str) -> None:
-    found = hub.inspect("org/model", "main", endpoint=endpoint)
+def test_a_hub_is_asked_for_small_files_only() -> None:
+    card = b"---\nlicense: other\nlicense_name: nvidia-open\n---\n"
+    with serving(hub_of({**files(SEEING), "README.md": card})) as server:
+        found = inspect("org/model", "main", endpoint=server.url)
     assert (found.revision, found.sees, found.vision_tensors) == (COMMIT, True, 2)
     assert found.licence == "LicenseRef-nvidia-open"
     assert found.weight_bytes == 1500
-    assert set(Hub.read) == {"config.json", "model.safetensors.index.json"}
+    read = {path.rpartition("/")[2] for path in server.paths[1:]}
+    assert read == {"config.json", "model.safetensors.index.json", "README.md"}
 
 
-def test_a_single_weight_file_is_asked_for_its_header_only(endpoint: str) -> None:
+def test_a_single_weight_file_is_asked_for_its_header_only() -> None:
     header = json.dumps({"__metadata__": {}, "mtp.fc.weight": {}, "layer.weight": {}}).encode()
     weights = len(header).to_bytes(8, "little") + header + b"w" * 5000
-    Hub.content = {"config.json": b"{}", "model.safetensors": weights}
-    found = hub.inspect("org/model", endpoint=endpoint)
+    with serving(hub_of({"config.json": b"{}", "model.safetensors": weights})) as server:
+        found = inspect("org/model", endpoint=server.url)
+    asked = [seen.headers.get("Range") for seen in server.seen if "resolve" in seen.path]
+    assert asked == [None, "bytes=0-7", f"bytes=0-{7 + len(header)}"]
     assert (found.tensors, found.mtp_tensors, found.vision_tensors) == (2, 1, 0)
     assert found.architecture_unknown is not None
 
@@ -140,27 +109,23 @@ def test_the_files_that_the_mistral_repository_lacks_are_named(tmp_path: Path) -
         "params.json": b'{"dim": 4096}',
         "consolidated.safetensors.index.json": json.dumps(index).encode(),
     }
-    found = hub.inspect(folder(tmp_path, content))
+    found = inspect(folder(tmp_path, content))
     assert found.missing == ("config.json", "tokenizer.json")
     assert found.sees is True
 
 
 @pytest.mark.parametrize(
-    ("model", "part"), [("org/gated", "gated"), ("org/none", "HTTP 404")], ids=["gated", "absent"]
+    ("model", "part"),
+    [("org/gated", "licence of this model was not accepted"), ("org/none", "HTTP 404")],
 )
-def test_what_cannot_be_read_is_one_sentence(endpoint: str, model: str, part: str) -> None:
-    with pytest.raises(CheckpointError, match=part):
-        hub.inspect(model, endpoint=endpoint)
-
-
-def test_a_hub_that_is_not_there_names_the_remedy() -> None:
-    with pytest.raises(CheckpointError, match="HF_ENDPOINT"):
-        hub.inspect("org/model", endpoint="http://127.0.0.1:9")
+def test_what_cannot_be_read_is_one_sentence(model: str, part: str) -> None:
+    with serving(hub_of({})) as server, pytest.raises(ResolveError, match=part):
+        inspect(model, endpoint=server.url)
 
 
 def test_broken_json_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"config\.json is not JSON"):
-        hub.inspect(folder(tmp_path, {"config.json": b"{"}))
+        inspect(folder(tmp_path, {"config.json": b"{"}))
 
 
 def test_the_command_says_that_a_vision_config_is_boilerplate(tmp_path: Path) -> None:
