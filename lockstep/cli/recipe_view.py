@@ -20,7 +20,7 @@ def as_row(item: Recipe, answer: Fit | None) -> dict[str, object]:
     return {
         "name": item.name,
         "model": item.model,
-        "revision": item.revision,
+        "revision": item.model_revision,
         "engine": item.engine.name if item.engine else None,
         "runtime": item.runtime,
         "licence": item.lockstep.licence,
@@ -36,7 +36,7 @@ def print_recipe(
     output = console()
     output.print(Text.assemble((item.name, "bold"), f"\n{item.description}\n"))
     _pair("model", item.model)
-    _pair("revision", item.revision or "not pinned")
+    _pair("revision", item.model_revision or "not pinned")
     _pair("runs in", item.container or "a venv of the host")
     _pair("licence", item.lockstep.licence or "unknown")
     if answer:

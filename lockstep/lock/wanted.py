@@ -66,7 +66,7 @@ def _models(targets: Iterable[BoundTarget]) -> list[ModelWanted]:
     for target in targets:
         for recipe in target.recipes:
             block = recipe.lockstep
-            found.append((recipe.repository, recipe.revision, _files(recipe)))
+            found.append((recipe.repository, recipe.model_revision, _files(recipe)))
             if block.draft:
                 found.append((block.draft.model, block.draft.revision, ()))
             for borrow in block.borrow:

@@ -171,7 +171,7 @@ def _with_revisions(
 ) -> tuple[str, ...]:
     """Name the commit for model and draft, so that the engine opens what was fetched."""
     names = engine.spellings("revision")
-    revision = overrides.get("revision", None if "model" in overrides else recipe.revision)
+    revision = overrides.get("revision", None if "model" in overrides else recipe.model_revision)
     if revision and names:
         argv = flags.replaced(argv, names, revision)
     draft = recipe.lockstep.draft

@@ -1,35 +1,64 @@
 """Recipes: the community's sparkrun recipe v2, with its surprises, plus our `lockstep:` block.
 
-Unknown top-level keys are kept (`Recipe.extra`), as that format wants. The older v1 format of
-eugr's scripts is refused, because it builds an image and patches it instead of naming one.
+Top-level keys that Lockstep does not read are no faults, as that format wants. The older v1 format
+of eugr's scripts is refused, because it builds an image and patches it instead of naming one.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from lockstep.core.errors import RecipeError
-from lockstep.core.yamlfile import parse_mapping, place, read_mapping
+from lockstep.core.yamlfile import parse_mapping, part, place, read_mapping
 from lockstep.models import gguf
+from lockstep.onhost.core import schema
+from lockstep.onhost.core.schema import LINES, Refusal, Rule, between, like, one_of
 from lockstep.onhost.engines import ENGINES, Engine
-from lockstep.recipes import recipe_fields
 from lockstep.recipes.block import LockstepBlock
-from lockstep.recipes.recipe_fields import ENGINE_OF_RUNTIME, RUNTIMES
 
-# Keys that the format defines; anything else at the top level goes to `extra`.
-KNOWN_KEYS = frozenset(
-    (
-        *("recipe_version", "sparkrun_version", "name", "description", "model", "model_revision"),
-        *("runtime", "runtime_version", "runtime_config", "container", "min_nodes", "max_nodes"),
-        *("mode", "solo_only", "cluster_only", "defaults", "env", "command", "metadata"),
-        *("executor_config", "distribution_config", "builder", "builder_config", "mods"),
-        *("pre_exec", "post_exec", "post_commands", "stop_after_post", "benchmark", "lockstep"),
-    )
+# Nobody was seen to run more than eight Sparks together (2026-11); this only stops typing errors.
+MOST_NODES = 64
+
+_HINTS = (
+    *(hint for engine in ENGINES.values() for hint in engine.hints),
+    (re.compile(r"(?:trtllm-serve\b|mpirun\b.*trtllm)"), "trtllm"),
 )
+# The runtimes of sparkrun that drive an engine of ours.
+_ENGINE_OF_RUNTIME = {name: engine for engine in ENGINES.values() for name in engine.runtimes}
+# What a recipe without a runtime stands for.
+_USUAL = next(engine.runtimes[0] for engine in ENGINES.values() if engine.usual)
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?(?::[\w.-]+)?", re.ASCII)
+# What Lockstep runs none of.
+_HOOKS = ("pre_exec", "post_exec", "post_commands", "mods")
+
+
+def _is_word(text: str) -> bool:
+    return not text.startswith("-") and not any(character.isspace() for character in text)
+
+
+def _is_model(text: str) -> bool:
+    known = _HUB_ID.fullmatch(text) is not None or text.startswith("/")
+    return known and ".." not in text.split("/") and _is_word(text)
+
+
+def _of_a_variable(value: Any) -> Refusal | None:
+    if isinstance(value, dict | list) or value is None or "\0" in str(value):
+        return Refusal("must be one text or number", remedy="Quote the value.")
+    return Refusal("spans lines") if "\n" in str(value) else None
+
+
+_Model = Annotated[
+    str, Rule("must be a Hugging Face id (ORGANISATION/NAME) or a full path", _is_model)
+]
+_Revision = Annotated[str, like(r"[A-Za-z0-9][\w./-]*", "must be a branch, tag or commit", "")]
+_Word = Annotated[str, Rule("must be one word that does not start with '-'", _is_word)]
+_Nodes = Annotated[int, between(1, MOST_NODES, "must be a whole number of Sparks", " Sparks")]
+_Name = Annotated[str, like(r"[A-Za-z_]\w*", "is not a variable name", "letters, digits and '_'")]
 
 
 @dataclass(frozen=True)
@@ -39,44 +68,46 @@ class Recipe:
     Attributes:
         name: The file's stem; how targets in the inventory refer to it.
         path: The file it was read from.
+        hooks: pre_exec, post_exec, post_commands and mods, kept unread: Lockstep runs none of them.
         model: Hugging Face id, or a path; a GGUF file set is "repository:quant".
-        revision: Commit, tag or branch of the model, or None where it is not pinned.
+        model_revision: Commit, tag or branch of the model, or None where it is not pinned.
         runtime: sparkrun's runtime after resolution ("vllm-distributed", "sglang", …).
         container: Image reference; "" means that the engine lives in a venv.
         min_nodes: Least number of Sparks.
         max_nodes: Most Sparks, or None for no limit.
+        mode, solo_only, cluster_only: Deprecated spellings of these two, which count already.
         defaults: Values for placeholders and flags.
         env: Environment of the engine, values as text; "$VAR" is not yet expanded.
-        command: The command template, or None: built from `defaults`.
+        command: The command template; "" for one that is built from `defaults`.
         metadata: What the format says about the model, unchecked.
         executor_config: Container settings of that format.
         lockstep: Our own block.
-        extra: Top-level keys that the format does not define.
-        hooks: pre_exec, post_exec, post_commands and mods, kept unread: Lockstep runs none of them.
     """
 
     name: str
     path: Path
-    model: str
-    revision: str | None
-    runtime: str
-    container: str
-    min_nodes: int
-    max_nodes: int | None
-    defaults: Mapping[str, Any]
-    env: Mapping[str, str]
-    command: str | None
-    metadata: Mapping[str, Any]
-    executor_config: Mapping[str, Any]
-    lockstep: LockstepBlock
-    extra: Mapping[str, Any]
-    hooks: Mapping[str, Any]
+    hooks: tuple[str, ...]
+    model: _Model = ""
+    model_revision: _Revision | None = None
+    runtime: Annotated[str, one_of((*_ENGINE_OF_RUNTIME, "trtllm", "atlas"))] = ""
+    container: _Word = ""
+    min_nodes: _Nodes = 1
+    max_nodes: _Nodes | None = None
+    mode: Literal["auto", "solo", "cluster"] = "auto"
+    solo_only: Any = None
+    cluster_only: Any = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[_Name, Annotated[Any, _of_a_variable]] = field(default_factory=dict)
+    command: Annotated[str, LINES] = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    executor_config: Mapping[str, Any] = field(default_factory=dict)
+    lockstep: LockstepBlock = field(default_factory=LockstepBlock)
 
     @property
     def engine(self) -> Engine | None:
         """The engine whose flags the command holds, or None: one that Lockstep does not run."""
         named = self.lockstep.engine
-        return ENGINES[named] if named else ENGINE_OF_RUNTIME.get(self.runtime)
+        return ENGINES[named] if named else _ENGINE_OF_RUNTIME.get(self.runtime)
 
     @property
     def repository(self) -> str:
@@ -158,43 +189,79 @@ def load_catalogue(*directories: Path) -> dict[str, Recipe]:
 
 def _recipe(data: dict[str, Any], path: Path) -> Recipe:
     where = str(path)
-    said = recipe_fields.read(data, where)
-    if said.defaults.get("model", data.get("model")) != data.get("model"):
+    _refuse_v1(data, where)
+    implied = {"name": path.stem, "path": path}
+    implied["hooks"] = tuple(key for key in _HOOKS if data.get(key))
+    known = {item.name for item in fields(Recipe)} - set(implied)
+    said = part(data, [key for key in known if data.get(key) != ""])
+    for key in ("min_nodes", "max_nodes"):
+        text = said.get(key)
+        if isinstance(text, str) and text.strip().isdecimal() and len(text) < 6:
+            said[key] = int(text)
+    recipe = schema.build(Recipe, said, where=where, error=RecipeError, implied=implied)
+    if recipe.defaults.get("model", data.get("model")) != data.get("model"):
         raise RecipeError(
             "defaults.model differs from model, so what is fetched would not be what is served",
             where=place(where, data["defaults"], "model"),
-            found=repr(said.defaults["model"])[:60],
+            found=repr(recipe.defaults["model"])[:60],
             remedy="Remove defaults.model.",
         )
-    if not said.model:
+    if not recipe.model:
         raise RecipeError(
             "the recipe names no model",
             where=where,
             remedy="Add `model: ORGANISATION/NAME`, the id on the Hugging Face hub.",
         )
-    least, most = recipe_fields.nodes(said, place(where, data, "max_nodes"))
-    return Recipe(
-        name=path.stem,
-        path=path,
-        model=said.model,
-        revision=said.model_revision,
-        runtime=recipe_fields.runtime(said),
-        container=said.container,
+    least, most = _nodes(recipe, place(where, data, "max_nodes"))
+    return replace(
+        recipe,
+        runtime=_runtime(recipe),
         min_nodes=least,
         max_nodes=most,
-        defaults=said.defaults,
-        env={key: str(value) for key, value in said.env.items()},
-        command=said.command.strip() or None,
-        metadata=said.metadata,
-        executor_config=said.executor_config,
-        lockstep=said.lockstep,
-        extra={key: value for key, value in data.items() if key not in KNOWN_KEYS},
-        hooks={
-            key: data[key]
-            for key in ("pre_exec", "post_exec", "post_commands", "mods")
-            if data.get(key)
-        },
+        env={key: str(value) for key, value in recipe.env.items()},
+        command=recipe.command.strip(),
     )
 
 
-__all__ = ["RUNTIMES", "Recipe", "load", "load_catalogue", "parse"]
+def _refuse_v1(data: dict[str, Any], where: str) -> None:
+    """Refuse every version but 2, and say what version 1 would need."""
+    version = str(data.get("recipe_version", data.get("sparkrun_version", "2")))
+    if version == "2":
+        return
+    key = "recipe_version" if "recipe_version" in data else "sparkrun_version"
+    remedy = 'Set `recipe_version: "2"` once the recipe follows that format.'
+    if version == "1":
+        remedy = (
+            "Version 1 builds an image (`build_args`) and patches it (`mods`). Name a ready image "
+            'under `container`, remove both keys, and set `recipe_version: "2"`.'
+        )
+    raise RecipeError(
+        "this version of the recipe format is not supported",
+        where=place(where, data, key),
+        found=f"{key} {version!r}",
+        allowed='"2"',
+        remedy=remedy,
+    )
+
+
+def _nodes(said: Recipe, where: str) -> tuple[int, int | None]:
+    """min_nodes and max_nodes, after the deprecated spellings mode, solo_only, cluster_only."""
+    least, most = said.min_nodes, said.max_nodes
+    if said.mode == "solo" or said.solo_only:
+        most = 1
+        least = 1 if said.mode == "solo" else least
+    if said.mode == "cluster" or said.cluster_only:
+        least = max(least, 2)
+    if most is not None and most < least:
+        raise RecipeError(
+            "min_nodes is larger than max_nodes", where=where, found=f"{least} and {most} Sparks"
+        )
+    return least, most
+
+
+def _runtime(said: Recipe) -> str:
+    """The runtime as sparkrun resolves it: named, guessed from the command, or the usual one."""
+    guessed = (name for hint, name in _HINTS if said.command and hint.match(said.command))
+    named = said.runtime or next(guessed, _USUAL)
+    engine = _ENGINE_OF_RUNTIME.get(named)
+    return engine.runtime(named, said.command, said.defaults) if engine else named

@@ -27,7 +27,7 @@ def changed(recipe: Recipe, **defaults: object) -> Recipe:
 
 
 def edited(recipe: Recipe, old: str, new: str) -> Recipe:
-    assert recipe.command is not None and old in recipe.command
+    assert old in recipe.command
     return replace(recipe, command=recipe.command.replace(old, new))
 
 
