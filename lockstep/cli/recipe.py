@@ -23,6 +23,7 @@ from lockstep.fit import catalogue as catalogues
 from lockstep.fit.catalogue import Catalogue
 from lockstep.fit.fit import Fit, fit
 from lockstep.fit.recipe_checks import check
+from lockstep.models.licences import judge
 from lockstep.recipes.command import environment, serve_command
 from lockstep.recipes.recipe_file import Recipe, load
 from lockstep.units.container import run_options
@@ -180,7 +181,7 @@ def _word(item: Recipe, known: Catalogue, answer: Fit | None) -> str:
         return "other engine"
     if item.lockstep.known_bad:
         return "known bad"
-    if known.policy.judge(item.lockstep.licence) == "refused":
+    if judge(item.lockstep.licence, known.accepted) == "refused":
         return "licence refused"
     return answer.verdict if answer else "unknown"
 

@@ -128,8 +128,7 @@ def plan_hosts(hosts: Sequence[HostPlan], record: Pins, known: Catalogue) -> Pla
 
 
 def _accepting(known: Catalogue, host: HostPlan) -> Catalogue:
-    accepted = known.policy.accept | set(host.settings.accept_licences)
-    return replace(known, policy=replace(known.policy, accept=frozenset(accepted)))
+    return replace(known, accepted=known.accepted | set(host.settings.accept_licences))
 
 
 def _pinned(recipe: Recipe, target: BoundTarget, record: Pins) -> Recipe:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from lockstep.models.known_models import Knowledge, load_knowledge
-from lockstep.models.licences import LicencePolicy, default_policy
+from lockstep.models.licences import osi_approved
 from lockstep.recipes.recipe_file import Recipe, load_catalogue
 
 FOLDER = Path(__file__).resolve().parents[2] / "catalogue"
@@ -16,11 +16,11 @@ FOLDER = Path(__file__).resolve().parents[2] / "catalogue"
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Everything the checks know."""
+    """Everything the checks know; `accepted` are licences of weights, by their SPDX ids."""
 
     recipes: Mapping[str, Recipe]
     knowledge: Knowledge
-    policy: LicencePolicy
+    accepted: frozenset[str]
 
 
 @cache
@@ -38,5 +38,5 @@ def load(folder: Path = FOLDER, *more_recipes: Path, accept: tuple[str, ...] = (
     return Catalogue(
         recipes=load_catalogue(folder / "recipes", *more_recipes),
         knowledge=load_knowledge(folder),
-        policy=default_policy(folder, accept),
+        accepted=osi_approved(folder) | set(accept),
     )

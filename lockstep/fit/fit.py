@@ -6,7 +6,7 @@ verdict has a middle: "tight" fits with the better case and not with the worse.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -103,15 +103,6 @@ def fit(
     return case.answer()
 
 
-def bisect(cost: Callable[[int], float], room: float, most: int | None) -> int:
-    """The largest n up to ``most`` (16 Mi where None) whose cost is within ``room``; else 0."""
-    low, high = 0, most or 2**24
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if cost(middle) <= room else (low, middle - 1)
-    return low
-
-
 def _with_metadata(recipe: Recipe, model: Model) -> Model:
     """Fill what the catalogue does not know from the recipe's own metadata, as it states it."""
     return replace(
@@ -141,7 +132,6 @@ class _Case:
         if self.model.weights_gb is None:
             return start
         worse, better = self.room(self.overhead("high")), self.room(self.overhead("low"))
-        shapes = self.model.architecture
         verdict, reasons = self.verdict(worse, better, each)
         return replace(
             start,
@@ -149,9 +139,7 @@ class _Case:
             terms=(*self.weights(), self.overhead_term()),
             room_gib=(worse, better),
             sequence_gib=each,
-            largest_context=None
-            if each is None
-            else bisect(self.sequence_gib, worse, shapes.context if shapes else None),
+            largest_context=None if each is None else self.largest_context(worse),
             sequences=max(0, int(worse // each)) if each else None,
             host_use_gib=self.host_use(each),
             reasons=(*reasons, *unknown),
@@ -257,6 +245,12 @@ class _Case:
             size = element_bytes(asked.kv_dtype)
             total = sum(group.bytes_for(tokens, size, asked.tensor_parallel) for group in layers)
         return total / asked.pipeline_parallel / GIB
+
+    def largest_context(self, room: float) -> int:
+        """The longest context of which one sequence is within ``room`` GiB; 0 for none."""
+        shapes = self.model.architecture
+        lengths = range((shapes.context if shapes else None) or 2**24)
+        return bisect_right(lengths, room, key=lambda last: self.sequence_gib(last + 1))
 
     def layers(self) -> list[Layers]:
         """Those of the model, with its own head where that drafts, then those of its draft."""

@@ -10,7 +10,7 @@ from lockstep.fit.advice import advice
 from lockstep.fit.catalogue import Catalogue
 from lockstep.fit.command_checks import command_findings
 from lockstep.fit.fit import fit
-from lockstep.models.licences import LicencePolicy
+from lockstep.models.licences import judge
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import serving
@@ -35,7 +35,7 @@ def check(
     """
     findings = [
         *_unanswered(recipe, unanswered),
-        *_licences(recipe, catalogue.policy),
+        *_licences(recipe, catalogue.accepted),
         *_known_bad(recipe),
         *_hooks(recipe),
     ]
@@ -53,13 +53,13 @@ def check(
     return ordered([*findings, *_fit(recipe, catalogue, overrides or {})])
 
 
-def _licences(recipe: Recipe, policy: LicencePolicy) -> Iterator[Finding]:
+def _licences(recipe: Recipe, accepted: frozenset[str]) -> Iterator[Finding]:
     draft = recipe.lockstep.draft
     weights = [(recipe.model, recipe.lockstep.licence, "licence")]
     if draft:
         weights.append((draft.model, draft.licence, "draft-licence"))
     for model, licence, code in weights:
-        judgement = policy.judge(licence)
+        judgement = judge(licence, accepted)
         if judgement == "refused":
             yield Finding(
                 f"{code}-refused",

@@ -168,45 +168,48 @@ def bind(
     """
     file = where.get("targets", settings.name)
     bound = tuple(_bind(name, data, catalogue, file) for name, data in settings.targets.items())
+    _check_ports(settings, bound, where)
+    return bound
+
+
+def _check_ports(
+    settings: Settings, bound: Iterable[BoundTarget], where: Mapping[str, str]
+) -> None:
+    """Refuse a port that two things of this host would listen at."""
     users = {
         DASHBOARD_PORT: "the DGX Dashboard",
         settings.copy_port: "copy_port",
         **dict.fromkeys(settings.firewall.ssh_ports, "firewall.ssh_ports"),
     }
+    # Two clusters of one host may be up at the same time.
+    asked = [
+        (f"clusters.{name}.{key}", port)
+        for name, cluster in settings.clusters.items()
+        if settings.name in cluster.hosts
+        for key, port in (("port", cluster.port), ("master_port", cluster.master_port))
+    ]
     if settings.webui.enabled:
-        if settings.webui.port in users:
-            raise InventoryError(
-                f"webui.port: port {settings.webui.port} is used twice",
-                where=where.get("webui", settings.name),
-                found=f"also by {users[settings.webui.port]}",
-                remedy="Set webui.port to a free port.",
-            )
-        users[settings.webui.port] = "webui"
-    for name, cluster in settings.clusters.items():
-        if settings.name in cluster.hosts:
-            users |= {
-                cluster.port: f"clusters.{name}.port",
-                cluster.master_port: f"clusters.{name}.master_port",
-            }
+        asked.append(("webui.port", settings.webui.port))
     for target in bound:
         for index, port in enumerate(target.ports):
-            key = "engine_port" if index else "port"
-            if port > 65535:
-                raise InventoryError(
-                    f"targets.{target.name}.{key} is not a port",
-                    where=file,
-                    found=f"{port}, which is {target.port} + {ENGINE_PORT_OFFSET}",
-                    remedy=f"Set targets.{target.name}.{key} to a free port.",
-                )
-            if port in users:
-                raise InventoryError(
-                    f"targets.{target.name}: port {port} is used twice",
-                    where=file,
-                    found=f"also by {users[port]}",
-                    remedy=f"Set targets.{target.name}.{key} to a free port.",
-                )
-            users[port] = target.name
-    return bound
+            asked.append((f"targets.{target.name}.{'engine_port' if index else 'port'}", port))
+    for key, port in asked:
+        file = where.get(key.partition(".")[0], settings.name)
+        if port > 65535:
+            raise InventoryError(
+                f"{key} is not a port",
+                where=file,
+                found=f"{port}, which is {port - ENGINE_PORT_OFFSET} + {ENGINE_PORT_OFFSET}",
+                remedy=f"Set {key} to a free port.",
+            )
+        if port in users:
+            raise InventoryError(
+                f"{key}: port {port} is used twice",
+                where=file,
+                found=f"also by {users[port]}",
+                remedy=f"Set {key} to a free port.",
+            )
+        users[port] = key
 
 
 def _bind(name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: str) -> BoundTarget:

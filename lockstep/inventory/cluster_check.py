@@ -22,15 +22,8 @@ def check_clusters(settings: Settings, where: Mapping[str, str]) -> None:
     Raises:
         InventoryError: with file, key, what was found and what is allowed.
     """
-    file = where.get("clusters", settings.name)
-    taken = {
-        settings.copy_port: "copy_port",
-        **dict.fromkeys(settings.firewall.ssh_ports, "firewall.ssh_ports"),
-    }
     for name, data in settings.clusters.items():
-        _check_cluster(name, data, file)
-        if settings.name in data.hosts:
-            _check_ports(name, data, taken, file)
+        _check_cluster(name, data, where.get("clusters", settings.name))
     targets = where.get("targets", settings.name)
     for name, target in settings.targets.items():
         if target.cluster is None:
@@ -66,20 +59,6 @@ def _check_cluster(name: str, data: ClusterData, file: str) -> None:
             found=f"{len(data.hosts)} hosts",
             allowed="2 in a pair, 2 or more at a switch, 3 or more in a ring",
         )
-
-
-def _check_ports(name: str, data: ClusterData, taken: dict[int, str], file: str) -> None:
-    """`taken` is added to: two clusters of one host may be up at the same time."""
-    for key, port in (("port", data.port), ("master_port", data.master_port)):
-        where = f"clusters.{name}.{key}"
-        if port in taken:
-            raise InventoryError(
-                f"{where}: port {port} is used twice",
-                where=file,
-                found=f"also by {taken[port]}",
-                remedy=f"Set {where} to a free port.",
-            )
-        taken[port] = where
 
 
 def _check_fabric(fabric: Fabric, file: str) -> None:

@@ -17,7 +17,7 @@ from lockstep.inventory.inventory_names import refuse_groups, refuse_ignored, re
 from lockstep.inventory.settings import Settings
 from lockstep.inventory.settings_check import check_values
 from lockstep.onhost.core import schema
-from lockstep.recipes.recipe_file import Recipe, load_catalogue
+from lockstep.recipes.recipe_file import load_catalogue
 
 LOCK_SUFFIX = ".lock.yaml"
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -116,9 +116,6 @@ def lock_path(name: str, plans: Sequence[HostPlan]) -> Path:
     return REPOSITORY / (file or f"{name}{LOCK_SUFFIX}")
 
 
-_catalogues: dict[tuple[str, ...], dict[str, Recipe]] = {}
-
-
 def plan(name: str, data: Mapping[str, Any], origin: Mapping[str, str] | None = None) -> HostPlan:
     """One host's merged data, checked; its clusters are not joined yet (`cluster_join`).
 
@@ -154,10 +151,8 @@ def plan(name: str, data: Mapping[str, Any], origin: Mapping[str, str] | None = 
     schema.convert(hint, name, where=name, key="a host's name", error=InventoryError)
     settings = Settings(name=name, **values)
     check_values(settings, origin, data.get("ssh_user"))
-    folders = settings.recipe_folders
-    if folders not in _catalogues:
-        _catalogues[folders] = load_catalogue(*(REPOSITORY / folder for folder in folders))
-    targets = bind(settings, _catalogues[folders], origin)
+    catalogue = load_catalogue(*(REPOSITORY / folder for folder in settings.recipe_folders))
+    targets = bind(settings, catalogue, origin)
     check_tools(settings, targets, origin)
     return HostPlan(name, settings, targets)
 

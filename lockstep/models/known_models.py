@@ -36,7 +36,6 @@ class Model:
         architecture: Shapes that decide the KV cache.
         quantisation: How the weights are stored.
         vision: Whether a vision tower is in the weights.
-        mtp_head: Whether a multi-token-prediction head is in the weights.
         token_gb: What decoding one token reads of the weights at least (decimal GB).
     """
 
@@ -47,7 +46,6 @@ class Model:
     architecture: Architecture | None = None
     quantisation: Text | None = None
     vision: bool | None = None
-    mtp_head: bool | None = None
     token_gb: _DecimalGb | None = None
 
     def weights_gib(self, *, head: bool = True) -> float | None:

@@ -95,7 +95,6 @@ class LockstepBlock:
         vision: Whether this setup is claimed to read images.
         merges_roles: Whether consecutive messages of one role are accepted.
         memory: Memory held while serving, KV cache included (GiB); what the start gate asks for.
-        start_seconds: Seconds from start to ready, as published; None when nobody published it.
         engine_versions: Engine versions whose parser knows these flags ("<0.20"); "" means any.
         ulimits: Container limits the engine needs, in `docker run --ulimit` terms.
         figures: What was published about this setup.
@@ -113,9 +112,6 @@ class LockstepBlock:
     memory: Annotated[Figure, Implied({"what": "memory held", "unit": "GiB"}), positive] | None = (
         None
     )
-    start_seconds: (
-        Annotated[Figure, Implied({"what": "start to ready", "unit": "s"}), positive] | None
-    ) = None
     engine_versions: Specifier = ""
     ulimits: Mapping[_Ulimit, _Limit] = field(default_factory=dict)
     figures: tuple[Figure, ...] = ()

@@ -71,7 +71,6 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "inventories").mkdir()
     (tmp_path / "inventories/spark.py").write_text(PLAIN)
     monkeypatch.setattr(inventory_file, "REPOSITORY", tmp_path)
-    monkeypatch.setattr(inventory_file, "_catalogues", {})
     return tmp_path
 
 

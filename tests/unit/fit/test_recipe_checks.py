@@ -61,7 +61,7 @@ def test_nemotron_is_refused_with_its_licence_and_how_to_accept_it() -> None:
     licence = "LicenseRef-NVIDIA-Nemotron-Open-Model-License"
     assert licence in finding.message
     assert f"{licence!r} to `accept_licences`" in finding.remedy
-    accepting = replace(KNOWN, policy=replace(KNOWN.policy, accept=frozenset({licence})))
+    accepting = replace(KNOWN, accepted=KNOWN.accepted | {licence})
     assert not [item for item in check(recipe, accepting) if item.severity == "error"]
 
 

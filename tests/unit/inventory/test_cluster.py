@@ -138,7 +138,7 @@ def test_a_member_that_the_inventory_does_not_have_is_named() -> None:
         ),
         (
             {"clusters": {"pair": {"hosts": ("spark-1", "spark-2"), "master_port": 30001}}},
-            "targets.glm: port 30001 is used twice; found also by clusters.pair.master_port",
+            "targets.glm.port: port 30001 is used twice; found also by clusters.pair.master_port",
         ),
         (
             {"fabric": {"interfaces": {"enp1s0f0np0": "10.77.0.11"}}},

@@ -213,13 +213,13 @@ CASES = {
         host='{"targets": {"q": {"recipe": "a", "unit": "q", "fallback": "c"}}}',
     ),
     "a port used twice": Case(
-        "site.py: targets.m: port 8000 is used twice; found also by q. "
+        "site.py: targets.m.port: port 8000 is used twice; found also by targets.q.port. "
         "Set targets.m.port to a free port.",
         host='{"targets": {"q": {"recipe": "a", "unit": "q"}, '
         '"m": {"recipe": "b", "unit": "m", "port": 8000}}}',
     ),
     "Open WebUI's port used twice": Case(
-        "site.py: targets.m: port 8080 is used twice; found also by webui. "
+        "site.py: targets.m.port: port 8080 is used twice; found also by webui.port. "
         "Set targets.m.port to a free port.",
         host='{"targets": {"m": {"recipe": "b", "unit": "m", "port": 8080}}}',
     ),
@@ -428,7 +428,6 @@ def test_a_fault_is_named_with_file_key_and_what_is_allowed(
 ) -> None:
     case = CASES[name]
     monkeypatch.setattr(inventory, "REPOSITORY", repository)
-    monkeypatch.setattr(inventory, "_catalogues", {})
     monkeypatch.setattr(templating, "FOLDER", repository / "templates")
     templating._environment.cache_clear()
     with pytest.raises(SystemExit) as ended:
@@ -461,7 +460,6 @@ def test_an_account_without_a_password_and_a_mirror_with_a_path_are_accepted(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inventory, "REPOSITORY", repository)
-    monkeypatch.setattr(inventory, "_catalogues", {})
     host = {
         "engine": {"git": "ssh://git@example.org/v.git", "upstream": "git@example.org:v.git"},
         "sources": {
@@ -476,7 +474,6 @@ def test_names_that_are_no_hosts_and_groups_of_the_files_own_hosts_are_accepted(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inventory, "REPOSITORY", repository)
-    monkeypatch.setattr(inventory, "_catalogues", {})
     case = Case(
         "",
         names="from group_data.all import targets\n"

@@ -184,13 +184,13 @@ def test_programs_and_open_webui_know_the_port_of_the_api() -> None:
     [
         (
             {"a": TARGET, "b": TargetData("merging", "other", port=9000)},
-            "targets.b: port 9000 is used twice",
+            "targets.b.port: port 9000 is used twice",
         ),
         (
             {"a": replace(TARGET, engine_port=8080)},
-            "targets.a: port 8080 is used twice",
+            "targets.a.engine_port: port 8080 is used twice",
         ),
-        ({"a": replace(TARGET, engine_port=8000)}, "targets.a: port 8000 is used twice"),
+        ({"a": replace(TARGET, engine_port=8000)}, "engine_port: port 8000 is used twice"),
         ({"a": replace(TARGET, port=65000)}, "targets.a.engine_port is not a port"),
     ],
 )
