@@ -41,17 +41,10 @@ def record(result: Path, recipe: Path | None, dry: bool) -> None:
             remedy="Measure a HOST, or name the file with --recipe.",
         )
     path = recipe or FOLDER / "recipes" / f"{name}.yaml"
-    try:
+    with ResultError.instead("the recipe cannot be edited", path, "Name its file with --recipe."):
         text = with_figures(path.read_text(encoding="utf-8"), found, path)
         if not dry:
             atomic.write(path.resolve(), text)
-    except OSError as fault:
-        raise ResultError(
-            "the recipe cannot be edited",
-            where=str(path),
-            found=fault.strerror or str(fault),
-            remedy="Name its file with --recipe.",
-        ) from fault
     for figure in found:
         click.echo(f"{figure.what}: {figure.value} {figure.unit}")
     click.echo(f"{'not written' if dry else 'written'}: {path.name}")

@@ -36,10 +36,6 @@ def report(files: tuple[Path, ...], output: Path) -> None:
             remedy="Measure first: `lockstep bench HOST`; or name files.",
         )
     text = page([load(path) for path in chosen])
-    try:
+    with ResultError.instead("the report cannot be written", output):
         atomic.write(output.resolve(), text)
-    except OSError as fault:
-        raise ResultError(
-            "the report cannot be written", where=str(output), found=fault.strerror or str(fault)
-        ) from fault
     click.echo(f"{output}: {len(chosen)} result(s)")

@@ -165,12 +165,8 @@ def _seen(client: Client, where: str, remedy: str) -> Look:
 def _key(path: Path | None) -> str | None:
     if path is None:
         return None
-    try:
+    with ResultError.instead("the key cannot be read", path):
         return path.read_text(encoding="utf-8").strip()
-    except OSError as fault:
-        raise ResultError(
-            "the key cannot be read", where=str(path), found=fault.strerror or ""
-        ) from fault
 
 
 def _now() -> str:

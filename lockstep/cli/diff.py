@@ -58,12 +58,8 @@ def diff(
             click.echo(f"The deploy ended with {code}; what is left:", err=True)
         found = look()
     if html is not None:
-        try:
+        with InventoryError.instead("the page cannot be written", html):
             html.write_text(page.render(found), encoding="utf-8")
-        except OSError as fault:
-            raise InventoryError(
-                "the page cannot be written", where=str(html), found=fault.strerror or str(fault)
-            ) from fault
     if as_json:
         print_json(_data(found))
     else:

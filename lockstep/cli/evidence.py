@@ -66,18 +66,12 @@ def _written(folder: Path, found: report.Evidence) -> list[Path]:
         "json": json.dumps(found.document, indent=1, ensure_ascii=False) + "\n",
     }
     paths = []
-    try:
+    remedy = "Give a folder that can be written to with --output."
+    with InventoryError.instead("the evidence cannot be written", folder, remedy):
         folder.mkdir(parents=True, exist_ok=True)
         for ending, text in texts.items():
             path = folder / f"{stem}.{ending}"
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
             paths.append(path)
-    except OSError as fault:
-        raise InventoryError(
-            "the evidence cannot be written",
-            where=str(folder),
-            found=fault.strerror or str(fault),
-            remedy="Give a folder that can be written to with --output.",
-        ) from fault
     return paths

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 #: Columns of the narrowest terminal that a message for the operator's computer must fit.
 WIDTH = 80
@@ -59,6 +61,16 @@ class LockstepError(Exception):
             sentence += f"; allowed: {self.allowed}"
         sentence = sentence.rstrip(".") + "."
         return f"{sentence} {self.remedy}".rstrip() if self.remedy else sentence
+
+    @classmethod
+    @contextmanager
+    def instead(cls, what: str, where: object, remedy: str = "") -> Iterator[None]:
+        """A block whose `OSError` becomes this error, with the system's reason in it."""
+        try:
+            yield
+        except OSError as fault:
+            found = fault.strerror or str(fault)
+            raise cls(what, where=str(where), found=found, remedy=remedy) from fault
 
 
 class RecipeError(LockstepError):

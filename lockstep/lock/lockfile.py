@@ -55,15 +55,9 @@ def save(path: Path, pins: Pins) -> None:
         ResolveError: the file cannot be written.
     """
     entries = "" if pins == Pins() else dump(pins)
-    try:
+    remedy = "Make the folder writable and run again; no host was changed."
+    with ResolveError.instead("the lock cannot be written", path, remedy):
         atomic.write(path.resolve(), f"{HEADER}version: {VERSION}\n{entries}")
-    except OSError as fault:
-        raise ResolveError(
-            "the lock cannot be written",
-            where=str(path),
-            found=fault.strerror or str(fault),
-            remedy="Make the folder writable and run again; no host was changed.",
-        ) from fault
 
 
 def deployed_path(path: Path) -> Path:

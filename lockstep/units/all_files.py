@@ -31,7 +31,7 @@ def artefacts(
     engine_id: str,
     moe_flags: Mapping[str, bool],
 ) -> tuple[ManagedFile, ...]:
-    """All files of one host: its own, the firewall's, programs and `service_files`, in this order.
+    """All files of one host: its own, the firewall's, programs, units and scripts, in this order.
 
     Args:
         settings: The host's data.
@@ -44,12 +44,21 @@ def artefacts(
     Raises:
         LockstepError: something that cannot be written down safely, with what, where and remedy.
     """
+    made = variants(settings, targets, pins, engine_id=engine_id, moe_flags=moe_flags)
+    webui = (webui_unit(settings, made, pins),) if settings.webui.enabled else ()
     found = (
         *host_files(settings),
         *firewall_files(settings, targets),
         *netplan_files(settings),
         *programs(),
-        *service_files(settings, targets, pins, engine_id=engine_id, moe_flags=moe_flags),
+        targets_file(settings, made),
+        *scripts(settings, made),
+        *model_units(settings, made),
+        *proxy_units(settings, made, pins),
+        *webui,
+        *wedge_units(made),
+        *agent_units(variant.target.group for variant in made if variant.target.group),
+        sudoers(made),
     )
     double = next((path for path, n in Counter(f.path for f in found).items() if n > 1), None)
     if double is not None:
@@ -62,27 +71,4 @@ def artefacts(
     return found
 
 
-def service_files(
-    settings: Settings,
-    targets: tuple[BoundTarget, ...],
-    pins: Pins,
-    *,
-    engine_id: str,
-    moe_flags: Mapping[str, bool],
-) -> tuple[ManagedFile, ...]:
-    """Units, launchers, switch scripts and what they read; arguments as for `artefacts`."""
-    found = variants(settings, targets, pins, engine_id=engine_id, moe_flags=moe_flags)
-    webui = (webui_unit(settings, found, pins),) if settings.webui.enabled else ()
-    return (
-        targets_file(settings, found),
-        *scripts(settings, found),
-        *model_units(settings, found),
-        *proxy_units(settings, found, pins),
-        *webui,
-        *wedge_units(found),
-        *agent_units(variant.target.group for variant in found if variant.target.group),
-        sudoers(found),
-    )
-
-
-__all__ = ["ManagedFile", "absent_files", "artefacts", "host_files", "programs", "service_files"]
+__all__ = ["absent_files", "artefacts"]

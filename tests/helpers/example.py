@@ -10,13 +10,13 @@ from pathlib import Path
 
 from a_spark import environment
 
-from lockstep.files.managed_file import PROGRAMS
+from lockstep.files.managed_file import PROGRAMS, ManagedFile
 from lockstep.inventory.bound_targets import BoundTarget, bind
 from lockstep.inventory.settings import Floor, Proxy, Settings, Sources, TargetData, WebUi
 from lockstep.lock.packages import tool_sets
 from lockstep.lock.pins import ImagePin, ModelPin, Pins
 from lockstep.recipes.recipe_file import load_catalogue
-from lockstep.units.all_files import ManagedFile, artefacts
+from lockstep.units.all_files import artefacts
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GOLDEN = REPOSITORY / "tests/render/golden"

@@ -8,10 +8,10 @@ from typing import Any
 from a_spark import spark
 from example import pins
 
-from lockstep.files.managed_file import PROGRAMS
+from lockstep.files.managed_file import PROGRAMS, ManagedFile
 from lockstep.inventory.cluster_join import joined
 from lockstep.inventory.host import HostPlan
-from lockstep.units.all_files import ManagedFile, artefacts
+from lockstep.units.all_files import artefacts
 
 TARGETS: dict[str, dict[str, Any]] = {
     "qwen": {"recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3", "unit": "vllm-qwen36"},
