@@ -20,7 +20,7 @@ from typing import Any
 
 from lab.host import connection
 from lockstep.drift import hosts, report
-from lockstep.drift.question import question
+from lockstep.drift.subjects import questions
 from lockstep.fleet.login import Login
 from lockstep.host.intended import Intended
 
@@ -79,7 +79,7 @@ def many(this: Intended, taken: hosts.Taken, key: bytes) -> float:
 
     def whole() -> None:
         asked = [
-            hosts.Asked(Login(each.plan.name, ()), question(each, key=key, deep=False))
+            hosts.Asked(Login(each.plan.name, ()), questions(each, key=key, deep=False))
             for each in every
         ]
         found = report.judge("many", every, hosts.take_all(asked, answer), key=key)

@@ -27,7 +27,6 @@ import yaml
 
 from benchmarks.playbook import tasks, variables
 from lab.host import connection
-from lockstep import probes
 from lockstep.files import sent
 from lockstep.fleet.login import ALIVE, ssh_options
 from lockstep.host.intended import Intended
@@ -95,12 +94,12 @@ def moe_flags(
     this = Intended(plan, record)
     done = subprocess.run(
         [*ssh(lab, address), shlex.join(["sudo", *sent.COMMAND])],
-        input=probes.document({"engines": this.engine_question}),
+        input=sent.questions({"environments": this.engine_question}),
         capture_output=True,
         text=True,
         check=True,
     )
-    return this.moe_flags(json.loads(done.stdout)["answers"]["engines"])
+    return this.moe_flags(json.loads(done.stdout)["answers"]["environments"])
 
 
 def ansible(lab: connection.Description, folder: Path) -> tuple[list[str], dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Commands of our own: probes, programs on the host, long jobs with progress, refusals."""
+"""Commands of our own: readers, programs on the host, long jobs with progress, refusals."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def write(document: Mapping[str, object]) -> StringCommand:
     It changes nothing where something in the way is not Lockstep's.
     """
     document = {**document, "adopt": adopted()}
-    return words(sent.COMMAND, _stdin=[sent.document("lockstep.probes.write_files", document)])
+    return words(sent.COMMAND, _stdin=[sent.document("records.write_files", document)])
 
 
 class Streamed(Changing):

@@ -159,7 +159,7 @@ def _refuse_findings(intended: dict[Any, Intended]) -> dict[Any, dict[str, Any]]
     def read(each: Any, this: Intended) -> dict[str, Any] | None:
         if not facts.ask_all(each, questions(this)):
             return None
-        host, foreign = facts.ask("preflight", each), facts.ask("intruders", each)
+        host, foreign = facts.ask("preflight", each), facts.ask("records.intruders", each)
         return None if host is None or foreign is None else {**host, "foreign": foreign}
 
     greenlets = {each: gevent.spawn(read, each, this) for each, this in intended.items()}

@@ -607,10 +607,10 @@ GUARDS = (
     ),
     Guard(
         "what writes replaces nothing of somebody else's",
-        "lockstep/probes/write_files.py",
+        "lockstep/onhost/records/write_files.py",
         "    foreign = ours.intruders(asked)\n",
         "    foreign: dict[str, str] = {}\n",
-        "tests/unit/probes/test_write_files.py",
+        "tests/unit/onhost/records/test_write_files.py",
     ),
     Guard(
         "a way back replaces nothing of somebody else's",
@@ -635,10 +635,10 @@ GUARDS = (
     ),
     Guard(
         "somebody else's drop-in restarts no service of the system",
-        "lockstep/probes/units.py",
+        "lockstep/onhost/facts/units.py",
         ".d/*lockstep*.conf",
         ".d/*.conf",
-        "tests/unit/probes/test_probes.py",
+        "tests/unit/onhost/facts/test_readers.py",
     ),
     Guard(
         "an account of somebody else's is put into no group",

@@ -44,20 +44,20 @@ class Place:
     lock_path: Path
 
     def probe(self, **more: Any) -> dict[str, Any]:
-        """What the host says of itself (`lockstep/probes/ruler.py`).
+        """What the host says of itself (`lockstep/onhost/facts/ruler.py`).
 
         Raises:
             ResultError: no connection, or no answer.
         """
         return self.ask("ruler", {"targets": TARGETS, **more})
 
-    def ask(self, probe: str, question: dict[str, Any]) -> dict[str, Any]:
-        """The answer of one of `lockstep/probes`.
+    def ask(self, reader: str, question: dict[str, Any]) -> dict[str, Any]:
+        """The answer of a reader of `lockstep.onhost.facts`.
 
         Raises:
             ResultError: no connection, or no answer.
         """
-        found, fault = hosts.probe(self.where, probe, question, sudo=True, limit_s=PROBE_S)
+        found, fault = hosts.read(self.where, reader, question, sudo=True, limit_s=PROBE_S)
         if fault:
             raise ResultError(
                 "the host could not be asked",

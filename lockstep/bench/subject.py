@@ -70,7 +70,7 @@ def _bound(place: Place, hot: Hot) -> tuple[BoundTarget, Recipe]:
 def _wanted(place: Place, hot: Hot) -> str | None:
     """What the hot unit is to run by inventory and lock, with the versions that engines report."""
     intended = Intended(place.plan, place.record)
-    engines = place.ask("engines", intended.engine_question)
+    engines = place.ask("environments", intended.engine_question)
     files = intended.files("services", intended.moe_flags(engines))
     return generation(files, hot.unit) or None
 

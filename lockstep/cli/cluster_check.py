@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, print_json
-from lockstep.fleet.hosts import Host, at_once, members, probe
+from lockstep.fleet.hosts import Host, at_once, members, read
 from lockstep.fleet.linkcheck import Told, judged, question
 
 _LIMIT_S = 120.0
@@ -61,5 +61,5 @@ def _print(told: Told) -> None:
 
 def _asked(host: Host, asked: Mapping[str, Any]) -> Any:
     """A member's answer, or why there is none."""
-    found, fault = probe(host.login, "link", asked, sudo=host.with_sudo, limit_s=_LIMIT_S)
+    found, fault = read(host.login, "link", asked, sudo=host.with_sudo, limit_s=_LIMIT_S)
     return fault or found

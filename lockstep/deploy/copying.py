@@ -25,7 +25,7 @@ class Member:
 
     Attributes:
         plan: Its plan.
-        facts: What the probe `preflight` answered.
+        facts: What the reader `preflight` answered.
         address: Where its peers reach it: an IP address, or a name that they know.
     """
 
@@ -83,7 +83,7 @@ def expects(
     Args:
         plan: The host.
         pins: What it is to have.
-        facts: What the probe `preflight` answered there.
+        facts: What the reader `preflight` answered there.
     """
     if ENGINE in facts["lacking"]:
         # As `engine_content.py` on the host calls them.

@@ -1,4 +1,4 @@
-"""All questions of a deploy to one host at once: probe → question."""
+"""All questions of a deploy to one host at once: name of a reader → question."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from lockstep.files.managed_file import (
     AGENT_UNIT,
     API_KEY,
     CONFIGURATION,
-    MARK,
     OPERATORS_GROUP,
     PROGRAMS,
     SYSTEMD,
@@ -18,7 +17,6 @@ from lockstep.files.managed_file import (
     UV_VENV,
     WEBUI_SECRETS,
 )
-from lockstep.host.generation import GENERATIONS
 from lockstep.host.intended import Intended
 from lockstep.host.specs import UV
 from lockstep.preflight import foreign
@@ -48,39 +46,33 @@ def questions(this: Intended) -> dict[str, Any]:
     settings = this.plan.settings
     found: dict[str, Any] = {
         "preflight": preflight.questions(this.plan, this.pins),
-        "intruders": foreign.question(this),
-        "system": _system(this),
+        "records.intruders": foreign.question(this),
+        "packages": list(settings.packages),
+        "accounts": {
+            "accounts": [settings.service_user, *(account.name for account in people(settings))],
+            "groups": [OPERATORS_GROUP],
+        },
+        "machine.sysctls": list(settings.sysctls),
+        "environments.tools": [environment.folder for environment in this.tools.values()],
+        "files.links": [UV_VENV, TOOLS_VENV, UV],
         "files": _files(this),
-        "units": {"units": _units(this)},
-        "marked": {
-            "mark": MARK,
+        "units": _units(this),
+        "files.marked": {
             "folders": [SYSTEMD, settings.paths.scripts],
             # A module that stays would still be imported: engines are found by their folder.
             "named": [key_path("*"), API_KEY, f"{PROGRAMS}/lockstep/**/*.py"],
         },
-        "engines": this.engine_question,
-        "images": {"images": this.images},
-        "weights": {"spec": WEIGHTS_SPEC},
-        "generations": {"folder": GENERATIONS},
-        "memory": {},
+        "environments": this.engine_question,
+        "docker.images": this.images,
+        "weights": WEIGHTS_SPEC,
+        "records.generation": None,
+        "machine.available": None,
     }
     if settings.firewall.enabled:
         found["firewall"] = firewall.QUESTION
     if settings.fabric.netplan:
-        found["fabric"] = netplan.question(settings)
+        found["network.fabric"] = netplan.question(settings)
     return found
-
-
-def _system(this: Intended) -> dict[str, Any]:
-    settings = this.plan.settings
-    return {
-        "packages": list(settings.packages),
-        "accounts": [settings.service_user, *(account.name for account in people(settings))],
-        "groups": [OPERATORS_GROUP],
-        "sysctls": list(settings.sysctls),
-        "venvs": [environment.folder for environment in this.tools.values()],
-        "links": [UV_VENV, TOOLS_VENV, UV],
-    }
 
 
 def _files(this: Intended) -> dict[str, Any]:

@@ -168,8 +168,8 @@ def rows(
 
     Args:
         plan: What the inventory asks for.
-        units: Answer of the probe `units`.
-        engines: Answer of the probe `engines`.
+        units: Answer of the reader `units`.
+        engines: Answer of the reader `environments`.
         available: Memory, bytes.
         unasked: Target or fallback → why its engine could not be asked about its recipe.
     """

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lockstep.drift.expected import Expectation
-from lockstep.drift.kinds import KINDS, How, Severity
+from lockstep.drift.subjects import KINDS
+from lockstep.drift.subjects.kind import Expectation, Facts, How, Row, Severity
 
-Facts = Mapping[str, Mapping[str, str]]
 RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 ASKED = "inventory"
 _DIGEST = re.compile(r"(sha256:[0-9a-f]{12})[0-9a-f]{52}")
@@ -90,9 +88,6 @@ def _against_inventory(host: Host) -> Iterator[Difference]:
             for item, value in facts.items():
                 if (kind, item) not in asked:
                     yield _difference(host.name, kind, item, None, value)
-    for name, policy in host.facts.get("restart policy", {}).items():
-        if policy != "no":
-            yield _difference(host.name, "restart policy", name, "no", policy)
 
 
 def _among(hosts: Sequence[Host], named: Collection[tuple[str, str, str]]) -> Iterator[Difference]:
@@ -145,22 +140,13 @@ def _difference(
     found: str | None,
     against: str = ASKED,
 ) -> Difference:
-    about = KINDS[kind]
+    about, row = KINDS[kind], Row(item, expected, found)
+    how = about.how(row) if callable(about.how) else about.how
     # A deploy knows nothing of what only another host has.
-    how: How = about.how
-    if how == "deploy" and (against != ASKED or (kind in _BY_HAND_WHEN_EXTRA and expected is None)):
+    if how == "deploy" and against != ASKED:
         how = "by hand"
-    if kind == "kernel" and item not in _AFTER_BOOT:
-        how = "by hand"
-    if kind == "unit" and found is None:
-        how = "deploy"
-    command = "" if how == "deploy" else shlex.join(about.command(item, expected, found))
+    command = "" if how == "deploy" else about.command(row)
     return Difference(host, kind, item, against, expected, found, about.severity, how, command)
-
-
-# The deploy puts people into groups, and takes nobody out.
-_BY_HAND_WHEN_EXTRA = {"right"}
-_AFTER_BOOT = {"release", "build", "reboot pending"}
 
 
 def shown(difference: Difference) -> tuple[str, str, str]:

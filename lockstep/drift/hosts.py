@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lockstep import snapshot
 from lockstep.files import sent
 from lockstep.fleet import hosts
 from lockstep.fleet.login import Login
@@ -23,7 +22,7 @@ class Taken:
 
     Attributes:
         host: The host.
-        snapshot: As `lockstep.snapshot.snapshot.take` answers it, None without an answer.
+        snapshot: As `lockstep.onhost.facts.take` answers, None without an answer.
         fault: Why there is none, with the remedy; "".
         offset: Seconds that its clock is ahead, and the most that this may be wrong by.
     """
@@ -36,16 +35,21 @@ class Taken:
 
 @dataclass(frozen=True)
 class Asked:
-    """What one host is asked, by which program, and how it is reached.
+    """What one host is asked, and how it is reached.
 
-    `password` is for sudo, where it needs one.
+    Attributes:
+        login: The host.
+        questions: Name of a reader → question.
+        sudo: Whether root asks.
+        password: For sudo, where it needs one.
+        limit_s: Seconds after which it is given up.
     """
 
     login: Login
-    question: dict[str, Any] = field(repr=False)
-    program: str = "snapshot"
+    questions: dict[str, Any] = field(repr=False)
     sudo: bool = True
     password: str | None = field(default=None, repr=False)
+    limit_s: float = LIMIT_S
 
 
 Ask = Callable[[Asked], Taken]
@@ -63,16 +67,15 @@ def take_all(asked: Sequence[Asked], ask: Ask | None = None) -> list[Taken]:
 
 def over_ssh(asked: Asked) -> Taken:
     """The snapshot of one host, by one command that leaves nothing there."""
-    text = snapshot.document(asked.question, asked.program)
+    text = sent.questions(asked.questions)
     sudo = ["sudo", "-n"]
     if asked.sudo and asked.password is not None:
         # Read from standard input's first line; where sudo needs none, the program skips that.
         sudo, text = ["sudo", "-S", "-p", ""], f"{asked.password}\n{text}"
     words = [*(sudo if asked.sudo else []), *sent.COMMAND]
     where = asked.login.compressed()
-    limit_s = DEEP_LIMIT_S if asked.question["deep"] else LIMIT_S
     before = time.time()
-    found = hosts.ask(where, words, text=text, limit_s=limit_s, sudo_remedy=_SUDO)
+    found = hosts.ask(where, words, text=text, limit_s=asked.limit_s, sudo_remedy=_SUDO)
     return read(where.name, found, (before, time.time()))
 
 
@@ -81,12 +84,9 @@ def read(name: str, answer: hosts.Answer, between: tuple[float, float]) -> Taken
     if answer.fault:
         return Taken(name, fault=answer.fault)
     found, _ = answer.json()
-    parts = {"facts", "faults", "unknown", "records"}
+    parts = {"answers", "facts", "faults"}
     if answer.code != 0 or not isinstance(found, dict) or not parts <= set(found):
         return Taken(name, fault=f"its answer is no snapshot: {answer.said}")
-    return Taken(name, found, offset=_offset(found["records"], between))
-
-
-def _offset(records: Mapping[str, Any], between: tuple[float, float]) -> tuple[float, float]:
     middle, half = sum(between) / 2, (between[1] - between[0]) / 2
-    return float(records.get("time", middle)) - middle, half
+    theirs = found["facts"].get("clock now", {}).get("seconds", middle)
+    return Taken(name, found, offset=(float(theirs) - middle, half))

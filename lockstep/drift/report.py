@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 from lockstep.core.errors import InventoryError
 from lockstep.drift import hosts
 from lockstep.drift.compare import ASKED, Difference, Host, differences
-from lockstep.drift.expected import answers, expectations, shared_keys
-from lockstep.drift.question import question
+from lockstep.drift.subjects import KINDS, environments, expected, questions
+from lockstep.drift.subjects.files import shared_keys
+from lockstep.drift.subjects.kind import Seen
+from lockstep.files.sent import named
 from lockstep.fleet.hosts import choose
 from lockstep.host.intended import Intended
 from lockstep.inventory import inventory_file as inventories
@@ -91,7 +92,12 @@ def read(
         )
     intended = [Intended(host.plan, record) for host in chosen]
     asked = [
-        hosts.Asked(host.login, question(this, key=key, deep=deep), sudo=host.with_sudo)
+        hosts.Asked(
+            host.login,
+            questions(this, key=key, deep=deep),
+            sudo=host.with_sudo,
+            limit_s=hosts.DEEP_LIMIT_S if deep else hosts.LIMIT_S,
+        )
         for host, this in zip(chosen, intended, strict=True)
     ]
     return intended, asked
@@ -109,8 +115,8 @@ def judge(
         if each.snapshot is None:
             unknown.append((each.host, each.fault))
             continue
-        for part, why in each.snapshot["faults"].items():
-            unknown.append((each.host, f"{part}: {why}"))
+        for reader, why in each.snapshot["faults"].items():
+            unknown.append((each.host, f"{reader.partition('.')[0]}: {why}"))
         compared.append(_host(this, each, key))
     own = {this.plan.name: this.plan.settings.differs for this in intended}
     free = frozenset(_free([this for this, each in pairs if each.snapshot is not None], compared))
@@ -137,18 +143,19 @@ def _meant(item: Difference, own: Mapping[str, Sequence[str]]) -> bool:
 
 def _host(this: Intended, taken: hosts.Taken, key: bytes) -> Host:
     assert taken.snapshot is not None
-    snapshot: Mapping[str, Any] = taken.snapshot
-    facts = {kind: dict(items) for kind, items in snapshot["facts"].items()}
-    for kind, items in answers(this, snapshot["records"]).items():
-        facts.setdefault(kind, {}).update(items)
+    faults = taken.snapshot["faults"]
+    engines = taken.snapshot["answers"].get("environments", {})
     seconds, within = taken.offset
     certain = max(0.0, abs(seconds) - within) * (1 if seconds > 0 else -1)
+    facts = {kind: dict(items) for kind, items in taken.snapshot["facts"].items()}
+    for kind, items in environments.facts(this, engines).items():
+        facts.setdefault(kind, {}).update(items)
     facts["clock offset"] = {"seconds": f"{certain:.1f}"}
     return Host(
         this.plan.name,
         facts,
-        tuple(expectations(this, {**snapshot, "facts": facts}, key=key)),
-        frozenset(snapshot["unknown"]),
+        tuple(expected(this, Seen(facts, engines, key))),
+        frozenset(kind for kind, about in KINDS.items() if named(about.reader) in faults),
     )
 
 

@@ -15,14 +15,18 @@ from lockstep.drift import hosts
 from lockstep.evidence.names import host_label, known
 from lockstep.evidence.parts import NEEDED, PARTS, Part
 from lockstep.evidence.scrub import scrubbed
+from lockstep.files.sent import Reader, named
 from lockstep.fit import catalogue
 from lockstep.fit.fit import fit
 from lockstep.fleet.hosts import choose
-from lockstep.host.generation import GENERATIONS, lock_hash
+from lockstep.host.generation import lock_hash
 from lockstep.inventory import inventory_file as inventories
 from lockstep.inventory.host import HostPlan
 from lockstep.lock import lockfile
 from lockstep.lock.pins import Pins
+from lockstep.onhost.engines import ENGINES
+from lockstep.onhost.facts import docker, history, machine, own_names, packages, records
+from lockstep.onhost.facts import evidence as facts
 from lockstep.recipes.sizing import serving
 from lockstep.units.variants import unit_names
 
@@ -66,8 +70,7 @@ def gather(path: Path, *, limit: Sequence[str] = (), password: str | None = None
     asked = [
         hosts.Asked(
             host.login,
-            question(host.plan),
-            program="evidence",
+            questions(host.plan),
             sudo=host.with_sudo,
             password=password,
         )
@@ -80,18 +83,31 @@ def gather(path: Path, *, limit: Sequence[str] = (), password: str | None = None
     return judge(plans, data, hosts.take_all(asked), lock=told)
 
 
-def question(plan: HostPlan) -> dict[str, Any]:
-    """What one host is asked: nothing of it needs a lock, so a wiped Spark can answer it."""
-    settings = plan.settings
-    return {
-        # The key of hashes that `diff` compares; here they are not shown.
-        "key": secrets.token_hex(32),
-        "deep": False,
-        "units": list(unit_names(plan.targets)),
-        "images": [],
-        "engines": settings.paths.engines,
-        "generations": GENERATIONS,
+def questions(plan: HostPlan) -> dict[str, Any]:
+    """Name of a reader → what it is asked of one host: nothing of it needs a lock, so a wiped Spark
+    can answer it."""
+    units = list(unit_names(plan.targets))
+    # The key of hashes that `diff` compares; here they are not shown.
+    key = secrets.token_hex(32)
+    arguments = "|".join(name for engine in ENGINES.values() for name in engine.arguments)
+    said = (engine.tells for engine in ENGINES.values())
+    asked: dict[Reader, Any] = {
+        **dict.fromkeys((machine.driver, machine.system, docker.daemon), key),
+        **dict.fromkeys((facts.services, facts.memory, facts.scores), units),
+        **dict.fromkeys((machine.kernel, machine.firmware, machine.memory, packages.every)),
+        **dict.fromkeys((facts.updates, facts.devices, facts.toolkit, facts.apt, facts.interfaces)),
+        **dict.fromkeys((history.kernel, records.deployed, own_names.read)),
+        facts.engine: {
+            "engines": plan.settings.paths.engines,
+            "packages": "|".join(engine.packages for engine in ENGINES.values() if engine.packages),
+        },
+        history.starts: {
+            "units": units,
+            "tells": "|".join(filter(None, (history.TELLS, *said))),
+            "arguments": rf"\b(?:{arguments})=(?:'[\w.-]*'|[\w.+-]+)",
+        },
     }
+    return {named(reader): question for reader, question in asked.items()}
 
 
 def judge(
@@ -112,7 +128,7 @@ def judge(
         now: Seconds since the epoch; None: now.
     """
     answers = {each.host: each.snapshot for each in taken if each.snapshot is not None}
-    told = {name: answer["records"].get("own", {}) for name, answer in answers.items()}
+    told = {name: answer["answers"].get("own_names", {}) for name, answer in answers.items()}
     labels = {plan.name: host_label(number) for number, plan in enumerate(plans)}
     needs = {plan.name: {NEEDED: dict(_needs(plan))} for plan in plans}
     missing = [(each.host, each.fault) for each in taken if each.snapshot is None]
@@ -161,17 +177,17 @@ def _host(label: str, answer: Mapping[str, Any] | None, why: str) -> dict[str, A
 
 
 def _part(part: Part, answer: Mapping[str, Any]) -> dict[str, Any]:
-    facts = answer["facts"]
-    lines = answer["records"].get("lines", {})
+    found = answer["facts"]
+    lines = found.get("lines", {})
     return {
         "facts": [
             {"what": _named(kind, item), "found": value}
             for kind in part.kinds
-            for item, value in sorted(facts.get(kind, {}).items())
+            for item, value in sorted(found.get(kind, {}).items())
             if part.wanted(kind, item)
         ],
         "lines": [
-            {"about": about, "text": list(text)}
+            {"about": about, "text": text.splitlines()}
             for about, text in lines.items()
             if about.startswith(part.lines)
         ],

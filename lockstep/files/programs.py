@@ -43,13 +43,14 @@ def closure(*modules: str) -> dict[str, str]:
     found: set[str] = set()
     waiting = [f"{_PACKAGE}.{module}" for module in modules]
     while waiting:
-        path = _path(waiting.pop())
+        module = waiting.pop()
+        path = _path(module)
         if path and path not in found:
             found.add(path)
+            waiting += [module.rpartition(".")[0], *_imported(package()[path])]
             if "iter_modules" in package()[path]:
                 # The engines are found by their folder.
                 waiting += [other.removesuffix(".py").replace("/", ".") for other in _beside(path)]
-            waiting += imported(package()[path])
     return {path: package()[path] for path in sorted(found)}
 
 
@@ -64,11 +65,10 @@ def _beside(path: str) -> list[str]:
 
 
 @cache
-def imported(text: str) -> list[str]:
-    """What one file may import of ours: modules, the names in them, and their packages."""
-    found = []
-    for module, names in _IMPORT.findall(text):
-        parts = module.split(".")
-        found += [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
-        found += [f"{module}.{name}" for name in _NAME.findall(names)]
-    return found
+def _imported(text: str) -> list[str]:
+    """What one file may import of ours: modules, and the names in them."""
+    return [
+        name
+        for module, names in _IMPORT.findall(text)
+        for name in (module, *(f"{module}.{each}" for each in _NAME.findall(names)))
+    ]

@@ -1,31 +1,33 @@
 """Programs that a host runs from standard input: it needs nothing of Lockstep, and keeps nothing.
 
-Standard library only, Python 3.11 or later. A module travels with all that it imports of Lockstep,
-and with the question that it answers, as one document.
+A module of the host's package travels with all that it imports, as an archive that Python imports
+from, and with the question that it answers.
 """
 
 from __future__ import annotations
 
+import base64
+import io
 import json
-from pathlib import Path
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Any
 
 from lockstep.files.managed_file import PYTHON
-from lockstep.files.programs import imported
+from lockstep.files.programs import closure
 
-_TOP = Path(__file__).resolve().parents[2]
+#: A function of a module of `lockstep.onhost.facts` that reads a host's state.
+Reader = Callable[[Any], Any]
+FACTS = "lockstep.onhost.facts"
 
-#: Runs on the host: modules of `sent["modules"]` can be imported from here on.
+#: Runs on the host: modules of `sent["package"]` can be imported from here on. The archive is a
+#: file in memory.
 IMPORTER = """\
-import importlib.abc, importlib.util
-class Sent(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
-    def find_spec(self, name, path, target=None):
-        if name in sent["modules"]:
-            return importlib.util.spec_from_loader(name, self)
-    def is_package(self, name):
-        return any(other.startswith(name + ".") for other in sent["modules"])
-    def get_source(self, name):
-        return sent["modules"][name]
-sys.meta_path.insert(0, Sent())
+import base64, importlib, os
+archive = os.memfd_create("lockstep")
+os.write(archive, base64.b64decode(sent["package"]))
+sys.path.insert(0, f"/proc/self/fd/{archive}")
 program = importlib.import_module(sent["program"])
 """
 # Reads the last line of standard input.
@@ -44,29 +46,39 @@ def document(program: str, asked: object, *more: str) -> str:
     """What the command reads, one line.
 
     Args:
-        program: Module ("lockstep.probes.together") whose `take(asked)` answers with JSON.
+        program: Module of the host's package ("facts") whose `take(asked)` answers with JSON.
         asked: The question.
         more: Modules that it imports by names which are not in its text.
     """
-    modules = texts(program, *more)
-    return json.dumps({"modules": modules, "program": program, "asked": asked})
+    archive = _archived(program, *more)
+    return json.dumps({"package": archive, "program": f"lockstep.onhost.{program}", "asked": asked})
 
 
-def texts(*modules: str) -> dict[str, str]:
-    """Modules with all that they import of Lockstep: name → text; a package has none of its own."""
-    found: dict[str, str] = {}
-    waiting = list(modules)
-    while waiting:
-        name = waiting.pop()
-        path = _TOP / f"{name.replace('.', '/')}.py"
-        if not name or name in found:
-            continue
-        if path.is_file():
-            found[name] = path.read_text(encoding="utf-8")
-        elif path.with_suffix("").is_dir():
-            found[name] = ""
-        else:
-            # A name in a module.
-            continue
-        waiting += [*imported(found[name]), name.rpartition(".")[0]]
-    return found
+def questions(asked: Mapping[str, object]) -> str:
+    """What the command reads to ask readers at once; it answers as `facts.take` does.
+
+    Args:
+        asked: Name of a reader → question.
+    """
+    return document("facts", dict(asked), *(f"facts.{name.partition('.')[0]}" for name in asked))
+
+
+def named(reader: Reader) -> str:
+    """The name of a reader: "packages", "packages.every"."""
+    module = reader.__module__.removeprefix(f"{FACTS}.")
+    return module if reader.__name__ == "read" else f"{module}.{reader.__name__}"
+
+
+@cache
+def _archived(*modules: str) -> str:
+    return base64.b64encode(packed(closure(*modules).items())).decode()
+
+
+def packed(files: Iterable[tuple[str, str]]) -> bytes:
+    """An archive of files: (path, text)."""
+    with io.BytesIO() as archive:
+        with zipfile.ZipFile(archive, "w") as out:
+            for path, text in files:
+                # Without a date, so that the same files are the same archive.
+                out.writestr(zipfile.ZipInfo(path), text, zipfile.ZIP_DEFLATED)
+        return archive.getvalue()

@@ -47,7 +47,7 @@ def changes(
     absent: Sequence[str],
     found: Mapping[str, Mapping[str, Any] | None],
 ) -> Changes:
-    """Compare what is asked for with what the probe `files` answered (path → state or None)."""
+    """Compare what is asked for with what the reader `files` answered (path → state or None)."""
     differences: list[tuple[str, str | None, str | None]] = []
     write, make, remove = [], [], []
     for folder in folders:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from lockstep import probes
 from lockstep.core.errors import InventoryError
 from lockstep.files import sent
 from lockstep.fleet.login import NO_CONNECTION, SUDO, Login, login, sudo_refused
@@ -164,20 +163,20 @@ def ask(
     return answered(where, done.returncode, done.stdout, done.stderr, sudo_remedy)
 
 
-def probe(
+def read(
     where: Login, name: str, question: object, *, sudo: bool, limit_s: float
 ) -> tuple[Any, str]:
-    """What one of `lockstep/probes` answers, and ""; or None, and why there is no answer.
+    """What a reader of `lockstep.onhost.facts` answers, and ""; or None, and why there is none.
 
     Args:
         where: The host.
-        name: The probe ("link").
+        name: The reader ("link").
         question: What it is asked.
         sudo: Whether root asks.
         limit_s: Seconds after which it is given up.
     """
     argv = [*(("sudo", "-n") if sudo else ()), *sent.COMMAND]
-    found, fault = ask(where, argv, text=probes.document({name: question}), limit_s=limit_s).json()
+    found, fault = ask(where, argv, text=sent.questions({name: question}), limit_s=limit_s).json()
     if fault or name in found["faults"]:
         return None, fault or found["faults"][name]
     return found["answers"][name], ""

@@ -1,4 +1,4 @@
-"""Judges the answers of the probe `link`: the fast link of a cluster against the inventory."""
+"""Judges the answers of the reader `link`: the fast link of a cluster against the inventory."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def judged(group: Group, plans: Mapping[str, HostPlan], answers: Mapping[str, An
     Args:
         group: The cluster, as any member sees it.
         plans: All hosts of the inventory by name.
-        answers: Member → answer of the probe; text where it could not be asked.
+        answers: Member → answer of the reader; text where it could not be asked.
     """
     names = [member.name for member in group.members]
     silent = {name: answers[name] for name in names if isinstance(answers[name], str)}

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import PurePosixPath
 from typing import Any
 
 from lockstep.files.managed_file import CONFIGURATION, SERVED_WEIGHTS, ManagedFile, Stage
@@ -80,7 +81,7 @@ class Intended:
 
     @property
     def engine_question(self) -> dict[str, Any]:
-        """What to ask the probe `engines`."""
+        """What to ask the reader `environments`."""
         spec = self.engine_spec or {"home": "/nonexistent", "current": "/nonexistent"}
         images = {digest: digest for digest in self.engine_images}
         return {"home": spec["home"], "current": spec["current"], "images": images}
@@ -108,7 +109,7 @@ class Intended:
         An engine that has not been asked on this host, or could not be, is taken for one that does.
 
         Args:
-            engines: Answer of the probe `engines`.
+            engines: Answer of the reader `environments`.
         """
         found: dict[str, bool] = {}
         for name, _, image in self._variants():
@@ -123,7 +124,7 @@ class Intended:
         """Target or fallback → why the engine in its image could not be asked about its recipe.
 
         Args:
-            engines: Answer of the probe `engines`.
+            engines: Answer of the reader `environments`.
         """
         found = {}
         for name, _, image in self._variants():
@@ -168,6 +169,16 @@ class Intended:
     def paths(self) -> set[str]:
         """Every path that this deploy owns."""
         return {file.path for file in self.unversioned} | {SERVED_WEIGHTS}
+
+    @cached_property
+    def every_path(self) -> list[str]:
+        """Where the managed files of all stages are."""
+        return [file.path for file in self.all_files({})]
+
+    @cached_property
+    def unit_files(self) -> list[str]:
+        """Names of the units among them."""
+        return [PurePosixPath(file.path).name for file in self.unversioned if file.check == "unit"]
 
     def _every(self, moe_flags: dict[str, bool]) -> tuple[ManagedFile, ...]:
         # An engine that has not been asked is taken for one that takes the flag.

@@ -223,7 +223,7 @@ def engine_missing(spec: Mapping[str, Any], found: Mapping[str, Any]) -> dict[st
 
     Args:
         spec: As `engine_spec` gives it.
-        found: What the probe `engines` answered.
+        found: What the reader `environments` answered.
     """
     here = found["environment"]
     missing: dict[str, list[str]] = {}

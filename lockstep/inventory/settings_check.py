@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 
 from lockstep.core.errors import InventoryError
-from lockstep.core.fact_kinds import FACT_KINDS
 from lockstep.inventory.cluster_check import check_clusters
 from lockstep.inventory.settings import Floor, Paths, Settings
 from lockstep.inventory.values import PATH, name_of_system
@@ -34,14 +33,6 @@ def check_values(settings: Settings, where: Mapping[str, str], login: str | None
     _check_sysctls(settings.sysctls, where.get("sysctls", settings.name))
     _check_apart(settings.paths, where.get("paths", settings.name))
     _check_targets(settings, file)
-    for pattern in settings.differs:
-        if not any(pattern.startswith(f"{kind} ") for kind in FACT_KINDS):
-            raise InventoryError(
-                "differs names no kind of fact",
-                where=where.get("differs", file),
-                found=repr(pattern)[:60],
-                allowed="KIND ITEM as `lockstep diff` shows it: " + ", ".join(sorted(FACT_KINDS)),
-            )
     if not settings.firewall.ssh_ports:
         raise InventoryError(
             "firewall.ssh_ports is empty, which would lock you out",

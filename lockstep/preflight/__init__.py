@@ -1,6 +1,6 @@
-"""Preflight: conditions on a host before the first change on any host. Pure judgement of a probe.
+"""Preflight: conditions on a host before the first change on any host. Pure judgement.
 
-One module for each subject; `ask` has what the probe is asked.
+One module for each subject; `ask` has what the host is asked.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def findings(
     Args:
         plan: The host.
         pins: What will be fetched, with sizes in bytes.
-        facts: What the probe answered.
+        facts: What the reader answered.
         now: This machine's clock, seconds since 1970; None reads it.
     """
     return [
@@ -70,6 +70,6 @@ def between(facts: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
     """What the hosts of one run say of each other, which no inventory can waive.
 
     Args:
-        facts: Host → what its probe answered.
+        facts: Host → what its reader answered.
     """
     return list(identity.findings(facts))

@@ -16,14 +16,14 @@ from lockstep.lock.wanted import needs_engine
 from lockstep.system.accounts import people
 from lockstep.system.folders import IMAGE_STORE
 from lockstep.system.tools import tool_environments
-from lockstep.units.docker_run import LABEL, cache_volume
+from lockstep.units.docker_run import cache_volume
 
 # What is fetched, beside images: each of it only where it is not on the host yet.
 MODELS, TOOLS, ENGINE = "models", "tools", "engine"
 
 
 def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
-    """What to ask the host's preflight probe."""
+    """What to ask the reader `preflight`."""
     settings = plan.settings
     ports = [port for target in plan.targets for port in target.ports]
     if settings.webui.enabled:
@@ -37,7 +37,7 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         "models": models_of(plan),
         "accounts": [account.name for account in people(settings)],
         "fabric": _fabric_asked(plan),
-        "docker": {"mark": MARK, "label": LABEL, **_docker_names(plan)},
+        "docker": {"mark": MARK, **_docker_names(plan)},
         "images": {name: pull_reference(name, pins.images[name]) for name in images_of(plan)},
     }
 

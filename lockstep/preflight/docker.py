@@ -7,6 +7,7 @@ from typing import Any
 
 from lockstep.core.findings import Finding
 from lockstep.inventory.host import HostPlan
+from lockstep.onhost.facts.docker import CDI_HOOK, DEVICE, HOOK
 from lockstep.preflight import gpu_access
 
 
@@ -27,9 +28,9 @@ def _docker(plan: HostPlan, docker: dict[str, Any]) -> Iterator[Finding]:
             "Run `systemctl status docker` there.",
         )
     elif _way(docker) is None:
-        wanted = gpu_access.HOOK
+        wanted = HOOK
         if gpu_access.takes_cdi_first(docker["version"]):
-            wanted += f", or {gpu_access.CDI_HOOK} and the CDI device {gpu_access.DEVICE}"
+            wanted += f", or {CDI_HOOK} and the CDI device {DEVICE}"
         found = ", ".join([*docker["hooks"], *docker["devices"]]) or "nothing of it"
         yield Finding(
             "docker-gpu",

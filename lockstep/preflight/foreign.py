@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lockstep.core.findings import Finding
+from lockstep.host.intended import Intended
 from lockstep.host.specs import UV
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.records.ours import DOCKER
@@ -18,12 +19,9 @@ from lockstep.system.folders import folders
 from lockstep.units.docker_run import LABEL
 from lockstep.units.variants import unit_names
 
-if TYPE_CHECKING:
-    from lockstep.host.intended import Intended
-
 
 def question(this: Intended) -> dict[str, Any]:
-    """What to ask the probe `intruders`: everything that the deploy is about to write or change."""
+    """What to ask the reader `records.intruders`: everything that a deploy writes or changes."""
     settings = this.plan.settings
     return {
         "files": [{"path": file.path, "check": file.check} for file in this.unversioned],

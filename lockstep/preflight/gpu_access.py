@@ -11,10 +11,8 @@ from collections.abc import Collection, Mapping
 from pathlib import PurePosixPath
 from typing import Literal
 
-HOOK = "nvidia-container-runtime-hook"
-CDI_HOOK = "nvidia-cdi-hook"
-HOOKS = (HOOK, CDI_HOOK)
-DEVICE = "nvidia.com/gpu=all"
+from lockstep.onhost.facts.docker import CDI_HOOK, DEVICE, HOOK
+
 # moby/moby#50228. #52704 would turn the order round again and was open in August 2026.
 CDI_FIRST = 29
 

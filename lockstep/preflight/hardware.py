@@ -49,9 +49,9 @@ def _hardware(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
             "Update it from the DGX Dashboard (docs/operating.md).",
         )
     cuda = facts["cuda"]
-    if cuda["release"] != expected.cuda_toolkit or not cuda["ptxas"]:
-        shown = cuda["release"] or "no toolkit"
-        shown += "" if cuda["ptxas"] else ", ptxas does not run"
+    if cuda.get("nvcc") != expected.cuda_toolkit or "ptxas" not in cuda:
+        shown = cuda.get("nvcc", "no toolkit")
+        shown += "" if "ptxas" in cuda else ", ptxas does not run"
         yield Finding(
             "cuda",
             "error",

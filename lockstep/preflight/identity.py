@@ -23,7 +23,7 @@ def findings(facts: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
     """One finding for each host that shares its machine-id or an SSH host key with another one.
 
     Args:
-        facts: Host → what the probe answered there.
+        facts: Host → what the reader answered there.
     """
     said = {name: each["identity"] for name, each in facts.items()}
     for name, mine in said.items():

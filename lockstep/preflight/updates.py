@@ -7,8 +7,8 @@ from typing import Any
 
 from lockstep.core.findings import Finding
 from lockstep.inventory.host import HostPlan
+from lockstep.onhost.facts.preflight import ONCE
 
-ONCE = "nvidia-spark-run-apt-upgrade-once.service"
 _WAIVE = '`"waive": ("upgrade-pending",)` in the inventory goes on all the same.'
 
 

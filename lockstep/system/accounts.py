@@ -44,7 +44,7 @@ def account_commands(
     Args:
         groups: Groups that must exist.
         users: Accounts.
-        found: The answer of the probe `system` for these names.
+        found: The answer of the reader `accounts` for these names.
     """
     commands = [["groupadd", "--system", name] for name in groups if found["groups"][name] is None]
     for user in users:

@@ -56,6 +56,12 @@ def absent_files(settings: Settings) -> tuple[str, ...]:
     return (*(path for path in possible if path not in wanted), *rules)
 
 
+def system_units(settings: Settings) -> list[str]:
+    """Services of the system that a Spark cannot do without."""
+    found = ["ssh.service", "docker.service", "containerd.service"]
+    return [*found, "earlyoom.service"] if "earlyoom" in settings.packages else found
+
+
 def tools_environment(settings: Settings) -> str | None:
     """The file of variables with which uv and the hub client are installed; None without any."""
     if settings.sources.python_index:

@@ -16,11 +16,9 @@ RULES = f"{CONFIGURATION}/firewall.nft"
 KEPT = f"{CONFIGURATION}/firewall-kept.nft"
 PROGRAM = command("firewall")
 UNIT = "lockstep-firewall.service"
-# What to ask the probe `firewall`; the record is the program's.
+# What to ask the reader `firewall`.
 QUESTION = {
-    "table": ["inet", TABLE],
     "kept": KEPT,
-    "record": "/run/lockstep/firewall.json",
     "unit": UNIT,
 }
 

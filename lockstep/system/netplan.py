@@ -25,7 +25,7 @@ def netplan_files(settings: Settings) -> tuple[ManagedFile, ...]:
 
 
 def question(settings: Settings) -> dict[str, Any]:
-    """What to ask the probe `fabric`."""
+    """What to ask the reader `network.fabric`."""
     return {"path": NETPLAN, "interfaces": list(settings.fabric.interfaces)}
 
 
@@ -34,7 +34,7 @@ def amiss(settings: Settings, found: dict[str, Any]) -> list[str]:
 
     Args:
         settings: The host's data.
-        found: What the probe answered.
+        found: What the reader answered.
     """
     wrong = []
     for name, address in settings.fabric.interfaces.items():

@@ -19,15 +19,14 @@ from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.api.util import log_host_command_error, print_host_combined_output
 from pyinfra.context import ctx_host
 
-from lockstep import probes
 from lockstep.files import sent
 
 #: Seconds for which an answer counts. A deploy that changes nothing ends within them.
 FRESH_S = 60.0
 
-# Host → probe → the question that this run has for it.
+# Host → reader → the question that this run has for it.
 _questions: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
-# Host → probe → when it answered, and what.
+# Host → reader → when it answered, and what.
 _answers: WeakKeyDictionary[Any, dict[str, tuple[float, Any]]] = WeakKeyDictionary()
 
 
@@ -36,7 +35,7 @@ def ask_all(of: Any, questions: Mapping[str, Any]) -> bool:
 
     Args:
         of: A host of pyinfra's.
-        questions: Probe → question; `ask` takes its questions from here.
+        questions: Reader → question; `ask` takes its questions from here.
     """
     prepare(of, questions)
     answers, faults = _ask(of, questions)
@@ -48,47 +47,47 @@ def prepare(of: Any, questions: Mapping[str, Any]) -> None:
 
     Args:
         of: A host of pyinfra's.
-        questions: Probe → question.
+        questions: Reader → question.
     """
     _questions[of] = dict(questions)
     forget(of)
 
 
-def ask(probe: str, of: Any = None) -> Any:
-    """What a probe says of a host; None where it cannot, which then has failed.
+def ask(reader: str, of: Any = None) -> Any:
+    """What a reader says of a host; None where it cannot, which then has failed.
 
     Args:
-        probe: Module of `lockstep.probes`.
+        reader: Name of a reader of `lockstep.onhost.facts`.
         of: A host of pyinfra's; None: the current one.
     """
-    return ask_together((probe,), of).get(probe)
+    return ask_together((reader,), of).get(reader)
 
 
 def ask_together(wanted: Iterable[str], of: Any = None) -> dict[str, Any]:
-    """Probe → what it says of a host; by one command, where one of them has to be asked.
+    """Reader → what it says of a host; by one command, where one of them has to be asked.
 
     Args:
-        wanted: Modules of `lockstep.probes`.
+        wanted: Names of readers of `lockstep.onhost.facts`.
         of: A host of pyinfra's; None: the current one.
     """
     of = of or ctx_host.get()
     now = time.monotonic()
-    fresh = {probe: answer for probe, (at, answer) in _known(of).items() if now - at < FRESH_S}
-    stale = {probe: _questions[of][probe] for probe in wanted if probe not in fresh}
+    fresh = {reader: answer for reader, (at, answer) in _known(of).items() if now - at < FRESH_S}
+    stale = {reader: _questions[of][reader] for reader in wanted if reader not in fresh}
     return {**fresh, **(ask_anew(stale, of) if stale else {})}
 
 
 def ask_anew(questions: Mapping[str, Any], of: Any = None) -> dict[str, Any]:
-    """Probe → what it says now, of those that can; where one cannot, the host has failed.
+    """Reader → what it says now, of those that can; where one cannot, the host has failed.
 
     Args:
-        questions: Probe → question.
+        questions: Reader → question.
         of: A host of pyinfra's; None: the current one.
     """
     of = of or ctx_host.get()
     answers, faults = _ask(of, questions)
-    for probe, fault in faults.items():
-        logger.error(f"{of.print_prefix}cannot read {probe}: {fault}")
+    for reader, fault in faults.items():
+        logger.error(f"{of.print_prefix}cannot read {reader}: {fault}")
     if faults:
         state.fail_hosts({of})
     return answers
@@ -110,8 +109,8 @@ def _known(of: Any) -> dict[str, tuple[float, Any]]:
 
 
 def _ask(of: Any, questions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Answers and faults by probe; ({}, {}) of a host that did not answer, and so has failed."""
-    document = probes.document(questions)
+    """Answers and faults by reader; ({}, {}) of a host that did not answer, and so has failed."""
+    document = sent.questions(questions)
     at = time.monotonic()
     with ctx_host.use(of):
         arguments = connector_arguments(of)
@@ -139,6 +138,6 @@ def _ask(of: Any, questions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
     answers, faults = found["answers"], found["faults"]
     own, known = _questions.get(of, {}), _known(of)
     known |= {
-        probe: (at, answers[probe]) for probe in answers if own.get(probe) == questions[probe]
+        reader: (at, answers[reader]) for reader in answers if own.get(reader) == questions[reader]
     }
     return answers, faults

@@ -24,7 +24,7 @@ def images(origins: Mapping[str, str], architecture: str, proxy: bool = False) -
         architecture: As `uname -m` says it.
         proxy: Whether to go through the proxy of `proxy.env`, whose URL may hold a password.
     """
-    present = facts.ask("images") or {}
+    present = facts.ask("docker.images") or {}
     platform = PLATFORMS[architecture]
     missing = [
         reference for reference in origins if present.get(reference) != platform.partition("/")[2]

@@ -1,4 +1,4 @@
-"""The venv engine: each operation asks one probe for missing parts, and builds only those."""
+"""The venv engine: each operation asks one reader for missing parts, and builds only those."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def built(stage: str, spec: Mapping[str, Any], user: str) -> Commands:
         spec: As `lockstep.host.specs.engine_spec` gives it.
         user: Account that builds and owns it.
     """
-    found = facts.ask("engines")
+    found = facts.ask("environments")
     if not found:
         return
     missing = engine_missing(spec, found).get(stage, [])
@@ -45,7 +45,7 @@ def checked(spec: Mapping[str, Any], user: str, token_file: str, proxy: bool = F
         token_file: File on the host that may hold a hub token.
         proxy: Whether to go through the proxy of `proxy.env`, whose URL may hold a password.
     """
-    found = facts.ask("engines")
+    found = facts.ask("environments")
     if not found:
         return
     record = found["check"] or {}
@@ -64,7 +64,7 @@ def activated(spec: Mapping[str, Any], user: str) -> Commands:
     With the units that use it and not before: an engine that restarts itself meanwhile must find
     the environment that its own unit was made for.
     """
-    found = facts.ask("engines")
+    found = facts.ask("environments")
     if not found:
         return
     if found["current"] == spec["id"]:

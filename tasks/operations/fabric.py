@@ -32,7 +32,7 @@ def addressed(text: str, settings: Settings, ssh_ports: Collection[int]) -> Comm
         settings: The host's data.
         ssh_ports: Ports that SSH listens on.
     """
-    found = facts.ask("fabric")
+    found = facts.ask("network.fabric")
     if not found:
         return
     if absent := netplan.absent(settings, found):

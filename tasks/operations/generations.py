@@ -21,7 +21,7 @@ from tasks.remote import Commands
 def recorded() -> Commands:
     """Record what the host is now, unless the newest record says so already."""
     files = files_of("services")
-    newest = facts.ask("generations")
+    newest = facts.ask("records.generation")
     if files is None or newest is None:
         return
     present = contents_of(files)

@@ -23,7 +23,7 @@ def accepted() -> Commands:
     One container for a new image or a changed recipe, none otherwise.
     """
     this = run.current()
-    found = facts.ask("engines")
+    found = facts.ask("environments")
     if not found:
         return
     images = this.engine_images

@@ -112,7 +112,7 @@ def pending() -> bool:
 
 def _change(units: Sequence[str], together: Sequence[str]) -> Change | None:
     this = run.current()
-    engines = facts.ask("engines")
+    engines = facts.ask("environments")
     left = services.left_over()
     if engines is None or left is None:
         return None

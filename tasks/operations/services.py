@@ -19,12 +19,13 @@ from tasks.operations.files import write_tree
 from tasks.remote import Commands
 
 DOCKER = "docker.service"
+_INTRUDERS = "records.intruders"
 
 
 def files_of(stage: Stage) -> list[ManagedFile] | None:
     """The host's managed files of one stage, with the versions that its engines reported."""
     this = run.current()
-    found = facts.ask("engines")
+    found = facts.ask("environments")
     return this.files(stage, this.moe_flags(found)) if found else None
 
 
@@ -107,7 +108,7 @@ def reread(
 
 def _ended_with_docker(containers: Mapping[str, Any]) -> dict[str, str]:
     asked = {"docker": dict(containers), "adopt": remote.adopted()}
-    found: dict[str, str] = facts.ask_anew({"intruders": asked}).get("intruders") or {}
+    found: dict[str, str] = facts.ask_anew({_INTRUDERS: asked}).get(_INTRUDERS) or {}
     return found
 
 
@@ -154,7 +155,7 @@ def left_over() -> list[str] | None:
     Modules of an earlier Lockstep are among them, keys of clusters that this host is a member of no
     more, and the API key where no engine is open any more.
     """
-    found = facts.ask("marked")
+    found = facts.ask("files.marked")
     this = run.current()
     keys = {key_path(group.name) for group in this.plan.groups}
     keys |= {API_KEY} if this.key_users else set()
@@ -170,7 +171,7 @@ def states_of(more: Sequence[str]) -> dict[str, Any] | None:
     known: dict[str, Any] | None = facts.ask("units")
     if known is None or not more:
         return known
-    others = facts.ask_anew({"units": {"units": list(more)}}).get("units")
+    others = facts.ask_anew({"units": list(more)}).get("units")
     return None if others is None else {**known, **others}
 
 
@@ -250,5 +251,5 @@ def due(state: Mapping[str, Any], wanted: str, must_run: bool = False) -> str | 
 
 
 def runs(unit: Mapping[str, Any]) -> bool:
-    """Whether a unit, as the probe `units` describes it, is up or starting."""
+    """Whether a unit, as the reader `units` describes it, is up or starting."""
     return unit.get("ActiveState") in ("active", "activating", "reloading")

@@ -1,4 +1,4 @@
-"""Packages, accounts, kernel settings and our own tools: one fact for all of them."""
+"""Packages, accounts, kernel settings and our own tools."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from tasks.facts import host as facts
 from tasks.remote import Commands
 
 UV = "/usr/local/bin/uv"
-# The probe `system` takes a venv with this file in it for an empty one.
+# The reader `environments.tools` takes a venv with this file in it for an empty one.
 UNFINISHED = "unfinished"
+_TOOLS = {"environments.tools", "files.links"}
 
 
 @operation()
@@ -29,8 +30,8 @@ def packages(names: Sequence[str]) -> Commands:
     Args:
         names: Debian packages.
     """
-    found = facts.ask("system")
-    missing = [name for name in names if found and name not in found["packages"]]
+    found = facts.ask("packages")
+    missing = [name for name in names if found is not None and name not in found]
     if not missing:
         host.noop(f"{len(names)} packages are installed")
         return
@@ -54,7 +55,7 @@ def accounts(groups: Sequence[str], users: Sequence[Account]) -> Commands:
         groups: Groups that must exist.
         users: Accounts with the groups they must be in.
     """
-    found = facts.ask("system")
+    found = facts.ask("accounts")
     if not found:
         return
     for user in users:
@@ -81,8 +82,7 @@ def sysctls(values: Mapping[str, str], path: str) -> Commands:
         values: Key → value.
         path: The file under /etc/sysctl.d that holds them for the next boot.
     """
-    found = facts.ask("system")
-    have = found["sysctls"] if found else {}
+    have = facts.ask("machine.sysctls") or {}
     if all(have.get(key) == value for key, value in values.items()):
         host.noop("kernel settings are in force")
         return
@@ -100,18 +100,19 @@ def tools(environments: Mapping[str, Environment], python: str, variables: str |
             the clients' own configuration.
     """
     uv, others = environments["uv"], environments["tools"]
-    found = facts.ask("system")
-    if not found:
+    found = facts.ask_together(_TOOLS)
+    if not set(found) >= _TOOLS:
         return
+    installed, leads = found["environments.tools"], found["files.links"]
     options = ["--setenv-file", variables] if variables else []
     changed = False
-    if _lacks(found["venvs"][uv.folder], uv):
+    if _lacks(installed[uv.folder], uv):
         yield remote.words(["python3", "-m", "venv", uv.folder])
         pip = [f"{uv.folder}/bin/python", "-m", "pip", "install", "--disable-pip-version-check"]
         pip += ["--require-hashes", "--no-deps", "--requirement", uv.requirements]
         yield remote.job("tools", pip, *options)
         changed = True
-    if _lacks(found["venvs"][others.folder], others):
+    if _lacks(installed[others.folder], others):
         program = ["env", "UV_PYTHON_DOWNLOADS=never", f"{uv.folder}/bin/uv"]
         yield remote.job("tools", [*program, "venv", "--clear", "--python", python, others.folder])
         # An install that is cut off may have the client and lack what the client needs.
@@ -122,7 +123,7 @@ def tools(environments: Mapping[str, Environment], python: str, variables: str |
         yield remote.words(["rm", f"{others.folder}/{UNFINISHED}"])
         changed = True
     links = {UV_VENV: uv.folder, TOOLS_VENV: others.folder, UV: f"{UV_VENV}/bin/uv"}
-    moved = {link: to for link, to in links.items() if found["links"][link] != to}
+    moved = {link: to for link, to in links.items() if leads[link] != to}
     if moved:
         yield remote.write({"links": moved})
     if not (changed or moved):

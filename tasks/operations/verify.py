@@ -11,7 +11,7 @@ from tasks import report, run
 from tasks.facts import host as facts
 from tasks.remote import Commands
 
-READ_BACK = {"units", "engines", "memory"}
+READ_BACK = {"units", "environments", "machine.available"}
 
 
 @operation()
@@ -24,7 +24,7 @@ def read_back() -> Commands:
     found = facts.ask_together(READ_BACK)
     if not set(found) >= READ_BACK:
         return
-    engines = found["engines"]
+    engines = found["environments"]
     address = host.data.get("ssh_hostname") or host.name
     user = host.data.get("ssh_user")
     ssh = f"ssh {user}@{address}" if user else f"ssh {address}"
@@ -36,7 +36,7 @@ def read_back() -> Commands:
                 this.plan,
                 found["units"],
                 engines,
-                found["memory"],
+                found["machine.available"],
                 this.unasked(engines),
             ),
             "ssh": login,

@@ -21,9 +21,9 @@ from tasks.facts import host as facts
 
 @dataclass(eq=False)
 class Host:
-    """Answers probes from a case, and remembers what it was asked and what an operation says.
+    """Answers readers from a case, and remembers what it was asked and what an operation says.
 
-    A probe whose answer is None fails.
+    A reader whose answer is None fails.
     """
 
     facts: dict[str, Any]
@@ -33,6 +33,7 @@ class Host:
     logged: list[str] = field(default_factory=list)
     nooped: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    round_trips: int = 0
     data: dict[str, Any] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
     current_deploy_kwargs: None = None
@@ -44,15 +45,16 @@ class Host:
         # As root, as everything else.
         assert arguments["_sudo"]
         given = json.loads(arguments["_stdin"][0]) if _is_sent(command) else {}
-        if given.get("program") != "lockstep.probes.together":
+        if given.get("program") != "lockstep.onhost.facts":
             self.ran.append(command.get_raw_value())
             return True, CommandOutput([])
         asked = given["asked"]
         self.asked += asked
+        self.round_trips += 1
         found = {name: self.facts[name] for name in asked}
         faults = {name: "as the case says" for name in asked if found[name] is None}
         answers = {name: found[name] for name in asked if name not in faults}
-        text = json.dumps({"answers": answers, "faults": faults})
+        text = json.dumps({"answers": answers, "facts": {}, "faults": faults})
         return True, CommandOutput([OutputLine("stdout", text)])
 
     def log(self, message: str) -> None:
@@ -71,7 +73,7 @@ def shown(command: StringCommand) -> Any:
     if _is_sent(command):
         [text] = command.connector_arguments["_stdin"]
         given = json.loads(text)
-        assert given["program"] == "lockstep.probes.write_files"
+        assert given["program"] == "lockstep.onhost.records.write_files"
         document = given["asked"]
         return {key: value for key, value in document.items() if value}
     assert not command.connector_arguments

@@ -58,27 +58,26 @@ def answer() -> dict[str, Any]:
             "engine": {"vllm": "0.17.2.dev0+g8e6f4314.precompiled", "transformers": "5.4.0"},
             "deployed": {"number": "3", "digest": "68d4993b48304043", "lock": LOCK},
             "accepted speed": {"qwen": "decode_tok_s 87.5, runs 87.4, 87.5, 87.6"},
-        },
-        "faults": {"firmware": "PermissionError: /sys/class/dmi/id/bios_version"},
-        "unknown": ["firmware"],
-        "records": {
             "lines": {
-                "updates of DGX OS": ['DGX_OTA_VERSION="7.5.0"'],
-                "gpu": ["|   0  NVIDIA GB10   On  |   0000000F:01:00.0 Off |   N/A |"],
-                "apt": ["2026-11-22 17:44:23 apt: apt-get install docker-ce, 7 s, anna (1000)"],
-                "start of vllm.service": [
+                "updates of DGX OS": 'DGX_OTA_VERSION="7.5.0"',
+                "gpu": "|   0  NVIDIA GB10   On  |   0000000F:01:00.0 Off |   N/A |",
+                "apt": "2026-11-22 17:44:23 apt: apt-get install docker-ce, 7 s, anna (1000)",
+                "start of vllm.service": (
                     "2026-11-22 18:11:16 vllm: lockstep gate: 83.1 of 121.7 GiB available, 79.0"
-                    " GiB needed",
-                    "2026-11-22 18:12:16 vllm: [nvfp4.py:209] Using 'MARLIN' NvFp4 MoE backend",
+                    " GiB needed\n"
+                    "2026-11-22 18:12:16 vllm: [nvfp4.py:209] Using 'MARLIN' NvFp4 MoE backend\n"
                     "2026-11-22 18:12:17 vllm: INFO Using FlashInferCutlassNvFp4LinearKernel for"
-                    " NVFP4 GEMM",
-                    "2026-11-22 18:12:18 vllm: KV Cache is allocated. #tokens: 371661, K: 12 GB",
-                ],
-                "kernel, this boot": [
+                    " NVFP4 GEMM\n"
+                    "2026-11-22 18:12:18 vllm: KV Cache is allocated. #tokens: 371661, K: 12 GB"
+                ),
+                "kernel, this boot": (
                     "2026-11-22 18:13:16 kernel: NVRM: Xid (PCI:000f:01:00): 13, pid=4242"
-                ],
+                ),
             },
-            "own": {
+        },
+        "faults": {"machine.firmware": "PermissionError: /sys/class/dmi/id/bios_version"},
+        "answers": {
+            "own_names": {
                 "hosts": ["spark-c0ffee", "nas.attic.example"],
                 "accounts": [["anna", "Anna Lovelace", "anna"], ["karl", "", "karl"]],
                 "domains": ["attic.example"],

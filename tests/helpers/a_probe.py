@@ -1,7 +1,8 @@
-"""Run a probe as a host runs it: sent with what it imports, and JSON in and out."""
+"""Run a reader as a host runs it: sent with what it imports, and JSON in and out."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -9,22 +10,30 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lockstep import probes
 from lockstep.files import sent
+from lockstep.files.programs import closure
 
 
 def ask(
     name: str, asked: object, folder: Path | None = None, replace: dict[str, str] | None = None
 ) -> Any:
-    """What a probe answers, with programs of ``folder`` before the machine's own."""
-    document = probes.document({name: asked})
+    """What a reader answers, with programs of ``folder`` before the machine's own.
+
+    Args:
+        name: The reader.
+        asked: Its question.
+        folder: Where programs are.
+        replace: Text of the modules that are sent → what it is here.
+    """
+    document = json.loads(sent.questions({name: asked}))
+    texts = closure("facts", f"facts.{name.partition('.')[0]}")
     for old, new in (replace or {}).items():
-        old, new = json.dumps(old)[1:-1], json.dumps(new)[1:-1]
-        assert old in document
-        document = document.replace(old, new)
+        assert any(old in text for text in texts.values())
+        texts = {path: text.replace(old, new) for path, text in texts.items()}
+    document["package"] = base64.b64encode(sent.packed(texts.items())).decode()
     done = subprocess.run(
         [sys.executable, *sent.COMMAND[1:]],
-        input=document,
+        input=json.dumps(document),
         capture_output=True,
         text=True,
         env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
@@ -33,7 +42,7 @@ def ask(
     assert done.stderr == ""
     found = json.loads(done.stdout)
     assert found["faults"] == {}
-    return found["answers"][name]
+    return found["answers"].get(name, found["facts"])
 
 
 def program(folder: Path, name: str, text: str) -> Path:

@@ -9,11 +9,12 @@ from typing import Any
 from a_spark import pins_for, spark
 
 from lockstep.drift.compare import Difference
-from lockstep.drift.expected import expectations
 from lockstep.drift.hosts import Taken
 from lockstep.drift.report import Report, judge
+from lockstep.drift.subjects import environments, expected
+from lockstep.drift.subjects.kind import Seen
 from lockstep.host.intended import Intended
-from lockstep.host.specs import check_wanted
+from lockstep.host.specs import TREES, check_wanted
 
 KEY = 32 * b"k"
 # What is shown where the inventory demands a range and not a value.
@@ -36,23 +37,31 @@ def perfect(this: Intended) -> dict[str, Any]:
         digest: {"version": "0.19.2", "faults": []} for digest in this.engine_images
     }
     check: dict[str, Any] = {"version": "0.19.2", "faults": []}
-    engines = {"check": check, "images": images}
+    spec: dict[str, Any] = this.engine_spec or dict.fromkeys(("current", "python", *TREES))
+    trees = {name: spec[name] for name in TREES if spec[name]}
+    origins = {name: {"url": f"file://{spec['home']}/{name}"} for name in trees}
+    engines = {
+        "check": check,
+        "images": images,
+        "current": this.engine_id if this.engine_spec else None,
+        "unfinished": False,
+        "commits": {name: tree["commit"] for name, tree in trees.items()},
+        "environment": {"python": spec["python"], "distributions": {}, "origins": origins},
+    }
     questions = this.image_questions
     for digest, record in images.items():
         record["asked"] = hashlib.sha256(questions[digest].encode()).hexdigest()
     if this.engine_spec:
         check["asked"] = check_wanted(this.engine_spec)
-    snapshot: dict[str, Any] = {
-        "facts": {},
-        "faults": {},
-        "unknown": [],
-        "records": {"engines": engines},
-    }
-    for item in expectations(this, snapshot, key=KEY):
+    facts: dict[str, dict[str, str]] = {}
+    for item in expected(this, Seen({}, engines, KEY)):
         if not item.if_there or item.kind not in ("driver", "generation", "hub token mode"):
             value = _SHOWN.get((item.kind, item.item), item.value)
-            snapshot["facts"].setdefault(item.kind, {})[item.item] = value
-    return snapshot
+            facts.setdefault(item.kind, {})[item.item] = value
+    # Derived from the answers.
+    for kind in environments.facts(this, engines):
+        facts.pop(kind, None)
+    return {"facts": facts, "faults": {}, "answers": {"environments": engines}}
 
 
 def copied(snapshot: dict[str, Any]) -> Any:

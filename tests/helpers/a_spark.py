@@ -125,7 +125,7 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
     return {
         "architecture": "aarch64",
         "dgx": {"DGX_SWBUILD_VERSION": "7.2.3", "DGX_PLATFORM": "DGX Server for KVM"},
-        "cuda": {"release": "13.0", "ptxas": True},
+        "cuda": {"nvcc": "13.0", "ptxas": "13.0.88"},
         "gpu": {"name": "NVIDIA GB10", "driver_version": "580.95.05", "compute_cap": "12.1"},
         "docker": {
             # As its earlier images have it; no runtime is registered there, and no CDI file.

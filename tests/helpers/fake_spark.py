@@ -1,4 +1,4 @@
-"""Sparks in memory for pyinfra's `@fake` connector: they answer probes, and change when told to.
+"""Sparks in memory for pyinfra's `@fake` connector: they answer readers, and change when told to.
 
 An inventory calls `install()`; the hosts' state is read from the file that FAKE_SPARKS names and
 written back when the process ends, so that a second run meets what the first one left. Every
@@ -23,7 +23,7 @@ from pyinfra.connectors.fake import FakeConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from lockstep.files import sent
-from lockstep.files.managed_file import HOME, PROGRAMS
+from lockstep.files.managed_file import HOME, MARK, PROGRAMS
 from lockstep.host.specs import check_wanted
 from lockstep.preflight import ENGINE
 
@@ -67,7 +67,7 @@ class Spark:
         """What a command prints on this host."""
         words = shlex.split(command)
         given = json.loads(stdin) if words == list(sent.COMMAND) else {}
-        if given.get("program") == "lockstep.probes.write_files":
+        if given.get("program") == "lockstep.onhost.records.write_files":
             document = given["asked"]
             writes = any(document.get(key) for key in ("folders", "files", "links"))
             self._changes(f"{'write' if writes else 'remove'} {' '.join(_paths(document))}")
@@ -79,8 +79,9 @@ class Spark:
             for name in asked:
                 if name in self.fails:
                     raise Failed(self.fails[name])
-            answers = {name: getattr(self, f"_probe_{name}")(asked[name]) for name in asked}
-            return json.dumps({"answers": answers, "faults": {}})
+            read = {name: getattr(self, f"_read_{name.replace('.', '_')}") for name in asked}
+            answers = {name: read[name](asked[name]) for name in asked}
+            return json.dumps({"answers": answers, "facts": {}, "faults": {}})
         if words[1:] == [PROGRAMS, "rollout", "begin"]:
             self._changes("begin")
             return ""
@@ -255,9 +256,9 @@ class Spark:
         if {"start", "restart", "--now"} & set(words):
             unit |= {"ActiveState": "active", "SubState": "running", "generation": unit["wanted"]}
 
-    # Probes ----------------------------------------------------------------------------------
+    # Readers ----------------------------------------------------------------------------------
 
-    def _probe_preflight(self, asked: dict[str, Any]) -> Any:
+    def _read_preflight(self, asked: dict[str, Any]) -> Any:
         facts = healthy(spark(), time.time())
         facts["identity"] = {"machine_id": self.name, "host_keys": [f"ssh-ed25519 {self.name}"]}
         # The one file of every model of `pins_for`.
@@ -271,27 +272,35 @@ class Spark:
         facts["docker"]["foreign"] |= self.fails.get("foreign", {})
         return facts | self.fails.get("facts", {})
 
-    def _probe_intruders(self, asked: dict[str, Any]) -> Any:
+    def _read_records_intruders(self, asked: dict[str, Any]) -> Any:
         found = self.state["foreign"]
         return {what: whose for what, whose in found.items() if what not in asked["adopt"]}
 
-    def _probe_system(self, asked: dict[str, Any]) -> Any:
+    def _read_packages(self, asked: list[str]) -> Any:
+        return dict.fromkeys(self.state["packages"], "1")
+
+    def _read_accounts(self, asked: dict[str, list[str]]) -> Any:
         state = self.state
-        accounts = {name: state["accounts"].get(name) for name in asked.get("accounts", [])}
+        accounts = {name: state["accounts"].get(name) for name in asked["accounts"]}
         return {
-            "packages": dict.fromkeys(state["packages"], "1"),
             "accounts": {
                 name: have
                 and {"groups": have, "home": HOME if name == "lockstep" else f"/home/{name}"}
                 for name, have in accounts.items()
             },
-            "groups": {name: state["groups"].get(name) for name in asked.get("groups", [])},
-            "sysctls": {key: state["sysctls"].get(key) for key in asked.get("sysctls", [])},
-            "venvs": {path: state["venvs"].get(path, {}) for path in asked.get("venvs", [])},
-            "links": {path: state["links"].get(path) for path in asked.get("links", [])},
+            "groups": {name: state["groups"].get(name) for name in asked["groups"]},
         }
 
-    def _probe_files(self, asked: dict[str, Any]) -> Any:
+    def _read_machine_sysctls(self, asked: list[str]) -> Any:
+        return {key: self.state["sysctls"].get(key) for key in asked}
+
+    def _read_environments_tools(self, asked: list[str]) -> Any:
+        return {path: self.state["venvs"].get(path, {}) for path in asked}
+
+    def _read_files_links(self, asked: list[str]) -> Any:
+        return {path: self.state["links"].get(path) for path in asked}
+
+    def _read_files(self, asked: dict[str, Any]) -> Any:
         found = {path: self.state["files"].get(path) for path in asked["paths"]}
         for path in set(asked.get("private", [])) & set(found):
             if found[path]:
@@ -299,23 +308,23 @@ class Spark:
                 found[path] = {**found[path], "text": None, "sha256": sha256(text).hexdigest()}
         return found
 
-    def _probe_marked(self, asked: dict[str, Any]) -> Any:
+    def _read_files_marked(self, asked: dict[str, Any]) -> Any:
         return [
             path
             for path, file in self.state["files"].items()
-            if (asked["mark"] in (file["text"] or "") and path.startswith(tuple(asked["folders"])))
+            if (MARK in (file["text"] or "") and path.startswith(tuple(asked["folders"])))
             or any(fnmatch(path, pattern) for pattern in asked["named"])
         ]
 
-    def _probe_units(self, asked: dict[str, Any]) -> Any:
-        return {name: self.state["units"].get(name, UNIT) for name in asked["units"]}
+    def _read_units(self, asked: list[str]) -> Any:
+        return {name: self.state["units"].get(name, UNIT) for name in asked}
 
-    def _probe_firewall(self, asked: dict[str, Any]) -> Any:
+    def _read_firewall(self, asked: dict[str, Any]) -> Any:
         kept = self.state["firewall"]
         unit = self.state["units"].get(asked["unit"], UNIT)
         return {"kept": kept, "live": kept is not None, "state": unit}
 
-    def _probe_engines(self, asked: dict[str, Any]) -> Any:
+    def _read_environments(self, asked: dict[str, Any]) -> Any:
         engine = self.state["engine"]
         records = self.state["image_records"]
         return {
@@ -329,18 +338,18 @@ class Spark:
             },
         }
 
-    def _probe_generations(self, asked: dict[str, Any]) -> Any:
+    def _read_records_generation(self, asked: None) -> Any:
         found = self.state["generations"]
         return {"number": len(found), **found[-1]} if found else {}
 
-    def _probe_weights(self, asked: dict[str, Any]) -> Any:
+    def _read_weights(self, asked: str) -> Any:
         states = {"state": self.state["weights"], "bytes_total": 10, "bytes_present": 0}
         return {"a/b@c": states} if self.state["weights"] != "missing" else {}
 
-    def _probe_memory(self, asked: dict[str, Any]) -> Any:
+    def _read_machine_available(self, asked: None) -> Any:
         return 100 * GIB
 
-    def _probe_images(self, asked: dict[str, Any]) -> Any:
+    def _read_docker_images(self, asked: list[str]) -> Any:
         return self.state["images"]
 
 

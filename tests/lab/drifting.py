@@ -17,7 +17,6 @@ from typing import Any
 
 from planted import PLANTS, REMEDY, Plant
 
-from lockstep import snapshot
 from lockstep.drift import hosts, report
 from lockstep.drift.compare import Difference
 from lockstep.files import sent
@@ -53,7 +52,7 @@ class Planter:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._send(json.loads(snapshot.document(self.asked[1].question)))
+        self._send(json.loads(sent.questions(self.asked[1].questions)))
 
     def _send(self, order: object) -> None:
         assert self.server.stdin

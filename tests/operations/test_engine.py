@@ -50,24 +50,24 @@ def checked(host: Host) -> list[str]:
 
 
 def test_a_host_is_asked_once_as_long_as_nothing_changes_its_engine() -> None:
-    host = Host({"engines": WHOLE})
+    host = Host({"environments": WHOLE})
     for stage in ("pytorch", "vllm", "flashinfer"):
         run("engine.built", host, stage=stage, spec=SPEC, user="lockstep")
     run("engine.activated", host, spec=SPEC, user="lockstep")
-    assert host.asked == ["engines"]
+    assert host.asked == ["environments"]
 
 
 def test_one_hosts_answer_is_not_anothers_and_what_cannot_be_asked_is_asked_again() -> None:
-    silent, other = Host({"engines": None}), Host({"engines": EMPTY})
+    silent, other = Host({"environments": None}), Host({"environments": EMPTY})
     assert checked(silent) == []
     assert checked(other) == CHECK
-    silent.facts["engines"] = EMPTY
+    silent.facts["environments"] = EMPTY
     assert checked(silent) == CHECK
 
 
 @pytest.mark.parametrize("stage", ["pytorch", "vllm", "flashinfer"])
 def test_a_stage_that_is_complete_is_left_alone(stage: str) -> None:
-    host = Host({"engines": WHOLE})
+    host = Host({"environments": WHOLE})
     assert run("engine.built", host, stage=stage, spec=SPEC, user="lockstep") == []
     assert host.nooped == [f"{stage}: the environment {SPEC['id']} is complete"]
 
@@ -84,7 +84,7 @@ def test_a_stage_that_is_complete_is_left_alone(stage: str) -> None:
     ],
 )
 def test_a_stage_is_built_as_a_job_of_its_own_account(stage: str, why: str) -> None:
-    host = Host({"engines": EMPTY})
+    host = Host({"environments": EMPTY})
     assert run("engine.built", host, stage=stage, spec=SPEC, user="lockstep") == [
         f"{JOB} engine-{stage} {PROGRAM} {stage}"
     ]
@@ -115,7 +115,7 @@ ACTIVATE = f"{JOB} engine-activate {PROGRAM} activate"
 def test_the_engine_is_asked_again_when_anything_changed(
     change: dict[str, Any], commands: list[str]
 ) -> None:
-    host = Host({"engines": {**WHOLE, **change}})
+    host = Host({"environments": {**WHOLE, **change}})
     assert checked(host) == commands
     assert host.nooped == ([] if commands else ["vLLM 0.19.2 accepts 1 recipe(s)"])
 
@@ -126,6 +126,6 @@ def test_the_engine_is_asked_again_when_anything_changed(
 def test_a_checked_environment_becomes_the_current_one_once(
     current: str | None, commands: list[str]
 ) -> None:
-    host = Host({"engines": {**WHOLE, "current": current}})
+    host = Host({"environments": {**WHOLE, "current": current}})
     assert run("engine.activated", host, spec=SPEC, user="lockstep") == commands
     assert bool(host.nooped) != bool(commands)

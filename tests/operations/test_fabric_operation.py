@@ -27,7 +27,7 @@ GOOD = {
 
 def linked(found: dict[str, Any]) -> Host:
     """A host with a link."""
-    return Host({"fabric": found})
+    return Host({"network.fabric": found})
 
 
 def commands(host: Host, settings: Settings = SETTINGS) -> list[Any]:

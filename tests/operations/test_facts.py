@@ -12,7 +12,7 @@ from pyinfra.connectors.util import CommandOutput
 from tasks import remote
 from tasks.facts import host as facts
 
-ASKED = {"units": {"units": ["vllm.service"]}, "system": {}}
+ASKED = {"units": ["vllm.service"], "packages": []}
 
 
 def asked_all(host: Host) -> Host:
@@ -27,9 +27,9 @@ def ask(host: Host, probe: str = "units") -> Any:
 
 
 def test_what_was_asked_at_the_beginning_is_not_asked_again() -> None:
-    host = asked_all(Host({"units": {"a": 1}, "system": {"b": 2}}))
-    assert (ask(host), ask(host, "system"), ask(host)) == ({"a": 1}, {"b": 2}, {"a": 1})
-    assert host.asked == ["units", "system"]
+    host = asked_all(Host({"units": {"a": 1}, "packages": {"b": 2}}))
+    assert (ask(host), ask(host, "packages"), ask(host)) == ({"a": 1}, {"b": 2}, {"a": 1})
+    assert host.asked == ["units", "packages"]
 
 
 def commands(host: Host) -> list[remote.Changing]:
@@ -40,8 +40,8 @@ def commands(host: Host) -> list[remote.Changing]:
 
 def test_every_command_of_an_operation_has_its_host_asked_again_and_no_other() -> None:
     host, other = (
-        asked_all(Host({"units": 1, "system": 2})),
-        asked_all(Host({"units": 1, "system": 2})),
+        asked_all(Host({"units": 1, "packages": 2})),
+        asked_all(Host({"units": 1, "packages": 2})),
     )
     for number, command in enumerate(commands(host), 10):
         host.facts["units"] = number
@@ -49,12 +49,12 @@ def test_every_command_of_an_operation_has_its_host_asked_again_and_no_other() -
             command.execute(state, host, {"_sudo": True})
         assert ask(host) == ask(host) == number
     # Each of what is asked again is asked alone.
-    assert host.asked == ["units", "system", "units", "units", "units"]
-    assert ask(other) == 1 and other.asked == ["units", "system"]
+    assert host.asked == ["units", "packages", "units", "units", "units"]
+    assert ask(other) == 1 and other.asked == ["units", "packages"]
 
 
 def test_what_is_asked_while_a_command_runs_does_not_outlive_it() -> None:
-    host = asked_all(Host({"units": "before", "system": {}}))
+    host = asked_all(Host({"units": "before", "packages": {}}))
 
     class Slow(remote.Changing):
         def run(self, state: Any, of: Any, arguments: Any) -> Any:
@@ -71,7 +71,7 @@ def test_what_is_asked_while_a_command_runs_does_not_outlive_it() -> None:
 def test_a_host_that_waited_long_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(monotonic=lambda: 100.0)
     monkeypatch.setattr(facts, "time", clock)
-    host = asked_all(Host({"units": 1, "system": 2}))
+    host = asked_all(Host({"units": 1, "packages": 2}))
     clock.monotonic = lambda: 100.0 + facts.FRESH_S - 1
     assert ask(host) == 1 and len(host.asked) == 2
     clock.monotonic = lambda: 100.0 + facts.FRESH_S
@@ -80,9 +80,9 @@ def test_a_host_that_waited_long_is_asked_again(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_another_question_is_asked_and_its_answer_not_taken_for_the_first_ones() -> None:
-    host = asked_all(Host({"units": {"vllm.service": 1}, "system": {}}))
+    host = asked_all(Host({"units": {"vllm.service": 1}, "packages": {}}))
     with deploying(host):
-        facts.ask_anew({"units": {"units": ["old.service"]}})
+        facts.ask_anew({"units": ["old.service"]})
         host.facts["units"] = "the answer to the other one"
     assert ask(host) == {"vllm.service": 1}
 
@@ -90,14 +90,14 @@ def test_another_question_is_asked_and_its_answer_not_taken_for_the_first_ones()
 def test_a_probe_that_fails_fails_its_host_when_it_is_wanted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    host = Host({"units": None, "system": {"b": 2}})
+    host = Host({"units": None, "packages": {"b": 2}})
     failed: list[Any] = []
     with deploying(host) as state:
         state.fail_hosts = failed.append
         assert facts.ask_all(host, ASKED)
-        assert facts.ask("system") == {"b": 2} and not failed
+        assert facts.ask("packages") == {"b": 2} and not failed
         assert facts.ask("units") is None
-    assert failed == [{host}] and host.asked == ["units", "system", "units"]
+    assert failed == [{host}] and host.asked == ["units", "packages", "units"]
     assert "cannot read units: as the case says" in caplog.text
     # It may be able to at the next try.
     host.facts["units"] = 3
@@ -105,7 +105,7 @@ def test_a_probe_that_fails_fails_its_host_when_it_is_wanted(
 
 
 def test_a_host_that_does_not_answer_fails(caplog: pytest.LogCaptureFixture) -> None:
-    host = Host({"units": 1, "system": 2})
+    host = Host({"units": 1, "packages": 2})
     failed: list[Any] = []
 
     def silent(*_: Any, **__: Any) -> Any:

@@ -50,7 +50,7 @@ def _this_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def accepted(found: Any) -> tuple[Host, list[Any]]:
-    host = Host({"engines": found})
+    host = Host({"environments": found})
     return host, run("image_engines.accepted", host)
 
 

@@ -80,20 +80,20 @@ def accounts(host: Host) -> list[Any]:
 
 def test_an_account_of_somebody_elses_is_put_into_no_group() -> None:
     theirs = {"uid": 1001, "home": "/home/lockstep", "groups": ["lockstep"]}
-    facts = {"system": {"groups": {}, "accounts": {"lockstep": theirs}}}
+    facts = {"accounts": {"groups": {}, "accounts": {"lockstep": theirs}}}
     [refusal] = accounts(Host(facts))
     assert "home /home/lockstep and was not made by Lockstep" in refusal.args[0]
     [command] = accounts(Host(facts, data={"adopt": ["account lockstep"]}))
     assert command.get_raw_value() == "usermod --append --groups docker lockstep"
     mine = {**theirs, "home": HOME, "groups": ["docker", "lockstep"]}
-    assert accounts(Host({"system": {"groups": {}, "accounts": {"lockstep": mine}}})) == []
+    assert accounts(Host({"accounts": {"groups": {}, "accounts": {"lockstep": mine}}})) == []
 
 
 def test_docker_is_not_restarted_over_the_containers_of_others() -> None:
     old = {"docker.service": {"outdated": False, "generation": ""}}
     facts: dict[str, Any] = {
         "units": old,
-        "intruders": {"unit docker.service": "it would end plex"},
+        "records.intruders": {"unit docker.service": "it would end plex"},
     }
     containers = {"label": "lockstep.unit", "names": [], "generation": None}
     asked = {"units": ["docker.service"], "generations": {"docker.service": "0123"}}
@@ -101,7 +101,7 @@ def test_docker_is_not_restarted_over_the_containers_of_others() -> None:
     with deploying(host):
         [refusal] = services.reread._inner(**asked, containers=containers)
     assert "docker.service is not restarted: it would end plex. Remedy: stop" in refusal.args[0]
-    facts["intruders"] = {}
+    facts["records.intruders"] = {}
     with deploying(host):
         commands = [
             each.get_raw_value() for each in services.reread._inner(**asked, containers=containers)

@@ -68,5 +68,5 @@ def test_operation(name: str, case: dict[str, Any]) -> None:
     assert host.nooped == ([case["noop"]] if "noop" in case else [])
     assert host.logged == case.get("log", [])
     # A fact is a round trip: one per operation, unless the case says more.
-    assert len(host.asked) == case.get("round_trips", 1)
+    assert host.round_trips == case.get("round_trips", 1)
     assert bool(commands) != bool(host.nooped)

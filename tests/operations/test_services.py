@@ -55,7 +55,7 @@ def test_a_rollout_that_failed_is_forgotten_when_all_is_in_force() -> None:
     job = "lockstep-job-rollout.service"
     for state, commands in (("failed", [f"systemctl reset-failed {job}"]), ("active", [])):
         states = {"vllm.service": unit(), job: unit(ActiveState=state, NeedDaemonReload="yes")}
-        host = Host({"engines": ENGINES, "units": states})
+        host = Host({"environments": ENGINES, "units": states})
         given = {"units": ["vllm.service"], "stage": "services", "settled": [job]}
         assert run("services.in_force", host, **given) == commands
         assert bool(host.nooped) == (state == "active")
@@ -71,7 +71,7 @@ def test_a_recipe_that_an_image_refused_is_forgotten_with_its_target() -> None:
 
 
 def in_force(state: dict[str, Any]) -> tuple[list[Any], Host]:
-    host = Host({"engines": ENGINES, "units": {"vllm.service": state}})
+    host = Host({"environments": ENGINES, "units": {"vllm.service": state}})
     commands = run("services.in_force", host, units=["vllm.service"], stage="services")
     return commands, host
 
@@ -138,13 +138,13 @@ WEBUI = generation(RUN.files("webui", RUN.moe_flags(ENGINES)), "open-webui.servi
     ],
 )
 def test_open_webui_is_enabled_and_runs(state: dict[str, Any], commands: list[str]) -> None:
-    host = Host({"engines": ENGINES, "units": {"open-webui.service": state}})
+    host = Host({"environments": ENGINES, "units": {"open-webui.service": state}})
     names = ["open-webui.service"]
     assert run("services.in_force", host, units=names, stage="webui", enabled=names) == commands
 
 
 def test_units_are_written_with_the_version_that_the_engine_reported() -> None:
-    host = Host({"engines": ENGINES, "files": dict.fromkeys(RUN.paths)})
+    host = Host({"environments": ENGINES, "files": dict.fromkeys(RUN.paths)})
     [command] = run("services.written", host, stage="services")
     paths = [file["path"] for file in command["files"]]
     assert paths == [
@@ -166,7 +166,7 @@ def test_what_no_target_asks_for_any_more_is_stopped_and_removed() -> None:
     old = "/etc/systemd/system/vllm-old.service"
     script = "/data/scripts/llm/old-launch.sh"
     ours = "/etc/systemd/system/vllm.service"
-    host = Host({"marked": [script, ours, old]})
+    host = Host({"files.marked": [script, ours, old]})
     assert run("services.forgotten", host) == [
         "systemctl disable --now --quiet vllm-old.service",
         {"remove": [script, old]},
@@ -181,13 +181,13 @@ def test_what_no_target_asks_for_any_more_is_stopped_and_removed() -> None:
 def test_a_module_of_an_earlier_lockstep_is_removed_and_all_others_stay() -> None:
     """Left where engines are found by their folder, it would still be one."""
     left = f"{PROGRAMS}/lockstep/onhost/engines/left.py"
-    host = Host({"marked": [left, *(file.path for file in programs())]})
+    host = Host({"files.marked": [left, *(file.path for file in programs())]})
     assert run("services.forgotten", host) == [{"remove": [left]}, "systemctl daemon-reload"]
 
 
 def test_without_its_agent_nothing_is_known_of_a_cluster_either() -> None:
     agent = f"/etc/systemd/system/{AGENT_UNIT}"
-    host = Host({"marked": [agent]})
+    host = Host({"files.marked": [agent]})
     assert run("services.forgotten", host) == [
         f"systemctl disable --now --quiet {AGENT_UNIT}",
         {"remove": [agent, *RECORDS]},
@@ -196,13 +196,13 @@ def test_without_its_agent_nothing_is_known_of_a_cluster_either() -> None:
 
 
 def test_nothing_is_forgotten_when_all_is_asked_for() -> None:
-    host = Host({"marked": ["/etc/systemd/system/vllm.service"]})
+    host = Host({"files.marked": ["/etc/systemd/system/vllm.service"]})
     assert run("services.forgotten", host) == []
     assert host.nooped == ["nothing of an earlier deploy is left over"]
 
 
 def test_the_api_key_goes_with_the_last_open_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = Host({"marked": [API_KEY]})
+    closed = Host({"files.marked": [API_KEY]})
     assert run("services.forgotten", closed) == [
         {"remove": [API_KEY]},
         "systemctl daemon-reload",
@@ -210,7 +210,7 @@ def test_the_api_key_goes_with_the_last_open_engine(monkeypatch: pytest.MonkeyPa
     qwen = {**PLAN.settings.targets, "qwen": replace(PLAN.settings.targets["qwen"], bind="0.0.0.0")}
     plan = spark(targets={name: asdict(target) for name, target in qwen.items()})
     monkeypatch.setitem(tasks_run._runs, "spark1", Intended(plan, pins_for(plan)))
-    opened = Host({"marked": [API_KEY]})
+    opened = Host({"files.marked": [API_KEY]})
     assert run("services.forgotten", opened) == []
 
 

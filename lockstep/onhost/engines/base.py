@@ -134,6 +134,10 @@ class Engine:
             took 0.4 to 0.7 s on one H200 (0.26, 2026-11-22) and 2.4 s on two cores.
         success: What systemd is to take for an orderly end, beside exit code 0.
         images: Words by which a container's image is known to hold it.
+        tells: Pattern of what its log says about what it chose and how much memory it took; ""
+            where nobody has read one.
+        arguments: Names in its one line with all arguments that say so, too; that line holds keys.
+        packages: Pattern of the distributions of its venv that decide about it.
     """
 
     name: str
@@ -174,6 +178,9 @@ class Engine:
     # runs. SIGKILL: it did not end within `end_s`.
     success: tuple[str, ...] = ("143", "SIGTERM", "SIGKILL")
     images: tuple[str, ...] = ()
+    tells: str = ""
+    arguments: tuple[str, ...] = ()
+    packages: str = ""
 
     def spellings(self, key: str) -> tuple[str, ...]:
         """Every spelling of the flag for a recipe key, the preferred one first."""

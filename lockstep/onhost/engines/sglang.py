@@ -134,4 +134,15 @@ ENGINE = Sglang(
     # It ends itself with SIGKILL when it is asked to stop.
     success=("143", "SIGTERM", "SIGKILL", "137"),
     images=("sglang",),
+    # SGLang 0.5, 2026-11.
+    tells=(
+        r"[Bb]ackend|[Qq]uantiz|[Mm]emory pool|Load weight|avail(?:able)? mem|KV [Cc]ache"
+        r"|max_total_num_tokens|[Cc]apture cuda graph end"
+    ),
+    arguments=(
+        *("attention_backend", "prefill_attention_backend", "decode_attention_backend"),
+        *("moe_runner_backend", "fp4_gemm_runner_backend", "quantization", "kv_cache_dtype"),
+        *("mem_fraction_static", "context_length", "max_total_tokens", "speculative_algorithm"),
+        *("chunked_prefill_size", "disable_cuda_graph"),
+    ),
 )

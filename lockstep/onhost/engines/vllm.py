@@ -232,4 +232,14 @@ ENGINE = Vllm(
     ),
     prefixes=("VLLM_",),
     images=("vllm",),
+    # vLLM 0.17-0.32, 2026-11.
+    tells=(
+        r"[Bb]ackend|[Qq]uantiz|for NVFP4 GEMM|Resolved architecture|[Mm]emory (?:baseline|profil)"
+        r"|[Mm]odel loading took|KV [Cc]ache|Maximum concurrency|Free memory on device"
+        r"|graph capturing|Using max model len|vLLM (?:API server )?version"
+    ),
+    packages=(
+        r"vllm|torch\w*|triton|transformers|tokenizers|numpy|flashinfer.*|mistral-common|xgrammar"
+        r"|compressed-tensors|safetensors|nvidia-(?:nccl|cutlass|cudnn).*|huggingface-hub"
+    ),
 )

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,17 +29,23 @@ Record = dict[str, Any]
 
 def records(paths: layout.Paths) -> list[Record]:
     """All records, newest first; what cannot be read is no record."""
-    found = []
-    for path in paths.generations.glob("*.json"):
-        if not _NAME.fullmatch(path.name):
-            continue
+    return list(_read(paths))
+
+
+def newest(paths: layout.Paths) -> Record | None:
+    """The newest record; None without one."""
+    return next(_read(paths), None)
+
+
+def _read(paths: layout.Paths) -> Iterator[Record]:
+    named = [path for path in paths.generations.glob("*.json") if _NAME.fullmatch(path.name)]
+    for path in sorted(named, key=lambda path: -int(path.stem)):
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
         if isinstance(record, dict) and {"number", "digest", *_CONTENTS} <= record.keys():
-            found.append(record)
-    return sorted(found, key=lambda record: -int(record["number"]))
+            yield record
 
 
 def distinct(newest_first: list[Record]) -> list[Record]:
@@ -56,18 +63,18 @@ def previous(paths: layout.Paths) -> Record | None:
 
 def record(paths: layout.Paths, contents: Record, note: str = "") -> Record:
     """Make `contents` the newest record, unless it is that already; the newest record."""
-    newest = next(iter(records(paths)), None)
-    again = newest is not None and newest["digest"] == contents["digest"]
-    if newest is not None and again and newest.get("lock") == contents.get("lock"):
-        return newest
-    number = (newest["number"] if newest else 0) + (not again)
+    last = newest(paths)
+    again = last is not None and last["digest"] == contents["digest"]
+    if last is not None and again and last.get("lock") == contents.get("lock"):
+        return last
+    number = (last["number"] if last else 0) + (not again)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     written = {
         "number": number,
-        "date": newest["date"] if newest and again else now,
+        "date": last["date"] if last and again else now,
         "digest": contents["digest"],
         "lock": contents.get("lock"),
-        "note": newest.get("note", "") if newest and again else note,
+        "note": last.get("note", "") if last and again else note,
         **{key: contents[key] for key in _CONTENTS},
     }
     atomic.write_json(paths.generations / f"{number:04}.json", written, mode=0o600)

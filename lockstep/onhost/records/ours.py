@@ -74,7 +74,7 @@ class Ours:
         if not at.is_dir():
             return "not a folder"
         entry = at.stat()
-        have = (f"{stat.S_IMODE(entry.st_mode):04o}", *_owner(entry))
+        have = (f"{stat.S_IMODE(entry.st_mode):04o}", *owners(entry))
         if have == (mode, owner, group) or any(map(marked, [*at.glob("*"), *at.glob("*/*.sh")])):
             return ""
         return f"mode {have[0]}, of {have[1]}:{have[2]}; it would be {mode}, of {owner}:{group}"
@@ -200,7 +200,8 @@ def _lies_in(path: str, folders: Iterable[str]) -> bool:
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 
-def _owner(entry: os.stat_result) -> tuple[str, str]:
+def owners(entry: os.stat_result) -> tuple[str, str]:
+    """Names of the user and the group; numbers where they have none."""
     try:
         owner = pwd.getpwuid(entry.st_uid).pw_name
     except KeyError:
@@ -214,7 +215,7 @@ def _owner(entry: os.stat_result) -> tuple[str, str]:
 def _whose(path: str, at: Path) -> str:
     entry = at.lstat()
     day = time.strftime("%Y-%m-%d", time.gmtime(entry.st_mtime))
-    return f"written {day}, of {_owner(entry)[0]}{_package(path)}"
+    return f"written {day}, of {owners(entry)[0]}{_package(path)}"
 
 
 def _package(path: str) -> str:

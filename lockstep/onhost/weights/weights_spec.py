@@ -1,6 +1,6 @@
 """Which files of which repositories a host must have, and where they are in the hub's cache.
 
-Shared by the download (`fetch_weights`), the probe (`weights_state`) and the deploy.
+Shared by the download (`fetch_weights`), the readers and the deploy.
 
 A repository that lacks files may borrow them from another one, for example a tokenizer from the
 base model's. The hub's snapshot stays untouched: a later check of the cache must find it as

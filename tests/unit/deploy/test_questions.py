@@ -9,6 +9,7 @@ from a_spark import pins_for, spark
 
 from lockstep.deploy.questions import SYSTEM_UNITS, questions
 from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS
+from lockstep.files.sent import FACTS, named
 from lockstep.host.intended import Intended
 from lockstep.inventory.host import HostPlan
 from lockstep.system.folders import folders
@@ -19,10 +20,12 @@ def asked(plan: HostPlan) -> tuple[Intended, dict[str, object]]:
     return this, questions(this)
 
 
-def test_every_question_has_its_probe() -> None:
+def test_every_question_has_its_reader() -> None:
     _, found = asked(spark(fabric={"interfaces": {"enp1s0f0np0": "10.0.0.1/24"}, "netplan": True}))
     for name in found:
-        assert callable(importlib.import_module(f"lockstep.probes.{name}").main)
+        module, _, function = name.partition(".")
+        reader = getattr(importlib.import_module(f"{FACTS}.{module}"), function or "read")
+        assert callable(reader) and named(reader) == name
 
 
 def test_what_the_inventory_does_not_want_is_not_asked_for() -> None:
@@ -31,8 +34,8 @@ def test_what_the_inventory_does_not_want_is_not_asked_for() -> None:
         fabric={"interfaces": {"enp1s0f0np0": "10.0.0.1/24"}, "netplan": True},
         fabric_address="10.0.0.1",
     )
-    assert {"firewall", "fabric"} <= set(asked(wants)[1])
-    assert not {"firewall", "fabric"} & set(asked(spark(firewall={"enabled": False}))[1])
+    assert {"firewall", "network.fabric"} <= set(asked(wants)[1])
+    assert not {"firewall", "network.fabric"} & set(asked(spark(firewall={"enabled": False}))[1])
 
 
 def test_every_file_and_folder_of_the_deploy_is_asked_for() -> None:
@@ -59,7 +62,7 @@ def test_a_text_is_known_where_no_engine_can_change_it() -> None:
 
 def test_every_unit_that_an_operation_looks_at_is_asked_for() -> None:
     this, found = asked(spark())
-    question = found["units"]
-    assert isinstance(question, dict)
-    assert {*SYSTEM_UNITS, *this.model_units, *this.webui_units} <= set(question["units"])
-    assert {"lockstep-wedge.timer", "lockstep-job-rollout.service"} <= set(question["units"])
+    units = found["units"]
+    assert isinstance(units, list)
+    assert {*SYSTEM_UNITS, *this.model_units, *this.webui_units} <= set(units)
+    assert {"lockstep-wedge.timer", "lockstep-job-rollout.service"} <= set(units)

@@ -10,24 +10,22 @@ import pytest
 from a_snapshot import KEY, copied, host, judged, named, only, perfect
 
 from lockstep.core.errors import InventoryError
-from lockstep.core.fact_kinds import FACT_KINDS
 from lockstep.drift.compare import Host, differences, shown
-from lockstep.drift.expected import expectations
 from lockstep.drift.hosts import Asked, over_ssh
 from lockstep.drift.hosts import read as read_answer
-from lockstep.drift.kinds import KINDS
-from lockstep.drift.question import question
 from lockstep.drift.report import DRIFT, SAME, UNKNOWN
+from lockstep.drift.subjects import KINDS, environments, expected, questions, refuse_unknown_kinds
+from lockstep.drift.subjects.kind import Seen
 from lockstep.fleet.hosts import Answer
 from lockstep.fleet.login import Login
-from lockstep.snapshot import machine
-from lockstep.snapshot.collected import Collected
+from lockstep.onhost.facts import machine
 
 ONE, TWO = host("spark1"), host("spark2")
 GOOD, GOOD_TOO = perfect(ONE), perfect(TWO)
-ASKED = list(expectations(ONE, GOOD, key=KEY))
-# What the engines and the clock say is derived from their own records.
-SAID = {kind: GOOD["facts"][kind] for kind in ("image answer", "clock offset")}
+ENGINES = GOOD["answers"]["environments"]
+ASKED = list(expected(ONE, Seen(GOOD["facts"], ENGINES, KEY)))
+# What the engines say is derived from their own records.
+SAID = environments.facts(ONE, ENGINES)
 
 
 def test_hosts_as_they_are_asked_to_be_are_the_same() -> None:
@@ -38,8 +36,8 @@ def test_hosts_as_they_are_asked_to_be_are_the_same() -> None:
 
 def test_docker_need_not_trust_a_registry_that_only_lockstep_asks() -> None:
     mirrored = host("spark1", sources={"plain_registries": ("10.0.0.5:5000",)})
-    asked = [each.item for each in expectations(mirrored, GOOD, key=KEY) if each.kind == "docker"]
-    assert asked == []
+    asked = expected(mirrored, Seen(GOOD["facts"], ENGINES, KEY))
+    assert [each.item for each in asked if each.kind == "docker"] == []
 
 
 def test_every_fact_that_is_asked_for_is_named_when_it_is_missing_or_another() -> None:
@@ -55,10 +53,6 @@ def test_every_fact_that_is_asked_for_is_named_when_it_is_missing_or_another() -
             # What any value will do for, and what need not be there, is no drift.
             wanted = [] if item.holds(value) else [(item.kind, item.item, value)]
             assert [(each.kind, each.item, each.found) for each in found] == wanted
-
-
-def test_an_inventory_can_name_exactly_the_kinds_that_are_compared() -> None:
-    assert set(FACT_KINDS) == set(KINDS)
 
 
 @pytest.mark.parametrize("kind", [kind for kind, about in KINDS.items() if about.closed])
@@ -126,8 +120,8 @@ def test_of_three_hosts_the_odd_one_is_named_and_of_two_the_second() -> None:
 def test_an_image_or_engine_that_never_answered_for_these_recipes_is_drift() -> None:
     bent = copied(GOOD)
     digest = next(iter(ONE.engine_images))
-    bent["records"]["engines"]["images"][digest]["asked"] = "something else"
-    bent["records"]["engines"]["check"]["asked"] = "something else"
+    bent["answers"]["environments"]["images"][digest]["asked"] = "something else"
+    bent["answers"]["environments"]["check"]["asked"] = "something else"
     found = named(judged((ONE, bent)))
     assert ("spark1", "image answer", ONE.engine_images[digest][0]) in found
     assert ("spark1", "engine", "answer") in found
@@ -156,13 +150,13 @@ def test_a_snapshot_says_of_each_cdi_file_of_the_gpu_for_which_driver_it_is(
         machine, "listed", lambda folder: [path for path in files if path.startswith(folder)]
     )
     monkeypatch.setattr(machine, "text", files.get)
-    found = Collected({"key": KEY.hex()})
-    monkeypatch.setattr(found, "seal_file", lambda path: "sealed")
-    machine.driver(found)
-    assert found.facts["CDI driver"] == {
-        "/etc/cdi/nvidia.yaml": "580.95.05",
-        "/var/run/cdi/nvidia.yaml": machine.UNTOLD,
-    }
+    monkeypatch.setattr(machine, "seal_file", lambda key, path: "sealed")
+    found = [each for each in machine.driver(KEY.hex()) if each[0].startswith("CDI")]
+    assert found == [
+        *(("CDI", path, "sealed") for path in files),
+        ("CDI driver", "/etc/cdi/nvidia.yaml", "580.95.05"),
+        ("CDI driver", "/var/run/cdi/nvidia.yaml", machine.UNTOLD),
+    ]
 
 
 def test_nvidias_hook_is_missed_only_where_docker_does_not_take_the_gpu_from_cdi() -> None:
@@ -219,7 +213,7 @@ def test_what_a_host_says_to_be_its_own_is_no_drift_but_for_what_the_deploy_asks
 
 def test_a_kind_that_does_not_exist_cannot_be_a_host_s_own() -> None:
     with pytest.raises(InventoryError, match="differs names no kind of fact; found 'packages'"):
-        host("spark2", differs=("packages",))
+        refuse_unknown_kinds(host("spark2", differs=("packages",)).plan.settings)
 
 
 def test_the_password_of_sudo_goes_through_standard_input_alone(
@@ -233,7 +227,7 @@ def test_the_password_of_sudo_goes_through_standard_input_alone(
 
     monkeypatch.setattr(subprocess, "run", run)
     login = Login("spark1", ("ssh", "--", "spark1"))
-    asked = Asked(login, question(ONE, key=KEY, deep=False))
+    asked = Asked(login, questions(ONE, key=KEY, deep=False))
     over_ssh(asked)
     taken = over_ssh(replace(asked, password="s3cret"))
     (without, document), (with_one, sent) = ran
@@ -252,8 +246,7 @@ def test_a_host_that_does_not_answer_is_never_the_same() -> None:
 def test_a_part_that_cannot_be_read_is_not_told_and_not_guessed() -> None:
     bent = copied(GOOD_TOO)
     bent["facts"]["apt package"] = {}
-    bent["faults"] = {"packages": "dpkg-query ended with 2: locked"}
-    bent["unknown"] = ["apt package"]
+    bent["faults"] = {"packages.every": "dpkg-query ended with 2: locked"}
     report = judged((ONE, GOOD), (TWO, bent))
     assert report.differences == ()
     assert report.code == UNKNOWN
@@ -269,7 +262,7 @@ def test_drift_ends_with_1_whatever_its_severity() -> None:
 
 
 def test_a_clock_is_wrong_only_by_more_than_the_answer_was_under_way() -> None:
-    text = '{"facts": {}, "faults": {}, "unknown": [], "records": {"time": 1000.0}}'
+    text = '{"answers": {}, "facts": {"clock now": {"seconds": "1000.0"}}, "faults": {}}'
     assert read_answer("spark1", Answer(0, text), (600.0, 620.0)).offset == (390.0, 10.0)
 
 
@@ -279,7 +272,7 @@ def test_a_clock_is_wrong_only_by_more_than_the_answer_was_under_way() -> None:
         (127, "", "python3: not found", "its answer is no snapshot: python3: not found"),
         (0, '{"facts": {}', "", "its answer is no snapshot"),
         (0, "[]", "", "its answer is no snapshot"),
-        (1, '{"facts": {}, "faults": {}, "unknown": [], "records": {}}', "", "no snapshot"),
+        (1, '{"answers": {}, "facts": {}, "faults": {}}', "", "no snapshot"),
     ],
 )
 def test_an_answer_that_is_none_is_told_as_such(code: int, out: str, err: str, said: str) -> None:

@@ -9,11 +9,11 @@ from a_snapshot import KEY, copied, judged, named, perfect
 from a_spark import pins_for, spark
 
 from lockstep.drift.compare import shown
-from lockstep.drift.question import question
+from lockstep.drift.subjects import questions
 from lockstep.host.intended import Intended
 from lockstep.inventory.cluster_join import joined
-from lockstep.snapshot import files
-from lockstep.snapshot.collected import Collected
+from lockstep.onhost.facts import files
+from lockstep.onhost.facts.reading import seal_file
 from lockstep.units.agent_unit import key_path
 
 PATH = key_path("pair")
@@ -81,7 +81,7 @@ def test_of_two_keys_the_one_of_the_higher_rank_is_wrong() -> None:
 def test_a_key_that_could_not_be_read_is_not_guessed() -> None:
     found = same()
     del found["spark-2"]["facts"]["cluster key"]
-    found["spark-2"]["unknown"] = ["secret", "cluster key"]  # type: ignore[assignment]
+    found["spark-2"]["faults"] = {"files.secrets": "PermissionError"}  # type: ignore[dict-item]
     assert differences(found) == []
 
 
@@ -91,13 +91,11 @@ def test_a_host_tells_of_a_key_only_whose_it_is_and_a_keyed_hash(tmp_path: Path)
     for path in (key, api):
         path.write_text("c2VjcmV0=\n")
         path.chmod(0o600)
-    asked = question(FIRST, key=KEY, deep=False)
+    asked = questions(FIRST, key=KEY, deep=False)["files.secrets"]
     assert asked["shared"] == [PATH] and PATH in asked["secrets"]
-    found = Collected(
-        {**asked, "secrets": [str(key), str(api)], "shared": [str(key)], "token": "/nonexistent"}
-    )
-    files.secrets(found)
-    assert found.facts["cluster key"] == {str(key): found.seal_file(str(key))}
-    assert set(found.facts) == {"secret", "cluster key"}
-    assert found.facts["secret"][str(key)].startswith("0600 ")
-    assert "c2VjcmV0" not in json.dumps(found.facts)
+    asked |= {"secrets": [str(key), str(api)], "shared": [str(key)], "token": "/nonexistent"}
+    found = {(kind, path): value for kind, path, value in files.secrets(asked)}
+    assert found.pop(("cluster key", str(key))) == seal_file(KEY.hex(), str(key))
+    assert set(found) == {("secret", str(key)), ("secret", str(api))}
+    assert str(found["secret", str(key)]).startswith("0600 ")
+    assert "c2VjcmV0" not in json.dumps(list(found.values()))

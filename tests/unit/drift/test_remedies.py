@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from a_probe import program
 
-from lockstep.drift import remedies
+from lockstep.drift.subjects import KINDS
+from lockstep.drift.subjects.kind import Row
+from lockstep.onhost.facts import weights
 from lockstep.onhost.weights import weights_spec
-from lockstep.snapshot import weights
-from lockstep.snapshot.collected import Collected
 
 REVISION = 40 * "c"
 
@@ -36,12 +36,9 @@ def test_a_rotten_weight_is_forgotten_where_the_cache_of_this_host_is(tmp_path: 
     for each in (path, spec.stamp(one), spec.stamps / f"org--other@{REVISION}.json"):
         each.parent.mkdir(parents=True, exist_ok=True)
         each.write_text("xyz")
-    found = Collected({**asked, "deep": True})
-    weights.weights(found)
-    assert found.facts["weights content"] == {str(path): "other content"}
-    words = remedies.weights(str(path), None, "other content")
-    assert words[0] == "sudo"
-    subprocess.run(words[1:], check=True)
+    found = [each[1:] for each in weights.every({**asked, "deep": True}) if "content" in each[0]]
+    assert found == [(str(path), "other content")]
+    subprocess.run(KINDS["weights content"].remedy(Row(str(path), found="x")), check=True)
     assert [each.name for each in spec.stamps.iterdir()] == [f"org--other@{REVISION}.json"]
 
 
@@ -53,9 +50,9 @@ def test_a_checkout_is_put_right_as_the_account_that_it_belongs_to(
     program(tmp_path / "bin", "stat", 'printf "engines of %s" "$3"\n')
     program(tmp_path / "bin", "sudo", 'printf "%s\\n" "$@" > ' + shlex.quote(f"{tmp_path}/ran"))
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    words = remedies.checkout(str(source), "clean", "1 changed")
-    assert words[0] == "sudo"
-    subprocess.run(words[1:], check=True)
+    row = Row(str(source), "clean", "1 changed")
+    assert KINDS["checkout"].command(row).startswith("sudo sh -c ")
+    subprocess.run(KINDS["checkout"].remedy(row), check=True)
     ran = (tmp_path / "ran").read_text().splitlines()
     assert ran[:5] == ["-u", f"engines of {source}", "git", "-C", str(source)]
     assert ran[-2:] == ["stash", "--include-untracked"]

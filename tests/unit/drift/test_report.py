@@ -14,12 +14,12 @@ from a_snapshot import copied, host, judged, perfect
 from click.testing import CliRunner
 from rich.console import Console
 
-from lockstep import snapshot
 from lockstep.cli.main import main
 from lockstep.drift import page, report, view
-from lockstep.drift.question import question
 from lockstep.drift.report import Report
+from lockstep.drift.subjects import KINDS, questions
 from lockstep.files import sent
+from lockstep.files.sent import named
 
 ONE, TWO = host("spark1"), host("spark2")
 SWITCH = "/data/scripts/llm/switch.sh"
@@ -78,9 +78,10 @@ def test_no_secret_is_in_a_snapshot(tmp_path: Path) -> None:
     secret.write_text("WEBUI_SECRET_KEY=abc123secret\nWEBUI_ADMIN_PASSWORD=\n")
     token = tmp_path / "hub-token"
     token.write_text("hf_abc123secret")
-    asked = question(ONE, key=bytes(32), deep=False)
-    asked |= {"secrets": [str(secret)], "entries": [str(secret)], "files": [str(secret)]}
-    asked["token"] = str(token)
+    asked = questions(ONE, key=bytes(32), deep=False)
+    asked["files.secrets"] |= {"secrets": [str(secret)], "entries": [str(secret)]}
+    asked["files.secrets"]["token"] = str(token)
+    asked["files.managed"]["files"] = [str(secret)]
     answer = taken(asked)
     assert "abc123secret" not in answer
     assert json.loads(answer)["facts"]["secret entry"] == {
@@ -88,7 +89,8 @@ def test_no_secret_is_in_a_snapshot(tmp_path: Path) -> None:
         f"{secret} WEBUI_ADMIN_PASSWORD": "empty",
     }
     # Another run has another key, so that nothing can be tried out against a kept report.
-    other = json.loads(taken({**asked, "key": 64 * "1"}))
+    asked["files.secrets"]["key"] = 64 * "1"
+    other = json.loads(taken(asked))
     assert other["facts"]["hub token"] != json.loads(answer)["facts"]["hub token"]
 
 
@@ -97,7 +99,7 @@ def taken(asked: dict[str, Any]) -> str:
     done = subprocess.run(
         [sys.executable, *sent.COMMAND[1:]],
         # A password that sudo did not need is left before it.
-        input="not needed\n" + snapshot.document(asked),
+        input="not needed\n" + sent.questions(asked),
         capture_output=True,
         text=True,
         check=True,
@@ -106,13 +108,14 @@ def taken(asked: dict[str, Any]) -> str:
 
 
 def test_this_machine_can_be_read_and_what_it_lacks_is_told() -> None:
-    found = json.loads(taken(question(ONE, key=bytes(32), deep=True)))
+    found = json.loads(taken(questions(ONE, key=bytes(32), deep=True)))
     assert found["facts"]["kernel"]["release"]
     assert found["facts"]["sysctl"]["vm.swappiness"]
     assert found["facts"]["account"]["root"] == "uid 0"
-    assert not {"accounts", "kernel", "settings", "the deploy's files"} & set(found["faults"])
-    # Every part that failed names the kinds that must not be compared.
-    assert bool(found["faults"]) == bool(found["unknown"])
+    said = {"accounts.every", "machine.kernel", "settings.every", "files.managed"}
+    assert not said & set(found["faults"])
+    # Of every part that failed there are kinds that must not be compared.
+    assert set(found["faults"]) <= {named(about.reader) for about in KINDS.values()}
 
 
 def test_the_command_gives_json_a_page_and_the_exit_code(
@@ -170,8 +173,8 @@ def test_a_folder_of_a_stranger_is_named_once_and_ours_are_looked_into(tmp_path:
     for name in ("gate.py", "mine.py", "old/bin/python", "old/lib/site.py", "venvs/tools/x.py"):
         (own / name).parent.mkdir(parents=True, exist_ok=True)
         (own / name).touch()
-    asked = question(ONE, key=bytes(32), deep=False)
+    asked = questions(ONE, key=bytes(32), deep=False)["files.leftovers"]
     asked |= {"own": [str(own)], "files": [str(own / "gate.py")]}
-    asked["venvs"] = {"tools": str(own / "venvs/tools")}
-    found = json.loads(taken(asked))["facts"]["foreign file"]
+    asked["inside"] = [str(own / "venvs/tools")]
+    found = json.loads(taken({"files.leftovers": asked}))["facts"]["foreign file"]
     assert sorted(found) == [str(own / "mine.py"), str(own / "old")]

@@ -13,14 +13,13 @@ from a_host_for_evidence import PLANS, answer, evidence
 from a_probe import program
 from click.testing import CliRunner, Result
 
-from lockstep import snapshot
 from lockstep.cli.main import main
 from lockstep.evidence import page, report
 from lockstep.evidence.parts import NEEDED, PARTS
 from lockstep.files import sent
-from lockstep.snapshot import history
-from lockstep.snapshot.collected import Collected
+from lockstep.onhost.facts import history
 
+STARTS = report.questions(PLANS[0])["history.starts"]
 INVENTORY = """\
 from lockstep.deploy.checked import checked
 
@@ -28,6 +27,11 @@ sparks = checked(
     __file__, [(name, {"ssh_user": "karl"}) for name in ("spark-1.local", "spark-2.local")]
 )
 """
+
+
+def told(line: str) -> str:
+    """What of a line is kept, by the words that the engines say of themselves."""
+    return history.told(line, STARTS["tells"], STARTS["arguments"])
 
 
 def facts(found: report.Evidence, part: str) -> dict[str, str]:
@@ -65,7 +69,7 @@ def test_each_question_of_the_first_hour_has_its_answer() -> None:
 
 def test_every_kind_and_line_that_a_host_tells_has_a_place() -> None:
     kinds = {kind for part in PARTS for kind in part.kinds}
-    assert kinds - {NEEDED} == set(answer()["facts"])
+    assert kinds | {"lines"} == set(answer()["facts"]) | {NEEDED}
     assert len({kind for part in PARTS for kind in part.kinds}) == sum(
         len(part.kinds) for part in PARTS
     )
@@ -81,14 +85,14 @@ def test_a_host_or_part_that_is_missing_is_said_to_reader_and_owner() -> None:
     assert "did not answer: no connection: timed out" in page.render(half.document)
     part = evidence(answer())
     assert part.code == 1 and part.missing[0][0] == "spark-1.attic.example"
-    assert "missing: firmware: PermissionError" in page.render(part.document)
+    assert "missing: machine.firmware: PermissionError" in page.render(part.document)
     assert evidence(None, None).code == 2
 
 
 def test_a_host_whose_own_names_are_not_known_is_left_out() -> None:
     given = answer()
-    given["faults"]["own names"] = "KeyError: 'x'"
-    del given["records"]["own"]
+    given["faults"]["own_names"] = "KeyError: 'x'"
+    del given["answers"]["own_names"]
     found = evidence(given)
     assert found.code == 1
     assert found.document["hosts"][0]["parts"] == {}
@@ -98,7 +102,7 @@ def test_a_host_whose_own_names_are_not_known_is_left_out() -> None:
 def test_a_page_needs_nothing_else_and_escapes_what_hosts_say() -> None:
     given = answer()
     given["facts"]["engine"]["<script>"] = "<i>"
-    given["records"]["lines"]["gpu"] = ["<i>"]
+    given["facts"]["lines"]["gpu"] = "<i>"
     text = page.render(evidence(given, answer()).document)
     assert "&lt;script&gt;" in text and "<script>" not in text and "<i>" not in text
     assert "http" not in text and "src=" not in text and "url(" not in text
@@ -107,8 +111,8 @@ def test_a_page_needs_nothing_else_and_escapes_what_hosts_say() -> None:
 
 
 def test_a_host_is_asked_without_a_lock() -> None:
-    asked = report.question(PLANS[0])
-    assert asked["units"] == [
+    asked = report.questions(PLANS[0])
+    assert asked["history.starts"]["units"] == [
         "vllm-qwen36.service",
         "sglang-mistral4.service",
         "sglang-mistral4-roles.service",
@@ -119,16 +123,17 @@ def test_a_host_is_asked_without_a_lock() -> None:
 
 
 def test_this_machine_answers_by_the_program_as_a_host_runs_it() -> None:
-    text = snapshot.document(report.question(PLANS[0]), "evidence")
+    text = sent.questions(report.questions(PLANS[0]))
     argv = [sys.executable, *sent.COMMAND[1:]]
     done = subprocess.run(argv, input=text, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert found["facts"]["kernel"]["release"]
     assert found["facts"]["memory now"]["MemTotal GiB"]
     assert found["facts"]["OOM score"]["a session over SSH (this one)"]
-    assert found["records"]["own"]["hosts"]
+    assert found["answers"]["own_names"]["hosts"]
     # Whatever this machine lacks is named, and no reader fails by a fault of its own.
-    assert not {"kernel", "DGX OS and CUDA", "OOM scores", "own names"} & set(found["faults"])
+    said = {"machine.kernel", "machine.system", "evidence.scores", "own_names"}
+    assert not said & set(found["faults"])
     wrong = ("TypeError", "KeyError", "NameError", "AttributeError", "ImportError", "IndexError")
     assert not [why for why in found["faults"].values() if why.startswith(wrong)]
 
@@ -148,7 +153,7 @@ def test_this_machine_answers_by_the_program_as_a_host_runs_it() -> None:
     ],
 )
 def test_what_a_start_chose_and_took_is_kept(line: str) -> None:
-    assert history.told(line) == line
+    assert told(line) == line
 
 
 @pytest.mark.parametrize(
@@ -161,19 +166,19 @@ def test_what_a_start_chose_and_took_is_kept(line: str) -> None:
     ],
 )
 def test_what_an_engine_says_all_day_is_not(line: str) -> None:
-    assert history.told(line) == ""
+    assert told(line) == ""
 
 
 def test_of_a_line_with_every_argument_only_the_choices_are_taken() -> None:
     words = f"api_key='hunter2', x='{500 * 'y'}', attention_backend='triton', "
     line = f"18:12 sglang: server_args=ServerArgs({words}mem_fraction_static=0.65, port=1)"
-    assert history.told(line) == "attention_backend='triton' mem_fraction_static=0.65"
+    assert told(line) == "attention_backend='triton' mem_fraction_static=0.65"
 
 
 def test_a_long_part_keeps_its_beginning_and_its_end() -> None:
-    found = Collected({})
-    history.say(found, "x", map(str, range(1000)))
-    lines = found.records["lines"]["x"]
+    kind, part, text = history.lines("x", map(str, range(1000)))
+    lines = str(text).splitlines()
+    assert (kind, part) == ("lines", "x")
     assert lines[0] == "0" and lines[-1] == "999" and "(880 more lines)" in lines
 
 
@@ -204,11 +209,13 @@ def test_the_last_start_is_told_by_the_words_of_systemd_and_of_the_processes(
         *' INVOCATION_ID=abc + _SYSTEMD_INVOCATION_ID=abc') cat <<'END'\n{said}\nEND\n;;
         *) exit 3;; esac""",
     )
-    found = Collected({"units": ["vllm.service"]})
-    history.starts(found)
-    assert found.records["lines"]["start of vllm.service"] == [
-        "2026-11-22 18:11:16 vllm: lockstep gate: 118.0 GiB available",
-        "2026-11-22 18:11:16 vllm: Using MARLIN MoE backend",
+    assert list(history.starts({**STARTS, "units": ["vllm.service"]})) == [
+        (
+            "lines",
+            "start of vllm.service",
+            "2026-11-22 18:11:16 vllm: lockstep gate: 118.0 GiB available\n"
+            "2026-11-22 18:11:16 vllm: Using MARLIN MoE backend",
+        )
     ]
 
 
@@ -217,9 +224,8 @@ def test_a_start_of_which_nothing_is_said_is_no_fault(
 ) -> None:
     last = ENTRY % ('"x"', ',"INVOCATION_ID":"abc"')
     journal(tmp_path, monkeypatch, f"case \"$*\" in *' -n 1') echo '{last}';; *) exit 1;; esac")
-    found = Collected({"units": ["vllm.service"]})
-    history.starts(found)
-    assert found.records["lines"] == {"start of vllm.service": []}
+    found = list(history.starts({**STARTS, "units": ["vllm.service"]}))
+    assert found == [("lines", "start of vllm.service", "")]
 
 
 def test_the_boot_before_may_not_be_in_the_journal(
@@ -227,11 +233,9 @@ def test_the_boot_before_may_not_be_in_the_journal(
 ) -> None:
     said = ENTRY % ('"NVRM: Xid (PCI:000f:01:00): 13"', "")
     journal(tmp_path, monkeypatch, f"case \"$*\" in *' -b 0') echo '{said}';; *) exit 1;; esac")
-    found = Collected({})
-    history.kernel(found)
-    assert found.records["lines"] == {
-        "kernel, this boot": ["2026-11-22 18:11:16 vllm: NVRM: Xid (PCI:000f:01:00): 13"],
-        "kernel, the boot before": ["(the journal has no boot before this one)"],
+    assert {part: text for _, part, text in history.kernel(None)} == {
+        "kernel, this boot": "2026-11-22 18:11:16 vllm: NVRM: Xid (PCI:000f:01:00): 13",
+        "kernel, the boot before": "(the journal has no boot before this one)",
     }
 
 
@@ -269,7 +273,7 @@ def test_the_command_writes_a_page_and_json_and_says_what_is_missing(tmp_path: P
     assert [host["name"] for host in document["hosts"]] == ["spark-A", "spark-B"]
     assert "spark-2" not in made[1].read_text() + made[0].read_text()
     # One command on each host, with nothing to write there.
-    assert json.loads((tmp_path / "sent").read_text())["modules"]
+    assert json.loads((tmp_path / "sent").read_text())["package"]
 
 
 def test_every_host_and_part_ends_with_0(tmp_path: Path) -> None:

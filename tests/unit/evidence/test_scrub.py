@@ -105,7 +105,7 @@ def test_what_an_owner_is_asked_for_stays(said: str) -> None:
 
 
 def test_hosts_and_people_can_still_be_told_apart() -> None:
-    own = {plan.name: answer()["records"]["own"] for plan in PLANS[:1]}
+    own = {plan.name: answer()["answers"]["own_names"] for plan in PLANS[:1]}
     names = known(PLANS, DATA, own)
     said = (
         "SPARK-1 spark-1.attic.example.: Anna Lovelace (anna) as karl@spark-c0ffee.lan, spark-2,"
@@ -192,8 +192,8 @@ def everywhere(value: Any, text: str, before: str = " ") -> Any:
 def planted(said: str, own: dict[str, Any] | None = None, before: str = " ") -> tuple[str, str]:
     """JSON and HTML of evidence that has it in every field, of a host and of ssh's own words."""
     given = answer()
-    names = own or given["records"].pop("own")
-    given["records"].pop("own", None)
+    names = own or given["answers"].pop("own_names")
+    given["answers"].pop("own_names", None)
     found = everywhere(given, said, before)
     # Names of facts come from a host as well: of packages, devices, interfaces, files.
     found["facts"] = {
@@ -201,9 +201,9 @@ def planted(said: str, own: dict[str, Any] | None = None, before: str = " ") -> 
         for kind, items in found["facts"].items()
     }
     found["faults"] |= {f"part {said}": said}
-    lines = found["records"]["lines"]
-    found["records"]["lines"] = {**lines, **{f"start of {said}": [said]}}
-    found["records"]["own"] = names
+    lines = found["facts"]["lines"]
+    found["facts"]["lines"] = {**lines, **{f"start of {said}": said}}
+    found["answers"]["own_names"] = names
     done = evidence(found, None, fault=f"no connection: {said}")
     return json.dumps(done.document, ensure_ascii=False), page.render(done.document)
 

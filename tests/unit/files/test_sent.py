@@ -9,31 +9,50 @@ import sys
 import pytest
 
 from lockstep.files import sent
+from lockstep.files.programs import closure
 
-PROGRAM = "lockstep.probes.together"
-READERS = [f"lockstep.probes.{name}" for name in ("intruders", "weights", "generations")]
-
-
-def test_a_module_comes_with_all_that_it_imports() -> None:
-    found = sent.texts(*READERS)
-    assert {"lockstep.onhost.records.ours", "lockstep.onhost.weights.weights_spec"} <= set(found)
-    # Of a package nothing but its name: what its own file imports is not for a host.
-    assert found["lockstep"] == found["lockstep.probes"] == found["lockstep.onhost"] == ""
-    assert not [name for name in found if name.startswith("lockstep.files")]
+READERS = {"records.intruders": {}, "weights": "/none", "records.generation": None}
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_a_reader_can_be_asked_alone(reader: str) -> None:
-    name = reader.rpartition(".")[2]
-    question = {"intruders": {}, "weights": {"spec": "/none"}, "generations": {"folder": "/none"}}
+def test_a_module_comes_with_all_that_it_imports_and_its_packages() -> None:
+    found = closure("facts.records", "facts.weights")
+    folder = "lockstep/onhost"
+    assert {f"{folder}/records/ours.py", f"{folder}/weights/weights_spec.py"} <= set(found)
+    assert {"lockstep/__init__.py", f"{folder}/__init__.py", f"{folder}/facts/__init__.py"} < set(
+        found
+    )
+    assert not [path for path in found if not path.startswith((folder, "lockstep/__init__"))]
+
+
+def asked(document: str) -> dict[str, object]:
+    """What a host answers on which no module of ours could be found."""
     done = subprocess.run(
         [sys.executable, *sent.COMMAND[1:]],
-        input=sent.document(PROGRAM, {name: question[name]}, reader),
-        # Where no module of ours could be found.
+        input=document,
         cwd="/",
         env={},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert json.loads(done.stdout) == {"answers": {name: {}}, "faults": {}}
+    return dict(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_reader_can_be_asked_alone(reader: str) -> None:
+    found = asked(sent.questions({reader: READERS[reader]}))
+    assert found == {"answers": {reader: {}}, "facts": {}, "faults": {}}
+
+
+def test_a_package_that_finds_its_modules_by_their_folder_finds_them_on_a_host_too() -> None:
+    document = json.loads(sent.document("facts", {}, "engines"))
+    code = sent.COMMAND[-1].replace('program.take(sent["asked"])', "list(ENGINES)")
+    code = code.replace("program =", "from lockstep.onhost.engines import ENGINES\nprogram =")
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code],
+        input=json.dumps(document),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {"vllm", "sglang", "llamacpp"} <= set(json.loads(done.stdout))

@@ -130,12 +130,12 @@ def test_a_document_or_why_there_is_none(
         ("echo lost >&2; exit 255", (None, "no connection: lost")),
     ],
 )
-def test_a_probe_s_answer_or_why_there_is_none(
+def test_a_readers_answer_or_why_there_is_none(
     ssh: str, found: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(tmp_path / "bin", "ssh", f'echo "$*" > {tmp_path}/asked; {ssh}')
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-    assert hosts.probe(SPARK, "link", {}, sudo=True, limit_s=60) == found
+    assert hosts.read(SPARK, "link", {}, sudo=True, limit_s=60) == found
     assert (tmp_path / "asked").read_text().startswith("-- spark-1 sudo -n /usr/bin/python3 -I -c")
 
 

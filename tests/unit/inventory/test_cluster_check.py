@@ -227,15 +227,23 @@ case "$*" in
 esac
 """
 STARTED = """
-case "$*" in
-  *new.service) echo InvocationID=new; echo ExecMainStartTimestampMonotonic=20 ;;
-  *old.service) echo InvocationID=old; echo ExecMainStartTimestampMonotonic=10 ;;
-  *) echo InvocationID=; echo ExecMainStartTimestampMonotonic=0 ;;
-esac
+cat <<'END'
+Id=old.service
+InvocationID=old
+ExecMainStartTimestampMonotonic=10
+
+Id=new.service
+InvocationID=new
+ExecMainStartTimestampMonotonic=20
+
+Id=never.service
+InvocationID=
+ExecMainStartTimestampMonotonic=0
+END
 """
 
 
-def test_the_probe_sends_whole_frames_and_reads_the_log_of_the_newest_start(
+def test_the_reader_sends_whole_frames_and_reads_the_log_of_the_newest_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "bin"

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 
 import pytest
-from a_probe import ask
 from a_snapshot import copied, host, judged, perfect
 from a_spark import healthy, pins_for, spark
 
 from lockstep import preflight
 from lockstep.drift.report import Report
+from lockstep.onhost.facts import machine
 from lockstep.preflight import dgx_os
-from lockstep.snapshot import machine
-from lockstep.snapshot.collected import Collected
-from tests.unit.probes.test_preflight import ASKED
 
 FACTORY = """\
 DGX_NAME="DGX Spark"
@@ -37,30 +33,20 @@ DGX_OTA_DATE="Wed Jul 15 09:06:56 AM PDT 2026"
 FILES = {"7.2.3": FACTORY, "7.5.0": FACTORY + UPDATES}
 
 
-def of_preflight(folder: Path, text: str) -> dict[str, str]:
-    """What the probe of preflight reads in such a file."""
-    (folder / "dgx-release").write_text(text)
-    where = {"/etc/dgx-release": str(folder / "dgx-release")}
-    answer: dict[str, str] = ask("preflight", ASKED, folder, where)["dgx"]
-    return answer
-
-
 def of_diff(text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, str]]:
-    """What a snapshot has of such a file."""
+    """The facts of such a file."""
     monkeypatch.setattr(machine, "text", {"/etc/dgx-release": text}.get)
-    found = Collected({"key": ""})
-    machine.system(found)
-    return found.facts
+    found: dict[str, dict[str, str]] = {}
+    for kind, item, value in machine.system(""):
+        found.setdefault(kind, {})[item] = str(value)
+    return found
 
 
 @pytest.mark.parametrize("version", FILES)
 def test_the_last_update_counts_for_every_reader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+    monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    for found in (
-        of_preflight(tmp_path, FILES[version]),
-        of_diff(FILES[version], monkeypatch)["DGX OS"],
-    ):
+    for found in (of_diff(FILES[version], monkeypatch)["DGX OS"], machine.release()):
         assert found[dgx_os.deciding(found)] == version
 
 

@@ -72,11 +72,11 @@ FAULTS = {
         "there is no network interface enp1s0f1, which `fabric` names",
     ),
     "cuda": (
-        change("cuda", to={"release": None, "ptxas": False}),
+        change("cuda", to={}),
         "/usr/local/cuda is no toolkit, ptxas does not run, expected 13.0 with ptxas",
     ),
     "cuda, other release": (
-        change("cuda", "release", to="12.9"),
+        change("cuda", "nvcc", to="12.9"),
         "/usr/local/cuda is 12.9, expected 13.0 with ptxas",
     ),
     "driver": (

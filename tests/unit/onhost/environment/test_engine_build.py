@@ -186,11 +186,11 @@ class Site:
             done = self.run(stage)
             assert done.returncode == 0, done.stderr
 
-    def probe(self) -> Any:
-        return ask("engines", {"home": self.spec["home"], "current": self.spec["current"]})
+    def found(self) -> Any:
+        return ask("environments", {"home": self.spec["home"], "current": self.spec["current"]})
 
     def missing(self) -> dict[str, list[str]]:
-        return engine_missing(self.spec, self.probe())
+        return engine_missing(self.spec, self.found())
 
     def calls(self) -> list[tuple[list[str], dict[str, str]]]:
         """How uv was called: arguments and the variables that it reads."""

@@ -277,10 +277,10 @@ def test_everything_in_the_way_is_answered_by_the_name_that_adopts_it(tmp_path: 
         "folders": [{"path": str(folder), "mode": "0755", "owner": USER, "group": GROUP}],
         "accounts": ["root"],
     }
-    found = ask("intruders", asked, tmp_path / "bin")
+    found = ask("records.intruders", asked, tmp_path / "bin")
     names = [str(path), str(folder), "unit ssh.service", "account root"]
     assert sorted(found) == sorted(names)
-    assert ask("intruders", {**asked, "adopt": names}, tmp_path / "bin") == {}
+    assert ask("records.intruders", {**asked, "adopt": names}, tmp_path / "bin") == {}
 
 
 def test_the_folders_of_the_deploys_own_are_ours() -> None:

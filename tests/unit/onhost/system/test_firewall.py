@@ -149,13 +149,9 @@ def test_cleared_the_host_is_open(kernel: Kernel) -> None:
 
 
 def probed(kernel: Kernel) -> Any:
-    asked = {
-        "table": ["inet", "lockstep"],
-        "kept": str(kernel.kept),
-        "record": str(kernel.paths.run / "firewall.json"),
-        "unit": "lockstep-firewall.service",
-    }
-    return ask("firewall", asked, kernel.paths.root / "bin")
+    asked = {"kept": str(kernel.kept), "unit": "lockstep-firewall.service"}
+    here = {"layout.Paths()": f"layout.Paths(layout.Path({str(kernel.paths.root)!r}))"}
+    return ask("firewall", asked, kernel.paths.root / "bin", here)
 
 
 def test_what_was_known_of_the_rules_comes_back_with_them(kernel: Kernel) -> None:
@@ -172,7 +168,7 @@ def test_what_was_known_of_the_rules_comes_back_with_them(kernel: Kernel) -> Non
     assert probed(kernel)["live"] is False
 
 
-def test_the_probe_sees_rules_that_somebody_changed_by_hand(kernel: Kernel) -> None:
+def test_the_reader_sees_rules_that_somebody_changed_by_hand(kernel: Kernel) -> None:
     assert (probed(kernel)["kept"], probed(kernel)["live"]) == (None, False)
     kernel.run("try", "--seconds", "90")
     kernel.run("keep")

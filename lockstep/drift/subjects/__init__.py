@@ -1,0 +1,72 @@
+"""The subjects of drift: each says how a part of a host is read, expected, judged and mended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lockstep.core.errors import InventoryError
+from lockstep.drift.subjects import (
+    accounts,
+    docker,
+    environments,
+    files,
+    machine,
+    network,
+    packages,
+    settings,
+    units,
+    weights,
+)
+from lockstep.drift.subjects.kind import Asking, Expectation, Kind, Seen
+from lockstep.files.sent import Reader, named
+from lockstep.host.intended import Intended
+from lockstep.inventory.settings import Settings
+
+_SUBJECTS = (
+    *(machine, units, packages, docker, environments, network, settings, accounts, files, weights),
+)
+KINDS: dict[str, Kind] = {
+    kind: about for subject in _SUBJECTS for kind, about in subject.KINDS.items()
+}
+
+
+def refuse_unknown_kinds(settings: Settings) -> None:
+    """InventoryError where `differs` of a host names no kind of fact."""
+    for pattern in settings.differs:
+        if not any(pattern.startswith(f"{kind} ") for kind in KINDS):
+            raise InventoryError(
+                "differs names no kind of fact",
+                where=settings.name,
+                found=repr(pattern)[:60],
+                allowed="KIND ITEM as `lockstep diff` shows it: " + ", ".join(sorted(KINDS)),
+            )
+
+
+def questions(this: Intended, *, key: bytes, deep: bool) -> dict[str, Any]:
+    """Name of a reader → what to ask it on one host.
+
+    Args:
+        this: The host as it is to be.
+        key: Key of this run's hashes.
+        deep: Whether every file of weights and packages is read.
+
+    Raises:
+        LockstepError: the record lacks something that the inventory asks for.
+    """
+    asking = Asking(key.hex(), deep)
+    found: dict[Reader, Any] = {}
+    for subject in _SUBJECTS:
+        found |= subject.questions(this, asking)
+    return {named(reader): question for reader, question in found.items()}
+
+
+def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
+    """Everything that inventory and lock ask of one host.
+
+    Args:
+        this: The host as it is to be.
+        seen: What it showed.
+    """
+    for subject in _SUBJECTS:
+        yield from subject.expected(this, seen)

@@ -1,0 +1,66 @@
+"""Drift of Docker: its settings in force, images, containers, volumes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lockstep.drift.subjects.kind import Asking, Expectation, Kind, Row, Seen
+from lockstep.files.sent import Reader
+from lockstep.host.intended import Intended
+from lockstep.lock.image_reference import PLATFORMS
+from lockstep.onhost.facts import docker
+from lockstep.preflight import gpu_access
+
+
+def _image(row: Row) -> tuple[str, ...]:
+    """One that the others do not have goes, one that they have comes."""
+    return ("docker", "pull" if row.found is None else "rmi", row.item)
+
+
+KINDS = {
+    "docker": Kind(
+        docker.daemon,
+        "warning",
+        # Its settings are in a file; Docker reads it when it starts.
+        remedy=lambda row: ("systemctl", "restart", "docker") if row.item != "version" else (),
+    ),
+    "image": Kind(docker.contents, "error", "deploy", peers=False),
+    "other image": Kind(docker.contents, "note", remedy=_image),
+    "restart policy": Kind(
+        docker.contents,
+        "error",
+        # systemd alone starts containers of ours.
+        remedy=lambda row: ("docker", "update", "--restart=no", row.item),
+        peers=False,
+    ),
+    "other container": Kind(
+        docker.contents,
+        "warning",
+        remedy=lambda row: ("docker", "rm", "-f", row.item) if row.expected is None else (),
+    ),
+    "volume": Kind(docker.contents, "note"),
+}
+
+
+def questions(this: Intended, asking: Asking) -> dict[Reader, Any]:
+    """See `subjects.questions`."""
+    names = [name.removesuffix(".service") for name in this.unit_files]
+    return {
+        docker.daemon: asking.key,
+        docker.contents: {"images": this.images, "containers": names},
+    }
+
+
+def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
+    """See `subjects.expected`."""
+    architecture = PLATFORMS[this.plan.settings.expected.architecture].partition("/")[2]
+    for reference in this.images:
+        yield Expectation("image", reference, architecture)
+    for name in seen.facts.get("restart policy", {}):
+        yield Expectation("restart policy", name, "no")
+    shown = seen.facts.get("docker", {})
+    hooks = [hook for hook in docker.HOOKS if f"hook {hook}" in shown]
+    devices = [item.removeprefix("device ") for item in shown]
+    if gpu_access.way(shown.get("version"), hooks, devices) is None:
+        yield Expectation("docker", f"hook {docker.HOOK}")

@@ -1,0 +1,152 @@
+"""Drift of the deploy's own files, folders and secrets."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lockstep.drift.subjects.kind import Asking, Expectation, Facts, Kind, Row, Seen
+from lockstep.files.managed_file import (
+    API_KEY,
+    CONFIGURATION,
+    PROGRAMS,
+    SYSTEMD,
+    TOOLS_VENV,
+    UV_VENV,
+    WEBUI_SECRETS,
+)
+from lockstep.files.sent import Reader
+from lockstep.host.intended import Intended
+from lockstep.host.specs import UV
+from lockstep.onhost.facts import files
+from lockstep.system.firewall import KEPT
+from lockstep.system.folders import HUB_TOKEN, folders
+from lockstep.units.agent_unit import key_path
+from lockstep.units.all_files import absent_files
+
+_ENTRIES = ("WEBUI_SECRET_KEY", "WEBUI_ADMIN_EMAIL", "WEBUI_ADMIN_PASSWORD")
+_SECRET = "0600 root:root"
+
+
+def _token_mode(row: Row) -> tuple[str, ...]:
+    """Let the service account read the token, and nobody else."""
+    mode, _, owner = (row.expected or "").partition(" ")
+    return ("sh", "-c", 'chown "$1" "$0" && chmod "$2" "$0"', row.item, owner, mode)
+
+
+KINDS = {
+    "file": Kind(files.managed, "error", "deploy", peers=False, sealed=True),
+    "file mode": Kind(files.managed, "error", "deploy", peers=False),
+    "folder": Kind(files.managed, "error", "deploy", peers=False),
+    "link": Kind(files.managed, "warning", "deploy", peers=False),
+    "leftover": Kind(files.leftovers, "warning", "deploy", peers=False, closed=True),
+    "script": Kind(files.leftovers, "note", sealed=True),
+    "foreign file": Kind(
+        files.leftovers,
+        "warning",
+        remedy=lambda row: ("rm", "-r", row.item),
+        peers=False,
+        closed=True,
+    ),
+    "secret": Kind(files.secrets, "error", "deploy", peers=False),
+    "secret entry": Kind(
+        files.secrets,
+        "error",
+        # The next deploy makes a new file.
+        remedy=lambda row: ("rm", row.item.partition(" ")[0]),
+        peers=False,
+    ),
+    "cluster key": Kind(files.secrets, "error", "deploy", peers=False, sealed=True),
+    "hub token": Kind(files.secrets, "note", sealed=True),
+    "hub token mode": Kind(files.secrets, "error", remedy=_token_mode, peers=False),
+}
+
+
+def questions(this: Intended, asking: Asking) -> dict[Reader, Any]:
+    """See `subjects.questions`."""
+    settings, key = this.plan.settings, {"key": asking.key}
+    paths = this.every_path
+    places = [folder.path for folder in folders(settings)]
+    entries, others = _secrets(this)
+    clusters = [key_path(group.name) for group in this.plan.groups]
+    made = [KEPT] if settings.firewall.enabled else []
+    inside = [TOOLS_VENV, UV_VENV]
+    if this.engine_spec:
+        inside.append(f"{this.engine_spec['home']}/venv")
+    return {
+        files.managed: {
+            **key,
+            "files": paths,
+            "folders": places,
+            "links": [UV, UV_VENV, TOOLS_VENV],
+        },
+        files.leftovers: {
+            **key,
+            "files": paths,
+            "absent": list(absent_files(settings)),
+            "marked": [SYSTEMD, settings.paths.scripts],
+            "scripts": settings.paths.scripts,
+            "own": [PROGRAMS, CONFIGURATION],
+            # A folder of the deploy's own may be empty.
+            "allowed": [*entries, *others, *made, HUB_TOKEN, *(f"{each}/" for each in places)],
+            "inside": inside,
+        },
+        files.secrets: {
+            **key,
+            "secrets": [*entries, *others],
+            "entries": entries,
+            "shared": clusters,
+            "token": HUB_TOKEN,
+        },
+    }
+
+
+def _secrets(this: Intended) -> tuple[list[str], list[str]]:
+    """Files of secrets with named entries, and those that are one key."""
+    entries = [WEBUI_SECRETS] if this.plan.settings.webui.enabled else []
+    keys = [API_KEY] if this.key_users else []
+    return entries, [*keys, *(key_path(group.name) for group in this.plan.groups)]
+
+
+def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
+    """See `subjects.expected`."""
+    for file in this.all_files(this.moe_flags(dict(seen.engines))):
+        sealed = hmac.new(seen.key, file.text.encode(), hashlib.sha256).hexdigest()[:32]
+        yield Expectation("file", file.path, sealed)
+        owner = f"{file.mode} {file.owner}:{file.group}"
+        yield Expectation("file mode", file.path, owner, if_there=True)
+    settings = this.plan.settings
+    for folder in folders(settings):
+        owner = f"{folder.mode} {folder.owner}:{folder.group}"
+        yield Expectation("folder", folder.path, owner)
+    yield Expectation("link", UV, f"{UV_VENV}/bin/uv")
+    for link, venv in ((UV_VENV, "uv"), (TOOLS_VENV, "tools")):
+        yield Expectation("link", link, this.tools[venv].folder)
+    entries, others = _secrets(this)
+    for path in (*entries, *others):
+        yield Expectation("secret", path, _SECRET)
+    for path in entries:
+        for name in _ENTRIES:
+            yield Expectation("secret entry", f"{path} {name}", "set")
+    readable = f"0640 root:{settings.service_user}"
+    yield Expectation("hub token mode", HUB_TOKEN, readable, if_there=True)
+
+
+def shared_keys(this: Intended, facts: Mapping[str, Facts]) -> Iterator[Expectation]:
+    """That a host has the keys of its clusters as their other members have them.
+
+    The deploy carries a key from the first member to the others: the lowest rank counts that shows
+    one. That a key is missing, `expected` asks.
+
+    Args:
+        this: The host as it is to be.
+        facts: Host → kind → item → value, of all hosts that answered.
+    """
+    for group in this.plan.groups:
+        path = key_path(group.name)
+        found = (facts.get(each.name, {}).get("cluster key", {}) for each in group.members)
+        first = next((keys[path] for keys in found if path in keys), None)
+        if first is not None:
+            yield Expectation("cluster key", path, first, if_there=True)

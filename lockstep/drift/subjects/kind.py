@@ -1,0 +1,120 @@
+"""The form of a subject of drift: the kinds of facts of one part of a host.
+
+Each module beside this one has `KINDS`, `questions` for its readers, and `expected`: what inventory
+and lock ask of one host.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from lockstep.files.sent import Reader
+
+Severity = Literal["error", "warning", "note"]
+How = Literal["deploy", "by hand", "reboot"]
+Facts = Mapping[str, Mapping[str, str]]
+ANY = "present"
+
+
+class Row(NamedTuple):
+    """What differs; `expected` and `found` are None for something that is not there."""
+
+    item: str
+    expected: str | None = None
+    found: str | None = None
+
+
+#: The command, without sudo, that repairs a row on its host; () where no one line does it.
+Remedy = Callable[[Row], tuple[str, ...]]
+
+
+def nothing(_: Row) -> tuple[str, ...]:
+    """No single command; the difference itself says what to look at."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of fact.
+
+    Attributes:
+        reader: What finds it on a host.
+        severity: How much it matters: an "error" breaks or endangers serving, a "warning" makes
+            hosts unequal in what they do, a "note" in what they hold.
+        how: Who puts right what inventory or record ask for.
+        remedy: What to type on the host.
+        peers: Whether hosts are compared with each other, where the inventory asks for nothing.
+        closed: Whether a fact that nothing asks for is drift by itself.
+        part: Whether it is a part of something else, of which another kind says that it is missing.
+        sealed: Whether values are keyed hashes, which say nothing to a reader.
+    """
+
+    reader: Reader
+    severity: Severity = "warning"
+    how: How | Callable[[Row], How] = "by hand"
+    remedy: Remedy = nothing
+    peers: bool = True
+    closed: bool = False
+    part: bool = False
+    sealed: bool = False
+
+    def command(self, row: Row) -> str:
+        """The remedy as it is typed; "" for none."""
+        words = self.remedy(row)
+        return shlex.join(("sudo", *words)) if words else ""
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One fact that a host must show.
+
+    Attributes:
+        kind: Kind of fact.
+        item: What it is about.
+        value: The value that is asked for, as it is shown.
+        accepts: Whether another value than `value` will do; None: no other.
+        if_there: Whether it is only asked for where the host shows this item at all.
+    """
+
+    kind: str
+    item: str
+    value: str = ANY
+    accepts: Callable[[str], bool] | None = None
+    if_there: bool = False
+
+    def holds(self, found: str | None) -> bool:
+        """Whether what a host shows is what is asked for."""
+        if found is None:
+            return self.if_there
+        return found == self.value or (self.accepts is not None and self.accepts(found))
+
+
+def there(kind: str, item: str) -> Expectation:
+    """Whatever its value is."""
+    return Expectation(kind, item, accepts=lambda _: True)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a host showed, where that decides about what is asked of it.
+
+    Attributes:
+        facts: Kind → item → value.
+        engines: What its engines said of themselves, as `environments.read` answers.
+        key: Key of this run's hashes.
+    """
+
+    facts: Facts
+    engines: Mapping[str, Any]
+    key: bytes
+
+
+class Asking(NamedTuple):
+    """One run of `diff`: the key of its hashes, hexadecimal, and whether every byte of weights and
+    packages is read."""
+
+    key: str
+    deep: bool

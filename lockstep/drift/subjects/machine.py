@@ -1,0 +1,106 @@
+"""Drift of the machine: kernel, firmware, driver, DGX OS, CUDA, memory, disks, clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from lockstep.drift.subjects.kind import Asking, Expectation, How, Kind, Row, Seen, there
+from lockstep.files.sent import Reader
+from lockstep.host.intended import Intended
+from lockstep.onhost.facts import machine
+from lockstep.preflight import dgx_os
+
+_AFTER_BOOT = ("release", "build", "reboot pending")
+
+
+def _boot(row: Row) -> How:
+    return "reboot" if row.item in _AFTER_BOOT else "by hand"
+
+
+def _cdi(row: Row) -> tuple[str, ...]:
+    """Let NVIDIA's toolkit write the file for the driver that is there."""
+    if not row.item.startswith("/etc/"):
+        return ("systemctl", "restart", "nvidia-cdi-refresh")
+    return ("nvidia-ctk", "cdi", "generate", f"--output={row.item}")
+
+
+def _swap(row: Row) -> tuple[str, ...]:
+    if not row.item.startswith("swap "):
+        return ()
+    return ("swapoff" if row.expected is None else "swapon", row.item.removeprefix("swap "))
+
+
+def _clock(row: Row) -> tuple[str, ...]:
+    """The zone as elsewhere, or a time server."""
+    if row.item == "zone" and row.expected:
+        return ("timedatectl", "set-timezone", row.expected)
+    return ("timedatectl", "set-ntp", "true")
+
+
+KINDS = {
+    "kernel": Kind(
+        machine.kernel,
+        "warning",
+        _boot,
+        lambda row: ("systemctl", "reboot") if row.item in _AFTER_BOOT else (),
+    ),
+    "firmware": Kind(machine.firmware, "warning"),
+    "driver": Kind(machine.driver, "error", "reboot"),
+    "DGX OS": Kind(machine.system, "warning"),
+    "CUDA": Kind(machine.system, "error", sealed=True),
+    "CDI": Kind(machine.driver, "warning", remedy=_cdi, sealed=True),
+    "CDI driver": Kind(machine.driver, "error", remedy=_cdi, peers=False),
+    "memory": Kind(machine.memory, "warning", remedy=_swap),
+    "mount": Kind(machine.memory, "warning"),
+    "clock": Kind(machine.clock, "warning", remedy=_clock),
+    # Made of the time there, and of when it was asked.
+    "clock offset": Kind(machine.clock, "error", remedy=_clock, peers=False),
+}
+
+
+def questions(this: Intended, asking: Asking) -> dict[Reader, Any]:
+    """See `subjects.questions`."""
+    plain = (machine.kernel, machine.firmware, machine.memory, machine.clock)
+    return {
+        **dict.fromkeys(plain),
+        **dict.fromkeys((machine.driver, machine.system), asking.key),
+    }
+
+
+def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
+    """See `subjects.expected`."""
+    wanted, facts = this.plan.settings.expected, seen.facts
+    yield Expectation("kernel", "architecture", wanted.architecture)
+    yield Expectation("kernel", "reboot pending", "no")
+    if wanted.dgx_os:
+        text = f"DGX OS {wanted.dgx_os}"
+        key = dgx_os.deciding(facts.get("DGX OS", {}))
+        yield Expectation("DGX OS", key, text, lambda found: dgx_os.matches(found, wanted.dgx_os))
+    yield Expectation("CUDA", "nvcc", wanted.cuda_toolkit)
+    yield there("CUDA", "ptxas")
+    yield Expectation("driver", "nvidia-smi", "answers")
+    yield Expectation("driver", "compute capability", wanted.compute_capability, if_there=True)
+    # What must agree with the driver of the same host.
+    version = facts.get("driver", {}).get("version")
+    if version:
+        yield Expectation("driver", "loaded module", version, if_there=True)
+        for path in facts.get("CDI driver", {}):
+            yield Expectation("CDI driver", path, version, lambda found: found == machine.UNTOLD)
+    least = wanted.memory_gib
+    yield Expectation(
+        "memory", "MemTotal GiB", f"{least} or more", lambda found: _number(found) >= least
+    )
+    most = wanted.clock_skew_s
+    yield Expectation(
+        "clock offset", "seconds", f"at most {most:.0f}", lambda found: abs(_number(found)) <= most
+    )
+
+
+def _number(found: str) -> float:
+    """The number at the beginning of a fact; not a number where there is none."""
+    try:
+        return float(found.partition(" ")[0])
+    except ValueError:
+        return math.nan

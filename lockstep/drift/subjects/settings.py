@@ -1,0 +1,98 @@
+"""Drift of the system's settings: files such as /etc/docker/daemon.json, and the kernel's.
+
+The inventory asks for kernel settings alone; the files are compared between hosts. A service that
+was started before its file was written still has the settings of before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lockstep.drift.subjects.kind import Asking, Expectation, Kind, Row, Seen
+from lockstep.files.managed_file import SYSTEMD, TOOLS_VENV, UV_VENV
+from lockstep.files.sent import Reader
+from lockstep.host.intended import Intended
+from lockstep.host.specs import UV
+from lockstep.onhost.facts import machine, settings, units
+from lockstep.system.base_files import system_units
+from lockstep.units.all_files import absent_files
+
+# What differs by nature is not here: names, addresses, keys and identities of hosts.
+_PLACES = (
+    *("/etc/apt", "/etc/containerd", "/etc/cron.d", "/etc/cron.daily", "/etc/cron.hourly"),
+    *("/etc/crontab", "/etc/default", "/etc/docker", "/etc/environment", "/etc/environment.d"),
+    *("/etc/fstab", "/etc/gitconfig", "/etc/initramfs-tools", "/etc/ld.so.conf.d"),
+    *("/etc/ld.so.preload", "/etc/logrotate.d", "/etc/modprobe.d", "/etc/modules"),
+    *("/etc/modules-load.d", "/etc/nsswitch.conf", "/etc/nvidia-container-runtime"),
+    *("/etc/NetworkManager/conf.d", "/etc/pam.d", "/etc/pip.conf", "/etc/profile.d"),
+    *("/etc/rc.local", "/etc/security", "/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d"),
+    *("/etc/sudoers", "/etc/sudoers.d", "/etc/sysctl.conf", "/etc/sysctl.d", "/etc/systemd"),
+    *("/etc/tmpfiles.d", "/etc/udev/rules.d", "/var/spool/cron", "/usr/local/bin"),
+    *("/usr/local/sbin", "/usr/local/lib/systemd", "/usr/lib/sysctl.d"),
+)
+#: Settings that a service of the system reads once, when it starts.
+READ_AT_START = {
+    "docker.service": ["/etc/docker/daemon.json"],
+    "ssh.service": ["/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d"],
+}
+
+
+def _mode(row: Row) -> tuple[str, ...]:
+    if not (row.expected and row.found):
+        return ()
+    octal, _, owner = row.expected.partition(" ")
+    if row.found.startswith(octal):
+        return ("chown", owner, row.item)
+    return ("chmod", octal, row.item)
+
+
+KINDS = {
+    "setting": Kind(
+        settings.every,
+        "warning",
+        # One that the others do not have is looked at first.
+        remedy=lambda row: ("rm", row.item) if row.expected is None else (),
+        sealed=True,
+    ),
+    "setting mode": Kind(settings.every, "warning", remedy=_mode, part=True),
+    "older process": Kind(
+        units.every,
+        "warning",
+        remedy=lambda row: ("systemctl", "restart", row.item.partition(" ")[0]),
+        peers=False,
+        closed=True,
+    ),
+    "sysctl": Kind(
+        machine.settings,
+        "warning",
+        "deploy",
+        # Until the next boot.
+        lambda row: ("sysctl", "-w", f"{row.item}={row.expected}") if row.expected else (),
+    ),
+}
+
+
+def questions(this: Intended, asking: Asking) -> dict[Reader, Any]:
+    """See `subjects.questions`."""
+    names = [*this.unit_files, *system_units(this.plan.settings)]
+    return {
+        settings.every: {
+            "key": asking.key,
+            "places": _PLACES,
+            "known": [
+                *this.every_path,
+                *absent_files(this.plan.settings),
+                *(UV, UV_VENV, TOOLS_VENV),
+            ],
+            # Drop-ins of these are another kind.
+            "theirs": [f"{SYSTEMD}/{name}.d/" for name in names],
+        },
+        machine.settings: list(this.plan.settings.sysctls),
+    }
+
+
+def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
+    """See `subjects.expected`."""
+    for name, value in this.plan.settings.sysctls.items():
+        yield Expectation("sysctl", name, value)

@@ -1,0 +1,113 @@
+"""Drift of systemd's units: the deploy's, those of the system that it needs, and what starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any
+
+from lockstep.drift.subjects.kind import Asking, Expectation, Kind, Row, Seen
+from lockstep.drift.subjects.settings import READ_AT_START
+from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS
+from lockstep.files.sent import Reader
+from lockstep.host.intended import Intended
+from lockstep.onhost.facts import units
+from lockstep.system.base_files import docker_generation, system_units
+from lockstep.system.folders import generation
+
+
+def _service(row: Row) -> tuple[str, ...]:
+    """Let a unit start at boot, or not, or not at all, as elsewhere."""
+    name, _, _ = row.item.partition(" for ")
+    if row.found == "masked":
+        return ("systemctl", "unmask", name)
+    verbs = {"masked": "mask", "on": "enable", None: "disable"}
+    return ("systemctl", verbs[row.expected], name) if row.expected in verbs else ()
+
+
+def _drop_in(row: Row) -> tuple[str, ...]:
+    unit, _, path = row.item.partition(" ")
+    if path.startswith(("/etc/systemd/system.control/", "/run/systemd/system.control/")):
+        return ("systemctl", "revert", unit)
+    return ("sh", "-c", 'rm "$0" && systemctl daemon-reload', path)
+
+
+KINDS = {
+    "unit": Kind(
+        units.every,
+        "error",
+        # A missing one is the deploy's to write.
+        lambda row: "deploy" if row.found is None else "by hand",
+        lambda row: ("systemctl", "unmask", row.item) if row.found == "masked" else (),
+    ),
+    "unit path": Kind(
+        units.every,
+        "error",
+        remedy=lambda row: ("rm", row.found) if row.found else (),
+        peers=False,
+    ),
+    "boot": Kind(units.every, "error", "deploy", peers=False),
+    "running": Kind(units.every, "error", "deploy", peers=False),
+    "system service": Kind(
+        units.every, "error", remedy=lambda row: ("systemctl", "start", row.item)
+    ),
+    "generation": Kind(units.every, "error", "deploy", peers=False),
+    "unread unit": Kind(
+        units.every,
+        "warning",
+        remedy=lambda _: ("systemctl", "daemon-reload"),
+        peers=False,
+        closed=True,
+    ),
+    "drop-in": Kind(units.every, "error", remedy=_drop_in, peers=False, closed=True),
+    "failed unit": Kind(
+        units.failed,
+        "error",
+        remedy=lambda row: ("journalctl", "-b", "-n", "50", "-u", row.item),
+        peers=False,
+        closed=True,
+    ),
+    "service": Kind(units.at_boot, "warning", remedy=_service),
+}
+
+
+def questions(this: Intended, asking: Asking) -> dict[Reader, Any]:
+    """See `subjects.questions`."""
+    settings = this.plan.settings
+    keys = [API_KEY] if this.key_users else []
+    secrets = [WEBUI_SECRETS] if settings.webui.enabled else []
+    return {
+        units.every: {
+            "ours": this.unit_files,
+            "system": system_units(settings),
+            "files": this.every_path,
+            "reads": {
+                **READ_AT_START,
+                **{unit: keys for unit in this.key_users},
+                **{unit: [*secrets, *keys] for unit in this.webui_units},
+            },
+        },
+        units.at_boot: this.unit_files,
+        units.failed: None,
+    }
+
+
+def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
+    """See `subjects.expected`."""
+    files = this.all_files(this.moe_flags(dict(seen.engines)))
+    for file in (file for file in files if file.check == "unit"):
+        name = PurePosixPath(file.path).name
+        yield Expectation("unit", name, "loaded")
+        yield Expectation("unit path", name, file.path, if_there=True)
+        # What has a place in the boot runs; a model has none.
+        at_boot = "\n[Install]\n" in file.text
+        yield Expectation("boot", name, "yes" if at_boot else "no", if_there=True)
+        if at_boot:
+            yield Expectation("running", name, "yes")
+        wanted = generation(files, name)
+        if wanted:
+            yield Expectation("generation", name, wanted, if_there=True)
+    for name in system_units(this.plan.settings):
+        yield Expectation("system service", name, "yes")
+    docker = docker_generation(this.plan.settings)
+    yield Expectation("generation", "docker.service", docker, if_there=True)

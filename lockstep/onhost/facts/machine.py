@@ -1,0 +1,215 @@
+"""Kernel, firmware, driver, DGX OS, CUDA, memory, disks and clock."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable
+
+from lockstep.onhost.facts.reading import Facts, below, listed, run, seal_file, text
+
+#: A CDI file that names no library of the driver by its version.
+UNTOLD = "untold"
+# What is each machine's own, and no sign of another state.
+_OWN_RELEASE = {"DGX_SERIAL_NUMBER", "DGX_OTA_DATE"}
+# What the factory installed: no state of now where an update has come since.
+_FACTORY = {"DGX_SWBUILD_DATE", "DGX_SWBUILD_VERSION", "DGX_COMMIT_ID"}
+_OWN_ARGUMENT = re.compile(r"^(root|resume|cryptdevice|BOOT_IMAGE|initrd)=")
+_FIRMWARE = ("bios_version", "bios_date", "ec_firmware_release", "product_name", "board_name")
+_GPU = {
+    "name": "GPU",
+    "driver_version": "version",
+    "compute_cap": "compute capability",
+    "vbios_version": "VBIOS",
+}
+_CDI = ("/etc/cdi", "/var/run/cdi")
+
+
+def available(_: object) -> int:
+    """Memory that programs can get now, bytes: the kernel's MemAvailable."""
+    return meminfo("MemAvailable")["MemAvailable"]
+
+
+def meminfo(*keys: str) -> dict[str, int]:
+    """Bytes of those that the kernel tells."""
+    lines = (text("/proc/meminfo") or "").splitlines()
+    pairs = dict(line.split(":", 1) for line in lines)
+    return {key: int(pairs[key].split()[0]) * 1024 for key in keys if key in pairs}
+
+
+def release() -> dict[str, str]:
+    """KEY="value" lines of /etc/dgx-release, the last of each; {} where there is none."""
+    pairs = [line.strip().partition("=") for line in (text("/etc/dgx-release") or "").splitlines()]
+    return {key: value.strip('"') for key, mark, value in pairs if mark}
+
+
+def cuda() -> dict[str, str]:
+    """Program of the toolkit ("nvcc", "ptxas") → its release ("13.0"), of those that run."""
+    found = {}
+    for name, pattern in (("nvcc", r"release (\d+\.\d+)"), ("ptxas", r"V(\d[\d.]+)")):
+        done = run(f"/usr/local/cuda/bin/{name}", "--version")
+        if done.returncode == 0:
+            told = re.search(pattern, done.stdout)
+            found[name] = told[1] if told else "runs"
+    return found
+
+
+def gpu() -> dict[str, str]:
+    """What nvidia-smi says of the first GPU, or the "fault" alone: a driver that was updated and
+    not yet loaded says so."""
+    done = run("nvidia-smi", f"--query-gpu={','.join(_GPU)}", "--format=csv,noheader")
+    said = " ".join((done.stderr or done.stdout).split())
+    if done.returncode != 0 or not done.stdout.strip():
+        return {"fault": (said or f"nvidia-smi ended with {done.returncode}")[:200]}
+    values = (part.strip() for part in done.stdout.splitlines()[0].split(","))
+    return dict(zip(_GPU, values, strict=False))
+
+
+def cdi() -> dict[str, str]:
+    """File that offers NVIDIA's GPU as a CDI device → driver that it was made for, "" untold."""
+    found = {}
+    for path in (path for folder in _CDI for path in listed(folder)):
+        content = text(path) or ""
+        if "nvidia.com/gpu" in content:
+            made_for = re.search(r"libcuda\.so\.(\d+\.[\d.]*\d)", content)
+            found[path] = made_for[1] if made_for else ""
+    return found
+
+
+def sysctls(keys: Iterable[str]) -> dict[str, str | None]:
+    """Kernel setting → its value; null for one that this kernel does not have."""
+    values = {key: text("/proc/sys/" + key.replace(".", "/")) for key in keys}
+    return {key: value and " ".join(value.split()) for key, value in values.items()}
+
+
+def kernel(_: object) -> Facts:
+    """The running kernel, its command line, and whether another one waits for a boot."""
+    names = os.uname()
+    yield "kernel", "release", names.release
+    yield "kernel", "build", names.version
+    yield "kernel", "architecture", names.machine
+    words = (text("/proc/cmdline") or "").split()
+    line = [re.sub(r"=.*", "=(own)", word) if _OWN_ARGUMENT.match(word) else word for word in words]
+    yield "kernel", "command line", " ".join(line)
+    waits = any(map(os.path.exists, ("/run/reboot-required", "/var/run/reboot-required")))
+    yield "kernel", "reboot pending", "yes" if waits else "no"
+    for path in listed("/boot"):
+        name = os.path.basename(path)
+        if name.startswith("vmlinuz-"):
+            yield "kernel", f"installed {name.removeprefix('vmlinuz-')}", "yes"
+
+
+def firmware(_: object) -> Facts:
+    """Versions that the machine's own firmware and network adapters tell."""
+    for name in _FIRMWARE:
+        value = text(f"/sys/class/dmi/id/{name}")
+        if value:
+            yield "firmware", name.replace("_", " "), value
+    for adapter in listed("/sys/class/infiniband"):
+        version = text(f"{adapter}/fw_ver")
+        if version:
+            yield "firmware", f"adapter {os.path.basename(adapter)}", version
+
+
+def driver(key: str) -> Facts:
+    """What the driver says, whether the loaded module is the one of its files, and CDI files.
+
+    Args:
+        key: Of this run's hashes.
+    """
+    found = gpu()
+    yield "driver", "nvidia-smi", found.pop("fault", "answers")
+    for name, value in found.items():
+        yield "driver", _GPU[name], value
+    loaded = text("/proc/driver/nvidia/version") or ""
+    module = re.search(r"Module +(?:for \S+ +)?(\d[\d.]+)", loaded)
+    if module:
+        yield "driver", "loaded module", module[1]
+    for path in (path for folder in _CDI for path in listed(folder)):
+        yield "CDI", path, seal_file(key, path)
+    for path, made_for in cdi().items():
+        yield "CDI driver", path, made_for or UNTOLD
+
+
+def system(key: str) -> Facts:
+    """Releases of DGX OS, the base system, the system's Python and CUDA's toolkit.
+
+    Args:
+        key: Of this run's hashes.
+    """
+    told = release()
+    for name, value in told.items():
+        if name not in _OWN_RELEASE:
+            # Each update appends its version: the last one stays.
+            updated = name in _FACTORY and "DGX_OTA_VERSION" in told
+            yield "DGX factory" if updated else "DGX OS", name, value
+    for line in (text("/etc/os-release") or "").splitlines():
+        name, mark, value = line.partition("=")
+        if mark and name in ("ID", "VERSION_ID", "PRETTY_NAME"):
+            yield "DGX OS", f"os-release {name}", value.strip('"')
+    yield "DGX OS", "python3", os.path.realpath("/usr/bin/python3")
+    folder = os.path.realpath("/usr/local/cuda")
+    if os.path.isdir(folder):
+        yield "CUDA", "/usr/local/cuda", folder
+    for name, version in cuda().items():
+        yield "CUDA", name, version
+    listing = "/usr/local/cuda/version.json"
+    if os.path.isfile(listing):
+        yield "CUDA", "version.json", seal_file(key, listing)
+
+
+def memory(_: object) -> Facts:
+    """Memory, swap, processors and their governor, transparent huge pages, mounted disks."""
+    for size in meminfo("MemTotal").values():
+        yield "memory", "MemTotal GiB", f"{size / 2**30:.1f}"
+    for line in (text("/proc/swaps") or "").splitlines()[1:]:
+        name, kind, kib, *_ = line.split()
+        yield "memory", f"swap {name}", f"{kind} {int(kib) / 2**20:.1f} GiB"
+    yield "memory", "processors", os.cpu_count()
+    for path in ("enabled", "defrag"):
+        chosen = re.search(r"\[(\w+)\]", text(f"/sys/kernel/mm/transparent_hugepage/{path}") or "")
+        if chosen:
+            yield "memory", f"huge pages {path}", chosen[1]
+    cores = listed("/sys/devices/system/cpu")
+    governors = {text(f"{path}/cpufreq/scaling_governor") for path in cores}
+    yield "memory", "governor", " ".join(sorted(filter(None, governors))) or "none"
+    for line in (text("/proc/self/mounts") or "").splitlines():
+        device, place, kind, options, *_ = line.split()
+        if device.startswith("/dev/") and not place.startswith(
+            ("/var/lib/docker/", "/proc", "/sys")
+        ):
+            yield "mount", place, f"{kind} {options}"
+
+
+def clock(_: object) -> Facts:
+    """The time, seconds since 1970, and its zone."""
+    yield "clock now", "seconds", time.time()
+    yield "clock", "zone", os.path.realpath("/etc/localtime").partition("zoneinfo/")[2] or "none"
+
+
+def settings(names: Iterable[str]) -> Facts:
+    """Kernel settings in force: those that engines feel, and more.
+
+    Args:
+        names: Others that the inventory names.
+    """
+    keys = set(names)
+    for folder in ("/proc/sys/vm", "/proc/sys/net/core"):
+        keys |= {path.removeprefix("/proc/sys/").replace("/", ".") for path in below(folder)}
+    keys |= {f"net.ipv4.{name}" for name in _NET} | {f"kernel.{name}" for name in _KERNEL}
+    for name, value in sysctls(sorted(keys - _VARYING)).items():
+        if value is not None:
+            yield "sysctl", name, value
+
+
+_NET = ("ip_forward", "tcp_rmem", "tcp_wmem", "tcp_congestion_control", "tcp_mtu_probing")
+_KERNEL = (
+    *("core_pattern", "dmesg_restrict", "numa_balancing", "panic", "panic_on_oops", "pid_max"),
+    *("perf_event_paranoid", "shmmax", "sysrq", "unprivileged_userns_clone", "yama.ptrace_scope"),
+)
+# They count or trigger something; their value is no setting.
+_VARYING = {
+    *("vm.compact_memory", "vm.drop_caches", "vm.stat_refresh", "net.core.flow_limit_cpu_bitmap"),
+    *("net.core.netdev_rss_key", "vm.numa_zonelist_order"),
+}

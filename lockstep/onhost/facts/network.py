@@ -1,0 +1,170 @@
+"""Network: listening sockets, interfaces, routes, name servers, addresses to reach."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import struct
+import urllib.parse
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from lockstep.onhost.facts.reading import Facts, digest, listed, run, text
+
+_TABLES = (("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07"))
+VIRTUAL = ("lo", "veth", "docker", "br-", "virbr", "tap", "tun", "wg")
+
+
+class Listener(NamedTuple):
+    """A listening socket; `place` is the control group of its process, "" where none is known."""
+
+    protocol: str
+    address: str
+    port: int
+    process: str = ""
+    place: str = ""
+
+    @property
+    def unit(self) -> str:
+        """The service that it belongs to, "" for none."""
+        parts = self.place.split("/")
+        return next((part for part in parts if part.endswith(".service")), "")
+
+
+def listeners(ports: Iterable[int]) -> dict[str, dict[str, str]]:
+    """Port → who listens on it by TCP: {"process", "unit": its control group}.
+
+    Args:
+        ports: Those that count.
+    """
+    wanted = set(ports)
+    return {
+        str(each.port): {"process": each.process or "unknown", "unit": each.place}
+        for each in _listening()
+        if each.port in wanted and each.protocol == "tcp"
+    }
+
+
+def sockets(asked: dict[str, Any]) -> Facts:
+    """Who listens where. Models come and go, so theirs count only at an address not asked for.
+
+    Args:
+        asked: "ports" of ours, each with the addresses at which it may be open, and our "units".
+    """
+    first = int((text("/proc/sys/net/ipv4/ip_local_port_range") or "32768").split()[0])
+    ports: dict[str, list[str]] = asked["ports"]
+    own = _addresses()
+    for each in (found for found in _listening() if found.process):
+        address = "(own)" if each.address in own else each.address
+        binds = ports.get(str(each.port))
+        if binds is not None:
+            loopback = ["127.0.0.1", "::1"] if "localhost" in binds else []
+            if each.protocol == "tcp" and address not in (*binds, *loopback):
+                yield "exposed port", f"{address}:{each.port}", each.process
+            continue
+        in_container = "/docker-" in each.place or "/docker/" in each.place
+        if each.unit in asked["units"] or in_container:
+            continue
+        shown = "*" if each.port >= first else str(each.port)
+        yield "socket", f"{each.protocol} {address}:{shown} {each.process}", "listens"
+
+
+def _listening() -> Iterator[Listener]:
+    found = {}
+    for table, state in _TABLES:
+        for line in (text(f"/proc/net/{table}") or "").splitlines()[1:]:
+            words = line.split()
+            if words[3] == state and words[9] != "0":
+                number, _, port = words[1].rpartition(":")
+                protocol = table.removesuffix("6")
+                found[words[9]] = Listener(protocol, _address(number), int(port, 16))
+    processes = _processes(set(found))
+    for inode, each in found.items():
+        pid = processes.get(inode)
+        if pid is None:
+            yield each
+            continue
+        place = (text(f"/proc/{pid}/cgroup") or "").rpartition("\n")[2].rpartition(":")[2]
+        process = text(f"/proc/{pid}/comm") or "unknown"
+        yield each._replace(process=process, place=place)
+
+
+def _address(number: str) -> str:
+    """The kernel writes addresses as words of the machine's byte order."""
+    words = [int(number[at : at + 8], 16) for at in range(0, len(number), 8)]
+    raw = struct.pack(f"={len(words)}I", *words)
+    return socket.inet_ntop(socket.AF_INET if len(words) == 1 else socket.AF_INET6, raw)
+
+
+def _addresses() -> set[str]:
+    """Addresses of this host beyond loopback."""
+    told = run("ip", "-o", "address").stdout
+    return set(re.findall(r"inet6? ([^/\s]+)", told)) - {"127.0.0.1", "::1"}
+
+
+def _processes(inodes: set[str]) -> dict[str, str]:
+    """Inode → process id."""
+    found: dict[str, str] = {}
+    for pid in filter(str.isdigit, os.listdir("/proc") if inodes else []):
+        try:
+            links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        except OSError:
+            continue
+        for link in links:
+            if link.startswith("socket:[") and link[8:-1] in inodes:
+                found.setdefault(link[8:-1], pid)
+    return found
+
+
+def reach(url: str) -> str | None:
+    """None when a TCP connection to the URL's host can be made, else what failed."""
+    parts = urllib.parse.urlsplit(url)
+    if not parts.hostname:
+        return None
+    port = parts.port or {"https": 443, "git": 9418}.get(parts.scheme, 80)
+    try:
+        with socket.create_connection((parts.hostname, port), timeout=8):
+            return None
+    except OSError as fault:
+        return str(fault)
+
+
+def fabric(asked: dict[str, Any]) -> dict[str, Any]:
+    """The fast link as it is: "sha256" of the netplan file, null without one; each of the
+    "interfaces" ({"mtu", "carrier", "addresses"}), null for one that is not there; all that are
+    "known".
+
+    Args:
+        asked: "path" of the netplan file, "interfaces" by name.
+    """
+    every = {}
+    for link in json.loads(run("ip", "-json", "address", "show").stdout or "[]"):
+        addresses = [f"{each['local']}/{each['prefixlen']}" for each in link.get("addr_info", [])]
+        carrier = "LOWER_UP" in link["flags"]
+        every[link["ifname"]] = {"mtu": link["mtu"], "carrier": carrier, "addresses": addresses}
+    return {
+        "sha256": digest(asked["path"]),
+        "interfaces": {name: every.get(name) for name in asked["interfaces"]},
+        "known": sorted(every),
+    }
+
+
+def interfaces(_: object) -> Facts:
+    """Settings of real interfaces; addresses are each host's own."""
+    for path in listed("/sys/class/net"):
+        name = os.path.basename(path)
+        if name.startswith(VIRTUAL):
+            continue
+        for key in ("mtu", "speed", "operstate"):
+            value = text(f"{path}/{key}")
+            if value:
+                yield "network", f"{name} {key}", value
+    routes = [line.split() for line in (text("/proc/net/route") or "").splitlines()[1:]]
+    ways = [words[0] for words in routes if words[1] == "00000000" and words[7] == "00000000"]
+    yield "network", "default route", " ".join(ways) or "none"
+    for line in (text("/etc/resolv.conf") or "").splitlines():
+        words = line.split()
+        if words and words[0] in ("nameserver", "search", "options"):
+            yield "network", " ".join(words), "present"

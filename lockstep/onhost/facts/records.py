@@ -1,0 +1,46 @@
+"""What a deploy left on a host about itself, and what is there of others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockstep.onhost.core import layout
+from lockstep.onhost.facts.reading import Facts, document
+from lockstep.onhost.records import generations, ours
+
+
+def generation(_: object) -> dict[str, Any]:
+    """ "number", "date", "digest" and "lock" of the newest record of what this host was brought to;
+    {} without one."""
+    newest = generations.newest(layout.Paths())
+    return {key: newest[key] for key in ("number", "date", "digest", "lock")} if newest else {}
+
+
+def intruders(asked: dict[str, Any]) -> dict[str, str]:
+    """What is in the way of a deploy and is not Lockstep's: as `adopt` would name it → whose it is.
+
+    Args:
+        asked: As for `ours.intruders`.
+    """
+    return ours.intruders(asked)
+
+
+def deployed(_: object) -> Facts:
+    """What a deploy brought the host to, and the speeds that are accepted."""
+    for key, value in generation(None).items():
+        yield "deployed", key, value
+    accepted = document(str(layout.Paths().accepted))
+    for name, entry in accepted.items() if isinstance(accepted, dict) else ():
+        figures = {key: entry.get(key) for key in ("decode_tok_s", "runs", "recipe", "date")}
+        yield "accepted speed", name, shown(figures)
+
+
+def shown(value: Any) -> str:
+    """A value of JSON in one line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {shown(item)}" for key, item in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(map(shown, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value) or "untold"

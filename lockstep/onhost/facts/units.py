@@ -1,0 +1,167 @@
+"""systemd: units and what they run, boot links, drop-ins, failures.
+
+`generation` is what the running process was started with (LOCKSTEP_GENERATION of its environment),
+so that a restart that is due is seen from the unit itself, whoever changed its files and when.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from lockstep.onhost.facts.reading import Fact, Facts, below, output, states
+
+_PROPERTIES = (
+    "Id,LoadState,ActiveState,SubState,Result,UnitFileState,NeedDaemonReload,MainPID,ControlPID,"
+    "ActiveEnterTimestamp,FragmentPath,DropInPaths,EnvironmentFiles,Job"
+)
+_FOLDER = "/etc/systemd/system"
+# Folders whose links say what starts what.
+_WANTS = (".wants", ".requires", ".upholds")
+# Where somebody puts a unit or a drop-in; those under /usr/lib come with packages.
+_BY_HAND = ("/etc/", "/run/")
+_RUNNING = ("active", "activating", "reloading")
+
+
+def read(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Unit → systemd's properties, its "generation", its boot "links", and whether it is
+    "outdated": it runs since before one of our drop-ins was written; others' restart nothing."""
+    boot = _links()
+    return {
+        name: {
+            **state,
+            "generation": generation(state),
+            "outdated": _outdated(name, state),
+            "links": sorted(boot.get(name, [])),
+        }
+        for name, state in _show(names).items()
+    }
+
+
+def _show(names: Sequence[str]) -> dict[str, dict[str, str]]:
+    argv = ("systemctl", "show", "--timestamp=unix", f"--property={_PROPERTIES}")
+    return states(output(*argv, "--", *names))
+
+
+def generation(state: Mapping[str, str]) -> str:
+    """LOCKSTEP_GENERATION of a unit's process; "" without one."""
+    # A unit whose gate still waits for memory has no main process yet.
+    for pid in (state.get("MainPID", "0"), state.get("ControlPID", "0")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as text:
+                pairs = (item.partition(b"=") for item in text.read().split(b"\0"))
+                values = {key: value for key, _, value in pairs}
+        except OSError:
+            continue
+        return values.get(b"LOCKSTEP_GENERATION", b"").decode()
+    return ""
+
+
+def _links() -> dict[str, list[str]]:
+    """Unit → its boot links, wherever they were made."""
+    found: dict[str, list[str]] = {}
+    for root, folders, files in os.walk(_FOLDER):
+        for name in (*files, *folders) if root.endswith(_WANTS) else ():
+            found.setdefault(name, []).append(os.path.join(root, name))
+    return found
+
+
+def _since(state: Mapping[str, str]) -> int | None:
+    """When an active unit was started, seconds of Unix time."""
+    since = state.get("ActiveEnterTimestamp", "").removeprefix("@")
+    return int(since) if state.get("ActiveState") == "active" and since.isdigit() else None
+
+
+def _newer(path: str, since: int) -> bool:
+    """Whether a file was written after a start, which is known to the second: what was written in
+    that second counts as read."""
+    return os.stat(path).st_mtime >= since + 1
+
+
+def _outdated(name: str, state: Mapping[str, str]) -> bool:
+    since, read_files = _since(state), state.get("DropInPaths", "").split()
+    try:
+        return since is not None and any(
+            # One that systemd does not name is not read at all.
+            path not in read_files or _newer(path, since)
+            for path in glob.glob(f"{_FOLDER}/{name}.d/*lockstep*.conf")
+        )
+    except OSError:
+        return False
+
+
+def every(asked: dict[str, Any]) -> Facts:
+    """The deploy's units, and those of the system that it concerns.
+
+    Args:
+        asked: Units of "ours" and of the "system", the deploy's "files", and what a service "reads"
+            once, when it starts (service → paths).
+    """
+    ours = asked["ours"]
+    links = _links()
+    for name, state in _show([*ours, *asked["system"]]).items():
+        if state["LoadState"] == "not-found":
+            continue
+        yield "unit", name, state["LoadState"]
+        if name in ours:
+            linked = state["UnitFileState"].startswith("enabled") or name in links
+            yield "boot", name, "yes" if linked else "no"
+            if state["FragmentPath"]:
+                yield "unit path", name, state["FragmentPath"]
+        running = state["ActiveState"] in _RUNNING
+        kind = "running" if name in ours else "system service"
+        yield kind, name, "yes" if running else state["ActiveState"]
+        if running and state["SubState"] != "auto-restart":
+            yield "generation", name, generation(state)
+        if state["NeedDaemonReload"] == "yes":
+            yield "unread unit", name, "changed"
+        for path in state["DropInPaths"].split():
+            if path.startswith(_BY_HAND) and path not in asked["files"]:
+                yield "drop-in", f"{name} {path}", "present"
+        # A timer is read again whenever systemd reads its units.
+        if not name.endswith(".timer"):
+            # A unit of ours is compared by its restart key, which knows what needs no restart.
+            own = [] if name in ours else [state["FragmentPath"]]
+            yield from _older(name, state, [*own, *asked["reads"].get(name, [])])
+
+
+def _older(name: str, state: Mapping[str, str], reads: Sequence[str]) -> Iterator[Fact]:
+    """Files that were written after the unit that reads them was started."""
+    since = _since(state)
+    if since is None:
+        return
+    environment = [
+        line.partition(" (")[0] for line in state.get("EnvironmentFiles", "").splitlines()
+    ]
+    places = (*reads, *state["DropInPaths"].split(), *environment)
+    for path in dict.fromkeys(file for place in places for file in below(place)):
+        if _newer(path, since):
+            yield "older process", f"{name} {path}", "started before"
+
+
+def at_boot(ours: Sequence[str]) -> Facts:
+    """What starts at boot, or may not start at all: read from the links that systemd reads.
+
+    Args:
+        ours: Units that another kind of fact is about.
+    """
+    for folder in (_FOLDER, "/run/systemd/system"):
+        for path in below(folder):
+            name, place = os.path.basename(path), os.path.dirname(path)
+            if not os.path.islink(path) or name in ours:
+                continue
+            if os.readlink(path) == "/dev/null":
+                yield "service", name, "masked"
+            elif place.endswith(_WANTS):
+                yield "service", f"{name} for {os.path.basename(place)}", "on"
+            else:
+                yield "service", name, f"is {os.path.basename(os.readlink(path))}"
+
+
+def failed(_: object) -> Facts:
+    """Units that systemd gave up."""
+    listed = output("systemctl", "list-units", "--failed", "--no-legend", "--plain", "--no-pager")
+    for line in listed.splitlines():
+        yield "failed unit", line.split()[0], "failed"

@@ -1,0 +1,68 @@
+"""What a diff says of weights: whole by `stat`, and with `deep` every file by its hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from lockstep.onhost.facts import weights
+from lockstep.onhost.weights import weights_spec, weights_state, weights_store
+
+REVISION, BASE = "a" * 40, "b" * 40
+FILES = {"model.safetensors": b"weights", "config.json": b"{}"}
+
+
+def entry(path: str) -> dict[str, object]:
+    body = FILES[path]
+    if path.endswith(".safetensors"):
+        return {"path": path, "size": len(body), "sha256": hashlib.sha256(body).hexdigest()}
+    blob = hashlib.sha1(b"blob %d\0" % len(body) + body).hexdigest()
+    return {"path": path, "size": len(body), "blob": blob}
+
+
+def question(folder: Path) -> dict[str, object]:
+    borrowed = {"model": "org/base", "revision": BASE, "files": [entry("config.json")]}
+    repository = {"model": "org/own", "revision": REVISION, "borrow": [borrowed]}
+    repository["files"] = [entry(path) for path in FILES]
+    return {"cache_dir": str(folder / "hub"), "endpoint": None, "repositories": [repository]}
+
+
+def test_what_stat_does_not_show_is_found_by_reading_own_small_and_borrowed_files(
+    tmp_path: Path,
+) -> None:
+    asked = question(tmp_path)
+    spec = weights_spec.parse(json.dumps(asked))
+    store = weights_store.Store(spec, None)
+    for part in spec.repositories[0].parts:
+        for file in part.files:
+            path = spec.snapshot(part.model, part.revision) / file.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(FILES[file.path])
+        assert store.verify(part) == []
+    store.merge(spec.repositories[0])
+    assert weights_state.state(spec, spec.repositories[0])["state"] == "complete"
+
+    for path in spec.cache_dir.glob("models--*/snapshots/*/*"):
+        before = path.stat()
+        path.write_bytes(bytes(before.st_size))
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    quick = list(weights.every({"weights": asked, "deep": False}))
+    deep = list(weights.every({"weights": asked, "deep": True}))
+    assert {kind for kind, _, _ in quick} == {"weights"}
+    assert set(quick) < set(deep)
+    parts = {part.model: part for part in spec.repositories[0].parts}
+    found = (
+        ("org/own", "model.safetensors"),
+        ("org/own", "config.json"),
+        ("org/base", "config.json"),
+    )
+    assert set(deep) - set(quick) == {
+        (
+            "weights content",
+            str(spec.snapshot(model, parts[model].revision) / path),
+            "other content",
+        )
+        for model, path in found
+    }

@@ -1,0 +1,229 @@
+"""Files are written whole or not at all, and never against the tool that will read them."""
+
+from __future__ import annotations
+
+import getpass
+import grp
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.files import sent
+from lockstep.onhost.records.ours import MARK
+
+OLD = f"# {MARK} for target old.\n"
+USER = getpass.getuser()
+GROUP = grp.getgrgid(os.getgid()).gr_name
+
+
+def write(
+    files: list[dict[str, Any]] = [],  # noqa: B006
+    folders: list[dict[str, Any]] = [],  # noqa: B006
+    remove: list[Path] = [],  # noqa: B006
+    programs: Path | None = None,
+    adopt: list[Path] = [],  # noqa: B006
+    **others: Any,
+) -> subprocess.CompletedProcess[str]:
+    asked = {"files": files, "folders": folders, "remove": [str(path) for path in remove]}
+    asked |= {"adopt": [str(path) for path in adopt], **others}
+    return subprocess.run(
+        [sys.executable, *sent.COMMAND[1:]],
+        input=sent.document("records.write_files", asked),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
+        check=False,
+    )
+
+
+def file(path: Path, text: str, check: str | None = None, **others: str) -> dict[str, Any]:
+    mode = {"mode": "0644", "owner": USER, "group": GROUP, **others}
+    return {"path": str(path), "text": text, "check": check, **mode}
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_files_are_written_with_their_mode_and_parents(tmp_path: Path) -> None:
+    path = tmp_path / "a/b/c"
+    done = write([file(path, "grüße\n", mode="0600")])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert path.read_text() == "grüße\n"
+    assert mode(path) == 0o600
+    assert names(path.parent) == ["c"]
+
+
+def test_a_reader_of_the_old_file_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text(OLD)
+    with path.open() as reader:
+        assert write([file(path, "new")]).returncode == 0
+        assert reader.read() == OLD
+    assert path.read_text() == "new"
+
+
+def test_a_link_is_replaced_and_what_it_pointed_at_stays(tmp_path: Path) -> None:
+    path, target = tmp_path / "a", tmp_path / "target"
+    target.write_text("theirs")
+    path.symlink_to(target)
+    assert write([file(path, "ours")], adopt=[path]).returncode == 0
+    assert (path.is_symlink(), path.read_text(), target.read_text()) == (False, "ours", "theirs")
+
+
+def test_what_a_cut_off_run_left_half_written_is_swept(tmp_path: Path) -> None:
+    (tmp_path / ".lockstep-x7").write_text("half")
+    (tmp_path / ".lockstep-x8").mkdir()
+    assert write([file(tmp_path / "a", "whole")]).returncode == 0
+    assert names(tmp_path) == ["a"]
+
+
+def test_folders_get_their_mode_even_where_they_are(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir(mode=0o700)
+    made = {"owner": USER, "group": GROUP, "mode": "0750"}
+    folders = [{"path": str(path), **made} for path in (there, tmp_path / "new/deep")]
+    assert write(folders=folders, adopt=[there]).returncode == 0
+    assert mode(there) == mode(tmp_path / "new/deep") == 0o750
+
+
+def test_removing_what_is_there_and_what_is_not(tmp_path: Path) -> None:
+    there, dangling = tmp_path / "there", tmp_path / "dangling"
+    there.write_text(OLD)
+    dangling.symlink_to("/etc/lockstep/nonexistent")
+    assert write(remove=[there, dangling, tmp_path / "none"]).returncode == 0
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"owner": "no-such-user"}, "no-such-user"),
+        ({"group": "no-such-group"}, "no-such-group"),
+        ({"path": "/proc/none/a"}, "/proc/none: No such file or directory"),
+    ],
+)
+def test_a_failure_is_one_line_and_leaves_nothing_behind(
+    tmp_path: Path, wrong: dict[str, str], message: str
+) -> None:
+    done = write([{**file(tmp_path / "a", "x"), **wrong}])
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert names(tmp_path) == []
+
+
+UNIT = "[Unit]\nDescription=A test\nDefaultDependencies=no\n[Service]\nType=oneshot\nExecStart=%s\n"
+WRONG = {
+    "unit": ("a.service", "[Service]\nType=oneshot\nExecStart=/bin/true\nRestrat=always\n"),
+    "shell": ("a.sh", "#!/bin/sh\nif true; then\n"),
+    "json": ("a.json", '{"a": 1,}'),
+    "sudoers": ("a", "%nobody ALL=(root NOPASSWD: /bin/true\n"),
+}
+
+
+@pytest.mark.parametrize("check", WRONG)
+def test_one_refused_file_replaces_nothing(tmp_path: Path, check: str) -> None:
+    name, text = WRONG[check]
+    refused, other = tmp_path / name, tmp_path / "other"
+    unit = tmp_path / "good.service"
+    for path in (refused, other, unit):
+        path.write_text(OLD)
+    done = write(
+        [
+            file(other, "new"),
+            file(refused, text, check),
+            file(unit, UNIT % "/bin/true", "unit"),
+        ]
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("refused by its own checker; what was there stays:\n")
+    assert name in done.stderr
+    assert "lockstep-verify" not in done.stderr
+    assert {path.read_text() for path in (refused, other, unit)} == {OLD}
+
+
+def test_what_every_checker_accepts_is_written(tmp_path: Path) -> None:
+    files = [
+        file(tmp_path / "a.service", UNIT % "/bin/true", "unit"),
+        file(tmp_path / "a.sh", "#!/bin/sh\ntrue\n", "shell", mode="0755"),
+        file(tmp_path / "a.json", "{}\n", "json"),
+        file(tmp_path / "a", "nobody ALL=(root) NOPASSWD: /bin/true\n", "sudoers", mode="0440"),
+    ]
+    done = write(files)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert names(tmp_path) == ["a", "a.json", "a.service", "a.sh"]
+
+
+def test_a_unit_may_start_a_script_that_comes_with_it(tmp_path: Path) -> None:
+    script, unit = tmp_path / "scripts/start.sh", tmp_path / "a.service"
+    files = [
+        file(unit, UNIT % script, "unit"),
+        file(script, "#!/bin/sh\ntrue\n", "shell", mode="0755"),
+    ]
+    done = write(files)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert unit.exists()
+    assert mode(script) == 0o755
+
+
+def test_a_refused_unit_does_not_get_a_new_text_of_its_script(tmp_path: Path) -> None:
+    script, unit = tmp_path / "start.sh", tmp_path / "a.service"
+    script.write_text(f"#!/bin/sh\n{OLD}")
+    script.chmod(0o755)
+    wrong = (UNIT % script).replace("ExecStart", "ExecStrat")
+    done = write(
+        [file(script, "#!/bin/sh\nnew\n", "shell", mode="0755"), file(unit, wrong, "unit")]
+    )
+    assert done.returncode == 1
+    assert script.read_text() == f"#!/bin/sh\n{OLD}"
+    assert not unit.exists()
+
+
+def test_one_thing_of_somebody_elses_in_the_way_keeps_everything_as_it_is(tmp_path: Path) -> None:
+    theirs, mine, folder = tmp_path / "vllm.service", tmp_path / "a", tmp_path / "models"
+    theirs.write_text("[Service]\nExecStart=/home/me/serve\n")
+    theirs.chmod(0o640)
+    folder.mkdir(mode=0o711)
+    made = {"owner": USER, "group": GROUP, "mode": "0755"}
+    done = write(
+        [file(mine, "new"), file(theirs, "new")],
+        folders=[{"path": str(tmp_path / "new"), **made}, {"path": str(folder), **made}],
+        links={str(tmp_path / "link"): "/usr/bin/true"},
+    )
+    assert done.returncode == 1
+    first, file_, folder_ = done.stderr.splitlines()
+    assert first == "not Lockstep's, and nothing was changed:"
+    assert file_.startswith(f"{theirs}: written 20") and file_.endswith(f", of {USER}")
+    assert folder_ == f"{folder}: mode 0711, of {USER}:{GROUP}; it would be 0755, of {USER}:{GROUP}"
+    assert names(tmp_path) == ["models", "vllm.service"]
+    assert (theirs.read_text()[:9], mode(theirs), mode(folder)) == ("[Service]", 0o640, 0o711)
+
+
+def test_nothing_of_somebody_elses_is_removed_and_no_link_of_theirs_replaced(
+    tmp_path: Path,
+) -> None:
+    theirs, link = tmp_path / "run.sh", tmp_path / "uv"
+    theirs.write_text("#!/bin/sh\n")
+    link.symlink_to("/opt/mine/uv")
+    assert write(remove=[theirs]).returncode == 1
+    done = write(links={str(link): "/usr/local/lib/lockstep/environments/uv/bin/uv"})
+    assert done.stderr.splitlines()[1:] == [f"{link}: a link to /opt/mine/uv"]
+    assert theirs.exists() and str(link.readlink()) == "/opt/mine/uv"
+
+
+def test_a_link_is_made_and_moved(tmp_path: Path) -> None:
+    link = tmp_path / "uv"
+    for target in ("/usr/local/lib/lockstep/1", "/usr/local/lib/lockstep/2"):
+        assert write(links={str(link): target}).returncode == 0
+        assert str(link.readlink()) == target
+    assert names(tmp_path) == ["uv"]
