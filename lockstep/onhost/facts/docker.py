@@ -14,7 +14,7 @@ from lockstep.onhost.facts.reading import Facts, seal, text
 
 SOCKET = Path("/run/docker.sock")
 HOOK, CDI_HOOK = "nvidia-container-runtime-hook", "nvidia-cdi-hook"
-#: What `docker run --gpus all` looks for; other devices are named by a GPU's own serial.
+#: What Docker gives a GPU to a container by; other devices are named by a serial number.
 HOOKS, DEVICE = (HOOK, CDI_HOOK), "nvidia.com/gpu=all"
 # Where systemd lets Docker's daemon look for programs: another account's PATH says nothing of it.
 _DAEMON_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
