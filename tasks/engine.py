@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from lockstep.system.folders import HUB_TOKEN
 from tasks import run
 from tasks.operations import engine
 
@@ -28,25 +27,12 @@ def flashinfer() -> None:
 
 
 def _built(title: str, stage: str) -> None:
-    this = run.current()
-    if this.engine_spec:
-        engine.built(
-            name=f"Build the engine's environment: {title}",
-            stage=stage,
-            spec=this.engine_spec,
-            user=this.plan.settings.service_user,
-        )
+    if run.current().engine_spec:
+        engine.built(name=f"Build the engine's environment: {title}", stage=stage)
 
 
 @deploy("Engine check")
 def checked() -> None:
     """CUDA build, FlashInfer's versions, every recipe's flags, the classes of its checkpoint."""
-    this = run.current()
-    if this.engine_spec:
-        engine.checked(
-            name="Ask the engine about its build and every recipe",
-            spec=this.engine_spec,
-            user=this.plan.settings.service_user,
-            token_file=HUB_TOKEN,
-            proxy=bool(this.plan.settings.proxy.environment()),
-        )
+    if run.current().engine_spec:
+        engine.checked(name="Ask the engine about its build and every recipe")

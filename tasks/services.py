@@ -31,12 +31,7 @@ def services() -> None:
     operations.forgotten(name="Remove what no target asks for any more", _if=todo)
     # systemd refuses a unit whose program is not there.
     if this.engine_spec:
-        engine.activated(
-            name="Make the checked engine the current one",
-            spec=this.engine_spec,
-            user=this.plan.settings.service_user,
-            _if=todo,
-        )
+        engine.activated(name="Make the checked engine the current one", _if=todo)
     operations.written(name="Write launchers and units", stage="services", _if=todo)
     operations.off_at_boot(name="Keep model units off at boot", units=units)
     operations.in_force(

@@ -2,72 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from pyinfra import host
 from pyinfra.api import operation
 
 from lockstep.host.specs import check_wanted, engine_missing
-from tasks import remote
+from lockstep.system.folders import HUB_TOKEN
+from tasks import remote, run
 from tasks.facts import host as facts
 from tasks.operations.artefacts import fetch
 from tasks.remote import Commands
 
 
 @operation()
-def built(stage: str, spec: Mapping[str, Any], user: str) -> Commands:
-    """Bring one stage of the environment about: "pytorch", "vllm" or "flashinfer".
-
-    Args:
-        stage: Which.
-        spec: As `lockstep.host.specs.engine_spec` gives it.
-        user: Account that builds and owns it.
-    """
-    found = facts.ask("environments")
-    if not found:
+def built(stage: str) -> Commands:
+    """Bring one stage of the environment about: "pytorch", "vllm" or "flashinfer"."""
+    spec, found = run.current().engine_spec, facts.ask("environments")
+    if not spec or not found:
         return
     missing = engine_missing(spec, found).get(stage, [])
     if not missing:
         host.noop(f"{stage}: the environment {spec['id']} is complete")
         return
     host.log(f"{stage}: {', '.join(missing[:3])}" + (" …" if len(missing) > 3 else ""))
-    yield remote.build(stage, user)
+    yield _build(stage)
 
 
 @operation()
-def checked(spec: Mapping[str, Any], user: str, token_file: str, proxy: bool = False) -> Commands:
-    """Ask the engine itself about its build, every recipe, and the classes of its checkpoint.
-
-    Args:
-        spec: As `lockstep.host.specs.engine_spec` gives it.
-        user: Account that asks, and owns the hub cache.
-        token_file: File on the host that may hold a hub token.
-        proxy: Whether to go through the proxy of `proxy.env`, whose URL may hold a password.
-    """
-    found = facts.ask("environments")
-    if not found:
+def checked() -> Commands:
+    """Ask the engine itself about its build, every recipe, and the classes of its checkpoint."""
+    spec, found = run.current().engine_spec, facts.ask("environments")
+    if not spec or not found:
         return
     record = found["check"] or {}
     if record.get("asked") == check_wanted(spec) and record.get("faults") == []:
         host.noop(f"vLLM {record['version']} accepts {len(spec['recipes'])} recipe(s)")
         return
+    settings = run.current().plan.settings
     # vLLM tells the classes by a checkpoint's configuration; its weights come later.
-    yield fetch("configurations", user, token_file, proxy, "--small")
-    yield remote.build("check", user)
+    proxy = bool(settings.proxy.environment())
+    yield fetch("configurations", settings.service_user, HUB_TOKEN, proxy, "--small")
+    yield _build("check")
 
 
 @operation()
-def activated(spec: Mapping[str, Any], user: str) -> Commands:
+def activated() -> Commands:
     """Make the environment that passed its check the current one.
 
     With the units that use it and not before: an engine that restarts itself meanwhile must find
     the environment that its own unit was made for.
     """
-    found = facts.ask("environments")
-    if not found:
+    spec, found = run.current().engine_spec, facts.ask("environments")
+    if not spec or not found:
         return
     if found["current"] == spec["id"]:
         host.noop(f"{spec['id']} is the current environment")
         return
-    yield remote.build("activate", user)
+    yield _build("activate")
+
+
+def _build(stage: str) -> remote.Streamed:
+    return remote.build(stage, run.current().plan.settings.service_user)

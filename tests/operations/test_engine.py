@@ -45,15 +45,14 @@ def _this_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def checked(host: Host) -> list[str]:
-    token = "/etc/lockstep/hub-token"
-    return run("engine.checked", host, spec=SPEC, user="lockstep", token_file=token)
+    return run("engine.checked", host)
 
 
 def test_a_host_is_asked_once_as_long_as_nothing_changes_its_engine() -> None:
     host = Host({"environments": WHOLE})
     for stage in ("pytorch", "vllm", "flashinfer"):
-        run("engine.built", host, stage=stage, spec=SPEC, user="lockstep")
-    run("engine.activated", host, spec=SPEC, user="lockstep")
+        run("engine.built", host, stage=stage)
+    run("engine.activated", host)
     assert host.asked == ["environments"]
 
 
@@ -68,7 +67,7 @@ def test_one_hosts_answer_is_not_anothers_and_what_cannot_be_asked_is_asked_agai
 @pytest.mark.parametrize("stage", ["pytorch", "vllm", "flashinfer"])
 def test_a_stage_that_is_complete_is_left_alone(stage: str) -> None:
     host = Host({"environments": WHOLE})
-    assert run("engine.built", host, stage=stage, spec=SPEC, user="lockstep") == []
+    assert run("engine.built", host, stage=stage) == []
     assert host.nooped == [f"{stage}: the environment {SPEC['id']} is complete"]
 
 
@@ -85,9 +84,7 @@ def test_a_stage_that_is_complete_is_left_alone(stage: str) -> None:
 )
 def test_a_stage_is_built_as_a_job_of_its_own_account(stage: str, why: str) -> None:
     host = Host({"environments": EMPTY})
-    assert run("engine.built", host, stage=stage, spec=SPEC, user="lockstep") == [
-        f"{JOB} engine-{stage} {PROGRAM} {stage}"
-    ]
+    assert run("engine.built", host, stage=stage) == [f"{JOB} engine-{stage} {PROGRAM} {stage}"]
     assert host.logged == [f"{stage}: {why}"]
 
 
@@ -127,5 +124,5 @@ def test_a_checked_environment_becomes_the_current_one_once(
     current: str | None, commands: list[str]
 ) -> None:
     host = Host({"environments": {**WHOLE, "current": current}})
-    assert run("engine.activated", host, spec=SPEC, user="lockstep") == commands
+    assert run("engine.activated", host) == commands
     assert bool(host.nooped) != bool(commands)
