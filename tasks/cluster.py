@@ -15,6 +15,6 @@ def cluster() -> None:
     if not groups:
         return
     if any(group.rank == 0 for group in groups):
-        operations.keys_made(name="Make the cluster's key once", groups=groups)
+        operations.keys_made(name="Make the cluster's key once")
     if any(group.rank != 0 for group in groups):
-        operations.keys_carried(name="Take the key over from the first member", groups=groups)
+        operations.keys_carried(name="Take the key over from the first member")

@@ -17,5 +17,4 @@ def fabric() -> None:
             name="Give the fast link its addresses",
             text=file.text,
             settings=this.plan.settings,
-            ssh_ports=this.plan.settings.firewall.ssh_ports,
         )

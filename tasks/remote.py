@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from paramiko import SSHException
 from pyinfra import host, logger, state
@@ -25,6 +25,11 @@ REASON_LINES = 6
 class Changing(StringCommand):
     """A command that may change the host: what is known of it no longer counts."""
 
+    @classmethod
+    def of(cls, argv: Sequence[str], **arguments: Any) -> Self:
+        """An argument list as one command, every word quoted."""
+        return cls(*(QuoteString(word) for word in argv), **arguments)
+
     def execute(self, state: Any, host: Any, connector_arguments: Any) -> Any:
         """Run it on the host."""
         # Before as well: another host's operation may ask meanwhile.
@@ -41,7 +46,7 @@ class Changing(StringCommand):
 
 def words(argv: Sequence[str], **arguments: Any) -> Changing:
     """An argument list as one command, every word quoted."""
-    return Changing(*(QuoteString(word) for word in argv), **arguments)
+    return Changing.of(argv, **arguments)
 
 
 def adopted() -> list[str]:
@@ -81,7 +86,7 @@ def job(name: str, argv: Sequence[str], *options: str) -> Streamed:
         argv: What it runs.
         options: Options of `job run` ("--uid", "lockstep").
     """
-    return Streamed(*(QuoteString(word) for word in job_words(name, argv, *options)))
+    return Streamed.of(job_words(name, argv, *options))
 
 
 def job_words(name: str, argv: Sequence[str], *options: str) -> list[str]:

@@ -22,4 +22,4 @@ def switch() -> None:
         name="Start the wedge watch", units=watching, stage="switch", enabled=watching
     )
     if groups:
-        cluster_rollout.brought_back(name="Start the cluster's model again", groups=groups)
+        cluster_rollout.brought_back(name="Start the cluster's model again")

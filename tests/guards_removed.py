@@ -397,7 +397,7 @@ GUARDS = (
     Guard(
         "a cluster's key is that of rank 0",
         "tasks/operations/cluster.py",
-        "if mine is None or mine != _hash(first.name, groups, group):",
+        "if mine is None or mine != _hash(first.name, group):",
         "if mine is None:",
         "tests/operations/test_cluster_deploy.py",
     ),

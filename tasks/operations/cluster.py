@@ -6,17 +6,16 @@ line, no log and no file here ever holds it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from pyinfra import host, state
-from pyinfra.api import QuoteString, operation
+from pyinfra.api import operation
 from pyinfra.connectors.util import CommandOutput
 
 from lockstep.files.managed_file import AGENT_UNIT, command
 from lockstep.inventory.cluster import Group
 from lockstep.units.agent_unit import key_path
-from tasks import remote
+from tasks import remote, run
 from tasks.facts import host as facts
 from tasks.remote import Commands
 
@@ -24,13 +23,10 @@ _PROGRAM = command("make-secrets")
 
 
 @operation()
-def keys_made(groups: Sequence[Group]) -> Commands:
-    """Make the key of each cluster whose rank 0 this host is, once, in a file of mode 0600.
-
-    Args:
-        groups: This host's part of its clusters.
-    """
-    missing = [group for group in groups if group.rank == 0 and not _hash(host.name, groups, group)]
+def keys_made() -> Commands:
+    """Make the key of each cluster whose rank 0 this host is, once, in a file of mode 0600."""
+    groups = run.current().plan.groups
+    missing = [group for group in groups if group.rank == 0 and not _hash(host.name, group)]
     for group in missing:
         yield remote.words([*_PROGRAM, key_path(group.name)])
     if missing:
@@ -40,17 +36,13 @@ def keys_made(groups: Sequence[Group]) -> Commands:
 
 
 @operation()
-def keys_carried(groups: Sequence[Group]) -> Commands:
-    """Give this host the key of rank 0, where it is a member of a higher rank.
-
-    Args:
-        groups: This host's part of its clusters.
-    """
+def keys_carried() -> Commands:
+    """Give this host the key of rank 0, where it is a member of a higher rank."""
     changed = False
-    for group in groups:
+    for group in run.current().plan.groups:
         if group.rank == 0:
             continue
-        mine = _hash(host.name, groups, group)
+        mine = _hash(host.name, group)
         first = _first(group)
         if first is None:
             if mine is None:
@@ -59,10 +51,10 @@ def keys_carried(groups: Sequence[Group]) -> Commands:
                     "which is not part of this run. Remedy: deploy to all members of the cluster."
                 )
             continue
-        if mine is None or mine != _hash(first.name, groups, group):
+        if mine is None or mine != _hash(first.name, group):
             changed = True
-            carried = Carried(*(QuoteString(word) for word in (*_PROGRAM, "--take", _path(group))))
-            carried.first, carried.path = first, _path(group)
+            carried = Carried.of([*_PROGRAM, "--take", key_path(group.name)])
+            carried.first, carried.path = first, key_path(group.name)
             yield carried
     if changed:
         yield from _agent_restarted()
@@ -100,14 +92,10 @@ class Carried(remote.Changing):
         return super().run(state, host, connector_arguments)
 
 
-def _path(group: Group) -> str:
-    return key_path(group.name)
-
-
-def _hash(name: str, groups: Sequence[Group], group: Group) -> str | None:
+def _hash(name: str, group: Group) -> str | None:
     """SHA-256 of the key on a host; None where it has none that only root can read."""
     found = facts.ask("files", state.inventory.get_host(name))
-    have = found[_path(group)] if found else None
+    have = found[key_path(group.name)] if found else None
     if have is None or (have["mode"], have["owner"], have["group"]) != ("0600", "root", "root"):
         return None
     return str(have["sha256"])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pyinfra import host, state
-from pyinfra.api import FunctionCommand, QuoteString, operation
+from pyinfra.api import FunctionCommand, operation
 from pyinfra.connectors.util import CommandOutput
 
 from lockstep.deploy.group_rollout import GroupRollout, Step
@@ -39,7 +39,7 @@ def taken_down(units: Sequence[str]) -> Commands:
     for target in run.current().plan.targets:
         if target.group is not None and target.unit in units:
             host.log(f"{target.name} is taken down on all members of {target.group.name}")
-            down = Down(*(QuoteString(word) for word in _DOWN))
+            down = Down.of(_DOWN)
             down.owed = _owed.setdefault(target.group.name, GroupRollout(target.name))
             first = state.inventory.get_host(target.group.members[0].name)
             if target.data.floor and target.data.floor.share is not None:
@@ -47,24 +47,20 @@ def taken_down(units: Sequence[str]) -> Commands:
             yield down
 
 
-def is_owed(groups: Iterable[Group]) -> bool:
-    """Whether a model of one of these clusters was taken down by this run."""
-    return any(group.name in _owed for group in groups)
+def owed() -> list[Group]:
+    """This host's part of the clusters whose model this run has taken down."""
+    return [group for group in run.current().plan.groups if group.name in _owed]
 
 
 @operation()
-def brought_back(groups: Sequence[Group]) -> Commands:
+def brought_back() -> Commands:
     """Start what `taken_down` stopped, now that every member is done; one does it for all.
 
     Where it does not serve, all members return to what they had, and this fails on each of them.
-
-    Args:
-        groups: This host's part of its clusters.
     """
-    owed = [group for group in groups if group.name in _owed]
-    if not owed:
+    if not owed():
         host.noop("no model of the cluster was taken down")
-    for group in owed:
+    for group in owed():
         owing = _owed[group.name]
         if _speaker(group) == host.name:
             yield FunctionCommand(_bring_up, (group, owing), {})

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from hashlib import sha256
 
 from pyinfra import host
-from pyinfra.api import QuoteString, operation
+from pyinfra.api import operation
 
 from lockstep.inventory.settings import Settings
 from lockstep.system import netplan
@@ -22,7 +21,7 @@ _PROGRAM = netplan.PROGRAM
 
 
 @operation()
-def addressed(text: str, settings: Settings, ssh_ports: Collection[int]) -> Commands:
+def addressed(text: str, settings: Settings) -> Commands:
     """Apply the netplan file, log in anew, and only then keep it.
 
     Where the login fails, or this process dies, the host has its old addresses again.
@@ -30,7 +29,6 @@ def addressed(text: str, settings: Settings, ssh_ports: Collection[int]) -> Comm
     Args:
         text: The file, as it is to be.
         settings: The host's data.
-        ssh_ports: Ports that SSH listens on.
     """
     found = facts.ask("network.fabric")
     if not found:
@@ -51,8 +49,8 @@ def addressed(text: str, settings: Settings, ssh_ports: Collection[int]) -> Comm
     adopt = ["--adopt"] if netplan.NETPLAN in settings.adopt else []
     words = [*_PROGRAM, "try", "--seconds", str(UNDO_AFTER_S), *adopt]
     yield remote.words(words, _stdin=[text])
-    keep = Kept(*(QuoteString(word) for word in (*_PROGRAM, "keep")))
-    keep.ssh_ports = ssh_ports
+    keep = Kept.of([*_PROGRAM, "keep"])
+    keep.ssh_ports = settings.firewall.ssh_ports
     yield keep
 
 

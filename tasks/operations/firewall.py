@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 from pyinfra import host
-from pyinfra.api import QuoteString, operation
+from pyinfra.api import operation
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors.local import LocalConnector
 from pyinfra.connectors.ssh import SSHConnector
@@ -39,7 +39,7 @@ def in_force(rules: str, ssh_ports: Collection[int]) -> Commands:
     wanted = found["kept"] == sha256(rules.encode()).hexdigest() and found["live"]
     if not wanted:
         yield remote.words([*PROGRAM, "try", "--seconds", str(UNDO_AFTER_S)])
-        keep = KeptAfterLogin(*(QuoteString(word) for word in (*PROGRAM, "keep")))
+        keep = KeptAfterLogin.of([*PROGRAM, "keep"])
         keep.ssh_ports = ssh_ports
         yield keep
     unit = found["state"]

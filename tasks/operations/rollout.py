@@ -13,7 +13,6 @@ from pyinfra.api import StringCommand, operation
 from lockstep.deploy.turns import Part
 from lockstep.files.managed_file import ManagedFile
 from lockstep.files.tree import changes
-from lockstep.inventory.cluster import Group
 from lockstep.inventory.settings import Floor
 from lockstep.system.folders import generation
 from lockstep.units.agent_unit import key_path
@@ -153,14 +152,10 @@ def _name_restarts(change: Change) -> None:
 
 def _ranks_down(change: Change) -> Commands:
     """Keep what there is of a host whose cluster's hot model changes, and take that down."""
-    if not change.ranks and (change.part == "nothing" or not cluster_rollout.is_owed(_groups())):
+    if not change.ranks and (change.part == "nothing" or not cluster_rollout.owed()):
         return
     yield _kept(change, cluster_rollout.ROLLOUT_ID)
     yield from cluster_rollout.taken_down(change.ranks)
-
-
-def _groups() -> Sequence[Group]:
-    return run.current().plan.groups
 
 
 def _floors() -> list[Floor]:

@@ -32,7 +32,7 @@ def linked(found: dict[str, Any]) -> Host:
 
 def commands(host: Host, settings: Settings = SETTINGS) -> list[Any]:
     with deploying(host):
-        return list(fabric.addressed._inner(text=TEXT, settings=settings, ssh_ports=(22,)))
+        return list(fabric.addressed._inner(text=TEXT, settings=settings))
 
 
 def link(**changes: Any) -> dict[str, Any]:
