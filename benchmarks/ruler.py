@@ -44,8 +44,10 @@ _PROGRAM = """
 import dataclasses, json, sys
 from lockstep.bench.client import Client
 from lockstep.bench.sample import Ask
+from lockstep.onhost.engines import ENGINES
 url, model, tokens, prompts = json.load(sys.stdin)
 client = Client(url, model)
+client.engine = ENGINES["vllm"]
 # As a canary before a suite, and as vLLM's own trial request.
 client.complete(Ask("warm", ({"role": "user", "content": "Say hello."},), 16, ignore_eos=True))
 asks = [Ask("x", ({"role": "user", "content": text},), tokens, ignore_eos=True) for text in prompts]

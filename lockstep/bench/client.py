@@ -106,7 +106,8 @@ class Client:
             "messages": list(ask.messages),
             "max_tokens": ask.max_tokens,
             "temperature": 0,
-            **(streamed(self.engine) if ask.stream else {}),
+            # A lone token has an event anyhow, and the ids of a long prompt would come with it.
+            **(streamed(self.engine if ask.max_tokens > 1 else None) if ask.stream else {}),
             **({"ignore_eos": True} if ask.ignore_eos else {}),
             **ask.extra,
         }

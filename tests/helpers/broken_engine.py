@@ -50,6 +50,7 @@ class Engine:
         holds: Its parser holds the text back to the end. Then no event leaves at a step, but for
             llama.cpp's first one, and vLLM's where token ids are asked for.
         old: It does not know that key and ignores it.
+        slower: How many times as long each step takes.
         compile_s: What the first request of a length waits for.
         answer: Message to answer with, by the request.
     """
@@ -75,6 +76,7 @@ class Engine:
     kind: str = "vllm"
     holds: bool = False
     old: bool = False
+    slower: float = 1.0
     compile_s: float = 0.0
     compiled: dict[int, int] = field(default_factory=dict)
     answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None
@@ -187,7 +189,7 @@ class _Handler(BaseHTTPRequestHandler):
             if engine.cut and number == steps // 2:
                 self.wfile.write(b"0\r\n\r\n")
                 return
-            time.sleep(0 if engine.burst else STEP_S)
+            time.sleep(0 if engine.burst else STEP_S * engine.slower)
             if engine.slow_s and number == 2:
                 engine.released.wait(engine.slow_s)
             part = text[number * size : (number + 1) * size]

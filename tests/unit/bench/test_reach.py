@@ -13,6 +13,7 @@ from a_spark import pins_for, spark
 from lockstep.bench import reach
 from lockstep.bench.results import ResultError
 from lockstep.fleet.login import Login
+from lockstep.onhost.engines import ENGINES
 
 SPARK = spark()
 PLACE = reach.Place(
@@ -59,6 +60,21 @@ def test_a_host_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for ask in (PLACE.probe, lambda: PLACE.secret(KEY)):
         with pytest.raises(ResultError, match=r"within 60 s\. Try `ssh` to "):
             ask()
+
+
+def test_the_host_is_asked_for_what_the_log_of_its_engine_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def probe(where: Login, name: str, question: dict[str, Any], **_: Any) -> tuple[Any, None]:
+        asked.append(question["compiled"])
+        return {"hot": "a.service", "compiled": "21:04 JIT compilation"}, None
+
+    monkeypatch.setattr(reach.hosts, "probe", probe)
+    assert PLACE.look("vllm").compiled == "21:04 JIT compilation"
+    PLACE.look("an engine of somebody else")
+    assert asked == [ENGINES["vllm"].compiled, ""]
 
 
 def test_a_tunnel_that_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -237,6 +237,18 @@ def test_the_result_file_reads_back_as_it_was_written(tmp_path: Path) -> None:
     assert len(result.suites[0].samples) == 3
 
 
+def test_a_slower_server_is_found_and_a_run_is_noise_to_itself(tmp_path: Path) -> None:
+    paths = []
+    for name, slower in (("first", 1.0), ("second", 3.0)):
+        (tmp_path / name).mkdir()
+        measured(Engine(slower=slower), tmp_path / name, "--repeat", "5")
+        paths.append(str(tmp_path / name / "result.json"))
+    for second, code, verdict in ((paths[0], 0, "noise"), (paths[1], 1, "worse")):
+        done = CliRunner().invoke(main, ["bench", "compare", paths[0], second])
+        assert done.exit_code == code, done.output
+        assert verdict in next(line for line in done.output.splitlines() if "decode_tok_s" in line)
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 9}', '{"schema": 1}'])
 def test_a_file_that_is_no_result_is_refused_with_a_sentence(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.json"
