@@ -27,6 +27,7 @@ from typing import Any
 import lockstep
 from lockstep.bench import reach
 from lockstep.bench.prompts import SHAPES, user
+from lockstep.onhost.core.config import Target
 
 INVENTORY = Path("inventories/lab.py")
 TOKENS = 256
@@ -137,20 +138,20 @@ def _prompts() -> list[str]:
     return [str(user(text)[0]["content"]) for text in SHAPES.values()]
 
 
-def _ours(place: reach.Place, hot: reach.Hot) -> list[dict[str, Any]]:
-    asked = json.dumps([hot.engine_url, hot.model, TOKENS, _prompts()]).encode()
+def _ours(place: reach.Place, hot: Target) -> list[dict[str, Any]]:
+    asked = json.dumps([hot.engine_url or hot.url, hot.model, TOKENS, _prompts()]).encode()
     program = shlex.join([f"{VENV}/python", "-c", _PROGRAM])
     found: list[dict[str, Any]] = json.loads(_on_host(place, f"{_variables()} {program}", asked))
     return found
 
 
-def _theirs(place: reach.Place, hot: reach.Hot) -> list[tuple[int, float, float]]:
+def _theirs(place: reach.Place, hot: Target) -> list[tuple[int, float, float]]:
     recipe = next(t.recipe for t in place.plan.targets if t.name == hot.name)
     hub = f"{place.plan.settings.paths.hub_cache}/hub/models--{recipe.model.replace('/', '--')}"
     commit = _on_host(place, f"ls {hub}/snapshots", b"").split()[0]
     lines = "\n".join(json.dumps({"prompt": text}) for text in _prompts())
     program = [f"{VENV}/vllm", "bench", "serve", "--backend", "openai-chat"]
-    program += ["--base-url", hot.engine_url, "--endpoint", "/v1/chat/completions"]
+    program += ["--base-url", hot.engine_url or hot.url, "--endpoint", "/v1/chat/completions"]
     program += ["--model", hot.model, "--tokenizer", f"{hub}/snapshots/{commit}"]
     program += ["--dataset-name", "custom", "--dataset-path", f"{FOLDER}/prompts.jsonl"]
     program += ["--custom-output-len", str(TOKENS), "--num-prompts", str(len(SHAPES))]

@@ -19,6 +19,8 @@ from lockstep.fleet.login import Login
 from lockstep.inventory import inventory_file as inventories
 from lockstep.inventory.host import HostPlan
 from lockstep.lock import lockfile, pins
+from lockstep.onhost.core import schema
+from lockstep.onhost.core.config import Target
 from lockstep.onhost.engines import ENGINES
 from lockstep.units.targets_json import TARGETS
 
@@ -91,21 +93,6 @@ class Place:
         return HostLook(**{item.name: found.get(item.name) for item in fields(HostLook)})
 
 
-@dataclass(frozen=True)
-class Hot:
-    """The hot target of a host, as the deploy bound it there."""
-
-    name: str
-    unit: str
-    model: str
-    url: str
-    engine_url: str
-    recipe: str
-    engine: str
-    image: str | None
-    api_key_file: str | None
-
-
 def place(inventory: Path, host: str) -> Place:
     """A host of an inventory.
 
@@ -118,27 +105,18 @@ def place(inventory: Path, host: str) -> Place:
     return Place(chosen.plan, chosen.login, lockfile.load(path), path)
 
 
-def hot(place: Place) -> Hot:
-    """What is hot on a host.
+def hot(place: Place) -> Target:
+    """What is hot on a host, as the deploy bound it there.
 
     Raises:
         ResultError: nothing is, another host answers for it, or the host does not answer.
     """
     found = place.probe(index="/nonexistent", vision="$^")
-    for name, target in found["targets"].items():
-        if target["unit"] == found.get("hot"):
+    for name, bound in found["targets"].items():
+        if bound["unit"] == found.get("hot"):
             _refuse_rank(place, name)
-            return Hot(
-                name=name,
-                unit=target["unit"],
-                model=target["model"],
-                url=target["url"],
-                engine_url=target.get("engine_url") or target["url"],
-                recipe=target.get("recipe", ""),
-                engine=target.get("engine", ""),
-                image=target.get("image"),
-                api_key_file=target.get("api_key_file"),
-            )
+            where = f"{place.where.name}:{TARGETS}"
+            return schema.build(Target, bound, where=where, error=ResultError, strict=False)
     raise ResultError(
         "no model is hot, so there is nothing to measure",
         where=place.where.name,

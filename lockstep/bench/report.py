@@ -8,7 +8,7 @@ from typing import Any
 
 from lockstep.bench.prompts import TECHNICAL
 from lockstep.bench.results import Result, SuiteResult
-from lockstep.bench.svg import Bar, bars, line
+from lockstep.bench.svg import bars
 from lockstep.bench.table import rows
 
 _STYLE = """
@@ -19,8 +19,7 @@ table { border-collapse: collapse; width: 100%; margin: .6rem 0 }
 td, th { text-align: left; padding: .15rem .6rem .15rem 0; vertical-align: top;
   border-bottom: 1px solid #e4e7ec; overflow-wrap: anywhere }
 svg { width: 100%; height: auto; margin: .6rem 0 } svg text { font: 12px system-ui, sans-serif }
-svg .title { font-weight: 600 } .bar { fill: #4c78a8 } circle { fill: #4c78a8 }
-.line { fill: none; stroke: #4c78a8; stroke-width: 2 } .axis { stroke: #99a2b0 }
+svg .title { font-weight: 600 } .bar { fill: #4c78a8 }
 .whisker { stroke: #1d2430; stroke-width: 1.5; fill: none }
 .measured { color: #14713d } .refused { color: #8a6100 }
 .suspect { color: #b3261e; font-weight: 600 }
@@ -47,21 +46,17 @@ def page(results: Sequence[Result]) -> str:
 
 def _history(results: Sequence[Result]) -> Iterator[str]:
     """Decode of each subject over its results, each named by its lock."""
-    by_subject: dict[str, list[Result]] = {}
+    by_subject: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for result in results:
-        if _speed(result):
-            by_subject.setdefault(_name(result), []).append(result)
-    for name, of_one in by_subject.items():
-        if len(of_one) < 2:
-            continue
-        points = []
-        for result in of_one:
-            speed = _speed(result)
-            assert speed is not None
-            lock = (result.subject.lock or "no lock")[:8]
-            points.append(Bar(f"{lock} {result.began[5:10]}", *_ends(speed)))
-        yield f"<h2>History by lock: {escape(name)}</h2>"
-        yield line("decode, technical prompt", "tok/s", points)
+        decode = result.suite("decode")
+        if decode and decode.summary:
+            label = f"{(result.subject.lock or 'no lock')[:8]} {result.began[5:10]}"
+            speed = decode.summary["by_shape"][TECHNICAL]["decode_tok_s"]
+            by_subject.setdefault(_name(result), []).append((label, speed))
+    for name, speeds in by_subject.items():
+        if len(speeds) > 1:
+            yield f"<h2>History by lock: {escape(name)}</h2>"
+            yield bars("decode, technical prompt", "tok/s", speeds)
 
 
 def _result(result: Result) -> Iterator[str]:
@@ -106,21 +101,12 @@ def _plots(suite: SuiteResult) -> Iterator[str]:
     )
     for group, key, title, unit in plots:
         found = [
-            Bar(name, *_ends(figures[key]))
+            (name, figures[key])
             for name, figures in suite.summary.get(group, {}).items()
             if figures.get(key) is not None
         ]
         if found:
             yield bars(title, unit, found)
-
-
-def _ends(spread: Mapping[str, Any]) -> tuple[float, float, float]:
-    return spread["mean"], spread["low"], spread["high"]
-
-
-def _speed(result: Result) -> Mapping[str, float] | None:
-    suite = result.suite("decode")
-    return suite.summary["by_shape"][TECHNICAL]["decode_tok_s"] if suite and suite.summary else None
 
 
 def _name(result: Result) -> str:

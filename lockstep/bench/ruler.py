@@ -77,12 +77,14 @@ def judge(
         expected: What is to be found.
         canaries: How many of the two canaries sang.
     """
+    answered = sum(sample.status == 200 for sample in samples)
+    tokens = sum(sample.tokens or 0 for sample in samples)
     return [
         _canary(canaries),
         _model(before, after, expected),
         _lock(before, after, expected),
-        _requests(before, after, samples),
-        _tokens(before, after, samples),
+        _counted(before, after, "requests", "finished", answered),
+        _counted(before, after, "tokens", "generated", tokens),
         _alone(before, after),
         _quiet(before),
         _cool(before, after),
@@ -149,33 +151,22 @@ def _lock(before: Look, after: Look, expected: Expected) -> Check:
     return Check("lock", "ok", f"generation {first.generation}")
 
 
-def _requests(before: Look, after: Look, samples: Sequence[Sample]) -> Check:
-    first, last = before.counters, after.counters
+def _counted(
+    before: Look, after: Look, name: str, total: Literal["finished", "generated"], sent: int
+) -> Check:
+    """The engine's own total moved by what came here: requests, or tokens."""
+    first, last = (getattr(seen.counters, total, None) for seen in (before, after))
     if first is None or last is None:
-        return Check("requests", "unread", "the engine publishes no counters (--enable-metrics)")
-    if first.finished is None or last.finished is None:
-        return Check("requests", "unread", "the engine does not count requests")
-    sent = sum(sample.status == 200 for sample in samples)
-    moved = last.finished - first.finished
+        return Check(name, "unread", f"the engine does not count {name} (--enable-metrics)")
+    moved = last - first
     if moved == sent:
-        return Check("requests", "ok", f"{sent} answered, and the engine counted {moved}")
+        return Check(name, "ok", f"{sent} {name} came, and the engine counted {moved}")
     return Check(
-        "requests",
+        name,
         "suspect",
-        f"{sent} answered, but the engine counted {moved}: somebody else asks it, or something "
+        f"{sent} {name} came, but the engine counted {moved}: somebody else asks it, or something "
         "between here and it answers instead",
     )
-
-
-def _tokens(before: Look, after: Look, samples: Sequence[Sample]) -> Check:
-    first, last = before.counters, after.counters
-    if first is None or last is None or first.generated is None or last.generated is None:
-        return Check("tokens", "unread", "the engine does not count tokens")
-    counted = sum(sample.tokens or 0 for sample in samples)
-    moved = last.generated - first.generated
-    if moved == counted:
-        return Check("tokens", "ok", f"{counted} in answers, and the engine counted {moved}")
-    return Check("tokens", "suspect", f"{counted} in answers, but the engine counted {moved}")
 
 
 def _alone(before: Look, after: Look) -> Check:

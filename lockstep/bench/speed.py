@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from lockstep.bench import counters
 from lockstep.bench.prompts import SHAPES, TECHNICAL, filler, user
 from lockstep.bench.results import spread
 from lockstep.bench.ruler import steady
 from lockstep.bench.run import Bench, Outcome
 from lockstep.bench.sample import MOST_AT_ONCE, Ask, Sample
+from lockstep.onhost.engines import Counters
 
 # Article 002 measured 1.5K; the larger ones show where attention begins to cost.
 PREFILL_TOKENS = (1500, 6000, 24000)
@@ -34,9 +34,8 @@ class Wave:
 
     def mean(self, figure: Callable[[Sample], float | None]) -> float | None:
         """Of all its samples; None where one of them cannot tell."""
-        values = [figure(sample) for sample in self.samples]
-        known = [value for value in values if value is not None]
-        return fmean(known) if len(known) == len(values) else None
+        values = _all(map(figure, self.samples))
+        return fmean(values) if values else None
 
 
 Waves = Mapping[str, Sequence[Wave]]
@@ -98,9 +97,14 @@ def _ask(bench: Bench, label: str, prompt: str, tokens: int) -> Ask:
 
 def _spread(values: Iterable[float | None]) -> dict[str, Any] | None:
     """One sample per wave: the answers of a wave share its fate. None where one cannot be told."""
+    known = _all(values)
+    return spread(known) if known else None
+
+
+def _all(values: Iterable[float | None]) -> list[float]:
+    """These values, or none of them where one is missing."""
     found = list(values)
-    known = [value for value in found if value is not None]
-    return spread(known) if len(known) == len(found) else None
+    return [value for value in found if value is not None] if None not in found else []
 
 
 def _figures(waves: Sequence[Wave]) -> dict[str, Any]:
@@ -192,14 +196,14 @@ def _queue(most: int | None) -> Iterable[str]:
 def speculation(bench: Bench) -> Outcome:
     """Drafted and accepted tokens by prompt shape, from the engine's own counters."""
     samples: list[Sample] = []
-    found: dict[str, list[counters.Speculation]] = {shape: [] for shape in SHAPES}
+    found: dict[str, list[dict[str, float]]] = {shape: [] for shape in SHAPES}
     before = bench.settled(None, 0)
     for _ in bench.rounds():
         for shape, prompt in SHAPES.items():
             samples.append(bench.ask(_ask(bench, shape, prompt, bench.tokens)))
             after = bench.settled(before, int(samples[-1].status == 200))
-            if before and after and (one := counters.speculation(before, after)):
-                found[shape].append(one)
+            if before and after:
+                found[shape] += _drafted(before, after)
             before = after
     if before is None:
         why = "the engine publishes no counters (--enable-metrics)"
@@ -208,15 +212,33 @@ def speculation(bench: Bench) -> Outcome:
     if not every:
         return Outcome(tuple(samples), {}, refused="nothing was drafted: no speculation runs")
     by_shape = {shape: _speculated(of_one) for shape, of_one in found.items()}
-    drafted = sum(one.drafted or 0 for one in every)
-    accepted = sum(one.accepted or 0 for one in every)
-    totals = {"drafted": drafted, "accepted": accepted} if drafted else {}
+    totals = {name: sum(one.get(name, 0) for one in every) for name in ("drafted", "accepted")}
     summary = {"tokens": bench.tokens, **totals, **_speculated(every), "by_shape": by_shape}
     return Outcome(tuple(samples), summary)
 
 
-def _speculated(found: Sequence[counters.Speculation]) -> dict[str, Any]:
+def _drafted(before: Counters, after: Counters) -> Iterable[dict[str, float]]:
+    """What drafting brought between two looks: tokens per step, the large model's own included.
+
+    Nothing where no token was drafted. SGLang has a gauge of the last and no totals.
+    """
+    names = ("drafts", "drafted", "accepted")
+    totals = [(getattr(before, name), getattr(after, name)) for name in names]
+    if any(None in pair for pair in totals):
+        if after.tokens_per_step:
+            yield {"tokens_per_step": after.tokens_per_step}
+        return
+    steps, drafted, accepted = (last - first for first, last in totals)
+    if steps > 0 and drafted > 0:
+        yield {
+            "drafted": drafted,
+            "accepted": accepted,
+            "acceptance": accepted / drafted,
+            "tokens_per_step": 1 + accepted / steps,
+        }
+
+
+def _speculated(found: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     return {
-        "acceptance": _spread(one.acceptance for one in found),
-        "tokens_per_step": _spread(one.tokens_per_step for one in found),
+        name: _spread(one.get(name) for one in found) for name in ("acceptance", "tokens_per_step")
     }

@@ -5,20 +5,21 @@ from __future__ import annotations
 import hashlib
 
 from lockstep.bench.ceiling import ceiling
-from lockstep.bench.reach import Hot, Place
+from lockstep.bench.reach import Place
 from lockstep.bench.results import ResultError, Subject
 from lockstep.bench.ruler import Expected
 from lockstep.fit import catalogue
 from lockstep.host.intended import Intended
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.models.checkpoint import VISION
+from lockstep.onhost.core.config import Target
 from lockstep.recipes.command import serve_command
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import serving
 from lockstep.system.folders import generation
 
 
-def of_host(place: Place, hot: Hot, inventory: str) -> tuple[Subject, Expected, int | None]:
+def of_host(place: Place, hot: Target, inventory: str) -> tuple[Subject, Expected, int | None]:
     """The subject, what the ruler is to find, and the vision tensors of the weight map.
 
     Raises:
@@ -28,7 +29,7 @@ def of_host(place: Place, hot: Hot, inventory: str) -> tuple[Subject, Expected, 
     pin = place.record.models.get(recipe.repository)
     overrides = target.overrides(recipe)
     about = Subject(
-        url=hot.engine_url,
+        url=hot.engine_url or hot.url,
         model=hot.model,
         host=place.plan.name,
         inventory=inventory,
@@ -54,7 +55,7 @@ def of_host(place: Place, hot: Hot, inventory: str) -> tuple[Subject, Expected, 
     return about, expected, _vision(place, recipe, pin.commit if pin else None)
 
 
-def _bound(place: Place, hot: Hot) -> tuple[BoundTarget, Recipe]:
+def _bound(place: Place, hot: Target) -> tuple[BoundTarget, Recipe]:
     for target in place.plan.targets:
         for name, _, recipe in target.forms:
             if (name, recipe.name) == (hot.name, hot.recipe):
@@ -67,7 +68,7 @@ def _bound(place: Place, hot: Hot) -> tuple[BoundTarget, Recipe]:
     )
 
 
-def _wanted(place: Place, hot: Hot) -> str | None:
+def _wanted(place: Place, hot: Target) -> str | None:
     """What the hot unit is to run by inventory and lock, with the versions that engines report."""
     intended = Intended(place.plan, place.record)
     engines = place.ask("environments", intended.engine_question)

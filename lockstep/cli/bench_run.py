@@ -125,12 +125,13 @@ def _bench(
     if key is None and hot.api_key_file:
         key = place.secret(hot.api_key_file)
     about, expected, vision = of_host(place, hot, inventory.stem)
-    with reach.tunnel(place.where, (hot.engine_url, hot.url)) as (engine, api):
+    urls = hot.engine_url or hot.url, hot.url
+    with reach.tunnel(place.where, urls) as (engine, api):
         client = Client(engine, hot.model, key)
         seen = _seen(client, place.where.name, "`switch.sh status` there says how it fares.")
         bench = Bench(client, expected, lambda: place.look(hot.engine), context=seen.context)
         bench.vision_tensors = vision
-        if hot.url != hot.engine_url:
+        if hot.url not in urls[:1]:
             bench.api = Client(api, hot.model, key)
         yield bench, replace(about, version=seen.version)
 

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from lockstep.bench.record import figures, with_figures
 from lockstep.bench.results import Result, ResultError, Subject, SuiteResult, save, spread
 from lockstep.bench.ruler import Check
+from lockstep.bench.svg import bars
 from lockstep.cli.main import main
 from lockstep.recipes.recipe_file import load, parse
 
@@ -96,9 +97,7 @@ def test_the_page_is_whole_in_itself_and_shows_every_result(tmp_path: Path) -> N
 
 
 def test_bars_are_as_long_as_their_figures() -> None:
-    from lockstep.bench.svg import Bar, bars
-
-    drawn = bars("x", "tok/s", [Bar("a", 50, 40, 60), Bar("b", 100, 100, 100)])
+    drawn = bars("x", "tok/s", [("a", spread([40, 60]) or {}), ("b", spread([100]) or {})])
     widths = [float(width) for width in re.findall(r'class="bar"[^>]*width="([\d.]+)"', drawn)]
     assert widths[1] == pytest.approx(2 * widths[0], abs=0.2)
 

@@ -156,7 +156,9 @@ def test_an_engine_without_counters_is_measured_and_that_is_said(tmp_path: Path)
 def test_a_check_that_is_waived_stays_visible(tmp_path: Path) -> None:
     done, suite = measured(Engine(crowd=1), tmp_path, "--waive", "requests")
     assert (done.exit_code, suite.verdict) == (0, "measured")
-    assert "waived requests: 3 answered, but the engine counted 6" in " ".join(done.output.split())
+    assert "waived requests: 3 requests came, but the engine counted 6" in " ".join(
+        done.output.split()
+    )
 
 
 class Host:
