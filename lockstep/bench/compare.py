@@ -123,7 +123,7 @@ def _difference(
     else:
         ours, theirs = list(itertools.chain(*first)), list(itertools.chain(*second))
     ratios = sorted(after / before for before in ours for after in theirs)
-    kept = _left_out(len(ours), len(theirs))
+    kept = left_out(len(ours), len(theirs))
     low, high = (ratios[kept - 1], ratios[-kept]) if kept else (None, None)
     return Difference(
         suite,
@@ -152,7 +152,7 @@ def _few(first: int, second: int) -> str:
     return "one sample" if min(first, second) == 1 else f"{first} and {second} samples"
 
 
-def _left_out(first: int, second: int) -> int:
+def left_out(first: int, second: int) -> int:
     """How many ratios at each end lie outside of the interval; 0: the samples are too few.
 
     The number of pairs in which the second is ahead has the distribution of the Gaussian binomial

@@ -6,11 +6,13 @@ import json
 from itertools import count
 from typing import Any
 
+import broken_engine
 from local_server import Reply, serving
 
 from lockstep.bench.client import Client
 from lockstep.bench.clock import Clock
 from lockstep.bench.sample import Ask, Sample
+from lockstep.onhost.engines import ENGINES
 
 
 def event(text: str, tokens: int | None, **more: Any) -> str:
@@ -59,6 +61,17 @@ def test_tokens_that_come_together_are_not_counted_as_generated_afterwards() -> 
     )
     assert (found.first_s, found.first_tokens, found.last_s) == (0.5, 3, 1.5)
     assert found.decode_rate == 2.0
+
+
+def test_a_lone_token_asks_for_no_ids() -> None:
+    """With them would come those of a long prompt, before the first token."""
+    engine = broken_engine.Engine()
+    with broken_engine.serving(engine) as url:
+        client = Client(url, broken_engine.MODEL)
+        client.engine = ENGINES["vllm"]
+        for tokens in (1, 2):
+            client.complete(Ask("x", ({"role": "user", "content": "?"},), tokens))
+    assert [asked.get("return_token_ids") for asked in engine.seen] == [None, True]
 
 
 def test_text_counts_where_the_engine_does_not_count_along() -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from click.testing import Result as Done
 from simulated_engine import Simulated, measured
 
-from lockstep.bench.compare import differences
+from lockstep.bench.compare import differences, left_out
 from lockstep.bench.results import Result, Subject, SuiteResult, load, save, spread
 from lockstep.cli.main import main
 
@@ -113,6 +113,24 @@ def test_the_eagle_regression_of_the_articles_is_worse(tmp_path: Path) -> None:
         "0.42-0.44",
         "worse",
     ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "critical"),
+    [
+        (3, 3, -1),
+        (4, 4, 0),
+        (4, 6, 2),
+        (5, 5, 2),
+        (8, 8, 13),
+        (10, 10, 23),
+        (10, 20, 55),
+        (20, 20, 127),
+    ],
+)
+def test_the_interval_is_that_of_published_tables(first: int, second: int, critical: int) -> None:
+    """Critical values of U at 5 %, two-tailed; -1: there is none."""
+    assert left_out(first, second) == critical + 1
 
 
 @pytest.mark.parametrize(
