@@ -67,11 +67,11 @@ def test_the_host_is_asked_for_what_the_log_of_its_engine_says(
 ) -> None:
     asked = []
 
-    def probe(where: Login, name: str, question: dict[str, Any], **_: Any) -> tuple[Any, None]:
+    def read(where: Login, name: str, question: dict[str, Any], **_: Any) -> tuple[Any, None]:
         asked.append(question["compiled"])
         return {"hot": "a.service", "compiled": "21:04 JIT compilation"}, None
 
-    monkeypatch.setattr(reach.hosts, "probe", probe)
+    monkeypatch.setattr(reach.hosts, "read", read)
     assert PLACE.look("vllm").compiled == "21:04 JIT compilation"
     PLACE.look("an engine of somebody else")
     assert asked == [ENGINES["vllm"].compiled, ""]
