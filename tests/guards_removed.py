@@ -362,14 +362,14 @@ GUARDS = (
     Guard(
         "a recipe for several Sparks is not put on one",
         "lockstep/fit/cluster_findings.py",
-        "if self.hosts == 1 and needed > 1:",
+        "if case.hosts == 1 and needed > 1:",
         "if False:",
         "tests/unit/fit/test_cluster_findings.py",
     ),
     Guard(
         "heads are shared evenly",
         "lockstep/fit/cluster_findings.py",
-        "        yield from self.heads(shapes)\n",
+        "    yield from _heads(case, shapes)\n",
         "",
         "tests/unit/fit/test_cluster_findings.py",
     ),

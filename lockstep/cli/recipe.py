@@ -24,7 +24,7 @@ from lockstep.fit.catalogue import Catalogue
 from lockstep.fit.fit import Fit, fit
 from lockstep.fit.recipe_checks import check
 from lockstep.models.licences import judge
-from lockstep.recipes.command import environment, serve_command
+from lockstep.recipes.command import AsWritten, environment, serve_command
 from lockstep.recipes.recipe_file import Recipe, load
 from lockstep.units.container import run_options
 
@@ -73,7 +73,7 @@ def show(name_or_file: str, engine_version: str | None, as_json: bool) -> None:
     variables: dict[str, str] = {}
     if item.engine:
         argv = serve_command(item)
-        variables = environment(item, control=_Names())
+        variables = environment(item, control=AsWritten())
     if as_json:
         print_json(
             {
@@ -189,13 +189,3 @@ def _word(item: Recipe, known: Catalogue, answer: Fit | None) -> str:
 def _summary(count: int, findings: list[Finding]) -> str:
     errors = sum(finding.severity == "error" for finding in findings)
     return f"{count} recipe(s): {errors} error(s), {len(findings) - errors} warning(s)"
-
-
-class _Names(dict[str, str]):
-    """Shows ``$VAR`` as itself: a listing needs no values from the inventory."""
-
-    def __contains__(self, key: object) -> bool:
-        return True
-
-    def __missing__(self, key: str) -> str:
-        return f"${key}"

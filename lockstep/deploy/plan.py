@@ -10,7 +10,6 @@ from lockstep.core.errors import RecipeError
 from lockstep.core.findings import Finding, split_waived
 from lockstep.fit import catalogue as catalogues
 from lockstep.fit.catalogue import Catalogue
-from lockstep.fit.cluster_findings import cluster_findings
 from lockstep.fit.fit import Fit, fit
 from lockstep.fit.recipe_checks import check
 from lockstep.inventory import inventory_file
@@ -146,21 +145,14 @@ def _findings(
     for recipe in target.recipes:
         version = None if recipe.in_container else _venv_version(host, record)
         pinned = _pinned(recipe, target, record)
-        overrides = target.overrides(recipe)
         image = record.images.get(target.image_of(recipe) or "")
         found = check(
             pinned,
             known,
-            overrides=overrides,
+            overrides=target.overrides(recipe),
             engine_version=version,
-            unanswered=image.unanswered if image else "",
-        )
-        found += cluster_findings(
-            pinned,
-            known.knowledge,
             hosts=len(target.group.members) if target.group else 1,
-            overrides=overrides,
-            engine_version=version,
+            unanswered=image.unanswered if image else "",
         )
         for item in found:
             yield replace(item, subject=f"{host.name} {target.name} ({item.subject})")

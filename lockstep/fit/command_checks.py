@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
 
 from lockstep.core.findings import Finding
-from lockstep.fit import engine_version
-from lockstep.fit.catalogue import Catalogue
+from lockstep.models.known_models import Knowledge
 from lockstep.onhost.engines import Engine
 from lockstep.recipes import flags
-from lockstep.recipes.command import environment, serve_command
+from lockstep.recipes.command import AsWritten, environment, serve_command
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import Serving, read_back
@@ -25,202 +25,222 @@ PUBLIC = ("0.0.0.0", "::", "[::]", "*")
 _MOVING = ("latest", "nightly", "main", "dev")
 
 
-def command_findings(
+@dataclass(frozen=True)
+class Case:
+    """One recipe with what the inventory sets.
+
+    Attributes:
+        recipe: The recipe.
+        knowledge: Models and machines of the catalogue.
+        argv: Its command line, on an executor of its own choice: a cluster replaces that.
+        asked: What that command line asks for.
+        version: The engine that will run it, None where it is not known.
+        hosts: Sparks of its cluster; 1 without one.
+    """
+
+    recipe: Recipe
+    knowledge: Knowledge
+    argv: tuple[str, ...]
+    asked: Serving
+    version: str | None
+    hosts: int
+
+    @property
+    def engine(self) -> Engine:
+        """The recipe's engine."""
+        return engine_of(self.recipe)
+
+    @property
+    def release(self) -> Version | None:
+        """The release that `version` belongs to ("0.19.2rc1.dev7+gabc" → 0.19.2), if known."""
+        try:
+            return Version(Version(self.version or "").base_version)
+        except InvalidVersion:
+            return None
+
+    def find(self, code: str, message: str, remedy: str) -> Finding:
+        """A warning about the recipe."""
+        return Finding(code, "warning", self.recipe.name, message, remedy)
+
+    def error(self, code: str, message: str, remedy: str) -> Finding:
+        """A finding that stops a deploy."""
+        return Finding(code, "error", self.recipe.name, message, remedy)
+
+
+def case_of(
     recipe: Recipe,
-    catalogue: Catalogue,
+    knowledge: Knowledge,
     overrides: Mapping[str, object],
-    engine_version: str | None,
-) -> list[Finding]:
+    version: str | None = None,
+    hosts: int = 1,
+) -> Case:
+    """What the checks look at.
+
+    Raises:
+        RecipeError: the command line cannot be built.
+    """
+    own = {key: value for key, value in overrides.items() if key != "distributed_executor_backend"}
+    argv = serve_command(recipe, overrides=own)
+    asked = read_back(recipe, argv, engine_of(recipe))
+    return Case(recipe, knowledge, argv, asked, version, hosts)
+
+
+def command_findings(case: Case) -> Iterator[Finding]:
     """Every finding that needs the recipe's command line or environment.
 
     Raises:
-        RecipeError: neither can be built.
+        RecipeError: the environment cannot be built.
     """
-    return list(_Case(recipe, catalogue, overrides, engine_version).findings())
+    for part in (_memory, _network, _speculation, _vision, _loading, _engine):
+        yield from part(case)
 
 
-@dataclass(frozen=True)
-class _Case:
-    """One recipe with what the inventory sets."""
-
-    recipe: Recipe
-    catalogue: Catalogue
-    overrides: Mapping[str, object]
-    version: str | None
-
-    @property
-    def runs(self) -> Engine:
-        return engine_of(self.recipe)
-
-    def findings(self) -> Iterator[Finding]:
-        argv = serve_command(self.recipe, overrides=self.overrides)
-        asked = read_back(self.recipe, argv, self.runs)
-        yield from self.memory(asked)
-        yield from self.network(asked, argv)
-        yield from self.speculation(asked, argv)
-        yield from self.vision(argv)
-        yield from self.loading(argv)
-        yield from self.engine(argv)
-
-    def find(self, code: str, message: str, remedy: str = "", error: bool = False) -> Finding:
-        return Finding(code, "error" if error else "warning", self.recipe.name, message, remedy)
-
-    def memory(self, asked: Serving) -> Iterator[Finding]:
-        highest = self.catalogue.knowledge.hardware["dgx-spark"].gib("highest_utilization")
-        remedy = f"Set gpu_memory_utilization to {highest} or less."
-        share = asked.utilization
-        if self.runs.share and share is None and asked.kv_gib is None:
-            yield self.find("utilization-unset", "the engine takes its own share of memory", remedy)
-        elif share is not None and share >= KNOWN_BAD_UTILIZATION:
-            yield self.find(
-                "utilization-too-high",
-                f"gpu_memory_utilization {share} on unified memory: the system needs its part",
-                remedy,
-                error=True,
-            )
-        elif share is not None and share > highest:
-            yield self.find(
-                "utilization-high",
-                f"gpu_memory_utilization {share}: starts above {highest} are known to fail",
-                remedy,
-            )
-
-    def network(self, asked: Serving, argv: tuple[str, ...]) -> Iterator[Finding]:
-        if asked.host in PUBLIC or (asked.host is None and self.runs.public):
-            where = asked.host or "no --host, which means all"
-            yield self.find(
-                "public-address",
-                f"the API listens on every address ({where})",
-                "Set host to 127.0.0.1.",
-            )
-        if flags.find(argv, ("--api-key",)):
-            yield self.find(
-                "secret-on-command-line",
-                "--api-key shows its secret in the process list and in the unit",
-                "Remove it; the engine listens on loopback only.",
-                error=True,
-            )
-
-    def speculation(self, asked: Serving, argv: tuple[str, ...]) -> Iterator[Finding]:
-        family = self.catalogue.knowledge.model(self.recipe.model).family
-        tokens = asked.draft_tokens or 0
-        if asked.speculative == "dflash" and tokens >= 6 and family == "qwen3.6-35b-a3b":
-            yield self.find(
-                "draft-too-long",
-                f"DFlash k={tokens}: on this model k=6 ran at 26 tok/s against 70 with k=3",
-                "Set num_speculative_tokens to 3.",
-            )
-        tag = self.recipe.container.rpartition(":")[2]
-        moving = "@" not in self.recipe.container and any(mark in tag for mark in _MOVING)
-        method = asked.speculative or ""
-        if moving and (seen := self.runs.unsteady.get(method)):
-            yield self.find(
-                f"{method}-on-moving-tag",
-                f"{method.upper()} on the moving tag {tag!r}: {seen}",
-                f"Pin the image by digest, measure, and keep the recipe without {method.upper()} "
-                "as fallback.",
-            )
-        yield from self._mtp(asked, argv)
-
-    def _mtp(self, asked: Serving, argv: tuple[str, ...]) -> Iterator[Finding]:
-        guard, config = self.runs.guard, self.runs.draft_config
-        if asked.speculative != "mtp" or guard is None or not config:
-            return
-        if flags.value_of(argv, (guard.flag,)) != guard.quantised:
-            return
-        text = flags.value_of(argv, config) or "{}"
-        if guard.draft_key not in flags.json_value(config[0], text):
-            yield self.find(
-                "mtp-inherits-backend",
-                f"the MTP head inherits {guard.flag} {guard.quantised}, which unquantised experts "
-                "refuse",
-                f'If the head is not quantised, add "{guard.draft_key}":"{guard.unquantised}" to '
-                "speculative_config.",
-            )
-
-    def vision(self, argv: tuple[str, ...]) -> Iterator[Finding]:
-        claimed = self.recipe.lockstep.vision
-        stored = self.catalogue.knowledge.model(self.recipe.model).vision
-        text_only = flags.find(argv, ("--language-model-only",)) is not None
-        if claimed and text_only:
-            yield self.find(
-                "vision-contradiction",
-                "the recipe claims vision and passes --language-model-only",
-                "Remove one of the two.",
-                error=True,
-            )
-        if claimed and stored is False:
-            yield self.find(
-                "vision-contradiction",
-                "the recipe claims vision, and the checkpoint holds no vision tensors",
-                "Set lockstep.vision to false, or choose another quantisation.",
-                error=True,
-            )
-        if text_only and stored:
-            yield self.find(
-                "vision-unused",
-                "--language-model-only, and the checkpoint holds a vision tower",
-                "Remove the flag and add --mm-processor-cache-type shm to read images.",
-            )
-
-    def loading(self, argv: tuple[str, ...]) -> Iterator[Finding]:
-        stored = self.catalogue.knowledge.model(self.recipe.model).quantisation
-        stored = str(stored or self.recipe.metadata.get("quantization") or "").lower()
-        if flags.value_of(argv, ("--load-format",)) != "tensorizer":
-            return
-        if any(method in stored for method in WITHOUT_TENSORIZER):
-            yield self.find(
-                "tensorizer-quantised",
-                f"--load-format tensorizer cannot load {stored} weights",
-                "Set load_format to fastsafetensors, or leave it out.",
-                error=True,
-            )
-
-    def engine(self, argv: tuple[str, ...]) -> Iterator[Finding]:
-        variables = environment(self.recipe, control=_Anything())
-        yield from self._freezing(argv, variables)
-        if self.runs.guard and self.recipe.lockstep.moe is None:
-            yield self.find(
-                "guard-unknown",
-                "it is not stated whether the model is a mixture of experts, so the freeze guard "
-                "is not given as a flag",
-                "Set lockstep.moe to true or false.",
-            )
-        known, wanted = engine_version.release(self.version), self.recipe.lockstep.engine_versions
-        if known and wanted and not SpecifierSet(wanted).contains(known, prereleases=True):
-            yield self.find(
-                "engine-version",
-                f"the flags are right for {self.runs.name} {wanted}; pinned is {self.version}",
-                "Pin an engine of that range, or check the flags and widen engine_versions.",
-                error=True,
-            )
-
-    def _freezing(self, argv: tuple[str, ...], variables: Mapping[str, str]) -> Iterator[Finding]:
-        guard = self.runs.guard
-        if guard is None:
-            return
-        backend = flags.value_of(argv, (guard.flag,))
-        if backend in guard.freezing:
-            yield self.find(
-                "freezing-backend",
-                f"{guard.flag} {backend} leads to FlashInfer's MoE kernels, which were seen to "
-                "freeze a Spark",
-                f"Remove {guard.flag}: Lockstep gives the right one.",
-            )
-        if variables.get(guard.variable) == guard.freezing_value:
-            yield self.find(
-                "freezing-backend",
-                f"{guard.variable}={guard.freezing_value} freezes a Spark",
-                "Remove it, and set lockstep.moe, so that the freeze guard is given as a flag.",
-                error=True,
-            )
+def _memory(case: Case) -> Iterator[Finding]:
+    highest = case.knowledge.hardware["dgx-spark"].gib("highest_utilization")
+    remedy = f"Set gpu_memory_utilization to {highest} or less."
+    share = case.asked.utilization
+    if case.engine.share and share is None and case.asked.kv_gib is None:
+        yield case.find("utilization-unset", "the engine takes its own share of memory", remedy)
+    elif share is not None and share >= KNOWN_BAD_UTILIZATION:
+        yield case.error(
+            "utilization-too-high",
+            f"gpu_memory_utilization {share} on unified memory: the system needs its part",
+            remedy,
+        )
+    elif share is not None and share > highest:
+        yield case.find(
+            "utilization-high",
+            f"gpu_memory_utilization {share}: starts above {highest} are known to fail",
+            remedy,
+        )
 
 
-class _Anything(dict[str, str]):
-    """Every variable is set: a check must not need the inventory's values."""
+def _network(case: Case) -> Iterator[Finding]:
+    if case.asked.host in PUBLIC or (case.asked.host is None and case.engine.public):
+        where = case.asked.host or "no --host, which means all"
+        yield case.find(
+            "public-address",
+            f"the API listens on every address ({where})",
+            "Set host to 127.0.0.1.",
+        )
+    if flags.find(case.argv, ("--api-key",)):
+        yield case.error(
+            "secret-on-command-line",
+            "--api-key shows its secret in the process list and in the unit",
+            "Remove it; the engine listens on loopback only.",
+        )
 
-    def __contains__(self, key: object) -> bool:
-        return True
 
-    def __missing__(self, key: str) -> str:
-        return ""
+def _speculation(case: Case) -> Iterator[Finding]:
+    family = case.knowledge.model(case.recipe.model).family
+    tokens = case.asked.draft_tokens or 0
+    if case.asked.speculative == "dflash" and tokens >= 6 and family == "qwen3.6-35b-a3b":
+        yield case.find(
+            "draft-too-long",
+            f"DFlash k={tokens}: on this model k=6 ran at 26 tok/s against 70 with k=3",
+            "Set num_speculative_tokens to 3.",
+        )
+    tag = case.recipe.container.rpartition(":")[2]
+    moving = "@" not in case.recipe.container and any(mark in tag for mark in _MOVING)
+    method = case.asked.speculative or ""
+    if moving and (seen := case.engine.unsteady.get(method)):
+        yield case.find(
+            f"{method}-on-moving-tag",
+            f"{method.upper()} on the moving tag {tag!r}: {seen}",
+            f"Pin the image by digest, measure, and keep the recipe without {method.upper()} "
+            "as fallback.",
+        )
+    yield from _mtp(case)
+
+
+def _mtp(case: Case) -> Iterator[Finding]:
+    guard, config = case.engine.guard, case.engine.draft_config
+    if case.asked.speculative != "mtp" or guard is None or not config:
+        return
+    if flags.value_of(case.argv, (guard.flag,)) != guard.quantised:
+        return
+    text = flags.value_of(case.argv, config) or "{}"
+    if guard.draft_key not in flags.json_value(config[0], text):
+        yield case.find(
+            "mtp-inherits-backend",
+            f"the MTP head inherits {guard.flag} {guard.quantised}, which unquantised experts "
+            "refuse",
+            f'If the head is not quantised, add "{guard.draft_key}":"{guard.unquantised}" to '
+            "speculative_config.",
+        )
+
+
+def _vision(case: Case) -> Iterator[Finding]:
+    claimed = case.recipe.lockstep.vision
+    stored = case.knowledge.model(case.recipe.model).vision
+    text_only = flags.find(case.argv, ("--language-model-only",)) is not None
+    if claimed and text_only:
+        yield case.error(
+            "vision-contradiction",
+            "the recipe claims vision and passes --language-model-only",
+            "Remove one of the two.",
+        )
+    if claimed and stored is False:
+        yield case.error(
+            "vision-contradiction",
+            "the recipe claims vision, and the checkpoint holds no vision tensors",
+            "Set lockstep.vision to false, or choose another quantisation.",
+        )
+    if text_only and stored:
+        yield case.find(
+            "vision-unused",
+            "--language-model-only, and the checkpoint holds a vision tower",
+            "Remove the flag and add --mm-processor-cache-type shm to read images.",
+        )
+
+
+def _loading(case: Case) -> Iterator[Finding]:
+    stored = case.knowledge.model(case.recipe.model).quantisation
+    stored = str(stored or case.recipe.metadata.get("quantization") or "").lower()
+    if flags.value_of(case.argv, ("--load-format",)) != "tensorizer":
+        return
+    if any(method in stored for method in WITHOUT_TENSORIZER):
+        yield case.error(
+            "tensorizer-quantised",
+            f"--load-format tensorizer cannot load {stored} weights",
+            "Set load_format to fastsafetensors, or leave it out.",
+        )
+
+
+def _engine(case: Case) -> Iterator[Finding]:
+    variables = environment(case.recipe, control=AsWritten())
+    yield from _freezing(case, variables)
+    if case.engine.guard and case.recipe.lockstep.moe is None:
+        yield case.find(
+            "guard-unknown",
+            "it is not stated whether the model is a mixture of experts, so the freeze guard "
+            "is not given as a flag",
+            "Set lockstep.moe to true or false.",
+        )
+    known, wanted = case.release, case.recipe.lockstep.engine_versions
+    if known and wanted and not SpecifierSet(wanted).contains(known, prereleases=True):
+        yield case.error(
+            "engine-version",
+            f"the flags are right for {case.engine.name} {wanted}; pinned is {case.version}",
+            "Pin an engine of that range, or check the flags and widen engine_versions.",
+        )
+
+
+def _freezing(case: Case, variables: Mapping[str, str]) -> Iterator[Finding]:
+    guard = case.engine.guard
+    if guard is None:
+        return
+    backend = flags.value_of(case.argv, (guard.flag,))
+    if backend in guard.freezing:
+        yield case.find(
+            "freezing-backend",
+            f"{guard.flag} {backend} leads to FlashInfer's MoE kernels, which were seen to "
+            "freeze a Spark",
+            f"Remove {guard.flag}: Lockstep gives the right one.",
+        )
+    if variables.get(guard.variable) == guard.freezing_value:
+        yield case.error(
+            "freezing-backend",
+            f"{guard.variable}={guard.freezing_value} freezes a Spark",
+            "Remove it, and set lockstep.moe, so that the freeze guard is given as a flag.",
+        )

@@ -8,7 +8,8 @@ from lockstep.core.errors import RecipeError
 from lockstep.core.findings import Finding, ordered
 from lockstep.fit.advice import advice
 from lockstep.fit.catalogue import Catalogue
-from lockstep.fit.command_checks import command_findings
+from lockstep.fit.cluster_findings import cluster_findings
+from lockstep.fit.command_checks import case_of, command_findings
 from lockstep.fit.fit import fit
 from lockstep.models.licences import judge
 from lockstep.recipes.placeholders import engine_of
@@ -23,6 +24,7 @@ def check(
     overrides: Mapping[str, object] | None = None,
     engine_version: str | None = None,
     unanswered: str = "",
+    hosts: int | None = None,
 ) -> list[Finding]:
     """Every finding about one recipe, errors first.
 
@@ -32,6 +34,7 @@ def check(
         overrides: What the inventory sets (bind address, port, share …).
         engine_version: The engine that will run it, None where it is not known.
         unanswered: Why the engine of its image could not be asked when it was deployed, or "".
+        hosts: Sparks of its cluster, 1 without one; None where it is bound to no host yet.
     """
     findings = [
         *_unanswered(recipe, unanswered),
@@ -46,7 +49,9 @@ def check(
                 f"{engine.title} runs from an image here, and the recipe names none",
                 remedy="Add `container`.",
             )
-        findings += command_findings(recipe, catalogue, dict(overrides or {}), engine_version)
+        known = catalogue.knowledge
+        case = case_of(recipe, known, overrides or {}, engine_version, hosts or 1)
+        findings += [*command_findings(case), *(cluster_findings(case) if hosts else ())]
     except RecipeError as fault:
         message = f"{fault.what}; found {fault.found}" if fault.found else fault.what
         findings.append(Finding("cannot-run", "error", recipe.name, message, fault.remedy))

@@ -177,12 +177,9 @@ def _group_data(path: Path) -> dict[str, Any]:
 def _execute(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise InventoryError("the file does not exist", where=str(path))
+    tree(path)
     try:
         return runpy.run_path(str(path))
-    except SyntaxError as fault:
-        raise InventoryError(
-            f"not valid Python: {fault.msg}", where=f"{path.name}:{fault.lineno}"
-        ) from fault
     except LockstepError:
         raise
     except Exception as fault:

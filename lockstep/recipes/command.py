@@ -14,6 +14,16 @@ from lockstep.recipes.placeholders import engine_of, refuse_leftovers, split, su
 from lockstep.recipes.recipe_file import Recipe
 
 
+class AsWritten(dict[str, str]):
+    """Shows ``$VAR`` as itself: a listing or a check needs no values from the inventory."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def __missing__(self, key: str) -> str:
+        return f"${key}"
+
+
 def serve_command(
     recipe: Recipe,
     *,
@@ -64,12 +74,10 @@ def environment(
     Raises:
         RecipeError: a value refers to a variable that ``control`` lacks.
     """
-    obsolete = freeze_guard.obsolete_variables(recipe, moe_flag)
-    result = freeze_guard.environment(recipe, moe_flag)
-    for key, value in recipe.env.items():
-        if key not in obsolete:
-            result[key] = _expanded(recipe, key, value, control or {})
-    return result
+    return {
+        key: _expanded(recipe, key, value, control or {})
+        for key, value in freeze_guard.guarded(recipe, moe_flag).items()
+    }
 
 
 def _add_served_name(

@@ -14,24 +14,21 @@ from lockstep.recipes.recipe_file import Recipe
 _PLAIN_TYPES = frozenset({"bf16", "bfloat16", "fp16", "float16", "half", "none", "fp32", "float32"})
 
 
-def environment(recipe: Recipe, moe_flag: bool = True) -> dict[str, str]:
-    """The guard's variables for an engine whose parser lacks the flag; {} for every other.
+def guarded(recipe: Recipe, moe_flag: bool = True) -> dict[str, str]:
+    """The guard's variables under the recipe's own, which win, as long as they mean anything.
 
-    Also for a recipe that does not say whether it is a mixture of experts: a dense model ignores
-    them.
+    The guard's are for an engine whose parser lacks the flag, also where a recipe does not say
+    whether it is a mixture of experts: a dense model ignores them. Beside the flag the old variable
+    means nothing, and newer engines refuse it.
     """
     guard = _guard(recipe)
-    if moe_flag or guard is None or recipe.lockstep.moe is False:
-        return {}
-    return dict(guard.without_flag)
-
-
-def obsolete_variables(recipe: Recipe, moe_flag: bool = True) -> frozenset[str]:
-    """Variables of a recipe that mean nothing beside the flag, and that newer engines refuse."""
-    guard = _guard(recipe)
-    return (
-        frozenset({guard.variable}) if guard and moe_flag and recipe.lockstep.moe else frozenset()
-    )
+    if guard is None:
+        return dict(recipe.env)
+    if moe_flag:
+        obsolete = guard.variable if recipe.lockstep.moe else None
+        return {key: value for key, value in recipe.env.items() if key != obsolete}
+    own = {} if recipe.lockstep.moe is False else guard.without_flag
+    return {**own, **recipe.env}
 
 
 def arguments(recipe: Recipe, argv: Sequence[str], moe_flag: bool = True) -> tuple[str, ...]:
