@@ -83,10 +83,9 @@ def _print_fit(answer: Fit) -> None:
     if answer.sequence_gib is not None:
         what = f"per sequence of {answer.context} tokens; {answer.sequences} fit"
         _number(answer.sequence_gib, what)
-    if answer.needs_gib and answer.loads_gib:
-        at_all = answer.loads_gib < answer.needs_gib - 0.05
-        less = f" ({answer.loads_gib:.1f} to load at all)" if at_all else ""
-        _number(answer.needs_gib, f"must be available when it starts, for this context{less}")
+    at_all = answer.loads_gib < answer.needs_gib - 0.05
+    less = f" ({answer.loads_gib:.1f} to load at all)" if at_all else ""
+    _number(answer.needs_gib, f"must be available when it starts, for this context{less}")
     if answer.host_use_gib:
         _number(answer.host_use_gib, "in use on the host while it serves")
     for reason in answer.reasons:

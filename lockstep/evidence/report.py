@@ -160,8 +160,8 @@ def _needs(plan: HostPlan) -> Iterator[tuple[str, str]]:
                 asked = serving(recipe, target.overrides(recipe))
             except RecipeError:
                 continue
-            if needs := fit(recipe, catalogue.knowledge(), asked=asked).needs_gib:
-                yield f"{name} needs GiB to start", f"{needs:.1f}"
+            needs = fit(recipe, catalogue.knowledge(), asked=asked).needs_gib
+            yield f"{name} needs GiB to start", f"{needs:.1f}"
 
 
 def _host(label: str, answer: Mapping[str, Any] | None, why: str) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def case_of(
     """
     own = {key: value for key, value in overrides.items() if key != "distributed_executor_backend"}
     argv = serve_command(recipe, overrides=own)
-    asked = read_back(recipe, argv, engine_of(recipe))
+    asked = read_back(recipe, argv)
     return Case(recipe, knowledge, argv, asked, version, hosts)
 
 

@@ -16,6 +16,7 @@ from lockstep.models.architecture import ArchitectureUnknown, Layers, element_by
 from lockstep.models.known_models import GIB, Hardware, Knowledge, Model
 from lockstep.onhost.core.need import Need
 from lockstep.onhost.engines import Engine, Sizes
+from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import Serving, serving
 from lockstep.recipes.stated import stated_architecture, stated_weights
@@ -48,7 +49,7 @@ class Fit:
         largest_context: Longest context for one sequence in the worse case, tokens.
         sequences: Sequences of `context` that fit in the worse case.
         host_use_gib: Memory in use on the host while it serves, the system included.
-        need: What must be available before its engine starts; None where it is neither engine.
+        need: What must be available before its engine starts.
         needs_gib: The same for this machine: the least MemAvailable to serve `context`.
         loads_gib: The least MemAvailable with which it loads, for shorter sequences.
         reasons: Sentences that explain a verdict other than "fits".
@@ -57,6 +58,9 @@ class Fit:
     verdict: Verdict
     hosts: int
     context: int | None
+    need: Need
+    needs_gib: float
+    loads_gib: float
     budget_gib: float | None = None
     terms: tuple[Term, ...] = ()
     room_gib: tuple[float, float] | None = None
@@ -64,9 +68,6 @@ class Fit:
     largest_context: int | None = None
     sequences: int | None = None
     host_use_gib: float | None = None
-    need: Need | None = None
-    needs_gib: float | None = None
-    loads_gib: float | None = None
     reasons: tuple[str, ...] = ()
 
 
@@ -86,12 +87,12 @@ def fit(
         asked: Settings to judge instead of those of the recipe's own command line.
 
     Raises:
-        RecipeError: the recipe's command line cannot be built.
+        RecipeError: the recipe's command line cannot be built, or Lockstep does not run its engine.
     """
     draft, own = recipe.lockstep.draft, serving(recipe)
     case = _Case(
         asked=asked or own,
-        engine=recipe.engine,
+        engine=engine_of(recipe),
         model=_with_metadata(recipe, knowledge.model(recipe.model)),
         draft=knowledge.model(draft.model) if draft else None,
         machine=knowledge.hardware[machine],
@@ -117,7 +118,7 @@ class _Case:
     """One recipe's settings on one machine."""
 
     asked: Serving
-    engine: Engine | None
+    engine: Engine
     model: Model
     draft: Model | None
     machine: Hardware
@@ -126,8 +127,17 @@ class _Case:
     def answer(self) -> Fit:
         unknown = self.unknowns()
         each = None if unknown_shapes(self) else self.sequence_gib(self.context or 0)
-        start = self.with_need(
-            Fit("unknown", self.asked.hosts, self.context, self.pool(), reasons=unknown), each or 0
+        serves, loads = (self.engine.need(self.sizes(kept)) for kept in (each or 0.0, 0.0))
+        total = self.machine.gib("memory_total_gib")
+        start = Fit(
+            "unknown",
+            self.asked.hosts,
+            self.context,
+            serves,
+            needs_gib=serves.available(total),
+            loads_gib=loads.available(total),
+            budget_gib=self.pool(),
+            reasons=unknown,
         )
         if self.model.weights_gb is None:
             return start
@@ -145,22 +155,8 @@ class _Case:
             reasons=(*reasons, *unknown),
         )
 
-    def with_need(self, answer: Fit, sequence: float) -> Fit:
-        """The same, and what must be available before the engine starts."""
-        serves, loads = self.need(sequence), self.need(0.0)
-        total = self.machine.gib("memory_total_gib")
-        return replace(
-            answer,
-            need=serves,
-            needs_gib=serves.available(total) if serves else None,
-            loads_gib=loads.available(total) if loads else None,
-        )
-
-    def need(self, sequence: float) -> Need | None:
-        """By the engine's own arithmetic, for one sequence of so many GiB."""
-        return self.engine.need(self.sizes(sequence)) if self.engine else None
-
     def sizes(self, sequence: float) -> Sizes:
+        """What the engine's own arithmetic takes, for one sequence of so many GiB."""
         total, start = (self.machine.gib(f"{key}_gib") for key in ("memory_total", "engine_start"))
         return Sizes(
             share=self.asked.utilization,
@@ -187,19 +183,18 @@ class _Case:
 
     def pool(self) -> float | None:
         """The engine's own bound."""
-        return self.engine.pool(self.sizes(0.0)) if self.engine else None
+        return self.engine.pool(self.sizes(0.0))
 
     def overhead(self, end: Literal["low", "high"]) -> float:
         return float(self.overhead_figure(end).value)
 
     def overhead_figure(self, end: Literal["low", "high"]) -> Figure:
-        name = self.engine.name if self.engine else None
-        return self.machine.overhead(name, end, dense=self.dense)
+        return self.machine.overhead(self.engine.name, end, dense=self.dense)
 
     @property
     def beyond(self) -> float:
         """What the engine takes beyond its share once it serves."""
-        return self.machine.beyond_gib(self.engine.name, dense=self.dense) if self.engine else 0.0
+        return self.machine.beyond_gib(self.engine.name, dense=self.dense)
 
     @property
     def dense(self) -> bool:
@@ -230,7 +225,7 @@ class _Case:
         """KV cache per host when the engine's overhead is ``overhead`` (may be negative)."""
         pool = self.pool()
         most = self.limit - overhead
-        if self.engine and pool is not None:
+        if pool is not None:
             inside = overhead if self.engine.counts_overhead else self.engine.image_cache_gib
             most = min(most, pool - inside)
         left = most - sum(term.gib for term in self.weights())
@@ -239,7 +234,7 @@ class _Case:
     def sequence_gib(self, tokens: int) -> float:
         """KV cache and state of one sequence on one host, its draft's included."""
         asked, layers = self.asked, self.layers()
-        if self.engine and self.engine.pages:
+        if self.engine.pages:
             total = sequence_bytes(layers, tokens, asked)
         else:
             size = element_bytes(asked.kv_dtype)
@@ -308,7 +303,7 @@ class _Case:
         """The system, the engine's pool, and what stands beside the pool (better case)."""
         system, pool = self.machine.gib("system_gib"), self.pool()
         if pool is not None:
-            inside = self.engine and self.engine.counts_overhead
+            inside = self.engine.counts_overhead
             return system + pool + (self.beyond if inside else self.overhead("low"))
         kept = self.asked.kv_gib or each
         if kept is None:

@@ -69,23 +69,19 @@ class Hardware:
     bandwidth_gb_s: _Bandwidth
     overhead_gib: Mapping[str, Mapping[_End, _Gib]]
 
-    def overhead(
-        self, engine: str | None, end: Literal["low", "high"], *, dense: bool = False
-    ) -> Figure:
-        """What an engine holds beside weights and KV cache; of one that is none of ours, the most.
+    def overhead(self, engine: str, end: Literal["low", "high"], *, dense: bool = False) -> Figure:
+        """What an engine holds beside weights and KV cache.
 
         Args:
             engine: Its name.
             end: The better or the worse observed case.
             dense: Whether it serves a dense model of text without a draft.
         """
-        known = [self._observed(engine, dense)] if engine else self.overhead_gib.values()
-        figures = [figures.get(end, self.engine_start_gib) for figures in known]
-        return (min if end == "low" else max)(figures, key=lambda figure: float(figure.value))
+        return self._observed(engine, dense).get(end, self.engine_start_gib)
 
-    def beyond_gib(self, engine: str | None, *, dense: bool = False) -> float:
+    def beyond_gib(self, engine: str, *, dense: bool = False) -> float:
         """What an engine takes beyond its share once it serves; 0 where nobody saw any."""
-        figure = self._observed(engine or "", dense).get("beyond")
+        figure = self._observed(engine, dense).get("beyond")
         return float(figure.value) if figure else 0.0
 
     def _observed(self, engine: str, dense: bool) -> Mapping[str, Figure]:

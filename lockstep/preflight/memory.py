@@ -69,12 +69,11 @@ class _Case:
         return fit(self._recipe, catalogue.knowledge(), asked=asked)
 
     def _needs(self, found: Fit) -> float:
-        return found.need.available(self._total) if found.need else 0.0
+        return found.need.available(self._total)
 
     def message(self) -> str:
         """What is needed, what is there, and why so much."""
         found, need = self._found, self._found.need
-        assert need is not None, "one without a need is not short"
         needs, engine = self._needs(found), engine_of(self._recipe)
         said = f"needs {needs:.1f} GiB available to start, and {self._available:.1f} GiB are"
         if need.of_total:
@@ -101,7 +100,7 @@ class _Case:
         """The least change of the share, else also of the context, with which it starts."""
         machine = catalogue.knowledge().hardware["dgx-spark"]
         highest = round(machine.gib("highest_utilization") * 100)
-        own = self._found.need.share * 100 if self._found.need else 0
+        own = self._found.need.share * 100
         for share in sorted(range(5, highest + 1), key=lambda percent: abs(percent - own)):
             if self._starts(replace(self._asked, utilization=share / 100)):
                 return {"gpu_memory_utilization": share / 100}

@@ -9,6 +9,7 @@ from lockstep.core.errors import RecipeError
 from lockstep.onhost.engines import Engine
 from lockstep.recipes import flags
 from lockstep.recipes.command import serve_command
+from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 
 
@@ -62,18 +63,17 @@ class Serving:
 
 
 def serving(recipe: Recipe, overrides: Mapping[str, object] | None = None) -> Serving:
-    """The settings of a recipe, from its command line; from `defaults` for other engines.
+    """The settings of a recipe, from its command line.
 
     Raises:
         RecipeError: the command line cannot be built, or a setting is not a number.
     """
-    if recipe.engine is None:
-        return _from_defaults(recipe)
-    return read_back(recipe, serve_command(recipe, overrides=overrides), recipe.engine)
+    return read_back(recipe, serve_command(recipe, overrides=overrides))
 
 
-def read_back(recipe: Recipe, argv: Sequence[str], engine: Engine) -> Serving:
+def read_back(recipe: Recipe, argv: Sequence[str]) -> Serving:
     """The settings that a command line carries."""
+    engine = engine_of(recipe)
 
     def value(key: str) -> str | None:
         return flags.value_of(argv, engine.spellings(key))
@@ -156,17 +156,3 @@ def _share(recipe: Recipe, share: float | None) -> float | None:
 
 def _whole(number: float | None) -> int | None:
     return int(number) if number else None
-
-
-def _from_defaults(recipe: Recipe) -> Serving:
-    def whole(key: str) -> int | None:
-        return _whole(_number(recipe, key, recipe.defaults.get(key)))
-
-    host = recipe.defaults.get("host")
-    return Serving(
-        context=whole("max_model_len") or whole("ctx_size"),
-        tensor_parallel=whole("tensor_parallel") or 1,
-        pipeline_parallel=whole("pipeline_parallel") or 1,
-        host=str(host) if host else None,
-        port=whole("port"),
-    )

@@ -286,10 +286,7 @@ def _refuse_secrets(recipe: Recipe, argv: tuple[str, ...], variables: Mapping[st
 
 
 def _need(recipe: Recipe, argv: tuple[str, ...]) -> Need:
-    asked = read_back(recipe, argv, engine_of(recipe))
-    found = fit(recipe, catalogue.knowledge(), asked=asked).need
-    assert found is not None, "every engine has one"
-    return found
+    return fit(recipe, catalogue.knowledge(), asked=read_back(recipe, argv)).need
 
 
 def _identity(variant: Variant, pins: Pins, engine_id: str) -> str:

@@ -32,9 +32,7 @@ def answer(name: str, **asked: object) -> Fit:
 
 
 def need(name: str, **asked: object) -> Need:
-    found = answer(name, **asked).need
-    assert found is not None
-    return found
+    return answer(name, **asked).need
 
 
 def kv_pool(weights: float, share: float, available: float) -> float:
@@ -51,7 +49,7 @@ def test_sglang_loads_and_serves_its_context_from_exactly_what_is_said(
 ) -> None:
     found = answer(name, utilization=share)
     weights = sum(term.gib for term in found.terms if term.name in ("weights", "draft"))
-    assert found.needs_gib and found.loads_gib and found.sequence_gib
+    assert found.sequence_gib
     assert kv_pool(weights, share, found.loads_gib) == pytest.approx(0, abs=1e-6)
     assert kv_pool(weights, share, found.needs_gib) == pytest.approx(found.sequence_gib)
     assert found.loads_gib < found.needs_gib
@@ -124,9 +122,7 @@ def test_a_recipe_without_a_share_is_believed_where_it_states_what_it_holds() ->
     assert found == Need(67.0)
     unstated = replace(unnamed, lockstep=replace(recipe.lockstep, memory=None))
     found = fit(unstated, KNOWN.knowledge).need
-    assert found and found.available(100) == pytest.approx(92 + START + BEYOND), (
-        "vLLM's own default"
-    )
+    assert found.available(100) == pytest.approx(92 + START + BEYOND), "vLLM's own default"
 
 
 def test_unknown_weights_on_sglang_need_the_share_of_a_spark_at_rest() -> None:
