@@ -33,6 +33,6 @@ def _built(title: str, stage: str) -> None:
 
 @deploy("Engine check")
 def checked() -> None:
-    """CUDA build, FlashInfer's versions, every recipe's flags, the classes of its checkpoint."""
+    """CUDA build, FlashInfer, every recipe's flags, its checkpoint's classes, parts and kernels."""
     if run.current().engine_spec:
         engine.checked(name="Ask the engine about its build and every recipe")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from subprocess import CompletedProcess
 from typing import Any, Literal
@@ -185,6 +185,26 @@ class Engine:
     def spellings(self, key: str) -> tuple[str, ...]:
         """Every spelling of the flag for a recipe key, the preferred one first."""
         return self.flags.get(key, ("--" + key.replace("_", "-"),))
+
+    def value(self, argv: Sequence[str], key: str) -> str | None:
+        """What a command line gives for a recipe key, None where it has no such flag."""
+        for index, word in enumerate(argv):
+            flag, given, value = word.partition("=")
+            if flag in self.spellings(key):
+                return value if given else argv[index + 1]
+        return None
+
+    def parts(
+        self, argv: Sequence[str], environment: Mapping[str, str], traits: Collection[str]
+    ) -> list[str]:
+        """The back-ends that a recipe will run, by the names of `engine_kernels.KERNELS`.
+
+        Args:
+            argv: Its whole command line.
+            environment: Its variables.
+            traits: Of its checkpoint: "experts", and the widths of its weights "FP8", "FP4".
+        """
+        return []
 
     def takes_guard(self) -> bool | None:
         """Whether its parser takes the freeze guard's flag with all its values.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from lockstep.onhost.core.need import Need
@@ -49,6 +49,26 @@ class Vllm(Engine):
                 # Among the weights, which may not be here yet.
                 parsed.chat_template = None
             command.validate(parsed)
+
+    def parts(
+        self, argv: Sequence[str], environment: Mapping[str, str], traits: Collection[str]
+    ) -> list[str]:
+        named = self.value(argv, "attention_backend") or environment.get("VLLM_ATTENTION_BACKEND")
+        attention = (named or "FLASH_ATTN").upper()
+        stated = (self.value(argv, "quantization") or "").lower()
+        widths = [each for each in ("FP8", "FP4") if each in traits or each.lower() in stated]
+        found = ["matrix product", "normalisation", "sampler", f"attention {attention}"]
+        if attention.endswith("_MLA"):
+            # A prompt is read by it, whatever decodes.
+            found.append("attention FLASH_ATTN")
+        found += [f"{width} product" for width in widths]
+        if "experts" in traits:
+            chosen = self.value(argv, "moe_backend") or "auto"
+            if widths:
+                found += [f"experts {chosen} {width}" for width in widths]
+            else:
+                found.append("experts triton" if chosen == "auto" else f"experts {chosen}")
+        return found
 
     def pool(self, of: Sizes) -> float | None:
         return None if of.kv_cache else (of.share or self.share) * of.total

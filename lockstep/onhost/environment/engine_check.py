@@ -1,10 +1,12 @@
-"""Ask an installed vLLM, without a GPU, whether it is what was wanted and can run every recipe.
+"""Ask an installed vLLM whether it is what was wanted and can run every recipe.
+
+Where a GPU is seen, one small kernel of each part that the recipes use runs on it.
 
 usage: PYTHON-OF-THE-VENV engine-check RECORD.json
 
 The question stands in LOCKSTEP_ENGINE: {"id", "engine_cuda", "recipes": [{"name", "argv",
 "environment", "checkpoint"}]}. RECORD.json gets {"asked", "version", "moe_flag", "torch", "cuda",
-"flashinfer", "faults"}.
+"flashinfer", "agreed", "unasked", "faults"}.
 
 exit codes: 0 no fault, 1 faults, one line each
 """
@@ -17,12 +19,13 @@ import importlib.metadata
 import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import atomic
-from lockstep.onhost.environment import engine_classes
+from lockstep.onhost.core import atomic, meminfo
+from lockstep.onhost.environment import engine_classes, engine_parts
 
 VLLM = engines.ENGINES["vllm"]
 TRIPLE = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
@@ -63,18 +66,59 @@ def triple_fault(found: dict[str, str | None]) -> str | None:
     return None
 
 
-def recipe_fault(recipe: dict[str, Any], engine: str, moe_flag: bool | None) -> str | None:
-    """Why the engine refuses a recipe's flags or variables, or cannot load its model, or None."""
+def flashinfer_fault(engine: str, recipes: Sequence[Mapping[str, Any]]) -> str | None:
+    """Who would end without FlashInfer, where vLLM demands it and it is not installed, or None.
+
+    Its sampler imports it without a look (`topk_topp_sampler.py` of 0.20 to 0.32).
+    """
+    demands = importlib.metadata.requires("vllm") or ()
+    wanted = [line for line in demands if line.startswith(TRIPLE[0]) and ";" not in line]
+    off = ("VLLM_USE_FLASHINFER_SAMPLER", "0")
+    users = [recipe["name"] for recipe in recipes if off not in recipe["environment"].items()]
+    if not wanted or not users or version(TRIPLE[0]):
+        return None
+    return (
+        f"recipe {', '.join(users)}: vLLM {engine} wants {wanted[0]}, which is not installed: it "
+        "would end as it starts"
+    )
+
+
+def recipe_fault(
+    recipe: dict[str, Any], engine: str, moe_flag: bool | None, parts: engine_parts.Parts
+) -> str | None:
+    """Why the engine refuses a recipe's flags or variables, or cannot load its model, or None.
+
+    What it will run of the engine is added to `parts`.
+    """
     try:
         said = VLLM.fault(engine, recipe, moe_flag)
-    except engines.Unanswered as reason:
+        if said:
+            return said
+        config = engine_classes.config(engine, recipe)
+    except (engines.Unanswered, engine_classes.Unreadable) as reason:
         return str(reason)
-    return said or engine_classes.fault(engine, recipe)
+    form = recipe.get("without_flag", recipe) if moe_flag is False else recipe
+    parts.want(recipe["name"], form, config)
+    return engine_classes.fault(engine, recipe["name"], config)
+
+
+def no_kernel() -> str | None:
+    """Why no kernel can run here, or None."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return "no GPU is seen"
+    # A model may be hot, and a kernel's process on a full machine could be its end.
+    available = meminfo.memory().available
+    if available < engine_parts.ROOM_GIB:
+        return f"{available:.1f} GiB of memory are available, not {engine_parts.ROOM_GIB:g}"
+    return None
 
 
 def examine(asked: dict[str, Any]) -> dict[str, Any]:
     """Everything the record holds."""
     engine = version("vllm")
+    parts = engine_parts.Parts(engine or "")
     triple = {name: version(name) for name in TRIPLE}
     faults = [triple_fault(triple)]
     try:
@@ -90,15 +134,22 @@ def examine(asked: dict[str, Any]) -> dict[str, Any]:
         faults.append("vllm is not installed")
     else:
         moe_flag = VLLM.takes_guard()
-        faults += [recipe_fault(recipe, engine, moe_flag) for recipe in asked["recipes"]]
+        recipes = asked["recipes"]
+        faults += [recipe_fault(recipe, engine, moe_flag, parts) for recipe in recipes]
+        if cuda:
+            faults.append(flashinfer_fault(engine, recipes))
+            parts.load(Path(importlib.import_module("vllm").__file__ or "").parent)
+            parts.run(no_kernel())
     return {
         "version": engine,
         "moe_flag": moe_flag,
         "torch": version("torch"),
         "cuda": cuda,
         "flashinfer": triple,
+        "agreed": parts.agreed,
+        "unasked": parts.unasked,
         # An engine that cannot be imported says so once, not once per recipe.
-        "faults": list(dict.fromkeys(fault for fault in faults if fault)),
+        "faults": list(dict.fromkeys(fault for fault in [*faults, *parts.faults] if fault)),
     }
 
 
@@ -109,6 +160,10 @@ def main(argv: list[str]) -> int:
     record["asked"] = hashlib.sha256(text.encode()).hexdigest()
     atomic.write_json(Path(argv[0]), record)
     print(f"engine check: vllm {record['version']}, torch {record['torch']}", flush=True)
+    for part, differs in record["agreed"].items():
+        print(f"engine check: {part} agrees with PyTorch within {differs:.2%}", flush=True)
+    for line in record["unasked"]:
+        print(f"engine check: not asked: {line}", flush=True)
     # Last, because the end of a failed job is what the deploy repeats at its own end.
     for fault in record["faults"]:
         print(f"engine check: {fault}", file=sys.stderr)

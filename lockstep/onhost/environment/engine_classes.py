@@ -16,26 +16,39 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lockstep.onhost import engines
+
+VLLM = engines.ENGINES["vllm"]
 # A file of tensors that holds none; newer versions of vLLM read the header for a type.
 _NO_TENSORS = struct.pack("<Q", 2) + b"{}"
 
 
-def fault(version: str, recipe: Mapping[str, Any]) -> str | None:
-    """Which class of a recipe's checkpoint cannot be imported, and why; None when all can.
+class Unreadable(Exception):
+    """A configuration that vLLM cannot read; the text says why."""
+
+
+def config(version: str, recipe: Mapping[str, Any]) -> Any:
+    """The configuration of a recipe's checkpoint, as vLLM itself reads it.
 
     Args:
         version: What vLLM calls itself.
         recipe: {"name", "argv", "checkpoint"}; the last is as `lockstep.host.specs` makes it.
+
+    Raises:
+        Unreadable: it cannot.
     """
-    name, argv = recipe["name"], recipe["argv"]
     with _named(recipe["checkpoint"]) as folder:
         try:
-            config = _config(folder, argv)
+            return _config(folder, recipe["argv"])
         except Exception as error:
-            return (
-                f"recipe {name}: vLLM {version} cannot read the configuration of its checkpoint: "
-                f"{_first_line(error)}"
-            )
+            raise Unreadable(
+                f"recipe {recipe['name']}: vLLM {version} cannot read the configuration of its "
+                f"checkpoint: {_first_line(error)}"
+            ) from error
+
+
+def fault(version: str, name: str, config: Any) -> str | None:
+    """Which class of a recipe's checkpoint cannot be imported, and why; None when all can."""
     from vllm import ModelRegistry
 
     # The part that writes text is a class of its own in a checkpoint that sees.
@@ -60,7 +73,7 @@ def _config(folder: Path, argv: Sequence[str]) -> Any:
     from vllm.transformers_utils.config import get_config
 
     load_general_plugins()
-    chosen = _value(argv, "--config-format") or "auto"
+    chosen = VLLM.value(argv, "config_format") or "auto"
     trusted = "--trust-remote-code" in argv
     return get_config(str(folder), trust_remote_code=trusted, config_format=chosen)
 
@@ -86,15 +99,6 @@ def _named(checkpoint: Sequence[Mapping[str, Any]]) -> Iterator[Path]:
                 else:
                     here.write_bytes(_NO_TENSORS if here.suffix == ".safetensors" else b"")
         yield Path(name)
-
-
-def _value(argv: Sequence[str], flag: str) -> str | None:
-    for index, word in enumerate(argv):
-        if word == flag:
-            return argv[index + 1]
-        if word.startswith(f"{flag}="):
-            return word.partition("=")[2]
-    return None
 
 
 def _first_line(error: Exception) -> str:

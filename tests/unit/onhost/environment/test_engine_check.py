@@ -55,7 +55,8 @@ def get_config(model, trust_remote_code, config_format):
     said = json.loads((folder / name).read_text())
     text = said.get("text")
     text = SimpleNamespace(architectures=[text]) if text else None
-    return SimpleNamespace(architectures=[said["class"]], text_config=text)
+    experts = said.get("experts", 0)
+    return SimpleNamespace(architectures=[said["class"]], text_config=text, num_experts=experts)
 """,
     "vllm/models/__init__.py": "",
     "vllm/models/sees.py": "from transformers.pixtral import Rotary\nSees = object\n",
@@ -93,8 +94,16 @@ def cmd_init():
     "vllm/utils/argparse_utils.py": (
         "from argparse import ArgumentParser as FlexibleArgumentParser\n"
     ),
-    "torch/__init__.py": "from torch import version\n__version__ = '2.10.0+cu130'\n",
+    "torch/__init__.py": "from torch import cuda, version\n__version__ = '2.10.0+cu130'\n",
     "torch/version.py": "cuda = '13.0'\n",
+    "torch/cuda.py": "def is_available():\n    return False\n",
+    # Named as compiled parts are; what is imported is the folder of that name, which comes first.
+    **{
+        f"vllm/{part}{end}": ""
+        for part in ("_C", "_moe_C_stable_libtorch", "vllm_flash_attn/_vllm_fa2_C")
+        for end in (".abi3.so", "/__init__.py")
+    },
+    "vllm/vllm_flash_attn/__init__.py": "",
 }
 # vLLM before its parser moved (0.11).
 OLD_PARSER = {
@@ -124,8 +133,14 @@ class Venv:
         self.files = dict(VLLM)
         self.versions = dict(VERSIONS)
         self.asked: dict[str, Any] = {"id": "abc", "engine_cuda": "13", "recipes": [RECIPE]}
+        self.printed = ""
+        self.demands: dict[str, str] = {}
         (folder / "checkpoint").mkdir()
-        (folder / "checkpoint/config.json").write_text('{"class": "Sees", "text": "Writes"}')
+        self.configured("Sees", text="Writes")
+
+    def configured(self, name: str, **said: Any) -> None:
+        """What the checkpoint's configuration says."""
+        (self.folder / "checkpoint/config.json").write_text(json.dumps({"class": name, **said}))
 
     def ask(self) -> tuple[int, Any, str]:
         """Exit code, record, and what was said on stderr."""
@@ -141,6 +156,7 @@ class Venv:
             info.mkdir(parents=True)
             (info / "METADATA").write_text(
                 f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+                + self.demands.get(name, "")
             )
         record = self.folder / "check.json"
         done = subprocess.run(
@@ -154,6 +170,7 @@ class Venv:
             text=True,
             check=False,
         )
+        self.printed = done.stdout
         return done.returncode, json.loads(record.read_text()), done.stderr
 
 
@@ -174,6 +191,8 @@ def test_an_engine_that_takes_every_recipe_has_no_fault(venv: Venv, moved: dict[
         "torch": "2.10.0+cu130",
         "cuda": "13.0",
         "flashinfer": {name: VERSIONS[name] for name in VERSIONS if name.startswith("flash")},
+        "agreed": {},
+        "unasked": ["no GPU is seen: matrix product, normalisation, sampler, attention FLASH_ATTN"],
         "faults": [],
     }
 
@@ -306,6 +325,94 @@ def test_what_cannot_be_imported_is_named_once_without_a_traceback(
     assert code == 1
     assert record["faults"] == [fault]
     assert said == f"engine check: {fault}\n"
+
+
+NORM = "recipe mistral: vLLM 0.19.2, normalisation: "
+EXPERTS = "recipe mistral: vLLM 0.19.2, experts triton: "
+FLASH = "recipe mistral: vLLM 0.19.2, attention FLASH_ATTN: "
+
+
+@pytest.mark.parametrize(
+    ("part", "text", "fault"),
+    [
+        ("_C", None, f"{NORM}it has no compiled part _C or _C_stable_libtorch"),
+        (
+            "_moe_C_stable_libtorch",
+            None,
+            f"{EXPERTS}it has no compiled part _moe_C or _moe_C_stable_libtorch",
+        ),
+        (
+            "_moe_C_stable_libtorch",
+            "raise ImportError('no symbol: aoti\\nmore')",
+            f"{EXPERTS}_moe_C_stable_libtorch cannot be loaded: ImportError: no symbol: aoti",
+        ),
+        (
+            "vllm_flash_attn/_vllm_fa2_C",
+            None,
+            f"{FLASH}it has no compiled part vllm_flash_attn/_vllm_fa?_C",
+        ),
+    ],
+)
+def test_a_compiled_part_that_a_recipe_needs_is_loaded(
+    venv: Venv, part: str, text: str | None, fault: str
+) -> None:
+    venv.configured("Writes", experts=8)
+    if text is None:
+        del venv.files[f"vllm/{part}.abi3.so"]
+    else:
+        venv.files[f"vllm/{part}/__init__.py"] = text
+    code, record, _ = venv.ask()
+    assert (code, record["faults"]) == (1, [fault])
+
+
+def test_a_compiled_part_that_no_recipe_needs_is_not_missed(venv: Venv) -> None:
+    del venv.files["vllm/_moe_C_stable_libtorch.abi3.so"]
+    assert venv.ask()[0] == 0
+
+
+def test_what_only_the_driver_could_answer_is_said_and_no_fault(venv: Venv) -> None:
+    missing = "libcuda.so.1: cannot open shared object file"
+    venv.files["vllm/_C/__init__.py"] = f"raise ImportError({missing!r})"
+    code, record, said = venv.ask()
+    assert (code, said) == (0, "")
+    assert record["unasked"][0] == f"_C cannot be loaded: ImportError: {missing}"
+    assert f"engine check: not asked: {record['unasked'][1]}\n" in venv.printed
+
+
+@pytest.mark.parametrize(
+    ("variables", "fault"),
+    [
+        (
+            {},
+            "recipe mistral: vLLM 0.19.2 wants flashinfer-python==0.6.4, which is not installed: "
+            "it would end as it starts",
+        ),
+        ({"VLLM_USE_FLASHINFER_SAMPLER": "0"}, None),
+    ],
+)
+def test_flashinfer_is_demanded_where_vllm_would_import_it(
+    venv: Venv, variables: dict[str, str], fault: str | None
+) -> None:
+    """A real environment passed the check and died at its start (0.26.0, 2026-11-22)."""
+    venv.demands["vllm"] = "Requires-Dist: flashinfer-python==0.6.4\n"
+    for name in [name for name in venv.versions if name.startswith("flash")]:
+        del venv.versions[name]
+    envs = venv.files["vllm/envs.py"]
+    known = '"VLLM_USE_FLASHINFER_SAMPLER": lambda: None,\n    "VLLM_PORT"'
+    venv.files["vllm/envs.py"] = envs.replace('"VLLM_PORT"', known, 1)
+    venv.asked["recipes"] = [{**RECIPE, "environment": variables}]
+    assert venv.ask()[1]["faults"] == [fault] * bool(fault)
+
+
+def test_kernels_run_where_a_gpu_is_seen(venv: Venv) -> None:
+    """The stand-in for PyTorch can do nothing, so each of them fails."""
+    venv.files["torch/cuda.py"] = "def is_available():\n    return True\n"
+    code, record, _ = venv.ask()
+    assert code == 1
+    parts = ("matrix product", "normalisation", "sampler", "attention FLASH_ATTN")
+    told = "AttributeError: module 'torch' has no attribute 'inference_mode'"
+    faults = [f"recipe mistral: vLLM 0.19.2, {part}: {told}" for part in parts]
+    assert (record["faults"], record["unasked"]) == (faults, [])
 
 
 def test_an_environment_without_vllm(venv: Venv) -> None:
