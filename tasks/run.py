@@ -35,8 +35,7 @@ class Refusal(PyinfraError):
 _lock = threading.Lock()
 _runs: dict[str, Intended] = {}
 _leases: dict[str, dict[str, Any]] = {}
-_stale: dict[str, list[str]] = {}
-_adopted: dict[str, list[str]] = {}
+_found: dict[str, dict[str, Any]] = {}
 _refused: list[Refusal] = []
 
 
@@ -48,14 +47,12 @@ def lease() -> dict[str, Any] | None:
 
 def stale_leases() -> list[str]:
     """Leases on the current host that let it copy although its inventory forbids it."""
-    current()
-    return _stale.get(host.name, [])
+    return [] if current().plan.settings.copying else _found[host.name]["leases"]
 
 
 def adopted_containers() -> list[str]:
     """Containers on the current host that are not ours, and that its inventory has us remove."""
-    current()
-    return _adopted.get(host.name, [])
+    return list(preflight.adopted(current().plan, _found[host.name]["docker"]))
 
 
 def current() -> Intended:
@@ -104,11 +101,7 @@ def _begin() -> None:
     intended = {each: Intended(plan, resolved) for each, plan in plans.items()}
     found = _refuse_findings(intended)
     _leases.update(copying.leases(list(_members(plans, found)), resolved))
-    for each, plan in plans.items():
-        if each in found and not plan.settings.copying:
-            _stale[each.name] = found[each]["leases"]
-        if each in found:
-            _adopted[each.name] = list(preflight.adopted(plan, found[each]["docker"]))
+    _found.update({each.name: answer for each, answer in found.items()})
     report.when_whole(lambda: lockfile.answered(path, resolved, report.unanswered()))
     report.when_whole(lambda: lockfile.deployed(path, resolved))
     _runs.update({each.name: this for each, this in intended.items()})
