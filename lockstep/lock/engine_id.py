@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from lockstep.core.digest import digest
-from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Settings
 from lockstep.lock.packages import BUILD, ENGINE, engine_repositories, locked, precompiled
-from lockstep.lock.pins import Pins
+from lockstep.lock.pins import Pins, held
 
 # 48 bits: two generations of one host that share a name are not to be expected.
 DIGITS = 12
@@ -27,7 +26,7 @@ def engine_id(settings: Settings, pins: Pins) -> str:
         "python": settings.python,
         "packages": _hashes(settings, pins, ENGINE),
         "commits": {
-            repository.url: repository.commit or _commit(pins, repository.url)
+            repository.url: repository.commit or held(pins.git, repository.url).commit
             for repository in engine_repositories(settings)
         },
         "build": {
@@ -46,11 +45,3 @@ def _hashes(settings: Settings, pins: Pins, environment: str) -> list[tuple[str,
     return [
         (wheel.name, wheel.version, wheel.sha256) for wheel in locked(settings, pins, environment)
     ]
-
-
-def _commit(pins: Pins, url: str) -> str:
-    if url not in pins.git:
-        raise ResolveError(
-            f"{url} is not resolved to a commit", remedy="Resolve first, then use the record."
-        )
-    return pins.git[url].commit

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Sources
-from lockstep.lock.pins import ImagePin, Pins
+from lockstep.lock.pins import ImagePin, Pins, held
 
 DEFAULT_REGISTRY = "docker.io"
 # Other names of the default registry that Docker itself accepts in a reference.
@@ -92,9 +91,4 @@ def pinned_reference(reference: str, pins: Pins) -> str:
     Raises:
         ResolveError: the record holds no digest for this image.
     """
-    if reference not in pins.images:
-        raise ResolveError(
-            f"image {reference} is not resolved to a digest",
-            remedy="Resolve first, then use the record.",
-        )
-    return pull_reference(reference, pins.images[reference])
+    return pull_reference(reference, held(pins.images, reference))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from packaging.utils import (
     canonicalize_name,
@@ -19,6 +19,7 @@ from packaging.utils import (
 )
 
 from lockstep.core.digest import is_commit
+from lockstep.core.errors import ResolveError
 from lockstep.lock.moving import (
     GitWanted,
     ImageWanted,
@@ -256,6 +257,18 @@ class Pins:
                 for section in fields(self)
             }
         )
+
+
+P = TypeVar("P")
+
+
+def held(section: Mapping[str, P], key: str) -> P:
+    """One entry of a section of the lock. ResolveError where there is none."""
+    if key not in section:
+        raise ResolveError(
+            f"{key} is not resolved to anything exact", remedy="Run `lockstep lock`, or deploy."
+        )
+    return section[key]
 
 
 def pinned(found: Mapping[Item, Pin]) -> Pins:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Settings
-from lockstep.lock.pins import Pins
+from lockstep.lock.pins import Pins, held
 from lockstep.models import gguf
 from lockstep.onhost.weights import weights_spec
 from lockstep.recipes.placeholders import engine_of
@@ -21,18 +20,18 @@ def weight_overrides(settings: Settings, recipe: Recipe, pins: Pins) -> dict[str
     """
     overrides: dict[str, object] = {}
     if not recipe.model.startswith("/"):
-        commit, given = commit_of(pins, recipe.repository), engine_of(recipe).weights
+        pin, given = held(pins.models, recipe.repository), engine_of(recipe).weights
         if given == "file":
-            names = [file.path for file in pins.models[recipe.repository].files]
+            names = [file.path for file in pin.files]
             first = gguf.files_of(names, recipe.quant)[0]
-            overrides["model"] = f"{model_path(settings, recipe, commit)}/{first}"
+            overrides["model"] = f"{model_path(settings, recipe, pin.commit)}/{first}"
         elif given == "folder" or recipe.lockstep.borrow:
-            overrides["model"] = model_path(settings, recipe, commit)
+            overrides["model"] = model_path(settings, recipe, pin.commit)
         else:
-            overrides["revision"] = commit
+            overrides["revision"] = pin.commit
     draft = recipe.lockstep.draft
     if draft is not None and not draft.model.startswith("/"):
-        overrides["draft_revision"] = commit_of(pins, draft.model)
+        overrides["draft_revision"] = held(pins.models, draft.model).commit
     return overrides
 
 
@@ -47,13 +46,3 @@ def model_path(settings: Settings, recipe: Recipe, commit: str) -> str:
     spec = weights_spec.Spec(Path(settings.paths.hub_cache) / "hub", "", ())
     borrow = tuple(weights_spec.Borrow(each.model, "", ()) for each in recipe.lockstep.borrow)
     return str(spec.model_path(weights_spec.Repository(recipe.repository, commit, (), borrow)))
-
-
-def commit_of(pins: Pins, model: str) -> str:
-    """The commit of a model. ResolveError when ``pins`` does not hold it."""
-    if model not in pins.models:
-        raise ResolveError(
-            f"model {model} is not resolved to a commit",
-            remedy="Resolve first, then use the record.",
-        )
-    return pins.models[model].commit

@@ -25,7 +25,7 @@ from lockstep.inventory.bound_targets import (
 )
 from lockstep.inventory.settings import Floor, Settings
 from lockstep.lock.image_reference import pinned_reference
-from lockstep.lock.pins import Pins
+from lockstep.lock.pins import Pins, held
 from lockstep.onhost.core.need import Need
 from lockstep.recipes import flags
 from lockstep.recipes.command import environment, serve_command
@@ -34,7 +34,7 @@ from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import read_back
 from lockstep.units import compile_caches
 from lockstep.units.docker_run import docker_run
-from lockstep.units.served_weights import commit_of, weight_overrides
+from lockstep.units.served_weights import weight_overrides
 
 # Units of the proxy before an engine: one that merges roles, one that only asks for the key.
 ROLES = "-roles"
@@ -295,7 +295,7 @@ def _identity(variant: Variant, pins: Pins, engine_id: str) -> str:
         "argv": variant.argv,
         "environment": dict(variant.environment),
         "engine": None if variant.image else engine_id,
-        "borrowed": {model: commit_of(pins, model) for model in borrowed},
+        "borrowed": {model: held(pins.models, model).commit for model in borrowed},
     }
     return digest(contents, 16)
 
