@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ def _against_inventory(host: Host) -> Iterator[Difference]:
                 host.name, expectation.kind, expectation.item, expectation.value, found
             )
     for kind, facts in host.facts.items():
-        if kind in KINDS and KINDS[kind].closed and kind not in host.unknown:
+        if kind in KINDS and KINDS[kind].scope == "odd" and kind not in host.unknown:
             for item, value in facts.items():
                 if (kind, item) not in asked:
                     yield _difference(host.name, kind, item, None, value)
@@ -102,7 +103,7 @@ def _among(hosts: Sequence[Host], named: Collection[tuple[str, str, str]]) -> It
     # Where the inventory leaves a choice, hosts still should choose the same.
     exact = {(item.kind, item.item) for host in hosts for item in host.expected if not item.accepts}
     for kind, about in KINDS.items():
-        if not about.peers:
+        if about.scope != "hosts":
             continue
         taking_part = [
             host for host in hosts if (kind, "*") not in host.free and kind not in host.unknown
@@ -145,7 +146,8 @@ def _difference(
     # A deploy knows nothing of what only another host has.
     if how == "deploy" and against != ASKED:
         how = "by hand"
-    command = "" if how == "deploy" else about.command(row)
+    words = () if how == "deploy" else about.remedy(row)
+    command = shlex.join(("sudo", *words)) if words else ""
     return Difference(host, kind, item, against, expected, found, about.severity, how, command)
 
 

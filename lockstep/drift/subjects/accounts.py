@@ -16,59 +16,38 @@ from lockstep.system.accounts import people
 _RIGHTS = (OPERATORS_GROUP, "docker")
 
 
-def _changed(option: str, row: Row) -> tuple[str, ...]:
-    return ("usermod", option, row.expected, row.item) if row.expected and row.found else ()
-
-
 def _member(row: Row) -> tuple[str, ...]:
     name, _, group = row.item.partition(" in ")
-    return ("gpasswd", "--delete" if row.expected is None else "--add", name, group)
+    return ("gpasswd", "--add" if row.expected else "--delete", name, group)
+
+
+def _password(row: Row) -> tuple[str, ...]:
+    return ("passwd", *(["--lock"] if row.expected == "locked" else []), row.item)
+
+
+def _keys(row: Row) -> tuple[str, ...]:
+    shown = 'cat "$HOME"/.ssh/authorized_keys'
+    return ("-u", row.item.partition(":")[0], "sh", "-c", shown)
 
 
 KINDS = {
-    # Remove what the others do not have.
-    "account": Kind(
-        accounts.every,
-        "note",
-        "deploy",
-        lambda row: ("userdel", row.item) if row.expected is None else (),
-    ),
+    "account": Kind(accounts.every, "note", "deploy", extra="userdel {item}"),
     "account home": Kind(
-        accounts.every, "note", remedy=lambda row: _changed("--home", row), part=True
+        accounts.every, "note", mend="usermod --home {expected} {item}", part=True
     ),
-    "account shell": Kind(
-        accounts.every, "warning", remedy=lambda row: _changed("--shell", row), part=True
-    ),
-    "group": Kind(
-        accounts.every,
-        "note",
-        "deploy",
-        lambda row: ("groupdel", row.item) if row.expected is None else (),
-    ),
+    "account shell": Kind(accounts.every, mend="usermod --shell {expected} {item}", part=True),
+    "group": Kind(accounts.every, "note", "deploy", extra="groupdel {item}"),
     "member": Kind(accounts.every, "warning", "deploy", _member),
+    # The deploy puts people into groups, and takes nobody out.
     "right": Kind(
         accounts.every,
         "error",
-        # The deploy puts people into groups, and takes nobody out.
-        lambda row: "by hand" if row.expected is None else "deploy",
+        lambda row: "deploy" if row.expected else "by hand",
         _member,
-        peers=False,
-        closed=True,
+        scope="odd",
     ),
-    "password": Kind(
-        accounts.every,
-        "warning",
-        remedy=lambda row: ("passwd", *(["--lock"] if row.expected == "locked" else []), row.item),
-        part=True,
-    ),
-    "login key": Kind(
-        accounts.every,
-        "warning",
-        remedy=lambda row: (
-            *("-u", row.item.partition(":")[0]),
-            *("sh", "-c", 'cat "$HOME"/.ssh/authorized_keys'),
-        ),
-    ),
+    "password": Kind(accounts.every, mend=_password, part=True),
+    "login key": Kind(accounts.every, mend=_keys),
 }
 
 

@@ -13,32 +13,24 @@ from lockstep.onhost.facts import docker
 from lockstep.preflight import gpu_access
 
 
+def _restart(row: Row) -> tuple[str, ...]:
+    return ("systemctl", "restart", "docker") if row.item != "version" else ()
+
+
 def _image(row: Row) -> tuple[str, ...]:
-    """One that the others do not have goes, one that they have comes."""
-    return ("docker", "pull" if row.found is None else "rmi", row.item)
+    return ("docker", "rmi" if row.found else "pull", row.item)
 
 
 KINDS = {
-    "docker": Kind(
-        docker.daemon,
-        "warning",
-        # Its settings are in a file; Docker reads it when it starts.
-        remedy=lambda row: ("systemctl", "restart", "docker") if row.item != "version" else (),
-    ),
-    "image": Kind(docker.contents, "error", "deploy", peers=False),
-    "other image": Kind(docker.contents, "note", remedy=_image),
+    # Its settings are in a file; Docker reads it when it starts.
+    "docker": Kind(docker.daemon, mend=_restart),
+    "image": Kind(docker.contents, "error", "deploy", scope="nothing"),
+    "other image": Kind(docker.contents, "note", mend=_image),
+    # systemd alone starts containers of ours.
     "restart policy": Kind(
-        docker.contents,
-        "error",
-        # systemd alone starts containers of ours.
-        remedy=lambda row: ("docker", "update", "--restart=no", row.item),
-        peers=False,
+        docker.contents, "error", mend="docker update --restart=no {item}", scope="nothing"
     ),
-    "other container": Kind(
-        docker.contents,
-        "warning",
-        remedy=lambda row: ("docker", "rm", "-f", row.item) if row.expected is None else (),
-    ),
+    "other container": Kind(docker.contents, extra="docker rm -f {item}"),
     "volume": Kind(docker.contents, "note"),
 }
 

@@ -39,13 +39,11 @@ def _rebuild(row: Row) -> tuple[str, ...]:
 KINDS = {
     # The deploy's own reader; `facts` says what follows from its answer.
     "engine": Kind(environments.read, "error", "deploy"),
-    "image answer": Kind(environments.read, "error", "deploy", peers=False),
-    "checkout": Kind(environments.checkouts, "error", remedy=_stash, peers=False),
-    "engine package": Kind(environments.every, "error", "deploy", peers=False, closed=True),
-    "changed package file": Kind(
-        environments.every, "error", remedy=_rebuild, peers=False, closed=True
-    ),
-    "tools": Kind(environments.every, "warning"),
+    "image answer": Kind(environments.read, "error", "deploy", scope="nothing"),
+    "checkout": Kind(environments.checkouts, "error", mend=_stash, scope="nothing"),
+    "engine package": Kind(environments.every, "error", "deploy", scope="odd"),
+    "changed package file": Kind(environments.every, "error", mend=_rebuild, scope="odd"),
+    "tools": Kind(environments.every),
     "tools package": Kind(environments.every, "warning", "deploy"),
 }
 

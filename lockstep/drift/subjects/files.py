@@ -37,30 +37,19 @@ def _token_mode(row: Row) -> tuple[str, ...]:
 
 
 KINDS = {
-    "file": Kind(files.managed, "error", "deploy", peers=False, sealed=True),
-    "file mode": Kind(files.managed, "error", "deploy", peers=False),
-    "folder": Kind(files.managed, "error", "deploy", peers=False),
-    "link": Kind(files.managed, "warning", "deploy", peers=False),
-    "leftover": Kind(files.leftovers, "warning", "deploy", peers=False, closed=True),
+    "file": Kind(files.managed, "error", "deploy", scope="nothing", sealed=True),
+    "file mode": Kind(files.managed, "error", "deploy", scope="nothing"),
+    "folder": Kind(files.managed, "error", "deploy", scope="nothing"),
+    "link": Kind(files.managed, "warning", "deploy", scope="nothing"),
+    "leftover": Kind(files.leftovers, "warning", "deploy", scope="odd"),
     "script": Kind(files.leftovers, "note", sealed=True),
-    "foreign file": Kind(
-        files.leftovers,
-        "warning",
-        remedy=lambda row: ("rm", "-r", row.item),
-        peers=False,
-        closed=True,
-    ),
-    "secret": Kind(files.secrets, "error", "deploy", peers=False),
-    "secret entry": Kind(
-        files.secrets,
-        "error",
-        # The next deploy makes a new file.
-        remedy=lambda row: ("rm", row.item.partition(" ")[0]),
-        peers=False,
-    ),
-    "cluster key": Kind(files.secrets, "error", "deploy", peers=False, sealed=True),
+    "foreign file": Kind(files.leftovers, mend="rm -r {item}", scope="odd"),
+    "secret": Kind(files.secrets, "error", "deploy", scope="nothing"),
+    # The next deploy makes a new file.
+    "secret entry": Kind(files.secrets, "error", mend="rm {first}", scope="nothing"),
+    "cluster key": Kind(files.secrets, "error", "deploy", scope="nothing", sealed=True),
     "hub token": Kind(files.secrets, "note", sealed=True),
-    "hub token mode": Kind(files.secrets, "error", remedy=_token_mode, peers=False),
+    "hub token mode": Kind(files.secrets, "error", mend=_token_mode, scope="nothing"),
 }
 
 

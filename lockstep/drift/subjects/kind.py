@@ -6,7 +6,6 @@ and lock ask of one host.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -27,13 +26,9 @@ class Row(NamedTuple):
     found: str | None = None
 
 
-#: The command, without sudo, that repairs a row on its host; () where no one line does it.
-Remedy = Callable[[Row], tuple[str, ...]]
-
-
-def nothing(_: Row) -> tuple[str, ...]:
-    """No single command; the difference itself says what to look at."""
-    return ()
+#: The words of a command, without sudo, that repairs a row on its host; () where no one line does
+#: it. As text: words with {item}, {expected}, {found} or {first}, the first word of the item.
+Remedy = str | Callable[[Row], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -45,9 +40,10 @@ class Kind:
         severity: How much it matters: an "error" breaks or endangers serving, a "warning" makes
             hosts unequal in what they do, a "note" in what they hold.
         how: Who puts right what inventory or record ask for.
-        remedy: What to type on the host.
-        peers: Whether hosts are compared with each other, where the inventory asks for nothing.
-        closed: Whether a fact that nothing asks for is drift by itself.
+        mend: What to type on the host.
+        extra: The same for what only this host has.
+        scope: What else than the expected is drift: "hosts" have different ones, "nothing", or
+            whatever is "odd", because nothing asks for it.
         part: Whether it is a part of something else, of which another kind says that it is missing.
         sealed: Whether values are keyed hashes, which say nothing to a reader.
     """
@@ -55,16 +51,21 @@ class Kind:
     reader: Reader
     severity: Severity = "warning"
     how: How | Callable[[Row], How] = "by hand"
-    remedy: Remedy = nothing
-    peers: bool = True
-    closed: bool = False
+    mend: Remedy = ""
+    extra: Remedy = ""
+    scope: Literal["hosts", "nothing", "odd"] = "hosts"
     part: bool = False
     sealed: bool = False
 
-    def command(self, row: Row) -> str:
-        """The remedy as it is typed; "" for none."""
-        words = self.remedy(row)
-        return shlex.join(("sudo", *words)) if words else ""
+    def remedy(self, row: Row) -> tuple[str, ...]:
+        """The words of the command for a row, without sudo."""
+        mend = self.extra if self.extra and row.expected is None else self.mend
+        if callable(mend):
+            return mend(row)
+        values = {**row._asdict(), "first": row.item.partition(" ")[0]}
+        if any(value is None and f"{{{name}}}" in mend for name, value in values.items()):
+            return ()
+        return tuple(word.format(**values) for word in mend.split())
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,12 @@ from lockstep.preflight import dgx_os
 _AFTER_BOOT = ("release", "build", "reboot pending")
 
 
-def _boot(row: Row) -> How:
+def _how(row: Row) -> How:
     return "reboot" if row.item in _AFTER_BOOT else "by hand"
+
+
+def _boot(row: Row) -> tuple[str, ...]:
+    return ("systemctl", "reboot") if row.item in _AFTER_BOOT else ()
 
 
 def _cdi(row: Row) -> tuple[str, ...]:
@@ -40,23 +44,18 @@ def _clock(row: Row) -> tuple[str, ...]:
 
 
 KINDS = {
-    "kernel": Kind(
-        machine.kernel,
-        "warning",
-        _boot,
-        lambda row: ("systemctl", "reboot") if row.item in _AFTER_BOOT else (),
-    ),
-    "firmware": Kind(machine.firmware, "warning"),
+    "kernel": Kind(machine.kernel, "warning", _how, _boot),
+    "firmware": Kind(machine.firmware),
     "driver": Kind(machine.driver, "error", "reboot"),
-    "DGX OS": Kind(machine.system, "warning"),
+    "DGX OS": Kind(machine.system),
     "CUDA": Kind(machine.system, "error", sealed=True),
-    "CDI": Kind(machine.driver, "warning", remedy=_cdi, sealed=True),
-    "CDI driver": Kind(machine.driver, "error", remedy=_cdi, peers=False),
-    "memory": Kind(machine.memory, "warning", remedy=_swap),
-    "mount": Kind(machine.memory, "warning"),
-    "clock": Kind(machine.clock, "warning", remedy=_clock),
+    "CDI": Kind(machine.driver, mend=_cdi, sealed=True),
+    "CDI driver": Kind(machine.driver, "error", mend=_cdi, scope="nothing"),
+    "memory": Kind(machine.memory, mend=_swap),
+    "mount": Kind(machine.memory),
+    "clock": Kind(machine.clock, mend=_clock),
     # Made of the time there, and of when it was asked.
-    "clock offset": Kind(machine.clock, "error", remedy=_clock, peers=False),
+    "clock offset": Kind(machine.clock, "error", mend=_clock, scope="nothing"),
 }
 
 

@@ -20,6 +20,10 @@ def _listener(row: Row) -> tuple[str, ...]:
     return ("ss", "-lnp", f"--{protocol}", f"sport = :{port}")
 
 
+def _opener(row: Row) -> tuple[str, ...]:
+    return ("ss", "-ltnp", f"sport = :{row.item.rpartition(':')[2]}")
+
+
 def _mtu(row: Row) -> tuple[str, ...]:
     """The size of packets as elsewhere, until the next boot."""
     name, _, key = row.item.partition(" ")
@@ -29,16 +33,10 @@ def _mtu(row: Row) -> tuple[str, ...]:
 
 
 KINDS = {
-    "socket": Kind(network.sockets, "warning", remedy=_listener),
-    "exposed port": Kind(
-        network.sockets,
-        "error",
-        remedy=lambda row: ("ss", "-ltnp", f"sport = :{row.item.rpartition(':')[2]}"),
-        peers=False,
-        closed=True,
-    ),
-    "network": Kind(network.interfaces, "warning", remedy=_mtu),
-    "firewall": Kind(firewall.every, "warning", sealed=True),
+    "socket": Kind(network.sockets, mend=_listener),
+    "exposed port": Kind(network.sockets, "error", mend=_opener, scope="odd"),
+    "network": Kind(network.interfaces, mend=_mtu),
+    "firewall": Kind(firewall.every, sealed=True),
 }
 
 

@@ -12,32 +12,20 @@ from lockstep.onhost.facts import packages
 
 
 def _install(row: Row) -> tuple[str, ...]:
-    """The version that the others have; what they do not have goes."""
-    if row.expected is None:
-        return ("apt-get", "remove", row.item)
     exact = row.item if row.expected == ANY else f"{row.item}={row.expected}"
     return ("apt-get", "install", "--allow-downgrades", exact)
 
 
-def _alternative(row: Row) -> tuple[str, ...]:
-    return ("update-alternatives", "--set", row.item, row.expected) if row.expected else ()
-
-
 KINDS = {
-    "apt package": Kind(packages.every, "warning", "deploy", _install),
-    "apt state": Kind(
-        packages.every,
-        "error",
-        remedy=lambda _: ("dpkg", "--configure", "-a"),
-        peers=False,
-        closed=True,
+    # The version that the others have.
+    "apt package": Kind(
+        packages.every, "warning", "deploy", _install, extra="apt-get remove {item}"
     ),
-    "apt hold": Kind(
-        packages.every,
-        "warning",
-        remedy=lambda row: ("apt-mark", "unhold" if row.expected is None else "hold", row.item),
+    "apt state": Kind(packages.every, "error", mend="dpkg --configure -a", scope="odd"),
+    "apt hold": Kind(packages.every, mend="apt-mark hold {item}", extra="apt-mark unhold {item}"),
+    "alternative": Kind(
+        packages.alternatives, "note", mend="update-alternatives --set {item} {expected}"
     ),
-    "alternative": Kind(packages.alternatives, "note", remedy=_alternative),
 }
 
 

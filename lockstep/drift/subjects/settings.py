@@ -48,28 +48,12 @@ def _mode(row: Row) -> tuple[str, ...]:
 
 
 KINDS = {
-    "setting": Kind(
-        settings.every,
-        "warning",
-        # One that the others do not have is looked at first.
-        remedy=lambda row: ("rm", row.item) if row.expected is None else (),
-        sealed=True,
-    ),
-    "setting mode": Kind(settings.every, "warning", remedy=_mode, part=True),
-    "older process": Kind(
-        units.every,
-        "warning",
-        remedy=lambda row: ("systemctl", "restart", row.item.partition(" ")[0]),
-        peers=False,
-        closed=True,
-    ),
-    "sysctl": Kind(
-        machine.settings,
-        "warning",
-        "deploy",
-        # Until the next boot.
-        lambda row: ("sysctl", "-w", f"{row.item}={row.expected}") if row.expected else (),
-    ),
+    # One that the others do not have is looked at first.
+    "setting": Kind(settings.every, extra="rm {item}", sealed=True),
+    "setting mode": Kind(settings.every, mend=_mode, part=True),
+    "older process": Kind(units.every, mend="systemctl restart {first}", scope="odd"),
+    # Until the next boot.
+    "sysctl": Kind(machine.settings, "warning", "deploy", "sysctl -w {item}={expected}"),
 }
 
 

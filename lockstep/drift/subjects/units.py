@@ -16,6 +16,10 @@ from lockstep.system.base_files import docker_generation, system_units
 from lockstep.system.folders import generation
 
 
+def _unmask(row: Row) -> tuple[str, ...]:
+    return ("systemctl", "unmask", row.item) if row.found == "masked" else ()
+
+
 def _service(row: Row) -> tuple[str, ...]:
     """Let a unit start at boot, or not, or not at all, as elsewhere."""
     name, _, _ = row.item.partition(" for ")
@@ -33,41 +37,17 @@ def _drop_in(row: Row) -> tuple[str, ...]:
 
 
 KINDS = {
-    "unit": Kind(
-        units.every,
-        "error",
-        # A missing one is the deploy's to write.
-        lambda row: "deploy" if row.found is None else "by hand",
-        lambda row: ("systemctl", "unmask", row.item) if row.found == "masked" else (),
-    ),
-    "unit path": Kind(
-        units.every,
-        "error",
-        remedy=lambda row: ("rm", row.found) if row.found else (),
-        peers=False,
-    ),
-    "boot": Kind(units.every, "error", "deploy", peers=False),
-    "running": Kind(units.every, "error", "deploy", peers=False),
-    "system service": Kind(
-        units.every, "error", remedy=lambda row: ("systemctl", "start", row.item)
-    ),
-    "generation": Kind(units.every, "error", "deploy", peers=False),
-    "unread unit": Kind(
-        units.every,
-        "warning",
-        remedy=lambda _: ("systemctl", "daemon-reload"),
-        peers=False,
-        closed=True,
-    ),
-    "drop-in": Kind(units.every, "error", remedy=_drop_in, peers=False, closed=True),
-    "failed unit": Kind(
-        units.failed,
-        "error",
-        remedy=lambda row: ("journalctl", "-b", "-n", "50", "-u", row.item),
-        peers=False,
-        closed=True,
-    ),
-    "service": Kind(units.at_boot, "warning", remedy=_service),
+    # A missing one is the deploy's to write.
+    "unit": Kind(units.every, "error", lambda row: "by hand" if row.found else "deploy", _unmask),
+    "unit path": Kind(units.every, "error", mend="rm {found}", scope="nothing"),
+    "boot": Kind(units.every, "error", "deploy", scope="nothing"),
+    "running": Kind(units.every, "error", "deploy", scope="nothing"),
+    "system service": Kind(units.every, "error", mend="systemctl start {item}"),
+    "generation": Kind(units.every, "error", "deploy", scope="nothing"),
+    "unread unit": Kind(units.every, mend="systemctl daemon-reload", scope="odd"),
+    "drop-in": Kind(units.every, "error", mend=_drop_in, scope="odd"),
+    "failed unit": Kind(units.failed, "error", mend="journalctl -b -n 50 -u {item}", scope="odd"),
+    "service": Kind(units.at_boot, mend=_service),
 }
 
 

@@ -29,9 +29,9 @@ def _chown(row: Row) -> tuple[str, ...]:
 
 
 KINDS = {
-    "weights": Kind(weights.every, "error", "deploy", peers=False),
-    "weights owner": Kind(weights.every, "error", remedy=_chown, peers=False, closed=True),
-    "weights content": Kind(weights.every, "error", remedy=_forget, peers=False, closed=True),
+    "weights": Kind(weights.every, "error", "deploy", scope="nothing"),
+    "weights owner": Kind(weights.every, "error", mend=_chown, scope="odd"),
+    "weights content": Kind(weights.every, "error", mend=_forget, scope="odd"),
     "other weights": Kind(weights.every, "note"),
 }
 

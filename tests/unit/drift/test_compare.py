@@ -55,7 +55,7 @@ def test_every_fact_that_is_asked_for_is_named_when_it_is_missing_or_another() -
             assert [(each.kind, each.item, each.found) for each in found] == wanted
 
 
-@pytest.mark.parametrize("kind", [kind for kind, about in KINDS.items() if about.closed])
+@pytest.mark.parametrize("kind", [kind for kind, about in KINDS.items() if about.scope == "odd"])
 def test_what_nothing_asks_for_is_drift_where_all_is_asked_for(kind: str) -> None:
     bent = copied(GOOD)
     bent["facts"].setdefault(kind, {})["/odd one"] = "present"
@@ -63,7 +63,7 @@ def test_what_nothing_asks_for_is_drift_where_all_is_asked_for(kind: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind, about in KINDS.items() if about.peers and not about.part]
+    "kind", [kind for kind, about in KINDS.items() if about.scope == "hosts" and not about.part]
 )
 def test_a_fact_that_one_host_alone_has_is_named_on_the_host_that_differs(kind: str) -> None:
     one, bent = copied(GOOD), copied(GOOD_TOO)

@@ -51,7 +51,6 @@ def test_a_checkout_is_put_right_as_the_account_that_it_belongs_to(
     program(tmp_path / "bin", "sudo", 'printf "%s\\n" "$@" > ' + shlex.quote(f"{tmp_path}/ran"))
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     row = Row(str(source), "clean", "1 changed")
-    assert KINDS["checkout"].command(row).startswith("sudo sh -c ")
     subprocess.run(KINDS["checkout"].remedy(row), check=True)
     ran = (tmp_path / "ran").read_text().splitlines()
     assert ran[:5] == ["-u", f"engines of {source}", "git", "-C", str(source)]
