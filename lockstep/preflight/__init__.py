@@ -12,18 +12,15 @@ from lockstep.core.findings import Finding
 from lockstep.inventory.host import HostPlan
 from lockstep.lock.pins import Pins
 from lockstep.preflight import (
-    accounts,
-    clock,
     containers,
     disks,
     docker,
-    earlyoom,
     foreign,
     hardware,
     identity,
     memory,
     network,
-    updates,
+    system,
 )
 from lockstep.preflight.ask import ENGINE, MODELS, TOOLS, addresses, questions
 from lockstep.preflight.containers import adopted
@@ -53,15 +50,15 @@ def findings(
     """
     return [
         *hardware.findings(plan, facts),
-        *updates.findings(plan, facts["updates"]),
-        *earlyoom.findings(plan, facts["earlyoom"]),
+        *system.updates(plan, facts["updates"]),
+        *system.earlyoom(plan, facts["earlyoom"]),
         *memory.findings(plan, pins, facts),
-        *clock.findings(plan, facts["time"], now=now),
+        *system.clock(plan, facts["time"], now=now),
         *docker.findings(plan, facts),
         *containers.findings(plan, facts["docker"]),
         *network.findings(plan, facts),
         *disks.findings(plan, pins, facts),
-        *accounts.findings(plan, facts["unknown_accounts"]),
+        *system.accounts(plan, facts["unknown_accounts"]),
         *foreign.findings(plan, facts["foreign"]),
     ]
 

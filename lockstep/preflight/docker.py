@@ -1,14 +1,49 @@
-"""Preflight: Docker, and how it gives the GPU to a container."""
+"""Preflight: Docker, and how it gives the GPU to a container: by NVIDIA's hook, or by a CDI file.
+
+moby's own source decides it (daemon/nvidia_linux.go of 28.5.2, daemon/devices_nvidia_linux.go of
+29.7.2, read 2026-11-22): a runtime that is registered as `nvidia` is asked by neither.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any, Literal
 
 from lockstep.core.findings import Finding
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.facts.docker import CDI_HOOK, DEVICE, HOOK
-from lockstep.preflight import gpu_access
+
+# moby/moby#50228. #52704 would turn the order round again and was open in August 2026.
+_CDI_FIRST = 29
+
+
+def _takes_cdi_first(version: str | None) -> bool:
+    """Whether this version of Docker looks for a CDI device before it takes the hook."""
+    found = re.match(r"\d+", version or "")
+    return found is not None and int(found[0]) >= _CDI_FIRST
+
+
+def way(
+    version: str | None, hooks: Collection[str], devices: Collection[str]
+) -> Literal["cdi", "hook"] | None:
+    """What a container gets the GPU by; None where `--gpus all` is an error.
+
+    Args:
+        version: Docker's, as `docker info` says it.
+        hooks: NVIDIA's programs on the PATH of Docker's daemon.
+        devices: CDI devices that Docker knows.
+    """
+    if _takes_cdi_first(version) and CDI_HOOK in hooks and DEVICE in devices:
+        return "cdi"
+    return "hook" if HOOK in hooks else None
+
+
+def _in_force(files: Mapping[str, str]) -> list[str]:
+    """The CDI files that count: a device of /var/run/cdi stands before its like of /etc/cdi."""
+    written = [path for path in files if PurePosixPath(path).parts[1] != "etc"]
+    return written or list(files)
 
 
 def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
@@ -29,7 +64,7 @@ def _docker(plan: HostPlan, docker: dict[str, Any]) -> Iterator[Finding]:
         )
     elif _way(docker) is None:
         wanted = HOOK
-        if gpu_access.takes_cdi_first(docker["version"]):
+        if _takes_cdi_first(docker["version"]):
             wanted += f", or {CDI_HOOK} and the CDI device {DEVICE}"
         found = ", ".join([*docker["hooks"], *docker["devices"]]) or "nothing of it"
         yield Finding(
@@ -44,7 +79,7 @@ def _docker(plan: HostPlan, docker: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _way(docker: dict[str, Any]) -> str | None:
-    return gpu_access.way(docker["version"], docker["hooks"], docker["devices"])
+    return way(docker["version"], docker["hooks"], docker["devices"])
 
 
 def _cdi(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
@@ -53,7 +88,7 @@ def _cdi(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     files: dict[str, str] = docker.get("cdi", {})
     stale = {path: made for path, made in files.items() if driver and made and made != driver}
     for path, made_for in stale.items():
-        counts = path in gpu_access.in_force(files)
+        counts = path in _in_force(files)
         used = counts and _way(docker) == "cdi"
         if used:
             why = f"Docker {docker['version']} gives containers the libraries that it names"

@@ -6,20 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from lockstep.core.findings import Finding
-from lockstep.fit.catalogue import FOLDER
 from lockstep.inventory.host import HostPlan
-from lockstep.preflight import dgx_os, drivers, kernels
+from lockstep.preflight import dgx_os, known_bad
 
 GIB = 1024**3
 
 
 def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     """What is wrong with the machine and its system."""
-    yield from _hardware(plan, facts)
-    yield from _kernel(plan, facts["kernel"])
-
-
-def _hardware(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     expected, host = plan.settings.expected, plan.name
     if facts["architecture"] != expected.architecture:
         yield Finding(
@@ -60,7 +54,7 @@ def _hardware(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
             "Install the CUDA toolkit of DGX OS (apt install cuda-toolkit-13-0).",
         )
     gpu = facts["gpu"]
-    yield from drivers.findings(host, gpu, drivers.load(FOLDER))
+    yield from known_bad.driver(host, gpu)
     if gpu.get("compute_cap", expected.compute_capability) != expected.compute_capability:
         yield Finding(
             "gpu",
@@ -79,8 +73,5 @@ def _hardware(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
             f"{memory:.1f} GiB of unified memory, expected {expected.memory_gib:g} GiB",
             "Is something else holding memory at boot (hugepages, a second GPU)?",
         )
-
-
-def _kernel(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     rdma = any(group.devices for group in plan.groups)
-    yield from kernels.findings(plan.name, facts, kernels.load(FOLDER), rdma=rdma)
+    yield from known_bad.kernel(host, facts["kernel"], rdma=rdma)

@@ -10,7 +10,7 @@ from lockstep.files.sent import Reader
 from lockstep.host.intended import Intended
 from lockstep.lock.image_reference import PLATFORMS
 from lockstep.onhost.facts import docker
-from lockstep.preflight import gpu_access
+from lockstep.preflight.docker import way
 
 
 def _restart(row: Row) -> tuple[str, ...]:
@@ -54,5 +54,5 @@ def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
     shown = seen.facts.get("docker", {})
     hooks = [hook for hook in docker.HOOKS if f"hook {hook}" in shown]
     devices = [item.removeprefix("device ") for item in shown]
-    if gpu_access.way(shown.get("version"), hooks, devices) is None:
+    if way(shown.get("version"), hooks, devices) is None:
         yield Expectation("docker", f"hook {docker.HOOK}")

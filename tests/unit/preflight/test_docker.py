@@ -1,6 +1,6 @@
 """Preflight: by what `docker run --gpus all` gives a container the GPU, and CDI files of the past.
 
-Which version of Docker takes what first is moby's own source (`lockstep/preflight/gpu_access.py`).
+Which version of Docker takes what first is moby's own source (`lockstep/preflight/docker.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Updates that would take apt's locks or the host away from a deploy are warned of before it."""
+"""Updates that would take apt's locks or the host, and an earlyoom that counts otherwise."""
 
 from __future__ import annotations
 
@@ -51,3 +51,24 @@ def test_services_that_use_apt_now_are_named() -> None:
     [finding] = found({}, ("apt-daily-upgrade.service",))
     assert (finding.code, finding.severity) == ("apt-busy", "warning")
     assert finding.message == "apt-daily-upgrade.service uses apt now"
+
+
+def of_earlyoom(version: str, **data: object) -> list[str]:
+    plan = spark(**data)
+    facts = healthy(plan, 1000.0) | {"earlyoom": version}
+    found = preflight.findings(plan, pins_for(plan), facts, now=1000.0)
+    return [item.code for item in found]
+
+
+@pytest.mark.parametrize("version", ["1.8-1", "1.8.2-1", "1.10.0-1ubuntu1", "1:2.0"])
+def test_an_earlyoom_that_counts_otherwise_is_a_warning(version: str) -> None:
+    assert of_earlyoom(version) == ["earlyoom-late"]
+
+
+@pytest.mark.parametrize("version", ["1.7-2", ""])
+def test_earlyoom_of_dgx_os_7_is_none_and_an_unknown_one(version: str) -> None:
+    assert of_earlyoom(version) == []
+
+
+def test_an_earlyoom_that_nobody_asks_for_is_none() -> None:
+    assert of_earlyoom("1.8.2-1", packages=("git", "jq")) == []

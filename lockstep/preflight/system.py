@@ -1,0 +1,98 @@
+"""Preflight: accounts, the clock, earlyoom, and updates that run now or come with the next boot."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lockstep.core.findings import Finding
+from lockstep.inventory.host import HostPlan
+from lockstep.onhost.facts.preflight import ONCE
+
+# Commit 459d762 of earlyoom: from here on percent of MemAvailable + AnonPages, before of MemTotal.
+_OTHER_COUNT = (1, 8)
+_WAIVE = '`"waive": ("upgrade-pending",)` in the inventory goes on all the same.'
+
+
+def accounts(plan: HostPlan, unknown: Sequence[str]) -> Iterator[Finding]:
+    """One finding for each account that the host does not have."""
+    for name in unknown:
+        yield Finding(
+            "no-account",
+            "error",
+            plan.name,
+            f"there is no account {name}, which `operators` or `docker_users` names",
+            f"Create it there (`adduser {name}`), or correct the inventory.",
+        )
+
+
+def clock(plan: HostPlan, theirs: float, *, now: float | None = None) -> Iterator[Finding]:
+    """A clock too far from this machine's; both in seconds since 1970."""
+    skew = abs(theirs - (time.time() if now is None else now))
+    if skew > plan.settings.expected.clock_skew_s:
+        yield Finding(
+            "clock",
+            "error",
+            plan.name,
+            f"its clock differs by {skew:.0f} s from this one",
+            "Run `timedatectl set-ntp true` there: TLS and package signatures need it.",
+        )
+
+
+def earlyoom(plan: HostPlan, version: str) -> Iterator[Finding]:
+    """A warning where the host's earlyoom ends an engine much later than `earlyoom.j2` says.
+
+    Args:
+        plan: The host.
+        version: Debian version of the one that it has or would install; "" where it knows none.
+    """
+    found = re.match(r"(?:\d+:)?(\d+)\.(\d+)", version)
+    late = found is not None and (int(found[1]), int(found[2])) >= _OTHER_COUNT
+    if late and "earlyoom" in plan.settings.packages:
+        yield Finding(
+            "earlyoom-late",
+            "warning",
+            plan.name,
+            f"earlyoom {version} counts percent of what is available and anonymous; memory on the "
+            "GPU is neither, so with 100 GiB there 3 % are about 0.6 GiB and not 4 GiB",
+            "Ubuntu 24.04 (DGX OS 7) has 1.7, which counts of all memory. With a later system the "
+            "engine's own limits matter more (docs/fit.md).",
+        )
+
+
+def updates(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
+    """What will take apt's locks, or the whole host, away from a deploy.
+
+    Args:
+        plan: The host.
+        facts: {"once": {"state": as `systemctl is-enabled` says it, "running", "done"}, "daily":
+            apt's services that run}.
+    """
+    once = facts["once"]
+    if once["running"]:
+        yield Finding(
+            "upgrade-pending",
+            "warning",
+            plan.name,
+            f"{ONCE} upgrades all packages now and then reboots this host",
+            f"Wait until it has rebooted (`journalctl -fu {ONCE}` there), then deploy. {_WAIVE}",
+        )
+    elif once["state"].startswith("enabled") and not once["done"]:
+        yield Finding(
+            "upgrade-pending",
+            "warning",
+            plan.name,
+            f"{ONCE} has not run yet: at the next boot it upgrades all packages and reboots again",
+            f"`sudo reboot` now, wait until it has rebooted twice, then deploy. {_WAIVE}",
+        )
+    for unit in facts["daily"]:
+        yield Finding(
+            "apt-busy",
+            "warning",
+            plan.name,
+            f"{unit} uses apt now",
+            "Packages that are missing wait for it, up to 10 minutes for each command of apt "
+            f"(`journalctl -fu {unit}` there).",
+        )

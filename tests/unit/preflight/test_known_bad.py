@@ -1,0 +1,155 @@
+"""Kernels and drivers that are known to be wrong: who is warned or refused, who is left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_spark import healthy, pins_for, spark
+
+from lockstep import preflight
+from lockstep.core.errors import CatalogueError
+from lockstep.core.findings import Finding
+from lockstep.inventory.cluster_join import joined
+from lockstep.inventory.host import HostPlan
+from lockstep.preflight.known_bad import BadKernel, KnownBad, driver, kernel, load
+
+# What NV-Kernels#591 and a second pair of Sparks showed.
+SIGN = {"CmaTotal": 0, "CmaFree": 940604 * 1024}
+
+
+def of_kernel(
+    release: str, line: str = "ro quiet", rdma: bool = False, **cma: int
+) -> list[Finding]:
+    facts = {"release": release, "command_line": line, "cma": cma}
+    return list(kernel("spark1", facts, rdma=rdma))
+
+
+def of_driver(version: str = "", **gpu: str) -> list[Finding]:
+    return list(driver("spark1", {"driver_version": version, **gpu}))
+
+
+@pytest.mark.parametrize(
+    "release", ["6.17.0-1031-nvidia", "6.18.44", "6.14.0-1015-nvidia", "7.1.0"]
+)
+def test_a_kernel_that_nobody_reported_is_no_finding(release: str) -> None:
+    assert of_kernel(release, rdma=True) == []
+    assert of_kernel(release, rdma=True, CmaTotal=32, CmaFree=32) == []
+
+
+def test_a_kernel_that_was_reported_to_panic_is_a_warning() -> None:
+    [finding] = of_kernel("6.17.0-1008-nvidia", rdma=True)
+    assert (finding.code, finding.severity, finding.subject) == ("kernel", "warning", "spark1")
+    assert finding.message == "kernel 6.17.0-1008-nvidia: it was reported to panic on a Spark"
+    assert "DGX Dashboard" in finding.remedy
+
+
+def test_kexec_handover_warns_and_refuses_a_cluster_with_rdma_until_it_is_off() -> None:
+    [alone] = of_kernel("7.0.0-1019-nvidia")
+    [member] = of_kernel("7.0.0-1019-nvidia", rdma=True)
+    assert (alone.severity, member.severity) == ("warning", "error")
+    assert "ibv_reg_mr" in member.message and "kho=off" in member.remedy
+    assert of_kernel("7.0.0-1019-nvidia", "ro quiet kho=off", rdma=True) == []
+
+
+def test_its_sign_tells_whatever_the_kernel_calls_itself() -> None:
+    [finding] = of_kernel("7.2.0-own", "kho=off", rdma=True, **SIGN)
+    assert finding.severity == "error"
+    assert finding.message.endswith("its sign is there: CmaFree 919 MiB of CmaTotal 0 MiB")
+
+
+@pytest.mark.parametrize("version", ["580.95.05", "580.142", "580.173.02", "580.178.04"])
+def test_a_driver_that_others_serve_with_is_no_finding(version: str) -> None:
+    assert of_driver(version) == []
+
+
+def test_the_driver_under_which_engines_die_is_a_warning_with_the_cure() -> None:
+    [finding] = of_driver("580.159.03")
+    assert (finding.code, finding.severity, finding.subject) == (
+        "driver-version",
+        "warning",
+        "spark1",
+    )
+    assert finding.message.startswith("driver 580.159.03: engines were reported to die")
+    assert "cudaErrorNotPermitted" in finding.message and "580.178.04" in finding.remedy
+
+
+@pytest.mark.parametrize("version", ["590.48.01", "595.71.05"])
+def test_branches_that_dgx_os_does_not_have_are_warned_of(version: str) -> None:
+    [finding] = of_driver(version)
+    assert finding.message.startswith(f"driver {version}: it is no driver of DGX OS")
+
+
+def test_no_device_after_half_an_update_is_explained() -> None:
+    [finding] = of_driver(fault="No devices were found")
+    assert (finding.code, finding.severity) == ("driver", "error")
+    assert finding.message.startswith(
+        "the driver does not answer: No devices were found; so it was where `apt upgrade` had"
+    )
+    assert "which brings the firmware" in finding.remedy
+
+
+def test_another_fault_is_told_as_it_is() -> None:
+    [finding] = of_driver(fault="Driver/library version mismatch")
+    assert finding.message == "the driver does not answer: Driver/library version mismatch"
+    assert finding.remedy.startswith("Reboot;")
+
+
+@pytest.mark.parametrize(
+    ("entry", "text", "said"),
+    [
+        (BadKernel, "a: 7.0", "a must be a mapping"),
+        (BadKernel, "a: {release: '7.0.', whatever: 1}", "unknown key 'whatever'"),
+        (BadKernel, "a: {release: '7.0.'}", "a.what, a.remedy, a.source, a.date are missing"),
+        (
+            BadKernel,
+            "a: {release: '7', what: x, remedy: y, source: z, date: 2026-11-22, breaks: usb}",
+            "breaks is not known",
+        ),
+        (KnownBad, "a: {release: '580.', cure: kho=off}", "unknown key 'cure'"),
+        (
+            KnownBad,
+            "a: {what: x, remedy: y, source: z, date: 2026-11-22}",
+            "a has neither release nor sign",
+        ),
+    ],
+)
+def test_a_wrong_entry_is_named(
+    tmp_path: Path, entry: type[KnownBad], text: str, said: str
+) -> None:
+    (tmp_path / "list.yaml").write_text(text)
+    with pytest.raises(CatalogueError, match=said):
+        load(tmp_path / "list.yaml", entry)
+
+
+def test_preflight_looks_into_the_list_of_drivers() -> None:
+    plan = spark()
+    facts = healthy(plan, 1000.0)
+    facts["gpu"]["driver_version"] = "580.159.03"
+    found = preflight.findings(plan, pins_for(plan), facts, now=1000.0)
+    assert [item.code for item in found] == ["driver-version"]
+
+
+def seen(plan: HostPlan, **facts: Any) -> list[Finding]:
+    answer = healthy(plan, 1000.0)
+    answer["kernel"] |= facts
+    answer["lacking"] = []
+    return preflight.findings(plan, pins_for(plan), answer, now=1000.0)
+
+
+def member(number: int, **data: Any) -> HostPlan:
+    return spark(
+        f"spark-{number}",
+        targets={"glm": {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", "cluster": "pair"}},
+        clusters={"pair": {"hosts": ("spark-1", "spark-2")}},
+        fabric_address=f"10.77.0.{number}",
+        fabric={"interfaces": {"enp1s0f0np0": f"10.77.0.{number}/24"}},
+        **data,
+    )
+
+
+def test_preflight_refuses_members_of_clusters_with_rdma_and_no_other_host() -> None:
+    plan = next(iter(joined([member(1), member(2)], "the inventory")))
+    assert [item.severity for item in seen(plan, release="7.0.0-1019-nvidia")] == ["error"]
+    assert [item.severity for item in seen(spark(), release="7.0.0-1019-nvidia")] == ["warning"]
