@@ -31,6 +31,13 @@ from lockstep.recipes.sizing import serving
 from lockstep.units.variants import unit_names
 
 WHOLE, PARTLY, NONE = 0, 1, 2
+_READERS: tuple[Reader, ...] = (
+    *(machine.driver, machine.kernel, machine.firmware, machine.system, machine.memory),
+    *(facts.devices, facts.toolkit, facts.apt, facts.updates, facts.services, facts.memory),
+    *(facts.interfaces, facts.scores, facts.engine, docker.daemon, packages.every),
+    # Without the last one nobody could tell which words name this host and the people on it.
+    *(history.starts, history.kernel, records.deployed, own_names.read),
+)
 
 
 @dataclass(frozen=True)
@@ -86,28 +93,18 @@ def gather(path: Path, *, limit: Sequence[str] = (), password: str | None = None
 def questions(plan: HostPlan) -> dict[str, Any]:
     """Name of a reader → what it is asked of one host: nothing of it needs a lock, so a wiped Spark
     can answer it."""
-    units = list(unit_names(plan.targets))
-    # The key of hashes that `diff` compares; here they are not shown.
-    key = secrets.token_hex(32)
     arguments = "|".join(name for engine in ENGINES.values() for name in engine.arguments)
-    said = (engine.tells for engine in ENGINES.values())
-    asked: dict[Reader, Any] = {
-        **dict.fromkeys((machine.driver, machine.system, docker.daemon), key),
-        **dict.fromkeys((facts.services, facts.memory, facts.scores), units),
-        **dict.fromkeys((machine.kernel, machine.firmware, machine.memory, packages.every)),
-        **dict.fromkeys((facts.updates, facts.devices, facts.toolkit, facts.apt, facts.interfaces)),
-        **dict.fromkeys((history.kernel, records.deployed, own_names.read)),
-        facts.engine: {
-            "engines": plan.settings.paths.engines,
-            "packages": "|".join(engine.packages for engine in ENGINES.values() if engine.packages),
-        },
-        history.starts: {
-            "units": units,
-            "tells": "|".join(filter(None, (history.TELLS, *said))),
-            "arguments": rf"\b(?:{arguments})=(?:'[\w.-]*'|[\w.+-]+)",
-        },
+    tells = (history.TELLS, *(engine.tells for engine in ENGINES.values()))
+    asked = {
+        # The key of hashes that `diff` compares; here they are not shown.
+        "key": secrets.token_hex(32),
+        "units": list(unit_names(plan.targets)),
+        "engines": plan.settings.paths.engines,
+        "packages": "|".join(engine.packages for engine in ENGINES.values() if engine.packages),
+        "tells": "|".join(filter(None, tells)),
+        "arguments": rf"\b(?:{arguments})=(?:'[\w.-]*'|[\w.+-]+)",
     }
-    return {named(reader): question for reader, question in asked.items()}
+    return {named(reader): asked for reader in _READERS}
 
 
 def judge(

@@ -18,7 +18,7 @@ from lockstep.drift.subjects import (
     units,
     weights,
 )
-from lockstep.drift.subjects.kind import Asking, Expectation, Kind, Seen
+from lockstep.drift.subjects.kind import Expectation, Kind, Seen
 from lockstep.files.sent import Reader, named
 from lockstep.host.intended import Intended
 from lockstep.inventory.settings import Settings
@@ -54,11 +54,12 @@ def questions(this: Intended, *, key: bytes, deep: bool) -> dict[str, Any]:
     Raises:
         LockstepError: the record lacks something that the inventory asks for.
     """
-    asking = Asking(key.hex(), deep)
-    found: dict[Reader, Any] = {}
+    asked: dict[Reader, Any] = {about.reader: {} for about in KINDS.values()}
     for subject in _SUBJECTS:
-        found |= subject.questions(this, asking)
-    return {named(reader): question for reader, question in found.items()}
+        if hasattr(subject, "questions"):
+            asked |= subject.questions(this)
+    run = {"key": key.hex(), "deep": deep}
+    return {named(reader): {**run, **question} for reader, question in asked.items()}
 
 
 def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
@@ -69,4 +70,5 @@ def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
         seen: What it showed.
     """
     for subject in _SUBJECTS:
-        yield from subject.expected(this, seen)
+        if hasattr(subject, "expected"):
+            yield from subject.expected(this, seen)

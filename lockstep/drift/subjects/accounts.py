@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.drift.subjects.kind import Asking, Expectation, Kind, Row, Seen, there
+from lockstep.drift.subjects.kind import Expectation, Kind, Row, Seen, there
 from lockstep.files.managed_file import HOME, OPERATORS_GROUP
 from lockstep.files.sent import Reader
 from lockstep.host.intended import Intended
 from lockstep.onhost.facts import accounts
 from lockstep.system.accounts import people
-
-# Groups that give rights: only whom the inventory names may be in them.
-_RIGHTS = (OPERATORS_GROUP, "docker")
 
 
 def _member(row: Row) -> tuple[str, ...]:
@@ -51,9 +48,10 @@ KINDS = {
 }
 
 
-def questions(this: Intended, asking: Asking) -> dict[Reader, Any]:
+def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
-    return {accounts.every: {"key": asking.key, "rights": _RIGHTS}}
+    # Only whom the inventory names may be in them.
+    return {accounts.every: {"rights": [OPERATORS_GROUP, "docker"]}}
 
 
 def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:

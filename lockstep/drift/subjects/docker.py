@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.drift.subjects.kind import Asking, Expectation, Kind, Row, Seen
+from lockstep.drift.subjects.kind import Expectation, Kind, Row, Seen
 from lockstep.files.sent import Reader
 from lockstep.host.intended import Intended
 from lockstep.lock.image_reference import PLATFORMS
@@ -35,13 +35,10 @@ KINDS = {
 }
 
 
-def questions(this: Intended, asking: Asking) -> dict[Reader, Any]:
+def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
     names = [name.removesuffix(".service") for name in this.unit_files]
-    return {
-        docker.daemon: asking.key,
-        docker.contents: {"images": this.images, "containers": names},
-    }
+    return {docker.contents: {"images": this.images, "containers": names}}
 
 
 def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:

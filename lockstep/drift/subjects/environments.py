@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from lockstep.drift.subjects.kind import Asking, Expectation, Kind, Row, Seen, there
+from lockstep.drift.subjects.kind import Expectation, Kind, Row, Seen, there
 from lockstep.files.managed_file import TOOLS_VENV, UV_VENV
 from lockstep.files.sent import Reader
 from lockstep.host.engine_questions import unasked
@@ -48,7 +48,7 @@ KINDS = {
 }
 
 
-def questions(this: Intended, asking: Asking) -> dict[Reader, Any]:
+def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
     venvs = {"tools": TOOLS_VENV, "uv": UV_VENV}
     home = this.engine_question["home"]
@@ -56,8 +56,8 @@ def questions(this: Intended, asking: Asking) -> dict[Reader, Any]:
         venvs["engine"] = f"{home}/venv"
     return {
         environments.read: this.engine_question,
-        environments.checkouts: [f"{home}/{name}" for name in TREES],
-        environments.every: {"venvs": venvs, "deep": asking.deep},
+        environments.checkouts: {"sources": [f"{home}/{name}" for name in TREES]},
+        environments.every: {"venvs": venvs},
     }
 
 

@@ -7,7 +7,7 @@ import hmac
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lockstep.drift.subjects.kind import Asking, Expectation, Facts, Kind, Row, Seen
+from lockstep.drift.subjects.kind import Expectation, Facts, Kind, Row, Seen
 from lockstep.files.managed_file import (
     API_KEY,
     CONFIGURATION,
@@ -53,9 +53,9 @@ KINDS = {
 }
 
 
-def questions(this: Intended, asking: Asking) -> dict[Reader, Any]:
+def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
-    settings, key = this.plan.settings, {"key": asking.key}
+    settings = this.plan.settings
     paths = this.every_path
     places = [folder.path for folder in folders(settings)]
     entries, others = _secrets(this)
@@ -66,13 +66,11 @@ def questions(this: Intended, asking: Asking) -> dict[Reader, Any]:
         inside.append(f"{this.engine_spec['home']}/venv")
     return {
         files.managed: {
-            **key,
             "files": paths,
             "folders": places,
             "links": [UV, UV_VENV, TOOLS_VENV],
         },
         files.leftovers: {
-            **key,
             "files": paths,
             "absent": list(absent_files(settings)),
             "marked": [SYSTEMD, settings.paths.scripts],
@@ -83,7 +81,6 @@ def questions(this: Intended, asking: Asking) -> dict[Reader, Any]:
             "inside": inside,
         },
         files.secrets: {
-            **key,
             "secrets": [*entries, *others],
             "entries": entries,
             "shared": clusters,

@@ -1,7 +1,7 @@
 """The form of a subject of drift: the kinds of facts of one part of a host.
 
-Each module beside this one has `KINDS`, `questions` for its readers, and `expected`: what inventory
-and lock ask of one host.
+Each module beside this one has `KINDS`. It may have `questions`, what its readers are asked beside
+the key of this run's hashes, and `expected`, what inventory and lock ask of one host.
 """
 
 from __future__ import annotations
@@ -111,11 +111,3 @@ class Seen:
     facts: Facts
     engines: Mapping[str, Any]
     key: bytes
-
-
-class Asking(NamedTuple):
-    """One run of `diff`: the key of its hashes, hexadecimal, and whether every byte of weights and
-    packages is read."""
-
-    key: str
-    deep: bool

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
-from lockstep.drift.subjects.kind import Asking, Expectation, How, Kind, Row, Seen, there
-from lockstep.files.sent import Reader
+from lockstep.drift.subjects.kind import Expectation, How, Kind, Row, Seen, there
 from lockstep.host.intended import Intended
 from lockstep.onhost.facts import machine
 from lockstep.preflight import dgx_os
@@ -57,15 +55,6 @@ KINDS = {
     # Made of the time there, and of when it was asked.
     "clock offset": Kind(machine.clock, "error", mend=_clock, scope="nothing"),
 }
-
-
-def questions(this: Intended, asking: Asking) -> dict[Reader, Any]:
-    """See `subjects.questions`."""
-    plain = (machine.kernel, machine.firmware, machine.memory, machine.clock)
-    return {
-        **dict.fromkeys(plain),
-        **dict.fromkeys((machine.driver, machine.system), asking.key),
-    }
 
 
 def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:

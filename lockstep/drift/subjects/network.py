@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from lockstep.drift.subjects.kind import Asking, Expectation, Kind, Row, Seen
+from lockstep.drift.subjects.kind import Kind, Row
 from lockstep.files.sent import Reader
 from lockstep.host.intended import Intended
 from lockstep.inventory.bound_targets import LOOPBACK
@@ -40,13 +39,9 @@ KINDS = {
 }
 
 
-def questions(this: Intended, asking: Asking) -> dict[Reader, Any]:
+def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
-    return {
-        network.sockets: {"ports": _ports(this), "units": this.unit_files},
-        network.interfaces: None,
-        firewall.every: asking.key,
-    }
+    return {network.sockets: {"ports": _ports(this), "units": this.unit_files}}
 
 
 def _ports(this: Intended) -> dict[str, list[str]]:
@@ -62,8 +57,3 @@ def _ports(this: Intended) -> dict[str, list[str]]:
     if webui.enabled:
         found.setdefault(str(webui.port), []).append(webui.bind)
     return found
-
-
-def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
-    """Nothing: hosts are compared with each other, and an exposed port is drift by itself."""
-    yield from ()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from lockstep.drift.subjects.kind import ANY, Asking, Expectation, Kind, Row, Seen, there
-from lockstep.files.sent import Reader
+from lockstep.drift.subjects.kind import ANY, Expectation, Kind, Row, Seen, there
 from lockstep.host.intended import Intended
 from lockstep.onhost.facts import packages
 
@@ -27,11 +25,6 @@ KINDS = {
         packages.alternatives, "note", mend="update-alternatives --set {item} {expected}"
     ),
 }
-
-
-def questions(this: Intended, asking: Asking) -> dict[Reader, Any]:
-    """See `subjects.questions`."""
-    return {packages.every: None, packages.alternatives: None}
 
 
 def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.drift.subjects.kind import Asking, Expectation, Kind, Row, Seen
+from lockstep.drift.subjects.kind import Expectation, Kind, Row, Seen
 from lockstep.files.managed_file import SYSTEMD, TOOLS_VENV, UV_VENV
 from lockstep.files.sent import Reader
 from lockstep.host.intended import Intended
@@ -57,12 +57,11 @@ KINDS = {
 }
 
 
-def questions(this: Intended, asking: Asking) -> dict[Reader, Any]:
+def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
     names = [*this.unit_files, *system_units(this.plan.settings)]
     return {
         settings.every: {
-            "key": asking.key,
             "places": _PLACES,
             "known": [
                 *this.every_path,
@@ -72,7 +71,7 @@ def questions(this: Intended, asking: Asking) -> dict[Reader, Any]:
             # Drop-ins of these are another kind.
             "theirs": [f"{SYSTEMD}/{name}.d/" for name in names],
         },
-        machine.settings: list(this.plan.settings.sysctls),
+        machine.settings: {"names": list(this.plan.settings.sysctls)},
     }
 
 

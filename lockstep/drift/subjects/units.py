@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from lockstep.drift.subjects.kind import Asking, Expectation, Kind, Row, Seen
+from lockstep.drift.subjects.kind import Expectation, Kind, Row, Seen
 from lockstep.drift.subjects.settings import READ_AT_START
 from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS
 from lockstep.files.sent import Reader
@@ -51,7 +51,7 @@ KINDS = {
 }
 
 
-def questions(this: Intended, asking: Asking) -> dict[Reader, Any]:
+def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
     settings = this.plan.settings
     keys = [API_KEY] if this.key_users else []
@@ -67,8 +67,7 @@ def questions(this: Intended, asking: Asking) -> dict[Reader, Any]:
                 **{unit: [*secrets, *keys] for unit in this.webui_units},
             },
         },
-        units.at_boot: this.unit_files,
-        units.failed: None,
+        units.at_boot: {"ours": this.unit_files},
     }
 
 

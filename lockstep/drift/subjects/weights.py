@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.drift.subjects.kind import Asking, Expectation, Kind, Row, Seen
+from lockstep.drift.subjects.kind import Expectation, Kind, Row, Seen
 from lockstep.files.sent import Reader
 from lockstep.host.intended import Intended
 from lockstep.host.specs import weights_spec
@@ -36,9 +36,9 @@ KINDS = {
 }
 
 
-def questions(this: Intended, asking: Asking) -> dict[Reader, Any]:
+def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
-    return {weights.every: {"weights": weights_spec(this.plan, this.pins), "deep": asking.deep}}
+    return {weights.every: {"weights": weights_spec(this.plan, this.pins)}}
 
 
 def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:

@@ -118,12 +118,8 @@ def _devices(info: dict[str, Any]) -> list[str]:
     return [device["ID"] for device in info.get("DiscoveredDevices") or []]
 
 
-def daemon(key: str) -> Facts:
-    """Settings in force.
-
-    Args:
-        key: Of this run's hashes.
-    """
+def daemon(asked: dict[str, Any]) -> Facts:
+    """Settings in force."""
     info = docker_api.Docker(SOCKET, 20.0).json("GET", "/info")
     for name, word in _INFO.items():
         yield "docker", word, info.get(name)
@@ -141,7 +137,7 @@ def daemon(key: str) -> Facts:
         yield "docker", f"mirror {mirror}", "present"
     # The URL of a proxy may hold a password.
     for name in ("HttpProxy", "HttpsProxy", "NoProxy"):
-        yield "docker", name, seal(key, info[name].encode()) if info.get(name) else "none"
+        yield "docker", name, seal(asked["key"], info[name].encode()) if info.get(name) else "none"
 
 
 def contents(asked: dict[str, Any]) -> Facts:

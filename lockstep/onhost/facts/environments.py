@@ -113,9 +113,9 @@ def _unfinished(mark: str) -> bool:
     return True
 
 
-def checkouts(sources: Iterable[str]) -> Facts:
-    """Whether source trees have changes of their own."""
-    for source in sources:
+def checkouts(asked: dict[str, Any]) -> Facts:
+    """Whether source trees ("sources") have changes of their own."""
+    for source in asked["sources"]:
         if os.path.exists(os.path.join(source, ".git")):
             yield "checkout", source, _checkout(source)
 

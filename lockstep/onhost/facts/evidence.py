@@ -66,15 +66,15 @@ def apt(_: object) -> Facts:
     yield from history.apt(None)
 
 
-def services(targets: list[str]) -> Facts:
+def services(asked: dict[str, Any]) -> Facts:
     """State of the services that the first day depends on, and of the targets."""
-    for name, unit in units.show([*SERVICES, *targets]).items():
+    for name, unit in units.show([*SERVICES, *asked["units"]]).items():
         state = f"{unit.active} ({unit.sub}), {unit.file_state or 'static'}"
         since = f", since {history.clock(unit.since)}" if unit.since else ""
         yield "service", name, state + since if unit.installed else unit.load
 
 
-def memory(targets: list[str]) -> Facts:
+def memory(asked: dict[str, Any]) -> Facts:
     """Memory as it is now, what is hot meanwhile, and since when the machine runs."""
     for key, size in machine.meminfo(*_MEMORY).items():
         yield "memory now", f"{key} GiB", f"{size / 2**30:.2f}"
@@ -83,7 +83,7 @@ def memory(targets: list[str]) -> Facts:
         yield "memory now", "pressure", pressure.replace("\n", "; ")
     up = float((text("/proc/uptime") or "0").split()[0])
     yield "memory now", "up for", f"{up / 3600:.1f} h"
-    hot = [name for name, unit in units.show(targets).items() if unit.up]
+    hot = [name for name, unit in units.show(asked["units"]).items() if unit.up]
     yield "memory now", "targets that are up", ", ".join(hot) or "none"
 
 
@@ -103,10 +103,10 @@ def interfaces(_: object) -> Facts:
     yield "link", "ports without a cable are hidden", "yes" if hides else "no"
 
 
-def scores(targets: list[str]) -> Facts:
+def scores(asked: dict[str, Any]) -> Facts:
     """Whom the kernel kills last and first."""
     yield "OOM score", "a session over SSH (this one)", text("/proc/self/oom_score_adj")
-    own_units = {unit: set(units.processes(unit)) for unit in targets}
+    own_units = {unit: set(units.processes(unit)) for unit in asked["units"]}
     found: dict[str, set[int]] = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         name = text(f"/proc/{pid}/comm") or ""
@@ -118,7 +118,7 @@ def scores(targets: list[str]) -> Facts:
         yield "OOM score", name, ", ".join(map(str, sorted(every)))
 
 
-def engine(asked: dict[str, str]) -> Facts:
+def engine(asked: dict[str, Any]) -> Facts:
     """What the engines here are, and what they said when they were asked about the recipes.
 
     Args:

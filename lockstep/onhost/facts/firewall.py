@@ -30,12 +30,8 @@ def read(asked: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def every(key: str) -> Facts:
-    """Rules of the host's own; Docker's, which follow its containers, are left out.
-
-    Args:
-        key: Of this run's hashes.
-    """
+def every(asked: dict[str, Any]) -> Facts:
+    """Rules of the host's own; Docker's, which follow its containers, are left out."""
     for rule in run("iptables", "-S").stdout.splitlines():
         if re.match(r"-[AP] (INPUT|OUTPUT|DOCKER-USER)\b", rule):
             yield "firewall", rule, "present"
@@ -45,4 +41,4 @@ def every(key: str) -> Facts:
         ours = name.rpartition(" ")[2].startswith("lockstep")
         if name not in _OF_DOCKER | {"ip filter", "ip6 filter"} and not ours:
             told = run("nft", "-s", "list", "table", *name.split()).stdout
-            yield "firewall", f"table {name}", seal(key, told.encode())
+            yield "firewall", f"table {name}", seal(asked["key"], told.encode())

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterable
+from typing import Any
 
 from lockstep.onhost.facts.reading import Facts, below, listed, run, seal_file, text
 
@@ -112,12 +113,8 @@ def firmware(_: object) -> Facts:
             yield "firmware", f"adapter {os.path.basename(adapter)}", version
 
 
-def driver(key: str) -> Facts:
-    """What the driver says, whether the loaded module is the one of its files, and CDI files.
-
-    Args:
-        key: Of this run's hashes.
-    """
+def driver(asked: dict[str, Any]) -> Facts:
+    """What the driver says, whether the loaded module is the one of its files, and CDI files."""
     found = gpu()
     yield "driver", "nvidia-smi", found.pop("fault", "answers")
     for name, value in found.items():
@@ -127,17 +124,13 @@ def driver(key: str) -> Facts:
     if module:
         yield "driver", "loaded module", module[1]
     for path in (path for folder in _CDI for path in listed(folder)):
-        yield "CDI", path, seal_file(key, path)
+        yield "CDI", path, seal_file(asked["key"], path)
     for path, made_for in cdi().items():
         yield "CDI driver", path, made_for or UNTOLD
 
 
-def system(key: str) -> Facts:
-    """Releases of DGX OS, the base system, the system's Python and CUDA's toolkit.
-
-    Args:
-        key: Of this run's hashes.
-    """
+def system(asked: dict[str, Any]) -> Facts:
+    """Releases of DGX OS, the base system, the system's Python and CUDA's toolkit."""
     told = release()
     for name, value in told.items():
         if name not in _OWN_RELEASE:
@@ -156,7 +149,7 @@ def system(key: str) -> Facts:
         yield "CUDA", name, version
     listing = "/usr/local/cuda/version.json"
     if os.path.isfile(listing):
-        yield "CUDA", "version.json", seal_file(key, listing)
+        yield "CUDA", "version.json", seal_file(asked["key"], listing)
 
 
 def memory(_: object) -> Facts:
@@ -188,13 +181,9 @@ def clock(_: object) -> Facts:
     yield "clock", "zone", os.path.realpath("/etc/localtime").partition("zoneinfo/")[2] or "none"
 
 
-def settings(names: Iterable[str]) -> Facts:
-    """Kernel settings in force: those that engines feel, and more.
-
-    Args:
-        names: Others that the inventory names.
-    """
-    keys = set(names)
+def settings(asked: dict[str, Any]) -> Facts:
+    """Kernel settings in force: those that engines feel, and the "names" of the question."""
+    keys = set(asked["names"])
     for folder in ("/proc/sys/vm", "/proc/sys/net/core"):
         keys |= {path.removeprefix("/proc/sys/").replace("/", ".") for path in below(folder)}
     keys |= {f"net.ipv4.{name}" for name in _NET} | {f"kernel.{name}" for name in _KERNEL}

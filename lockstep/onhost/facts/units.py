@@ -141,16 +141,13 @@ def _older(name: str, state: Mapping[str, str], reads: Sequence[str]) -> Iterato
             yield "older process", f"{name} {path}", "started before"
 
 
-def at_boot(ours: Sequence[str]) -> Facts:
-    """What starts at boot, or may not start at all: read from the links that systemd reads.
-
-    Args:
-        ours: Units that another kind of fact is about.
-    """
+def at_boot(asked: dict[str, Any]) -> Facts:
+    """What starts at boot, or may not start at all: read from the links that systemd reads, but for
+    those of units of "ours"."""
     for folder in (_FOLDER, "/run/systemd/system"):
         for path in below(folder):
             name, place = os.path.basename(path), os.path.dirname(path)
-            if not os.path.islink(path) or name in ours:
+            if not os.path.islink(path) or name in asked["ours"]:
                 continue
             if os.readlink(path) == "/dev/null":
                 yield "service", name, "masked"

@@ -151,7 +151,7 @@ def test_a_snapshot_says_of_each_cdi_file_of_the_gpu_for_which_driver_it_is(
     )
     monkeypatch.setattr(machine, "text", files.get)
     monkeypatch.setattr(machine, "seal_file", lambda key, path: "sealed")
-    found = [each for each in machine.driver(KEY.hex()) if each[0].startswith("CDI")]
+    found = [each for each in machine.driver({"key": KEY.hex()}) if each[0].startswith("CDI")]
     assert found == [
         *(("CDI", path, "sealed") for path in files),
         ("CDI driver", "/etc/cdi/nvidia.yaml", "580.95.05"),

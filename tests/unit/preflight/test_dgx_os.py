@@ -37,7 +37,7 @@ def of_diff(text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, s
     """The facts of such a file."""
     monkeypatch.setattr(machine, "text", {"/etc/dgx-release": text}.get)
     found: dict[str, dict[str, str]] = {}
-    for kind, item, value in machine.system(""):
+    for kind, item, value in machine.system({"key": ""}):
         found.setdefault(kind, {})[item] = str(value)
     return found
 
