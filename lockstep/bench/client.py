@@ -62,9 +62,11 @@ class Client:
 
     Attributes:
         engine: Which one answers, None while it is not known.
+        timeout_s: Longest wait for a whole answer, seconds.
     """
 
     engine: Engine | None = None
+    timeout_s = 600.0
 
     def __init__(self, url: str, model: str, key: str | None = None, clock: Clock | None = None):
         self.url = url.rstrip("/").removesuffix("/v1")
@@ -113,21 +115,24 @@ class Client:
         }
         began = self.clock.now()
         empty = Sample(ask.label, asked=ask.max_tokens)
+        limit_s = ask.timeout_s or self.timeout_s
         try:
-            sample = self._exchange(ask, body, began, empty)
+            sample = self._exchange(ask, body, limit_s, began, empty)
         except requests.ReadTimeout:
-            sample = replace(empty, fault=f"timed out: no answer within {ask.timeout_s:.0f} s")
+            sample = replace(empty, fault=f"timed out: no answer within {limit_s:.0f} s")
         except urllib3.exceptions.ReadTimeoutError:
-            sample = replace(empty, fault=f"timed out: silent for {ask.timeout_s:.0f} s")
+            sample = replace(empty, fault=f"timed out: silent for {limit_s:.0f} s")
         except _BROKEN as fault:
             sample = replace(empty, fault=_short(fault))
         except (ValueError, LookupError, TypeError, AttributeError) as fault:
             sample = replace(empty, fault=f"not an answer of this API: {fault}")
         return replace(sample, seconds=sample.seconds or self.clock.now() - began)
 
-    def _exchange(self, ask: Ask, body: object, began: float, empty: Sample) -> Sample:
+    def _exchange(
+        self, ask: Ask, body: object, limit_s: float, began: float, empty: Sample
+    ) -> Sample:
         url = f"{self.url}/v1/chat/completions"
-        limits = (CONNECT_S, ask.timeout_s)
+        limits = (CONNECT_S, limit_s)
         with (
             self._session() as session,
             session.post(url, json=body, timeout=limits, stream=True) as answer,
@@ -141,7 +146,7 @@ class Client:
                 return replace(refused, refusal="", fault=refused.refusal)
             found = _Stream()
             if ask.stream:
-                for line in self._lines(answer, began + ask.timeout_s):
+                for line in self._lines(answer, began + limit_s):
                     _event(found, line, self.clock.now())
             else:
                 _whole(found, answer.json())

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstep.bench.client import Client, Unreachable
-from lockstep.bench.clock import Clock
 from lockstep.onhost import engines
 
 
@@ -70,7 +69,7 @@ class Look:
 AskHost = Callable[[], HostLook]
 
 
-def look(client: Client, clock: Clock, ask_host: AskHost | None) -> Look:
+def look(client: Client, ask_host: AskHost | None) -> Look:
     """Look now.
 
     Raises:
@@ -83,8 +82,8 @@ def look(client: Client, clock: Clock, ask_host: AskHost | None) -> Look:
     host = ask_host() if ask_host else None
     page = engines.counters(client.get("/metrics") or "")
     return Look(
-        now=clock.now(),
-        wall=clock.wall(),
+        now=client.clock.now(),
+        wall=client.clock.wall(),
         models=tuple(str(card["id"]) for card in cards if card.get("id")),
         root=first.get("root"),
         context=next(filter(None, (engine.context(first) for engine in known)), None),

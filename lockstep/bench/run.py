@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from time import sleep
 from typing import Any
 
 from lockstep.bench.client import Client, Unreachable
-from lockstep.bench.look import AskHost, Look, look
+from lockstep.bench.look import AskHost, look
 from lockstep.bench.prompts import user
 from lockstep.bench.results import ResultError, SuiteResult, Verdict
 from lockstep.bench.ruler import Check, Expected, judge, suspect, waive
@@ -71,7 +71,6 @@ class Bench:
     quick: bool = False
     repeats: int = 10
     tokens: int = TOKENS
-    timeout_s: float = 600.0
     tell: Callable[[str], None] = field(default=lambda line: None)
 
     def ask(self, ask: Ask) -> Sample:
@@ -79,14 +78,6 @@ class Bench:
         sample = self.client.complete(ask)
         self.tell(_line(sample))
         return sample
-
-    def look(self) -> Look:
-        """Look now.
-
-        Raises:
-            Unreachable: the engine does not answer.
-        """
-        return look(self.client, self.client.clock, self.ask_host)
 
     def rounds(self) -> Iterator[int]:
         """The rounds of a suite about speed: `repeats`, or as many as `ENOUGH_S` holds."""
@@ -134,14 +125,14 @@ def measure(bench: Bench, suite: Suite) -> SuiteResult:
         if suite.warm:
             suite.run(replace(bench, repeats=1, tell=lambda line: bench.tell(f"warm-up, {line}")))
         bench.settled(None, 0)
-        before = bench.look()
+        before = look(bench.client, bench.ask_host)
     except (Unreachable, ResultError) as fault:
         return _unreachable(name, fault)
     outcome = suite.run(bench)
     try:
         answered = sum(sample.status == 200 for sample in outcome.samples)
         bench.settled(before.counters, answered)
-        after = bench.look()
+        after = look(bench.client, bench.ask_host)
         sung += _sings(bench)
     except (Unreachable, ResultError) as fault:
         return _unreachable(name, fault)
@@ -163,7 +154,7 @@ def measure(bench: Bench, suite: Suite) -> SuiteResult:
 
 
 def _sings(bench: Bench) -> int:
-    limit = min(CANARY_S, bench.timeout_s)
+    limit = min(CANARY_S, bench.client.timeout_s)
     ask = Ask("canary", user("Say hello."), 16, stream=False, timeout_s=limit)
     return int(bench.client.complete(ask).good)
 
@@ -187,8 +178,3 @@ def _line(sample: Sample) -> str:
     said = sample.fault or sample.refusal
     rate = f"{sample.tokens} tokens in {sample.seconds:.2f} s = {sample.rate:.1f} tok/s"
     return f"{sample.label}: {said or rate}"
-
-
-def run(bench: Bench, suites: Sequence[Suite]) -> tuple[SuiteResult, ...]:
-    """Every suite in turn; a suspect one does not stop the others."""
-    return tuple(measure(bench, suite) for suite in suites)

@@ -22,7 +22,7 @@ class Ask:
         stream: Whether tokens are wanted as they come; without it there is no time of the first.
         ignore_eos: Generate exactly `max_tokens`, also where the model would have ended.
         extra: Further keys of the request's body.
-        timeout_s: Longest wait for the whole answer, seconds.
+        timeout_s: Longest wait for the whole answer, seconds; None: the client's own.
     """
 
     label: str
@@ -31,7 +31,7 @@ class Ask:
     stream: bool = True
     ignore_eos: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
-    timeout_s: float = 600.0
+    timeout_s: float | None = None
 
 
 @dataclass(frozen=True)

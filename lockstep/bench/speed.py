@@ -90,9 +90,9 @@ def _outcome(
     )
 
 
-def _ask(bench: Bench, label: str, prompt: str, tokens: int) -> Ask:
+def _ask(label: str, prompt: str, tokens: int) -> Ask:
     # Exactly so many tokens, also where the model would have ended: a rate of few is noise.
-    return Ask(label, user(prompt), tokens, ignore_eos=True, timeout_s=bench.timeout_s)
+    return Ask(label, user(prompt), tokens, ignore_eos=True)
 
 
 def _spread(values: Iterable[float | None]) -> dict[str, Any] | None:
@@ -119,7 +119,7 @@ def decode(bench: Bench) -> Outcome:
     """Each prompt shape, one request at a time."""
 
     def level(shape: str) -> Callable[[], list[Ask]]:
-        return lambda: [_ask(bench, shape, SHAPES[shape], bench.tokens)]
+        return lambda: [_ask(shape, SHAPES[shape], bench.tokens)]
 
     shapes = (TECHNICAL,) if bench.quick else tuple(SHAPES)
     waves = _rounds(bench, {shape: level(shape) for shape in shapes})
@@ -129,7 +129,7 @@ def decode(bench: Bench) -> Outcome:
 
 def prefill(bench: Bench) -> Outcome:
     """Time to the first token of long prompts, as tokens of the prompt per second."""
-    gauge = bench.ask(_ask(bench, "gauge", filler(200), 1))
+    gauge = bench.ask(_ask("gauge", filler(200), 1))
     if not gauge.good or not gauge.prompt_tokens:
         return Outcome((gauge,), {}, refused=gauge.refusal)
     per_word = gauge.prompt_tokens / 201
@@ -142,7 +142,7 @@ def prefill(bench: Bench) -> Outcome:
         return Outcome((gauge,), {}, refused=why)
 
     def level(size: int) -> Callable[[], list[Ask]]:
-        return lambda: [_ask(bench, f"{size} tokens", filler(int(size / per_word)), 1)]
+        return lambda: [_ask(f"{size} tokens", filler(int(size / per_word)), 1)]
 
     waves = _rounds(bench, {f"{size} tokens": level(size) for size in sizes})
     left = [size for size in PREFILL_TOKENS if size not in sizes and not bench.quick]
@@ -166,7 +166,7 @@ def concurrency(bench: Bench) -> Outcome:
     def level(streams: int) -> Callable[[], list[Ask]]:
         prompts = list(SHAPES.values())
         return lambda: [
-            _ask(bench, f"{streams} streams", prompts[number % len(prompts)], bench.tokens // 2)
+            _ask(f"{streams} streams", prompts[number % len(prompts)], bench.tokens // 2)
             for number in range(streams)
         ]
 
@@ -200,7 +200,7 @@ def speculation(bench: Bench) -> Outcome:
     before = bench.settled(None, 0)
     for _ in bench.rounds():
         for shape, prompt in SHAPES.items():
-            samples.append(bench.ask(_ask(bench, shape, prompt, bench.tokens)))
+            samples.append(bench.ask(_ask(shape, prompt, bench.tokens)))
             after = bench.settled(before, int(samples[-1].status == 200))
             if before and after:
                 found[shape] += _drafted(before, after)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -69,24 +70,28 @@ def _print(runs: tuple[list[Result], list[Result]], found: list[Difference]) -> 
         )
         if before != after:
             indented(f"{key}: {before} → {after}", by=0)
+    for suite, items in groupby(found, lambda item: item.suite):
+        console().print(f"\n{suite}", style="bold")
+        console().print(_table(items))
+    for reason in sorted({item.verdict for item in found if ":" in item.verdict}):
+        indented(f"{reason}. Measure longer, or several runs of each")
+
+
+def _table(found: Iterable[Difference]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     for heading in ("figure", "first", "second", "ratio", "interval", ""):
         table.add_column(heading, justify="left" if heading in ("figure", "") else "right")
     for item in found:
-        style = {"worse": "bold red", "better": "green"}.get(item.verdict, "")
-        interval = "" if item.low is None else f"{item.low:.2f}-{item.high:.2f}"
         table.add_row(
-            short(f"{item.suite} {item.name}".replace(".", " ")),
+            short(item.name.replace(".", " ")),
             _shown(item.first),
             _shown(item.second),
             f"{item.ratio:.2f}",
-            interval,
+            "" if item.low is None else f"{item.low:.2f}-{item.high:.2f}",
             item.verdict.partition(":")[0],
-            style=style,
+            style={"worse": "bold red", "better": "green"}.get(item.verdict, ""),
         )
-    console().print(table)
-    for reason in sorted({item.verdict for item in found if ":" in item.verdict}):
-        indented(f"{reason}. Measure longer, or several runs of each")
+    return table
 
 
 def _shown(spread: Mapping[str, Any]) -> str:

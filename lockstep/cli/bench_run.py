@@ -16,10 +16,9 @@ from lockstep.bench.client import Client, Unreachable
 from lockstep.bench.look import Look, look
 from lockstep.bench.results import Result, ResultError, Subject, save
 from lockstep.bench.ruler import Expected
-from lockstep.bench.run import Bench
-from lockstep.bench.run import run as run_suites
+from lockstep.bench.run import Bench, measure
 from lockstep.bench.subject import of_host
-from lockstep.bench.suites.suites import DEFAULT, SUITES
+from lockstep.bench.suites.suites import SUITES
 from lockstep.bench.table import print_result
 from lockstep.cli.shared import DONE, UNUSABLE, print_json
 from lockstep.inventory.inventory_file import REPOSITORY
@@ -98,10 +97,10 @@ def run(
     """
     began = _now()
     with _bench(subject, inventory, model, _key(key_file)) as (bench, about):
-        bench.waived, bench.quick, bench.timeout_s = waive, quick, timeout
-        bench.repeats, bench.tokens = repeat, tokens
+        bench.waived, bench.quick = waive, quick
+        bench.repeats, bench.tokens, bench.client.timeout_s = repeat, tokens, timeout
         bench.tell = lambda line: click.echo(f"  {line}", err=True)
-        suites = run_suites(bench, [SUITES[name] for name in names or DEFAULT])
+        suites = tuple(measure(bench, SUITES[name]) for name in names or SUITES)
     result = Result(about, began, _now(), metadata.version("lockstep"), suites)
     path = output or Path("measured") / f"{_name(about)}-{began.replace(':', '')}.json"
     if as_json:
@@ -151,7 +150,7 @@ def _of_url(url: str, model: str | None, key: str | None) -> tuple[Bench, Subjec
 def _seen(client: Client, where: str, remedy: str) -> Look:
     """The first look; from then on the client knows which engine it asks."""
     try:
-        seen = look(client, client.clock, None)
+        seen = look(client, None)
     except Unreachable as fault:
         raise ResultError(
             "no engine answers there",

@@ -17,7 +17,7 @@ from lockstep.bench.clock import Clock
 from lockstep.bench.look import HostLook
 from lockstep.bench.results import Result, Subject
 from lockstep.bench.ruler import Expected
-from lockstep.bench.run import Bench, run
+from lockstep.bench.run import Bench, measure
 from lockstep.bench.sample import Ask, Sample
 from lockstep.bench.suites.suites import SUITES
 from lockstep.onhost.engines import ENGINES
@@ -131,7 +131,7 @@ def measured(
     expected = Expected(MODEL, sequences=sequences)
     bench = Bench(engine, expected, (lambda: host) if host else None, context=32768)
     began = datetime(2026, 11, 22, tzinfo=UTC)
-    found = run(bench, [SUITES[name] for name in suites])
+    found = tuple(measure(bench, SUITES[name]) for name in suites)
     ended = began + timedelta(seconds=engine.now())
     times = (f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in (began, ended))
     return Result(Subject(engine.url, MODEL), *times, lockstep="0.1", suites=found)

@@ -34,7 +34,7 @@ def coding(bench: Bench) -> Outcome:
         shelf.check(exercises)
     except sandbox.SandboxError as fault:
         return Outcome((), {}, checks=(Check("sandbox", "suspect", str(fault)),))
-    samples = tuple(bench.ask(_ask(bench, exercise)) for exercise in exercises)
+    samples = tuple(bench.ask(_ask(exercise)) for exercise in exercises)
     by_exercise = {
         exercise.name: graded(exercise, sample)
         for exercise, sample in zip(exercises, samples, strict=True)
@@ -90,6 +90,6 @@ def _why(failed: Sequence[Any], sample: Sample) -> str:
     return f"{case.call}: {found}"[:200]
 
 
-def _ask(bench: Bench, exercise: Exercise) -> Ask:
+def _ask(exercise: Exercise) -> Ask:
     text = _PROMPT.format(instructions=exercise.instructions, stub=exercise.stub)
-    return Ask(exercise.name, user(text), MOST_TOKENS, timeout_s=bench.timeout_s)
+    return Ask(exercise.name, user(text), MOST_TOKENS)

@@ -24,5 +24,3 @@ SUITES: Mapping[str, Suite] = {
         Suite("thinking", thinking),
     )
 }
-#: What runs where none is named.
-DEFAULT = tuple(SUITES)

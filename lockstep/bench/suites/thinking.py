@@ -26,15 +26,7 @@ _WAYS: dict[str, dict[str, Any]] = {
 def thinking(bench: Bench) -> Outcome:
     """The same small puzzle as served, with thinking on, and off."""
     samples = {
-        way: bench.ask(
-            Ask(
-                f"thinking {way}",
-                user(_PUZZLE),
-                _MOST_TOKENS,
-                extra=extra,
-                timeout_s=bench.timeout_s,
-            )
-        )
+        way: bench.ask(Ask(f"thinking {way}", user(_PUZZLE), _MOST_TOKENS, extra=extra))
         for way, extra in _WAYS.items()
     }
     summary = {

@@ -91,7 +91,7 @@ TASKS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
 
 def tools(bench: Bench) -> Outcome:
     """How many of ten consecutive calls are valid, and why the others are not."""
-    samples = [bench.ask(_ask(bench, text)) for text, _, _ in TASKS]
+    samples = [bench.ask(_ask(text)) for text, _, _ in TASKS]
     refusals = [sample.refusal for sample in samples if sample.refusal]
     pair, doubled = _two_messages(bench)
     if len(refusals) == len(samples):
@@ -150,7 +150,7 @@ def _against(given: Any, schema: Mapping[str, Any], fixed: Mapping[str, Any]) ->
 def _two_messages(bench: Bench) -> tuple[list[Sample], dict[str, Any]]:
     """HTTP status of two user messages in a row, at the engine and where clients ask."""
     messages = tuple({"role": "user", "content": text} for text in (f"[{mark()}] Hello.", "Go on."))
-    ask = Ask("two user messages", messages, 16, stream=False, timeout_s=bench.timeout_s)
+    ask = Ask("two user messages", messages, 16, stream=False)
     engine = bench.ask(ask)
     found = {"engine": engine.refusal or engine.status}
     if bench.api is None:
@@ -159,12 +159,11 @@ def _two_messages(bench: Bench) -> tuple[list[Sample], dict[str, Any]]:
     return [engine, behind], {**found, "port": behind.refusal or behind.status}
 
 
-def _ask(bench: Bench, text: str) -> Ask:
+def _ask(text: str) -> Ask:
     return Ask(
         "tool call",
         user(text),
         _MOST_TOKENS,
         stream=False,
         extra={"tools": list(TOOLS), "tool_choice": "auto"},
-        timeout_s=bench.timeout_s,
     )

@@ -31,7 +31,7 @@ def vision(bench: Bench) -> Outcome:
         {"type": "image_url", "image_url": {"url": picture.url}},
     ]
     messages = ({"role": "user", "content": content},)
-    sample = bench.ask(Ask("screenshot", messages, _MOST_TOKENS, timeout_s=bench.timeout_s))
+    sample = bench.ask(Ask("screenshot", messages, _MOST_TOKENS))
     tensors = bench.vision_tensors
     beside = f"the weight map has {'unknown' if tensors is None else tensors} vision tensors"
     notes = [f"HTTP {sample.status}; {beside}"]
