@@ -69,7 +69,6 @@ firewall = {
 tools = {
     "uv": "uv",
     "pip": "pip>=25.2",
-    "huggingface-hub": "huggingface_hub",
     "httpx2": "httpx2",
     "uvicorn": "uvicorn",
 }

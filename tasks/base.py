@@ -49,7 +49,7 @@ def base() -> None:
         name="Apply kernel settings", values=settings.sysctls, path="/etc/sysctl.d/60-lockstep.conf"
     )
     system.tools(
-        name="Install uv and the hub client",
+        name="Install our own tools",
         environments=this.tools,
         python=settings.python,
         variables=tools_environment(settings),

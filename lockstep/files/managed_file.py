@@ -32,7 +32,7 @@ API_KEY = f"{CONFIGURATION}/secrets/api-key"
 # Starts, watches and stops the ranks of a cluster together.
 AGENT_UNIT = "lockstep-cluster.service"
 PROXY_ENVIRONMENT = f"{CONFIGURATION}/proxy.env"
-# The proxy's, and the package index that uv and the hub client are installed from.
+# The proxy's, and the package index that uv and our other tools are installed from.
 TOOLS_ENVIRONMENT = f"{CONFIGURATION}/tools.env"
 OPERATORS_GROUP = "lockstep-operators"
 

@@ -92,7 +92,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Proxy:
-    """Proxy for apt, uv, git, Docker and the hub client; None: direct."""
+    """Proxy for apt, uv, git, Docker and the downloads of weights; None: direct."""
 
     http: values.Url | None = None
     https: values.Url | None = None

@@ -37,7 +37,6 @@ MODULES = {
     "switch": "operator.switch_sh",
     "webui-keys": "access.webui_keys",
     "wedge": "switching.wedge",
-    "weights-state": "weights.weights_state",
 }
 
 

@@ -71,7 +71,7 @@ def _needs(plan: HostPlan, pins: Pins) -> dict[str, dict[str, list[str]]]:
     found: dict[str, dict[str, list[str]]] = {MODELS: {}, TOOLS: {}}
     for name in models_of(plan):
         pin = pins.models[name]
-        # Where the hub's client keeps a repository.
+        # The layout of huggingface_hub's cache.
         folder = f"{hub}/models--{name.replace('/', '--')}/snapshots/{pin.commit}"
         found[MODELS][folder] = [file.path for file in pin.files]
     for environment in tool_environments(settings, pins).values():

@@ -63,7 +63,7 @@ def system_units(settings: Settings) -> list[str]:
 
 
 def tools_environment(settings: Settings) -> str | None:
-    """The file of variables with which uv and the hub client are installed; None without any."""
+    """The file of variables with which our own tools are installed; None without any."""
     if settings.sources.python_index:
         return TOOLS_ENVIRONMENT
     return PROXY_ENVIRONMENT if settings.proxy.environment() else None

@@ -44,5 +44,5 @@ def snapshot(settings: Settings, model: str, commit: str) -> str:
 def model_path(settings: Settings, recipe: Recipe, commit: str) -> str:
     """The folder on a host that holds a recipe's model, with the files that it borrows."""
     spec = weights_spec.Spec(Path(settings.paths.hub_cache) / "hub", "", ())
-    borrow = tuple(weights_spec.Borrow(each.model, "", ()) for each in recipe.lockstep.borrow)
+    borrow = tuple(weights_spec.Part(each.model, "", ()) for each in recipe.lockstep.borrow)
     return str(spec.model_path(weights_spec.Repository(recipe.repository, commit, (), borrow)))

@@ -8,7 +8,7 @@ from pyinfra import host
 from pyinfra.api import operation
 
 from lockstep.deploy.questions import WEIGHTS_SPEC
-from lockstep.files.managed_file import PROXY_ENVIRONMENT, TOOLS_VENV, command
+from lockstep.files.managed_file import PROXY_ENVIRONMENT, command
 from lockstep.lock.image_reference import PLATFORMS
 from tasks import remote
 from tasks.facts import host as facts
@@ -60,7 +60,7 @@ def weights(user: str, token_file: str, proxy: bool = False) -> Commands:
 
 def fetch(name: str, user: str, token_file: str, proxy: bool, *more: str) -> remote.Streamed:
     """The job that fetches the weights, or what further options say of them."""
-    program = command("fetch-weights", WEIGHTS_SPEC, python=f"{TOOLS_VENV}/bin/python")
+    program = command("fetch-weights", WEIGHTS_SPEC)
     options = ["--setenv-file", PROXY_ENVIRONMENT] if proxy else []
     words = [*program, "--token-file", token_file, *more]
     return remote.job(name, words, "--uid", user, *options)

@@ -127,7 +127,7 @@ def tools(environments: Mapping[str, Environment], python: str, variables: str |
     if moved:
         yield remote.write({"links": moved})
     if not (changed or moved):
-        host.noop("uv, the hub client and what our programs import are installed")
+        host.noop("uv, pip and what our programs import are installed")
 
 
 def _lacks(installed: Mapping[str, str], environment: Environment) -> bool:

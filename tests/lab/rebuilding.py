@@ -3,7 +3,7 @@
     python tests/lab/rebuilding.py [--lab NAME]
 
 Prints how many bytes each host took from each of the lab's servers. The second one takes nothing
-but what a deploy installs before the hosts copy from each other: apt packages, uv, the hub client.
+but what a deploy installs before the hosts copy from each other: apt packages, uv, our tools.
 The exit code is 1 where it took more, or where `lockstep diff` finds a difference.
 """
 

@@ -90,7 +90,7 @@ def test_a_stage_is_built_as_a_job_of_its_own_account(stage: str, why: str) -> N
 
 # The classes of a checkpoint are told by its configuration, and that comes before the weights.
 CHECK = [
-    f"{JOB} configurations --uid lockstep -- /usr/local/lib/lockstep/environments/tools/bin/python "
+    f"{JOB} configurations --uid lockstep -- /usr/bin/python3 "
     "/usr/local/lib/lockstep fetch-weights /etc/lockstep/weights.json "
     "--token-file /etc/lockstep/hub-token --small",
     f"{JOB} engine-check {PROGRAM} check",

@@ -8,7 +8,7 @@ With --key, only requests with the key of the unit's credential pass (`api_key.p
 goes through as it comes, in both directions and without storing it: streams, errors, headers.
 Whoever hangs up ends the work of the engine; whoever reads slowly slows the engine's stream down.
 
-Needs uvicorn and httpx2, which the deploy installs at exact versions beside the hub client.
+Needs uvicorn and httpx2, which the deploy installs at exact versions.
 
 exit codes: 0 stopped, 1 the port cannot be opened or the key is missing, 2 wrong use
 """

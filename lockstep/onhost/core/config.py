@@ -122,6 +122,6 @@ def load_host(path: Path) -> Host:
 def _unusable(
     what: str, *, where: str, found: str = "", allowed: str = "", remedy: str = ""
 ) -> errors.Problem:
-    said = "".join((what, found and f"; found {found}", allowed and f"; allowed: {allowed}"))
+    said = schema.sentence(what, found, allowed)
     remedy = "run the deploy again, it writes this file"
     return errors.Problem(f"{where}: {said}. Remedy: {remedy}.", errors.EXIT_USAGE)

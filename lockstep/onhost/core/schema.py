@@ -14,13 +14,20 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 T = TypeVar("T")
 #: Makes an error of a sentence and the keywords where, found, allowed and remedy.
 Fault = Callable[..., Exception]
 
-_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+_NAMES = {
+    str: "text",
+    Path: "a path",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+}
 _PLAIN = re.compile(r"[\w-]+")
 _LOGIN = re.compile(r"//[^/]*@")
 
@@ -301,6 +308,8 @@ def _kind(hint: Any) -> Any:
 def _scalar(hint: type, value: Any, at: Place) -> Any:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if hint is Path and isinstance(value, str):
+        return Path(value)
     if hint is str and isinstance(value, datetime.date):
         return value.isoformat()
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
@@ -313,4 +322,9 @@ def _scalar(hint: type, value: Any, at: Place) -> Any:
 
 
 def _shown(value: Any) -> str:
-    return repr(value)[:80]
+    return repr(str(value) if isinstance(value, Path) else value)[:80]
+
+
+def sentence(what: str, found: str = "", allowed: str = "") -> str:
+    """A fault of this module's as one sentence without its end."""
+    return "".join((what, found and f"; found {found}", allowed and f"; allowed: {allowed}"))

@@ -72,10 +72,10 @@ def _told(state: dict[str, object]) -> str:
     return "; ".join(parts) or "a branch name leads elsewhere"
 
 
-def _other(spec: weights_spec.Spec, repository: weights_spec.Repository) -> Iterator[str]:
+def _other(spec: weights_spec.Spec, part: weights_spec.Part) -> Iterator[str]:
     """Paths of files whose bytes are not those of the pinned revision. Reads all of them."""
-    snapshot = spec.snapshot(repository.model, repository.revision)
-    for file in repository.files:
+    snapshot = spec.snapshot(part.model, part.revision)
+    for file in part.files:
         path = snapshot / file.path
-        if file.name and path.is_file() and not content.matches(path, file.name):
+        if path.is_file() and not content.matches(path, file.name):
             yield str(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -31,15 +32,18 @@ def hasher(name: str, size: int) -> Hasher:
     return digest
 
 
-def read(path: Path, digest: Hasher) -> int:
-    """Take a whole file into `digest`; how many bytes it has."""
-    size = 0
+def chunks(path: Path, digest: Hasher) -> Iterator[int]:
+    """Take a whole file into `digest`, piece by piece; the size of each in bytes."""
     with path.open("rb", buffering=0) as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
-            size += len(chunk)
+            yield len(chunk)
         forget(file.fileno())
-    return size
+
+
+def read(path: Path, digest: Hasher) -> int:
+    """Take a whole file into `digest`; how many bytes it has."""
+    return sum(chunks(path, digest))
 
 
 def matches(path: Path, name: str) -> bool:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lockstep.onhost.core import output
 from lockstep.onhost.fetch import content
 
 T = TypeVar("T")
@@ -45,14 +46,18 @@ class Incomplete(OSError):
     """The transfer ended early, several times without a byte of progress."""
 
 
-def download(source: Callable[[], Source], target: Path, name: str | None = None) -> None:
+class Spoiled(OSError):
+    """What came is not what its hash says, twice in a row."""
+
+
+def download(source: Callable[[], Source], target: Path, name: str) -> None:
     """Fetch into `target` by way of `target`.incomplete, asking `source` before each attempt.
 
-    With `name`, the hash of the content, what came is checked first; wrong bytes are fetched once
-    more from the start.
+    What came is checked against `name`, the hash of the content; wrong bytes are fetched once more
+    from the start.
 
-    Raises Incomplete when five attempts in a row brought nothing, or the error that makes trying
-    again useless.
+    Raises Incomplete when five attempts in a row brought nothing, Spoiled, or the error that makes
+    trying again useless.
     """
     spoiled = False
     partial = target.with_name(f"{target.name}.incomplete")
@@ -72,11 +77,12 @@ def download(source: Callable[[], Source], target: Path, name: str | None = None
                 raise Incomplete(str(error) or type(error).__name__) from error
             time.sleep(min(30, 2**fruitless))
             continue
-        if name and not content.matches(partial, name):
+        if not content.matches(partial, name):
             partial.unlink()
             if spoiled:
-                raise Incomplete("what came is not what its hash says, twice in a row")
+                raise Spoiled("what came is not what its hash says, twice in a row")
             spoiled = True
+            output.say(f"{name[:12]}: what came is not what its hash says; fetching it again")
             continue
         partial.replace(target)
         return
@@ -144,17 +150,11 @@ def opened(request: urllib.request.Request) -> Any:
 
 @functools.cache
 def _certificates() -> ssl.SSLContext:
-    """The system's certificate authorities and, where the package is there, certifi's.
+    """The system's certificate authorities.
 
     Read once: it takes 40 ms of the processor, and an image may have 127 layers.
     """
-    context = ssl.create_default_context()
-    try:
-        import certifi
-    except ImportError:
-        return context
-    context.load_verify_locations(certifi.where())
-    return context
+    return ssl.create_default_context()
 
 
 def several(

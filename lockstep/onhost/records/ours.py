@@ -190,7 +190,7 @@ def _recorded(root: Path) -> frozenset[str]:
             folder, cache = record["engine"].get("folder"), record["weights"].get("cache_dir")
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             continue
-        # The hub's client has its home beside the models, and its cache in that.
+        # The hub's cache has a home of its own beside the models.
         caches = [cache, *map(str, list(Path(cache).parents)[:2])] if cache else []
         return frozenset((*files, *([folder] if folder else []), *caches))
     return frozenset()

@@ -1,14 +1,12 @@
-#!/usr/bin/env python3
 """Fetch pinned model weights into the Hugging Face cache, check them once, repair what is broken.
 
 usage: fetch-weights SPEC.json [--token-file FILE] [--workers N] [--small]
 
-Run by a Python that has huggingface_hub. What another Spark of this deploy has is copied from it,
-what an earlier one is fetching is waited for, the rest comes from the hub (`peers.py`). Resumes;
-several files at a time; a complete repository costs no network. Every file is read once and
-compared with its hash, LFS files by SHA-256, others by git's id; a stamp keeps a later run from
-reading it again. A corrupt file is removed and fetched again once. With --small only the small
-files, such as configurations.
+What another Spark of this deploy has is copied from it, what an earlier one is fetching is waited
+for, the rest comes from the hub. Resumes; several files at a time; a complete repository costs no
+network. Every file is compared with its hash once, LFS files by SHA-256, others by git's id; a
+stamp keeps a later run from reading it again. A corrupt file is removed and fetched again once.
+With --small only the small files, such as configurations.
 
 exit codes: 0 everything is there and right, 1 a file could not be had, 2 wrong use,
             3 no access (licence, token), 4 not found, 5 disk full
@@ -17,14 +15,12 @@ exit codes: 0 everything is there and right, 1 a file could not be had, 2 wrong 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
 from lockstep.onhost.core import errors, layout, output
-from lockstep.onhost.fetch import claims, peer_client, url_login
+from lockstep.onhost.fetch import claims, peer_client
 from lockstep.onhost.weights import (
-    hub,
     hub_cache,
     weights_sources,
     weights_spec,
@@ -46,30 +42,15 @@ def fetch(
     for part in repository.parts:
         hub_cache.noted(spec.cache_dir, part.model.replace("/", "--"), part.revision)
     for part in repository.parts:
-        _fetch_part(store, spec, part)
+        corrupt = store.verify(part)
+        if corrupt:
+            files = f"{len(corrupt)} corrupt files: {', '.join(corrupt)}"
+            output.say(f"weights {part.model}: {files}; fetching them again")
+            store.remove(part, corrupt)
+        store.download(part)
     store.merge(repository)
     store.write_refs(repository)
     output.say(f"weights {repository.model}: {what} at {spec.model_path(repository)}")
-
-
-def _fetch_part(
-    store: weights_store.Store, spec: weights_spec.Spec, part: weights_spec.Repository
-) -> None:
-    for attempt in (1, 2):
-        store.remove_wrong_sizes(part)
-        store.download(part)
-        corrupt = store.verify(part)
-        if not corrupt:
-            return
-        # Also the second time: what is in the cache may be read, or executed, by an engine.
-        store.remove(part, corrupt)
-        found = f"{part.model}: {len(corrupt)} corrupt files: {', '.join(corrupt)}"
-        if attempt == 2:
-            raise errors.Problem(
-                f"{found}, also after fetching them again. Remedy: check the disk "
-                f"(dmesg, smartctl) and the source {url_login.apart(spec.endpoint)[0]}"
-            )
-        output.say(f"weights {found}; fetching them again")
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
@@ -96,7 +77,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     # Peers that wait for the weights wait for the claim of that name, which comes later.
     name = "small" if options.small else CLAIM
     with claims.held(paths, name, weights_state.absent(spec)) as claim:
-        sources = weights_sources.Sources(spec, hub.Hub(spec, token), copier, claim)
+        sources = weights_sources.Sources(spec, token, copier, claim)
         store = weights_store.Store(spec, sources, options.workers)
         for repository in spec.repositories:
             fetch(store, spec, repository, "small files" if options.small else "complete")
@@ -113,7 +94,4 @@ def _token(path: Path | None) -> str | None:
 
 
 if __name__ == "__main__":
-    # Bars that redraw themselves are noise in a log; the lines of weights_store replace them.
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     sys.exit(errors.ended("fetch_weights", lambda: main(sys.argv[1:])))

@@ -1,33 +1,19 @@
-"""Tell, without a network and without reading a weight, which models are complete on this host.
-
-usage: weights-state SPEC.json        (or the specification on standard input)
-
-Prints JSON: {"ORG/NAME@REVISION": {"state", "path", "missing", "wrong_size", "unverified",
-"not_merged", "bytes_present", "bytes_total"}}. `state` is `complete` when every file is there in
-its right size, every file with a known hash was read once and has not changed since, and the merged
-folder (if files are borrowed) stands; else `incomplete`. Borrowed files are named with their
-repository.
-
-exit codes: 0 printed, whatever the states are; 2 wrong use
-"""
+"""Tells, without a network and without reading a weight, which models are complete on this host."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import errors
 from lockstep.onhost.weights import weights_spec
 
 
-def stamps(spec: weights_spec.Spec, repository: weights_spec.Repository) -> dict[str, Any]:
+def stamps(spec: weights_spec.Spec, part: weights_spec.Part) -> dict[str, Any]:
     """The stamps of one repository; empty when there are none or they cannot be read."""
     try:
-        data = json.loads(spec.stamp(repository).read_text(encoding="utf-8"))
+        data = json.loads(spec.stamp(part).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return data if isinstance(data, dict) else {}
@@ -49,7 +35,7 @@ class Files:
     present: int = 0
 
 
-def files(spec: weights_spec.Spec, part: weights_spec.Repository) -> Files:
+def files(spec: weights_spec.Spec, part: weights_spec.Part) -> Files:
     """The files of one repository, without those that it borrows."""
     snapshot = spec.snapshot(part.model, part.revision)
     known = stamps(spec, part)
@@ -64,13 +50,13 @@ def files(spec: weights_spec.Spec, part: weights_spec.Repository) -> Files:
             found.wrong_size.append(file.path)
             continue
         found.present += stat.st_size
-        if file.name and known.get(file.path) != stamp_of(file, stat):
+        if known.get(file.path) != stamp_of(file, stat):
             found.unverified.append(file.path)
     return found
 
 
 def states(spec: weights_spec.Spec) -> dict[str, Any]:
-    """ "ORG/NAME@REVISION" of every repository → its state, as the module's docstring describes."""
+    """ "ORG/NAME@REVISION" of every repository → its `state`."""
     return {
         f"{repository.model}@{repository.revision}": state(spec, repository)
         for repository in spec.repositories
@@ -78,7 +64,13 @@ def states(spec: weights_spec.Spec) -> dict[str, Any]:
 
 
 def state(spec: weights_spec.Spec, repository: weights_spec.Repository) -> dict[str, Any]:
-    """State of one repository from `stat` calls alone."""
+    """State of one repository from `stat` calls alone.
+
+    {"state", "path", "missing", "wrong_size", "unverified", "not_merged", "bytes_present",
+    "bytes_total"}. "state" is `complete` when every file is there in its right size, was read once
+    and has not changed since, and the merged folder (if files are borrowed) stands; else
+    `incomplete`. Borrowed files are named with their repository.
+    """
     own, *borrowed = repository.parts
     found = files(spec, own)
     for part in borrowed:
@@ -90,9 +82,10 @@ def state(spec: weights_spec.Spec, repository: weights_spec.Repository) -> dict[
         ):
             mine.extend(f"{part.model}/{path}" for path in others)
     not_merged = _not_merged(spec, repository)
-    lacking = found.missing or found.wrong_size or found.unverified or not_merged
+    lacking = [*found.missing, *found.wrong_size, *found.unverified, *not_merged]
+    refs = all(right_ref(spec, repository, ref) for ref in repository.refs)
     return {
-        "state": "incomplete" if lacking or _wrong_refs(spec, repository) else "complete",
+        "state": "complete" if refs and not lacking else "incomplete",
         "path": str(spec.model_path(repository)),
         "missing": found.missing,
         "wrong_size": found.wrong_size,
@@ -105,26 +98,20 @@ def state(spec: weights_spec.Spec, repository: weights_spec.Repository) -> dict[
 
 def absent(spec: weights_spec.Spec) -> list[str]:
     """Names of the content that is not in the cache yet."""
-    found: dict[str, None] = {}
-    for repository in spec.repositories:
-        for part in repository.parts:
-            snapshot = spec.snapshot(part.model, part.revision)
-            missing = (file for file in part.files if not (snapshot / file.path).exists())
-            found.update((file.name, None) for file in missing if file.name)
-    return list(found)
+    parts = [part for repository in spec.repositories for part in repository.parts]
+    missing = [
+        file.name
+        for part in parts
+        for file in part.files
+        if not (spec.snapshot(part.model, part.revision) / file.path).exists()
+    ]
+    return list(dict.fromkeys(missing))
 
 
-def _wrong_refs(spec: weights_spec.Spec, repository: weights_spec.Repository) -> list[str]:
-    folder = spec.repository_folder(repository.model) / "refs"
-    wrong = []
-    for ref in repository.refs:
-        try:
-            right = (folder / ref).read_text(encoding="utf-8") == repository.revision
-        except OSError:
-            right = False
-        if not right:
-            wrong.append(ref)
-    return wrong
+def right_ref(spec: weights_spec.Spec, repository: weights_spec.Repository, ref: str) -> bool:
+    """Whether a name that an engine may ask for (`main`) leads to the pinned revision."""
+    path = spec.repository_folder(repository.model) / "refs" / ref
+    return path.is_file() and path.read_text(encoding="utf-8") == repository.revision
 
 
 def links(spec: weights_spec.Spec, repository: weights_spec.Repository) -> dict[str, str]:
@@ -136,12 +123,10 @@ def links(spec: weights_spec.Spec, repository: weights_spec.Repository) -> dict[
         return {}
     merged = spec.model_path(repository)
     sources = {
-        file.path: spec.snapshot(repository.model, repository.revision) / file.path
-        for file in repository.files
+        file.path: spec.snapshot(part.model, part.revision) / file.path
+        for part in repository.parts
+        for file in part.files
     }
-    for borrow in repository.borrow:
-        for file in borrow.files:
-            sources[file.path] = spec.snapshot(borrow.model, borrow.revision) / file.path
     return {
         path: os.path.relpath(source, (merged / path).parent) for path, source in sources.items()
     }
@@ -154,24 +139,3 @@ def _not_merged(spec: weights_spec.Spec, repository: weights_spec.Repository) ->
         for path, target in links(spec, repository).items()
         if not (merged / path).is_symlink() or str((merged / path).readlink()) != target
     ]
-
-
-def main(argv: list[str]) -> int:
-    """Command line; see the module's docstring."""
-    if len(argv) > 1 or {"-h", "--help"} & set(argv):
-        print((__doc__ or "").strip())
-        return errors.EXIT_DONE if argv != [] and len(argv) == 1 else errors.EXIT_USAGE
-    try:
-        text = Path(argv[0]).read_text(encoding="utf-8") if argv else sys.stdin.read()
-        spec = weights_spec.parse(text)
-    except OSError as error:
-        raise errors.Problem(f"{argv[0]}: {error.strerror}", errors.EXIT_USAGE) from error
-    except weights_spec.BadSpec as error:
-        where = argv[0] if argv else "standard input"
-        raise errors.Problem(f"{where}: {error}", errors.EXIT_USAGE) from error
-    print(json.dumps(states(spec), indent=1))
-    return errors.EXIT_DONE
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("weights_state", lambda: main(sys.argv[1:])))

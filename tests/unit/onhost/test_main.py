@@ -32,8 +32,8 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-# They import what is in an environment of the deploy's own.
-@pytest.mark.parametrize("word", sorted(set(MODULES) - {"fetch-weights", "roles-proxy"}))
+# The proxy imports what is in an environment of the deploy's own.
+@pytest.mark.parametrize("word", sorted(set(MODULES) - {"roles-proxy"}))
 def test_every_program_can_be_imported_with_the_standard_library_alone(
     installed: Path, word: str
 ) -> None:

@@ -113,7 +113,6 @@ def test_flashinfer_is_three_packages(world: World) -> None:
 def test_an_environment_moves_whole(world: World) -> None:
     assert moved("tools") == {
         ("tools", "pip"),
-        ("tools", "huggingface-hub"),
         ("tools", "httpx2"),
         ("tools", "uvicorn"),
     }

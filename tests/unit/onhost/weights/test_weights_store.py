@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
-import io
 import json
 import os
-import re
 import shutil
 import ssl
 import threading
@@ -23,8 +21,6 @@ from lockstep.onhost.core import errors, layout
 from lockstep.onhost.fetch import download, peer_client
 from lockstep.onhost.weights import fetch_weights, weights_spec, weights_state, weights_store
 
-pytest.importorskip("huggingface_hub")
-
 REVISION, BASE_REVISION = "a" * 40, "b" * 40
 WEIGHTS = bytes(range(256)) * 4096  # 1 MiB
 FILES = {
@@ -38,25 +34,21 @@ FILES = {
 
 
 class Hub:
-    """A Hugging Face endpoint: HEAD and GET of resolve URLs with the headers that count."""
+    """A Hugging Face endpoint: resolve URLs."""
 
     def __init__(self) -> None:
-        self.requests: list[tuple[str, str, str | None]] = []
+        self.requests: list[tuple[str, str | None]] = []
         self.tokens: list[str | None] = []
         self.redirect_to: str | None = None
         self.spoil: dict[str, int] = {}
         self.cut: dict[str, list[int]] = {}
         self.status = 200
-        self.etag: str | None = None
         self.error_code = ""
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_HEAD(self) -> None:
-                outer._serve(self, False)
-
             def do_GET(self) -> None:
-                outer._serve(self, True)
+                outer._serve(self)
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -70,12 +62,12 @@ class Hub:
         self._server.server_close()
 
     def gets(self) -> list[str]:
-        return sorted(path for method, path, _ in self.requests if method == "GET")
+        return sorted(path for path, _ in self.requests)
 
-    def _serve(self, handler: BaseHTTPRequestHandler, with_body: bool) -> None:
+    def _serve(self, handler: BaseHTTPRequestHandler) -> None:
         parts = handler.path.lstrip("/").split("/")
         path, range_ = "/".join(parts[4:]), handler.headers.get("Range")
-        self.requests.append((handler.command, path, range_))
+        self.requests.append((path, range_))
         self.tokens.append(handler.headers.get("Authorization"))
         model = "/".join([*parts[:2], parts[3]])
         body = FILES.get(model, {}).get(path)
@@ -86,8 +78,7 @@ class Hub:
             handler.send_header("Content-Length", "0")
             handler.end_headers()
             return
-        etag = self.etag or hash_of(path, body).popitem()[1]
-        if with_body and self.spoil.get(path, 0):
+        if self.spoil.get(path, 0):
             self.spoil[path] -= 1
             body = bytes(len(body))
         start = int(range_.removeprefix("bytes=").rstrip("-").split("-")[0]) if range_ else 0
@@ -95,17 +86,12 @@ class Hub:
         handler.send_response(302 if self.redirect_to else status)
         if self.redirect_to:
             handler.send_header("Location", f"{self.redirect_to}{handler.path}")
-        handler.send_header("ETag", f'"{etag}"')
-        handler.send_header("X-Repo-Commit", parts[3])
-        handler.send_header("X-Linked-Size", str(len(body)))
-        handler.send_header("X-Linked-ETag", f'"{etag}"')
         handler.send_header("Content-Length", str(len(body) - start))
         if range_:
             handler.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
         handler.end_headers()
-        if with_body:
-            cuts = self.cut.get(path, [])
-            handler.wfile.write(body[start:][: cuts.pop(0) if cuts else None])
+        cuts = self.cut.get(path, [])
+        handler.wfile.write(body[start:][: cuts.pop(0) if cuts else None])
 
 
 @pytest.fixture
@@ -154,6 +140,9 @@ def hash_of(path: str, body: bytes) -> dict[str, str]:
     if path.endswith(".safetensors"):
         return {"sha256": hashlib.sha256(body).hexdigest()}
     return {"blob": hashlib.sha1(b"blob %d\0" % len(body) + body).hexdigest()}
+
+
+CONFIG = hash_of("config.json", b'{"base": true}')["blob"]
 
 
 def fetch(spec: Path, *options: str) -> int:
@@ -257,17 +246,16 @@ def test_a_truncated_file_is_found_without_reading_and_fetched_again(spec, hub, 
     assert fetch(spec) == 0
     assert hub.gets() == ["model-00001.safetensors"]
     assert state(spec)["state"] == "complete"
-    assert "wrong size, removed: model-00001.safetensors" in capsys.readouterr().out
+    assert "1 corrupt files: model-00001.safetensors; fetching them" in capsys.readouterr().out
 
 
-def test_a_truncated_file_whose_link_is_gone_is_fetched_again(spec, hub, capsys):
+def test_a_truncated_file_whose_link_is_gone_is_fetched_again(spec, hub):
     fetch(spec)
     link = snapshot(spec) / "model-00001.safetensors"
     os.truncate(link.resolve(), 100)
     link.unlink()
     fetch(spec)
     assert link.read_bytes() == WEIGHTS
-    assert "1 corrupt files: model-00001.safetensors" in capsys.readouterr().out
 
 
 def test_a_file_changed_in_place_is_read_again_and_repaired(spec, hub):
@@ -288,15 +276,13 @@ def test_a_download_that_arrived_corrupt_is_fetched_again_once(spec, hub, capsys
 
     assert fetch(spec) == 0
     assert hub.gets().count("model-00001.safetensors") == 2
-    assert "1 corrupt files: model-00001.safetensors; fetching them again" in (
-        capsys.readouterr().out
-    )
+    assert "what came is not what its hash says; fetching it again" in capsys.readouterr().out
 
 
 def test_a_source_that_is_corrupt_itself_is_given_up_with_a_remedy(spec, hub):
     hub.spoil["model-00001.safetensors"] = 9
 
-    with pytest.raises(errors.Problem, match=r"also after fetching them again\. Remedy: check"):
+    with pytest.raises(errors.Problem, match=r"also after fetching it again\. Remedy: check"):
         fetch(spec)
     assert hub.gets().count("model-00001.safetensors") == 2
     assert state(spec)["missing"][0] == "model-00001.safetensors", "it is thrown away"
@@ -305,20 +291,20 @@ def test_a_source_that_is_corrupt_itself_is_given_up_with_a_remedy(spec, hub):
 @pytest.mark.parametrize(
     ("path", "shown"),
     [
-        ("original/params.json", r"org/small: 1 corrupt files: original/params\.json"),
-        ("config.json", r"org/base: 1 corrupt files: config\.json"),
+        ("original/params.json", r"org/small@a{12} original/params\.json"),
+        ("config.json", r"org/base@b{12} config\.json"),
     ],
 )
 def test_small_and_borrowed_files_are_held_to_the_lock_too(spec, hub, capsys, path, shown):
     hub.spoil[path] = 1
     assert fetch(spec) == 0
-    assert re.search(f"{shown}; fetching them again", capsys.readouterr().out)
+    assert "fetching it again" in capsys.readouterr().out
     assert state(spec)["state"] == "complete"
 
     known = weights_spec.parse(spec.read_text())
     shutil.rmtree(known.cache_dir)
     hub.spoil[path] = 9
-    with pytest.raises(errors.Problem, match=rf"{shown}, also after .* the source {hub.url}"):
+    with pytest.raises(errors.Problem, match=rf"{shown}: corrupt, also .* the source {hub.url}"):
         fetch(spec)
     assert not list(known.cache_dir.glob(f"models--*/snapshots/*/{path}"))
     assert bytes(2) not in [blob.read_bytes() for blob in known.cache_dir.glob("*/blobs/*")]
@@ -339,8 +325,7 @@ def test_a_small_or_borrowed_file_that_was_changed_is_named_and_repaired(spec, h
     assert (merged / "config.json").read_bytes() == b'{"base": true}'
 
 
-def test_an_entity_tag_of_a_mirror_decides_nothing(spec, hub):
-    hub.etag = "its-own"
+def test_blobs_have_the_names_that_the_lock_gives_them(spec):
     assert fetch(spec) == 0
     blobs = snapshot(spec).parent.parent / "blobs"
     names = [file.get("sha256") or file["blob"] for file in pinned(f"org/small/{REVISION}")]
@@ -366,14 +351,9 @@ def test_a_connection_that_breaks_goes_on_where_it_broke(spec, hub, monkeypatch)
     hub.cut["model-00001.safetensors"] = [400_000, 300_000]
 
     assert fetch(spec) == 0
-    assert [range_ for _, path, range_ in hub.requests if path.endswith("00001.safetensors")] == [
-        None,  # HEAD
-        None,
-        None,  # HEAD again: a signed address may have expired
-        "bytes=400000-",
-        None,
-        "bytes=700000-",
-    ]
+    # Always asked of the hub, for a signed address may have expired.
+    ranges = [range_ for path, range_ in hub.requests if path.endswith("00001.safetensors")]
+    assert ranges == [None, "bytes=400000-", "bytes=700000-"]
     assert state(spec)["state"] == "complete"
 
 
@@ -417,7 +397,7 @@ def test_a_redirect_of_the_transfer_itself_loses_the_token_too(hub, tmp_path):
     url = f"{hub.url}/org/base/resolve/{BASE_REVISION}/config.json"
     source = download.Source(url, None, {"Authorization": "Bearer hf_s3cret"})
 
-    download.download(lambda: source, tmp_path / "config.json")
+    download.download(lambda: source, tmp_path / "config.json", CONFIG)
     elsewhere.close()
     assert (tmp_path / "config.json").read_bytes() == b'{"base": true}'
     assert (hub.tokens, elsewhere.tokens) == (["Bearer hf_s3cret"], [None])
@@ -430,7 +410,7 @@ def test_the_certificates_are_read_once_for_all_requests(hub, tmp_path, monkeypa
     download._certificates.cache_clear()
     source = download.Source(f"{hub.url}/org/base/resolve/{BASE_REVISION}/config.json", None, {})
     for name in ("first", "second"):
-        download.download(lambda: source, tmp_path / name)
+        download.download(lambda: source, tmp_path / name, CONFIG)
     assert len(read) == 1
 
 
@@ -440,7 +420,7 @@ def test_a_partial_download_is_resumed(spec, hub):
     (blobs / f"{hashlib.sha256(WEIGHTS).hexdigest()}.incomplete").write_bytes(WEIGHTS[:1000])
 
     assert fetch(spec) == 0
-    ranges = {path: range_ for method, path, range_ in hub.requests if method == "GET"}
+    ranges = dict(hub.requests)
     assert ranges["model-00001.safetensors"] == "bytes=1000-"
     assert state(spec)["state"] == "complete"
 
@@ -528,7 +508,7 @@ def test_progress_counts_files_and_bytes_on_disk(spec):
     repository = weights_spec.Repository(
         "org/small",
         REVISION,
-        (weights_spec.File("a", 60_000_000), weights_spec.File("b", 40_000_000)),
+        (weights_spec.File("a", 60_000_000, "a"), weights_spec.File("b", 40_000_000, "b")),
     )
     (snapshot(spec)).mkdir(parents=True)
     with (snapshot(spec) / "a").open("wb") as file:
@@ -541,30 +521,21 @@ def test_progress_counts_files_and_bytes_on_disk(spec):
     assert line == "weights org/small: 1 of 2 files, 0.1 of 0.1 GB, waiting for spark2"
 
 
-def test_the_probe_reads_the_specification_from_standard_input(spec, monkeypatch, capsys):
-    fetch(spec)
-    capsys.readouterr()
-    monkeypatch.setattr("sys.stdin", io.StringIO(spec.read_text()))
-
-    assert weights_state.main([]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found[f"org/small@{REVISION}"]["state"] == "complete"
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (lambda d: d.update(cache="x"), "unknown key 'cache'; allowed: cache_dir, endpoint"),
-        (lambda d: d.update(cache_dir="hub"), "expected an absolute path, found 'hub'"),
-        (lambda d: d["repositories"][0].update(revision="main"), "expected a commit of 40 hex"),
-        (lambda d: d["repositories"][0].update(model="../x"), "expected ORG/NAME, found '../x'"),
-        (lambda d: d["repositories"][0].update(files=None), r"files: expected a list, found None"),
+        (lambda d: d.update(cache_dir="hub"), "must be an absolute path; found 'hub'"),
+        (lambda d: d["repositories"][0].update(revision="main"), "is not a commit of 40 hex"),
+        (lambda d: d["repositories"][0].update(model="../x"), "is not ORG/NAME; found '../x'"),
+        (lambda d: d["repositories"][0].update(files=None), r"files must be a list; found None"),
         (
             lambda d: d["repositories"][0]["files"][0].update(path="../../etc/passwd"),
-            r"files\[0\].path: expected a path inside the repository",
+            r"path is not a path inside the repository; found '../../etc/passwd'",
         ),
-        (lambda d: d["repositories"][0]["files"][1].update(size="1"), r"\[1\].size: expected byte"),
-        (lambda d: d["repositories"][0]["files"][1].update(sha256="1"), "expected 64 hex digits"),
+        (lambda d: d["repositories"][0]["files"][1].update(size="1"), "size must be a whole"),
+        (lambda d: d["repositories"][0]["files"][1].update(sha256="1"), "is not 64 hex digits"),
+        (lambda d: d["repositories"][0]["files"][1].pop("sha256"), "has no hash"),
     ],
 )
 def test_a_wrong_specification_names_key_and_allowed(spec, change, words):
@@ -575,8 +546,6 @@ def test_a_wrong_specification_names_key_and_allowed(spec, change, words):
     with pytest.raises(errors.Problem, match=words) as problem:
         fetch(spec)
     assert problem.value.code == 2
-    with pytest.raises(errors.Problem, match=words):
-        weights_state.main([str(spec)])
 
 
 def test_a_token_file_that_is_not_there_means_no_token(spec, hub, tmp_path):
