@@ -37,12 +37,12 @@ def weight_overrides(settings: Settings, recipe: Recipe, pins: Pins) -> dict[str
 
 def snapshot(settings: Settings, model: str, commit: str) -> str:
     """The folder on a host that holds a model as its repository has it."""
-    spec = weights_spec.Spec(Path(settings.paths.hub_cache) / "hub", "", ())
+    spec = weights_spec.Spec(Path(settings.paths.hub_cache) / "hub", ())
     return str(spec.snapshot(model, commit))
 
 
 def model_path(settings: Settings, recipe: Recipe, commit: str) -> str:
     """The folder on a host that holds a recipe's model, with the files that it borrows."""
-    spec = weights_spec.Spec(Path(settings.paths.hub_cache) / "hub", "", ())
+    spec = weights_spec.Spec(Path(settings.paths.hub_cache) / "hub", ())
     borrow = tuple(weights_spec.Part(each.model, "", ()) for each in recipe.lockstep.borrow)
     return str(spec.model_path(weights_spec.Repository(recipe.repository, commit, (), borrow)))

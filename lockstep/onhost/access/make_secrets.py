@@ -80,7 +80,3 @@ def main(argv: list[str]) -> int:
             f"made {path}" + "".join(f"; the administrator is {name}" for name in emails if name)
         )
     return errors.EXIT_DONE
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("make_secrets", lambda: main(sys.argv[1:])))

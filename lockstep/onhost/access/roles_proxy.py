@@ -20,7 +20,6 @@ import asyncio
 import json
 import os
 import socket
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
@@ -286,7 +285,3 @@ def main(argv: list[str]) -> int:
     ready()
     uvicorn.Server(config).run(sockets=[listening])
     return errors.EXIT_DONE
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("lockstep roles", lambda: main(sys.argv[1:])))

@@ -32,7 +32,3 @@ def main(argv: list[str]) -> int:
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}. Deploy again") from error
     return errors.EXIT_DONE
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("webui_keys", lambda: main(sys.argv[1:])))

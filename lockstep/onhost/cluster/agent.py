@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
@@ -127,7 +126,3 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     signal.signal(signal.SIGTERM, agent.end)
     agent.run()
     return errors.EXIT_DONE
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("lockstep cluster", lambda: main(sys.argv[1:])))

@@ -15,7 +15,7 @@ import json
 import sys
 import time
 
-from lockstep.onhost.core import config, errors, layout, orderly_end
+from lockstep.onhost.core import config, errors, layout
 from lockstep.onhost.system import cluster_link
 
 
@@ -44,8 +44,3 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         return errors.EXIT_USAGE
     admit(argv[1], paths or layout.Paths())
     return errors.EXIT_DONE
-
-
-if __name__ == "__main__":
-    orderly_end.end_when_stopped()
-    sys.exit(errors.ended("lockstep gate", lambda: main(sys.argv[1:])))

@@ -12,7 +12,6 @@ exit codes: 0 gone, 1 still there or somebody else's, 2 wrong use
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 
 from lockstep.onhost.core import errors, layout, output
@@ -60,7 +59,3 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     if found:
         output.say(f"lockstep: container {options.name} is gone")
     return errors.EXIT_DONE
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("lockstep stop_container", lambda: main(sys.argv[1:])))

@@ -13,7 +13,6 @@ exit codes: 0 a token was generated, 1 not ready in time, or told to end by some
 from __future__ import annotations
 
 import argparse
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import config, errors, layout, orderly_end, output
+from lockstep.onhost.core import config, errors, layout, output
 from lockstep.onhost.core.program import command
 from lockstep.onhost.engine import openai_api
 
@@ -191,8 +190,3 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         f"({canary.rate:.1f} tok/s)"
     )
     return errors.EXIT_DONE
-
-
-if __name__ == "__main__":
-    orderly_end.end_when_stopped()
-    sys.exit(errors.ended("lockstep ready", lambda: main(sys.argv[1:])))

@@ -261,7 +261,3 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     else:
         getattr(build, argv[0])()
     return errors.EXIT_DONE
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("engine_build", lambda: main(sys.argv[1:])))

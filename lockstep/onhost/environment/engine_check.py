@@ -13,7 +13,6 @@ exit codes: 0 no fault, 1 faults, one line each
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import importlib.metadata
 import json
@@ -168,10 +167,3 @@ def main(argv: list[str]) -> int:
     for fault in record["faults"]:
         print(f"engine check: {fault}", file=sys.stderr)
     return 1 if record["faults"] else 0
-
-
-if __name__ == "__main__":
-    # Nothing that an engine imports is garbage; looking for some costs a sixth of the processor
-    # time (6.4 instead of 7.8 s: vLLM's CPU build, two cores, 2026-11-21).
-    gc.disable()
-    sys.exit(main(sys.argv[1:]))

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler
@@ -138,7 +137,3 @@ def main(argv: list[str]) -> int:
     with contextlib.closing(server.socket):
         server.serve_forever()
     return errors.EXIT_DONE
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("peer_server", lambda: main(sys.argv[1:])))

@@ -159,7 +159,3 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     except (errors.Problem, OSError, KeyError) as error:
         output.say(f"sharing: not with this host: {error}. Content comes from its origin")
     return errors.EXIT_DONE
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("sharing", lambda: main(sys.argv[1:])))

@@ -151,7 +151,3 @@ def _ids() -> list[str]:
         raise errors.Problem(
             'standard input: expected {"ids": [...]}', errors.EXIT_USAGE
         ) from error
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("lockstep gc", lambda: main(sys.argv[1:])))

@@ -95,7 +95,3 @@ def main(argv: list[str]) -> int:
 def keep(name: str, record: dict[str, Any]) -> None:
     """Replace the image's record."""
     atomic.write_json(FOLDER / "images" / name, record)
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("image_check", lambda: main(sys.argv[1:])))

@@ -21,7 +21,6 @@ import errno
 import fcntl
 import json
 import re
-import sys
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator
@@ -308,7 +307,3 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         raise errors.Problem(str(error), EXIT_NO_DOCKER) from error
     output.say(f"image {pin}: here and equal to the pin")
     return errors.EXIT_DONE
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("pull_image", lambda: main(sys.argv[1:])))

@@ -198,9 +198,3 @@ def _finish(paths: layout.Paths) -> int:
         return errors.EXIT_DONE
     with switch_lock.held(paths.run / "switch.lock", work.user, work.target):
         return switching.Switch(host, paths, user=work.user).finish(work)
-
-
-if __name__ == "__main__":
-    # The worker's lines are folded by those who watch it.
-    shape = str if {switch_job.WORKER, switch_job.FINISH} & set(sys.argv) else terminal.folded
-    sys.exit(errors.ended("switch.sh", lambda: main(sys.argv[1:]), shape))

@@ -102,7 +102,3 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         raise errors.Problem(f"standard input lacks {', '.join(lacking)}", errors.EXIT_USAGE)
     output.say(f"generation {record(paths, contents)['number']}")
     return errors.EXIT_DONE
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("lockstep generations", lambda: main(sys.argv[1:])))

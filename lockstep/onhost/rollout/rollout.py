@@ -192,7 +192,3 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         return errors.EXIT_DONE
     print((__doc__ or "").strip(), file=sys.stderr)
     return errors.EXIT_USAGE
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("lockstep rollout", lambda: main(sys.argv[1:])))

@@ -231,7 +231,3 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         return errors.EXIT_USAGE
     mode = argv[0].lstrip("-") if argv else ""
     return gate(config.load_host(paths.targets), paths, mode)
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("lockstep floor", lambda: main(sys.argv[1:])))

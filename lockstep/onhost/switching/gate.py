@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import argparse
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lockstep.onhost.core import config, errors, layout, meminfo, orderly_end, output, runner
+from lockstep.onhost.core import config, errors, layout, meminfo, output, runner
 from lockstep.onhost.docker import docker_api, stop_container
 from lockstep.onhost.systemd import units
 
@@ -224,8 +223,3 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     host = config.load_host(paths.targets)
     Gate(host.target(options.target), host, paths, options.wait).pass_or_refuse()
     return errors.EXIT_DONE
-
-
-if __name__ == "__main__":
-    orderly_end.end_when_stopped()
-    sys.exit(errors.ended("lockstep gate", lambda: main(sys.argv[1:])))

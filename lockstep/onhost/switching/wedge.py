@@ -13,7 +13,6 @@ exit codes: 0 looked, whatever was found; 1 the restart or stop failed; 2 wrong 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -166,7 +165,3 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     paths = paths or layout.Paths()
     Watch(config.load_host(paths.targets), paths, options.token_wait).look()
     return errors.EXIT_DONE
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("lockstep wedge", lambda: main(sys.argv[1:])))

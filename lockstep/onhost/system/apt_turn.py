@@ -21,7 +21,6 @@ import os
 import re
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -163,7 +162,3 @@ def main(argv: Sequence[str], paths: layout.Paths | None = None) -> int:
             raise _late(options.work, options.limit, "it was refused a lock each time")
         output.say(f"{_named_work(options.work)}: somebody was faster, waiting again")
         time.sleep(LOOK_EVERY_S)
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("lockstep apt", lambda: main(sys.argv[1:])))

@@ -138,7 +138,3 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         else:
             getattr(fabric, options.action)()
     return errors.EXIT_DONE
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("lockstep fabric", lambda: main(sys.argv[1:])))

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -128,7 +127,3 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         else:
             getattr(firewall, options.action)()
     return errors.EXIT_DONE
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("lockstep firewall", lambda: main(sys.argv[1:])))

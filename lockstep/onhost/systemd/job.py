@@ -16,7 +16,6 @@ exit codes: those of the work; 128 + N when signal N killed it, 124 when it took
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import replace
 
 from lockstep.onhost.core import errors, layout, output, runner
@@ -95,7 +94,3 @@ def _stop(job: transient.Job) -> int:
     if result.returncode != 0:
         raise errors.Problem(f"job {job.name}: {result.stderr.strip()}")
     return errors.EXIT_DONE
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("lockstep job", lambda: main(sys.argv[1:])))

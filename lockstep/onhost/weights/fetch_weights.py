@@ -15,7 +15,6 @@ exit codes: 0 everything is there and right, 1 a file could not be had, 2 wrong 
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from lockstep.onhost.core import errors, layout, output
@@ -91,7 +90,3 @@ def _token(path: Path | None) -> str | None:
     if path is None or not path.exists():
         return None
     return path.read_text(encoding="utf-8").strip() or None
-
-
-if __name__ == "__main__":
-    sys.exit(errors.ended("fetch_weights", lambda: main(sys.argv[1:])))

@@ -100,8 +100,8 @@ class Spec:
     """What one host needs; `endpoint` is where from, None for the public hub."""
 
     cache_dir: Annotated[Path, schema.Rule("must be an absolute path", Path.is_absolute)]
-    endpoint: str | None
     repositories: tuple[Repository, ...]
+    endpoint: str | None = None
 
     @property
     def hub(self) -> str:

@@ -93,7 +93,9 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "file/open-webui.env"
     done = run("make-secrets", str(path), "me@example.com", folder=tmp_path)
     assert done.returncode == errors.EXIT_FAILED
-    assert re.fullmatch(r"make_secrets: .*/file.*: Not a directory|.*File exists\n", done.stderr)
+    assert re.fullmatch(
+        r"lockstep make-secrets: .*/file.*: Not a directory|.*File exists\n", done.stderr
+    )
 
 
 def test_an_api_key_is_drawn_once_and_shown_nowhere(tmp_path: Path) -> None:
@@ -131,7 +133,10 @@ def test_open_webui_gets_the_key_where_an_engine_asks_and_nobody_else_does(tmp_p
 def test_a_key_that_is_missing_is_one_line_for_open_webui(tmp_path: Path) -> None:
     done = run("webui-keys", str(tmp_path / "out"), str(tmp_path / "no"), "key", folder=tmp_path)
     assert done.returncode == errors.EXIT_FAILED
-    assert done.stderr == f"webui_keys: {tmp_path}/no: No such file or directory. Deploy again\n"
+    assert (
+        done.stderr
+        == f"lockstep webui-keys: {tmp_path}/no: No such file or directory. Deploy again\n"
+    )
 
 
 @pytest.mark.parametrize("argv", [[], ["a", "b"], ["a", "b", "keys"]])

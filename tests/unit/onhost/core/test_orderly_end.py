@@ -6,9 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
-from onhost_fakes import ONHOST, REPOSITORY
+from onhost_fakes import REPOSITORY
+
+from lockstep.onhost import __main__
+from lockstep.onhost.core import orderly_end
 
 CODE = f"""
 import sys; sys.path.insert(0, {str(REPOSITORY)!r})
@@ -36,10 +40,19 @@ def test_who_sent_the_signal_decides(systemd: int, code: int, left: str) -> None
 
 
 @pytest.mark.parametrize(
-    "program", ["engine/ready.py", "switching/gate.py", "cluster/rank_gate.py"]
+    ("word", "armed"), [("cluster", True), ("gate", True), ("ready", True), ("floor", False)]
 )
-def test_the_checks_of_a_start_arm_it_before_anything_else(program: str) -> None:
-    text = (ONHOST / program).read_text()
-    assert text.split('if __name__ == "__main__":\n')[1].startswith(
-        "    orderly_end.end_when_stopped()\n    sys.exit("
-    )
+def test_the_checks_of_a_start_arm_it_before_anything_else(
+    monkeypatch: pytest.MonkeyPatch, word: str, armed: bool
+) -> None:
+    done: list[str] = []
+
+    def imported(name: str) -> SimpleNamespace:
+        done.append("imported")
+        return SimpleNamespace(main=lambda argv: 0)
+
+    monkeypatch.setattr(orderly_end, "end_when_stopped", lambda: done.append("armed"))
+    monkeypatch.setattr(__main__.importlib, "import_module", imported)
+    monkeypatch.setattr(sys, "argv", ["lockstep", word])
+    assert __main__.main() == 0
+    assert done == (["armed", "imported"] if armed else ["imported"])

@@ -68,7 +68,7 @@ def spark(tmp_path, monkeypatch):
             data["targets"][name].update(values)
             self.paths.targets.write_text(json.dumps(data))
             commit, names = "c" * 40, ("a.json", "b.safetensors", "c.safetensors")
-            files = [{"path": name, "size": 1} for name in names]
+            files = [{"path": name, "size": 1, "blob": "b" * 40} for name in names]
             repository = {"model": "org/name", "revision": commit, "files": files}
             spec = {"cache_dir": f"{tmp_path}/hub", "endpoint": "http://hub.example"}
             self.paths.weights.write_text(json.dumps({**spec, "repositories": [repository]}))
