@@ -20,7 +20,6 @@ import argparse
 import os
 import select
 import signal
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -85,7 +84,3 @@ def main(argv: list[str]) -> int:
             "an engine waits for its clients"
         )
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import config, errors, layout, output
+from lockstep.onhost.core import config, errors, layout, orderly_end, output
 from lockstep.onhost.core.program import command
 from lockstep.onhost.engine import openai_api
 
