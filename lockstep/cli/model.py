@@ -68,7 +68,7 @@ def _count(some: int | None, of: int | None) -> str:
 
 def _cache(shapes: Architecture) -> list[tuple[str, str]]:
     lines = [("KV cache", f"{shapes.kv_bytes_per_token():.0f} bytes per token at 2 bytes each")]
-    fixed = shapes.sequence_bytes(0)
+    fixed = sum(group.bytes_for(0, 0) for group in shapes.layers)
     if fixed:
         lines.append(("state", f"{fixed / 2**20:.0f} MiB per sequence"))
     if shapes.context:

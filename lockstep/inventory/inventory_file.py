@@ -70,8 +70,9 @@ def read(path: Path, hosts: Sequence[Host]) -> tuple[HostPlan, ...]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InventoryError("a host is listed twice", where=str(path), found=", ".join(twice))
-    _refuse_double_keys(path)
-    refuse_ignored(path, tree(path), _keys())
+    module = tree(path)
+    _refuse_double_keys(path, module)
+    refuse_ignored(path, module, _keys())
     shared, origin = _shared(path)
     plans = [
         plan(name, {**shared, **data}, {**origin, **dict.fromkeys(data, path.name)})
@@ -163,15 +164,18 @@ def _keys() -> set[str]:
 
 
 def _group_data(path: Path) -> dict[str, Any]:
-    _refuse_double_keys(path)
-    values = _execute(path)
-    imported = _imported(path)
-    refuse_imported(path, tree(path), imported)
-    return {
-        key: value
-        for key, value in values.items()
-        if not key.startswith("__") and key not in imported
+    module = tree(path)
+    _refuse_double_keys(path, module)
+    imported = {
+        (alias.asname or alias.name).split(".")[0]
+        for node in module.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
     }
+    values = _execute(path)
+    refuse_imported(path, module, imported)
+    own = (key for key in values if not key.startswith("__") and key not in imported)
+    return {key: values[key] for key in own}
 
 
 def _execute(path: Path) -> dict[str, Any]:
@@ -209,24 +213,11 @@ def tree(path: Path) -> ast.Module:
         raise InventoryError("the file is not UTF-8 text", where=str(path)) from fault
 
 
-def _imported(path: Path) -> set[str]:
-    return {
-        (alias.asname or alias.name).split(".")[0]
-        for node in tree(path).body
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    }
-
-
-def _refuse_double_keys(path: Path) -> None:
+def _refuse_double_keys(path: Path, module: ast.Module) -> None:
     """Python keeps the last of two equal keys in silence; a target bound twice must not pass."""
-    for node in ast.walk(tree(path)):
-        if not isinstance(node, ast.Dict):
-            continue
+    for mapping in (node for node in ast.walk(module) if isinstance(node, ast.Dict)):
         seen: set[object] = set()
-        for key in node.keys:
-            if not isinstance(key, ast.Constant):
-                continue
+        for key in (key for key in mapping.keys if isinstance(key, ast.Constant)):
             if key.value in seen:
                 raise InventoryError(
                     f"key {key.value!r} stands twice in one mapping",

@@ -100,14 +100,12 @@ class Architecture:
     Attributes:
         layers: Its layers, grouped by kind.
         context: Longest context the model was made for, tokens; None: not stated.
-        source: Where the shapes were read.
         heads: Attention heads of a layer; None: not stated.
         dense: Whether it is known to have no experts.
     """
 
     layers: tuple[Layers, ...]
-    context: int | None
-    source: str
+    context: int | None = None
     heads: int | None = None
     dense: bool = False
 
@@ -116,13 +114,6 @@ class Architecture:
         size = element_bytes(kv_dtype)
         growing = [group for group in self.layers if group.kind in ("full", "mla")]
         return sum(group.bytes_for(1, size, tensor_parallel) for group in growing)
-
-    def sequence_bytes(
-        self, tokens: int, kv_dtype: str = "auto", tensor_parallel: int = 1
-    ) -> float:
-        """Bytes one sequence of ``tokens`` tokens holds on one host, windows and state included."""
-        size = element_bytes(kv_dtype)
-        return sum(group.bytes_for(tokens, size, tensor_parallel) for group in self.layers)
 
 
 def element_bytes(kv_dtype: str) -> float:
@@ -175,7 +166,6 @@ def from_config(config: Mapping[str, Any], source: str) -> Architecture:
     return Architecture(
         kept,
         context if isinstance(context, int) else None,
-        source,
         heads if isinstance(heads, int) else None,
         dense=not any(text.get(key) for key in _EXPERTS),
     )

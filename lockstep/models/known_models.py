@@ -118,16 +118,13 @@ def load_knowledge(catalogue: Path) -> Knowledge:
     )
 
 
-@dataclass(frozen=True)
-class _Shapes:
-    """An entry of `architectures`."""
+@dataclass(frozen=True, kw_only=True)
+class _Shapes(Architecture):
+    """An entry of `architectures`, with where it was read."""
 
+    layers: Annotated[tuple[_Layers, ...], Rule("names no layers", bool)]
     source: Text
     date: Date
-    layers: Annotated[tuple[_Layers, ...], Rule("names no layers", bool)]
-    context: int | None = None
-    heads: int | None = None
-    dense: bool = False
 
 
 @dataclass(frozen=True)
@@ -141,13 +138,7 @@ class _File:
 def _models(path: Path) -> dict[str, Model]:
     document = read_mapping(path, CatalogueError)
     file = schema.build(_File, document, where=str(path), error=CatalogueError)
-    shapes = {
-        name: Architecture(
-            entry.layers, entry.context, f"{entry.source} ({entry.date})", entry.heads, entry.dense
-        )
-        for name, entry in file.architectures.items()
-    }
-    return {name: _model(name, raw, shapes, path) for name, raw in file.models.items()}
+    return {name: _model(name, raw, file.architectures, path) for name, raw in file.models.items()}
 
 
 def _model(name: str, raw: Any, shapes: Mapping[str, Architecture], path: Path) -> Model:

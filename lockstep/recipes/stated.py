@@ -33,8 +33,7 @@ def stated_architecture(recipe: Recipe) -> Architecture | None:
     if any(size is None or not 0 < size < 1e6 for size in sizes):
         return None
     layers, heads, width = (int(size or 0) for size in sizes)
-    shape = Layers("full", layers, kv_heads=heads, head_dim=width)
-    return Architecture((shape,), None, f"metadata of {recipe.path.name}")
+    return Architecture((Layers("full", layers, kv_heads=heads, head_dim=width),))
 
 
 def _number(value: Any) -> float | None:

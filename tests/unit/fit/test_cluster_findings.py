@@ -34,7 +34,7 @@ def model(kv_heads: int = 8, heads: int | None = None, layers: int = 32) -> Know
     known = Model(
         "org/model",
         weights_gb=Figure("weights", 100.0, "GB", "a test", "2026-11-21", "quoted"),
-        architecture=Architecture(shapes, 131072, "a test", heads),
+        architecture=Architecture(shapes, 131072, heads),
     )
     return Knowledge({"org/model": known}, KNOWN.hardware)
 

@@ -47,7 +47,7 @@ MISTRAL = "mistralai/Mistral-Small-4-119B-2603-NVFP4"
 FORK = "mistral-small-4-119b-nvfp4-vllm-fork"
 SGLANG = "mistral-small-4-119b-nvfp4-sglang"
 PRODUCTION = "qwen3.6-35b-a3b-prismaquant-dflash-k3"
-MINIMAX = Architecture((Layers("full", 62, kv_heads=8, head_dim=128),), None, "MiniMax-M2 config")
+MINIMAX = Architecture((Layers("full", 62, kv_heads=8, head_dim=128),))
 QWEN = KNOWN.knowledge.model("Qwen/Qwen3.6-35B-A3B").architecture
 assert QWEN is not None
 FP8 = Serving(kv_dtype="fp8")
@@ -104,7 +104,7 @@ PREDICTIONS = [
     (
         "MiniMax-M2.7 KV cache, 196608 tokens, 2 Sparks",
         "23.25 GiB",
-        f"{MINIMAX.sequence_bytes(196608, tensor_parallel=2) / GIB:.2f} GiB",
+        f"{sequence_bytes(MINIMAX.layers, 196608, Serving(tensor_parallel=2)) / GIB:.2f} GiB",
     ),
     (
         "Qwen3.6 tokens in 6.01 GiB of FP8 KV cache",
@@ -227,13 +227,14 @@ def test_bytes_per_token_and_state(model: str, per_token: float, state: float) -
     assert shapes is not None
     assert shapes.kv_bytes_per_token() == per_token
     assert shapes.kv_bytes_per_token("fp8") == per_token / 2
-    assert shapes.sequence_bytes(0) == state
+    assert sum(group.bytes_for(0, 0) for group in shapes.layers) == state
 
 
 def test_a_sliding_window_stops_growing() -> None:
     shapes = KNOWN.knowledge.model("RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic").architecture
     assert shapes is not None
-    full = shapes.sequence_bytes(4096) - 4096 * shapes.kv_bytes_per_token()
+    full = sum(group.bytes_for(4096, 2) for group in shapes.layers)
+    full -= 4096 * shapes.kv_bytes_per_token()
     assert full == 209715200
 
 

@@ -27,9 +27,7 @@ CARD = replace(
 
 
 def dense(name: str, layers: int, weights_gib: float) -> Model:
-    shapes = Architecture(
-        (Layers("full", layers, kv_heads=8, head_dim=128),), 40960, "Qwen3", dense=True
-    )
+    shapes = Architecture((Layers("full", layers, kv_heads=8, head_dim=128),), 40960, dense=True)
     size = replace(SPARK.memory_total_gib, value=weights_gib * GIB / 1e9, unit="GB")
     return Model(name, weights_gb=size, architecture=shapes)
 
