@@ -13,7 +13,7 @@ from lockstep.core.errors import InventoryError, LockstepError
 from lockstep.inventory.bound_targets import bind, check_tools
 from lockstep.inventory.cluster_join import joined
 from lockstep.inventory.host import HostPlan
-from lockstep.inventory.inventory_names import refuse_groups, refuse_ignored, refuse_imported
+from lockstep.inventory.inventory_names import refuse_groups, refuse_ignored
 from lockstep.inventory.settings import Settings
 from lockstep.inventory.settings_check import check_values
 from lockstep.onhost.core import schema
@@ -167,13 +167,18 @@ def _group_data(path: Path) -> dict[str, Any]:
     module = tree(path)
     _refuse_double_keys(path, module)
     imported = {
-        (alias.asname or alias.name).split(".")[0]
+        (alias.asname or alias.name).split(".")[0]: node.lineno
         for node in module.body
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
     }
+    for name in sorted(_keys().intersection(imported)):
+        raise InventoryError(
+            f"{name!r} is imported, and pyinfra drops names that are",
+            where=f"group_data/{path.name}:{imported[name]}",
+            remedy=f"Import it under another name: `import {name} as _{name}`.",
+        )
     values = _execute(path)
-    refuse_imported(path, module, imported)
     own = (key for key in values if not key.startswith("__") and key not in imported)
     return {key: values[key] for key in own}
 

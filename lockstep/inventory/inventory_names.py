@@ -61,27 +61,6 @@ def refuse_ignored(path: Path, tree: ast.Module, keys: Collection[str]) -> None:
                 )
 
 
-def refuse_imported(path: Path, tree: ast.Module, imported: Collection[str]) -> None:
-    """Refuse group data that gives a value to a name it imports: pyinfra drops all of these.
-
-    Args:
-        path: The file of group data.
-        tree: What it holds.
-        imported: The names that it imports.
-
-    Raises:
-        InventoryError: with file, line and name.
-    """
-    for statement in tree.body:
-        for name, line in _bound(statement):
-            if name in imported:
-                raise InventoryError(
-                    f"{name!r} is imported too, and pyinfra drops names that are",
-                    where=f"group_data/{path.name}:{line}",
-                    remedy=f"Import it under another name: `import {name} as _{name}`.",
-                )
-
-
 def refuse_groups(
     path: Path, names: Mapping[str, Any], hosts: Collection[str], folder: Path
 ) -> None:

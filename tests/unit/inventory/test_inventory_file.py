@@ -122,7 +122,7 @@ CASES = {
         text="copying = False\n",
     ),
     "group data that is imported and changed": Case(
-        "group_data/site.py:2: 'targets' is imported too, and pyinfra drops names that are. "
+        "group_data/site.py:1: 'targets' is imported, and pyinfra drops names that are. "
         "Import it under another name: `import targets as _targets`.",
         file="group_data/site.py",
         text="from group_data.all import targets\ntargets = {**targets}\n",
