@@ -15,7 +15,6 @@ exit codes: 0 stopped, 1 the port cannot be opened or the key is missing, 2 wron
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -27,7 +26,7 @@ import httpx2
 import uvicorn
 
 from lockstep.onhost.access import api_key, merge_roles
-from lockstep.onhost.core import errors, output
+from lockstep.onhost.core import errors, output, program
 
 CHAT = b"/v1/chat/completions"
 # RFC 9110, 7.6.1: what concerns one connection. Expect was answered when its body was read.
@@ -255,9 +254,7 @@ def ready() -> None:
 
 def main(argv: list[str]) -> int:
     """Command line; see the module's docstring."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     parser.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--engine", required=True, metavar="URL")

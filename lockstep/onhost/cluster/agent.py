@@ -10,7 +10,6 @@ exit codes: 0 told to end, 1 cannot listen or has no key, 2 wrong use or unreada
 
 from __future__ import annotations
 
-import argparse
 import signal
 import threading
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from lockstep.onhost.cluster import (
     wire_server,
 )
 from lockstep.onhost.cluster import watch as cluster_watch
-from lockstep.onhost.core import config, errors, layout, topology
+from lockstep.onhost.core import config, errors, layout, program, topology
 from lockstep.onhost.engine import openai_api
 
 _TOKEN_S = 30.0
@@ -110,9 +109,7 @@ class Agent:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     for name, usual in asdict(participant.Times()).items():
         option = f"--{name.replace('_', '-')}"
         parser.add_argument(option, type=float, default=usual, metavar="SECONDS")

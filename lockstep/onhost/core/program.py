@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 PYTHON = "/usr/bin/python3"
 #: Where the deploy puts the package; Python runs the folder's `__main__.py`.
 PROGRAMS = "/usr/local/lib/lockstep"
@@ -16,3 +18,10 @@ def command(word: str, *arguments: str, python: str = PYTHON) -> tuple[str, ...]
         python: The interpreter; the system's has nothing but the standard library.
     """
     return (python, PROGRAMS, word, *arguments)
+
+
+def parser(doc: str | None) -> argparse.ArgumentParser:
+    """A parser of a program's words, whose help is the docstring of its module as it stands."""
+    return argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )

@@ -11,10 +11,9 @@ exit codes: 0 gone, 1 still there or somebody else's, 2 wrong use
 
 from __future__ import annotations
 
-import argparse
 import time
 
-from lockstep.onhost.core import errors, layout, output
+from lockstep.onhost.core import errors, layout, output, program
 from lockstep.onhost.docker import docker_api
 
 
@@ -45,9 +44,7 @@ def stop(docker: docker_api.Docker, name: str, wait_s: float) -> bool:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     parser.add_argument("name")
     parser.add_argument("--wait", type=float, default=60.0, metavar="SECONDS")
     options = parser.parse_args(argv)

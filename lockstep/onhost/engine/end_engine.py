@@ -16,7 +16,6 @@ exit codes: 0 it has ended or was killed, 2 wrong use
 
 from __future__ import annotations
 
-import argparse
 import os
 import select
 import signal
@@ -24,7 +23,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from lockstep.onhost.core import output
+from lockstep.onhost.core import output, program
 
 #: It needs milliseconds.
 TRACKER_S = 1.0
@@ -71,9 +70,7 @@ def _wait(processes: list[int]) -> None:
 
 def main(argv: list[str]) -> int:
     """Command line; see the module's docstring."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     parser.add_argument("pid", type=int, nargs="?", metavar="PID")
     parser.add_argument("--within", type=float, required=True, metavar="SECONDS")
     parser.add_argument("--asked", action="store_true")

@@ -191,7 +191,8 @@ class Store:
         here = growth.size(self._under_way)
         for wheel in wheels:
             path = self._folder / wheel.sha256
-            here += _size(path) or _size(path.with_name(path.name + content.PARTIAL))
+            partial = path.with_name(path.name + content.PARTIAL)
+            here += content.size(path) or content.size(partial)
         if here != self._before:
             self._beat()
         self._before = here
@@ -226,13 +227,6 @@ def _batches(wheels: Iterable[Wheel]) -> Iterator[list[Wheel]]:
 
 def _weight(wheel: Wheel) -> float:
     return UNKNOWN if wheel.size is None else wheel.size
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 def _total(form: str, wheels: Sequence[Wheel]) -> str:

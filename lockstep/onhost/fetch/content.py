@@ -46,6 +46,14 @@ def read(path: Path, digest: Hasher) -> int:
     return sum(chunks(path, digest))
 
 
+def size(path: Path) -> int:
+    """Bytes of a file, 0 where it is not there."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 def matches(path: Path, name: str) -> bool:
     """Whether the file's content is what `name` says."""
     digest = hasher(name, path.stat().st_size)

@@ -14,14 +14,13 @@ Every request needs `Authorization: Bearer TOKEN` of a deploy of now.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import threading
 import time
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-from lockstep.onhost.core import errors, http_listener
+from lockstep.onhost.core import errors, http_listener, program
 from lockstep.onhost.fetch import content, peer_store
 
 #: A client that takes no byte for so long is gone.
@@ -118,9 +117,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def main(argv: list[str]) -> int:
     """Command line; see the module's docstring."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     parser.add_argument("--address", required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--hub", type=Path, required=True)

@@ -13,7 +13,6 @@ exit codes: 0 done, 1 something could not be removed, or there is no record of a
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -23,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import errors, layout, runner, switch_lock
+from lockstep.onhost.core import errors, layout, program, runner, switch_lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import unneeded
 from lockstep.onhost.images import image_store
@@ -116,9 +115,7 @@ def removed(
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     parser.add_argument("action", choices=("plan", "remove"))
     parser.add_argument("--keep", type=int, default=KEEP, metavar="N")
     options = parser.parse_args(argv)

@@ -78,7 +78,8 @@ def main(argv: list[str]) -> int:
     question = FOLDER / "questions" / name
     text = question.read_bytes()
     answer = ask(reference, engine, question)
-    keep(name, {"engine": engine, **answer, "asked": hashlib.sha256(text).hexdigest()})
+    record = {"engine": engine, **answer, "asked": hashlib.sha256(text).hexdigest()}
+    atomic.write_json(FOLDER / "images" / name, record)
     what = f"{engine} {answer['version']} in {reference.partition('@')[0]}"
     if answer["unanswered"]:
         output.say(f"warning: {what} could not be asked about its recipes; its start will tell")
@@ -90,8 +91,3 @@ def main(argv: list[str]) -> int:
     if answer["faults"]:
         output.say("Change the recipe, or bind it to an image whose engine takes it.")
     return errors.EXIT_FAILED if answer["faults"] else errors.EXIT_DONE
-
-
-def keep(name: str, record: dict[str, Any]) -> None:
-    """Replace the image's record."""
-    atomic.write_json(FOLDER / "images" / name, record)

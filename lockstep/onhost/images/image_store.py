@@ -9,12 +9,10 @@ from __future__ import annotations
 import contextlib
 import json
 import urllib.error
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lockstep.onhost.core import output
 from lockstep.onhost.fetch import claims, content, download, peer_client
 from lockstep.onhost.images import registry
 
@@ -71,13 +69,11 @@ class Store:
         origin: registry.Registry,
         copier: peer_client.Copier,
         claim: claims.Claim,
-        say: Callable[[str], None] = output.say,
     ) -> None:
         self._folder = folder
         self._origin = origin
         self._copier = copier
         self._claim = claim
-        self._say = say
 
     def manifest(self, name: str) -> Manifest:
         """The manifest of that hash. ValueError when it is none."""
@@ -112,7 +108,7 @@ class Store:
                 whole += 1
                 partial += blob.size
             else:
-                partial += _size(path.with_name(path.name + content.PARTIAL))
+                partial += content.size(path.with_name(path.name + content.PARTIAL))
         total = sum(blob.size for blob in manifest.layers)
         return (
             f"{whole} of {len(manifest.layers)} layers, {partial / 1e6:.0f} of "
@@ -160,10 +156,3 @@ def read_json(path: Path) -> bytes:
     if path.stat().st_size > _LARGEST_JSON:
         raise ValueError(f"{path.stat().st_size} bytes")
     return path.read_bytes()
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

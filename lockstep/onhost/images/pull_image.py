@@ -15,7 +15,6 @@ exit codes: 0 here and equal to the pin, 1 it could not be had, 2 wrong use, 3 n
 
 from __future__ import annotations
 
-import argparse
 import base64
 import errno
 import fcntl
@@ -23,12 +22,12 @@ import json
 import re
 import time
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, errors, layout, output
+from lockstep.onhost.core import atomic, errors, layout, output, program
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.fetch import claims, growth, peer_client
 from lockstep.onhost.images import image_store, loopback_registry, registry
@@ -141,14 +140,7 @@ def check(docker: docker_api.Docker, pin: Pin) -> bool:
         if error.status == 404:
             return False
         raise
-    found = "/".join([image.get("Os", "?"), image.get("Architecture", "?")])
-    wanted = "/".join(pin.platform.split("/")[:2])
-    if found != wanted:
-        raise errors.Problem(
-            f"{pin}: expected {wanted}, the image is {found}. Remedy: pin the digest of "
-            f"the {wanted} manifest",
-            EXIT_WRONG_IMAGE,
-        )
+    _check_platform(pin, "/".join([image.get("Os", "?"), image.get("Architecture", "?")]))
     # With Docker's containerd store the image's own id is the manifest's digest.
     digests = [entry.partition("@")[2] for entry in image.get("RepoDigests") or []]
     if pin.digest not in [*digests, image.get("Id")]:
@@ -188,10 +180,11 @@ def fetch(
 
 
 def _check_platform(pin: Pin, found: str) -> None:
-    if found != "/".join(pin.platform.split("/")[:2]):
+    wanted = "/".join(pin.platform.split("/")[:2])
+    if found != wanted:
         raise errors.Problem(
-            f"{pin}: expected {pin.platform}, the image is {found}. Remedy: pin the digest of the "
-            f"{pin.platform} manifest",
+            f"{pin}: expected {wanted}, the image is {found}. Remedy: pin the digest of the "
+            f"{wanted} manifest",
             EXIT_WRONG_IMAGE,
         )
 
@@ -213,23 +206,20 @@ def load(
         with loopback_registry.serving(pin.local, store):
             try:
                 events = docker.stream("POST", "/images/create", query)
-                _follow(_alive(events, claim), pin, say)
+                _follow(events, pin, claim, say)
             except docker_api.DockerError as error:
                 raise failure(pin, str(error)) from error
 
 
-def _alive(events: Iterable[dict[str, Any]], claim: claims.Claim) -> Iterator[dict[str, Any]]:
-    """Show with every event that the work goes on: peers may wait for the image after this one."""
-    for event in events:
-        claim.beat()
-        yield event
-
-
-def _follow(events: Iterable[dict[str, Any]], pin: Pin, say: Callable[[str], None]) -> None:
+def _follow(
+    events: Iterable[dict[str, Any]], pin: Pin, claim: claims.Claim, say: Callable[[str], None]
+) -> None:
     every: set[str] = set()
     done: set[str] = set()
     told = time.monotonic()
     for event in events:
+        # Peers may wait for the image after this one.
+        claim.beat()
         if "error" in event:
             detail = event.get("errorDetail") or {}
             raise failure(pin, str(detail.get("message") or event["error"]))
@@ -276,9 +266,7 @@ def note(paths: layout.Paths, pin: Pin) -> None:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     parser.add_argument("reference")
     parser.add_argument("--platform", required=True)
     parser.add_argument("--from", required=True, dest="origin", metavar="BASE")

@@ -45,18 +45,17 @@ class Registry:
 
         Raises Refused or OSError.
         """
+        url = f"{self._base}/{kind}/{digest}"
         headers = {"Accept": ", ".join(MANIFESTS)} if kind == "manifests" else {}
         if self._authorization is None or time.monotonic() - self._since > _TOKEN_S:
-            self._authorization = self._authorize(kind, digest)
+            self._authorization = self._authorize(url, headers)
             self._since = time.monotonic()
         if self._authorization:
             headers["Authorization"] = self._authorization
-        return download.Source(f"{self._base}/{kind}/{digest}", size, headers)
+        return download.Source(url, size, headers)
 
-    def _authorize(self, kind: str, digest: str) -> str:
+    def _authorize(self, url: str, headers: dict[str, str]) -> str:
         """The value of the Authorization header, "" where none is wanted."""
-        url = f"{self._base}/{kind}/{digest}"
-        headers = {"Accept": ", ".join(MANIFESTS)} if kind == "manifests" else {}
         request = urllib.request.Request(url, headers=headers, method="HEAD")
         try:
             download.opened(request).close()

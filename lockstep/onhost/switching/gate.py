@@ -15,14 +15,13 @@ exit codes: 0 the engine may start, 1 told to end by somebody else than systemd 
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lockstep.onhost.core import config, errors, layout, meminfo, output, runner
+from lockstep.onhost.core import config, errors, layout, meminfo, output, program, runner
 from lockstep.onhost.docker import docker_api, stop_container
 from lockstep.onhost.systemd import units
 
@@ -213,9 +212,7 @@ def tell(line: str) -> None:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     parser.add_argument("target")
     parser.add_argument("--wait", type=float, default=DEFAULT_WAIT_S, metavar="SECONDS")
     options = parser.parse_args(argv)

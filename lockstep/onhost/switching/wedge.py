@@ -12,12 +12,11 @@ exit codes: 0 looked, whatever was found; 1 the restart or stop failed; 2 wrong 
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lockstep.onhost.core import config, errors, layout, output, runner, switch_lock
+from lockstep.onhost.core import config, errors, layout, output, program, runner, switch_lock
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.switching import wedge_state
 from lockstep.onhost.systemd import units
@@ -157,9 +156,7 @@ def tell(line: str) -> None:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     parser.add_argument("--token-wait", type=float, default=TOKEN_WAIT_S, metavar="SECONDS")
     options = parser.parse_args(argv)
     paths = paths or layout.Paths()

@@ -15,7 +15,6 @@ exit codes: those of the command; 128 + N when signal N killed it, 75 when the l
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import os
 import re
@@ -26,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.onhost.core import errors, layout, output
+from lockstep.onhost.core import errors, layout, output, program
 
 LOCKS = (
     "var/lib/dpkg/lock-frontend",
@@ -146,9 +145,7 @@ def _attempt(work: Sequence[str]) -> tuple[int, bool]:
 def main(argv: Sequence[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     paths = paths or layout.Paths()
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="SECONDS")
     parser.add_argument("work", nargs="+", metavar="ARGV")
     options = parser.parse_args(argv)

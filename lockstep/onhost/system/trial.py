@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.onhost.core import errors, output, runner
+from lockstep.onhost.core import errors, output, program, runner
 from lockstep.onhost.core.program import command
 
 _LIMIT_S = 60.0
@@ -93,9 +93,7 @@ def must(argv: list[str]) -> str:
 
 def options(doc: str | None, argv: list[str], actions: Mapping[str, str]) -> argparse.Namespace:
     """`action`, `seconds` and `adopt` of `try`; `actions` has all, each with a word of help."""
-    parser = argparse.ArgumentParser(
-        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(doc)
     known = parser.add_subparsers(dest="action", required=True)
     for name, text in actions.items():
         action = known.add_parser(name, help=text)

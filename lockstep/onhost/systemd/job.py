@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from lockstep.onhost.core import errors, layout, output, runner
+from lockstep.onhost.core import errors, layout, output, program, runner
 from lockstep.onhost.systemd import transient, units
 
 
@@ -63,9 +63,7 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     actions = parser.add_subparsers(dest="action", required=True)
     run = actions.add_parser("run", help="start (or attach to) a job and follow it")
     run.add_argument("name")

@@ -14,10 +14,9 @@ exit codes: 0 everything is there and right, 1 a file could not be had, 2 wrong 
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from lockstep.onhost.core import errors, layout, output
+from lockstep.onhost.core import errors, layout, output, program
 from lockstep.onhost.fetch import claims, peer_client
 from lockstep.onhost.weights import (
     hub_cache,
@@ -54,9 +53,7 @@ def fetch(
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     parser.add_argument("spec", type=Path)
     parser.add_argument("--token-file", type=Path, metavar="FILE")
     parser.add_argument("--workers", type=int, default=4, metavar="N")
