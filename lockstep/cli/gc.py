@@ -12,7 +12,7 @@ import click
 from rich.table import Table
 
 from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE
-from lockstep.core.terminal import console
+from lockstep.core.terminal import bytes_text, console
 from lockstep.files.managed_file import command
 from lockstep.fleet.hosts import ask, at_once, choose
 from lockstep.fleet.login import Login
@@ -109,8 +109,4 @@ def _tell(name: str, answer: Any, problem: str) -> None:
 
 
 def _bytes(items: Iterable[Mapping[str, Any]]) -> str:
-    size = sum(int(item["bytes"]) for item in items)
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= scale:
-            return f"{size / scale:.1f} {unit}"
-    return f"{size} B"
+    return bytes_text(sum(int(item["bytes"]) for item in items))

@@ -13,6 +13,7 @@ from lockstep.cli.shared import (
     DONE,
     FINDINGS,
     as_data,
+    counted,
     print_findings,
     print_json,
 )
@@ -56,9 +57,7 @@ def _print(made: Plan) -> None:
         print_findings(made.findings)
     for item in made.waived:
         click.echo(f"waived {item.code}  {item.subject}")
-    errors = sum(item.severity == "error" for item in made.findings)
-    warnings = len(made.findings) - errors
-    click.echo(f"\n{errors} error(s), {warnings} warning(s), {len(made.waived)} waived")
+    click.echo(f"\n{counted(made.findings)}, {len(made.waived)} waived")
 
 
 def _print_host(host: PlannedHost, same_as: PlannedHost | None) -> None:

@@ -13,6 +13,7 @@ from lockstep.cli.shared import (
     FINDINGS,
     UNUSABLE,
     as_data,
+    counted,
     print_findings,
     print_json,
 )
@@ -118,7 +119,7 @@ def check_files(
         print_json(as_data(findings))
     else:
         print_findings(findings)
-        click.echo(_summary(len(files), findings))
+        click.echo(f"{len(files)} recipe(s): {counted(findings)}")
     context.exit(max(code, FINDINGS if findings else DONE))
 
 
@@ -184,8 +185,3 @@ def _word(item: Recipe, known: Catalogue, answer: Fit | None) -> str:
     if judge(item.lockstep.licence, known.accepted) == "refused":
         return "licence refused"
     return answer.verdict if answer else "unknown"
-
-
-def _summary(count: int, findings: list[Finding]) -> str:
-    errors = sum(finding.severity == "error" for finding in findings)
-    return f"{count} recipe(s): {errors} error(s), {len(findings) - errors} warning(s)"

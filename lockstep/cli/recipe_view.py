@@ -9,8 +9,8 @@ from dataclasses import asdict
 import click
 from rich.text import Text
 
-from lockstep.core.argv import is_flag
 from lockstep.core.terminal import console, indented
+from lockstep.files.systemd_quoting import lines
 from lockstep.fit.fit import Fit
 from lockstep.recipes.recipe_file import Recipe
 
@@ -43,7 +43,8 @@ def print_recipe(
         _print_fit(answer)
     if argv:
         output.print("\ncommand", style="bold")
-        click.echo(broken_over_lines(argv))
+        # A flag with its values to a line.
+        click.echo("  " + " \\\n    ".join(map(shlex.join, lines(argv))))
     if variables:
         output.print("\nenvironment", style="bold")
         for key, value in variables.items():
@@ -53,17 +54,6 @@ def print_recipe(
     for figure in item.lockstep.figures:
         text = f"{figure.what}: {figure.value} {figure.unit}"
         indented(f"{text} ({figure.kind}, {figure.source}, {figure.date})")
-
-
-def broken_over_lines(argv: tuple[str, ...]) -> str:
-    """The command line as one would type it, a flag to a line."""
-    lines = [[argv[0]]]
-    for word in argv[1:]:
-        if is_flag(word):
-            lines.append([word])
-        else:
-            lines[-1].append(word)
-    return "  " + " \\\n    ".join(shlex.join(line) for line in lines)
 
 
 def _pair(name: str, value: str) -> None:

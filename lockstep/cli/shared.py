@@ -6,7 +6,7 @@ Exit codes: 0 done, 1 a finding to act on, 2 wrong use or could not tell.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
 from typing import Any
@@ -51,6 +51,12 @@ def print_json(value: Any) -> None:
 def as_data(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     """Findings for `print_json`."""
     return [asdict(item) for item in findings]
+
+
+def counted(findings: Sequence[Finding]) -> str:
+    """ "1 error(s), 2 warning(s)"."""
+    errors = sum(item.severity == "error" for item in findings)
+    return f"{errors} error(s), {len(findings) - errors} warning(s)"
 
 
 def print_findings(findings: Iterable[Finding], *, with_subject: bool = True) -> None:

@@ -64,10 +64,10 @@ def test_a_dry_run_shows_each_thing_with_its_size_and_removes_nothing(inventory:
     done = run(inventory, "--dry", "--keep", "3")
     assert done.exit_code == 0
     assert [" ".join(line.split()) for line in done.output.splitlines()] == [
-        "spark-1.local: 2.5 GB",
+        "spark-1.local: 2.3 GiB",
         "what name size",
-        "engine abc 2.5 GB",
-        "image x@sha256:1 700.0 kB",
+        "engine abc 2.3 GiB",
+        "image x@sha256:1 683.6 KiB",
         "spark-2.local: nothing to remove",
     ]
     assert calls(inventory) == [
@@ -79,7 +79,7 @@ def test_a_dry_run_shows_each_thing_with_its_size_and_removes_nothing(inventory:
 def test_exactly_what_was_shown_is_removed_from_the_hosts_that_have_it(inventory: Path) -> None:
     done = run(inventory, "--yes")
     assert done.exit_code == 0
-    assert done.output.endswith("spark-1.local: 2.5 GB freed\n")
+    assert done.output.endswith("spark-1.local: 2.3 GiB freed\n")
     assert calls(inventory) == [
         f"spark-1.local {PROGRAM} plan --keep 2",
         f"spark-1.local {PROGRAM} remove --keep 2",
@@ -105,7 +105,7 @@ def test_a_host_that_cannot_be_reached_does_not_keep_the_others(inventory: Path)
     done = run(inventory, "--yes", second="echo timed out >&2; exit 255")
     assert done.exit_code == 2
     assert "spark-2.local: no connection: timed out" in done.output
-    assert "spark-1.local: 2.5 GB freed" in done.output
+    assert "spark-1.local: 2.3 GiB freed" in done.output
 
 
 def test_where_sudo_asks_for_a_password_it_is_said_what_to_do(inventory: Path) -> None:
