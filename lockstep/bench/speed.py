@@ -72,7 +72,7 @@ def _outcome(
     samples = [*extra, *(one for level in waves.values() for wave in level for one in wave.samples)]
     times = {level: [wave.seconds for wave in of_one] for level, of_one in waves.items()}
     firsts = {
-        f"first token, {level}": [first for wave in of_one if (first := wave.mean(_first))]
+        level: [first for wave in of_one if (first := wave.mean(_first))]
         for level, of_one in waves.items()
     }
     held = [one.first_tokens for one in samples if one.good and not one.told]
@@ -85,7 +85,7 @@ def _outcome(
     return Outcome(
         tuple(samples),
         summary,
-        checks=(steady({**times, **firsts}),),
+        checks=(steady(times, firsts),),
         notes=tuple(filter(None, (untold, *notes))),
     )
 

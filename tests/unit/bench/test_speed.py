@@ -6,7 +6,7 @@ import pytest
 from simulated_engine import MODEL, Simulated, measured
 
 from lockstep.bench.results import SuiteResult
-from lockstep.bench.ruler import Expected
+from lockstep.bench.ruler import Expected, steady
 from lockstep.bench.run import ENOUGH_S, FEWEST_ROUNDS, Bench
 
 SUITES = "decode", "prefill", "concurrency"
@@ -68,3 +68,18 @@ def test_rounds_end_when_they_took_long_enough(seconds: float, rounds: int) -> N
         engine.pass_time(seconds)
         done += 1
     assert done == rounds >= FEWEST_ROUNDS
+
+
+@pytest.mark.parametrize(
+    ("whole", "first", "verdict"),
+    [
+        ([1.0, 1.4], [0.16, 0.26], "ok"),
+        ([1.0, 1.6], [0.1, 0.1], "suspect"),
+        ([1.0, 1.1], [0.13, 0.41], "suspect"),
+        # Milliseconds more of a few.
+        ([0.1, 0.18], [0.01, 0.05], "ok"),
+        ([1.0], [], "ok"),
+    ],
+)
+def test_how_far_repeats_may_be_apart(whole: list[float], first: list[float], verdict: str) -> None:
+    assert steady({"8": whole}, {"8": first}).verdict == verdict
