@@ -1,11 +1,11 @@
-"""One speed measurement, shared by `lockstep bench` and the speed floor of a deploy.
+"""The request by which `lockstep bench` and the speed floor of a deploy measure a speed.
 
-Article 004: one request for 256 tokens with a real technical prompt, three runs.
+Article 004: 256 tokens with a real technical prompt, one request at a time.
 """
 
 from __future__ import annotations
 
-RUNS, TOKENS = 3, 256
+TOKENS = 256
 PROMPT = (
     "Explain in dense technical prose how a mixture-of-experts transformer with three billion "
     "active parameters decodes on a machine with 128 GiB of unified memory: what is read from "
