@@ -64,8 +64,8 @@ def plan(paths: layout.Paths, docker: docker_api.Docker, keep: int) -> Plan:
     stay = generations.distinct(every)[:keep]
     digests = {record["digest"] for record in stay}
     text = "\n".join([json.dumps(stay), *_mentions(paths, docker, every)])
-    engines = list(_engines(paths, every, text))
-    folders = _engine_folders(paths, every)
+    folders = _folders(paths, every, "engine", "folder")
+    engines = list(_engines(folders, text))
     items = [
         *engines,
         *_wheels(engines, folders),
@@ -73,7 +73,7 @@ def plan(paths: layout.Paths, docker: docker_api.Docker, keep: int) -> Plan:
         *_images(paths, docker, every, text),
         *(
             Item("weights", found.name, found.bytes, (found.note, folder))
-            for folder in _caches(paths, every)
+            for folder in _folders(paths, every, "weights", "cache_dir")
             for found in hub_cache.unneeded(folder, text)
         ),
         *_compiled(paths, docker, every, text),
@@ -92,7 +92,7 @@ def _mentions(
     files = [paths.before, *(path for part in _CONFIGURED for path in paths.root.glob(part))]
     for path in files:
         yield _text(path)
-    for folder in _engine_folders(paths, every):
+    for folder in _folders(paths, every, "engine", "folder"):
         if (folder / "current").is_symlink():
             yield str((folder / "current").readlink())
     for process in paths.proc.glob("[0-9]*"):
@@ -110,18 +110,16 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _engine_folders(paths: layout.Paths, every: list[generations.Record]) -> list[Path]:
-    found = [str(record["engine"]["folder"]) for record in every]
+def _folders(
+    paths: layout.Paths, every: list[generations.Record], part: str, key: str
+) -> list[Path]:
+    """Folders that records name under a key of one part, once each."""
+    found = [str(record[part][key]) for record in every]
     return [paths.root / folder.lstrip("/") for folder in dict.fromkeys(found)]
 
 
-def _caches(paths: layout.Paths, every: list[generations.Record]) -> list[Path]:
-    found = [str(record["weights"]["cache_dir"]) for record in every]
-    return [paths.root / folder.lstrip("/") for folder in dict.fromkeys(found)]
-
-
-def _engines(paths: layout.Paths, every: list[generations.Record], text: str) -> Iterator[Item]:
-    for folder in _engine_folders(paths, every):
+def _engines(folders: list[Path], text: str) -> Iterator[Item]:
+    for folder in folders:
         for home in sorted(folder.glob("*")):
             ours = _ENGINE.fullmatch(home.name) and not home.is_symlink() and home.is_dir()
             if not ours or not any((home / name).exists() for name in _ENGINE_FILES):
