@@ -144,7 +144,7 @@ def _meant(item: Difference, own: Mapping[str, Sequence[str]]) -> bool:
 def _host(this: Intended, taken: hosts.Taken, key: bytes) -> Host:
     assert taken.snapshot is not None
     faults = taken.snapshot["faults"]
-    engines = taken.snapshot["answers"].get("environments", {})
+    engines = taken.snapshot["answers"].get("environments", environments.UNASKED)
     seconds, within = taken.offset
     certain = max(0.0, abs(seconds) - within) * (1 if seconds > 0 else -1)
     facts = {kind: dict(items) for kind, items in taken.snapshot["facts"].items()}

@@ -15,6 +15,8 @@ from lockstep.host.specs import TREES, check_wanted
 from lockstep.onhost.facts import environments
 from lockstep.system.tools import same_version
 
+#: What is known of the engines of a host where they could not be read.
+UNASKED: dict[str, Any] = {"check": None, "images": {}}
 _TAKEN, _NOT_ASKED = "takes the recipes", "not asked about these recipes"
 
 
@@ -62,13 +64,13 @@ def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
 
 
 def facts(this: Intended, engines: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """What the host's engines are and said about the recipes, as facts; {} before they were asked.
+    """What the host's engines are and said about the recipes, as facts; {} of `UNASKED` ones.
 
     Args:
         this: The host as it is to be.
         engines: As `environments.read` answers.
     """
-    if not engines:
+    if engines == UNASKED:
         return {}
     found: dict[str, str] = {}
     if engines["current"]:

@@ -253,6 +253,13 @@ def test_a_part_that_cannot_be_read_is_not_told_and_not_guessed() -> None:
     assert report.unknown == (("spark2", "packages: dpkg-query ended with 2: locked"),)
 
 
+def test_engines_that_cannot_be_read_are_not_told_and_nothing_else_is_guessed() -> None:
+    bent = copied(GOOD_TOO)
+    bent["answers"], bent["faults"] = {}, {"environments": "PermissionError: /opt"}
+    report = judged((ONE, GOOD), (TWO, bent))
+    assert (report.differences, report.code) == ((), UNKNOWN)
+
+
 def test_drift_ends_with_1_whatever_its_severity() -> None:
     bent = copied(GOOD_TOO)
     bent["facts"]["alternative"] = {"editor": "/usr/bin/vim"}
