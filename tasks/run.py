@@ -35,6 +35,7 @@ class Refusal(PyinfraError):
 _lock = threading.Lock()
 _runs: dict[str, Intended] = {}
 _leases: dict[str, dict[str, Any]] = {}
+# What preflight learned of each host that answered.
 _found: dict[str, dict[str, Any]] = {}
 _refused: list[Refusal] = []
 
@@ -47,12 +48,13 @@ def lease() -> dict[str, Any] | None:
 
 def stale_leases() -> list[str]:
     """Leases on the current host that let it copy although its inventory forbids it."""
-    return [] if current().plan.settings.copying else _found[host.name]["leases"]
+    return [] if current().plan.settings.copying else _found.get(host.name, {}).get("leases", [])
 
 
 def adopted_containers() -> list[str]:
     """Containers on the current host that are not ours, and that its inventory has us remove."""
-    return list(preflight.adopted(current().plan, _found[host.name]["docker"]))
+    docker = _found.get(host.name, {}).get("docker", {})
+    return list(preflight.adopted(current().plan, docker))
 
 
 def current() -> Intended:
