@@ -83,7 +83,7 @@ GUARDS = (
         f"{ONHOST}/environment/engine_kernels.py",
         "    if not differs <= most:\n",
         "    if False:\n",
-        "tests/unit/onhost/environment/test_engine_parts.py",
+        "tests/unit/onhost/environment/test_engine_kernels.py",
     ),
     Guard(
         "no switch waits for an engine's clients",

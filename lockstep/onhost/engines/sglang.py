@@ -132,7 +132,7 @@ ENGINE = Sglang(
     # (sgl-project/sglang#31871, 2026-07-21).
     end_s=10.0,
     # It ends itself with SIGKILL when it is asked to stop.
-    success=("143", "SIGTERM", "SIGKILL", "137"),
+    success=(*Engine.success, "137"),
     images=("sglang",),
     # SGLang 0.5, 2026-11.
     tells=(
