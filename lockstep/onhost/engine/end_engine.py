@@ -43,7 +43,8 @@ def end(pid: int, within_s: float, asked: bool = False) -> bool:
         children = _children(pid)
         signal.pidfd_send_signal(process, signal.SIGKILL)
         _wait(children)
-    except ProcessLookupError:
+    except (ProcessLookupError, FileNotFoundError):
+        # It ended, and systemd has seen it.
         return True
     finally:
         os.close(process)

@@ -399,7 +399,7 @@ def test_an_installation_that_was_cut_off_is_made_anew(site: Site, victim: str) 
 def test_a_stage_that_is_still_running_is_not_taken_for_cut_off(site: Site) -> None:
     site.build()
     (site.home / "unfinished").write_text("x")
-    assert site.probe()["unfinished"]
+    assert site.found()["unfinished"]
     holder = subprocess.Popen(
         ["flock", str(site.home / "unfinished"), "-c", "echo held; read _"],
         stdin=subprocess.PIPE,
@@ -408,7 +408,7 @@ def test_a_stage_that_is_still_running_is_not_taken_for_cut_off(site: Site) -> N
     )
     assert holder.stdout
     assert holder.stdout.readline() == "held\n"
-    assert not site.probe()["unfinished"]
+    assert not site.found()["unfinished"]
     holder.communicate("\n")
 
 
@@ -535,7 +535,7 @@ def test_a_change_of_the_environment_makes_its_check_void(site: Site) -> None:
     site.build()
     record(site)
     assert site.run("flashinfer").returncode == 0
-    assert site.probe()["check"] is None
+    assert site.found()["check"] is None
 
 
 def test_the_check_runs_in_the_environment_and_answers_the_same_question(site: Site) -> None:
