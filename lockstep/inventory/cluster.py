@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
-from typing import Literal
+from typing import Annotated, Literal
 
 from lockstep.inventory import values
+from lockstep.onhost.core.schema import Rule
 from lockstep.onhost.engines import Engine
 
 Topology = Literal["pair", "switch", "ring"]
@@ -39,7 +40,9 @@ class ClusterData:
         topology: "pair" (one cable), "switch", or "ring" (a cable to each neighbour).
     """
 
-    hosts: tuple[str, ...]
+    hosts: Annotated[
+        tuple[str, ...], Rule("names a host twice", lambda hosts: len(set(hosts)) == len(hosts))
+    ]
     port: values.Port = 7079
     master_port: values.Port = 29501
     topology: Topology = "pair"

@@ -47,14 +47,10 @@ def check_clusters(settings: Settings, where: Mapping[str, str]) -> None:
 
 
 def _check_cluster(name: str, data: ClusterData, file: str) -> None:
-    key = f"clusters.{name}"
-    twice = sorted({host for host in data.hosts if data.hosts.count(host) > 1})
-    if twice:
-        raise InventoryError(f"{key}.hosts names a host twice", where=file, found=", ".join(twice))
     least = _LEAST[data.topology]
     if len(data.hosts) < least or (data.topology == "pair" and len(data.hosts) > 2):
         raise InventoryError(
-            f"{key}.hosts is no {data.topology}",
+            f"clusters.{name}.hosts is no {data.topology}",
             where=file,
             found=f"{len(data.hosts)} hosts",
             allowed="2 in a pair, 2 or more at a switch, 3 or more in a ring",

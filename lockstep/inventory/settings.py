@@ -211,6 +211,12 @@ class Floor:
         return None if self.not_below is None else float(self.not_below.rstrip(" %")) / 100
 
 
+_Floor = Annotated[
+    Floor,
+    Rule("demands nothing", lambda floor: floor != Floor(), "decode_tok_s, not_below, or both"),
+]
+
+
 @dataclass(frozen=True)
 class TargetData:
     """One name that switch.sh accepts, as inventory data binds it.
@@ -245,7 +251,7 @@ class TargetData:
     scripts: tuple[str, ...] = ()
     overrides: Mapping[str, Any] = field(default_factory=dict)
     start_timeout_s: values.StartTime = 1800
-    floor: Floor | None = None
+    floor: _Floor | None = None
     cluster: str | None = None
 
 
@@ -275,7 +281,9 @@ class Firewall:
     """
 
     enabled: bool = True
-    ssh_ports: tuple[values.AnyPort, ...] = (22,)
+    ssh_ports: Annotated[
+        tuple[values.AnyPort, ...], Rule("is empty, which would lock you out", bool, "(22,)")
+    ] = (22,)
     open: tuple[values.Service, ...] = ()
     peers: tuple[values.Peer, ...] = ()
 
@@ -313,7 +321,10 @@ class Settings:
     """
 
     name: values.HostName
-    targets: Mapping[values.TargetName, TargetData]
+    targets: Annotated[
+        Mapping[values.TargetName, TargetData],
+        Rule("is empty", bool, remedy="Bind at least one recipe."),
+    ]
     expected: Expected = field(default_factory=Expected)
     sources: Sources = field(default_factory=Sources)
     proxy: Proxy = field(default_factory=Proxy)

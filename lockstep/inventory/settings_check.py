@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from lockstep.core.errors import InventoryError
 from lockstep.inventory.cluster_check import check_clusters
-from lockstep.inventory.settings import Floor, Paths, Settings
+from lockstep.inventory.settings import Paths, Settings
 from lockstep.inventory.values import PATH, name_of_system
 
 # Kernel setting → the most that leaves room for an engine: what the kernel keeps from processes.
@@ -26,19 +26,10 @@ def check_values(settings: Settings, where: Mapping[str, str], login: str | None
     Raises:
         InventoryError: with file, key, what was found and what is allowed.
     """
-    file = where.get("targets", settings.name)
-    if not settings.targets:
-        raise InventoryError("targets is empty", where=file, remedy="Bind at least one recipe.")
     _check_account(settings, where.get("service_user", settings.name), login)
     _check_sysctls(settings.sysctls, where.get("sysctls", settings.name))
     _check_apart(settings.paths, where.get("paths", settings.name))
-    _check_targets(settings, file)
-    if not settings.firewall.ssh_ports:
-        raise InventoryError(
-            "firewall.ssh_ports is empty, which would lock you out",
-            where=where.get("firewall", file),
-            allowed="(22,)",
-        )
+    _check_targets(settings, where.get("targets", settings.name))
     _check_engine(settings, where.get("engine", settings.name))
     check_clusters(settings, where)
 
@@ -62,12 +53,6 @@ def _check_targets(settings: Settings, file: str) -> None:
             _check_script(f"{key}.launcher", target.launcher, settings.paths, file)
         for index, script in enumerate(target.scripts):
             _check_script(f"{key}.scripts[{index}]", script, settings.paths, file)
-        if target.floor == Floor():
-            raise InventoryError(
-                f"{key}.floor demands nothing",
-                where=file,
-                allowed="decode_tok_s, not_below, or both",
-            )
     if settings.webui.unit in units:
         raise InventoryError(
             "webui.unit is also the unit of a target", where=file, found=repr(settings.webui.unit)

@@ -122,7 +122,7 @@ def test_a_member_that_the_inventory_does_not_have_is_named() -> None:
         ),
         (
             {"clusters": {"pair": {"hosts": ("spark-1", "spark-1")}}},
-            "clusters.pair.hosts names a host twice; found spark-1",
+            "clusters.pair.hosts names a host twice; found ('spark-1', 'spark-1')",
         ),
         (
             {"clusters": {"pair": {"hosts": ("spark-1", "spark-2"), "topology": "star"}}},

@@ -117,6 +117,7 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
     ("webui.admin_email", {"webui": {"admin_email": "a@b WEBUI_AUTH=false"}}),
     ("webui.image", {"webui": {"image": "--privileged"}}),
     ("copy_port", {"copy_port": 22}),
+    ("firewall.ssh_ports", {"firewall": {"ssh_ports": ()}}),
     ("firewall.peers[0]", {"firewall": {"peers": ("0.0.0.0/0",)}}),
     ("firewall.peers[0]", {"firewall": {"peers": ("::/0",)}}),
     ("lock", {"lock": "/etc/passwd"}),

@@ -161,7 +161,7 @@ CASES = {
         host='{"python": "3.12.4"}',
     ),
     "no target": Case(
-        "site.py: targets is empty. Bind at least one recipe.", host='{"targets": {}}'
+        "site.py: targets is empty; found {}. Bind at least one recipe.", host='{"targets": {}}'
     ),
     "a target without a recipe": Case(
         "site.py: targets.q.recipe is missing. Add targets.q.recipe.",
