@@ -473,10 +473,10 @@ GUARDS = (
     ),
     Guard(
         "a mirror's password is on no command line of git",
-        f"{ONHOST}/fetch/git_login.py",
-        "    return parts._replace(netloc=server).geturl(), {",
-        "    return address, {",
-        "tests/unit/onhost/fetch/test_git_login.py",
+        f"{ONHOST}/fetch/url_login.py",
+        "    return shown, {\n",
+        "    return address, {\n",
+        "tests/unit/onhost/fetch/test_url_login.py",
     ),
     Guard(
         "a deploy after which a group does not serve is undone on all members",

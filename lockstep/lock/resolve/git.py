@@ -12,7 +12,7 @@ from lockstep.lock.packages import mirrored
 from lockstep.lock.pins import GitPin
 from lockstep.lock.resolve.http import without_credentials
 from lockstep.lock.resolve.program import Result, run
-from lockstep.onhost.fetch import git_login
+from lockstep.onhost.fetch import url_login
 
 # ls-remote is one small answer; on a bad link to a large forge it took seconds, never minutes.
 LIMIT_S = 60.0
@@ -35,7 +35,7 @@ def resolve_git(item: GitWanted, *, sources: Sources, proxy: Proxy) -> GitPin:
     """
     if item.commit is not None:
         return GitPin(item.branch, item.commit)
-    shown, login = git_login.apart(mirrored(item.url, sources))
+    shown, login = url_login.for_git(mirrored(item.url, sources))
     heads = f"refs/heads/{item.branch}"
     argv = ["git", "ls-remote", "--", shown, heads, f"refs/tags/{item.branch}"]
     result = run(argv, proxy=proxy, environment=_SILENT | login, limit_s=LIMIT_S)
@@ -86,7 +86,7 @@ class Repository:
         Raises:
             ResolveError: it cannot be fetched.
         """
-        url, self._login = git_login.apart(mirrored(item.url, self._sources))
+        url, self._login = url_login.for_git(mirrored(item.url, self._sources))
         self.where = f"{url} at {commit[:12]}" if commit else f"{url} {item.branch}"
         without = "tree:0" if history else "blob:none"
         self.git("remote", "add", remote, url)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lockstep.onhost.core import config, layout, runner, topology
 from lockstep.onhost.records import generations
-from lockstep.onhost.weights import weights_spec, weights_state
+from lockstep.onhost.weights import weights_state
 
 Facts = dict[str, str]
 _TARGETS, _WEIGHTS = "/etc/lockstep/targets.json", "/etc/lockstep/served-weights.json"
@@ -96,11 +96,9 @@ def _weights(model: str, paths: layout.Paths) -> str:
         listed = [(str(path.relative_to(folder)), path.stat().st_size) for path in files]
         return f"{len(files)} files with names and sizes {_hash(listed)}"
     try:
-        spec = weights_spec.parse(paths.weights.read_text(encoding="utf-8"))
-        (repository,) = [item for item in spec.repositories if item.model == model]
-    except (OSError, ValueError) as error:
+        state = weights_state.of_model(paths.weights, model)
+    except (OSError, ValueError, LookupError) as error:
         return f"unknown ({error})"
-    state = weights_state.state(spec, repository)
     wrong = [*state["missing"], *state["wrong_size"], *state["unverified"], *state["not_merged"]]
     return f"not as verified: {', '.join(wrong[:3])}" if wrong else "as verified"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lockstep.onhost.core import errors, output
-from lockstep.onhost.fetch import download, git_login, peer_client
+from lockstep.onhost.fetch import download, peer_client, url_login
 
 
 class Run(Protocol):
@@ -69,7 +69,7 @@ class Repository:
         return self._has()
 
     def _from_origin(self) -> None:
-        address, login = git_login.apart(self._source["git"])
+        address, login = url_login.for_git(self._source["git"])
         branch = self._source["branch"]
         # The whole history: the fork's build looks for the commit it left upstream at.
         self._run(*self._git, "fetch", "--force", "--tags", address, branch, **login)

@@ -94,13 +94,11 @@ class Precheck:
             place = self.paths.root / model.lstrip("/")
             return [] if place.exists() else [f"{model} does not exist"]
         try:
-            spec = weights_spec.parse(self.paths.weights.read_text(encoding="utf-8"))
+            state = weights_state.of_model(self.paths.weights, model)
+        except LookupError as error:
+            return [str(error)]
         except (OSError, weights_spec.BadSpec) as error:
             return [f"{self.paths.weights} cannot be read: {errors.why(error)}"]
-        found = [item for item in spec.repositories if item.model == model]
-        if not found:
-            return [f"{self.paths.weights} does not name it"]
-        state = weights_state.state(spec, found[0])
         return [*state["missing"], *state["wrong_size"], *state["not_merged"]]
 
 

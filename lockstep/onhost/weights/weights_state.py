@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.weights import weights_spec
@@ -94,6 +95,18 @@ def state(spec: weights_spec.Spec, repository: weights_spec.Repository) -> dict[
         "bytes_present": found.present,
         "bytes_total": repository.size,
     }
+
+
+def of_model(path: Path, model: str) -> dict[str, Any]:
+    """`state` of one model that the specification at `path` names.
+
+    Raises OSError, BadSpec, or LookupError where it does not name the model.
+    """
+    spec = weights_spec.parse(path.read_text(encoding="utf-8"))
+    for repository in spec.repositories:
+        if repository.model == model:
+            return state(spec, repository)
+    raise LookupError(f"{path} does not name it")
 
 
 def absent(spec: weights_spec.Spec) -> list[str]:

@@ -15,7 +15,7 @@ from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.moving import GitWanted
 from lockstep.lock.resolve.git import resolve_git
 from lockstep.onhost.environment import git_source
-from lockstep.onhost.fetch import git_login, peer_client
+from lockstep.onhost.fetch import peer_client, url_login
 from tests.unit.lock.resolve.test_git import make_repository, run
 
 PASSWORD = "p@ss:word/%"
@@ -105,11 +105,12 @@ def test_a_host_fetches_from_a_private_mirror(private: Mirror, tmp_path: Path) -
     ],
 )
 def test_an_address_without_a_password_stays_as_it_is(address: str) -> None:
-    assert git_login.apart(address) == (address, {})
+    assert url_login.for_git(address) == (address, {})
 
 
 def test_the_variables_are_for_that_server_only() -> None:
-    shown, variables = git_login.apart("https://token@[::1]:8443/a/b.git?x=1")
+    shown, variables = url_login.for_git("https://token@[::1]:8443/a/b.git?x=1")
     assert shown == "https://[::1]:8443/a/b.git?x=1"
-    assert variables["GIT_CONFIG_KEY_1"] == "credential.https://[::1]:8443.helper"
-    assert (variables["LOCKSTEP_GIT_USER"], variables["LOCKSTEP_GIT_PASSWORD"]) == ("token", "")
+    assert variables["GIT_CONFIG_KEY_0"] == "http.https://[::1]:8443/.extraHeader"
+    login = base64.b64encode(b"token:").decode()
+    assert variables["GIT_CONFIG_VALUE_0"] == f"Authorization: Basic {login}"
