@@ -24,9 +24,10 @@ from lockstep.inventory.host import HostPlan, images_of
 from lockstep.lock.engine_id import engine_id
 from lockstep.lock.pins import Pins
 from lockstep.system.accounts import people
+from lockstep.system.base_files import absent_files
 from lockstep.system.firewall import TABLE
 from lockstep.system.folders import folders, model_units
-from lockstep.units.all_files import absent_files, artefacts
+from lockstep.units.all_files import artefacts
 
 
 def variables(

@@ -8,9 +8,8 @@ from lockstep.deploy.questions import SYSTEM_UNITS
 from lockstep.files.managed_file import HOME, OPERATORS_GROUP
 from lockstep.preflight import foreign
 from lockstep.system.accounts import Account, people
-from lockstep.system.base_files import docker_generation, tools_environment
+from lockstep.system.base_files import absent_files, docker_generation, tools_environment
 from lockstep.system.folders import folders
-from lockstep.units.all_files import absent_files
 from lockstep.units.variants import unit_names
 from tasks import run
 from tasks.operations import files, services, system

@@ -22,9 +22,9 @@ from lockstep.host.specs import UV
 from lockstep.preflight import foreign
 from lockstep.system import firewall, netplan
 from lockstep.system.accounts import people
+from lockstep.system.base_files import absent_files
 from lockstep.system.folders import folders
 from lockstep.units.agent_unit import key_path
-from lockstep.units.all_files import absent_files
 from lockstep.units.wedge_units import TIMER
 
 #: What our drop-ins concern: protection from the out-of-memory killer, Docker's proxy.

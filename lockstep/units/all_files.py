@@ -11,7 +11,7 @@ from lockstep.files.programs import programs
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.settings import Settings
 from lockstep.lock.pins import Pins
-from lockstep.system.base_files import absent_files, host_files
+from lockstep.system.base_files import host_files
 from lockstep.system.firewall import firewall_files
 from lockstep.system.netplan import netplan_files
 from lockstep.units.agent_unit import agent_units
@@ -69,6 +69,3 @@ def artefacts(
             remedy="Give launcher and scripts of each target a path of their own.",
         )
     return found
-
-
-__all__ = ["absent_files", "artefacts"]

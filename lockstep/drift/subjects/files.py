@@ -21,10 +21,10 @@ from lockstep.files.sent import Reader
 from lockstep.host.intended import Intended
 from lockstep.host.specs import UV
 from lockstep.onhost.facts import files
+from lockstep.system.base_files import absent_files
 from lockstep.system.firewall import KEPT
 from lockstep.system.folders import HUB_TOKEN, folders
 from lockstep.units.agent_unit import key_path
-from lockstep.units.all_files import absent_files
 
 _ENTRIES = ("WEBUI_SECRET_KEY", "WEBUI_ADMIN_EMAIL", "WEBUI_ADMIN_PASSWORD")
 _SECRET = "0600 root:root"

@@ -15,8 +15,7 @@ from lockstep.files.sent import Reader
 from lockstep.host.intended import Intended
 from lockstep.host.specs import UV
 from lockstep.onhost.facts import machine, settings, units
-from lockstep.system.base_files import system_units
-from lockstep.units.all_files import absent_files
+from lockstep.system.base_files import absent_files, system_units
 
 # What differs by nature is not here: names, addresses, keys and identities of hosts.
 _PLACES = (

@@ -9,8 +9,8 @@ from a_spark import pins_for, spark
 from benchmarks.playbook import files_of, tasks, variables
 from lockstep.files.managed_file import OPERATORS_GROUP
 from lockstep.system.accounts import account_commands, people
+from lockstep.system.base_files import absent_files
 from lockstep.system.folders import folders, model_units
-from lockstep.units.all_files import absent_files
 
 PLAN = spark(operators=("anna", "ben"), docker_users=("ben", "carla"))
 PINS = pins_for(PLAN)

@@ -12,8 +12,8 @@ from lockstep.files.systemd_quoting import assignment, lines, path, text, word
 from lockstep.files.templating import render
 from lockstep.inventory.settings import Proxy, Settings, Sources
 from lockstep.lock.pins import Pins
-from lockstep.system.base_files import host_files, tools_environment
-from lockstep.units.all_files import absent_files, artefacts
+from lockstep.system.base_files import absent_files, host_files, tools_environment
+from lockstep.units.all_files import artefacts
 from lockstep.units.docker_run import foreground
 
 PROXY = Proxy(http="http://me:word@proxy.example:3128")
