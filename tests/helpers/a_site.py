@@ -55,7 +55,7 @@ class Site:
         return done
 
     def ran(self, host: str = HOSTS[0]) -> list[str]:
-        """Every command of the last run on a host; "? NAME ..." asks probes."""
+        """Every command of the last run on a host; "? NAME ..." asks readers."""
         ran: list[str] = self.document["ran"][host]
         return ran
 

@@ -119,7 +119,7 @@ def _exact(requirement: str, version: str) -> tuple[str, str]:
 
 
 def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
-    """What the probe `preflight` answers on a Spark as NVIDIA ships it, before any deploy."""
+    """What the reader `preflight` answers on a Spark as NVIDIA ships it, before any deploy."""
     # "/var/lib" is asked for where Docker does not say its own folder.
     folders = ("/var/lib", "/data/models", "/opt/lockstep/engines", "/var/lib/docker", IMAGE_STORE)
     return {

@@ -145,7 +145,7 @@ def test_the_engine_is_told_what_runs_if_it_lacks_the_guards_flag() -> None:
 
 
 PINNED = f"transformers @ git+https://github.com/huggingface/transformers.git@{40 * 'd'}"
-# A finished environment with a commit of transformers, as the probe sees it.
+# A finished environment with a commit of transformers, as the reader sees it.
 PLAN_OF_BOTH = spark(engine={"transformers": PINNED})
 BOTH = engine_spec(PLAN_OF_BOTH, pins_for(PLAN_OF_BOTH))
 WHOLE: dict[str, Any] = {

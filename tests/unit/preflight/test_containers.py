@@ -69,7 +69,7 @@ def test_another_port_is_taken_also_beside_a_container_that_is_to_go() -> None:
     assert codes == ["port-taken"]
 
 
-def test_the_probe_is_asked_for_every_name_that_our_units_use() -> None:
+def test_a_host_is_asked_for_every_name_that_our_units_use() -> None:
     plan = spark()
     asked = preflight.questions(plan, pins_for(plan))["docker"]
     assert asked["containers"] == [

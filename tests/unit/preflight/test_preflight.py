@@ -216,7 +216,7 @@ def test_another_unit_whose_name_ends_like_ours_is_foreign() -> None:
     assert [item.code for item in found({**HEALTHY, "listeners": listeners})] == ["port-taken"]
 
 
-def test_what_the_probe_is_asked() -> None:
+def test_what_a_host_is_asked() -> None:
     asked = preflight.questions(PLAN, PINS)
     assert asked["ports"] == [30001, 30000, 31000, 8000, 8080]
     assert asked["paths"] == ["/data/models", "/opt/lockstep/engines", "/var/cache/lockstep/layers"]

@@ -18,7 +18,7 @@ from lockstep.onhost.core import errors
 
 pytestmark = pytest.mark.slow
 
-# Does to a folder what uv does, as far as the probe looks, and writes down how it was called.
+# Does to a folder what uv does, as far as the reader looks, and writes down how it was called.
 UV = """\
 #!/usr/bin/env python3
 import hashlib, json, os, pathlib, sys
@@ -310,7 +310,7 @@ def test_a_build_that_fails_by_itself_is_not_tried_again(site: Site) -> None:
     done = site.run("pytorch")
     assert done.returncode == 1
     assert "once more" not in done.stdout
-    assert done.stderr == f"{said}\nengine_build: uv pip ended with 1\n"
+    assert done.stderr == f"{said}\nlockstep engine-build: uv pip ended with 1\n"
     installs = [argv for argv, _ in site.calls() if argv[0] == "pip"]
     assert (len(installs), cache.exists()) == (1, True)
 
@@ -476,7 +476,7 @@ def test_a_failed_command_is_one_line_with_its_exit_code(site: Site) -> None:
     site.spec["vllm"]["git"] = "/nonexistent"
     done = site.run("vllm")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "engine_build: git -C ended with 128"
+    assert done.stderr.splitlines()[-1] == "lockstep engine-build: git -C ended with 128"
 
 
 @pytest.mark.parametrize("argv", [[], ["bake"], ["check", "a", "b"]])
@@ -499,7 +499,7 @@ def test_a_missing_specification_is_named(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == errors.EXIT_USAGE
-    assert done.stderr.startswith("engine_build: ")
+    assert done.stderr.startswith("lockstep engine-build: ")
     assert "none.json" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 

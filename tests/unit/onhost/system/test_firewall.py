@@ -148,7 +148,7 @@ def test_cleared_the_host_is_open(kernel: Kernel) -> None:
     assert kernel.now == ""
 
 
-def probed(kernel: Kernel) -> Any:
+def read(kernel: Kernel) -> Any:
     asked = {"kept": str(kernel.kept), "unit": "lockstep-firewall.service"}
     here = {"layout.Paths()": f"layout.Paths(layout.Path({str(kernel.paths.root)!r}))"}
     return ask("firewall", asked, kernel.paths.root / "bin", here)
@@ -161,17 +161,17 @@ def test_what_was_known_of_the_rules_comes_back_with_them(kernel: Kernel) -> Non
     kernel.run("try", "--seconds", "90")
     kernel.run("back")
     assert kernel.now == NEW
-    assert probed(kernel)["live"] is True
+    assert read(kernel)["live"] is True
     kernel.table.write_text(NEW + "accept\n")
     kernel.run("try", "--seconds", "90")
     kernel.run("back")
-    assert probed(kernel)["live"] is False
+    assert read(kernel)["live"] is False
 
 
 def test_the_reader_sees_rules_that_somebody_changed_by_hand(kernel: Kernel) -> None:
-    assert (probed(kernel)["kept"], probed(kernel)["live"]) == (None, False)
+    assert (read(kernel)["kept"], read(kernel)["live"]) == (None, False)
     kernel.run("try", "--seconds", "90")
     kernel.run("keep")
-    assert probed(kernel)["live"] is True
+    assert read(kernel)["live"] is True
     kernel.table.write_text(NEW + "accept\n")
-    assert probed(kernel)["live"] is False
+    assert read(kernel)["live"] is False
