@@ -284,8 +284,7 @@ GUARDS = (
     Guard(
         "the wedge watch leaves a switch alone",
         f"{ONHOST}/switching/wedge.py",
-        '        if switch_lock.holder(self.paths.run / "switch.lock") is not None:\n'
-        "            return\n",
+        "        if switch_lock.holder(self.paths.switch_lock) is not None:\n            return\n",
         "",
         "tests/unit/onhost/switching/test_wedge.py",
     ),

@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from lockstep.onhost.cluster import progress, runs
-from lockstep.onhost.core import atomic, config, errors, layout
-from lockstep.onhost.core import switch_lock as lock
+from lockstep.onhost.core import atomic, config, errors, layout, switch_lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import log_phases
 from lockstep.onhost.switching import precheck
@@ -82,7 +81,7 @@ class Member:
         busy = work.busy
         shown = units.show(target.unit for target in host.targets.values())
         unit = shown[host.target(started).unit] if started and not busy else None
-        holder = lock.holder(self.paths.run / "switch.lock")
+        holder = switch_lock.holder(self.paths.switch_lock)
         return {
             "switch": switch,
             "states": {target.name: shown[target.unit].state for target in host.targets.values()},
@@ -104,11 +103,11 @@ class Member:
             if self.part is not None:
                 if self.part.switch == body["switch"]:
                     return {"previous": self.part.previous}
-                raise lock.Locked(lock.holder(self.paths.run / "switch.lock"))
+                raise switch_lock.Locked(switch_lock.holder(self.paths.switch_lock))
             who = f"{body['user']} on {body['asked_on']}"
             with ExitStack() as stack:
-                switch_lock = lock.held(self.paths.run / "switch.lock", who, body["wanted"])
-                stack.enter_context(switch_lock)
+                held = switch_lock.held(self.paths.switch_lock, who, body["wanted"])
+                stack.enter_context(held)
                 self._joined_as = self.host
                 previous = self._check(body.get("target"))
                 self._keep(
@@ -184,9 +183,8 @@ class Member:
         if part is None:
             return
         with self._changing:
-            self._held.enter_context(
-                lock.held(self.paths.run / "switch.lock", runs.WATCH, part.previous or "none")
-            )
+            held = switch_lock.held(self.paths.switch_lock, runs.WATCH, part.previous or "none")
+            self._held.enter_context(held)
             self.part = part
             self.abort({"switch": part.switch, "reason": "the cluster agent was restarted"})
 

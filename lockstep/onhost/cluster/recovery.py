@@ -35,7 +35,7 @@ class Recovery:
         """Start the group again once every member can; give up with the reason otherwise."""
         now = time.monotonic()
         shown = units.show([switch_job.UNIT])[switch_job.UNIT]
-        if transient.running(shown) or switch_lock.holder(self._paths.run / "switch.lock"):
+        if transient.running(shown) or switch_lock.holder(self._paths.switch_lock):
             return
         if len(lately(group, now)) >= STARTS:
             self._give_up(group, NO_HELP)

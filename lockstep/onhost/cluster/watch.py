@@ -181,7 +181,7 @@ class Watch:
     def _end_here(self, group: runs.Group, reason: str, state: str = runs.ENDED) -> None:
         """Stop this host's rank, unless somebody is switching here, who sees to it."""
         try:
-            with switch_lock.held(self._paths.run / "switch.lock", runs.WATCH, "none"):
+            with switch_lock.held(self._paths.switch_lock, runs.WATCH, "none"):
                 current = runs.load(self._paths)[self._cluster.name]
                 if current.run != group.run or current.state != runs.HOT:
                     return
@@ -204,7 +204,7 @@ class Watch:
             if self._unit(target.name).state not in ("hot", "loading"):
                 continue
             try:
-                with switch_lock.held(self._paths.run / "switch.lock", runs.WATCH, "none"):
+                with switch_lock.held(self._paths.switch_lock, runs.WATCH, "none"):
                     progress.tell(f"{target.unit} is up without its group: stopping it")
                     self._stop(target.name)
             except switch_lock.Locked:

@@ -32,6 +32,8 @@ class Paths:
     proc = _Place("proc")
     #: Locks; gone after a reboot.
     run = _Place("run/lockstep")
+    #: Held by who changes what is hot.
+    switch_lock = _Place("run/lockstep/switch.lock")
     #: What a switch that was cut off owes.
     unfinished = _Place("run/lockstep/unfinished-switch.json")
     #: Which target a deploy is just restarting.

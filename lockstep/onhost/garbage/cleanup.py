@@ -133,7 +133,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
             ]
             print(json.dumps({"items": items, "kept": found.kept, "dropped": found.dropped}))
             return errors.EXIT_DONE
-        with switch_lock.held(paths.run / "switch.lock", "lockstep gc", "nothing else"):
+        with switch_lock.held(paths.switch_lock, "lockstep gc", "nothing else"):
             answer = removed(paths, docker, options.keep, set(_ids()))
     except docker_api.Unreachable as error:
         raise errors.Problem(str(error)) from error

@@ -46,7 +46,7 @@ def wait(host: config.Host, paths: layout.Paths) -> int:
                 return code
             continue
         moving = [t for t in host.targets.values() if state[t.unit].state in _MOVING]
-        if not moving and switch_lock.holder(paths.run / "switch.lock") is None:
+        if not moving and switch_lock.holder(paths.switch_lock) is None:
             break
         started |= {target.unit for target in moving}
         if time.monotonic() - told >= 15:

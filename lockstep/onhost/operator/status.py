@@ -88,7 +88,7 @@ def gather(host: config.Host, paths: layout.Paths) -> Status:
         targets=targets,
         memory=memory,
         webui=webui.active if webui.installed else "not installed",
-        switching=switch_lock.holder(paths.run / "switch.lock"),
+        switching=switch_lock.holder(paths.switch_lock),
         last_switch=_last_switch(state[switch_job.UNIT], paths),
         problems=[*_unit_problems(targets), *strays],
         unknown=unknown,

@@ -140,7 +140,7 @@ def _watch(name: str, paths: layout.Paths, wait: bool) -> int:
 
 
 def _start(job: transient.Job, paths: layout.Paths, wait: bool) -> None:
-    path = paths.run / "switch.lock"
+    path = paths.switch_lock
     told = -30.0
     while True:
         holder = switch_lock.holder(path)
@@ -171,7 +171,7 @@ def _worker(argv: list[str], paths: layout.Paths) -> int:
     host = config.load_host(paths.targets)
     switch = switching.Switch(host, paths, user=user)
     if not planner.concerns(host, name):
-        with switch_lock.held(paths.run / "switch.lock", user, name):
+        with switch_lock.held(paths.switch_lock, user, name):
             # Whoever held it until now may have started a rank here.
             if not planner.concerns(host, name):
                 return switch.none() if name == "none" else switch.to(name)
@@ -183,7 +183,7 @@ def _worker(argv: list[str], paths: layout.Paths) -> int:
         return group.none()
     except wire_client.Unreachable as problem:
         output.say(f"{problem}; stopping what is up here only")
-    with switch_lock.held(paths.run / "switch.lock", user, name):
+    with switch_lock.held(paths.switch_lock, user, name):
         return switch.none()
 
 
@@ -196,5 +196,5 @@ def _finish(paths: layout.Paths) -> int:
     if work.switch:
         coordinator.GroupSwitch(host, paths, user=work.user, switch=work.switch).undo()
         return errors.EXIT_DONE
-    with switch_lock.held(paths.run / "switch.lock", work.user, work.target):
+    with switch_lock.held(paths.switch_lock, work.user, work.target):
         return switching.Switch(host, paths, user=work.user).finish(work)

@@ -46,9 +46,7 @@ def alone(paths: layout.Paths) -> Iterator[None]:
     with ExitStack() as stack:
         while True:
             try:
-                stack.enter_context(
-                    switch_lock.held(paths.run / "switch.lock", USER, "a new generation")
-                )
+                stack.enter_context(switch_lock.held(paths.switch_lock, USER, "a new generation"))
                 break
             except switch_lock.Locked as problem:
                 waited = time.monotonic() - began

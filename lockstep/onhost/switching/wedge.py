@@ -44,7 +44,7 @@ class Watch:
 
     def look(self) -> None:
         """Look at the hot target and act. Problem when the act failed."""
-        if switch_lock.holder(self.paths.run / "switch.lock") is not None:
+        if switch_lock.holder(self.paths.switch_lock) is not None:
             return
         state = units.show(target.unit for target in self.host.targets.values())
         # A group is its own agents' to end, as a whole: a rank is never restarted alone.
@@ -117,7 +117,7 @@ class Watch:
     def act(self, target: config.Target, seen: units.Unit, reason: str) -> None:
         """Restart, or stop for good after `RESTARTS` restarts within `WINDOW_S`."""
         try:
-            with switch_lock.held(self.paths.run / "switch.lock", "the wedge watch", target.name):
+            with switch_lock.held(self.paths.switch_lock, "the wedge watch", target.name):
                 unit = units.show([target.unit])[target.unit]
                 if unit.state != "hot" or unit.main_pid != seen.main_pid:
                     return

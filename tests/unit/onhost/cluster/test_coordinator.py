@@ -43,7 +43,7 @@ def test_every_member_drops_its_model_and_starts_its_rank(pair, asked_on):
     assert lines[-1] == "glm is hot on spark1, spark2"
     assert "spark2: stopping own" in lines
     assert pair[0].group.run == pair[1].group.run
-    assert [switch_lock.holder(spark.paths.run / "switch.lock") for spark in pair] == [None, None]
+    assert [switch_lock.holder(spark.paths.switch_lock) for spark in pair] == [None, None]
 
 
 def test_what_is_hot_already_is_asked_for_a_token_and_left_alone(pair):
@@ -125,7 +125,7 @@ def test_a_member_that_is_silent_stops_the_switch_before_anything_is_stopped(pai
 
 
 def test_a_member_that_is_switching_is_named_and_left_alone(pair):
-    with switch_lock.held(pair[1].paths.run / "switch.lock", "ben", "own"):
+    with switch_lock.held(pair[1].paths.switch_lock, "ben", "own"):
         code, lines = pair[0].switch("glm")
     assert code == 75
     assert "spark2: ben is switching to own" in lines[-1]
@@ -208,7 +208,7 @@ def test_what_was_switched_off_meanwhile_is_not_started_again_by_the_watch(pair)
     with pytest.raises(errors.Problem, match="not started again: alice switched to none on spark2"):
         group.to("glm")
     assert hot_everywhere(pair) == [[], []]
-    assert [switch_lock.holder(spark.paths.run / "switch.lock") for spark in pair] == [None, None]
+    assert [switch_lock.holder(spark.paths.switch_lock) for spark in pair] == [None, None]
 
 
 def test_only_who_switched_this_run_off_keeps_the_watch_from_starting_it_again(pair):

@@ -218,7 +218,7 @@ def test_a_rank_that_is_up_without_its_group_is_stopped(tmp_path, monkeypatch):
 
 
 def test_who_is_switching_is_left_alone(pair):
-    with switch_lock.held(pair[0].paths.run / "switch.lock", "ben", "own"):
+    with switch_lock.held(pair[0].paths.switch_lock, "ben", "own"):
         pair[1].systemd.unit(GLM, ActiveState="inactive")
         until(lambda: "left to who is switching" in pair[0].log.read_text(), "seen")
         assert pair[0].hot() == ["glm"]

@@ -362,7 +362,7 @@ def test_a_job_of_a_deploy_is_not_disturbed(spark):
 
 def test_a_switch_is_not_disturbed(spark, monkeypatch):
     monkeypatch.setattr(switch_lock, "_GRACE_S", 0.0)
-    with switch_lock.held(spark.paths.run / "switch.lock", "anna", "qwen"):
+    with switch_lock.held(spark.paths.switch_lock, "anna", "qwen"):
         with pytest.raises(errors.Problem, match="anna is switching to qwen") as caught:
             spark.remove(*OLDEST)
         assert caught.value.code == 75

@@ -152,7 +152,7 @@ def test_a_loading_target_says_how_far_it_is(spark):
 
 
 def test_a_switch_under_way_is_shown_first(spark):
-    with switch_lock.held(spark.paths.run / "switch.lock", "anna", "mistral"):
+    with switch_lock.held(spark.paths.switch_lock, "anna", "mistral"):
         now = timeless(spark.lines(80)[1])
         assert now.startswith("NOW: anna is switching to mistral since 0 s")
 

@@ -480,7 +480,7 @@ def test_the_command_exits_1_when_the_switch_failed(spark, monkeypatch, capsys):
 
 def test_the_second_operator_is_told_who_holds_the_lock(spark, monkeypatch):
     with (
-        switch_lock.held(spark.paths.run / "switch.lock", "anna", "mistral"),
+        switch_lock.held(spark.paths.switch_lock, "anna", "mistral"),
         pytest.raises(errors.Problem) as problem,
     ):
         front(spark, monkeypatch, "qwen")
@@ -494,7 +494,7 @@ def test_the_second_operator_is_told_who_holds_the_lock(spark, monkeypatch):
 
 
 def test_with_wait_the_second_operator_waits(spark, monkeypatch, capsys):
-    path = spark.paths.run / "switch.lock"
+    path = spark.paths.switch_lock
     took, go = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -512,7 +512,7 @@ def test_with_wait_the_second_operator_waits(spark, monkeypatch, capsys):
 
 
 def test_a_lock_whose_holder_died_is_free(spark):
-    path = spark.paths.run / "switch.lock"
+    path = spark.paths.switch_lock
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"pid": 1, "user": "anna", "target": "qwen", "since": 0}))
 
@@ -523,7 +523,7 @@ def test_a_lock_whose_holder_died_is_free(spark):
 
 
 def test_a_lock_held_by_somebody_who_wrote_nothing_is_respected(spark):
-    path = spark.paths.run / "switch.lock"
+    path = spark.paths.switch_lock
     path.parent.mkdir(parents=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -608,7 +608,7 @@ def test_a_switch_that_is_killed_is_finished(spark, monkeypatch, capsys):
     watching.start()
     until(lambda: spark.systemd.state(QWEN_UNIT)["ActiveState"] == "activating")
     spark.systemd.unit(QWEN_UNIT, ActiveState="activating", SubState="start")
-    holder = switch_lock.holder(spark.paths.run / "switch.lock")
+    holder = switch_lock.holder(spark.paths.switch_lock)
     assert holder is not None
     os.kill(holder.pid, signal.SIGKILL)
     watching.join(30)
@@ -643,7 +643,7 @@ def test_wait_ends_with_the_switchs_own_code(spark, monkeypatch, capsys):
     spark.systemd.unit(QWEN_UNIT, start_ok=False, on_start=["sleep", "1"])
     switching_now = threading.Thread(target=front, args=(spark, monkeypatch, "qwen"))
     switching_now.start()
-    until(lambda: switch_lock.holder(spark.paths.run / "switch.lock"))
+    until(lambda: switch_lock.holder(spark.paths.switch_lock))
     assert switch_sh.main(["wait"], spark.paths) == 1
     switching_now.join(30)
     # Both clients print here, in either order.

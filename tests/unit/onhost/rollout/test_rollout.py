@@ -197,7 +197,7 @@ def test_a_rollout_that_was_killed_is_taken_back_once(spark, capsys):
 
 def test_a_switch_of_an_operator_is_waited_for(spark, monkeypatch, capsys):
     spark.deploy()
-    held = switch_lock.held(spark.paths.run / "switch.lock", "anna", "other")
+    held = switch_lock.held(spark.paths.switch_lock, "anna", "other")
     held.__enter__()
     monkeypatch.setattr(switch_lock, "_GRACE_S", 0.0)
     monkeypatch.setattr(rollout_mark.time, "sleep", lambda _: held.__exit__(None, None, None))

@@ -169,7 +169,7 @@ def test_status_tells_of_a_restart(spark):
 
 def test_nothing_is_done_while_somebody_is_switching_or_when_nothing_is_hot(spark):
     spark.look()
-    with switch_lock.held(spark.paths.run / "switch.lock", "anna", "qwen"):
+    with switch_lock.held(spark.paths.switch_lock, "anna", "qwen"):
         assert spark.look() == []
     assert spark.engine.requests == []
     for active in ("activating", "failed", "inactive"):
