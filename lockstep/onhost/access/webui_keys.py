@@ -10,11 +10,10 @@ exit codes: 0 written, 1 a file cannot be read or written, 2 wrong use
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
-from lockstep.onhost.core import errors
+from lockstep.onhost.core import atomic, errors
 
 
 def main(argv: list[str]) -> int:
@@ -26,9 +25,7 @@ def main(argv: list[str]) -> int:
     try:
         key = Path(key_file).read_text(encoding="utf-8").strip()
         keys = ";".join(key if word == "key" else "none" for word in words)
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(f"OPENAI_API_KEYS={keys}\n")
+        atomic.write(Path(file), f"OPENAI_API_KEYS={keys}\n", mode=0o600)
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}. Deploy again") from error
     return errors.EXIT_DONE

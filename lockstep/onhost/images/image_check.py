@@ -68,13 +68,33 @@ def ask(reference: str, engine: str, question: Path) -> dict[str, Any]:
     return answer
 
 
+def unanswered(folder: Path, image: str | None) -> str | None:
+    """Why the engine of an image could not be asked; None where it answered, or was never asked.
+
+    Args:
+        folder: Of the records.
+        image: REPOSITORY@sha256:DIGEST, or None: no image.
+    """
+    if image is None:
+        return None
+    try:
+        record = json.loads((folder / _file(image)).read_text(encoding="utf-8"))
+        return str(record["unanswered"]) if record["unanswered"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _file(reference: str) -> str:
+    return reference.partition("@")[2].replace(":", "-") + ".json"
+
+
 def main(argv: list[str]) -> int:
     """Command line; see the module's docstring."""
     if len(argv) != 2 or "@sha256:" not in argv[0]:
         print((__doc__ or "").strip(), file=sys.stderr)
         return errors.EXIT_USAGE
     reference, engine = argv
-    name = reference.partition("@")[2].replace(":", "-") + ".json"
+    name = _file(reference)
     question = FOLDER / "questions" / name
     text = question.read_bytes()
     answer = ask(reference, engine, question)

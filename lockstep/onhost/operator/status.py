@@ -11,7 +11,7 @@ from lockstep.onhost.cluster import cluster_status, runs
 from lockstep.onhost.core import config, layout, meminfo, output, switch_lock, terminal
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import generates, log_phases
-from lockstep.onhost.images import image_record
+from lockstep.onhost.images import image_check
 from lockstep.onhost.switching import switch_job, wedge_state
 from lockstep.onhost.systemd import units
 
@@ -77,7 +77,7 @@ def gather(host: config.Host, paths: layout.Paths) -> Status:
             fallback_of=main.get(target.name),
             wedge=_wedge(wedge_state.last_deed(watched, target.unit), state[target.unit]),
             needs_gib=round(target.need.available(memory.total), 1),
-            unasked=image_record.unanswered(paths.image_answers, target.image),
+            unasked=image_check.unanswered(paths.image_answers, target.image),
         )
         for target in host.targets.values()
     ]
