@@ -26,6 +26,7 @@ from lockstep.lock.packages import (
 )
 from lockstep.lock.pins import ModelPin, Pins, WheelPin
 from lockstep.lock.vllm_wheels import wheel_url
+from lockstep.onhost.environment.engine_check import ASKED
 from lockstep.recipes.command import environment, serve_command
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.system.tools import same_version
@@ -67,6 +68,7 @@ def engine_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         "expected": {wheel.name: wheel.version for wheel in packages},
         "proxy": settings.proxy.environment(),
         "engine_cuda": settings.expected.engine_cuda,
+        "waive_kernels": "engine-kernel" in settings.waive,
         "recipes": _recipes(plan, pins),
     }
 
@@ -214,7 +216,7 @@ def _files(pin: ModelPin, only: tuple[str, ...] | None = None) -> list[dict[str,
 
 def check_wanted(spec: Mapping[str, Any]) -> str:
     """Hash of what `engine_check` is asked: its record counts only for the same question."""
-    asked = json.dumps({key: spec[key] for key in ("id", "engine_cuda", "recipes")})
+    asked = json.dumps({key: spec[key] for key in ASKED})
     return hashlib.sha256(asked.encode()).hexdigest()
 
 

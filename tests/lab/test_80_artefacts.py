@@ -88,6 +88,7 @@ def test_the_production_recipe_passes_the_parser_of_the_engine_on_the_host(one: 
     asked = {
         "id": "test",
         "engine_cuda": None,
+        "waive_kernels": False,
         "recipes": [
             {
                 "name": recipe.name,

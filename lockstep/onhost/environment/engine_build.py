@@ -26,7 +26,7 @@ from typing import Any
 
 from lockstep.onhost.core import errors, layout, output
 from lockstep.onhost.core.program import command
-from lockstep.onhost.environment import engine_content, uv_cache
+from lockstep.onhost.environment import engine_check, engine_content, uv_cache
 from lockstep.onhost.fetch import growth
 
 SPEC = Path("/etc/lockstep/engine.json")
@@ -208,8 +208,8 @@ class Build:
         self.run(*check, **self._asked())
 
     def _asked(self) -> dict[str, str]:
-        keys = ("id", "engine_cuda", "recipes")
-        return {"LOCKSTEP_ENGINE": json.dumps({key: self.spec[key] for key in keys})}
+        asked = {key: self.spec[key] for key in engine_check.ASKED}
+        return {"LOCKSTEP_ENGINE": json.dumps(asked)}
 
     def activate(self) -> None:
         """Point `current` at this generation, in one step."""

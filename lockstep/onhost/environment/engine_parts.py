@@ -41,7 +41,8 @@ class Parts:
         wanted: Part and a recipe's own variables → the recipes that need it so.
         agreed: Part → how far its kernel was from PyTorch, as a share.
         unasked: One line for each thing that could not be asked here.
-        faults: One line for each part that is missing or wrong.
+        faults: One line for each part that is missing.
+        wrong: One line for each part whose kernel fails, or differs from PyTorch.
     """
 
     version: str
@@ -49,6 +50,7 @@ class Parts:
     agreed: dict[str, float] = field(default_factory=dict)
     unasked: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
 
     def want(self, recipe: str, form: Mapping[str, Any], config: Any) -> None:
         """Add the parts of a recipe, in the form that runs on this engine."""
@@ -66,7 +68,7 @@ class Parts:
             users = [part for part, _ in self.wanted if part.startswith(names)]
             found = sorted({name for one in patterns for name in fnmatch.filter(shipped, one)})
             if users and not found:
-                self._fault(users, f"it has no compiled part {' or '.join(patterns)}")
+                self.faults += self._told(users, f"it has no compiled part {' or '.join(patterns)}")
             for name in found if users else ():
                 try:
                     importlib.import_module(f"{package.name}.{name.replace('/', '.')}")
@@ -76,7 +78,7 @@ class Parts:
                     if "libcuda.so" in why:
                         self.unasked.append(why)
                     else:
-                        self._fault(users, why)
+                        self.faults += self._told(users, why)
 
     def run(self, why_not: str | None, kernel: engine_kernels.Kernel = engine_kernels.run) -> None:
         """Run the kernel of every wanted part; `why_not` says why no kernel can run here."""
@@ -92,14 +94,16 @@ class Parts:
                 elif said.startswith(engine_kernels.UNASKED):
                     self.unasked.append(f"{part}: {said.removeprefix(engine_kernels.UNASKED)}")
                 else:
-                    self._fault([part], said, recipes)
+                    self.wrong += self._told([part], said, recipes)
 
-    def _fault(self, parts: Iterable[str], what: str, recipes: Iterable[str] = ()) -> None:
+    def _told(
+        self, parts: Iterable[str], what: str, recipes: Iterable[str] = ()
+    ) -> tuple[str, ...]:
         every = ((part, name) for (part, _), names in self.wanted.items() for name in names)
         users = recipes or [name for part, name in every if part in parts]
-        self.faults.append(
+        return (
             f"recipe {', '.join(dict.fromkeys(users))}: vLLM {self.version}, "
-            f"{', '.join(dict.fromkeys(parts))}: {what}"
+            f"{', '.join(dict.fromkeys(parts))}: {what}",
         )
 
 

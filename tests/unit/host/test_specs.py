@@ -82,7 +82,13 @@ def test_the_fork_is_specified_to_the_last_commit() -> None:
         },
         "proxy": {},
         "engine_cuda": "13",
+        "waive_kernels": False,
     }
+
+
+def test_failing_kernels_of_the_engine_are_waived_like_any_finding() -> None:
+    plan = spark(waive=("engine-kernel",))
+    assert engine_spec(plan, pins_for(plan))["waive_kernels"]
 
 
 def test_a_released_vllm_is_one_value_of_inventory_data() -> None:

@@ -152,6 +152,7 @@ class Site:
             "expected": {each["name"]: each["version"] for each in PACKAGES},
             "proxy": {"http_proxy": "http://proxy:3128", "no_proxy": "127.0.0.1"},
             "engine_cuda": "13",
+            "waive_kernels": False,
             "recipes": [],
         }
 

@@ -132,7 +132,12 @@ class Venv:
         self.folder = folder
         self.files = dict(VLLM)
         self.versions = dict(VERSIONS)
-        self.asked: dict[str, Any] = {"id": "abc", "engine_cuda": "13", "recipes": [RECIPE]}
+        self.asked: dict[str, Any] = {
+            "id": "abc",
+            "engine_cuda": "13",
+            "waive_kernels": False,
+            "recipes": [RECIPE],
+        }
         self.printed = ""
         self.demands: dict[str, str] = {}
         (folder / "checkpoint").mkdir()
@@ -193,6 +198,7 @@ def test_an_engine_that_takes_every_recipe_has_no_fault(venv: Venv, moved: dict[
         "flashinfer": {name: VERSIONS[name] for name in VERSIONS if name.startswith("flash")},
         "agreed": {},
         "unasked": ["no GPU is seen: matrix product, normalisation, sampler, attention FLASH_ATTN"],
+        "waived": [],
         "faults": [],
     }
 
@@ -404,15 +410,18 @@ def test_flashinfer_is_demanded_where_vllm_would_import_it(
     assert venv.ask()[1]["faults"] == [fault] * bool(fault)
 
 
-def test_kernels_run_where_a_gpu_is_seen(venv: Venv) -> None:
+@pytest.mark.parametrize("waived", [False, True])
+def test_kernels_run_where_a_gpu_is_seen(venv: Venv, waived: bool) -> None:
     """The stand-in for PyTorch can do nothing, so each of them fails."""
+    venv.asked["waive_kernels"] = waived
     venv.files["torch/cuda.py"] = "def is_available():\n    return True\n"
     code, record, _ = venv.ask()
-    assert code == 1
+    assert code == (0 if waived else 1)
     parts = ("matrix product", "normalisation", "sampler", "attention FLASH_ATTN")
     told = "AttributeError: module 'torch' has no attribute 'inference_mode'"
-    faults = [f"recipe mistral: vLLM 0.19.2, {part}: {told}" for part in parts]
-    assert (record["faults"], record["unasked"]) == (faults, [])
+    wrong = [f"recipe mistral: vLLM 0.19.2, {part}: {told}" for part in parts]
+    assert record["waived" if waived else "faults"] == wrong
+    assert (record["faults" if waived else "waived"], record["unasked"]) == ([], [])
 
 
 def test_an_environment_without_vllm(venv: Venv) -> None:

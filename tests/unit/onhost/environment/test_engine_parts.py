@@ -89,7 +89,7 @@ def test_a_kernel_that_ends_its_process_costs_the_others_nothing() -> None:
         parts.wanted[part, (("VLLM_X", "1"),)] = ["one", "two"]
     parts.run(None, kernel)
     named = "recipe one, two: vLLM 0.26.0, "
-    assert parts.faults == [
+    assert parts.wrong == [
         f"{named}dies: its kernel ended the process",
         f"{named}wrong: wrong with {{'VLLM_X': '1'}}",
     ]
@@ -100,4 +100,4 @@ def test_without_a_gpu_each_part_is_said_once() -> None:
     parts = Parts("0.26.0")
     parts.wanted = {("a", ()): ["one"], ("a", (("VLLM_X", "1"),)): ["two"], ("b", ()): ["one"]}
     parts.run("no GPU is seen", kernel)
-    assert (parts.unasked, parts.faults) == (["no GPU is seen: a, b"], [])
+    assert (parts.unasked, parts.wrong) == (["no GPU is seen: a, b"], [])
