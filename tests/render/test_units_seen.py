@@ -54,7 +54,7 @@ def needed(program: str) -> set[str]:
     """Where a program on the host looks, by the names of `layout.Paths` in its own module."""
     path = REPOSITORY / "lockstep/onhost" / MODULES[program].replace(".", "/")
     text = path.with_suffix(".py").read_text(encoding="utf-8")
-    names = {name for name in _KEPT.findall(text) if hasattr(layout.Paths, name)}
+    names = {name for name in _KEPT.findall(text) if hasattr(layout.Paths(), name)}
     return {str(getattr(layout.Paths(), name)).replace("/var/run/", "/run/") for name in names}
 
 
