@@ -25,5 +25,5 @@ def reason(lines: list[str]) -> list[str]:
     """Of a failed unit's last lines, the few that say why: our own verdict, else the errors."""
     own = [line for line in lines if re.search(r"lockstep (gate|ready|roles): ", line)]
     verdict = [line for line in own[-1:] if phase(line)]
-    errors = [line for line in lines if _ERROR.search(line)]
+    errors = [line for line in lines if _ERROR.search(line) and " WARNING " not in line]
     return [*dict.fromkeys([*errors[-3:], *verdict])] or lines[-5:]

@@ -264,6 +264,9 @@ def test_the_reason_of_a_failure_is_the_errors_and_our_verdict():
         "(APIServer pid=1) ERROR 11-21 no model"
     ]
     assert log_phases.reason(["a", "b"]) == ["a", "b"]
+    # vLLM 0.26.0 on an H200: each of its starts warns of an error that might come.
+    warned = "(APIServer pid=1) WARNING 11-23 can cause errors like `OSError: [Errno 24]`"
+    assert log_phases.reason([warned, "ValueError: no"]) == ["ValueError: no"]
 
 
 def test_durations_as_people_say_them():
