@@ -4,7 +4,8 @@ The ratios of every sample of the second over every sample of the first are put 
 middle is the ratio (Hodges and Lehmann's), and so many at each end are left out that in 95 of 100
 cases the true ratio lies between (Mann and Whitney's distribution). It assumes no shape of the
 noise, and a lone outlier moves neither. Two runs of one server differ by more than that, because
-clocks, heat and memory layout drift between them: the interval must lie beyond a floor of noise.
+clocks, heat and memory layout drift between them: the interval must lie beyond a floor of noise. A
+server that changes its pace within a run changes it between runs too: the floor is then as wide.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 from lockstep.bench.results import Result, ResultError, SuiteResult, spread
@@ -122,6 +123,7 @@ def _difference(
         ours, theirs = [median(run) for run in first], [median(run) for run in second]
     else:
         ours, theirs = list(itertools.chain(*first)), list(itertools.chain(*second))
+    floor = max(floor, _restless(ours), _restless(theirs))
     ratios = sorted(after / before for before in ours for after in theirs)
     kept = left_out(len(ours), len(theirs))
     low, high = (ratios[kept - 1], ratios[-kept]) if kept else (None, None)
@@ -135,6 +137,14 @@ def _difference(
         high,
         _verdict(name, low, high, floor) or f"cannot tell: {_few(len(ours), len(theirs))}",
     )
+
+
+def _restless(samples: Sequence[float]) -> float:
+    """Half of the width of the samples' middle half, as a share of their median."""
+    if len(samples) < 4:
+        return 0.0
+    low, middle, high = quantiles(samples, n=4)
+    return (high - low) / middle / 2
 
 
 def _verdict(name: str, low: float | None, high: float | None, floor: float) -> str | None:

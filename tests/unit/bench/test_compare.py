@@ -20,6 +20,149 @@ from lockstep.cli.main import main
 ARTICLE = [71.3, 65.5, 77.8]
 BEFORE, AFTER = [29.1, 28.8, 29.3, 29.0], [12.5, 12.4, 12.7, 12.5]
 
+# Pairs of runs of one server, vLLM 0.26.0 with a model of 0.6 GB on an H200, tok/s, 2026-11-23. Its
+# pace is that of a processor, and changes within a run and between two.
+RESTLESS = (
+    (
+        [
+            555,
+            542,
+            547,
+            530,
+            576,
+            493,
+            585,
+            500,
+            562,
+            555,
+            559,
+            477,
+            406,
+            409,
+            416,
+            419,
+            417,
+            400,
+            413,
+            425,
+        ],
+        [
+            422,
+            422,
+            439,
+            410,
+            410,
+            439,
+            442,
+            457,
+            445,
+            415,
+            402,
+            395,
+            413,
+            415,
+            407,
+            407,
+            409,
+            402,
+            409,
+            439,
+        ],
+    ),
+    (
+        [
+            457,
+            481,
+            480,
+            509,
+            501,
+            518,
+            422,
+            431,
+            431,
+            425,
+            444,
+            440,
+            422,
+            442,
+            429,
+            445,
+            445,
+            429,
+            403,
+            406,
+        ],
+        [
+            599,
+            538,
+            492,
+            541,
+            583,
+            601,
+            545,
+            519,
+            570,
+            588,
+            465,
+            515,
+            577,
+            489,
+            467,
+            462,
+            446,
+            386,
+            422,
+            413,
+        ],
+    ),
+    (
+        [
+            536,
+            524,
+            535,
+            584,
+            608,
+            618,
+            622,
+            620,
+            542,
+            622,
+            621,
+            567,
+            622,
+            583,
+            609,
+            530,
+            620,
+            620,
+            619,
+            617,
+        ],
+        [
+            620,
+            617,
+            558,
+            512,
+            469,
+            516,
+            441,
+            604,
+            526,
+            470,
+            452,
+            448,
+            479,
+            482,
+            489,
+            522,
+            576,
+            618,
+            622,
+            593,
+        ],
+    ),
+)
+
 
 def result(rates: list[float], verdict: str = "measured", lock: str = "one", **more: Any) -> Result:
     figures = {"decode_tok_s": spread(rates), **more}
@@ -58,6 +201,13 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Result]]
             save(path, measured(Simulated(100 * offset + run, tok_s, noise), "decode"))
             found.setdefault(name, []).append(load(path))
     return found
+
+
+@pytest.mark.parametrize("first, second", RESTLESS)
+def test_a_server_that_changes_its_pace_within_a_run_has_no_verdict(
+    first: list[float], second: list[float]
+) -> None:
+    assert {item.verdict for item in differences([result(first)], [result(second)])} == {"noise"}
 
 
 def test_twenty_pairs_of_one_server_have_no_verdict_but_noise(
