@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from lockstep.core.errors import LockstepError, paragraph
+from lockstep.drift.subjects import refuse_unknown_kinds
 from lockstep.inventory import inventory_file as inventory
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.settings import Settings
@@ -37,11 +38,7 @@ def checked(inventory_file: str, hosts: Sequence[inventory.Host | str]) -> list[
         plans = inventory.read(path, named)
         inventory.refuse_wrong_groups(path, _names_of(inventory_file), named)
         for plan in plans:
-            if plan.settings.differs:
-                # The subjects of `lockstep diff` take a while to import; a deploy needs no others.
-                from lockstep.drift.subjects import refuse_unknown_kinds
-
-                refuse_unknown_kinds(plan.settings)
+            refuse_unknown_kinds(plan.settings)
         rehearse([(plan.settings, plan.targets) for plan in plans])
     except LockstepError as fault:
         _end(fault)

@@ -1,0 +1,163 @@
+"""What is started: recipes of the catalogue and two dense models, with weights of no meaning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cuda.card import Card
+from benchmarks.cuda.server import MODEL, PORT
+from lockstep.core.figures import Figure
+from lockstep.fit import catalogue
+from lockstep.fit.fit import Fit, fit
+from lockstep.models.architecture import from_config
+from lockstep.models.known_models import Knowledge, Model
+from lockstep.recipes.command import environment, serve_command
+from lockstep.recipes.recipe_file import Recipe, parse
+from lockstep.recipes.sizing import read_back
+
+MACHINE = "this machine"
+_DENSE = """
+recipe_version: "2"
+model: {model}
+runtime: vllm
+min_nodes: 1
+max_nodes: 1
+defaults: {{host: 127.0.0.1, port: 8000, gpu_memory_utilization: 0.5, max_model_len: 32768}}
+command: >
+  vllm serve {{model}} --host {{host}} --port {{port}} --max-model-len {{max_model_len}}
+  --gpu-memory-utilization {{gpu_memory_utilization}}
+lockstep: {{engine: vllm}}
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One engine to start.
+
+    Attributes:
+        name: Of its log and of its rows.
+        recipe: Of the catalogue; of a dense model its id on the hub.
+        checkpoint: Kind of checkpoint (`checkpoints.KINDS`).
+        overrides: Recipe key → value.
+        flags: More words of the command line.
+        weights_gb: Size of the real checkpoint (decimal GB) where the catalogue has none.
+        draft: Kind of checkpoint of the draft that `flags` name as "{draft}", or None.
+        own_variables: Whether the recipe's variables hold here; those of a fork for SM 12.1 do not.
+        longest: Serve the longest context that the fit promises, instead of the recipe's own.
+    """
+
+    name: str
+    recipe: str
+    checkpoint: str
+    overrides: Mapping[str, object] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    weights_gb: float | None = None
+    draft: str | None = None
+    own_variables: bool = True
+    longest: bool = False
+
+
+_QWEN = "qwen3.6-35b-a3b"
+_BF16 = f"{_QWEN}-bf16"
+# The recipe whose draft the case with one takes.
+_DRAFTED = f"{_QWEN}-prismaquant-dflash-k3"
+# vLLM takes FlashInfer for these layers on a Hopper without looking whether it is installed.
+_GDN = ("--gdn-prefill-backend", "triton")
+
+
+def _mtp(tokens: int) -> tuple[str, ...]:
+    config = {"method": "mtp", "num_speculative_tokens": tokens}
+    return ("--speculative-config", json.dumps(config))
+
+
+def _dflash(tokens: int) -> tuple[str, ...]:
+    config = {"method": "dflash", "num_speculative_tokens": tokens, "model": "{draft}"}
+    return ("--speculative-config", json.dumps(config))
+
+
+# Parsers read marks of the model's own tokenizer, which is not here.
+_NO_PARSERS = {
+    "tool_call_parser": None,
+    "reasoning_parser": None,
+    "enable_auto_tool_choice": None,
+}
+_FP8_CACHE = {"kv_cache_dtype": "fp8", "max_num_seqs": 4}
+CASES = {
+    case.name: case
+    for case in (
+        Case("qwen3-0.6b", "Qwen/Qwen3-0.6B", "qwen3-0.6b", weights_gb=1.192,
+             overrides={"gpu_memory_utilization": 0.3}),
+        Case("qwen3-8b", "Qwen/Qwen3-8B", "qwen3-8b", weights_gb=16.381),
+        Case("qwen3-8b-longest", "Qwen/Qwen3-8B", "qwen3-8b", weights_gb=16.381, longest=True,
+             overrides={"gpu_memory_utilization": 0.15}),
+        Case("qwen3.6-bf16", _BF16, _QWEN, flags=_GDN),
+        Case("qwen3.6-bf16-long", _BF16, _QWEN, flags=_GDN,
+             overrides={"max_model_len": 262144, "gpu_memory_utilization": 0.9}),
+        Case("qwen3.6-bf16-mtp2-fp8kv", _BF16, _QWEN, flags=(*_GDN, *_mtp(2)),
+             overrides={**_FP8_CACHE, "max_model_len": 262144, "gpu_memory_utilization": 0.7}),
+        Case("qwen3.6-bf16-dflash3", _BF16, _QWEN, flags=(*_GDN, *_dflash(3)),
+             draft=f"{_QWEN}-dflash"),
+        Case("qwen3.6-fp8-mtp3", f"{_QWEN}-fp8", f"{_QWEN}-fp8", flags=(*_GDN, *_mtp(3)),
+             overrides={**_FP8_CACHE, "max_model_len": 131072, "gpu_memory_utilization": 0.9}),
+        Case("qwen3.6-nvfp4-mtp2", f"{_QWEN}-nvfp4-mtp-k2", f"{_QWEN}-nvfp4", flags=_GDN),
+        Case("gemma4-fp8", "gemma4-26b-a4b-fp8", "gemma-4-26b-a4b-fp8", overrides=_NO_PARSERS),
+        Case("mistral4-nvfp4", "mistral-small-4-119b-nvfp4-vllm-fork", "mistral-small-4-119b-nvfp4",
+             overrides={**_NO_PARSERS, "gpu_memory_utilization": 0.9}, own_variables=False),
+    )
+}  # fmt: skip
+
+
+def recipe_of(case: Case) -> Recipe:
+    """The recipe of a case."""
+    if "/" not in case.recipe:
+        return catalogue.load().recipes[case.recipe]
+    return parse(_DENSE.format(model=case.recipe), Path(f"{case.checkpoint}.yaml"))
+
+
+def command(case: Case, folders: Path) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The engine's words and variables, with the checkpoints of `folders`."""
+    recipe = recipe_of(case)
+    here = {"model": str(folders / case.checkpoint), "host": "127.0.0.1", "port": PORT}
+    words = serve_command(
+        recipe,
+        overrides={**case.overrides, **here, "served_model_name": MODEL, "load_format": "dummy"},
+    )
+    draft = str(folders / case.draft) if case.draft else ""
+    more = (word.replace("{draft}", draft) for word in case.flags)
+    return (*words, *more), environment(recipe) if case.own_variables else {}
+
+
+def predicted(case: Case, card: Card, folders: Path) -> Fit:
+    """What `lockstep plan` says of it on a machine with this card's memory.
+
+    Nothing is held back for a system here: a card's memory is the engine's alone.
+    """
+    catalogued = catalogue.load()
+    recipe, known = recipe_of(case), catalogued.knowledge
+    model = _model(case, known.model(recipe.model), folders)
+    spark = known.hardware["dgx-spark"]
+    machine = replace(spark, memory_total_gib=_figure(card.total_gib), reserve_gib=_figure(0.0))
+    knowledge = Knowledge({**known.models, model.id: model}, {MACHINE: machine})
+    if case.draft:
+        draft = catalogued.recipes[_DRAFTED].lockstep.draft
+        recipe = replace(recipe, lockstep=replace(recipe.lockstep, draft=draft))
+    asked = read_back(recipe, command(case, folders)[0])
+    return fit(recipe, knowledge, machine=MACHINE, asked=asked)
+
+
+def _model(case: Case, known: Model, folders: Path) -> Model:
+    config: Mapping[str, Any] = json.loads((folders / case.checkpoint / "config.json").read_text())
+    return replace(
+        known,
+        architecture=known.architecture or from_config(config, "its config.json"),
+        weights_gb=known.weights_gb or _figure(case.weights_gb, "GB"),
+    )
+
+
+def _figure(value: float | None, unit: str = "GiB") -> Figure:
+    assert value is not None
+    return Figure("memory", value, unit, "this machine", "2026-11-23", "computed")

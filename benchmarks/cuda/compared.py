@@ -1,0 +1,133 @@
+"""Comparison: pairs of runs of one server, and pairs whose second run is slower by 5 percent."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.cuda import page, slower
+from benchmarks.cuda.cases import CASES, command
+from benchmarks.cuda.server import MODEL, Environment, Server, serving
+from lockstep.bench.client import Client
+from lockstep.bench.prompts import user
+from lockstep.bench.sample import Ask
+from lockstep.inventory.inventory_file import REPOSITORY
+
+# Large enough that the GPU, and not the processor, sets its pace.
+CASE = "qwen3-8b"
+PAIRS = 20
+SLOWER = 0.05
+# A millisecond of an H200.
+_MOST_CYCLES = 2_000_000
+# Some two seconds on a fast engine; dummy weights answer the same question twice differently.
+_RUN = ("--suite", "decode", "--quick", "--repeat", "20", "--tokens", "64", "--waive", "same")
+
+
+def measure(environment: Environment, folders: Path) -> Iterator[tuple[str, Any]]:
+    """Equal pairs, and as many with a planted slow-down, as `lockstep bench compare` judges."""
+    words, variables = command(CASES[CASE], folders)
+    file = environment.folder / "slower"
+    plugin = _plugin(environment.folder / "plugin")
+    variables |= {
+        slower.VARIABLE: str(file),
+        "PYTHONPATH": f"{environment.environ().get('PYTHONPATH', '')}:{plugin}:{REPOSITORY}",
+    }
+    runs = []
+    with serving(environment, f"{CASE}-compare", words, variables) as (server, ready):
+        yield "ready", ready
+        if "failed" in ready:
+            return
+        cycles, planted = _planted(server, file)
+        yield "planted", planted
+        for number in range(PAIRS):
+            first, equal = (_run(environment, server, f"{number}-{name}") for name in ("a", "b"))
+            file.write_text(str(cycles))
+            runs.append((first, equal, _run(environment, server, f"{number}-slower")))
+            file.unlink()
+    with ThreadPoolExecutor(4) as pool:
+        yield "equal", list(pool.map(_compared, *zip(*((a, b) for a, b, _ in runs), strict=True)))
+        yield "slower", list(pool.map(_compared, *zip(*((a, c) for a, _, c in runs), strict=True)))
+
+
+def _plugin(folder: Path) -> Path:
+    """A folder that makes this package's plugin known to vLLM."""
+    known = folder / "lockstep_slower-0.dist-info"
+    known.mkdir(parents=True, exist_ok=True)
+    (known / "METADATA").write_text("Metadata-Version: 2.1\nName: lockstep-slower\nVersion: 0\n")
+    entry = "[vllm.general_plugins]\nslower = benchmarks.cuda.slower:register\n"
+    (known / "entry_points.txt").write_text(entry)
+    return folder
+
+
+def _planted(server: Server, file: Path) -> tuple[int, float]:
+    """Cycles for a slow-down by `SLOWER`, and the share by which they make a token longer.
+
+    The first part of a delay may hide behind the processor's own work, so it is found by trying.
+
+    Raises:
+        RuntimeError: no number of cycles gives that share.
+    """
+    client = Client(server.url, MODEL)
+
+    def step_s() -> float:
+        asks = [Ask("x", user(f"Tell {n}."), 256, ignore_eos=True) for n in range(3)]
+        rates = [client.complete(ask).decode_rate for ask in asks]
+        return 1 / median(rate for rate in rates if rate)
+
+    step_s()
+    plain, low, high = step_s(), 0, _MOST_CYCLES
+    for _ in range(12):
+        cycles = (low + high) // 2
+        file.write_text(str(cycles))
+        found = step_s() / plain - 1
+        file.unlink()
+        if abs(found - SLOWER) < SLOWER / 20:
+            return cycles, found
+        low, high = (cycles, high) if found < SLOWER else (low, cycles)
+    raise RuntimeError(f"no delay makes a token longer by {SLOWER:.0%}: {found:.1%} at {cycles}")
+
+
+def _lockstep(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "lockstep.cli.main", *words],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        check=False,
+    )
+
+
+def _run(environment: Environment, server: Server, name: str) -> Path:
+    path = environment.folder / f"run-{name}.json"
+    done = _lockstep("bench", server.url, *_RUN, "-o", str(path))
+    # A run that is suspect stays: comparing it must then not give a verdict.
+    if not path.exists():
+        raise RuntimeError(f"{name}: {done.stdout}{done.stderr}")
+    return path
+
+
+def _compared(first: Path, second: Path) -> dict[str, Any]:
+    """What the command says of a pair: its exit code, and each figure's verdict."""
+    done = _lockstep("bench", "compare", str(first), str(second), "--json")
+    said = json.loads(done.stdout) if done.stdout else done.stderr
+    return {"exit": done.returncode, "said": said}
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """The stage's part of the page."""
+    right = {"equal": 0, "slower": 1}
+    pairs = {"equal": "one server twice", "slower": "the second slower"}
+    rows = [
+        [pairs[name], *page.row(found if name == "slower" else {"planted": 0.0}, ("planted",), 3),
+         f"{sum(one['exit'] == code for one in found[name])} of {len(found[name])}"]
+        for name, code in right.items()
+        if name in found
+    ]  # fmt: skip
+    heads = ("pairs", "planted, share of a step", "judged rightly")
+    return "\n\n".join(["## Comparison", page.table(heads, rows)])

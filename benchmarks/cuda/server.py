@@ -1,0 +1,205 @@
+"""One engine, started as a unit starts it, watched by Lockstep's own programs, and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cuda.card import Card, back_after, used_gib, waited
+from lockstep.onhost.core.config import Target
+from lockstep.onhost.core.errors import Problem
+from lockstep.onhost.engine import end_engine, log_phases, openai_api, ready
+from lockstep.onhost.engines import ENGINES
+
+PORT = 8123
+START_S = 480.0
+MODEL = "measured"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where an engine runs.
+
+    Attributes:
+        python: The Python of the engine's environment.
+        folder: For logs, caches and checkpoints.
+        card: Of this machine.
+        variables: Of every engine, beside this process's own.
+    """
+
+    python: str
+    folder: Path
+    card: Card
+    variables: Mapping[str, str]
+
+    def environ(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The variables of one process."""
+        caches = {"VLLM_CACHE_ROOT": str(self.folder / "cache"), "HF_HUB_OFFLINE": "1"}
+        return {
+            **os.environ,
+            "VLLM_NO_USAGE_STATS": "1",
+            **caches,
+            **self.variables,
+            **(more or {}),
+        }
+
+
+class Server:
+    """An engine process with all its children, in a session of its own.
+
+    Args:
+        environment: Where it runs.
+        name: Of its log.
+        argv: As `serve_command` gives it; the first word is replaced by the environment's Python.
+        variables: Of this engine alone.
+        port: That `argv` names.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        name: str,
+        argv: Sequence[str],
+        variables: Mapping[str, str] | None = None,
+        port: int = PORT,
+    ):
+        self.environment, self.name = environment, name
+        self.url = f"http://127.0.0.1:{port}"
+        self.log = environment.folder / f"{name}.log"
+        self.before_gib = used_gib(environment.card)
+        words = [environment.python, "-m", "vllm.entrypoints.cli.main", *argv[1:]]
+        self.began = time.monotonic()
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment.environ(variables),
+                cwd=environment.folder,
+                start_new_session=True,
+            )
+        self.target = Target(
+            MODEL, "unit", self.url, MODEL, memory_gib=1.0, start_timeout_s=START_S, engine="vllm"
+        )
+
+    def wait(self) -> dict[str, Any]:
+        """Wait as the unit's `ready` does: seconds, or what it says instead."""
+        said: list[str] = []
+        try:
+            process = ready.MainProcess.watch(self.process.pid)
+            ready.Waiter(self.target, process, said.append).wait(None)
+        except Problem as problem:
+            reason = log_phases.reason(self.lines())
+            seconds = time.monotonic() - self.began
+            return {
+                "failed": str(problem),
+                "exit": problem.code,
+                "seconds": seconds,
+                "reason": reason,
+            }
+        return {
+            "seconds": time.monotonic() - self.began,
+            "used_gib": used_gib(self.environment.card) - self.before_gib,
+            "phases": self.phases(),
+        }
+
+    def lines(self) -> list[str]:
+        """Of its log; a progress bar is one line for each of its states."""
+        return self.log.read_text(errors="replace").replace("\r", "\n").splitlines()
+
+    def phases(self) -> list[str]:
+        """The phases that an operator was shown, each once."""
+        return list(dict.fromkeys(p for line in self.lines() if (p := log_phases.phase(line))))
+
+    def living(self) -> dict[int, str]:
+        """Its processes: id → name, the main one with the rest."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                head, _, rest = (entry / "stat").read_text().rpartition(")")
+                fields = rest.split()
+                if int(fields[3]) == self.process.pid and fields[0] not in ("Z", "X"):
+                    found[int(entry.name)] = head.partition("(")[2]
+        return found
+
+    def core(self) -> int:
+        """The process that computes.
+
+        Raises:
+            LookupError: there is none.
+        """
+        for pid in self.living():
+            line = (
+                Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/comm").read_bytes()
+            )
+            if b"EngineCor" in line and pid != self.process.pid:
+                return pid
+        raise LookupError(f"{self.name} has no process of the name EngineCore")
+
+    def signalled(self, act: int, pid: int | None = None) -> dict[str, Any]:
+        """Send a signal to the main process or another, and see what ends when (`_seen`)."""
+        return self._seen(lambda: os.kill(pid or self.process.pid, act))
+
+    def stopped(self) -> dict[str, Any]:
+        """End it as its unit's ExecStop= does, and see what ends when (`_seen`)."""
+        within = ENGINES["vllm"].end_s
+        return self._seen(lambda: end_engine.end(self.process.pid, within))
+
+    def _seen(self, act: Callable[[], object], limit_s: float = 15.0) -> dict[str, Any]:
+        """Seconds from `act` to the end of the main process, of all, and of the memory in use.
+
+        None where that took longer than `limit_s`; the rest is killed then.
+        """
+        began = time.monotonic()
+        acting = threading.Thread(target=act)
+        acting.start()
+        seen = {
+            "memory_s": back_after(self.environment.card, self.before_gib, began, limit_s),
+            "main_s": waited(lambda: self.process.poll() is not None, began, limit_s),
+            "all_s": waited(lambda: not self.living(), began, limit_s),
+            "left": sorted(self.living().values()),
+        }
+        self.kill()
+        acting.join()
+        return seen
+
+    def kill(self) -> None:
+        """End all its processes, and wait until the memory is back."""
+        for pid in self.living():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        back_after(self.environment.card, self.before_gib, time.monotonic())
+
+    def health(self) -> str:
+        """What /health says."""
+        try:
+            openai_api.check_health(self.target)
+        except (openai_api.NotReady, openai_api.Refused) as answer:
+            return str(answer)
+        return "200"
+
+
+@contextlib.contextmanager
+def serving(
+    environment: Environment,
+    name: str,
+    argv: Sequence[str],
+    variables: Mapping[str, str] | None = None,
+) -> Iterator[tuple[Server, dict[str, Any]]]:
+    """An engine that has generated a token, or what it said instead; killed at the end."""
+    server = Server(environment, name, argv, variables)
+    try:
+        yield server, server.wait()
+    finally:
+        if server.living():
+            server.kill()

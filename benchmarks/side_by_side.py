@@ -1,0 +1,246 @@
+"""Our ruler and vLLM's own `vllm bench serve` on one engine, in turn, in one process.
+
+usage: PYTHON-OF-THE-ENGINE -m benchmarks.side_by_side < JOB.json > ROWS.json
+
+Both ask the same prompts for the same number of tokens. The prompts of two questions differ in the
+mark at their beginning, or the engine's prefix cache would answer whoever comes second. Who begins
+changes from round to round, so that the comparison holds on a machine whose speed drifts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from lockstep.bench.client import Client
+from lockstep.bench.prompts import SHAPES, user
+from lockstep.bench.sample import Ask
+from lockstep.onhost.engines import ENGINES
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to ask.
+
+    Attributes:
+        url: Of the API, without /v1.
+        model: The model's name there.
+        tokenizer: Folder with its tokenizer, for vLLM's own benchmark.
+        rounds: How often each ruler measures each number of streams.
+        streams: Numbers of requests at a time.
+        tokens: Tokens of each answer.
+        each: Requests per stream and round.
+    """
+
+    url: str
+    model: str
+    tokenizer: str
+    rounds: int
+    streams: tuple[int, ...] = (1,)
+    tokens: int = 256
+    each: int = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one ruler saw in one round.
+
+    Attributes:
+        who: "ours" or "theirs".
+        streams: Requests at a time.
+        first_s: Seconds to the first token, of answers that came token by token.
+        decode_tok_s: Tokens after the first over the time after it, of these.
+        whole_tok_s: All tokens over the whole time, of each request.
+        total_tok_s: Tokens of all requests over the time of all.
+        at_once: Answers of which more than half had been generated before anything of them came:
+            on a few cores the engine's server does not always get its turn. They have no first
+            token that a ruler could see.
+        faults: What went wrong.
+    """
+
+    who: str
+    streams: int
+    first_s: tuple[float, ...] = ()
+    decode_tok_s: tuple[float, ...] = ()
+    whole_tok_s: tuple[float, ...] = ()
+    total_tok_s: float = 0.0
+    at_once: int = 0
+    faults: tuple[str, ...] = ()
+
+
+def row(
+    who: str,
+    streams: int,
+    times: Sequence[tuple[int, float, float]],
+    total: float,
+    faults: Sequence[str],
+) -> Row:
+    """Of the tokens of each answer, and its seconds to the first and to the last one."""
+    told = [(tokens, first, last) for tokens, first, last in times if first <= last / 2]
+    return Row(
+        who,
+        streams,
+        tuple(first for _, first, _ in told),
+        tuple((tokens - 1) / (last - first) for tokens, first, last in told),
+        tuple(tokens / last for tokens, _, last in times),
+        total,
+        len(times) - len(told),
+        tuple(faults),
+    )
+
+
+def measure(job: Job) -> list[Row]:
+    """Every row of a job; the first question of each shape is asked before and not counted."""
+    client = Client(job.url, job.model)
+    client.engine = ENGINES["vllm"]
+    with tempfile.TemporaryDirectory() as folder:
+        rulers: tuple[Callable[[int], Row], ...] = (
+            lambda streams: _ours(client, job, streams),
+            lambda streams: _theirs(job, streams, Path(folder)),
+        )
+        for streams in job.streams:
+            for ruler in rulers:
+                ruler(streams)
+        return [
+            ruler(streams)
+            for number in range(job.rounds)
+            for streams in job.streams
+            for ruler in (rulers if number % 2 == 0 else reversed(rulers))
+        ]
+
+
+def _prompts(count: int) -> list[str]:
+    texts = list(SHAPES.values())
+    return [f"[{secrets.token_hex(4)}] {texts[number % len(texts)]}" for number in range(count)]
+
+
+def _ours(client: Client, job: Job, streams: int) -> Row:
+    began: list[float] = []
+    gate = threading.Barrier(streams, action=lambda: began.append(client.clock.now()))
+    asks = [
+        Ask("x", user(text), job.tokens, ignore_eos=True) for text in _prompts(streams * job.each)
+    ]
+
+    def stream(mine: Sequence[Ask]) -> list[Any]:
+        gate.wait()
+        return [client.complete(ask) for ask in mine]
+
+    with ThreadPoolExecutor(streams) as pool:
+        parts = pool.map(stream, [asks[number::streams] for number in range(streams)])
+        samples = [sample for part in parts for sample in part]
+    seconds = client.clock.now() - began[0]
+    good = [sample for sample in samples if sample.good]
+    times = [(one.tokens or 0, one.first_s or one.last_s, one.last_s) for one in good]
+    faults = [sample.fault or sample.refusal for sample in samples if not sample.good]
+    return row("ours", streams, times, sum(tokens for tokens, _, _ in times) / seconds, faults)
+
+
+def _theirs(job: Job, streams: int, folder: Path) -> Row:
+    from vllm.benchmarks import serve
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    asked = folder / "prompts.jsonl"
+    prompts = _prompts(streams * job.each)
+    asked.write_text("\n".join(json.dumps({"prompt": text}) for text in prompts))
+    words = ["--backend", "openai-chat", "--base-url", job.url, "--model", job.model]
+    words += ["--endpoint", "/v1/chat/completions", "--tokenizer", job.tokenizer]
+    words += ["--dataset-name", "custom", "--dataset-path", str(asked)]
+    words += ["--custom-output-len", str(job.tokens), "--num-prompts", str(len(prompts))]
+    words += ["--max-concurrency", str(streams), "--ignore-eos", "--temperature", "0"]
+    words += ["--seed", "0", "--skip-chat-template", "--disable-shuffle"]
+    words += ["--save-result", "--save-detailed", "--result-dir", str(folder)]
+    words += ["--result-filename", "result.json"]
+    parser = FlexibleArgumentParser()
+    serve.add_cli_args(parser)
+    # It prints a table of its own.
+    with contextlib.redirect_stdout(sys.stderr):
+        asyncio.run(serve.main_async(parser.parse_args(words)))
+    result = json.loads((folder / "result.json").read_text())
+    rows = zip(result["output_lens"], result["ttfts"], result["itls"], strict=True)
+    times = [(tokens, first, first + sum(between)) for tokens, first, between in rows if between]
+    faults = [str(error) for error in result.get("errors", ()) if error]
+    return row("theirs", streams, times, result["output_throughput"], faults)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One figure by both rulers, at one number of streams.
+
+    Attributes:
+        name: "first_s", "decode_tok_s", "whole_tok_s" or "total_tok_s".
+        streams: Requests at a time.
+        ours: Median, and the middle half.
+        theirs: The same.
+    """
+
+    name: str
+    streams: int
+    ours: tuple[float, float, float]
+    theirs: tuple[float, float, float]
+
+    @property
+    def ratio(self) -> float:
+        """Our median over theirs."""
+        return self.ours[0] / self.theirs[0]
+
+    @property
+    def agree(self) -> bool:
+        """Whether the middle halves overlap: single answers may be held back by other work."""
+        return max(self.ours[1], self.theirs[1]) <= min(self.ours[2], self.theirs[2])
+
+    def shown(self) -> str:
+        """Both, with their middle halves, and the ratio."""
+        ours, theirs = (
+            f"{middle:.4g} ({low:.4g} to {high:.4g})"
+            for middle, low, high in (self.ours, self.theirs)
+        )
+        return f"ours {ours}   theirs {theirs}   ratio {self.ratio:.4f}"
+
+
+def ratios(rows: Sequence[Row]) -> list[Ratio]:
+    """Each figure that both rulers have at least two of."""
+    found = []
+    for streams in sorted({row.streams for row in rows}):
+        for name in ("first_s", "decode_tok_s", "whole_tok_s", "total_tok_s"):
+            sides = [_values(rows, who, streams, name) for who in ("ours", "theirs")]
+            if min(map(len, sides)) > 1:
+                ours, theirs = (_middle(side) for side in sides)
+                found.append(Ratio(name, streams, ours, theirs))
+    return found
+
+
+def _values(rows: Sequence[Row], who: str, streams: int, name: str) -> list[float]:
+    values: list[float] = []
+    for row in rows:
+        if (row.who, row.streams) == (who, streams):
+            value = getattr(row, name)
+            values += [value] if isinstance(value, float) else value
+    return values
+
+
+def _middle(values: Sequence[float]) -> tuple[float, float, float]:
+    low, _, high = quantiles(values, n=4)
+    return median(values), low, high
+
+
+def read(text: str) -> list[Row]:
+    """Rows as this program prints them."""
+    rows: list[dict[str, Any]] = json.loads(text)
+    for each in rows:
+        each |= {key: tuple(one) for key, one in each.items() if isinstance(one, list)}
+    return [Row(**each) for each in rows]
+
+
+if __name__ == "__main__":
+    print(json.dumps([asdict(each) for each in measure(Job(**json.load(sys.stdin)))]))

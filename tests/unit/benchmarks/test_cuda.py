@@ -1,0 +1,76 @@
+"""What of `benchmarks.cuda` needs no GPU: command lines, the engine's log, the page."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import benchmarks.cuda
+from benchmarks.cuda import compared, fit, log, page
+from benchmarks.cuda.card import Card
+from benchmarks.cuda.cases import CASES, command, predicted
+
+SHAPES = json.loads(Path(benchmarks.cuda.__file__).with_name("shapes.json").read_text())
+CARD = Card("NVIDIA H200", "580.159.04", "9.0", 139.8, unified=False)
+# vLLM 0.26.0 on that card, 2026-11-23.
+LOG = (
+    "(EngineCore pid=1) INFO [model_runner.py:305] Model loading took 15.27 GiB and 1.48 seconds",
+    "(EngineCore pid=1) INFO [gpu_worker.py:1] Available KV cache memory: 53.12 GiB",
+    "(EngineCore pid=1) INFO [kv_cache_utils.py:1] GPU KV cache size: 386,816 tokens",
+    "(EngineCore pid=1) INFO [kv_cache_utils.py:2] Maximum concurrency for 32,768 tokens per "
+    "request: 11.80x",
+    "(EngineCore pid=1) INFO [jit_monitor.py:79] Kernel JIT monitor activated; monitored JIT "
+    "compilations during inference will use mode=warn.",
+)
+
+
+def test_the_engines_own_figures_are_read_from_its_log() -> None:
+    assert log.memory(LOG) == {
+        "weights_gib": 15.27,
+        "kv_gib": 53.12,
+        "kv_tokens": 386816.0,
+        "sequences": 11.8,
+    }
+
+
+def test_a_kernel_compiled_while_requests_wait_is_told_from_the_monitors_own_line() -> None:
+    said = "WARNING Triton kernel JIT compilation during inference: fused_moe_kernel"
+    assert log.compiled([*LOG, said]) == [said]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_case_is_a_command_line_with_weights_of_no_meaning(tmp_path, name: str) -> None:
+    words, _ = command(CASES[name], tmp_path)
+    assert words[:2] == ("vllm", "serve")
+    assert words[2] == str(tmp_path / CASES[name].checkpoint)
+    assert words[words.index("--load-format") + 1] == "dummy"
+    assert "{draft}" not in " ".join(words)
+
+
+@pytest.mark.parametrize("name", ["gemma4-fp8", "mistral4-nvfp4"])
+def test_a_case_is_predicted_for_this_card_alone(tmp_path, name: str) -> None:
+    case = CASES[name]
+    folder = tmp_path / case.checkpoint
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(SHAPES[case.checkpoint]))
+    said = predicted(case, CARD, tmp_path)
+    assert said.budget_gib == pytest.approx(139.8 * (0.8 if name == "gemma4-fp8" else 0.9))
+    assert said.room_gib and said.sequence_gib
+
+
+def test_a_figure_that_was_not_measured_is_refused() -> None:
+    with pytest.raises(page.NotMeasured):
+        page.figure({"sequences": None}, "sequences")
+    assert page.row({"sequences": 11.8}, ("sequences", "kv_gib")) == ["11.80", "not measured"]
+
+
+def test_a_start_that_failed_has_no_figures_on_the_page() -> None:
+    text = fit.text({"qwen3-8b": {"failed": "died", "reason": ["no room"], "exit": 3}})
+    assert "| qwen3-8b | did not start: no room |" in text
+
+
+def test_pairs_are_right_where_the_command_said_so() -> None:
+    found = {"planted": 0.05, "equal": [{"exit": 0}, {"exit": 1}], "slower": [{"exit": 1}]}
+    text = compared.text(found)
+    assert "| one server twice | 0.000 | 1 of 2 |" in text
+    assert "| the second slower | 0.050 | 1 of 1 |" in text
