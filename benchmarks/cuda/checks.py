@@ -61,7 +61,7 @@ def _check(
                 "checkpoint": [where],
             }
         )
-    asked = {"id": "cuda", "engine_cuda": "13", "recipes": recipes}
+    asked = {"id": "cuda", "engine_cuda": "13", "waive_kernels": False, "recipes": recipes}
     record = environment.folder / f"check-{name}.json"
     environ = environment.environ({"LOCKSTEP_ENGINE": json.dumps(asked), **variables})
     environ["PYTHONPATH"] = f"{environ.get('PYTHONPATH', '')}:{REPOSITORY}"
