@@ -73,8 +73,10 @@ def test_bench_measures_it_by_its_own_counters(
     stack: Stack, inventory: Path, hot: Host, tmp_path: Path
 ) -> None:
     code, suites, said = stack.bench(
-        # A model that fits the processor's cache is not bound by memory.
-        *(tmp_path / "r.json", "--suite", "decode", "--repeat", "3", "--waive", "bandwidth"),
+        # A model that fits the processor's cache is not bound by memory, and other hosts of this
+        # machine take the processor from a real engine.
+        *(tmp_path / "r.json", "--suite", "decode", "--repeat", "3"),
+        *("--waive", "bandwidth", "--waive", "steady"),
         inventory=inventory,
     )
     assert code == 0, said
