@@ -75,7 +75,7 @@ def test_bench_measures_it_by_its_own_counters(
     code, suites, said = stack.bench(
         # A model that fits the processor's cache is not bound by memory, and other hosts of this
         # machine take the processor from a real engine.
-        *(tmp_path / "r.json", "--suite", "decode", "--repeat", "3"),
+        *(tmp_path / "r.json", "--suite", "decode"),
         *("--waive", "bandwidth", "--waive", "steady"),
         inventory=inventory,
     )

@@ -92,7 +92,7 @@ def test_what_is_split_over_hosts_is_measured_where_it_answers(
 ) -> None:
     asked = {"inventory": cluster_faults.INVENTORY}
     file = tmp_path / "rank 0.json"
-    code, suites, said = together.bench(file, "--suite", "decode", "--repeat", "3", **asked)
+    code, suites, said = together.bench(file, "--suite", "decode", **asked)
     assert code == 0, said
     technical = suites["decode"]["summary"]["by_shape"]["technical"]
     assert len(technical["decode_tok_s"]["samples"]) == 3
