@@ -93,7 +93,7 @@ def tasks(plan: HostPlan, pins: Pins, moe_flags: dict[str, bool]) -> list[dict[s
         _read("/usr/local/bin/uv", "--version"),
         _read("/usr/local/bin/uv", "pip", "freeze", "--python", engine),
         _read("docker", "image", "inspect", *images) | {"failed_when": False},
-        _read(*command("weights-state", WEIGHTS_SPEC)),
+        _read(*command("fetch-weights", WEIGHTS_SPEC)),
         # Not the module: for it a unit without [Install] is enabled, and to be disabled each time.
         _read("systemctl", "is-enabled", *model_units(files)) | {"failed_when": False},
         _task("stat", {"path": WEBUI_SECRETS}),

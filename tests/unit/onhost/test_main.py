@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from lockstep.files.managed_file import PROGRAMS
 from lockstep.files.programs import closure, package, programs
+from lockstep.inventory.inventory_file import REPOSITORY
 from lockstep.onhost.__main__ import MODULES
 
 #: Nothing of the environment of these tests: no site-packages, no variables of Python's.
@@ -69,3 +71,20 @@ def test_a_closure_holds_what_a_module_imports_and_nothing_else() -> None:
     assert set(found) < set(package())
     assert "lockstep/onhost/engines/sglang.py" in closure("engines")
     assert found["lockstep/onhost/core/need.py"] == package()["lockstep/onhost/core/need.py"]
+
+
+def test_every_word_that_the_code_runs_is_one() -> None:
+    folders = ("lockstep", "tasks", "benchmarks", "lab")
+    calls = [
+        (node.args[0].value, str(path))
+        for folder in folders
+        for path in (REPOSITORY / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("command", "program.command")
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+        and isinstance(node.args[0].value, str)
+    ]
+    assert len(calls) > 20
+    assert [call for call in calls if call[0] not in MODULES] == []
