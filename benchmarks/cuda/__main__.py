@@ -111,14 +111,7 @@ def _checkpoints(environment: Environment, folders: Path) -> None:
 
 
 def _about(environment: Environment) -> dict[str, Any]:
-    done = subprocess.run(
-        [environment.python, "-c", _VERSIONS],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment.environ(),
-    )
-    python, machine, vllm, torch = done.stdout.split()
+    python, machine, vllm, torch = environment.said(_VERSIONS).split()
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "command": " ".join(["python -m benchmarks.cuda", *sys.argv[1:]]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -160,4 +161,6 @@ def _model(case: Case, known: Model, folders: Path) -> Model:
 
 def _figure(value: float | None, unit: str = "GiB") -> Figure:
     assert value is not None
-    return Figure("memory", value, unit, "this machine", "2026-11-23", "computed")
+    return Figure(
+        "memory", value, unit, "this machine", datetime.date.today().isoformat(), "computed"
+    )

@@ -14,6 +14,7 @@ from benchmarks.cuda import page
 from benchmarks.cuda.cases import CASES, command
 from benchmarks.cuda.server import Environment
 from lockstep.inventory.inventory_file import REPOSITORY
+from lockstep.inventory.settings import Expected
 from lockstep.onhost.environment import engine_parts
 
 _WHERE = "import importlib.util as u; print(u.find_spec('vllm').submodule_search_locations[0])"
@@ -61,7 +62,12 @@ def _check(
                 "checkpoint": [where],
             }
         )
-    asked = {"id": "cuda", "engine_cuda": "13", "waive_kernels": False, "recipes": recipes}
+    asked = {
+        "id": "cuda",
+        "engine_cuda": Expected().engine_cuda,
+        "waive_kernels": False,
+        "recipes": recipes,
+    }
     record = environment.folder / f"check-{name}.json"
     environ = environment.environ({"LOCKSTEP_ENGINE": json.dumps(asked), **variables})
     environ["PYTHONPATH"] = f"{environ.get('PYTHONPATH', '')}:{REPOSITORY}"
@@ -79,14 +85,7 @@ def _check(
 
 
 def _package(environment: Environment) -> Path:
-    done = subprocess.run(
-        [environment.python, "-c", _WHERE],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment.environ(),
-    )
-    return Path(done.stdout.splitlines()[-1])
+    return Path(environment.said(_WHERE).splitlines()[-1])
 
 
 def _links(package: Path, into: Path, without: Path) -> Path:

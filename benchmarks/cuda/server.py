@@ -51,6 +51,16 @@ class Environment:
             **(more or {}),
         }
 
+    def said(self, program: str) -> str:
+        """What the engine's Python prints when it runs a program's text."""
+        return subprocess.run(
+            [self.python, "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=self.environ(),
+        ).stdout
+
 
 class Server:
     """An engine process with all its children, in a session of its own.

@@ -55,7 +55,7 @@ def _rounds(bench: Bench, levels: Mapping[str, Callable[[], list[Ask]]]) -> Wave
 
 def _together(bench: Bench, asks: Sequence[Ask]) -> Wave:
     began: list[float] = []
-    # Threads take time to start: 64 of them 45 ms, which is 2 percent of a short wave.
+    # Not before: to start the threads takes milliseconds.
     gate = threading.Barrier(len(asks), action=lambda: began.append(bench.client.clock.now()))
 
     def one(ask: Ask) -> Sample:

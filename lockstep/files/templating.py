@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import (
-    Environment,
-    FileSystemBytecodeCache,
-    FileSystemLoader,
-    StrictUndefined,
-    TemplateError,
-    UndefinedError,
-)
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError, UndefinedError
 
 from lockstep.core.errors import LockstepError
 from lockstep.files import systemd_quoting
@@ -49,7 +41,6 @@ def render(template: str, **values: Any) -> str:
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
-        bytecode_cache=_compiled(),
         undefined=StrictUndefined,
         # Units and scripts would be damaged by it.
         autoescape=lambda name: bool(name and name.endswith(".html.j2")),
@@ -68,16 +59,6 @@ def _environment() -> Environment:
     }
     environment.globals["assignment"] = systemd_quoting.assignment
     return environment
-
-
-def _compiled() -> FileSystemBytecodeCache | None:
-    """Beside the templates, as Python keeps its own: to compile them takes 28 ms of each deploy."""
-    folder = FOLDER / "__pycache__"
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError:
-        return None
-    return FileSystemBytecodeCache(str(folder)) if os.access(folder, os.W_OK) else None
 
 
 def _shell_lines(argv: tuple[str, ...], before: str | None = None) -> str:
