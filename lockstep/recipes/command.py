@@ -54,8 +54,19 @@ def serve_command(
     argv = _with_overrides(recipe, engine, _model_first(recipe, engine, argv), overrides)
     argv = _with_revisions(recipe, engine, argv, overrides)
     refuse_leftovers(recipe, argv)
-    argv = (*argv, *(flag for flag in engine.always if not flags.find(argv, (flag,))))
+    argv = (*argv, *_always(recipe, engine, argv, overrides))
     return (*argv, *freeze_guard.arguments(recipe, argv, moe_flag))
+
+
+def _always(
+    recipe: Recipe, engine: Engine, argv: tuple[str, ...], overrides: Mapping[str, object]
+) -> tuple[str, ...]:
+    """The engine's flags of every command line that are not there yet, nor refused by their key."""
+    said = {**recipe.defaults, **overrides}
+    refused = {"--" + key.replace("_", "-") for key in said if said[key] in (None, False)}
+    return tuple(
+        flag for flag in engine.always if flag not in refused and not flags.find(argv, (flag,))
+    )
 
 
 def environment(

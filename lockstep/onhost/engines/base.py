@@ -102,7 +102,8 @@ class Engine:
         positional_model: Whether the model stands right after `entries`, without a flag.
         draft_config: Spellings of the flag whose JSON value describes the draft; () where it has a
             flag for each part.
-        always: Flags without a value that Lockstep adds to every command line.
+        always: Flags without a value that Lockstep adds to every command line, unless the recipe
+            or an override gives their key as false.
         weights: What it is given: the weights' "id" on the hub, their "folder", or their first
             "file".
         hub_model: Spellings of the flag that makes it fetch a model itself; Lockstep takes it out.

@@ -86,14 +86,32 @@ def test_mistral_on_sglang_with_eagle() -> None:
         "--reasoning-parser mistral --context-length 32768 --mem-fraction-static 0.72 "
         "--speculative-algorithm EAGLE "
         "--speculative-draft-model-path mistralai/Mistral-Small-4-119B-2603-eagle "
-        "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4"
+        "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 "
+        "--sleep-on-idle"
     )
 
 
 def test_the_fallback_is_the_default_without_eagle() -> None:
     eagle = line(CATALOGUE["mistral-small-4-119b-nvfp4-sglang-eagle"])
-    plain = line(CATALOGUE["mistral-small-4-119b-nvfp4-sglang"])
+    plain = line(CATALOGUE["mistral-small-4-119b-nvfp4-sglang"]).removesuffix(" --sleep-on-idle")
     assert eagle.startswith(plain + " --speculative-algorithm EAGLE")
+
+
+@pytest.mark.parametrize(
+    ("body", "overrides", "times"),
+    [
+        ("command: sglang serve --model-path {model}", {}, 1),
+        ("command: sglang serve --model-path {model} --sleep-on-idle --port 1", {}, 1),
+        ("runtime: sglang\ndefaults: {sleep_on_idle: true}", {}, 1),
+        ("runtime: sglang\ndefaults: {sleep_on_idle: false}", {}, 0),
+        ("command: sglang serve --model-path {model}", {"sleep_on_idle": False}, 0),
+        ("command: vllm serve {model}", {}, 0),
+    ],
+)
+def test_sglang_sleeps_on_idle_unless_it_is_told_not_to(
+    body: str, overrides: dict[str, object], times: int
+) -> None:
+    assert line(recipe_of(body), overrides=overrides).split().count("--sleep-on-idle") == times
 
 
 def test_overrides_win_over_defaults_and_over_flags_written_out() -> None:
@@ -124,7 +142,7 @@ def test_a_local_draft_reaches_both_engines() -> None:
     )
     assert line(sglang, overrides={"draft_model": "/d", "draft_revision": "abc"}) == (
         "sglang serve --model-path org/model --speculative-draft-model-path /d "
-        "--speculative-draft-model-revision abc"
+        "--speculative-draft-model-revision abc --sleep-on-idle"
     )
 
 
@@ -141,7 +159,7 @@ def test_without_a_command_the_defaults_become_flags() -> None:
     )
     assert line(recipe_of(body.format("sglang")), overrides={"speculative_config": None}) == (
         "sglang serve --model-path org/model --port 1 --tp-size 2 --context-length 9 "
-        "--mem-fraction-static 0.5 --trust-remote-code"
+        "--mem-fraction-static 0.5 --trust-remote-code --sleep-on-idle"
     )
 
 

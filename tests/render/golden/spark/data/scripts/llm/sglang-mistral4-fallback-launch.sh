@@ -47,4 +47,5 @@ exec /usr/bin/docker run \
   --reasoning-parser mistral \
   --context-length 32768 \
   --mem-fraction-static 0.72 \
-  --served-model-name mistralai/Mistral-Small-4-119B-2603-NVFP4
+  --served-model-name mistralai/Mistral-Small-4-119B-2603-NVFP4 \
+  --sleep-on-idle

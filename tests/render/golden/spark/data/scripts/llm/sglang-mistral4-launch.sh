@@ -53,4 +53,5 @@ exec /usr/bin/docker run \
   --speculative-eagle-topk 1 \
   --speculative-num-draft-tokens 4 \
   --served-model-name mistralai/Mistral-Small-4-119B-2603-NVFP4 \
-  --speculative-draft-model-revision 1111111111111111111111111111111111111111
+  --speculative-draft-model-revision 1111111111111111111111111111111111111111 \
+  --sleep-on-idle

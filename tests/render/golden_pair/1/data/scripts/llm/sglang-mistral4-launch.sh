@@ -57,4 +57,5 @@ exec /usr/bin/docker run \
   --nnodes 2 \
   --node-rank 1 \
   --dist-init-addr 10.77.0.11:29501 \
-  --served-model-name mistralai/Mistral-Small-4-119B-2603-NVFP4
+  --served-model-name mistralai/Mistral-Small-4-119B-2603-NVFP4 \
+  --sleep-on-idle
