@@ -26,7 +26,8 @@ from lockstep.units.variants import Variant
 # A SIGTERM waits until the check's own program can see who sent it.
 _CHECK = ("/usr/bin/env", "--block-signal=TERM")
 # In a line with "+", as root: the unit's PATH begins with a folder that the engines' account owns.
-_ROOT_CHECK = ("/usr/bin/env", "--ignore-environment", "--block-signal=TERM")
+_AS_ROOT = ("/usr/bin/env", "--ignore-environment")
+_ROOT_CHECK = (*_AS_ROOT, "--block-signal=TERM")
 # A crash every now and then is restarted; a model that cannot start is left down. The articles
 # tell of 385 restarts in a row.
 STARTS = 3
@@ -87,6 +88,7 @@ def _model_unit(
         admit=(*_ROOT_CHECK, *command("cluster", "admit", variant.name)),
         agent=AGENT_UNIT,
         stop_container=_stop_container(variant.unit),
+        ended=(*_AS_ROOT, *command("boots", "ended", variant.name)),
         start_s=start_s,
         stop_s=STOP_S,
         restart_s=RESTART_S,

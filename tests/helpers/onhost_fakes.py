@@ -63,9 +63,18 @@ def host_root(root: Path, targets: dict[str, dict], available_gib: float = 100.0
     write_targets(paths, targets)
     (paths.proc / "sys/vm").mkdir(parents=True)
     (paths.proc / "sys/vm/drop_caches").write_text("")
+    begin_boot(paths, "1")
     paths.docker_socket.parent.mkdir(parents=True)
     write_meminfo(paths, available_gib)
     return paths
+
+
+def begin_boot(paths: layout.Paths, name: str, uptime_s: float = 60.0) -> None:
+    """Let /proc be that of the boot called `name`, so many seconds after it began."""
+    kernel = paths.proc / "sys/kernel/random"
+    kernel.mkdir(parents=True, exist_ok=True)
+    (kernel / "boot_id").write_text(f"{name:0>8}-0000-0000-0000-000000000000\n")
+    (paths.proc / "uptime").write_text(f"{uptime_s:.2f} 0.00\n")
 
 
 def write_meminfo(paths: layout.Paths, available_gib: float, free_gib: float | None = None) -> None:

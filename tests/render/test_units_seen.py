@@ -90,6 +90,7 @@ def test_the_programs_that_must_see_something_are_among_them() -> None:
         "/proc",
         "/run/docker.sock",
         "/run/lockstep",
+        "/var/lib/lockstep-deploy/boots.json",
     }
     assert needed("cluster") == {
         "/etc/lockstep/targets.json",
@@ -117,7 +118,7 @@ def test_a_program_of_root_has_nothing_of_an_engines_environment() -> None:
         command
         for file in UNITS.values()
         for directive, prefix, command in _LINE.findall(file.text)
-        if "+" in prefix and directive == "ExecStartPre"
+        if "+" in prefix and directive in ("ExecStartPre", "ExecStopPost")
     ]
     assert lines
     for command in lines:

@@ -56,6 +56,8 @@ class Paths:
     generations = _Place("var/lib/lockstep-deploy/generations")
     #: Notes of the images that a deploy pulled here.
     pulled = _Place("var/lib/lockstep-deploy/pulled")
+    #: What was starting or hot in each boot, and what the last switch left.
+    boots = _Place("var/lib/lockstep-deploy/boots.json")
     #: What there was before a rollout that has not ended well yet.
     before = _Place("var/lib/lockstep-deploy/before.json")
     #: Logs of long jobs.

@@ -24,6 +24,7 @@ from lockstep.onhost import engines
 from lockstep.onhost.core import config, errors, layout, orderly_end, output, program
 from lockstep.onhost.core.program import command
 from lockstep.onhost.engine import openai_api
+from lockstep.onhost.records import boots
 
 EXIT_DIED = 3
 EXIT_CANARY = 4
@@ -186,4 +187,8 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         f"{target.name} generated {canary.tokens} tokens in {canary.seconds:.1f} s "
         f"({canary.rate:.1f} tok/s)"
     )
+    try:
+        boots.noted(paths, target.name, boots.HOT)
+    except OSError as error:
+        tell(f"not noted in {paths.boots}: {errors.why(error)}")
     return errors.EXIT_DONE

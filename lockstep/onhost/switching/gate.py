@@ -5,7 +5,7 @@ usage: gate TARGET [--wait SECONDS]
 Runs as root in ExecStartPre=+ of every model unit. Waits a bounded time for another engine to be
 gone and for its memory to come back (30-120 s are normal after SGLang), drops the page cache when
 it stands in the way, then refuses with numbers. Makes /run/lockstep, which the unit hides from its
-engine. Where it passes, it asks systemd for the target's proxy.
+engine. Where it passes, it notes the start on disk and asks systemd for the target's proxy.
 
 exit codes: 0 the engine may start, 1 told to end by somebody else than systemd (which gets 0, for
             the unit is being stopped), or a container that is not ours has the engine's name,
@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 from lockstep.onhost.core import config, errors, layout, meminfo, output, program, runner
 from lockstep.onhost.docker import docker_api, stop_container
+from lockstep.onhost.records import boots
 from lockstep.onhost.systemd import units
 
 EXIT_OTHER_ENGINE = 3
@@ -55,6 +56,7 @@ class Gate:
         self.remove_own_orphan()
         self.wait_for_other_engines()
         self.wait_for_memory()
+        self.note()
         self.ask_for_proxy()
 
     def make_hidden_folder(self) -> None:
@@ -147,6 +149,13 @@ class Gate:
             self.sleep(1)
             now = meminfo.memory(self.paths.proc)
         tell(f"{now.available:.1f} of {now.total:.1f} GiB available, {need:.1f} GiB needed")
+
+    def note(self) -> None:
+        """Note on disk that the target is starting; failing is no error."""
+        try:
+            boots.noted(self.paths, self.target.name, boots.STARTING)
+        except OSError as error:
+            tell(f"start not noted in {self.paths.boots}: {errors.why(error)}")
 
     def ask_for_proxy(self) -> None:
         """Have systemd start the target's proxy once the engine is ready; failing is no error.

@@ -11,6 +11,7 @@ from onhost_fakes import FakeEngine, host_root
 
 from lockstep.onhost.core import config, errors, orderly_end
 from lockstep.onhost.engine import openai_api, ready
+from lockstep.onhost.records import boots
 
 
 @pytest.fixture
@@ -191,6 +192,8 @@ def test_an_engine_behind_a_proxy_is_asked_itself(fake, main_process, tmp_path, 
     paths = host_root(tmp_path / "root", {"q": target})
 
     assert ready.main(["q", "--main-pid", str(main_process.pid)], paths) == 0
+    # A power cut from now on meets a hot model.
+    assert [(boot.target, boot.phase) for boot in boots.load(paths).boots] == [("q", boots.HOT)]
     # systemd runs no ExecStop= of a unit that is stopped meanwhile.
     [end] = left
     assert end[2:] == ("end-engine", "--asked", "--within", "10", str(main_process.pid))

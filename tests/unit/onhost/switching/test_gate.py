@@ -18,6 +18,7 @@ from onhost_fakes import (
 )
 
 from lockstep.onhost.core import config, errors, layout
+from lockstep.onhost.records import boots
 from lockstep.onhost.switching import gate
 
 QWEN = {
@@ -352,3 +353,25 @@ def test_an_unreadable_configuration_names_file_key_and_remedy(tmp_path, text, w
     assert words in str(problem.value)
     assert str(path) in str(problem.value)
     assert "Remedy: run the deploy again" in str(problem.value)
+
+
+def test_a_start_that_may_begin_is_noted_before_the_engine_runs(spark):
+    spark.gate("qwen").pass_or_refuse()
+    assert [(boot.target, boot.phase) for boot in boots.load(spark.paths).boots] == [
+        ("qwen", boots.STARTING)
+    ]
+
+
+def test_a_start_that_is_refused_is_not_noted(spark):
+    write_meminfo(spark.paths, 1.0)
+    with pytest.raises(errors.Problem):
+        spark.gate("qwen").pass_or_refuse()
+    assert boots.load(spark.paths) == boots.Record()
+
+
+def test_a_disk_that_takes_no_note_keeps_no_engine_down(spark, capsys):
+    # A file in the place of the record's folder.
+    spark.paths.boots.parent.parent.mkdir(parents=True)
+    spark.paths.boots.parent.touch()
+    spark.gate("qwen").pass_or_refuse()
+    assert "start not noted in" in capsys.readouterr().out

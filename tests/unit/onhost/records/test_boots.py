@@ -1,0 +1,144 @@
+"""What was starting or hot in each boot: notes that a power cut leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from onhost_fakes import begin_boot, host_root
+
+from lockstep.onhost.core import errors, layout
+from lockstep.onhost.records import boots
+
+
+@pytest.fixture
+def paths(tmp_path, monkeypatch) -> layout.Paths:
+    """A host in its first boot; its journal has the boots that `journal_ends` names."""
+    program = tmp_path / "bin/journalctl"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\nfor each; do case $each in --boot=*) cat "{tmp_path}/${{each#--boot=}}";;'
+        " esac; done\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return host_root(tmp_path / "root", {})
+
+
+def journal_ends(paths: layout.Paths, uptime_s: float) -> None:
+    """Let the journal's last line of the present boot be of that time."""
+    line = {"__MONOTONIC_TIMESTAMP": str(int(uptime_s * 1e6)), "PRIORITY": "6"}
+    (paths.root.parent / boots.boot_id(paths)).write_text(json.dumps(line) + "\n")
+
+
+@pytest.mark.parametrize("phase", [boots.STARTING, boots.HOT])
+def test_a_boot_that_was_cut_off_tells_under_what(paths, phase):
+    boots.noted(paths, "qwen", phase)
+    assert boots.cut_off(paths) is None
+    begin_boot(paths, "2")
+    found = boots.cut_off(paths)
+    assert found and (found.target, found.phase) == ("qwen", phase)
+    # The notes of the next boot leave those of the one before as they are.
+    boots.noted(paths, "mistral", boots.STARTING)
+    assert boots.cut_off(paths) == replace(found, lasted=60.0)
+
+
+def test_an_engine_that_has_ended_leaves_nothing_to_tell(paths):
+    boots.noted(paths, "qwen", boots.HOT)
+    assert boots.main(["ended", "qwen"], paths) == 0
+    begin_boot(paths, "2")
+    assert boots.cut_off(paths) is None
+
+
+def test_a_late_end_leaves_the_next_start_on_record(paths):
+    boots.noted(paths, "mistral", boots.STARTING)
+    boots.ended(paths, "qwen")
+    begin_boot(paths, "2")
+    assert boots.cut_off(paths)
+
+
+def test_only_the_newest_boot_counts_as_cut_off(paths):
+    boots.noted(paths, "qwen", boots.HOT)
+    begin_boot(paths, "2")
+    boots.noted(paths, "qwen", boots.HOT)
+    boots.ended(paths, "qwen")
+    begin_boot(paths, "3")
+    assert boots.cut_off(paths) is None
+
+
+@pytest.mark.parametrize(("journal", "lasted"), [(500.0, 500.0), (30.0, 60.0), (None, 60.0)])
+def test_how_long_a_boot_lasted_is_told_by_its_last_sign(paths, journal, lasted):
+    boots.noted(paths, "qwen", boots.HOT)
+    if journal:
+        journal_ends(paths, journal)
+    begin_boot(paths, "2", uptime_s=5.0)
+    boots.noted(paths, "qwen", boots.STARTING)
+    assert [boot.lasted for boot in boots.load(paths).boots] == [lasted, 5.0]
+
+
+def test_a_wrong_clock_changes_the_date_of_a_boot_and_nothing_else(paths, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    boots.noted(paths, "qwen", boots.STARTING)
+    assert boots.load(paths).boots[0].began == 40.0
+    # It is put right while the engine loads.
+    now[0] = 1e9
+    begin_boot(paths, "1", uptime_s=80.0)
+    boots.noted(paths, "qwen", boots.HOT)
+    (boot,) = boots.load(paths).boots
+    assert (boot.began, boot.lasted, boot.phase) == (1e9 - 80, 80.0, boots.HOT)
+
+
+def test_what_a_switch_left_outlives_the_boot(paths):
+    boots.switched(paths, "qwen")
+    first = boots.boot_id(paths)
+    begin_boot(paths, "2")
+    boots.refused(paths, "it is forbidden")
+    found = boots.load(paths)
+    assert (found.hot, found.switched_in) == ("qwen", first)
+    assert [boot.refused for boot in found.boots] == [None, "it is forbidden"]
+    boots.switched(paths, None)
+    assert boots.load(paths).hot is None
+
+
+def test_a_note_is_on_disk_before_anything_goes_on(paths, monkeypatch):
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def sync(handle: int) -> None:
+        fsync(handle)
+        is_folder = stat.S_ISDIR(os.fstat(handle).st_mode)
+        synced.append("folder" if is_folder and paths.boots.exists() else "file")
+
+    monkeypatch.setattr(os, "fsync", sync)
+    boots.noted(paths, "qwen", boots.STARTING)
+    assert synced == ["file", "folder"]
+    assert stat.S_IMODE(paths.boots.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"boots": [{"id": 1}]}', '{"more": 1}'])
+def test_a_record_that_cannot_be_read_is_none(paths, text):
+    paths.boots.parent.mkdir(parents=True, exist_ok=True)
+    paths.boots.write_text(text)
+    assert boots.load(paths) == boots.Record()
+    boots.noted(paths, "qwen", boots.HOT)
+    assert boots.load(paths).boots[0].target == "qwen"
+
+
+def test_of_many_boots_the_last_ones_are_kept(paths):
+    for number in range(30):
+        begin_boot(paths, str(number))
+        boots.noted(paths, "qwen", boots.HOT)
+    kept = boots.load(paths).boots
+    assert len(kept) == 20 and kept[-1].id == boots.boot_id(paths)
+
+
+@pytest.mark.parametrize("argv", [[], ["ended"], ["noted", "qwen"]])
+def test_wrong_words_are_wrong_use(paths, argv, capsys):
+    assert boots.main(argv, paths) == errors.EXIT_USAGE
+    assert "usage: boots ended TARGET" in capsys.readouterr().err
+    assert not Path(paths.boots).exists()
