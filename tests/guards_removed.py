@@ -257,7 +257,7 @@ GUARDS = (
         "readiness asks for a token",
         f"{ONHOST}/engine/ready.py",
         "        return self._wait_for_token(key)",
-        "        return engine.Canary(1, 1.0)",
+        '        return "a token in 1.0 s"',
         "tests/unit/onhost/engine/test_ready.py",
     ),
     Guard(

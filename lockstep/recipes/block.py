@@ -14,6 +14,7 @@ from typing import Annotated
 from packaging.specifiers import SpecifierSet
 
 from lockstep.core.figures import Figure, Text, positive
+from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.core.schema import Implied, Rule, one_of
 from lockstep.onhost.engines import ENGINES
 
@@ -87,6 +88,7 @@ class LockstepBlock:
 
     Attributes:
         engine: Which engine's flags the command holds; None where the runtime is neither.
+        kind: What the model is asked for, where the command does not say.
         draft: The draft model's repository.
         borrow: Files to take from other repositories, for example config.json.
         licence: SPDX id of the weights' licence; None means that nobody has established it.
@@ -102,6 +104,7 @@ class LockstepBlock:
     """
 
     engine: Annotated[str, one_of(ENGINES)] | None = None
+    kind: Kind | None = None
     draft: Draft | None = None
     borrow: tuple[Borrow, ...] = ()
     licence: Text | None = None

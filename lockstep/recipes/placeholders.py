@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from lockstep.core.errors import RecipeError
+from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.engines import ENGINES, Engine
 from lockstep.recipes.recipe_file import Recipe
 
@@ -33,6 +34,11 @@ def engine_of(recipe: Recipe) -> Engine:
             remedy="Choose a recipe of the same model for one of these engines.",
         )
     return recipe.engine
+
+
+def kind_of(recipe: Recipe, argv: Sequence[str]) -> Kind:
+    """What a recipe's model is asked for: its own word, else what its command line says."""
+    return recipe.lockstep.kind or engine_of(recipe).kind(argv) or "chat"
 
 
 def substitute(recipe: Recipe, template: str, overrides: Mapping[str, object]) -> str:

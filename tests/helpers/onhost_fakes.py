@@ -278,6 +278,7 @@ class FakeEngine:
         self.chat: Callable[[dict], tuple[int, object]] = lambda _: (200, self.answer("hello", 2))
         self.requests: list[dict] = []
         self.keys: list[str | None] = []
+        self.paths: list[str] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -292,6 +293,7 @@ class FakeEngine:
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 outer.requests.append(body)
+                outer.paths.append(self.path)
                 outer.keys.append(self.headers.get("Authorization"))
                 _reply(self, *outer.chat(body))
 

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from lockstep.onhost.core import errors, need, schema
 from lockstep.onhost.core import topology as clusters
+from lockstep.onhost.core.kind import Kind
 
 Cluster = clusters.Cluster
 Need = need.Need
@@ -22,6 +23,7 @@ class Target:
     `url` is where clients ask, `engine_url` the engine itself; they differ where `proxy_unit`, a
     proxy that merges roles or asks for the API key, stands between them.
     `weights` are ids of models on the hub, or full paths, that must be here before a start.
+    `kind` says what the model is asked for.
     `floor_tok_s` and `floor_share` are what a deploy must not fall below (`floor`).
     `cluster` names the Sparks that run it together; the others than rank 0 may have no `url`.
     `alike` is the hash of what the deploy made of it, without the rank's own words.
@@ -50,6 +52,7 @@ class Target:
     memory_share: float = 0.0
     memory_of_total: bool = False
     memory_beside_gib: float = 0.0
+    kind: Kind = "chat"
 
     @property
     def need(self) -> Need:

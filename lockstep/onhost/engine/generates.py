@@ -25,7 +25,7 @@ def asked(target: config.Target) -> tuple[bool, str]:
         return False, f"refuses a generation: {answer}"
     except openai_api.NotReady as answer:
         return False, f"/health is green, but no token ({answer}): {_busy_or_wedged(target)}"
-    return True, f"a token in {canary.seconds:.1f} s"
+    return True, canary
 
 
 def _busy_or_wedged(target: config.Target) -> str:

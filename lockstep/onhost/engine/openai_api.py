@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,13 @@ from lockstep.onhost import engines
 from lockstep.onhost.core import config, errors
 
 PROMPT = "Say hello."
+# What any reranker tells apart: the answer, the same subject, and neither.
+QUESTION = "What is the capital of France?"
+BEST_FIRST = (
+    "The capital of France is Paris.",
+    "France is a country in Europe that is known for its cheese.",
+    "A bicycle chain should be oiled twice a year.",
+)
 
 
 class NotReady(Exception):
@@ -26,8 +35,8 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Canary:
-    """One short generation: how many tokens, in how many seconds, and the text."""
+class Generated:
+    """One answer: how many tokens, in how many seconds, and the text."""
 
     tokens: int
     seconds: float
@@ -78,13 +87,80 @@ def counters(
         raise
 
 
-def canary(target: config.Target, key: str | None, timeout: float, tokens: int = 16) -> Canary:
-    """Have the engine generate up to `tokens` tokens.
+def canary(target: config.Target, key: str | None, timeout: float, tokens: int = 16) -> str:
+    """Ask for the least that shows that the engine serves, and say what came.
 
-    Raises NotReady (connection, 5xx, time-out, an answer without a token) or Refused (4xx: wrong
-    model name, wrong key).
+    A chat model generates up to `tokens` tokens. One of embeddings makes two vectors of one length
+    from finite numbers. A reranker brings three texts, which come in the wrong order, into the
+    right one.
+
+    Returns:
+        "16 tokens in 0.3 s (57.0 tok/s)", "2 vectors of 1024 numbers in 0.1 s".
+
+    Raises:
+        NotReady: no connection, 5xx, time-out, or an answer without any of this.
+        Refused: 4xx, as for a wrong model name or a wrong key.
     """
-    return generate(target, key, PROMPT, timeout, {"max_tokens": tokens})
+    began = time.monotonic()
+    if target.kind == "embedding":
+        vectors = embed(target, key, (QUESTION, BEST_FIRST[-1]), timeout)
+        what = f"{len(vectors)} vectors of {len(vectors[0])} numbers"
+    elif target.kind == "rerank":
+        scores = rerank(target, key, QUESTION, BEST_FIRST[::-1], timeout)
+        if not scores[0] < scores[1] < scores[2]:
+            raise NotReady(f"three texts came in the wrong order: their scores are {scores}")
+        what = "3 texts in the right order"
+    else:
+        made = generate(target, key, PROMPT, timeout, {"max_tokens": tokens})
+        if tokens == 1:
+            return f"a token in {made.seconds:.1f} s"
+        return f"{made.tokens} tokens in {made.seconds:.1f} s ({made.rate:.1f} tok/s)"
+    return f"{what} in {time.monotonic() - began:.1f} s"
+
+
+def embed(
+    target: config.Target, key: str | None, texts: Sequence[str], timeout: float
+) -> list[list[float]]:
+    """The vectors of some texts, in their order: finite numbers, and as many for each text.
+
+    Raises as `canary` does.
+    """
+    answer = _post(target, key, "/v1/embeddings", {"input": list(texts)}, timeout)
+    try:
+        parts = sorted(json.loads(answer)["data"], key=lambda part: part["index"])
+        vectors = [[float(number) for number in part["embedding"]] for part in parts]
+    except (ValueError, LookupError, TypeError) as fault:
+        raise NotReady(f"the engine answered without vectors: {answer[:200]!r}") from fault
+    lengths = [len(vector) for vector in vectors]
+    if len(vectors) != len(texts) or len(set(lengths)) != 1 or not lengths[0]:
+        raise NotReady(f"{len(texts)} texts gave vectors of {lengths} numbers")
+    if not all(math.isfinite(number) for vector in vectors for number in vector):
+        raise NotReady("a vector holds a number that is not finite")
+    return vectors
+
+
+def rerank(
+    target: config.Target, key: str | None, query: str, texts: Sequence[str], timeout: float
+) -> list[float]:
+    """How well each text answers a query, in the order of the texts; more is better.
+
+    Raises as `canary` does.
+    """
+    body = {"query": query, "documents": list(texts)}
+    answer = _post(target, key, "/v1/rerank", body, timeout)
+    try:
+        found = json.loads(answer)
+        # vLLM and llama.cpp answer as Jina does, SGLang with a list (serving_rerank.py of 0.5.23).
+        parts = found["results"] if isinstance(found, dict) else found
+        scores = {
+            part["index"]: float(part.get("relevance_score", part.get("score"))) for part in parts
+        }
+        ordered = [scores[index] for index in range(len(texts))]
+    except (ValueError, LookupError, TypeError, AttributeError) as fault:
+        raise NotReady(f"the engine answered without scores: {answer[:200]!r}") from fault
+    if not all(math.isfinite(score) for score in ordered):
+        raise NotReady(f"a score is not finite: {ordered}")
+    return ordered
 
 
 def streamed(engine: engines.Engine | None) -> dict[str, Any]:
@@ -95,32 +171,35 @@ def streamed(engine: engines.Engine | None) -> dict[str, Any]:
 
 def generate(
     target: config.Target, key: str | None, prompt: str, timeout: float, more: dict[str, Any]
-) -> Canary:
+) -> Generated:
     """One answer to a prompt at temperature 0, with `more` in the request's body.
 
     With the keys of `streamed` it comes as a stream, and ends with its last byte all the same.
     Raises as `canary` does.
     """
     body = {
-        "model": target.model,
         "messages": [{"role": "user", "content": prompt}],
         "temperature": 0,
         "stream": False,
         **more,
     }
-    headers = {"Content-Type": "application/json"}
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
-    request = urllib.request.Request(
-        f"{_base(target)}/v1/chat/completions", json.dumps(body).encode(), headers
-    )
     started = time.monotonic()
-    answer = _exchange(request, timeout)
+    answer = _post(target, key, "/v1/chat/completions", body, timeout)
     seconds = time.monotonic() - started
     count, text = _generated(answer)
     if count < 1 or not text:
         raise NotReady(f"the engine answered without a token: {answer[:200]!r}")
-    return Canary(count, seconds, text)
+    return Generated(count, seconds, text)
+
+
+def _post(
+    target: config.Target, key: str | None, path: str, body: dict[str, Any], timeout: float
+) -> bytes:
+    headers = {"Content-Type": "application/json"}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    data = json.dumps({"model": target.model, **body}).encode()
+    return _exchange(urllib.request.Request(f"{_base(target)}{path}", data, headers), timeout)
 
 
 def _base(target: config.Target) -> str:

@@ -1,11 +1,11 @@
-"""Wait until an engine has generated a token.
+"""Wait until an engine has answered a canary: a token, or what its kind of model gives.
 
 usage: ready TARGET --main-pid PID
 
 Runs in ExecStartPost= of every model unit, so that the unit counts as started only after a canary
 generation. Gives up at once when the unit's main process has died.
 
-exit codes: 0 a token was generated, 1 not ready in time, or told to end by somebody else than
+exit codes: 0 it answered, 1 not ready in time, or told to end by somebody else than
             systemd (which gets 0, for the unit is being stopped), 2 wrong use or unreadable
             configuration, 3 the main process died, 4 the engine refuses or fails the canary
 """
@@ -82,8 +82,8 @@ class Waiter:
         self._tell = tell
         self._started = time.monotonic()
 
-    def wait(self, key: str | None) -> openai_api.Canary:
-        """The canary's generation; Problem when it does not come within the start time-out."""
+    def wait(self, key: str | None) -> str:
+        """What the canary brought; Problem when it does not come within the start time-out."""
         # An engine says nothing before it has imported itself, which takes half a minute and more.
         self._tell("loading the engine's program")
         self._wait_for_health()
@@ -104,7 +104,7 @@ class Waiter:
                     ) from answer
             self._pause()
 
-    def _wait_for_token(self, key: str | None) -> openai_api.Canary:
+    def _wait_for_token(self, key: str | None) -> str:
         first = time.monotonic()
         while True:
             left = self._target.start_timeout_s - self._waited()
@@ -125,7 +125,7 @@ class Waiter:
         else:
             remedy = "the engine is wedged or broken: its lines in this journal say why"
         return errors.Problem(
-            f"/health is green, but model {self._target.model!r} generates nothing: {answer}. "
+            f"/health is green, but model {self._target.model!r} fails the canary: {answer}. "
             f"Remedy: {remedy}",
             EXIT_CANARY,
         )
@@ -182,11 +182,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     # Nor is the engine one that asks for a key, where its proxy does; only root reads the file.
     key = None if target.proxy_unit else openai_api.api_key(target)
     waiter = Waiter(target, MainProcess.watch(options.main_pid), tell)
-    canary = waiter.wait(key)
-    tell(
-        f"{target.name} generated {canary.tokens} tokens in {canary.seconds:.1f} s "
-        f"({canary.rate:.1f} tok/s)"
-    )
+    tell(f"{target.name} answered with {waiter.wait(key)}")
     try:
         boots.noted(paths, target.name, boots.HOT)
     except OSError as error:

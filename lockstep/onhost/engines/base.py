@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from subprocess import CompletedProcess
 from typing import Any, Literal
 
+from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.core.need import Need
 from lockstep.onhost.engines.metrics import Metrics
 from lockstep.onhost.engines.parser import Unanswered, given
@@ -193,6 +194,14 @@ class Engine:
             flag, given, value = word.partition("=")
             if flag in self.spellings(key):
                 return value if given else argv[index + 1]
+        return None
+
+    def given(self, argv: Sequence[str], key: str) -> bool:
+        """Whether a command line has a recipe key's flag, with a value or without."""
+        return any(word.partition("=")[0] in self.spellings(key) for word in argv)
+
+    def kind(self, argv: Sequence[str]) -> Kind | None:
+        """What a command line says that the model is asked for; None where it does not say."""
         return None
 
     def parts(

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.engines.base import Engine, Run
 from lockstep.onhost.engines.metrics import Metrics
 
@@ -46,6 +47,11 @@ class LlamaCpp(Engine):
             "unanswered": unanswered or None,
         }
 
+    def kind(self, argv: Sequence[str]) -> Kind | None:
+        if self.given(argv, "reranking") or self.value(argv, "pooling") == "rank":
+            return "rerank"
+        return "embedding" if self.given(argv, "embeddings") else None
+
     def context(self, card: Mapping[str, Any]) -> int | None:
         return (card.get("meta") or {}).get("n_ctx")
 
@@ -67,6 +73,8 @@ ENGINE = LlamaCpp(
         "draft_model": ("--model-draft", "-md"),
         "speculative_algorithm": ("--spec-type",),
         "speculative_num_draft_tokens": ("--spec-draft-n-max",),
+        "embeddings": ("--embeddings", "--embedding"),
+        "reranking": ("--reranking", "--rerank"),
         "revision": (),
         "draft_revision": (),
         "gpu_memory_utilization": (),

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.core.need import Need
 from lockstep.onhost.engines.base import CAPTURING, LOADING, OPEN, Engine, Sizes
 from lockstep.onhost.engines.metrics import Metrics
@@ -30,6 +31,10 @@ class Sglang(Engine):
         if words and not words[0].startswith("-"):
             words = ["--model-path", *words]
         parser.parse_args(words)
+
+    def kind(self, argv: Sequence[str]) -> Kind | None:
+        """Its flag is the same for both kinds; a reranker is told by its class alone."""
+        return "embedding" if self.given(argv, "is_embedding") else None
 
     def pool(self, of: Sizes) -> float | None:
         return (of.share or self.share) * of.at_rest

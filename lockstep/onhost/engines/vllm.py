@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.core.need import Need
 from lockstep.onhost.engines.base import CAPTURING, LOADING, OPEN, Engine, Guard, Sizes
 from lockstep.onhost.engines.metrics import Metrics
@@ -23,6 +24,22 @@ class Vllm(Engine):
         executor = str(defaults.get("distributed_executor_backend", "")).lower()
         ray = executor == "ray" or _RAY.search(command)
         return "vllm-ray" if ray else "vllm-distributed"
+
+    def kind(self, argv: Sequence[str]) -> Kind | None:
+        """`--task` before `--runner` and `--convert`, which 0.32 alone has.
+
+        `--convert auto` goes by the class: one for classification ranks texts. The class is in
+        the checkpoint, or in `--hf-overrides`.
+        """
+        task = self.value(argv, "convert") or self.value(argv, "task")
+        if task in ("classify", "score"):
+            return "rerank"
+        if task in ("embed", "embedding"):
+            return "embedding"
+        if self.value(argv, "runner") != "pooling":
+            return None
+        overrides = self.value(argv, "hf_overrides") or ""
+        return "rerank" if "Classification" in overrides else "embedding"
 
     def wrong_variable(self, environment: Mapping[str, str]) -> str | None:
         known = imported(_entries)[0].environment_variables

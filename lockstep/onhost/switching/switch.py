@@ -150,7 +150,7 @@ class Switch:
                 f"switch.sh {target.name}"
             ) from answer
         self._forgive()
-        self._say(f"{target.name} is hot already ({canary.rate:.1f} tok/s)")
+        self._say(f"{target.name} is hot already ({canary})")
         return errors.EXIT_DONE
 
     def _previous(self, target: config.Target, state: State) -> config.Target | None:
@@ -275,9 +275,11 @@ class Switch:
             result = self._watched(argv, "starting")
         took = output.duration(time.monotonic() - began)
         if result.returncode == 0:
-            rate = self._rate(target.unit, since)
+            brought = self._brought(target.unit, since)
             self._say(f"took: {self._steps}")
-            self._say(f"{target.name} is hot, started in {took}" + (f", {rate}" if rate else ""))
+            self._say(
+                f"{target.name} is hot, started in {took}" + (f", {brought}" if brought else "")
+            )
             return True
         shown = units.show([target.unit, *proxy])
         alone = target.proxy_unit and shown[target.unit].state == "hot"
@@ -288,10 +290,10 @@ class Switch:
             self._say(f"  {line}")
         return False
 
-    def _rate(self, unit: str, since: float) -> str | None:
-        rate = self._steps.started(unit, units.last_lines(unit, 20, since))
-        if rate:
-            return rate
+    def _brought(self, unit: str, since: float) -> str | None:
+        brought = self._steps.started(unit, units.last_lines(unit, 20, since))
+        if brought:
+            return brought
         # The journal may be a moment behind the unit whose start it tells of.
         with suppress(errors.Problem):
             runner.run(["journalctl", "--sync"], timeout=20)

@@ -10,7 +10,10 @@ from contextlib import contextmanager
 from lockstep.onhost.core import output
 from lockstep.onhost.systemd import units
 
-_TOKENS = re.compile(r"lockstep ready: .* in (?P<seconds>[\d.]+) s \((?P<rate>[\d.]+ tok/s)\)")
+_CANARY = re.compile(
+    r"lockstep ready: \S+ answered with (?P<what>.+) in (?P<seconds>[\d.]+) s"
+    r"(?: \((?P<rate>[\d.]+ tok/s)\))?"
+)
 
 
 class Steps:
@@ -36,18 +39,19 @@ class Steps:
             journal: Its last lines.
 
         Returns:
-            Tokens per second of the canary (`57.0 tok/s`), None when the journal does not say.
+            What the canary brought (`57.0 tok/s`, `2 vectors of 1024 numbers`), None when the
+            journal does not say.
         """
         took = units.start_times(unit)
         if took is not None:
             self.seconds["gate"], self.seconds["load"] = took
-        match = next(filter(None, map(_TOKENS.search, reversed(journal))), None)
+        match = next(filter(None, map(_CANARY.search, reversed(journal))), None)
         if match is None:
             return None
         self.seconds["canary"] = float(match["seconds"])
         if "load" in self.seconds:
             self.seconds["load"] = max(0.0, self.seconds["load"] - self.seconds["canary"])
-        return match["rate"]
+        return match["rate"] or match["what"]
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {_length(took)}" for name, took in self.seconds.items())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 import lockstep
 from lockstep.onhost.engines import ENGINES
 
@@ -40,3 +42,34 @@ def test_a_phase_is_told_in_the_words_that_its_line_has() -> None:
     for engine in ENGINES.values():
         for pattern, text in engine.phases:
             assert text.format(**dict.fromkeys(pattern.groupindex, "1"))
+
+
+@pytest.mark.parametrize(
+    ("engine", "words", "kind"),
+    [
+        ("vllm", "--port 1", None),
+        ("vllm", "--runner pooling", "embedding"),
+        ("vllm", "--runner=pooling --convert=embed", "embedding"),
+        ("vllm", "--runner generate", None),
+        ("vllm", "--convert classify", "rerank"),
+        ("vllm", "--task score", "rerank"),
+        ("vllm", "--task embed", "embedding"),
+        ("vllm", "--task generate", None),
+        (
+            "vllm",
+            '--runner pooling --hf-overrides {"architectures":["Qwen3ForSequenceClassification"]}',
+            "rerank",
+        ),
+        ("sglang", "--port 1", None),
+        ("sglang", "--is-embedding", "embedding"),
+        ("llamacpp", "--port 1", None),
+        ("llamacpp", "--embedding", "embedding"),
+        ("llamacpp", "--embeddings", "embedding"),
+        ("llamacpp", "--embedding --pooling rank", "rerank"),
+        ("llamacpp", "--embeddings --pooling last", "embedding"),
+        ("llamacpp", "--reranking", "rerank"),
+        ("llamacpp", "--embedding --rerank", "rerank"),
+    ],
+)
+def test_the_kind_of_model_is_read_off_the_command_line(engine, words, kind):
+    assert ENGINES[engine].kind(words.split()) == kind

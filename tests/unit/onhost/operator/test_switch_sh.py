@@ -127,7 +127,7 @@ def test_the_hot_model_is_stopped_before_the_wanted_one_is_started(spark):
 def test_the_closing_lines_tell_what_each_step_took_and_the_canarys_rate(spark, when):
     spark.systemd.unit(
         QWEN_UNIT,
-        **{when: ["lockstep ready: qwen generated 16 tokens in 0.3 s (57.0 tok/s)"]},
+        **{when: ["lockstep ready: qwen answered with 16 tokens in 0.3 s (57.0 tok/s)"]},
         InactiveExitTimestampMonotonic="1000000",
         ExecMainStartTimestampMonotonic="5500000",
         ActiveEnterTimestampMonotonic="90000000",
@@ -187,12 +187,12 @@ def test_a_start_shows_the_phases_of_the_units_journal(spark):
     journal = [
         "lockstep gate: 100.0 of 119.6 GiB available, 67.0 GiB needed",
         "(EngineCore pid=1) INFO Starting to load model",
-        "lockstep ready: qwen generated 16 tokens in 0.3 s (57.0 tok/s)",
+        "lockstep ready: qwen answered with 16 tokens in 0.3 s (57.0 tok/s)",
     ]
     spark.systemd.unit(QWEN_UNIT, journal=journal, on_start=["sleep", "0.3"])
 
     assert spark.to("qwen") == 0
-    assert "qwen generated 16 tokens in 0.3 s (57.0 tok/s)" in spark.lines
+    assert "qwen answered with 16 tokens in 0.3 s (57.0 tok/s)" in spark.lines
 
 
 def test_a_switch_that_fails_brings_the_old_model_back(spark):
