@@ -137,7 +137,7 @@ GUARDS = (
     Guard(
         "started means a generated token",
         MODEL_UNIT,
-        "ExecStartPost={{ ready | unit_words }} $MAINPID",
+        "ExecStartPost=+{{ ready | unit_words }} $MAINPID",
         "",
         "tests/render/test_units_by_systemd.py",
     ),
@@ -224,6 +224,13 @@ GUARDS = (
         "                self.drop_page_cache()\n",
         "",
         "tests/unit/onhost/switching/test_gate.py",
+    ),
+    Guard(
+        "the page cache is dropped while an engine loads",
+        f"{ONHOST}/engine/load_guard.py",
+        "        meminfo.free_pages(self.proc, self._say)\n",
+        "",
+        "tests/unit/onhost/engine/test_load_guard.py",
     ),
     Guard(
         "what cannot work is refused before the stop",

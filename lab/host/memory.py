@@ -7,6 +7,9 @@ and in each of its containers): a file of any name whose first word is the numbe
 whose second, if any, the seconds for which they stay taken after the holder died. The holder
 keeps a flock on its file while it lives; a file that nobody locks is removed, like the memory
 of a process that ended. A power cut empties the folder.
+
+A third word is the GiB that the holder has read from the disk so far. They fill the page cache,
+which stays when the holder ends and goes when the guest writes ``drop_caches``.
 """
 
 from __future__ import annotations
@@ -21,15 +24,20 @@ from pathlib import Path
 TOTAL = 127_600_000
 #: What is available on an idle Spark, in GiB.
 IDLE = 118.0
+#: Page cache of an idle Spark, and what the kernel keeps when it drops the cache, in GiB.
+CACHED, CACHE_KEPT = 3.0, 0.5
 #: The swap file of DGX OS, in kB.
 SWAP = 16_777_212
 _GIB = 1024 * 1024
 
 
-def meminfo(available: float) -> str:
-    """The text of /proc/meminfo with ``available`` GiB of MemAvailable, always equally long."""
+def meminfo(available: float, cache: float = CACHED) -> str:
+    """The text of /proc/meminfo with ``available`` GiB of MemAvailable, always equally long.
+
+    At most ``cache`` GiB of them are page cache, the rest is MemFree.
+    """
     free = max(0, min(TOTAL, round(available * _GIB)))
-    cached = min(3 * _GIB, free)
+    cached = min(round(cache * _GIB), free)
     used = TOTAL - free
     fields = {
         "MemTotal": TOTAL,
@@ -76,8 +84,11 @@ class Ledger:
     def __init__(self, folder: Path) -> None:
         self._file = folder / "meminfo"
         self._held = folder / "held"
+        self._drop = folder / "sys/vm/drop_caches"
         self._released: dict[str, float] = {}
-        self._shown: float | None = None
+        self._read: dict[str, float] = {}
+        self._cache = CACHED
+        self._shown: tuple[float, float] | None = None
         self.idle = IDLE
 
     def reset(self) -> None:
@@ -87,34 +98,48 @@ class Ledger:
         for entry in self._held.iterdir():
             entry.unlink()
         self._released.clear()
+        self._read.clear()
+        self._cache = CACHED
         self._shown = None
         self.update()
 
     @property
     def available(self) -> float:
         """GiB that the host shows as MemAvailable."""
-        return self._shown if self._shown is not None else self.idle
+        return self._shown[0] if self._shown is not None else self.idle
 
     def update(self) -> None:
         """Write the file anew if what is held has changed."""
         with os.scandir(self._held) as entries:
             held = sum(self._taken(Path(entry.path)) for entry in entries)
         available = max(0.0, self.idle - held)
-        if available == self._shown:
+        if self._dropped():
+            self._cache = CACHE_KEPT
+        self._cache = min(self._cache, available)
+        if (available, self._cache) == self._shown:
             return
-        text = meminfo(available).encode()
+        text = meminfo(available, self._cache).encode()
         # The guest has this very inode mounted: it is overwritten in place, never replaced.
         handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             os.pwrite(handle, text, 0)
         finally:
             os.close(handle)
-        self._shown = available
+        self._shown = available, self._cache
+
+    def _dropped(self) -> bool:
+        """Whether the guest has asked its kernel to drop the page cache since the last look."""
+        if not self._drop.exists() or not self._drop.stat().st_size:
+            return False
+        os.truncate(self._drop, 0)
+        return True
 
     def _taken(self, path: Path) -> float:
         """GiB that the holder behind ``path`` has; removes the file of one that has ended."""
         with contextlib.suppress(OSError, ValueError), path.open() as file:
-            size, linger = parse_holding(file.read())
+            size, linger, read = parse_holding(file.read())
+            self._cache += max(0.0, read - self._read.get(path.name, 0.0))
+            self._read[path.name] = read
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -127,10 +152,11 @@ class Ledger:
                 return size
             path.unlink()
             self._released.pop(path.name)
+            self._read.pop(path.name)
         return 0.0
 
 
-def parse_holding(text: str) -> tuple[float, float]:
-    """GiB and seconds of lingering in a holder's file; zero for what is not (yet) written."""
-    words = [*text.split()[:2], "0", "0"]
-    return float(words[0]), float(words[1])
+def parse_holding(text: str) -> tuple[float, float, float]:
+    """GiB, seconds of lingering and GiB read in a holder's file; zero for what is not written."""
+    words = [*text.split()[:3], "0", "0", "0"]
+    return float(words[0]), float(words[1]), float(words[2])

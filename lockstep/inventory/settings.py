@@ -218,6 +218,18 @@ _Floor = Annotated[
 
 
 @dataclass(frozen=True)
+class MemoryFloor:
+    """The least memory that is left to the host, GiB.
+
+    Attributes:
+        free_gib: MemFree while the target loads; below it the page cache is dropped and memory
+            compacted. 0 turns that off.
+    """
+
+    free_gib: values.Size = 8.0
+
+
+@dataclass(frozen=True)
 class TargetData:
     """One name that switch.sh accepts, as inventory data binds it.
 
@@ -236,6 +248,7 @@ class TargetData:
         start_timeout_s: Limit from start to the first generated token, seconds.
         floor: Least speed of the recipe, measured by a deploy that restarts it. A fallback has
             none.
+        memory_floor: The least memory that it leaves to the host.
         cluster: Name of the cluster that serves it, the same on every member; rank 0 answers.
             None: this host alone.
     """
@@ -252,6 +265,7 @@ class TargetData:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     start_timeout_s: values.StartTime = 1800
     floor: _Floor | None = None
+    memory_floor: MemoryFloor = field(default_factory=MemoryFloor)
     cluster: str | None = None
 
 

@@ -24,7 +24,6 @@ from lockstep.units.restart_key import keyed
 from lockstep.units.variants import Variant
 
 # A SIGTERM waits until the check's own program can see who sent it.
-_CHECK = ("/usr/bin/env", "--block-signal=TERM")
 # In a line with "+", as root: the unit's PATH begins with a folder that the engines' account owns.
 _AS_ROOT = ("/usr/bin/env", "--ignore-environment")
 _ROOT_CHECK = (*_AS_ROOT, "--block-signal=TERM")
@@ -83,7 +82,7 @@ def _model_unit(
         environment={"DOCKER_CONFIG": DOCKER_CONFIG} if container else variant.environment,
         gate=(*_ROOT_CHECK, *command("gate", variant.name)),
         start=(variant.launcher,) if variant.launcher else variant.argv,
-        ready=(*_CHECK, *command("ready", variant.name, "--main-pid")),
+        ready=(*_ROOT_CHECK, *command("ready", variant.name, "--main-pid")),
         end=command("end-engine", "--within", f"{engine.end_s:g}"),
         admit=(*_ROOT_CHECK, *command("cluster", "admit", variant.name)),
         agent=AGENT_UNIT,

@@ -61,6 +61,7 @@ def _target(variant: Variant) -> Target:
         memory_of_total=need.of_total,
         memory_beside_gib=need.beside_gib,
         kind=kind_of(variant.recipe, variant.engine_argv),
+        load_free_gib=target.data.memory_floor.free_gib,
     )
 
 

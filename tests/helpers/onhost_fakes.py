@@ -62,7 +62,8 @@ def host_root(root: Path, targets: dict[str, dict], available_gib: float = 100.0
     paths.targets.parent.mkdir(parents=True)
     write_targets(paths, targets)
     (paths.proc / "sys/vm").mkdir(parents=True)
-    (paths.proc / "sys/vm/drop_caches").write_text("")
+    for name in ("drop_caches", "compact_memory"):
+        (paths.proc / "sys/vm" / name).write_text("")
     begin_boot(paths, "1")
     paths.docker_socket.parent.mkdir(parents=True)
     write_meminfo(paths, available_gib)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from stack import Stack
+from stack import Stack, until
 
 USUAL = "118"
 
@@ -49,3 +49,30 @@ def test_preflight_says_the_number_and_what_to_set(
     said = " ".join(stack.deploy().output.split())
     assert "mistral needs 95.9 GiB available to start, and 90.0 GiB are" in said
     assert '"gpu_memory_utilization": 0.77' in said
+
+
+def test_an_engine_that_fills_the_page_cache_gets_ready_only_with_the_guard(stack: Stack) -> None:
+    one, told = stack.one, "/etc/lockstep/targets.json"
+    assert one.switch("none").code == 0
+    knobs = "/run/unified-memory/standin-vllm.json"
+    one.root(f'echo "{{\\"streamed_gib\\": 90, \\"blocks_gib\\": 6}}" > {knobs}')
+    one.root(
+        f'cp -p {told} {told}.kept; sed -i \'s/"load_free_gib": 8.0/"load_free_gib": 0/\' {told}'
+    )
+    journal = "journalctl -u vllm-qwen36 -b --no-pager --output=cat"
+    try:
+        without = one.begin("/data/scripts/llm/switch.sh qwen")
+        until(lambda: "NV_ERR_NO_MEMORY" in one.root(journal), "the driver finds no blocks")
+        one.root(f"mv {told}.kept {told}")
+        assert one.status()["hot"] is None
+        # What stops it is the page cache, and nothing else.
+        one.root("echo 3 > /proc/sys/vm/drop_caches")
+        assert without.wait(60) == 0
+        assert one.switch("none").code == 0
+
+        answer = one.switch("qwen")
+        assert answer.code == 0, answer.text
+        assert "page cache dropped" in " ".join(answer.text.split())
+    finally:
+        one.root(f"rm -f {knobs}; test ! -e {told}.kept || mv {told}.kept {told}")
+        one.switch("none")

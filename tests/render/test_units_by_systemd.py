@@ -127,11 +127,10 @@ def test_no_model_can_be_enabled_and_open_webui_can() -> None:
 def test_every_model_unit_is_guarded_before_and_after_its_start() -> None:
     for name, text in models("spark").items():
         pre = [line for line in text.splitlines() if line.startswith("ExecStartPre=")]
-        check = "/usr/bin/env --block-signal=TERM /usr/bin/python3 /usr/local/lib/lockstep"
-        as_root = check.replace("env", "env --ignore-environment", 1)
-        gate = f"ExecStartPre=+{as_root} gate "
-        assert pre[-1].startswith(gate), name
-        post = f"ExecStartPost={check} ready "
+        program = "/usr/bin/python3 /usr/local/lib/lockstep"
+        check = f"/usr/bin/env --ignore-environment --block-signal=TERM {program}"
+        assert pre[-1].startswith(f"ExecStartPre=+{check} gate "), name
+        post = f"ExecStartPost=+{check} ready "
         assert post in text and text.count(" --main-pid $MAINPID\n") == 1, name
         stop = "ExecStop=/usr/bin/python3 /usr/local/lib/lockstep end-engine --within "
         assert f"{stop}{10 if 'sglang' in name else 3} $MAINPID\n" in text, name

@@ -77,6 +77,8 @@ class _Life:
     shards: int
     found: float
     held: str = ""
+    share: float = 0.0
+    stuck: bool = False
 
     def run(self) -> int:
         self.began = time.monotonic()
@@ -137,6 +139,9 @@ class _Life:
             share = min(1.0, elapsed / max(self.knobs.load_seconds, 0.001))
             if self.knobs.never_ready:
                 share = min(share, 0.5)
+            self.share = max(self.share, share)
+            if share >= 1.0 and not self._finds_blocks():
+                share = 0.9
             while done < int(share * self.shards):
                 done += 1
                 self.log.shard(done, self.shards, elapsed)
@@ -149,6 +154,16 @@ class _Life:
             if code is not None:
                 return code
             self.stopping.wait(0.05)
+
+    def _finds_blocks(self) -> bool:
+        """Whether the driver has blocks left; without, a real engine hangs and no error ends it."""
+        free = memory.free_gib()
+        if free >= self.knobs.blocks_gib:
+            return True
+        if not self.stuck:
+            self.stuck = True
+            self.log.line("INFO", f"NVRM: NV_ERR_NO_MEMORY with {free:.1f} GiB free")
+        return False
 
     def _loaded(self) -> int | None:
         refusal = memory.refused_when_loaded(self.serving, self.found)
@@ -194,14 +209,15 @@ class _Life:
         holding = memory.Holding()
         with os.fdopen(reading) as changes:
             for line in changes:
-                gib, lingers = line.split()
-                holding.resize(float(gib), float(lingers))
+                holding.resize(*map(float, line.split()))
         os._exit(0)
 
     def _hold_memory(self) -> None:
         """Tell the engine process how much to hold, when that has changed."""
         taken = self.knobs.memory_gib or memory.taken(self.serving, self.found)
-        holding = f"{taken} {self.knobs.memory_lingers}\n"
+        # A Spark's disk gives it in steps, too; each is a look of the lab at what is held.
+        read = round(self.knobs.streamed_gib * self.share, 1)
+        holding = f"{taken} {self.knobs.memory_lingers} {read}\n"
         if holding != self.held:
             self.held = holding
             with contextlib.suppress(BrokenPipeError):

@@ -38,6 +38,10 @@ class Knobs:
     memory_gib: float = 0.0
     #: Unified memory available at the start; 0 means what /proc/meminfo says.
     available_gib: float = 0.0
+    #: What loading reads through the page cache.
+    streamed_gib: float = 0.0
+    #: MemFree without which the driver finds no blocks, and loading stands still.
+    blocks_gib: float = 0.0
     #: How long the memory stays taken after the end.
     memory_lingers: float = 0.0
     #: Accept requests and generate nothing, with /health as green as the real engine's.

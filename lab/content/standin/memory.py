@@ -26,11 +26,21 @@ WEIGHTS_GIB = {
 
 def available_gib() -> float | None:
     """MemAvailable, or ``None`` on a machine that does not look like a Spark."""
+    return _figure("MemAvailable")
+
+
+def free_gib() -> float:
+    """MemFree; the whole of a Spark on a machine that does not look like one."""
+    found = _figure("MemFree")
+    return TOTAL_GIB if found is None else found
+
+
+def _figure(name: str) -> float | None:
     figures = {}
     for line in Path("/proc/meminfo").read_text().splitlines():
-        name, _, rest = line.partition(":")
-        figures[name] = int(rest.split()[0]) / 1024**2
-    return figures["MemAvailable"] if figures["MemTotal"] > 100 else None
+        key, _, rest = line.partition(":")
+        figures[key] = int(rest.split()[0]) / 1024**2
+    return figures[name] if figures["MemTotal"] > 100 else None
 
 
 def taken(serving: Serving, found: float) -> float:
@@ -85,11 +95,14 @@ class Holding:
             self._file = (FOLDER / f"standin-{uuid.uuid4().hex}").open("w+")
             fcntl.flock(self._file, fcntl.LOCK_EX)
 
-    def resize(self, gib: float, lingers: float) -> None:
-        """Have so many GiB from now on, and keep them for so many seconds after the end."""
+    def resize(self, gib: float, lingers: float, read: float) -> None:
+        """Have so many GiB from now on, and keep them for so many seconds after the end.
+
+        `read` is how many GiB have come from the disk so far, through the page cache.
+        """
         if self._file is None:
             return
         self._file.seek(0)
-        self._file.write(f"{gib:.2f} {lingers:.1f}\n")
+        self._file.write(f"{gib:.2f} {lingers:.1f} {read:.2f}\n")
         self._file.truncate()
         self._file.flush()

@@ -25,6 +25,7 @@ class Target:
     `weights` are ids of models on the hub, or full paths, that must be here before a start.
     `kind` says what the model is asked for.
     `floor_tok_s` and `floor_share` are what a deploy must not fall below (`floor`).
+    `load_free_gib` is the MemFree below which the page cache is dropped while it loads.
     `cluster` names the Sparks that run it together; the others than rank 0 may have no `url`.
     `alike` is the hash of what the deploy made of it, without the rank's own words.
     """
@@ -53,6 +54,7 @@ class Target:
     memory_of_total: bool = False
     memory_beside_gib: float = 0.0
     kind: Kind = "chat"
+    load_free_gib: float = 8.0
 
     @property
     def need(self) -> Need:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,3 +35,16 @@ def memory(proc: Path = Path("/proc")) -> Memory:
     except (KeyError, IndexError, ValueError) as error:
         raise errors.Problem(f"{proc}/meminfo: cannot read {error}") from error
     return Memory(*(value * 1024 / GIB for value in kib))
+
+
+def free_pages(proc: Path, tell: Callable[[str], None]) -> None:
+    """Have the kernel give the page cache up and join free pages to large blocks; needs root.
+
+    The driver takes blocks of 2 MiB, and finds none where a full cache has left single pages
+    (`NV_ERR_NO_MEMORY`, NVIDIA/open-gpu-kernel-modules#1358). Failing is no error: `tell` says it.
+    """
+    for name, value in (("drop_caches", "3\n"), ("compact_memory", "1\n")):
+        try:
+            (proc / "sys/vm" / name).write_text(value, encoding="ascii")
+        except OSError as error:
+            tell(f"{name} not written: {errors.why(error)}")

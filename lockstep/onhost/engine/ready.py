@@ -2,8 +2,9 @@
 
 usage: ready TARGET --main-pid PID
 
-Runs in ExecStartPost= of every model unit, so that the unit counts as started only after a canary
-generation. Gives up at once when the unit's main process has died.
+Runs as root in ExecStartPost=+ of every model unit, so that the unit counts as started only after a
+canary generation. Gives up at once when the unit's main process has died. Until then it keeps pages
+free for the driver (load_guard.py), which takes root.
 
 exit codes: 0 it answered, 1 not ready in time, or told to end by somebody else than
             systemd (which gets 0, for the unit is being stopped), 2 wrong use or unreadable
@@ -23,7 +24,7 @@ from typing import TypeVar
 from lockstep.onhost import engines
 from lockstep.onhost.core import config, errors, layout, orderly_end, output, program
 from lockstep.onhost.core.program import command
-from lockstep.onhost.engine import openai_api
+from lockstep.onhost.engine import load_guard, openai_api
 from lockstep.onhost.records import boots
 
 EXIT_DIED = 3
@@ -182,7 +183,9 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     # Nor is the engine one that asks for a key, where its proxy does; only root reads the file.
     key = None if target.proxy_unit else openai_api.api_key(target)
     waiter = Waiter(target, MainProcess.watch(options.main_pid), tell)
-    tell(f"{target.name} answered with {waiter.wait(key)}")
+    with load_guard.LoadGuard(target.load_free_gib, tell, paths.proc).watching():
+        answer = waiter.wait(key)
+    tell(f"{target.name} answered with {answer}")
     try:
         boots.noted(paths, target.name, boots.HOT)
     except OSError as error:

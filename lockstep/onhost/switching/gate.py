@@ -192,14 +192,10 @@ class Gate:
 
     def drop_page_cache(self) -> None:
         """Write dirty pages back, then have the kernel give the cache up; failing is no error."""
-        control = self.paths.proc / "sys/vm/drop_caches"
         # What a slow disk has not taken by then stays in memory; everything else can go.
         with suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(["sync"], timeout=_SYNC_TIMEOUT_S, check=False)
-        try:
-            control.write_text("3\n", encoding="ascii")
-        except OSError as error:
-            tell(f"page cache not dropped: {errors.why(error)}")
+        meminfo.free_pages(self.paths.proc, tell)
 
     def _running(self, names: set[str]) -> set[str]:
         if not names:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -188,7 +188,7 @@ def test_what_the_inventory_asks_to_differ_is_no_drift() -> None:
         "spark2",
         operators=("anna",),
         sysctls={"vm.swappiness": "60"},
-        targets={"qwen": dict(vars(ONE.plan.settings.targets["qwen"])) | {"port": 31000}},
+        targets={"qwen": asdict(ONE.plan.settings.targets["qwen"]) | {"port": 31000}},
         **package,
     )
     mine, theirs = copied(GOOD), perfect(other)

@@ -87,9 +87,36 @@ def test_the_file_is_overwritten_in_place_because_the_guest_has_it_mounted(
 
 
 def test_holdings_are_read_leniently_while_they_are_being_written() -> None:
-    assert parse_holding("") == (0, 0)
-    assert parse_holding("12.5\n") == (12.5, 0)
-    assert parse_holding("80 1.5 vllm") == (80, 1.5)
+    assert parse_holding("") == (0, 0, 0)
+    assert parse_holding("12.5\n") == (12.5, 0, 0)
+    assert parse_holding("80 1.5 66.2 vllm") == (80, 1.5, 66.2)
+
+
+def test_what_is_read_fills_the_page_cache_until_the_guest_drops_it(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    drop = tmp_path / "sys/vm/drop_caches"
+    drop.parent.mkdir(parents=True)
+    drop.touch()
+
+    def free() -> float:
+        ledger.update()
+        assert shown(tmp_path)["MemAvailable"] == 18 * 1024 * 1024
+        return shown(tmp_path)["MemFree"] / 1024**2
+
+    with (tmp_path / "held/engine").open("w") as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        holder.write("100 0 5")
+        holder.flush()
+        assert free() == 18 - 3 - 5
+        holder.seek(0)
+        holder.write("100 0 66")
+        holder.flush()
+        assert free() == 0
+        drop.write_text("3\n")
+        assert free() == 17.5
+        assert drop.read_text() == ""
+        assert free() == 17.5
 
 
 def test_other_files_in_the_folder_neither_count_nor_vanish(ledger: Ledger, tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import threading
+import time
 
 import pytest
 from local_server import refused_address
-from onhost_fakes import FakeEngine, host_root
+from onhost_fakes import FakeEngine, host_root, write_meminfo
 
 from lockstep.onhost.core import config, errors, orderly_end
 from lockstep.onhost.engine import openai_api, ready
@@ -171,6 +172,31 @@ def test_the_key_comes_from_its_file_and_a_missing_one_is_named(tmp_path):
     gone = config.Target("q", "q", "http://x", "q", 1, 5, api_key_file=str(tmp_path / "none"))
     with pytest.raises(errors.Problem, match=r"API key of q: .*none: No such file"):
         openai_api.api_key(gone)
+
+
+def test_pages_are_kept_free_until_the_engine_is_ready(fake, main_process, tmp_path, monkeypatch):
+    monkeypatch.setattr(orderly_end, "leave_behind", lambda _: None)
+    target = {
+        **{"engine": "vllm", "unit": "q.service", "url": fake.url, "model": "qwen-served"},
+        **{"memory_gib": 1.0, "start_timeout_s": 20, "load_free_gib": 12},
+    }
+    paths = host_root(tmp_path / "root", {"q": target})
+    write_meminfo(paths, 40.0, 11.0)
+    dropped = paths.proc / "sys/vm/drop_caches"
+    fake.health = 503
+
+    def generates(_: object) -> tuple[int, object]:
+        return (200, fake.answer("hello", 2)) if fake.health == 200 else (400, {})
+
+    def turn_green() -> None:
+        while not dropped.read_text():
+            time.sleep(0.05)
+        fake.health = 200
+
+    fake.chat = generates
+    threading.Thread(target=turn_green, daemon=True).start()
+
+    assert ready.main(["q", "--main-pid", str(main_process.pid)], paths) == 0
 
 
 def test_an_engine_behind_a_proxy_is_asked_itself(fake, main_process, tmp_path, monkeypatch):

@@ -292,7 +292,7 @@ def test_a_kernel_that_refuses_to_drop_the_cache_is_no_reason_to_refuse(spark, c
 
     spark.gate("qwen").pass_or_refuse()
 
-    assert "page cache not dropped" in capsys.readouterr().out
+    assert "drop_caches not written" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,96 @@
+"""The guard over loading: below its floor the page cache goes, bounded and told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from onhost_fakes import host_root, write_meminfo
+
+from lockstep.onhost.core import layout, meminfo
+from lockstep.onhost.engine import load_guard
+
+
+class Host:
+    """A host with 20 GiB available, whose kernel gives the cache up when it is told to."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.paths: layout.Paths = host_root(root, {})
+        self.time, self.after_gib = 0.0, 20.0
+        self.said: list[str] = []
+        self.guard = load_guard.LoadGuard(
+            8.0, self.said.append, self.paths.proc, now=lambda: self.time
+        )
+        told = meminfo.free_pages
+
+        def free_pages(*arguments: Any) -> None:
+            told(*arguments)
+            write_meminfo(self.paths, 20.0, self.after_gib)
+
+        monkeypatch.setattr(meminfo, "free_pages", free_pages)
+
+    def look(self, free_gib: float, after_gib: float) -> bool:
+        """One look at so much free memory, of which dropping makes `after_gib`; whether it did."""
+        controls = [self.paths.proc / "sys/vm" / name for name in ("drop_caches", "compact_memory")]
+        write_meminfo(self.paths, 20.0, free_gib)
+        self.after_gib = after_gib
+        for control in controls:
+            control.write_text("")
+        self.guard.look()
+        written = [control.read_text() for control in controls]
+        assert written in (["", ""], ["3\n", "1\n"])
+        return written != ["", ""]
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    return Host(tmp_path / "root", monkeypatch)
+
+
+def test_below_the_floor_the_cache_is_dropped_and_memory_compacted(host: Host) -> None:
+    assert not host.look(8.0, 19.0)
+    assert host.look(7.9, 19.0)
+    assert host.said == [
+        "7.9 GiB free, less than 8.0: page cache dropped, 19.0 GiB free now",
+    ]
+
+
+def test_it_is_told_at_most_once_in_30_s_and_done_each_time(host: Host) -> None:
+    for host.time in range(31):
+        assert host.look(3.0, 19.0)
+    assert host.said == [
+        "3.0 GiB free, less than 8.0: page cache dropped, 19.0 GiB free now",
+        "3.0 GiB free, less than 8.0: page cache dropped, 19.0 GiB free now (time 31)",
+    ]
+
+
+def test_where_it_does_not_help_the_next_one_waits(host: Host) -> None:
+    tries = []
+    for host.time in range(25):
+        tries.append(host.look(3.0, 4.0))
+    assert [second for second, tried in enumerate(tries) if tried] == [0, 10, 20]
+
+
+def test_no_floor_and_no_figures_do_nothing(host: Host) -> None:
+    host.guard.floor_gib = 0.0
+    assert not host.look(0.0, 19.0)
+    host.guard.floor_gib = 8.0
+    (host.paths.proc / "meminfo").write_text("MemTotal: 1 kB\n")
+    host.guard.look()
+    (host.paths.proc / "meminfo").unlink()
+    host.guard.look()
+    assert host.said == []
+
+
+def test_a_kernel_that_refuses_is_told_and_nothing_fails(host: Host) -> None:
+    for name in ("drop_caches", "compact_memory"):
+        control = host.paths.proc / "sys/vm" / name
+        control.unlink(missing_ok=True)
+        control.mkdir()
+    write_meminfo(host.paths, 20.0, 3.0)
+    host.guard.look()
+    assert host.said[:2] == [
+        "drop_caches not written: Is a directory",
+        "compact_memory not written: Is a directory",
+    ]
