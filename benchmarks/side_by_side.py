@@ -133,8 +133,9 @@ def _ours(client: Client, job: Job, streams: int) -> Row:
     ]
 
     def stream(mine: Sequence[Ask]) -> list[Any]:
+        pools = [client.connection() for _ in mine]
         gate.wait()
-        return [client.complete(ask) for ask in mine]
+        return [client.complete(ask, pool) for ask, pool in zip(mine, pools, strict=True)]
 
     with ThreadPoolExecutor(streams) as pool:
         parts = pool.map(stream, [asks[number::streams] for number in range(streams)])

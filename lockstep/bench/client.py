@@ -1,17 +1,17 @@
 """Direct HTTP to one engine, timed: no proxy of the environment is used.
 
 Each read returns what has arrived, so that the time of a token is the time of its bytes. A request
-leaves at once: with `requests`, 64 threads needed 66 ms to send one each, with urllib3 alone 20 to
-28 ms (two cores, 2026-11-23), which a wave of requests would count as the engine's. Text is no sign
-of a token: an engine holds back half a character, a tag or a call. So the engine is asked to count
-along, and to say so at each step where it can (`Engine.each_step`); text counts only where it does
-not count.
+leaves at once: 64 threads needed 66 ms to send one each with `requests` (two cores, 2026-11-23),
+which a wave of requests would count as the engine's. Text is no sign of a token: an engine holds
+back half a character, a tag or a call. So the engine is asked to count along, and to say so at each
+step where it can (`Engine.each_step`); text counts only where it does not count.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from lockstep.bench.clock import Clock
 from lockstep.bench.sample import Ask, Sample
+from lockstep.onhost.core.errors import why
 from lockstep.onhost.engine.openai_api import streamed
 from lockstep.onhost.engines import Engine
 
@@ -28,8 +29,6 @@ _BROKEN = (HTTPError, OSError)
 _REFUSED = (400, 413, 415, 422, 501)
 # Where engines put reasoning: vLLM `reasoning`, SGLang and older vLLM `reasoning_content`.
 _THOUGHTS = ("reasoning", "reasoning_content")
-
-
 _Answer = urllib3.BaseHTTPResponse
 
 
@@ -83,15 +82,33 @@ class Client:
         self.clock = clock or Clock()
         self._key = key
 
-    def _send(self, method: str, path: str, limit_s: float, body: object = None) -> _Answer:
-        """An answer whose body is still to be read, on a connection of its own.
+    def connection(self) -> urllib3.PoolManager:
+        """An open connection for one request: a wave opens its own before it begins.
+
+        Where none can be opened, the request will say why.
+        """
+        pool = urllib3.PoolManager(retries=False)
+        with suppress(*_BROKEN):
+            pool.request("GET", f"{self.url}/health", timeout=CONNECT_S)
+        return pool
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        limit_s: float,
+        body: object = None,
+        pool: urllib3.PoolManager | None = None,
+    ) -> _Answer:
+        """An answer whose body is still to be read, on a connection that is used once.
 
         An engine may end a resting connection at any moment.
         """
         headers = {"Accept-Encoding": "identity"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
-        return urllib3.PoolManager(retries=False).request(
+        pool = pool or urllib3.PoolManager(retries=False)
+        return pool.request(
             method,
             self.url + path,
             json=body,
@@ -117,8 +134,11 @@ class Client:
             raise Unreachable(f"{path}: HTTP {answer.status} {text[:200]}")
         return text
 
-    def complete(self, ask: Ask) -> Sample:
-        """One completion. Never raises: what went wrong stands in the sample."""
+    def complete(self, ask: Ask, pool: urllib3.PoolManager | None = None) -> Sample:
+        """One completion, on a new connection or on that of `connection`.
+
+        Never raises: what went wrong stands in the sample.
+        """
         body = {
             "model": self.model,
             "messages": list(ask.messages),
@@ -133,7 +153,8 @@ class Client:
         empty = Sample(ask.label, asked=ask.max_tokens)
         limit_s = ask.timeout_s or self.timeout_s
         try:
-            sample = self._exchange(ask, body, limit_s, began, empty)
+            with self._send("POST", "/v1/chat/completions", limit_s, body, pool) as answer:
+                sample = self._read(ask, answer, began, limit_s)
         except _TooLong:
             sample = replace(empty, fault=f"timed out: no answer within {limit_s:.0f} s")
         except ReadTimeoutError:
@@ -144,28 +165,22 @@ class Client:
             sample = replace(empty, fault=f"not an answer of this API: {fault}")
         return replace(sample, seconds=sample.seconds or self.clock.now() - began)
 
-    def _exchange(
-        self, ask: Ask, body: object, limit_s: float, began: float, empty: Sample
-    ) -> Sample:
-        with self._send("POST", "/v1/chat/completions", limit_s, body) as answer:
-            status = answer.status
-            if status != 200:
-                words = " ".join(answer.data.decode("utf-8", "replace")[:400].split())
-                refused = replace(empty, status=status, refusal=f"HTTP {status} {words}")
-                if status in _REFUSED:
-                    return refused
-                return replace(refused, refusal="", fault=refused.refusal)
-            found = _Stream()
-            if ask.stream:
-                for line in self._lines(answer, began + limit_s):
-                    _event(found, line, self.clock.now())
-            else:
-                _whole(found, answer.json())
-            ended = self.clock.now()
+    def _read(self, ask: Ask, answer: _Answer, began: float, limit_s: float) -> Sample:
+        empty = Sample(ask.label, asked=ask.max_tokens, status=answer.status)
+        if answer.status != 200:
+            words = " ".join(answer.data.decode("utf-8", "replace")[:400].split())
+            said = f"HTTP {answer.status} {words}"
+            refused = answer.status in _REFUSED
+            return replace(empty, refusal=said) if refused else replace(empty, fault=said)
+        found = _Stream()
+        if ask.stream:
+            for line in self._lines(answer, began + limit_s):
+                _event(found, line, self.clock.now())
+        else:
+            _whole(found, answer.json())
         return replace(
             empty,
-            status=status,
-            seconds=ended - began,
+            seconds=self.clock.now() - began,
             first_s=None if found.first is None else found.first - began,
             first_tokens=found.first_tokens or _at_most(found),
             last_s=None if found.last is None else found.last - began,
@@ -270,7 +285,4 @@ def _count(usage: Mapping[str, Any] | None, key: str) -> int | None:
 
 def _short(fault: Exception) -> str:
     """The innermost reason; urllib3 wraps the socket's."""
-    reason: Any = fault.args[0] if fault.args else fault
-    reason = getattr(reason, "reason", reason)
-    text = str(reason).rpartition(": ")[2] if isinstance(reason, Exception) else str(reason)
-    return f"{type(fault).__name__}: {text}"[:200]
+    return f"{type(fault).__name__}: {why(fault.__cause__ or fault)}"[:200]

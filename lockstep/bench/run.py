@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from time import sleep
 from typing import Any
 
+from urllib3 import PoolManager
+
 from lockstep.bench.client import Client, Unreachable
 from lockstep.bench.look import AskHost, look
 from lockstep.bench.prompts import user
@@ -73,9 +75,9 @@ class Bench:
     tokens: int = TOKENS
     tell: Callable[[str], None] = field(default=lambda line: None)
 
-    def ask(self, ask: Ask) -> Sample:
-        """One request to the engine."""
-        sample = self.client.complete(ask)
+    def ask(self, ask: Ask, pool: PoolManager | None = None) -> Sample:
+        """One request to the engine, on a new connection or on an open one."""
+        sample = self.client.complete(ask, pool)
         self.tell(_line(sample))
         return sample
 

@@ -55,12 +55,13 @@ def _rounds(bench: Bench, levels: Mapping[str, Callable[[], list[Ask]]]) -> Wave
 
 def _together(bench: Bench, asks: Sequence[Ask]) -> Wave:
     began: list[float] = []
-    # Not before: to start the threads takes milliseconds.
+    # Not before: threads and connections take milliseconds.
     gate = threading.Barrier(len(asks), action=lambda: began.append(bench.client.clock.now()))
 
     def one(ask: Ask) -> Sample:
+        pool = bench.client.connection() if asks[1:] else None
         gate.wait()
-        return bench.ask(ask)
+        return bench.ask(ask, pool)
 
     with ThreadPoolExecutor(len(asks)) as pool:
         samples = tuple(pool.map(one, asks))

@@ -83,7 +83,10 @@ class Simulated(Client):
             )
         return None
 
-    def complete(self, ask: Ask) -> Sample:
+    def connection(self) -> None:
+        return None
+
+    def complete(self, ask: Ask, pool: None = None) -> Sample:
         with self._lock:
             return self._complete(ask)
 
