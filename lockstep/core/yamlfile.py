@@ -88,6 +88,15 @@ def read_mapping(path: Path, error: type[LockstepError] = LockstepError) -> Mapp
     Raises:
         error: unreadable, not UTF-8, not YAML, a duplicate key, or not a mapping.
     """
+    return parse_mapping(read_text(path, error), str(path), error)
+
+
+def read_text(path: Path, error: type[LockstepError] = LockstepError) -> str:
+    """What ``path`` holds, for `parse_mapping`.
+
+    Raises:
+        error: unreadable, not UTF-8, or larger than a file of ours can be.
+    """
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise error(
@@ -96,7 +105,7 @@ def read_mapping(path: Path, error: type[LockstepError] = LockstepError) -> Mapp
                 found=f"{path.stat().st_size} bytes",
                 allowed=f"at most {LARGEST_FILE} bytes",
             )
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as fault:
         raise error(
             "the file is not UTF-8 text",
@@ -107,7 +116,6 @@ def read_mapping(path: Path, error: type[LockstepError] = LockstepError) -> Mapp
     except (OSError, ValueError) as fault:
         reason = getattr(fault, "strerror", None) or str(fault)
         raise error("the file cannot be read", where=str(path), found=reason) from fault
-    return parse_mapping(text, str(path), error)
 
 
 def parse_mapping(text: str, where: str, error: type[LockstepError] = LockstepError) -> Mapping:

@@ -96,4 +96,5 @@ def _files(this: Intended) -> dict[str, Any]:
 def _units(this: Intended) -> list[str]:
     timers = [TIMER, *([AGENT_UNIT] if this.plan.groups else [])]
     every = (*SYSTEM_UNITS, *this.model_units, *this.key_users, *this.webui_units, *timers)
-    return list(dict.fromkeys((*every, *JOB_UNITS)))
+    # A pattern finds the jobs that systemd still has; it would look for each name that it has not.
+    return [*dict.fromkeys(every), "lockstep-job-*.service"]

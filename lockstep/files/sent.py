@@ -1,33 +1,45 @@
 """Programs that a host runs from standard input: it needs nothing of Lockstep, and keeps nothing.
 
 A module of the host's package travels with all that it imports, as an archive that Python imports
-from, and with the question that it answers.
+from, and with the question that it answers. A host that has the same files installed imports those,
+because Python keeps them compiled: that saves it a third of the time of an answer.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from lockstep.files.managed_file import PYTHON
+from lockstep.files.managed_file import PROGRAMS, PYTHON
 from lockstep.files.programs import closure
 
 #: A function of a module of `lockstep.onhost.facts` that reads a host's state.
 Reader = Callable[[Any], Any]
 FACTS = "lockstep.onhost.facts"
 
-#: Runs on the host: modules of `sent["package"]` can be imported from here on. The archive is a
-#: file in memory.
-IMPORTER = """\
-import base64, importlib, os
-archive = os.memfd_create("lockstep")
-os.write(archive, base64.b64decode(sent["package"]))
-sys.path.insert(0, f"/proc/self/fd/{archive}")
+#: Runs on the host: modules of `sent["package"]` can be imported from here on, if not from what is
+#: installed then from the archive, which is a file in memory.
+IMPORTER = f"""\
+import base64, hashlib, importlib, os
+def digest(path):
+    with open("{PROGRAMS}/" + path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+try:
+    installed = all(digest(path) == wanted for path, wanted in sent["files"].items())
+except OSError:
+    installed = False
+if installed:
+    sys.path.insert(0, "{PROGRAMS}")
+else:
+    archive = os.memfd_create("lockstep")
+    os.write(archive, base64.b64decode(sent["package"]))
+    sys.path.insert(0, f"/proc/self/fd/{{archive}}")
 program = importlib.import_module(sent["program"])
 """
 # Reads the last line of standard input.
@@ -50,8 +62,8 @@ def document(program: str, asked: object, *more: str) -> str:
         asked: The question.
         more: Modules that it imports by names which are not in its text.
     """
-    archive = _archived(program, *more)
-    return json.dumps({"package": archive, "program": f"lockstep.onhost.{program}", "asked": asked})
+    package = _packaged(program, *more)
+    return json.dumps({**package, "program": f"lockstep.onhost.{program}", "asked": asked})
 
 
 def questions(asked: Mapping[str, object]) -> str:
@@ -70,15 +82,21 @@ def named(reader: Reader) -> str:
 
 
 @cache
-def _archived(*modules: str) -> str:
-    return base64.b64encode(packed(closure(*modules).items())).decode()
+def _packaged(*modules: str) -> dict[str, Any]:
+    return packed(closure(*modules))
 
 
-def packed(files: Iterable[tuple[str, str]]) -> bytes:
-    """An archive of files: (path, text)."""
+def packed(files: Mapping[str, str]) -> dict[str, Any]:
+    """The "package", an archive of files in base64, and the SHA-256 of each of its "files".
+
+    Args:
+        files: Path → text.
+    """
     with io.BytesIO() as archive:
         with zipfile.ZipFile(archive, "w") as out:
-            for path, text in files:
+            for path, text in files.items():
                 # Without a date, so that the same files are the same archive.
                 out.writestr(zipfile.ZipInfo(path), text, zipfile.ZIP_DEFLATED)
-        return archive.getvalue()
+        package = base64.b64encode(archive.getvalue()).decode()
+    digests = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in files.items()}
+    return {"package": package, "files": digests}

@@ -24,9 +24,9 @@ class Catalogue:
 
 
 @cache
-def knowledge() -> Knowledge:
-    """Models and machines of the catalogue, read once."""
-    return load_knowledge(FOLDER)
+def knowledge(folder: Path = FOLDER) -> Knowledge:
+    """Models and machines of a catalogue folder, read once."""
+    return load_knowledge(folder)
 
 
 def load(folder: Path = FOLDER, *more_recipes: Path, accept: tuple[str, ...] = ()) -> Catalogue:
@@ -37,6 +37,6 @@ def load(folder: Path = FOLDER, *more_recipes: Path, accept: tuple[str, ...] = (
     """
     return Catalogue(
         recipes=load_catalogue(folder / "recipes", *more_recipes),
-        knowledge=load_knowledge(folder),
+        knowledge=knowledge(folder),
         accepted=osi_approved(folder) | set(accept),
     )

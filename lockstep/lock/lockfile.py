@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lockstep.core.errors import InventoryError, ResolveError
-from lockstep.core.yamlfile import part, read_mapping
+from lockstep.core.yamlfile import parse_mapping, part, read_text
 from lockstep.core.yamlwrite import dump
 from lockstep.lock.pins import ImagePin, Pins
 from lockstep.onhost.core import atomic, schema
@@ -33,19 +33,30 @@ def load(path: Path) -> Pins:
     """
     if not path.exists():
         return Pins()
-    document = read_mapping(path, InventoryError)
+    text = read_text(path, InventoryError)
+    if text not in _read:
+        _read[text] = _pins(text, str(path))
+    return _read[text]
+
+
+# A deploy reads its lock, and at its end the one of the deploy before, which mostly is the same.
+_read: dict[str, Pins] = {}
+
+
+def _pins(text: str, where: str) -> Pins:
+    document = parse_mapping(text, where, InventoryError)
     version = document.get("version")
     if version != VERSION:
         raise InventoryError(
             "the lock has another format",
-            where=str(path),
+            where=where,
             found=f"version {version}" if version is not None else "no version",
             allowed=f"version {VERSION}",
             remedy="Use the Lockstep that wrote it, or delete it and run `lockstep lock`.",
         )
     # Locks held versions of Debian packages (`apt`) until 2026-11; the next one written has none.
     sections = part(document, [key for key in document if key not in ("version", "apt")])
-    return schema.build(Pins, sections, where=str(path), error=InventoryError)
+    return schema.build(Pins, sections, where=where, error=InventoryError)
 
 
 def save(path: Path, pins: Pins) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import subprocess
@@ -30,7 +29,7 @@ def ask(
     for old, new in (replace or {}).items():
         assert any(old in text for text in texts.values())
         texts = {path: text.replace(old, new) for path, text in texts.items()}
-    document["package"] = base64.b64encode(sent.packed(texts.items())).decode()
+    document |= sent.packed(texts)
     done = subprocess.run(
         [sys.executable, *sent.COMMAND[1:]],
         input=json.dumps(document),

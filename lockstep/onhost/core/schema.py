@@ -13,7 +13,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
@@ -104,8 +104,7 @@ def one_of(names: Iterable[str]) -> Rule:
 LINES = Rule("holds a NUL character", lambda text: "\0" not in text)
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where a value stands: its file, its line where that is known, and its key.
 
     Attributes:
@@ -128,12 +127,12 @@ class Place:
     def at(self, name: str | int, mapping: Any = None) -> Place:
         """The place of one field, one entry of a mapping, or one item of a list (a number)."""
         if isinstance(name, int):
-            return replace(self, key=f"{self.key}[{name}]")
+            return self._replace(key=f"{self.key}[{name}]")
         # The name may be an address with a login.
         step = f".{name}" if _PLAIN.fullmatch(name) else f"[{_LOGIN.sub('//', name)!r}]"
         line = getattr(mapping, "lines", {}).get(name)
         where = f"{self.file}:{line}" if line else self.where
-        return replace(self, key=(self.key + step).removeprefix("."), where=where)
+        return self._replace(key=(self.key + step).removeprefix("."), where=where)
 
     def fault(self, fault: str, found: str, allowed: str = "", remedy: str = "") -> Exception:
         """The error about the value at this place."""
@@ -204,7 +203,7 @@ def unknown_key(name: str, known: Any, *, where: str, inside: str = "", error: F
 def _build(cls: type[T], values: Any, at: Place, implied: Mapping[str, Any]) -> T:
     if not isinstance(values, Mapping):
         raise at.fault("must be a mapping", _shown(values))
-    at = replace(at, yaml=hasattr(values, "lines"))
+    at = at._replace(yaml=hasattr(values, "lines"))
     known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
     allowed = [name for name in known if name not in implied]
     for name in values:

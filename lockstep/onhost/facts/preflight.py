@@ -21,7 +21,8 @@ _TARGETS = "/etc/lockstep/targets.json"
 # OS can remove the mark. As operators found both on their Sparks (facts of a Spark, 2026-11-22).
 ONCE = "nvidia-spark-run-apt-upgrade-once.service"
 _DONE = "/var/lib/nvidia-spark-run-apt-upgrade-once/done"
-_DAILY = ("apt-daily.service", "apt-daily-upgrade.service")
+# A pattern finds those that systemd has loaded; by its name it would load one that is off.
+_DAILY = "apt-daily*.service"
 _SHOW = ("systemctl", "show", "--property=Id,UnitFileState,ActiveState", "--")
 _LEASE = ".client.json"
 
@@ -133,17 +134,15 @@ def _identity() -> dict[str, Any]:
 
 def updates() -> dict[str, Any]:
     """The one-shot upgrade of DGX OS ("once"), and which of apt's "daily" services run."""
-    units = states(run(*_SHOW, ONCE, *_DAILY).stdout)
-    once = units.get(ONCE, {})
+    units = states(run(*_SHOW, ONCE, _DAILY).stdout)
+    once = units.pop(ONCE, {})
     return {
         "once": {
             "state": once.get("UnitFileState", ""),
             "running": once.get("ActiveState") == "activating",
             "done": os.path.exists(_DONE),
         },
-        "daily": [
-            name for name in _DAILY if units.get(name, {}).get("ActiveState") == "activating"
-        ],
+        "daily": [name for name, unit in units.items() if unit.get("ActiveState") == "activating"],
     }
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+from fnmatch import fnmatch
 
 from a_spark import pins_for, spark
 
-from lockstep.deploy.questions import SYSTEM_UNITS, questions
+from lockstep.deploy.questions import JOB_UNITS, SYSTEM_UNITS, questions
 from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS
 from lockstep.files.sent import FACTS, named
 from lockstep.host.intended import Intended
@@ -65,4 +66,5 @@ def test_every_unit_that_an_operation_looks_at_is_asked_for() -> None:
     units = found["units"]
     assert isinstance(units, list)
     assert {*SYSTEM_UNITS, *this.model_units, *this.webui_units} <= set(units)
-    assert {"lockstep-wedge.timer", "lockstep-job-rollout.service"} <= set(units)
+    for name in ("lockstep-wedge.timer", *JOB_UNITS):
+        assert [unit for unit in units if fnmatch(name, unit)] != []

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from lockstep.files import sent
+from lockstep.files.managed_file import PROGRAMS
 from lockstep.files.programs import closure
 
 READERS = {"records.intruders": {}, "weights": "/none", "records.generation": None}
@@ -56,3 +58,28 @@ def test_a_package_that_finds_its_modules_by_their_folder_finds_them_on_a_host_t
         check=True,
     )
     assert {"vllm", "sglang", "llamacpp"} <= set(json.loads(done.stdout))
+
+
+MODULE = "lockstep/onhost/facts/records.py"
+
+
+@pytest.mark.parametrize(
+    ("text", "imported"), [("", True), ("# another version\n", False), (None, False)]
+)
+def test_a_host_imports_what_it_has_installed_where_that_is_what_is_sent(
+    tmp_path: Path, text: str | None, imported: bool
+) -> None:
+    for path, wanted in closure("facts", "facts.records").items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        if text is not None or path != MODULE:
+            (tmp_path / path).write_text(wanted + (text or "" if path == MODULE else ""))
+    code = sent.COMMAND[-1].replace(PROGRAMS, str(tmp_path))
+    code = code.replace('program.take(sent["asked"])', "program.__file__")
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code],
+        input=sent.questions({"records.generation": None}),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout).startswith(f"{tmp_path}/") is imported
