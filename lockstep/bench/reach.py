@@ -111,12 +111,20 @@ def hot(place: Place) -> Target:
     Raises:
         ResultError: nothing is, another host answers for it, or the host does not answer.
     """
-    found = place.probe(index="/nonexistent", vision="$^")
-    for name, bound in found["targets"].items():
-        if bound["unit"] == found.get("hot"):
+    seen = place.probe(index="/nonexistent", vision="$^")
+    for name, bound in seen["targets"].items():
+        if bound["unit"] == seen.get("hot"):
             _refuse_rank(place, name)
             where = f"{place.where.name}:{TARGETS}"
-            return schema.build(Target, bound, where=where, error=ResultError, strict=False)
+            found = schema.build(Target, bound, where=where, error=ResultError, strict=False)
+            if found.kind != "chat":
+                raise ResultError(
+                    f"{name} gives no tokens, and every suite measures tokens",
+                    where=place.where.name,
+                    found=f"kind {found.kind}",
+                    remedy="Make a chat model hot first.",
+                )
+            return found
     raise ResultError(
         "no model is hot, so there is nothing to measure",
         where=place.where.name,

@@ -13,7 +13,7 @@ from lockstep.models.known_models import Knowledge
 from lockstep.onhost.engines import Engine
 from lockstep.recipes import flags
 from lockstep.recipes.command import AsWritten, environment, serve_command
-from lockstep.recipes.placeholders import engine_of
+from lockstep.recipes.placeholders import engine_of, kind_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import Serving, read_back
 
@@ -22,6 +22,8 @@ KNOWN_BAD_UTILIZATION = 0.9
 # Article 003, known issues: "incompatible with NVFP4 / compressed-tensors quantized models".
 WITHOUT_TENSORIZER = ("nvfp4", "compressed-tensors")
 PUBLIC = ("0.0.0.0", "::", "[::]", "*")
+# What only an answer in words has a use for.
+_OF_CHAT = ("reasoning_parser", "tool_call_parser", "enable_auto_tool_choice")
 _MOVING = ("latest", "nightly", "main", "dev")
 
 
@@ -91,7 +93,7 @@ def command_findings(case: Case) -> Iterator[Finding]:
     Raises:
         RecipeError: the environment cannot be built.
     """
-    for part in (_memory, _network, _speculation, _vision, _loading, _engine):
+    for part in (_memory, _network, _kind, _speculation, _vision, _loading, _engine):
         yield from part(case)
 
 
@@ -128,6 +130,29 @@ def _network(case: Case) -> Iterator[Finding]:
             "secret-on-command-line",
             "--api-key shows its secret in the process list and in the unit",
             "Remove it; the engine listens on loopback only.",
+        )
+
+
+def _kind(case: Case) -> Iterator[Finding]:
+    kind, name = kind_of(case.recipe, case.argv), case.recipe.model.lower()
+    named = "rerank" if "rerank" in name else "embedding" if "embed" in name else kind
+    if named != kind and case.recipe.lockstep.kind is None:
+        yield case.find(
+            "kind-unsure",
+            f"the model's name says {named}, and the command line {kind}: a model is asked for "
+            "what its command line says, and is never hot where it does not give that",
+            f"Set lockstep.kind to {named}, or to {kind}.",
+        )
+    if kind == "chat":
+        return
+    idle = [key for key in _OF_CHAT if case.engine.has(case.argv, key)]
+    if case.asked.speculative:
+        idle.append("a draft")
+    if idle:
+        yield case.find(
+            "kind-unused",
+            f"{', '.join(idle)}: nothing is generated where the kind is {kind}",
+            "Remove it from the command.",
         )
 
 

@@ -13,7 +13,7 @@ from lockstep.inventory.values import Image
 from lockstep.onhost.core import schema
 from lockstep.recipes import flags
 from lockstep.recipes.command import serve_command
-from lockstep.recipes.placeholders import engine_of
+from lockstep.recipes.placeholders import engine_of, kind_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import serving
 
@@ -246,6 +246,14 @@ def _bind(name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: st
             f"targets.{name} has no port: neither the inventory nor the recipe gives one",
             where=file,
             remedy=f"Set targets.{name}.port.",
+        )
+    kind = kind_of(recipe, argv)
+    if data.floor is not None and kind != "chat":
+        raise InventoryError(
+            f"targets.{name}.floor is a speed in tok/s, and its recipe gives no tokens",
+            where=file,
+            found=f"{recipe.name}, of kind {kind}",
+            remedy=f"Remove targets.{name}.floor.",
         )
     return BoundTarget(name, data, recipe, fallback, int(found), served_name(recipe, argv), image)
 

@@ -138,14 +138,12 @@ def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> M
 def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -> tuple[str, ...]:
     """The `docker run` of Open WebUI; its secrets come from a file on the host."""
     webui = settings.webui
-    urls = {
-        f"{variant.url}/v1": variant.target.open for variant in variants if variant.target.answers
-    }
+    urls = _chats(variants)
     # Names as on docs.openwebui.com, reference/env-configuration (v0.9.6, read 2026-11).
     environment = {
         "HOST": webui.bind,
         "PORT": str(webui.port),
-        "OPENAI_API_BASE_URLS": ";".join(urls),
+        "OPENAI_API_BASE_URLS": ";".join(f"{url}/v1" for url in urls),
         **({} if any(urls.values()) else {"OPENAI_API_KEYS": ";".join("none" for _ in urls)}),
         "ENABLE_OLLAMA_API": "false",
         "ENABLE_SIGNUP": "false",
@@ -169,9 +167,18 @@ def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -
     )
 
 
+def _chats(variants: Sequence[Variant]) -> dict[str, bool]:
+    """Address of each engine here that people can talk to → whether it asks for the key."""
+    return {
+        variant.url: variant.target.open
+        for variant in variants
+        if variant.target.answers and variant.kind == "chat"
+    }
+
+
 def _webui_keys(unit: str, variants: Sequence[Variant]) -> tuple[str, ...]:
     """The program that writes the engines' keys; () where no engine asks for one."""
-    urls = {variant.url: variant.target.open for variant in variants if variant.target.answers}
+    urls = _chats(variants)
     if not any(urls.values()):
         return ()
     words = ("key" if asks else "none" for asks in urls.values())

@@ -11,7 +11,7 @@ from lockstep.inventory.cluster import Group
 from lockstep.inventory.settings import Floor, Settings
 from lockstep.onhost.core.config import Host, Target
 from lockstep.onhost.core.topology import Cluster, Member
-from lockstep.recipes.placeholders import engine_of, kind_of
+from lockstep.recipes.placeholders import engine_of
 from lockstep.units.variants import Variant
 
 TARGETS = f"{CONFIGURATION}/targets.json"
@@ -60,7 +60,7 @@ def _target(variant: Variant) -> Target:
         memory_share=need.share,
         memory_of_total=need.of_total,
         memory_beside_gib=need.beside_gib,
-        kind=kind_of(variant.recipe, variant.engine_argv),
+        kind=variant.kind,
         load_free_gib=target.data.memory_floor.free_gib,
     )
 

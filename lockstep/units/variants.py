@@ -26,10 +26,11 @@ from lockstep.inventory.bound_targets import (
 from lockstep.inventory.settings import Floor, Settings
 from lockstep.lock.image_reference import pinned_reference
 from lockstep.lock.pins import Pins, held
+from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.core.need import Need
 from lockstep.recipes import flags
 from lockstep.recipes.command import environment, serve_command
-from lockstep.recipes.placeholders import engine_of
+from lockstep.recipes.placeholders import engine_of, kind_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import read_back
 from lockstep.units import compile_caches
@@ -85,6 +86,11 @@ class Variant:
     def model_name(self) -> str:
         """The model's name in the API."""
         return served_name(self.recipe, self.engine_argv)
+
+    @property
+    def kind(self) -> Kind:
+        """What the model is asked for."""
+        return kind_of(self.recipe, self.engine_argv)
 
     @property
     def floor(self) -> Floor | None:

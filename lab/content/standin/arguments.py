@@ -48,6 +48,8 @@ class Serving:
     text_only: bool
     metrics: bool
     hosts: int = 1
+    #: "embed" or "classify" for a model that generates nothing.
+    pooling: str = ""
 
 
 class UsageError(Exception):
@@ -117,10 +119,23 @@ def parse(engine: str, argv: Sequence[str], version: str = "") -> Serving:
             thinking=bool(template.get("enable_thinking", "--reasoning-parser" in argv)),
             text_only="--language-model-only" in argv,
             metrics=engine == "vllm" or "--enable-metrics" in argv,
+            pooling=_pooling(engine, argv),
             hosts=int(tensor) * int(pipeline),
         )
     except ValueError as error:
         raise UsageError(f"{engine}: error: argument: {error}") from None
+
+
+def _pooling(engine: str, argv: Sequence[str]) -> str:
+    if engine == "sglang":
+        return "embed" if "--is-embedding" in argv else ""
+    convert, runner = values_of(argv, "--convert"), values_of(argv, "--runner")
+    if convert[-1:] in (["embed"], ["classify"]):
+        return convert[-1]
+    overrides = " ".join(values_of(argv, "--hf-overrides"))
+    if runner[-1:] == ["pooling"]:
+        return "classify" if "Classification" in overrides else "embed"
+    return ""
 
 
 def _draft(argv: Sequence[str]) -> str | None:

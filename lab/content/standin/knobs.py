@@ -63,6 +63,11 @@ class Knobs:
     #: Share of drafted tokens that are accepted.
     acceptance: float = 0.6
 
+    #: What is wrong with each vector: "nan", "length", "constant" or "shifted".
+    broken_vector: str = ""
+    #: Rank the worst text first.
+    wrong_order: bool = False
+
     def turn(self, values: Mapping[str, object]) -> None:
         """Set some knobs; ``ValueError`` names one that does not exist or a value that is wrong.
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from . import answers, metrics
+from . import answers, metrics, pooling
 from .arguments import Serving
 from .generation import Json, Refused, check, pieces
 from .knobs import Knobs
@@ -93,7 +93,9 @@ class EngineHandler(BaseHTTPRequestHandler):
             self._turn(body)
         elif not self._allowed(path):
             self._json(401, {"error": "Unauthorized"})
-        elif path in (CHAT, PLAIN):
+        elif pooling.served(path, self.server.serving):
+            self._pool(body, path)
+        elif path in (CHAT, PLAIN) and not self.server.serving.pooling:
             self._complete(body, chat=path == CHAT)
         else:
             self._json(404, {"detail": "Not Found"})
@@ -131,13 +133,38 @@ class EngineHandler(BaseHTTPRequestHandler):
             return
         self._json(200, asdict(self.server.knobs))
 
+    def _up(self) -> bool:
+        """Whether the engine can answer; else it has been said."""
+        server = self.server
+        if server.ready.is_set() and server.alive():
+            return True
+        message = "The engine is not ready" if server.alive() else "EngineCore died"
+        status = 503 if server.alive() else 500
+        kind = "InternalServerError"
+        self._json(status, answers.error(status, message, kind, server.serving.engine))
+        return False
+
+    def _pool(self, body: bytes, path: str) -> None:
+        server = self.server
+        engine = server.serving.engine
+        if not self._up():
+            return
+        try:
+            request = json.loads(body)
+            found = pooling.answer(
+                path, request, server.serving, server.knobs, server.counters, self._gone
+            )
+        except Refused as error:
+            self._json(error.status, answers.error(error.status, str(error), error.kind, engine))
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            self._json(400, answers.error(400, f"bad request: {error}", "BadRequestError", engine))
+        else:
+            self._json(200, found)
+
     def _complete(self, body: bytes, *, chat: bool) -> None:
         server = self.server
         engine = server.serving.engine
-        if not server.ready.is_set() or not server.alive():
-            message = "The engine is not ready" if server.alive() else "EngineCore died"
-            status = 503 if server.alive() else 500
-            self._json(status, answers.error(status, message, "InternalServerError", engine))
+        if not self._up():
             return
         try:
             request = json.loads(body)

@@ -196,7 +196,7 @@ class Engine:
                 return value if given else argv[index + 1]
         return None
 
-    def given(self, argv: Sequence[str], key: str) -> bool:
+    def has(self, argv: Sequence[str], key: str) -> bool:
         """Whether a command line has a recipe key's flag, with a value or without."""
         return any(word.partition("=")[0] in self.spellings(key) for word in argv)
 

@@ -48,9 +48,9 @@ class LlamaCpp(Engine):
         }
 
     def kind(self, argv: Sequence[str]) -> Kind | None:
-        if self.given(argv, "reranking") or self.value(argv, "pooling") == "rank":
+        if self.has(argv, "reranking") or self.value(argv, "pooling") == "rank":
             return "rerank"
-        return "embedding" if self.given(argv, "embeddings") else None
+        return "embedding" if self.has(argv, "embeddings") else None
 
     def context(self, card: Mapping[str, Any]) -> int | None:
         return (card.get("meta") or {}).get("n_ctx")

@@ -34,7 +34,7 @@ class Sglang(Engine):
 
     def kind(self, argv: Sequence[str]) -> Kind | None:
         """Its flag is the same for both kinds; a reranker is told by its class alone."""
-        return "embedding" if self.given(argv, "is_embedding") else None
+        return "embedding" if self.has(argv, "is_embedding") else None
 
     def pool(self, of: Sizes) -> float | None:
         return (of.share or self.share) * of.at_rest

@@ -148,6 +148,9 @@ def gate(host: config.Host, paths: layout.Paths, mode: str) -> int:
     if not (target.engine_url or target.url):
         output.say(f"{target.name} answers on another member of its cluster, and is measured there")
         return errors.EXIT_DONE
+    if target.kind != "chat":
+        output.say(f"{target.name} gives no tokens (kind {target.kind}), so no speed is measured")
+        return errors.EXIT_DONE
     # A floor that this deploy brings is not here yet when it asks for a baseline.
     if not (_floored(target) or mode):
         output.say("no floor is set for what is hot")

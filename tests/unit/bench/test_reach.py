@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from a_spark import pins_for, spark
 from lockstep.bench import reach
 from lockstep.bench.results import ResultError
 from lockstep.fleet.login import Login
+from lockstep.onhost.core.config import Target
 from lockstep.onhost.engines import ENGINES
 
 SPARK = spark()
@@ -75,6 +77,14 @@ def test_the_host_is_asked_for_what_the_log_of_its_engine_says(
     assert PLACE.look("vllm").compiled == "21:04 JIT compilation"
     PLACE.look("an engine of somebody else")
     assert asked == [ENGINES["vllm"].compiled, ""]
+
+
+def test_a_model_that_gives_no_tokens_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Target("vectors", "v.service", "http://127.0.0.1:1", "m", 1.0, 5.0, kind="embedding")
+    answer = {"hot": target.unit, "targets": {target.name: asdict(target)}}
+    monkeypatch.setattr(reach.hosts, "read", lambda *_, **__: (answer, None))
+    with pytest.raises(ResultError, match=r"vectors gives no tokens.*found kind embedding"):
+        reach.hot(PLACE)
 
 
 def test_a_tunnel_that_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

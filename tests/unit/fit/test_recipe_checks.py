@@ -71,6 +71,43 @@ def test_what_is_known_to_be_bad_says_what_else_to_do() -> None:
     assert finding.remedy.startswith("Choose another recipe of rdtand/Qwen3.6-35B-A3B-Prisma")
 
 
+POOLING = """
+model: {model}
+runtime: vllm
+container: an/image:1
+defaults: {{port: 8000, host: 127.0.0.1, gpu_memory_utilization: 0.3, max_model_len: 32768}}
+command: vllm serve {{model}} --port {{port}} --host {{host}} {words}
+lockstep: {{moe: false, licence: Apache-2.0{more}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "more", "found"),
+    [
+        # As Spark Arena's official recipes have it (2026-11): vLLM makes vectors of both.
+        ("Qwen/Qwen3-VL-Embedding-8B", "--runner pooling", "", set()),
+        ("Qwen/Qwen3-VL-Reranker-8B", "--runner pooling", "", {"kind-unsure"}),
+        ("Qwen/Qwen3-VL-Reranker-8B", "--runner pooling", ", kind: rerank", set()),
+        ("Qwen/Qwen3-Reranker-8B", "--convert classify", "", set()),
+        ("Qwen/Qwen3-Embedding-8B", "", "", {"kind-unsure"}),
+        ("BAAI/bge-m3", "", ", kind: embedding", set()),
+        ("BAAI/bge-m3", "--runner pooling --reasoning-parser qwen3", "", {"kind-unused"}),
+        (
+            "BAAI/bge-m3",
+            """--runner pooling --speculative-config '{"method":"ngram"}'""",
+            "",
+            {"kind-unused"},
+        ),
+        ("BAAI/bge-m3", "--reasoning-parser qwen3", "", set()),
+    ],
+)
+def test_a_kind_of_model_that_the_command_does_not_bear_out(
+    model: str, words: str, more: str, found: set[str]
+) -> None:
+    recipe = parse(POOLING.format(model=model, words=words, more=more))
+    assert {code for code in codes(recipe) if code.startswith("kind-")} == found
+
+
 def test_an_unknown_licence_is_a_finding_not_a_pass() -> None:
     found = check(KNOWN.recipes["qwen3.6-35b-a3b-autoround-dflash-k3-vision"], KNOWN)
     remedies = {item.code: item.remedy for item in found}

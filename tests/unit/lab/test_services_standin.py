@@ -18,6 +18,8 @@ from lab_servers import Answer, ask, free_port, program, until
 from lockstep.fit.catalogue import FOLDER
 from lockstep.inventory.settings import Paths, Settings
 from lockstep.lock.pins import ModelPin, Pins
+from lockstep.onhost.core import config
+from lockstep.onhost.engine import openai_api, sense_pooling
 from lockstep.recipes.recipe_file import Recipe, load_catalogue
 from lockstep.units.served_weights import weight_overrides
 
@@ -464,3 +466,65 @@ def test_an_api_key_guards_the_api_and_not_the_health(tmp_path: Path) -> None:
         assert stand_in.ready().chat().status == 401
         allowed = {"Authorization": "Bearer key"}
         assert ask(f"{stand_in.url}/v1/models", headers=allowed).status == 200
+
+
+POOLING = [
+    ("vllm", ("--runner", "pooling"), "embedding"),
+    ("vllm", ("--convert", "classify"), "rerank"),
+    ("sglang", ("--is-embedding", "--enable-metrics"), "embedding"),
+    ("sglang", ("--is-embedding", "--enable-metrics"), "rerank"),
+]
+
+
+def pooled(stand_in: Engine, kind: str) -> config.Target:
+    return config.Target("q", "q.service", stand_in.url, "some/model", 1.0, 5.0, kind=kind)
+
+
+@pytest.mark.parametrize(("name", "words", "kind"), POOLING)
+def test_a_model_that_generates_nothing_passes_its_own_canary_and_no_other(
+    tmp_path: Path, name: str, words: tuple[str, ...], kind: str
+) -> None:
+    with engine(tmp_path, name, *words) as stand_in:
+        target = pooled(stand_in.ready(), kind)
+        before = openai_api.counters(target, None)
+        assert " in " in openai_api.canary(target, None, 5)
+        assert sense_pooling.WRONG[kind](target, None, 5) == ""
+        after = openai_api.counters(target, None)
+        assert before and after and after.moving != before.moving
+        assert stand_in.chat().status == 404
+
+
+@pytest.mark.parametrize(
+    ("kind", "knobs", "found"),
+    [
+        ("embedding", {"broken_vector": "nan"}, "without vectors"),
+        ("embedding", {"broken_vector": "length"}, r"vectors of \[64, 63\] numbers"),
+        ("rerank", {"wrong_order": True}, "wrong order"),
+    ],
+)
+def test_a_broken_one_does_not_pass_the_canary(
+    tmp_path: Path, kind: str, knobs: dict[str, object], found: str
+) -> None:
+    with engine(tmp_path, "sglang", "--is-embedding", **knobs) as stand_in:
+        target = pooled(stand_in.ready(), kind)
+        with pytest.raises(openai_api.NotReady, match=found):
+            openai_api.canary(target, None, 5)
+
+
+@pytest.mark.parametrize("broken", ["constant", "shifted"])
+def test_vectors_without_sense_pass_the_canary_and_not_the_questions(
+    tmp_path: Path, broken: str
+) -> None:
+    with engine(tmp_path, "vllm", "--runner", "pooling", broken_vector=broken) as stand_in:
+        target = pooled(stand_in.ready(), "embedding")
+        openai_api.canary(target, None, 5)
+        assert sense_pooling.embedding(target, None, 5)
+
+
+def test_a_wedged_one_answers_nothing(tmp_path: Path) -> None:
+    with engine(tmp_path, "vllm", "--runner", "pooling") as stand_in:
+        target = pooled(stand_in.ready(), "embedding")
+        stand_in.turn(wedged=1)
+        assert stand_in.health() == 200
+        with pytest.raises(openai_api.NotReady, match="timed out"):
+            openai_api.canary(target, None, 0.5)

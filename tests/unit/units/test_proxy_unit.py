@@ -13,7 +13,7 @@ from lockstep.core.errors import InventoryError
 from lockstep.files import programs
 from lockstep.files.managed_file import ManagedFile
 from lockstep.inventory.bound_targets import BoundTarget, bind, check_tools
-from lockstep.inventory.settings import Settings, TargetData
+from lockstep.inventory.settings import Floor, Settings, TargetData
 from lockstep.lock.packages import tool_sets
 from lockstep.lock.pins import ImagePin, ModelPin, Pins
 from lockstep.recipes.recipe_file import parse
@@ -46,6 +46,9 @@ def bound(data: Settings) -> tuple[BoundTarget, ...]:
     texts = {
         "strict": RECIPE.format(merges="false", **VLLM),
         "merging": RECIPE.format(merges="true", **VLLM),
+        "vectors": RECIPE.format(
+            merges="true", engine="vllm", command="vllm serve --runner pooling"
+        ),
         "unknown": RECIPE.format(merges="null", **VLLM),
     }
     catalogue = {name: parse(text, Path(f"{name}.yaml")) for name, text in texts.items()}
@@ -153,6 +156,23 @@ def test_open_webui_is_given_a_key_for_each_engine_that_asks() -> None:
     closed = settings(model=TARGET)
     unit = webui_unit(closed, made(closed), Pins(images={data.webui.image: image})).text
     assert "OPENAI_API_KEYS=none" in unit and "keys.env" not in unit
+
+
+def test_open_webui_is_not_told_of_a_model_that_gives_vectors() -> None:
+    vectors = TargetData("vectors", "vectors", bind="0.0.0.0", port=8200)
+    data = settings(model=TARGET, vectors=vectors)
+    image = ImagePin("sha256:" + "1" * 64, "aarch64", 1)
+    assert [variant.kind for variant in made(data)] == ["chat", "embedding"]
+    unit = webui_unit(data, made(data), Pins(images={data.webui.image: image})).text
+    assert "OPENAI_API_BASE_URLS=http://127.0.0.1:8000/v1 " in unit
+    assert "OPENAI_API_KEYS=none" in unit and "keys.env" not in unit
+
+
+def test_a_floor_in_tokens_is_refused_for_a_model_that_gives_vectors() -> None:
+    vectors = TargetData("vectors", "vectors", port=8200, floor=Floor(not_below="90 %"))
+    with pytest.raises(InventoryError, match=r"targets\.vectors\.floor is a speed") as fault:
+        bound(settings(vectors=vectors))
+    assert "of kind embedding" in str(fault.value)
 
 
 def test_a_fallback_that_merges_by_itself_has_no_proxy() -> None:

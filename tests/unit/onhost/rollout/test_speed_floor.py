@@ -130,6 +130,15 @@ def test_a_rank_that_answers_nobody_is_measured_elsewhere(spark, capsys, words):
     assert "answers on another member of its cluster" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("words", [(), ("--baseline",), ("--accept",)])
+def test_a_model_that_gives_no_tokens_has_no_speed(spark, capsys, words):
+    spark.floor(kind="embedding")
+    assert spark.run(*words) == 0
+    assert spark.engine.requests == []
+    assert "gives no tokens (kind embedding)" in capsys.readouterr().out
+    assert spark.accepted == {}
+
+
 def test_fast_enough_passes_and_says_how_fast(spark, capsys):
     spark.floor(floor_tok_s=29)
     assert spark.run() == 0

@@ -1,0 +1,122 @@
+"""Vectors of texts and orders of texts, by the words that they have in common."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from .arguments import Serving
+from .generation import Refused
+from .knobs import Knobs
+from .metrics import Counters
+
+Json = dict[str, Any]
+
+EMBEDDINGS, RERANK = "/v1/embeddings", "/v1/rerank"
+WIDTH = 64
+#: Beginnings of words are compared, so that "rise" and "rises" are one.
+_STEM = 4
+
+
+def served(path: str, serving: Serving) -> bool:
+    """Whether the real engine has that path for this model.
+
+    vLLM 0.32.0 ranks by vectors too, and makes none with a class for classification (ran there).
+    """
+    if serving.pooling == "classify":
+        return path == RERANK
+    return bool(serving.pooling) and path in (EMBEDDINGS, RERANK)
+
+
+def answer(
+    path: str,
+    request: Json,
+    serving: Serving,
+    knobs: Knobs,
+    counters: Counters,
+    gone: Callable[[], bool],
+) -> Json | list[Json] | None:
+    """The answer to a request body; None where nobody waits for it any more.
+
+    Raises:
+        Refused: the real engine refuses this.
+    """
+    model = request.get("model")
+    if serving.engine == "vllm" and model is not None and model not in serving.names:
+        raise Refused(404, f"The model `{model}` does not exist.", "NotFoundError")
+    if path == EMBEDDINGS:
+        given = request["input"]
+        texts = [given] if isinstance(given, str) else [str(text) for text in given]
+    else:
+        texts = [f"{request['query']} {text}" for text in request["documents"]]
+    tokens = sum(len(text.split()) for text in texts)
+    counters.add(running=1, prompt_tokens=tokens)
+    reason = "abort"
+    try:
+        while knobs.wedged and not gone():
+            time.sleep(0.05)
+        if gone():
+            return None
+        reason = "stop"
+    finally:
+        counters.add(running=-1)
+        counters.finish(reason)
+    if path == EMBEDDINGS:
+        data = [
+            {
+                "object": "embedding",
+                "index": index,
+                "embedding": _broken(_vector(text), index, knobs),
+            }
+            for index, text in enumerate(texts)
+        ]
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return {"object": "list", "model": model, "data": data, "usage": usage}
+    return _ranked(request, serving, knobs)
+
+
+def _stems(text: str) -> list[str]:
+    return [word[:_STEM] for word in re.findall(r"\w+", text.lower())]
+
+
+def _vector(text: str) -> list[float]:
+    """Of length 1: how often each beginning of a word occurs."""
+    counts = [0.0] * WIDTH
+    for stem in _stems(text):
+        counts[zlib.crc32(stem.encode()) % WIDTH] += 1
+    length = math.hypot(*counts) or 1.0
+    return [count / length for count in counts]
+
+
+def _broken(vector: list[float], index: int, knobs: Knobs) -> list[float | None]:
+    """A vector as the knob spoils it. Both engines write a number that is not finite as null."""
+    if knobs.broken_vector == "nan":
+        return [None, *vector[1:]]
+    if knobs.broken_vector == "length":
+        return list(vector[index % 2 :])
+    if knobs.broken_vector == "constant":
+        return [0.125] * WIDTH
+    if knobs.broken_vector == "shifted":
+        return [*vector[index:], *vector[:index]]
+    return list(vector)
+
+
+def _ranked(request: Json, serving: Serving, knobs: Knobs) -> Json | list[Json]:
+    query = set(_stems(str(request["query"])))
+    found = []
+    for index, text in enumerate(request["documents"]):
+        stems = _stems(str(text))
+        score = len(query & set(stems)) / max(1, len(stems))
+        found.append((-score if knobs.wrong_order else score, index, text))
+    found.sort(reverse=True)
+    if serving.engine == "sglang":
+        return [{"score": score, "document": text, "index": index} for score, index, text in found]
+    results = [
+        {"index": index, "document": {"text": text}, "relevance_score": score}
+        for score, index, text in found
+    ]
+    return {"id": "rerank-standin", "model": request.get("model"), "results": results}
