@@ -335,7 +335,7 @@ CASES = {
     "a value missing in a template": Case(
         "templates/units/model.service.j2: a template value is missing; "
         "found 'memory_limit' is undefined; allowed: admit, agent, container, description, "
-        "earlier, end, environment, folders, gate, home, limits, oom_score, others, ready, "
+        "earlier, end, ended, environment, folders, gate, home, limits, oom_score, others, ready, "
         "restart_key, "
         "restart_s, roles, start, start_limit_s, start_s, starts, state_directory, "
         "stop_container, stop_s, success, user, variant.",
