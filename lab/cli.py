@@ -260,6 +260,26 @@ def memory(lab: Lab, host: str, available: float | None) -> None:
     click.echo(f"{host}: {shown:.1f} GiB available")
 
 
+@lab.command()
+@click.argument("host")
+@click.option("--watts", type=click.FloatRange(0, 500), help="Power.")
+@click.option("--clock", type=click.IntRange(0, 4000), help="Clock in MHz, whatever its cap.")
+@click.option("--celsius", type=click.IntRange(0, 120), help="Temperature.")
+@click.option("--utilization", type=click.IntRange(0, 100), help="Per cent.")
+@click.option("--slowed-by", "reasons", multiple=True, metavar="REASON", help="As nvidia-smi.")
+@_of_a_lab
+def gpu(lab: Lab, host: str, reasons: tuple[str, ...], **figures: float | None) -> None:
+    """Have nvidia-smi on HOST show these figures, until the power is cut.
+
+    Without an option it shows the usual ones again: at rest, or busy while an engine generates.
+    REASON is the name of a `clocks_event_reasons` field, such as sw_thermal_slowdown.
+    """
+    shows: dict[str, Any] = {key: value for key, value in figures.items() if value is not None}
+    if reasons:
+        shows["reasons"] = reasons
+    control.ask(lab, "gpu", host=host, shows=shows)
+
+
 def _long(lab: Lab, host: str, action: str, **details: Any) -> None:
     known = hosts(len(control.ask(lab, "status")["hosts"]))
     find_host(known, host)

@@ -122,6 +122,7 @@ class Supervisor:
             "delay": self._delay,
             "cut": self._cut,
             "memory": self._memory,
+            "gpu": self._gpu,
             "services": self._switch_services,
             "down": self._down,
         }
@@ -227,6 +228,11 @@ class Supervisor:
             if machine.power != "off":
                 machine.memory.update()
         return machine.memory.available
+
+    async def _gpu(self, request: Request) -> None:
+        """Have nvidia-smi show other figures from now on; {} shows the usual ones again."""
+        machine = self._machines[find_host(self._hosts, request["host"])]
+        machine.memory.share("gpu.json", request["shows"])
 
     async def _down(self, _: Request) -> None:
         self.end()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.files.managed_file import AGENT_UNIT
+from lockstep.onhost.system.gpu import CAP_UNIT
 from lockstep.units.wedge_units import TIMER
 from tasks import run
 from tasks.operations import cluster_rollout
@@ -15,8 +16,9 @@ from tasks.operations import services as operations
 def switch() -> None:
     """The switch script, its aliases, who may run it, and what watches over the hot model."""
     # A member of a cluster has the agent besides.
-    groups = run.current().plan.groups
-    watching = [TIMER, *([AGENT_UNIT] if groups else [])]
+    plan = run.current().plan
+    groups, cap = plan.groups, plan.settings.gpu.max_clock_mhz
+    watching = [TIMER, *([AGENT_UNIT] if groups else []), *([CAP_UNIT] if cap else [])]
     operations.written(name="Write switch.sh and the wedge watch", stage="switch")
     operations.in_force(
         name="Start the wedge watch", units=watching, stage="switch", enabled=watching

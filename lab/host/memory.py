@@ -20,6 +20,8 @@ import os
 import time
 from pathlib import Path
 
+from lockstep.onhost.core import atomic
+
 #: MemTotal of a DGX Spark in kB: 121.7 GiB of its 128 GB.
 TOTAL = 127_600_000
 #: What is available on an idle Spark, in GiB.
@@ -133,6 +135,17 @@ class Ledger:
             return False
         os.truncate(self._drop, 0)
         return True
+
+    def share(self, name: str, content: object) -> None:
+        """A file in the folder of the holders, as JSON, for the stand-ins; without content: none.
+
+        A power cut takes it too.
+        """
+        path = self._held / name
+        if content:
+            atomic.write_json(path, content)
+        else:
+            path.unlink(missing_ok=True)
 
     def _taken(self, path: Path) -> float:
         """GiB that the holder behind ``path`` has; removes the file of one that has ended."""

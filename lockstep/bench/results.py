@@ -64,6 +64,7 @@ class Subject:
         revision: Commit of the weights.
         generation: What the engine was started with (LOCKSTEP_GENERATION).
         lock: SHA-256 of the lock.
+        max_clock_mhz: Cap of the GPU's clock that the inventory asks for.
         flags: The recipe's command line.
     """
 
@@ -79,6 +80,7 @@ class Subject:
     revision: str | None = None
     generation: str | None = None
     lock: str | None = None
+    max_clock_mhz: int | None = None
     flags: tuple[str, ...] = ()
 
 

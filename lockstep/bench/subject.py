@@ -40,6 +40,7 @@ def of_host(place: Place, hot: Target, inventory: str) -> tuple[Subject, Expecte
         revision=pin.commit if pin else None,
         generation=place.look(hot.engine).generation,
         lock=_sha256(place),
+        max_clock_mhz=place.plan.settings.gpu.max_clock_mhz,
         flags=tuple(serve_command(recipe, overrides=overrides)),
     )
     knowledge = catalogue.load(catalogue.FOLDER).knowledge

@@ -63,7 +63,8 @@ def _verdicts(runs: Sequence[Result]) -> str:
 
 
 def _print(runs: tuple[list[Result], list[Result]], found: list[Difference]) -> None:
-    for key in ("host", "model", "recipe", "image", "revision", "generation", "lock"):
+    keys = ("host", "model", "recipe", "image", "revision", "generation", "lock", "max_clock_mhz")
+    for key in keys:
         before, after = (
             ", ".join(sorted({str(getattr(result.subject, key)) for result in of_one}))
             for of_one in runs

@@ -55,7 +55,7 @@ PARTS = (
         {"apt package": _PACKAGES, "CUDA": _CUDA},
         lines=("updates of DGX OS",),
     ),
-    Part("gpu", "GPU and its devices", ("driver", "device"), lines=("gpu",)),
+    Part("gpu", "GPU and its devices", ("driver", "gpu", "gpu now", "device"), lines=("gpu",)),
     Part(
         "docker",
         "Docker's view of the GPU",

@@ -25,7 +25,7 @@ from lockstep.inventory.host import HostPlan
 from lockstep.lock import lockfile
 from lockstep.lock.pins import Pins
 from lockstep.onhost.engines import ENGINES
-from lockstep.onhost.facts import docker, history, machine, own_names, packages, records
+from lockstep.onhost.facts import docker, gpu, history, machine, own_names, packages, records
 from lockstep.onhost.facts import evidence as facts
 from lockstep.recipes.sizing import serving
 from lockstep.units.variants import unit_names
@@ -36,6 +36,7 @@ _READERS: tuple[Reader, ...] = (
     *(facts.devices, facts.toolkit, facts.apt, facts.updates, facts.services, facts.memory),
     *(facts.interfaces, facts.scores, facts.engine, docker.daemon, packages.every),
     # Without the last one nobody could tell which words name this host and the people on it.
+    *(gpu.now, gpu.findings),
     *(history.starts, history.kernel, records.deployed, own_names.read),
 )
 
@@ -98,6 +99,7 @@ def questions(plan: HostPlan) -> dict[str, Any]:
     asked = {
         # The key of hashes that `diff` compares; here they are not shown.
         "key": secrets.token_hex(32),
+        "max_clock_mhz": plan.settings.gpu.max_clock_mhz,
         "units": list(unit_names(plan.targets)),
         "engines": plan.settings.paths.engines,
         "packages": "|".join(engine.packages for engine in ENGINES.values() if engine.packages),

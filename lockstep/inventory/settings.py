@@ -211,6 +211,18 @@ class Floor:
         return None if self.not_below is None else float(self.not_below.rstrip(" %")) / 100
 
 
+@dataclass(frozen=True)
+class Gpu:
+    """The GPU of a Spark.
+
+    Attributes:
+        max_clock_mhz: Its clock is kept at or below this, MHz (docs/gpu.md); None: as the driver
+            chooses.
+    """
+
+    max_clock_mhz: values.Clock | None = None
+
+
 _Floor = Annotated[
     Floor,
     Rule("demands nothing", lambda floor: floor != Floor(), "decode_tok_s, not_below, or both"),
@@ -346,6 +358,7 @@ class Settings:
     engine: VenvEngine = field(default_factory=VenvEngine)
     webui: WebUi = field(default_factory=WebUi)
     firewall: Firewall = field(default_factory=Firewall)
+    gpu: Gpu = field(default_factory=Gpu)
     python: values.Python = "3.12"
     service_user: values.Account = "lockstep"
     operators: tuple[values.Account, ...] = ()

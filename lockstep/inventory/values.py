@@ -266,6 +266,8 @@ Port = Annotated[int, between(_LEAST_PORT, 65535, "is not a port for it")]
 AnyPort = Annotated[int, between(1, 65535, "is not a port")]
 Service = Annotated[str, Rule("names no port", _is_service, '"tcp/PORT" or "udp/PORT"')]
 StartTime = Annotated[int, between(1, _DAY_S, "is no time for a start", " s")]
+# A GB10 rests at 208 MHz, and its driver names 3003 as the highest.
+Clock = Annotated[int, between(300, 3003, "is no clock for a GB10", " MHz")]
 Mtu = Annotated[
     # IPv6 does not work below; ConnectX-7 takes no more.
     int,

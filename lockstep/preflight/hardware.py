@@ -64,6 +64,7 @@ def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
             f"{expected.compute_capability}",
             "Kernels here are built for 12.1a: this is not a GB10.",
         )
+    yield from _clock(plan, gpu)
     memory = facts["memory"]["MemTotal"] / GIB
     if memory < expected.memory_gib:
         yield Finding(
@@ -75,3 +76,16 @@ def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
         )
     rdma = any(group.devices for group in plan.groups)
     yield from known_bad.kernel(host, facts["kernel"], rdma=rdma)
+
+
+def _clock(plan: HostPlan, gpu: dict[str, str]) -> Iterator[Finding]:
+    """A cap of the clock that this GPU does not have. A GB10 names its highest clock alone."""
+    asked, told = plan.settings.gpu.max_clock_mhz, gpu.get("clocks.max.sm", "").partition(" ")[0]
+    if asked and told.isdecimal() and asked > int(told):
+        yield Finding(
+            "gpu-clock",
+            "error",
+            plan.name,
+            f"gpu.max_clock_mhz is {asked} MHz, and the GPU's highest clock is {told} MHz",
+            "Name a lower clock, or remove the key.",
+        )

@@ -15,6 +15,7 @@ from lockstep.system.base_files import host_files
 from lockstep.system.firewall import firewall_files
 from lockstep.system.netplan import netplan_files
 from lockstep.units.agent_unit import agent_units
+from lockstep.units.gpu_unit import gpu_unit
 from lockstep.units.model_units import model_units, webui_unit
 from lockstep.units.proxy_unit import proxy_units
 from lockstep.units.scripts import scripts, sudoers
@@ -57,6 +58,7 @@ def artefacts(
         *proxy_units(settings, made, pins),
         *webui,
         *wedge_units(made),
+        *gpu_unit(settings),
         *agent_units(variant.target.group for variant in made if variant.target.group),
         sudoers(made),
     )

@@ -31,6 +31,7 @@ def known_to_host(settings: Settings, variants: Sequence[Variant]) -> Host:
         targets={variant.name: _target(variant) for variant in variants},
         webui_unit=f"{settings.webui.unit}.service",
         clusters={group.name: _cluster(settings, group) for group in groups if group},
+        max_clock_mhz=settings.gpu.max_clock_mhz,
     )
 
 

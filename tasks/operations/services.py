@@ -245,7 +245,7 @@ def due(state: Mapping[str, Any], wanted: str, must_run: bool = False) -> str | 
     active = runs(state)
     # Between two tries nothing runs; the next try reads the new unit.
     active = active and state.get("SubState") != "auto-restart"
-    if active and state.get("generation") != wanted:
+    if active and (state.get("generation") != wanted or state.get("outdated")):
         return "restart"
     return "start" if must_run and not active else None
 

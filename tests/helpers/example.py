@@ -12,7 +12,7 @@ from a_spark import environment
 
 from lockstep.files.managed_file import PROGRAMS, ManagedFile
 from lockstep.inventory.bound_targets import BoundTarget, bind
-from lockstep.inventory.settings import Floor, Proxy, Settings, Sources, TargetData, WebUi
+from lockstep.inventory.settings import Floor, Gpu, Proxy, Settings, Sources, TargetData, WebUi
 from lockstep.lock.packages import tool_sets
 from lockstep.lock.pins import ImagePin, ModelPin, Pins
 from lockstep.recipes.recipe_file import load_catalogue
@@ -66,6 +66,7 @@ HOSTS = {
             no="localhost,127.0.0.1,10.0.0.0/8,packages.example",
         ),
         webui=WebUi(enabled=False),
+        gpu=Gpu(max_clock_mhz=2100),
         tools={"httpx2": "httpx2", "uvicorn": "uvicorn"},
         service_user="engines",
     ),

@@ -18,6 +18,7 @@ EXECUTABLES = (
     "/usr/bin/env",
     "/usr/bin/python3",
     "/usr/bin/docker",
+    "/usr/bin/nvidia-smi",
     "/usr/bin/curl",
     "/usr/local/lib/lockstep/environments/tools/bin/python",
     "/opt/lockstep/engines/current/venv/bin/vllm",

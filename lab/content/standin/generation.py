@@ -11,6 +11,7 @@ from typing import Any
 
 from .arguments import Serving
 from .knobs import Knobs
+from .memory import generating
 from .metrics import Counters
 
 Json = dict[str, Any]
@@ -169,6 +170,7 @@ def pieces(
             if number == 0:
                 counters.add(first_token_seconds=time.monotonic() - began)
             counters.add(generated_tokens=1)
+            generating()
             if speculative and number % DRAFTED == 0:
                 accepted = round(DRAFTED * knobs.acceptance)
                 counters.add(drafts=1, draft_tokens=DRAFTED, accepted_tokens=accepted)

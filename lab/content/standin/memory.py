@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import math
+import os
 import uuid
 from pathlib import Path
 from typing import TextIO
@@ -22,6 +24,19 @@ WEIGHTS_GIB = {
     "Mistral-Small-4-119B-2603-NVFP4": 65.94,
     "Mistral-Small-4-119B-2603-eagle": 0.37,
 }
+
+
+def generating() -> None:
+    """Say that the GPU is at work now; nvidia-smi on the host looks at the file's time."""
+    mark = FOLDER / "generating"
+    with contextlib.suppress(PermissionError):
+        try:
+            os.utime(mark)
+        except FileNotFoundError:
+            if FOLDER.is_dir():
+                mark.touch()
+                # Engines of several accounts do it.
+                mark.chmod(0o666)
 
 
 def available_gib() -> float | None:

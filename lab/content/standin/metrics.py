@@ -60,8 +60,8 @@ def vllm_metrics(counters: Counters, model: str, speculative: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def sglang_metrics(counters: Counters, model: str, speculative: bool) -> str:
-    """The text of SGLang's /metrics."""
+def sglang_metrics(counters: Counters, model: str, speculative: bool, rate: float) -> str:
+    """The text of SGLang's /metrics; `rate` in tokens per second of all requests."""
     label = f'{{model_name="{model}"}}'
     lines = [
         *_metric("sglang:num_running_reqs", "gauge", label, counters.running),
@@ -70,6 +70,7 @@ def sglang_metrics(counters: Counters, model: str, speculative: bool) -> str:
         *_metric("sglang:prompt_tokens_total", "counter", label, counters.prompt_tokens),
         *_metric("sglang:generation_tokens_total", "counter", label, counters.generated_tokens),
         *_metric("sglang:num_requests_total", "counter", label, counters.requests),
+        *_metric("sglang:gen_throughput", "gauge", label, rate),
         *_histogram("sglang:time_to_first_token_seconds", label, counters),
     ]
     if speculative and counters.drafts:

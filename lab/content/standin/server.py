@@ -46,11 +46,12 @@ class EngineServer(ThreadingHTTPServer):
     def metrics(self) -> str:
         """What /metrics says; a wedged engine process reports nothing new, so it stands still."""
         if not self.knobs.wedged or not self._last_metrics:
-            write = (
-                metrics.vllm_metrics if self.serving.engine == "vllm" else metrics.sglang_metrics
+            told = (self.counters, self.serving.names[0], self.serving.draft is not None)
+            self._last_metrics = (
+                metrics.vllm_metrics(*told)
+                if self.serving.engine == "vllm"
+                else metrics.sglang_metrics(*told, self.knobs.decode_rate * self.counters.running)
             )
-            speculative = self.serving.draft is not None
-            self._last_metrics = write(self.counters, self.serving.names[0], speculative)
         return self._last_metrics
 
     def server_bind(self) -> None:

@@ -11,6 +11,7 @@ from lockstep.drift.subjects import (
     docker,
     environments,
     files,
+    gpu,
     machine,
     network,
     packages,
@@ -24,7 +25,19 @@ from lockstep.host.intended import Intended
 from lockstep.inventory.settings import Settings
 
 _SUBJECTS = (
-    *(machine, units, packages, docker, environments, network, settings, accounts, files, weights),
+    *(
+        machine,
+        gpu,
+        units,
+        packages,
+        docker,
+        environments,
+        network,
+        settings,
+        accounts,
+        files,
+        weights,
+    ),
 )
 KINDS: dict[str, Kind] = {
     kind: about for subject in _SUBJECTS for kind, about in subject.KINDS.items()

@@ -75,6 +75,8 @@ _HAS_RANK = schema.Rule(
 class Host:
     """All targets of this host, and the clusters that it is a member of, by name.
 
+    `max_clock_mhz` is the cap of the GPU's clock, None without one.
+
     The deploy writes it to targets.json, field by field.
     """
 
@@ -82,6 +84,7 @@ class Host:
     targets: Mapping[str, Target]
     webui_unit: str = "open-webui.service"
     clusters: Mapping[str, Annotated[Cluster, _HAS_RANK]] = field(default_factory=dict)
+    max_clock_mhz: int | None = None
 
     def target(self, name: str) -> Target:
         """The target called `name`; Problem (wrong use) names the known ones."""

@@ -40,6 +40,8 @@ class Paths:
     rollout = _Place("run/lockstep/rollout.json")
     #: What the wedge watch saw and did.
     wedge_record = _Place("run/lockstep/wedge.json")
+    #: What the watch found wrong with the GPU.
+    gpu_record = _Place("run/lockstep/gpu.json")
     #: Keys; only root can read them.
     secrets = _Place("etc/lockstep/secrets")
     #: Which clusters run here, and how the last run of each ended.

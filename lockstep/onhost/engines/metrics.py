@@ -23,6 +23,7 @@ class Counters:
         drafted: Tokens drafted.
         accepted: Drafted tokens that were accepted.
         tokens_per_step: Gauge of tokens per step.
+        rate: Gauge of tokens per second, of all requests together.
     """
 
     outstanding: int
@@ -34,6 +35,7 @@ class Counters:
     drafted: int | None = None
     accepted: int | None = None
     tokens_per_step: float | None = None
+    rate: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,7 @@ class Metrics:
     drafted: str = ""
     accepted: str = ""
     tokens_per_step: str = ""
+    rate: str = ""
 
     def read(self, page: str) -> Counters | None:
         """What a page says; None when it is not this engine's."""
@@ -72,5 +75,6 @@ class Metrics:
             outstanding=int(sum(sums.get(name, 0.0) for name in self.outstanding)),
             moving={name: lively[name] for name in self.moving if name in lively},
             tokens_per_step=sums.get(self.tokens_per_step),
+            rate=sums.get(self.rate),
             **{total: None if value is None else int(value) for total, value in found.items()},
         )

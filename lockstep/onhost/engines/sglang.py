@@ -126,6 +126,8 @@ ENGINE = Sglang(
         generated="sglang:generation_tokens_total",
         cached="sglang:cached_tokens_total",
         tokens_per_step="sglang:spec_accept_length",
+        # It counts the tokens of a request when that ends.
+        rate="sglang:gen_throughput",
     ),
     phases=(
         LOADING,

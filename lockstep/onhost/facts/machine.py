@@ -23,6 +23,7 @@ _GPU = {
     "driver_version": "version",
     "compute_cap": "compute capability",
     "vbios_version": "VBIOS",
+    "clocks.max.sm": "highest clock",
 }
 _CDI = ("/etc/cdi", "/var/run/cdi")
 

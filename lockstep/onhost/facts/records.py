@@ -31,7 +31,8 @@ def deployed(_: object) -> Facts:
         yield "deployed", key, value
     accepted = document(str(layout.Paths().accepted))
     for name, entry in accepted.items() if isinstance(accepted, dict) else ():
-        figures = {key: entry.get(key) for key in ("decode_tok_s", "runs", "recipe", "date")}
+        told = ("decode_tok_s", "runs", "power_w", "clock_mhz", "max_clock_mhz", "recipe", "date")
+        figures = {key: entry.get(key) for key in told}
         yield "accepted speed", name, shown(figures)
 
 

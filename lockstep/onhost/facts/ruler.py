@@ -8,12 +8,10 @@ from typing import Any
 
 from lockstep.onhost.facts.reading import document, run, states
 from lockstep.onhost.facts.units import generation
+from lockstep.onhost.system import gpu
 
 _LOOK_S = 0.5
 _PROPERTIES = "Id,ActiveState,MainPID,InvocationID,Environment"
-# The reasons of a slow-down that are not "idle" and not an operator's own limit of the clock:
-# power cap, hardware slow-down, thermal (software and hardware), power brake.
-_THROTTLED = 0x04 | 0x08 | 0x20 | 0x40 | 0x80
 
 
 def _processors() -> tuple[int, int]:
@@ -44,19 +42,13 @@ def _hot(units: list[str]) -> dict[str, Any]:
 
 
 def _gpu() -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    names = ("temperature.gpu", "clocks.sm", "clocks_event_reasons.active")
-    keys = ("temperature_c", "sm_mhz", "reasons")
-    for name, key in zip(names, keys, strict=True):
-        query = (f"--query-gpu={name}", "--format=csv,noheader,nounits")
-        text = run("nvidia-smi", *query).stdout.strip()
-        try:
-            found[key] = int(text, 16) if text.startswith("0x") else float(text)
-        except ValueError:
-            found[key] = None
-    reasons = found.pop("reasons")
-    found["throttled"] = None if reasons is None else bool(int(reasons) & _THROTTLED)
-    return found
+    seen = gpu.look()
+    slowed = None if seen.reasons is None else bool(seen.heat or seen.reasons & gpu.POWER_CAP)
+    return {
+        "temperature_c": seen.temperature_c,
+        "sm_mhz": seen.clock_mhz,
+        "throttled": slowed,
+    }
 
 
 def _compiled(unit: str | None, pattern: str) -> str | None:

@@ -27,7 +27,8 @@ _RUNNING = ("active", "activating", "reloading")
 
 def read(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Unit → systemd's properties, its "generation", its boot "links", and whether it is
-    "outdated": it runs since before one of our drop-ins was written; others' restart nothing."""
+    "outdated": it runs since before one of our drop-ins was written; others' restart nothing. One
+    that has done its work has no process with a generation: its own file counts, too."""
     boot = _links()
     return {
         name: {
@@ -82,11 +83,15 @@ def _newer(path: str, since: int) -> bool:
 
 def _outdated(name: str, state: Mapping[str, str]) -> bool:
     since, read_files = _since(state), state.get("DropInPaths", "").split()
+    ours = glob.glob(f"{_FOLDER}/{name}.d/*lockstep*.conf")
+    if state.get("SubState") == "exited":
+        read_files.append(state["FragmentPath"])
+        ours.append(state["FragmentPath"])
     try:
         return since is not None and any(
             # One that systemd does not name is not read at all.
             path not in read_files or _newer(path, since)
-            for path in glob.glob(f"{_FOLDER}/{name}.d/*lockstep*.conf")
+            for path in ours
         )
     except OSError:
         return False

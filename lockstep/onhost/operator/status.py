@@ -12,7 +12,7 @@ from lockstep.onhost.core import config, layout, meminfo, output, switch_lock, t
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import generates, log_phases
 from lockstep.onhost.images import image_check
-from lockstep.onhost.switching import switch_job, wedge_state
+from lockstep.onhost.switching import gpu_watch, switch_job, wedge_state
 from lockstep.onhost.systemd import units
 
 
@@ -90,7 +90,7 @@ def gather(host: config.Host, paths: layout.Paths) -> Status:
         webui=webui.active if webui.installed else "not installed",
         switching=switch_lock.holder(paths.switch_lock),
         last_switch=_last_switch(state[switch_job.UNIT], paths),
-        problems=[*_unit_problems(targets), *strays],
+        problems=[*_unit_problems(targets), *strays, *gpu_watch.lines(paths)],
         unknown=unknown,
         clusters=cluster_status.as_json(host, runs.load(paths)),
     )

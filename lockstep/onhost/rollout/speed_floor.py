@@ -16,7 +16,6 @@ exit codes: 0 fast enough, no floor is set, or another member of the cluster mea
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -26,9 +25,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import atomic, config, errors, layout, output
+from lockstep.onhost.core import config, errors, layout, output
 from lockstep.onhost.engine import openai_api
+from lockstep.onhost.records import accepted
 from lockstep.onhost.rollout import technical
+from lockstep.onhost.system import gpu
 from lockstep.onhost.systemd import units
 
 # 256 tokens at one token per second, which nobody would wait for.
@@ -75,13 +76,17 @@ def decide(
     return Verdict(True, found)
 
 
-def measure(target: config.Target, key: str | None) -> list[float]:
-    """tok/s of each run. Suspect where the engine's own counters, or the answers, do not agree."""
+def measure(target: config.Target, key: str | None) -> tuple[list[float], gpu.Band]:
+    """tok/s of each run, and power and clock of the GPU meanwhile.
+
+    Suspect where the engine's own counters, or the answers, do not agree.
+    """
     openai_api.canary(target, key, ANSWER_S)
     # The first request of a shape may have to wait for kernels to be compiled.
     _rate(target, key)
     before = _counted(target, key, None)
-    rates = [_rate(target, key) for _ in range(RUNS)]
+    with gpu.sampled() as band:
+        rates = [_rate(target, key) for _ in range(RUNS)]
     after = _counted(target, key, before)
     for what, total, sent in (
         ("answers", "finished", RUNS),
@@ -95,7 +100,7 @@ def measure(target: config.Target, key: str | None) -> list[float]:
             )
     if max(rates) - min(rates) <= 1e-6 * max(rates):
         raise Suspect("all runs took exactly as long: no clock has measured that")
-    return rates
+    return rates, band
 
 
 def _moved(
@@ -155,19 +160,20 @@ def gate(host: config.Host, paths: layout.Paths, mode: str) -> int:
     if not (_floored(target) or mode):
         output.say("no floor is set for what is hot")
         return errors.EXIT_DONE
-    accepted = records(paths)
-    known = accepted.get(target.name, {}).get("decode_tok_s")
+    records = accepted.load(paths)
+    known = records.get(target.name, {}).get("decode_tok_s")
     if mode == "baseline" and known is not None:
         return errors.EXIT_DONE
     try:
-        rates = _measured(target)
+        rates, band = _measured(target)
     except Suspect as why:
         output.say(f"{target.name}: could not be measured: {why}")
         return errors.EXIT_DONE if mode == "baseline" else errors.EXIT_USAGE
     verdict = decide(rates, target.floor_tok_s, target.floor_share, known)
     output.say(f"{target.name}: {verdict.words}")
     if mode == "accept" or (known is None and (verdict.enough or mode == "baseline")):
-        _record(paths, {**accepted, target.name: _entry(target, rates)})
+        entry = {**_entry(target, rates), **band.as_json(), "max_clock_mhz": host.max_clock_mhz}
+        accepted.save(paths, {**records, target.name: entry})
         output.say(f"{target.name}: accepted as what later deploys are compared with")
     return errors.EXIT_DONE if verdict.enough or mode else errors.EXIT_FAILED
 
@@ -183,7 +189,7 @@ def _floored(target: config.Target) -> bool:
     return (target.floor_tok_s, target.floor_share) != (None, None)
 
 
-def _measured(target: config.Target) -> list[float]:
+def _measured(target: config.Target) -> tuple[list[float], gpu.Band]:
     key = openai_api.api_key(target)
     # The engine is asked itself, without the proxy before it.
     asked = replace(target, url=target.engine_url or target.url)
@@ -205,15 +211,6 @@ def _hot(host: config.Host) -> config.Target | None:
     return next((one for one in host.targets.values() if state[one.unit].state == "hot"), None)
 
 
-def records(paths: layout.Paths) -> dict[str, Any]:
-    """Target → accepted result; {} where there is none that can be read."""
-    try:
-        found = json.loads(paths.accepted.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def _entry(target: config.Target, rates: Sequence[float]) -> dict[str, Any]:
     return {
         "decode_tok_s": round(sum(rates) / len(rates), 2),
@@ -222,10 +219,6 @@ def _entry(target: config.Target, rates: Sequence[float]) -> dict[str, Any]:
         "image": target.image,
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
-
-
-def _record(paths: layout.Paths, accepted: dict[str, Any]) -> None:
-    atomic.write_json(paths.accepted, accepted, mode=0o600)
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:

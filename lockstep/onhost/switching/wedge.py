@@ -5,7 +5,8 @@ usage: wedge [--token-wait SECONDS]
 Runs every minute as root (lockstep-wedge.timer). Requests outstanding and no counter moved since
 the last look, or no sign of life for five minutes: it asks for one token. No answer in time, or two
 that fail at once, and still no counter moved: wedged. Starts no model that is not hot, does nothing
-while somebody is switching, and leaves a cluster's targets to the agents.
+while somebody is switching, and leaves a cluster's targets to the agents. Then it looks at the
+GPU (docs/gpu.md).
 
 exit codes: 0 looked, whatever was found; 1 the restart or stop failed; 2 wrong use
 """
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 
 from lockstep.onhost.core import config, errors, layout, output, program, runner, switch_lock
 from lockstep.onhost.engine import openai_api
-from lockstep.onhost.switching import wedge_state
+from lockstep.onhost.switching import gpu_watch, wedge_state
 from lockstep.onhost.systemd import units
 
 # A long prompt may hold a small request back for a minute or two.
@@ -42,15 +43,19 @@ class Watch:
     record: wedge_state.Record = field(default_factory=wedge_state.Record)
     idle_s: float = IDLE_S
 
-    def look(self) -> None:
-        """Look at the hot target and act. Problem when the act failed."""
+    def look(self) -> list[config.Target]:
+        """Look at the hot target and act; the targets that stay hot. Problem when the act failed.
+
+        None are told while somebody is switching, nor of a cluster.
+        """
         if switch_lock.holder(self.paths.switch_lock) is not None:
-            return
+            return []
         state = units.show(target.unit for target in self.host.targets.values())
         # A group is its own agents' to end, as a whole: a rank is never restarted alone.
         own = [target for target in self.host.targets.values() if target.cluster is None]
         hot = [target for target in own if state[target.unit].state == "hot"]
         self.record = wedge_state.load(self.paths)
+        well = []
         for target in hot:
             unit = state[target.unit]
             if unit.main_pid != self.record.pid:
@@ -60,6 +65,9 @@ class Watch:
             wedge_state.save(self.paths, self.record)
             if reason:
                 self.act(target, unit, reason)
+            else:
+                well.append(target)
+        return well
 
     def verdict(self, target: config.Target) -> str | None:
         """Why the target counts as wedged, None when it lives or nothing can be told."""
@@ -160,5 +168,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     parser.add_argument("--token-wait", type=float, default=TOKEN_WAIT_S, metavar="SECONDS")
     options = parser.parse_args(argv)
     paths = paths or layout.Paths()
-    Watch(config.load_host(paths.targets), paths, options.token_wait).look()
+    host = config.load_host(paths.targets)
+    well = Watch(host, paths, options.token_wait).look()
+    gpu_watch.Look(host, paths).take(next(iter(well), None))
     return errors.EXIT_DONE

@@ -15,6 +15,7 @@ from lockstep import preflight
 from lockstep.core.findings import FATAL, Finding
 from lockstep.deploy.summary import findings_table
 from lockstep.inventory.host import HostPlan
+from lockstep.inventory.settings import Gpu
 from lockstep.lock.engine_id import engine_id
 
 PLAN = spark()
@@ -141,6 +142,26 @@ def test_each_fault_gives_one_finding(name: str) -> None:
 def free(gib: float, **changes: Any) -> dict[str, Any]:
     disks = {path: {"device": 1, "free": int(gib * GIB)} for path in HEALTHY["disks"]}
     return {**HEALTHY, "disks": disks, **changes}
+
+
+@pytest.mark.parametrize(
+    ("asked", "told", "codes"),
+    [
+        (2100, "3003 MHz", []),
+        (3003, "3003 MHz", []),
+        (2600, "2500 MHz", ["gpu-clock"]),
+        # A driver that names no highest clock refuses none.
+        (2600, "[N/A]", []),
+        (None, "2500 MHz", []),
+    ],
+)
+def test_a_cap_above_the_highest_clock_is_refused(
+    asked: int | None, told: str, codes: list[str]
+) -> None:
+    plan = replace(PLAN, settings=replace(PLAN.settings, gpu=Gpu(asked)))
+    facts = copy.deepcopy(HEALTHY)
+    facts["gpu"]["clocks.max.sm"] = told
+    assert [finding.code for finding in found(facts, plan)] == codes
 
 
 def test_a_disk_must_hold_all_that_is_fetched_and_stay_free_enough() -> None:

@@ -167,6 +167,9 @@ def test_units_answers_state_generation_and_boot_links(tmp_path: Path) -> None:
         # Written, but systemd was not told: it does not name the file yet.
         ("ActiveState=active\\nActiveEnterTimestamp=@{later}\\nDropInPaths=", True),
         ("ActiveState=inactive\\nActiveEnterTimestamp=@1000\\nDropInPaths=", False),
+        # Of a unit that has done its work its own file counts; of a running one its generation.
+        ("{exited}\\nActiveEnterTimestamp=@1000\\nDropInPaths={file}", True),
+        ("{exited}\\nActiveEnterTimestamp=@{later}\\nDropInPaths={file}", False),
     ],
 )
 def test_units_sees_a_service_that_is_older_than_our_settings(
@@ -179,7 +182,8 @@ def test_units_sees_a_service_that_is_older_than_our_settings(
     theirs.touch()
     os.utime(theirs, (2**31, 2**31))
     now = int(file.stat().st_mtime)
-    text = state.format(now=now, later=now + 60, file=f"{file} {theirs}")
+    exited = f"ActiveState=active\\nSubState=exited\\nFragmentPath={file}"
+    text = state.format(now=now, later=now + 60, file=f"{file} {theirs}", exited=exited)
     program(tmp_path / "bin", "systemctl", f"printf 'Id=a.service\\n{text}\\n'")
     places = {"/etc/systemd/system": str(tmp_path)}
     answer = ask("units", ["a.service"], tmp_path / "bin", places)

@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+from a_gpu import AGpu
 from onhost_fakes import FakeEngine, FakeSystemd, host_root, write_targets
 
 from lockstep.bench.client import Client
@@ -13,6 +14,7 @@ from lockstep.bench.prompts import user
 from lockstep.bench.sample import Ask
 from lockstep.onhost.core import errors
 from lockstep.onhost.engines import ENGINES
+from lockstep.onhost.records import accepted
 from lockstep.onhost.rollout import speed_floor as floor
 from lockstep.onhost.rollout import technical
 
@@ -87,7 +89,7 @@ class Spark:
 
     @property
     def accepted(self) -> dict:
-        return floor.records(self.paths).get("mistral", {})
+        return accepted.load(self.paths).get("mistral", {})
 
 
 @pytest.fixture
@@ -188,6 +190,19 @@ def test_a_baseline_is_taken_once_whatever_the_floor(spark):
     asked = len(spark.engine.requests)
     assert spark.run("--baseline") == 0
     assert (spark.accepted, len(spark.engine.requests)) == (first, asked)
+
+
+def test_power_and_clock_stand_beside_the_accepted_speed(spark, tmp_path, monkeypatch):
+    AGpu(tmp_path / "gpu", monkeypatch).shows(watts=31.0, clock=2080)
+    # Long enough for a first sample, however busy this machine is.
+    spark.seconds = 0.5
+    spark.floor(floor_share=0.5)
+    data = json.loads(spark.paths.targets.read_text())
+    spark.paths.targets.write_text(json.dumps({**data, "max_clock_mhz": 2100}))
+    assert spark.run() == 0
+    assert spark.accepted["power_w"] == {"median": 31.0, "low": 31.0, "high": 31.0}
+    assert spark.accepted["clock_mhz"]["median"] == 2080
+    assert spark.accepted["max_clock_mhz"] == 2100
 
 
 def test_a_slower_result_can_be_accepted(spark):

@@ -1,0 +1,49 @@
+"""The GPU's health: what the watch found, and what its driver and sensors tell now."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from lockstep.onhost.core import layout
+from lockstep.onhost.facts.reading import Facts, listed, text
+from lockstep.onhost.switching import gpu_watch
+from lockstep.onhost.system import gpu
+
+# The name that antheas/spark_hwmon gives itself, where an owner installed it.
+_SENSORS = "spbm"
+
+
+def findings(asked: dict[str, Any]) -> Facts:
+    """What is wrong with the GPU.
+
+    Args:
+        asked: "max_clock_mhz" of the inventory, or null.
+    """
+    found = gpu_watch.load(layout.Paths()).findings
+    most = asked.get("max_clock_mhz")
+    now = gpu.look() if most else gpu.Reading()
+    if now.above(most):
+        found["gpu-cap"] = f"the clock is {now.clock_mhz:.0f} MHz, above its cap of {most} MHz"
+    for code, said in found.items():
+        yield "gpu", code, said
+
+
+def now(_: object) -> Facts:
+    """Power, clock, heat, and the power rails of the whole Spark where a driver tells them."""
+    seen = gpu.look()
+    for item, value in (
+        ("power W", seen.power_w),
+        ("clock MHz", seen.clock_mhz),
+        ("temperature °C", seen.temperature_c),
+        ("utilisation %", seen.utilization),
+        ("held down by", ", ".join(seen.heat) or "nothing" if seen.reasons is not None else None),
+    ):
+        yield "gpu now", item, "not told" if value is None else value
+    for path in listed("/sys/class/hwmon"):
+        if text(f"{path}/name") == _SENSORS:
+            for label in (each for each in listed(path) if each.endswith("_label")):
+                value = text(label.removesuffix("_label") + "_input") or "not told"
+                kind = os.path.basename(label).removesuffix("_label")
+                yield "gpu now", f"{_SENSORS} {kind} {text(label)}", value
+            yield "gpu now", f"{_SENSORS} prochot", text(f"{path}/device/prochot") or "not told"

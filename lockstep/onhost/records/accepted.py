@@ -1,0 +1,22 @@
+"""Accepted speeds of this host's targets, which later deploys and the watch compare with."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from lockstep.onhost.core import atomic, layout
+
+
+def load(paths: layout.Paths) -> dict[str, Any]:
+    """Target → accepted result; {} where there is none that can be read."""
+    try:
+        found = json.loads(paths.accepted.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def save(paths: layout.Paths, accepted: dict[str, Any]) -> None:
+    """Replace them; only root can read them."""
+    atomic.write_json(paths.accepted, accepted, mode=0o600)

@@ -1,0 +1,175 @@
+"""What is wrong with the GPU, looked for each minute by the wedge watch: hot, slow, or not capped.
+
+gpu-hot: heat or the power supply holds the clock down, at two looks in a row.
+gpu-slow: the hot model makes less than 70 % of its accepted speed, at less power than it took then,
+at two looks in a row. So looks a Spark whose firmware holds it down: 611 to 702 MHz and 13 to 14 W
+under load, which a reboot does not cure, and a minute without mains does (reports of 2026-07 and
+2026-08, docs/gpu.md). An engine that makes no token at all is the wedge watch's.
+gpu-cap: the clock is above its cap, and a new start of the cap's unit did not help.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+
+from lockstep.onhost.core import atomic, config, layout, output, runner
+from lockstep.onhost.engine import openai_api
+from lockstep.onhost.records import accepted
+from lockstep.onhost.system import gpu
+
+SLOW_SHARE = 0.7
+# A GPU that decodes shows more.
+BUSY = 90.0
+# A driver names a slow-down also while it changes the clock.
+AGAIN_S, MEASURE_S = 2.0, 5.0
+UNPLUG = (
+    "Remedy: shut the Spark down and unplug the mains for a minute. A reboot does not help "
+    "(docs/gpu.md)"
+)
+
+
+@dataclass
+class Record:
+    """What the watch found, of this boot.
+
+    Attributes:
+        findings: Code → what is wrong, with the remedy.
+        slow: Looks in a row at which the model was too slow.
+    """
+
+    findings: dict[str, str] = field(default_factory=dict)
+    slow: int = 0
+
+
+def load(paths: layout.Paths) -> Record:
+    """The record; an empty one where there is none that can be read."""
+    try:
+        return Record(**json.loads(paths.gpu_record.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return Record()
+
+
+def lines(paths: layout.Paths) -> list[str]:
+    """The findings, each with its code."""
+    return [f"{code}: {said}" for code, said in sorted(load(paths).findings.items())]
+
+
+@dataclass
+class Look:
+    """One look at the GPU of one host. `sleep` and `now` (s) are replaced in tests."""
+
+    host: config.Host
+    paths: layout.Paths
+    sleep: Callable[[float], None] = time.sleep
+    now: Callable[[], float] = time.monotonic
+
+    def take(self, hot: config.Target | None) -> None:
+        """Look, act where the cap is lost, and replace the record.
+
+        Args:
+            hot: The model that is hot and answers on this host, if any.
+        """
+        before = load(self.paths)
+        now = gpu.look()
+        found = {"gpu-cap": self._cap(now), "gpu-hot": self._heat(now)}
+        slow = before.slow
+        speed = self._slow(hot, now) if hot and not found["gpu-hot"] else None
+        # What cannot be told, as while nothing is asked, changes nothing.
+        if speed is not None:
+            slow = slow + 1 if speed else 0
+        if slow >= 2:
+            found["gpu-slow"] = speed or before.findings.get("gpu-slow")
+        findings = {code: said for code, said in found.items() if said}
+        for code in findings.keys() - before.findings.keys():
+            tell(f"{code}: {findings[code]}")
+        for code in before.findings.keys() - findings.keys():
+            tell(f"{code} is over")
+        atomic.write_json(self.paths.gpu_record, asdict(Record(findings, slow)))
+
+    def _cap(self, now: gpu.Reading) -> str | None:
+        """Bring the cap back into force where it is lost; what is wrong when that does not help."""
+        most = self.host.max_clock_mhz
+        if not now.above(most):
+            return None
+        tell(f"the GPU runs at {now.clock_mhz:.0f} MHz, its cap of {most} MHz is lost: set again")
+        done = runner.run(["systemctl", "restart", gpu.CAP_UNIT], timeout=120)
+        self.sleep(AGAIN_S)
+        after = gpu.look()
+        if done.returncode == 0 and not after.above(most):
+            return None
+        return (
+            f"the clock is {(after.clock_mhz or now.clock_mhz):.0f} MHz, above its cap of "
+            f"{most} MHz. Remedy: see journalctl -u {gpu.CAP_UNIT}"
+        )
+
+    def _heat(self, now: gpu.Reading) -> str | None:
+        if not now.heat:
+            return None
+        self.sleep(AGAIN_S)
+        after = gpu.look()
+        still = [words for words in after.heat if words in now.heat]
+        if not still:
+            return None
+        shown = [
+            f"{value:.0f} {unit}"
+            for value, unit in (
+                (after.temperature_c, "°C"),
+                (after.clock_mhz, "MHz"),
+                (after.power_w, "W"),
+            )
+            if value is not None
+        ]
+        return (
+            f"the GPU is held down ({', '.join(still)}) at {', '.join(shown)}. Remedy: free the "
+            "air inlets, look at the power supply, or cap the clock: gpu.max_clock_mhz "
+            "(docs/gpu.md)"
+        )
+
+    def _slow(self, target: config.Target, now: gpu.Reading) -> str | None:
+        """Why the model counts as slow, "" where it is not, None where that cannot be told."""
+        known = accepted.load(self.paths).get(target.name, {})
+        same = ("recipe", target.recipe), ("image", target.image)
+        cap = known.get("max_clock_mhz") == self.host.max_clock_mhz
+        if not (known.get("power_w") and cap and all(known[key] == is_ for key, is_ in same)):
+            return None
+        if now.utilization is None or now.utilization < BUSY:
+            return None
+        with gpu.sampled() as band:
+            rate = self._rate(target)
+        if rate is None or not band.power_w:
+            return None
+        found, least = band.as_json(), known["power_w"]["low"]
+        watts, speed = found["power_w"]["median"], known["decode_tok_s"]
+        if rate >= SLOW_SHARE * speed or watts >= least:
+            return ""
+        clock = f" and {found['clock_mhz']['median']:.0f} MHz" if "clock_mhz" in found else ""
+        return (
+            f"{target.name} makes {rate:.1f} tok/s, accepted were {speed:.1f}, at {watts:.0f} W"
+            f"{clock}, accepted were {least:.0f} to {known['power_w']['high']:.0f} W. {UNPLUG}"
+        )
+
+    def _rate(self, target: config.Target) -> float | None:
+        """tok/s of all requests together; None where they did not go on all the while."""
+        asked = replace(target, url=target.engine_url or target.url)
+        try:
+            key = openai_api.api_key(target)
+            first, began = openai_api.counters(asked, key), self.now()
+            self.sleep(MEASURE_S)
+            last, seconds = openai_api.counters(asked, key), self.now() - began
+        except openai_api.NotReady:
+            return None
+        if not (first and last and first.outstanding and last.outstanding):
+            return None
+        if last.rate is not None:
+            return last.rate or None
+        # Of no token at all the wedge watch judges.
+        made = (last.generated or 0) - (first.generated or 0)
+        return made / seconds if made else None
+
+
+def tell(line: str) -> None:
+    """One line for the journal."""
+    output.say(f"lockstep gpu: {line}")

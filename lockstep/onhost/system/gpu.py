@@ -1,0 +1,139 @@
+"""The GPU of this moment, as nvidia-smi tells it: power, clock, heat, and what slows it down.
+
+Many fields of a GB10 are "[N/A]" or "Not Supported", memory among them. The driver tells no cap of
+the clock that was set (seen on 580.178.04): only a clock above it shows that it is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import statistics
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lockstep.onhost.core import errors, runner
+
+CAP_UNIT = "lockstep-gpu-cap.service"
+# A cap of 2100 MHz was seen to hold the clock at 2080 to 2086; steps of a clock are 7 to 15 MHz.
+CAP_MARGIN_MHZ = 30
+# Bits of `clocks_event_reasons.active` (nvml.h). "Idle" and a set clock slow nothing down.
+POWER_CAP = 0x04
+HEAT = {
+    0x08: "hardware slow-down",
+    0x20: "thermal slow-down by the driver",
+    0x40: "thermal slow-down by the hardware",
+    0x80: "power brake",
+}
+_FIELDS = {
+    "power.draw": "power_w",
+    "clocks.sm": "clock_mhz",
+    "temperature.gpu": "temperature_c",
+    "utilization.gpu": "utilization",
+    "clocks_event_reasons.active": "reasons",
+}
+_UNKNOWN = re.compile(r'Field "([^"]+)" is not a valid field')
+_SAMPLE_MS = 500
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One moment. None: this driver does not tell it.
+
+    Attributes:
+        power_w: Watts of the GPU alone, a mean of the last second.
+        clock_mhz: Its clock.
+        temperature_c: Degrees.
+        utilization: Per cent of the time in which some kernel ran; one that only waits counts.
+        reasons: Bits of what holds the clock down.
+    """
+
+    power_w: float | None = None
+    clock_mhz: float | None = None
+    temperature_c: float | None = None
+    utilization: float | None = None
+    reasons: int | None = None
+
+    @property
+    def heat(self) -> list[str]:
+        """What slows it down by heat or by the power supply, in words."""
+        return [words for bit, words in HEAT.items() if (self.reasons or 0) & bit]
+
+    def above(self, cap_mhz: int | None) -> bool:
+        """Whether its clock shows that a cap is not in force; False where it cannot be told."""
+        return bool(cap_mhz and self.clock_mhz and self.clock_mhz > cap_mhz + CAP_MARGIN_MHZ)
+
+
+def look() -> Reading:
+    """One look. Of a field that this driver does not know, or all without a driver: None."""
+    asked = list(_FIELDS)
+    while asked:
+        query = [f"--query-gpu={','.join(asked)}", "--format=csv,noheader,nounits"]
+        try:
+            done = runner.run(["nvidia-smi", *query], timeout=20)
+        except errors.Problem:
+            return Reading()
+        unknown = _UNKNOWN.search(done.stdout + done.stderr)
+        if unknown is None or unknown[1] not in asked:
+            return _reading(asked, done.stdout) if done.returncode == 0 else Reading()
+        asked.remove(unknown[1])
+    return Reading()
+
+
+def _reading(asked: Sequence[str], line: str) -> Reading:
+    numbers = [_number(word) for word in line.partition("\n")[0].split(",")]
+    found = dict(zip((_FIELDS[name] for name in asked), numbers, strict=False))
+    reasons = found.pop("reasons", None)
+    return Reading(**found, reasons=None if reasons is None else int(reasons))
+
+
+def _number(word: str) -> float | None:
+    try:
+        return int(word, 16) if word.strip().startswith("0x") else float(word)
+    except ValueError:
+        return None
+
+
+@dataclass
+class Band:
+    """Samples of a while: power in watts and clock in MHz, each as it came."""
+
+    power_w: list[float]
+    clock_mhz: list[float]
+
+    def as_json(self) -> dict[str, dict[str, float]]:
+        """ "power_w" and "clock_mhz", each {"median", "low", "high"}; only what had a sample."""
+        return {
+            name: {"median": statistics.median(of), "low": min(of), "high": max(of)}
+            for name, of in (("power_w", self.power_w), ("clock_mhz", self.clock_mhz))
+            if of
+        }
+
+
+@contextlib.contextmanager
+def sampled() -> Iterator[Band]:
+    """Samples of power and clock each half second while the block runs; none without a driver."""
+    band = Band([], [])
+    query = ("--query-gpu=power.draw,clocks.sm", "--format=csv,noheader,nounits")
+    try:
+        asking = subprocess.Popen(
+            ("nvidia-smi", *query, f"--loop-ms={_SAMPLE_MS}"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+    except OSError:
+        yield band
+        return
+    try:
+        yield band
+    finally:
+        asking.terminate()
+        # The pipe holds the samples of half an hour. The last line may be cut off.
+        for line in asking.communicate()[0].rpartition("\n")[0].splitlines():
+            power, _, clock = line.partition(",")
+            for word, of in ((power, band.power_w), (clock, band.clock_mhz)):
+                number = _number(word)
+                if number is not None:
+                    of.append(number)

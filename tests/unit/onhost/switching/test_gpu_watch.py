@@ -1,0 +1,225 @@
+"""A GPU that is hot, slow or without its cap is named with its remedy; no other is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from a_gpu import AGpu
+from onhost_fakes import FakeEngine, FakeSystemd, host_root
+
+from lockstep.onhost.core import config
+from lockstep.onhost.operator import status
+from lockstep.onhost.records import accepted
+from lockstep.onhost.switching import gpu_watch
+from lockstep.onhost.system import gpu
+from lockstep.onhost.system.gpu import CAP_UNIT
+
+UNIT = "vllm-qwen36.service"
+BAND = {"median": 38.0, "low": 35.0, "high": 41.0}
+METRICS = """\
+vllm:num_requests_running{{engine="0"}} {running}
+vllm:generation_tokens_total{{engine="0"}} {tokens}
+"""
+SGLANG = 'sglang:num_running_reqs{{a="b"}} 1\nsglang:gen_throughput{{a="b"}} {rate}\n' + (
+    'sglang:generation_tokens_total{{a="b"}} 7\n'
+)
+
+
+class Spark:
+    """A host where qwen is hot; it was accepted with 50 tok/s at 35 to 41 W."""
+
+    def __init__(self, tmp_path, monkeypatch) -> None:
+        self.engine, self.gpu = FakeEngine(), AGpu(tmp_path / "gpu", monkeypatch)
+        self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+        # Each sleep of 5 s brings tokens at this rate; `after` is then called.
+        self.rate, self.running, self.tokens, self.time = 50.0, 1, 0, 0.0
+        self.after = lambda: None
+        target = {
+            "unit": UNIT,
+            "url": self.engine.url,
+            "model": "qwen",
+            "memory_gib": 67.0,
+            "start_timeout_s": 1800,
+            "recipe": "qwen-nvfp4",
+        }
+        self.paths = host_root(tmp_path / "root", {"qwen": target})
+        self.systemd.unit(UNIT, ActiveState="active", SubState="running", MainPID="7")
+        self.systemd.unit(CAP_UNIT, ActiveState="active", SubState="exited")
+        self.accept()
+        # Samples come from the same figures as looks.
+        monkeypatch.setattr(gpu, "sampled", self.sampled)
+        self.count()
+
+    def accept(self, **other: object) -> None:
+        entry = {"decode_tok_s": 50.0, "power_w": BAND, "recipe": "qwen-nvfp4", "image": None}
+        accepted.save(self.paths, {"qwen": {**entry, "max_clock_mhz": None, **other}})
+
+    def capped(self, most: int) -> None:
+        data = json.loads(self.paths.targets.read_text())
+        self.paths.targets.write_text(json.dumps({**data, "max_clock_mhz": most}))
+
+    @contextlib.contextmanager
+    def sampled(self):
+        yield (band := gpu.Band([], []))
+        seen = gpu.look()
+        band.power_w.append(seen.power_w)
+        band.clock_mhz.append(seen.clock_mhz)
+
+    def count(self) -> None:
+        self.engine.metrics = METRICS.format(running=self.running, tokens=self.tokens)
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+        self.tokens += round(self.rate * seconds)
+        self.count()
+        self.after()
+
+    def look(self) -> dict[str, str]:
+        """One look; the findings."""
+        host = config.load_host(self.paths.targets)
+        gpu_watch.Look(host, self.paths, self.sleep, lambda: self.time).take(host.targets["qwen"])
+        return gpu_watch.load(self.paths).findings
+
+    def said(self) -> str:
+        """What `switch.sh status` shows."""
+        found = status.gather(config.load_host(self.paths.targets), self.paths)
+        return " ".join(line.strip() for line in status.lines(found, 60))
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    spark = Spark(tmp_path, monkeypatch)
+    yield spark
+    spark.engine.close()
+
+
+SLOW = {"watts": 14.0, "clock": 611, "celsius": 50, "utilization": 96}
+BUSY = {"watts": 38.0, "clock": 2418, "celsius": 68, "utilization": 96}
+
+
+def test_a_slow_spark_is_named_at_the_second_look_and_until_it_is_fast(spark, capsys):
+    spark.gpu.shows(**SLOW)
+    spark.rate = 14.0
+    assert spark.look() == {}
+    said = spark.look()["gpu-slow"]
+    assert said.startswith(
+        "qwen makes 14.0 tok/s, accepted were 50.0, at 14 W and 611 MHz, accepted were 35 to 41 W."
+    )
+    assert "unplug the mains for a minute. A reboot does not help" in said
+    assert "BROKEN: gpu-slow: qwen makes 14.0 tok/s" in spark.said()
+    # At rest nothing can be told.
+    spark.gpu.shows()
+    assert spark.look() == {"gpu-slow": said}
+    spark.gpu.shows(**BUSY)
+    spark.rate = 49.0
+    assert spark.look() == {}
+    assert "gpu-slow is over" in capsys.readouterr().out
+    assert "gpu" not in spark.said()
+
+
+@pytest.mark.parametrize(
+    ("rate", "shows", "accepted_as"),
+    [
+        # Many streams, a long context: slow, but at full power.
+        (14.0, BUSY, {}),
+        # A light model takes little power.
+        (49.0, SLOW, {}),
+        (14.0, {**SLOW, "utilization": 60}, {}),
+        # No token at all is the wedge watch's.
+        (0.0, SLOW, {}),
+        (14.0, SLOW, {"recipe": "another"}),
+        (14.0, SLOW, {"image": "another"}),
+        (14.0, SLOW, {"max_clock_mhz": 2100}),
+        # Accepted where the driver told no power.
+        (14.0, SLOW, {"power_w": None}),
+    ],
+)
+def test_what_looks_alike_is_no_slow_spark(spark, rate, shows, accepted_as):
+    spark.accept(**accepted_as)
+    spark.gpu.shows(**shows)
+    spark.rate = rate
+    assert [spark.look() for _ in range(3)] == [{}] * 3
+
+
+def test_one_slow_look_between_fast_ones_is_none(spark):
+    for rate, shows in ((14.0, SLOW), (50.0, BUSY), (14.0, SLOW), (50.0, BUSY)):
+        spark.rate = rate
+        spark.gpu.shows(**shows)
+        assert spark.look() == {}
+
+
+def test_a_request_that_ends_meanwhile_says_nothing(spark):
+    spark.gpu.shows(**SLOW)
+    spark.rate = 14.0
+
+    def ended() -> None:
+        spark.running = 0
+        spark.count()
+
+    spark.after = ended
+    assert [spark.look() for _ in range(3)] == [{}] * 3
+
+
+def test_of_sglang_its_own_rate_counts(spark):
+    spark.gpu.shows(**SLOW)
+    for rate, codes in ((50.0, set()), (14.0, {"gpu-slow"}), (50.0, set())):
+        spark.count = lambda rate=rate: setattr(spark.engine, "metrics", SGLANG.format(rate=rate))
+        spark.count()
+        spark.look()
+        assert set(spark.look()) == codes
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["sw_thermal_slowdown", "hw_thermal_slowdown", "hw_slowdown", "hw_power_brake_slowdown"],
+)
+def test_a_hot_gpu_is_named_while_it_is_hot(spark, reason):
+    spark.gpu.shows(**{**BUSY, "celsius": 93}, reasons=[reason])
+    found = spark.look()
+    assert "at 93 °C, 2418 MHz, 38 W. Remedy: free the air inlets" in found["gpu-hot"]
+    assert "BROKEN: gpu-hot: " in spark.said()
+    spark.gpu.shows(**BUSY, reasons=["sw_power_cap", "applications_clocks_setting"])
+    assert spark.look() == {}
+
+
+def test_a_slow_down_for_a_moment_is_none(spark):
+    spark.gpu.shows(**BUSY, reasons=["hw_slowdown"])
+    spark.after = lambda: spark.gpu.shows(**BUSY)
+    assert spark.look() == {}
+
+
+def test_what_heat_slows_down_is_hot_and_not_slow(spark):
+    spark.gpu.shows(**{**SLOW, "celsius": 95}, reasons=["hw_thermal_slowdown"])
+    spark.rate = 14.0
+    assert [set(spark.look()) for _ in range(3)] == [{"gpu-hot"}] * 3
+
+
+def test_a_cap_that_is_lost_is_set_again_by_its_unit(spark, capsys):
+    spark.capped(2100)
+    spark.gpu.shows(**{**BUSY, "clock": 2080})
+    assert spark.look() == {}
+    assert spark.systemd.calls == []
+    spark.gpu.shows(**BUSY)
+    spark.after = lambda: spark.gpu.shows(**{**BUSY, "clock": 2080})
+    assert spark.look() == {}
+    assert spark.systemd.calls == [f"systemctl restart {CAP_UNIT}"]
+    assert "2418 MHz, its cap of 2100 MHz is lost: set again" in capsys.readouterr().out
+
+
+def test_a_cap_that_does_not_hold_is_a_finding(spark):
+    spark.capped(2100)
+    spark.gpu.shows(**BUSY)
+    assert "above its cap of 2100 MHz" in spark.look()["gpu-cap"]
+
+
+def test_without_a_cap_no_clock_is_too_high(spark):
+    spark.gpu.shows(**{**BUSY, "clock": 3003})
+    assert (spark.look(), spark.systemd.calls) == ({}, [])
+
+
+def test_without_a_driver_nothing_is_told(spark):
+    spark.capped(2100)
+    spark.gpu.program.write_text("#!/bin/sh\nexit 9\n")
+    assert spark.look() == {}
