@@ -10,7 +10,6 @@ exit codes: 0 all ratios are as they should be; 1 one is not
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -27,12 +26,9 @@ import yaml
 
 from benchmarks.playbook import tasks, variables
 from lab.host import connection
-from lockstep.files import sent
 from lockstep.fleet.login import ALIVE, ssh_options
-from lockstep.host.intended import Intended
 from lockstep.inventory import inventory_file
-from lockstep.inventory.host import HostPlan
-from lockstep.lock import lockfile, pins
+from lockstep.lock import lockfile
 
 ROOT = Path(__file__).resolve().parent.parent
 INVENTORY = ROOT / "inventories/lab.py"
@@ -87,34 +83,18 @@ def ssh(lab: connection.Description, address: str) -> list[str]:
     return [*connection.client(lab.ssh_key, lab.known_hosts, options), f"{lab.ssh_user}@{address}"]
 
 
-def moe_flags(
-    lab: connection.Description, plan: HostPlan, record: pins.Pins, address: str
-) -> dict[str, bool]:
-    """Target → what its engine said on the host about the freeze guard's flag."""
-    this = Intended(plan, record)
-    done = subprocess.run(
-        [*ssh(lab, address), shlex.join(["sudo", *sent.COMMAND])],
-        input=sent.questions({"environments": this.engine_question}),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return this.moe_flags(json.loads(done.stdout)["answers"]["environments"])
-
-
 def ansible(lab: connection.Description, folder: Path) -> tuple[list[str], dict[str, str]]:
     """Write playbook, inventory and configuration; return the command and its environment."""
     plans = inventory_file.load(INVENTORY)
     record = lockfile.load(inventory_file.lock_path("lab", plans))
     address = {host.name: host.address for host in lab.hosts}
-    said = {plan.name: moe_flags(lab, plan, record, address[plan.name]) for plan in plans}
-    first = tasks(plans[0], record, said[plans[0].name])
+    first = tasks(plans[0], record)
     play = {"hosts": "all", "gather_facts": False, "become": True, "tasks": first}
     (folder / "play.yml").write_text(yaml.safe_dump([play], sort_keys=False))
     hosts = {
         plan.name: {
             "ansible_host": address[plan.name],
-            **variables(plan, record, said[plan.name]),
+            **variables(plan, record),
         }
         for plan in plans
     }

@@ -30,15 +30,12 @@ from lockstep.system.folders import folders, model_units
 from lockstep.units.all_files import artefacts
 
 
-def variables(
-    plan: HostPlan, pins: Pins, moe_flags: dict[str, bool]
-) -> dict[str, list[dict[str, str]]]:
+def variables(plan: HostPlan, pins: Pins) -> dict[str, list[dict[str, str]]]:
     """One host's variables: its files, whose text differs between hosts.
 
     Args:
         plan: The host.
         pins: The lock.
-        moe_flags: Target → whether its engine there takes the freeze guard's flag.
     """
     return {
         "managed_files": [
@@ -49,24 +46,24 @@ def variables(
                 "owner": file.owner,
                 "group": file.group,
             }
-            for file in files_of(plan, pins, moe_flags)
+            for file in files_of(plan, pins)
         ]
     }
 
 
-def files_of(plan: HostPlan, pins: Pins, moe_flags: dict[str, bool]) -> tuple[ManagedFile, ...]:
+def files_of(plan: HostPlan, pins: Pins) -> tuple[ManagedFile, ...]:
     """Everything that the deploy writes on a host as files; arguments as for `variables`."""
     engine = engine_id(plan.settings, pins)
-    return artefacts(plan.settings, plan.targets, pins, engine_id=engine, moe_flags=moe_flags)
+    return artefacts(plan.settings, plan.targets, pins, engine_id=engine)
 
 
-def tasks(plan: HostPlan, pins: Pins, moe_flags: dict[str, bool]) -> list[dict[str, Any]]:
+def tasks(plan: HostPlan, pins: Pins) -> list[dict[str, Any]]:
     """The play's tasks, the same for every host of the plan's inventory; arguments as above."""
     settings = plan.settings
     user = {"name": settings.service_user, "system": True, "home": HOME, "groups": ["docker"]}
     engine = f"{settings.paths.engines}/current/venv"
     images = [pins.images[name].digest for name in images_of(plan)]
-    files = files_of(plan, pins, moe_flags)
+    files = files_of(plan, pins)
     return [
         _task("group", {"name": OPERATORS_GROUP, "system": True}),
         _task("user", {**user, "append": True, "shell": "/usr/sbin/nologin"}),

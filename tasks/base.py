@@ -29,7 +29,7 @@ def base() -> None:
     )
     files.tree(
         name="Write folders, programs and settings",
-        files=this.files("base", {}),
+        files=this.files("base"),
         folders=folders(settings),
         absent=absent_files(settings),
     )

@@ -12,7 +12,7 @@ from tasks.operations import fabric as operations
 def fabric() -> None:
     """Addresses and MTU of the ConnectX-7, where the inventory wants them written."""
     this = run.current()
-    for file in this.files("fabric", {}):
+    for file in this.files("fabric"):
         operations.addressed(
             name="Give the fast link its addresses",
             text=file.text,

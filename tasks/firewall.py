@@ -17,7 +17,7 @@ def firewall() -> None:
     settings = this.plan.settings
     if not settings.firewall.enabled:
         return
-    written = this.files("firewall", {})
+    written = this.files("firewall")
     files.tree(name="Write the rules", files=written)
     operations.in_force(
         name="Bring the rules into force",

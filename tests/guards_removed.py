@@ -555,13 +555,6 @@ GUARDS = (
         "tests/unit/preflight/test_containers.py",
     ),
     Guard(
-        "an engine that has not answered gets the freeze guard's flag",
-        "lockstep/host/intended.py",
-        '.get("moe_flag") is not False',
-        '.get("moe_flag") is True',
-        "tests/operations/test_image_engines.py",
-    ),
-    Guard(
         "SGLang gets a folder, by which it tells Mistral's format",
         "lockstep/units/served_weights.py",
         'given == "folder" or ',
@@ -571,17 +564,9 @@ GUARDS = (
     Guard(
         "a mixture of experts on vLLM gets the freeze guard",
         "lockstep/recipes/command.py",
-        "(*argv, *freeze_guard.arguments(recipe, argv, moe_flag))",
-        "tuple(argv)",
+        ", freeze_guard.arguments(recipe, argv)]",
+        "]",
         "tests/unit/units/test_variants.py tests/unit/recipes/test_command.py",
-    ),
-    Guard(
-        "an engine without the freeze guard's flag is asked about its variables",
-        f"{ONHOST}/engines/base.py",
-        'form = recipe.get("without_flag", recipe)',
-        "pass",
-        "tests/unit/onhost/environment/test_engine_check.py "
-        "tests/unit/onhost/images/test_image_check.py",
     ),
     Guard(
         "no rank starts without its fast link",

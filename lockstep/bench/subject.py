@@ -70,11 +70,9 @@ def _bound(place: Place, hot: Target) -> tuple[BoundTarget, Recipe]:
 
 
 def _wanted(place: Place, hot: Target) -> str | None:
-    """What the hot unit is to run by inventory and lock, with the versions that engines report."""
+    """What the hot unit is to run by inventory and lock."""
     intended = Intended(place.plan, place.record)
-    engines = place.ask("environments", intended.engine_question)
-    files = intended.files("services", intended.moe_flags(engines))
-    return generation(files, hot.unit) or None
+    return generation(intended.files("services"), hot.unit) or None
 
 
 def _vision(place: Place, recipe: Recipe, commit: str | None) -> int | None:

@@ -72,7 +72,7 @@ def rehearse(hosts: Sequence[tuple[Settings, tuple[BoundTarget, ...]]]) -> None:
     asked = (item for item in wanted(hosts) if not isinstance(item, moving.PrecompiledWanted))
     known = pins.pinned({item: _stand_in(item) for item in asked})
     for settings, targets in hosts:
-        artefacts(settings, targets, known, engine_id=12 * "0", moe_flags={})
+        artefacts(settings, targets, known, engine_id=12 * "0")
 
 
 def _stand_in(item: moving.Item) -> pins.Pin:

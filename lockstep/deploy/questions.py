@@ -77,19 +77,14 @@ def questions(this: Intended) -> dict[str, Any]:
 
 def _files(this: Intended) -> dict[str, Any]:
     settings = this.plan.settings
-    files = this.all_files({})
+    files = this.all_files
     absent = absent_files(settings)
     secrets = [API_KEY, WEBUI_SECRETS, *(key_path(group.name) for group in this.plan.groups)]
     places = [folder.path for folder in folders(settings)]
     return {
         "paths": [*(file.path for file in files), *places, *absent, *secrets],
         "private": [*(file.path for file in files if file.private), *absent, *secrets],
-        # An engine's answer may change the text of the others.
-        "known": {
-            file.path: hashlib.sha256(file.text.encode()).hexdigest()
-            for file in files
-            if file.stage == "base"
-        },
+        "known": {file.path: hashlib.sha256(file.text.encode()).hexdigest() for file in files},
     }
 
 

@@ -154,7 +154,7 @@ def _host(this: Intended, taken: hosts.Taken, key: bytes) -> Host:
     return Host(
         this.plan.name,
         facts,
-        tuple(expected(this, Seen(facts, engines, key))),
+        tuple(expected(this, Seen(facts, key))),
         frozenset(kind for kind, about in KINDS.items() if named(about.reader) in faults),
     )
 

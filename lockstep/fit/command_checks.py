@@ -256,12 +256,12 @@ def _freezing(case: Case, variables: Mapping[str, str]) -> Iterator[Finding]:
     if guard is None:
         return
     backend = flags.value_of(case.argv, (guard.flag,))
-    if backend in guard.freezing:
+    if backend in guard.freezing or (backend is None and case.recipe.lockstep.moe):
         yield case.find(
             "freezing-backend",
-            f"{guard.flag} {backend} leads to FlashInfer's MoE kernels, which were seen to "
-            "freeze a Spark",
-            f"Remove {guard.flag}: Lockstep gives the right one.",
+            f"{guard.flag} {backend or 'left out'} leads to FlashInfer's MoE kernels, which were "
+            "seen to freeze a Spark",
+            f"Say nothing of {guard.flag}: Lockstep gives the right value.",
         )
     if variables.get(guard.variable) == guard.freezing_value:
         yield case.error(

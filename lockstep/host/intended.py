@@ -101,24 +101,7 @@ class Intended:
     @cached_property
     def model_units(self) -> list[str]:
         """Units of all targets and their fallbacks."""
-        return model_units(self.files("services", {}))
-
-    def moe_flags(self, engines: dict[str, Any]) -> dict[str, bool]:
-        """Target or fallback → whether its engine's parser takes the freeze guard's flag.
-
-        An engine that has not been asked on this host, or could not be, is taken for one that does.
-
-        Args:
-            engines: Answer of the reader `environments`.
-        """
-        found: dict[str, bool] = {}
-        for name, _, image in self._variants():
-            if image:
-                record = engines["images"].get(self.pins.images[image].digest)
-            else:
-                record = engines["check"]
-            found[name] = (record or {}).get("moe_flag") is not False
-        return found
+        return model_units(self.files("services"))
 
     def unasked(self, engines: dict[str, Any]) -> dict[str, str]:
         """Target or fallback → why the engine in its image could not be asked about its recipe.
@@ -136,66 +119,31 @@ class Intended:
     @cached_property
     def image_questions(self) -> dict[str, str]:
         """Digest of each image → what to ask its engine."""
-        names = [name for name, _, _ in self._variants()]
-        forms = [
-            variants(
-                self.plan.settings,
-                self.plan.targets,
-                self.pins,
-                engine_id=self.engine_id if self.engine_spec else "",
-                moe_flags=dict.fromkeys(names, flag),
-            )
-            for flag in (True, False)
-        ]
-        return image_questions(*forms)
+        name = self.engine_id if self.engine_spec else ""
+        return image_questions(
+            variants(self.plan.settings, self.plan.targets, self.pins, engine_id=name)
+        )
 
-    def files(self, stage: Stage, moe_flags: dict[str, bool]) -> list[ManagedFile]:
+    def files(self, stage: Stage) -> list[ManagedFile]:
         """The managed files of one stage of the deploy ("base", "services", "switch", "webui")."""
-        chosen = [file for file in self._every(moe_flags) if file.stage == stage]
-        if stage == "base":
-            return chosen + self._specs()
-        return [*chosen, self._served_weights()] if stage == "services" else chosen
+        return [file for file in self.all_files if file.stage == stage]
 
-    def all_files(self, moe_flags: dict[str, bool]) -> list[ManagedFile]:
+    @cached_property
+    def all_files(self) -> list[ManagedFile]:
         """The managed files of all stages."""
-        return [*self._every(moe_flags), *self._specs(), self._served_weights()]
+        name = self.engine_id if self.engine_spec else ""
+        made = artefacts(self.plan.settings, self.plan.targets, self.pins, engine_id=name)
+        return [*made, *self._specs(), self._served_weights()]
 
     @cached_property
-    def unversioned(self) -> tuple[ManagedFile, ...]:
-        """The managed files of all stages, as if no engine had been asked yet."""
-        return self._every({})
-
-    @cached_property
-    def paths(self) -> set[str]:
-        """Every path that this deploy owns."""
-        return {file.path for file in self.unversioned} | {SERVED_WEIGHTS}
-
-    @cached_property
-    def every_path(self) -> list[str]:
-        """Where the managed files of all stages are."""
-        return [file.path for file in self.all_files({})]
+    def paths(self) -> list[str]:
+        """Where they are: every path that this deploy owns."""
+        return [file.path for file in self.all_files]
 
     @cached_property
     def unit_files(self) -> list[str]:
         """Names of the units among them."""
-        return [PurePosixPath(file.path).name for file in self.unversioned if file.check == "unit"]
-
-    def _every(self, moe_flags: dict[str, bool]) -> tuple[ManagedFile, ...]:
-        # An engine that has not been asked is taken for one that takes the flag.
-        key = () if all(moe_flags.values()) else tuple(sorted(moe_flags.items()))
-        if key not in self._rendered:
-            self._rendered[key] = artefacts(
-                self.plan.settings,
-                self.plan.targets,
-                self.pins,
-                engine_id=self.engine_id if self.engine_spec else "",
-                moe_flags=dict(key),
-            )
-        return self._rendered[key]
-
-    @cached_property
-    def _rendered(self) -> dict[tuple[tuple[str, bool], ...], tuple[ManagedFile, ...]]:
-        return {}
+        return [PurePosixPath(file.path).name for file in self.all_files if file.check == "unit"]
 
     def _served_weights(self) -> ManagedFile:
         """Which weights the units read: written with them, while weights.json is what to fetch.

@@ -10,8 +10,6 @@ from typing import Any
 from packaging.utils import parse_wheel_filename
 
 from lockstep.files.managed_file import TOOLS_VENV
-from lockstep.host.engine_questions import Form, question
-from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.host import HostPlan
 from lockstep.lock.engine_id import engine_id
 from lockstep.lock.packages import (
@@ -144,13 +142,13 @@ def _precompiled(plan: HostPlan, pins: Pins) -> dict[str, Any] | None:
 def _recipes(plan: HostPlan, pins: Pins) -> list[dict[str, Any]]:
     """Command lines, environments and checkpoints that this venv's engine must accept."""
 
-    def form(target: BoundTarget, recipe: Recipe, moe_flag: bool) -> Form:
-        argv = serve_command(recipe, overrides=target.overrides(recipe), moe_flag=moe_flag)
-        return Form(argv, environment(recipe, moe_flag=moe_flag))
-
     return [
-        question(recipe.name, form(target, recipe, True), form(target, recipe, False))
-        | {"checkpoint": _checkpoint(plan, recipe, pins)}
+        {
+            "name": recipe.name,
+            "argv": list(serve_command(recipe, overrides=target.overrides(recipe))),
+            "environment": environment(recipe),
+            "checkpoint": _checkpoint(plan, recipe, pins),
+        }
         for target in plan.targets
         for recipe in target.recipes
         if not recipe.in_container

@@ -24,7 +24,7 @@ def question(this: Intended) -> dict[str, Any]:
     """What to ask the reader `records.intruders`: everything that a deploy writes or changes."""
     settings = this.plan.settings
     return {
-        "files": [{"path": file.path, "check": file.check} for file in this.unversioned],
+        "files": [{"path": file.path, "check": file.check} for file in this.all_files],
         "folders": [asdict(folder) for folder in folders(settings)],
         "links": [UV],
         "accounts": [settings.service_user],

@@ -28,7 +28,6 @@ def serve_command(
     recipe: Recipe,
     *,
     overrides: Mapping[str, object] | None = None,
-    moe_flag: bool = True,
 ) -> tuple[str, ...]:
     """The engine's whole argument list, its own name first.
 
@@ -37,8 +36,6 @@ def serve_command(
         overrides: Recipe key → value; wins over `defaults` and over flags written out in the
             command. Besides every key of the flag table: ``model`` (id or path of a local
             snapshot), ``revision``, ``draft_model``, ``draft_revision``. None removes a flag.
-        moe_flag: Whether the engine's parser takes the freeze guard's flag; as long as it has not
-            been asked, it is given the flag.
 
     Raises:
         RecipeError: an engine that Lockstep does not run, unbalanced quotes, shell constructs, a
@@ -54,32 +51,34 @@ def serve_command(
     argv = _with_overrides(recipe, engine, _model_first(recipe, engine, argv), overrides)
     argv = _with_revisions(recipe, engine, argv, overrides)
     refuse_leftovers(recipe, argv)
-    argv = (*argv, *_always(recipe, engine, argv, overrides))
-    return (*argv, *freeze_guard.arguments(recipe, argv, moe_flag))
+    return (*argv, *_always(recipe, engine, argv, overrides))
 
 
 def _always(
     recipe: Recipe, engine: Engine, argv: tuple[str, ...], overrides: Mapping[str, object]
 ) -> tuple[str, ...]:
-    """The engine's flags of every command line that are not there yet, nor refused by their key."""
+    """The engine's flags of every command line, and the freeze guard's, that are not there yet, nor
+    refused by their key."""
     said = {**recipe.defaults, **overrides}
     refused = {"--" + key.replace("_", "-") for key in said if said[key] in (None, False)}
+    wanted = [*((flag,) for flag in engine.always), freeze_guard.arguments(recipe, argv)]
     return tuple(
-        flag for flag in engine.always if flag not in refused and not flags.find(argv, (flag,))
+        word
+        for words in wanted
+        if not refused.intersection(words[:1]) and not flags.find(argv, words[:1])
+        for word in words
     )
 
 
 def environment(
     recipe: Recipe,
     *,
-    moe_flag: bool = True,
     control: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The engine's environment: the guard's variables, then the recipe's own, which win.
+    """The engine's environment.
 
     Args:
         recipe: What to serve.
-        moe_flag: As for `serve_command`; a variable that means nothing beside it is left out.
         control: Values for ``$VAR`` and ``${VAR}`` inside the recipe's values.
 
     Raises:
@@ -87,7 +86,7 @@ def environment(
     """
     return {
         key: _expanded(recipe, key, value, control or {})
-        for key, value in freeze_guard.guarded(recipe, moe_flag).items()
+        for key, value in freeze_guard.variables(recipe).items()
     }
 
 

@@ -14,33 +14,24 @@ from lockstep.recipes.recipe_file import Recipe
 _PLAIN_TYPES = frozenset({"bf16", "bfloat16", "fp16", "float16", "half", "none", "fp32", "float32"})
 
 
-def guarded(recipe: Recipe, moe_flag: bool = True) -> dict[str, str]:
-    """The guard's variables under the recipe's own, which win, as long as they mean anything.
+def variables(recipe: Recipe) -> dict[str, str]:
+    """The recipe's variables without the old one of the guard.
 
-    The guard's are for an engine whose parser lacks the flag, also where a recipe does not say
-    whether it is a mixture of experts: a dense model ignores them. Beside the flag the old variable
-    means nothing, and newer engines refuse it.
+    Beside the flag it means nothing, and newer engines refuse it.
     """
     guard = _guard(recipe)
-    if guard is None:
-        return dict(recipe.env)
-    if moe_flag:
-        obsolete = guard.variable if recipe.lockstep.moe else None
-        return {key: value for key, value in recipe.env.items() if key != obsolete}
-    own = {} if recipe.lockstep.moe is False else guard.without_flag
-    return {**own, **recipe.env}
+    obsolete = guard.variable if guard and recipe.lockstep.moe else None
+    return {key: value for key, value in recipe.env.items() if key != obsolete}
 
 
-def arguments(recipe: Recipe, argv: Sequence[str], moe_flag: bool = True) -> tuple[str, ...]:
-    """The guard's flags to append to ``argv``; () where none is needed or the recipe has one.
+def arguments(recipe: Recipe, argv: Sequence[str]) -> tuple[str, ...]:
+    """The guard's flag and its value; () where none is needed.
 
     Only for recipes that say `lockstep.moe: true`: whether experts are quantised must be known,
     because a backend that does not fit them stops the engine.
     """
     guard = _guard(recipe)
-    if not moe_flag or guard is None or not recipe.lockstep.moe:
-        return ()
-    if flags.find(argv, (guard.flag,)):
+    if guard is None or not recipe.lockstep.moe:
         return ()
     return (guard.flag, guard.quantised if quantised(recipe, argv) else guard.unquantised)
 

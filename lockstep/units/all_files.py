@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 
 from lockstep.core.errors import InventoryError
 from lockstep.files.managed_file import ManagedFile
@@ -30,7 +29,6 @@ def artefacts(
     pins: Pins,
     *,
     engine_id: str,
-    moe_flags: Mapping[str, bool],
 ) -> tuple[ManagedFile, ...]:
     """All files of one host: its own, the firewall's, programs, units and scripts, in this order.
 
@@ -39,13 +37,11 @@ def artefacts(
         targets: Its targets with their recipes.
         pins: What every tag, branch and revision stands for.
         engine_id: Name of the venv engine's generation ("" where no target needs one).
-        moe_flags: Target → whether the engine on this host said that it takes the freeze guard's
-            flag; one that has not been asked yet is left out.
 
     Raises:
         LockstepError: something that cannot be written down safely, with what, where and remedy.
     """
-    made = variants(settings, targets, pins, engine_id=engine_id, moe_flags=moe_flags)
+    made = variants(settings, targets, pins, engine_id=engine_id)
     webui = (webui_unit(settings, made, pins),) if settings.webui.enabled else ()
     found = (
         *host_files(settings),

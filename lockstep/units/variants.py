@@ -136,7 +136,6 @@ def variants(
     pins: Pins,
     *,
     engine_id: str,
-    moe_flags: Mapping[str, bool],
 ) -> tuple[Variant, ...]:
     """Every variant of one host, in the inventory's order, a fallback right after its target.
 
@@ -145,8 +144,6 @@ def variants(
         targets: Its targets with their recipes.
         pins: What every tag, branch and revision stands for.
         engine_id: Name of the venv engine's generation ("" where no target needs one).
-        moe_flags: Target or fallback → whether its engine's parser takes the freeze guard's flag;
-            one that has not answered is left out, and gets it.
 
     Raises:
         ResolveError: a model or image that ``pins`` does not hold.
@@ -154,9 +151,9 @@ def variants(
         InventoryError: a name or unit that a fallback needs is taken.
     """
 
-    def made(target: BoundTarget, recipe: Recipe, flag: bool, suffix: str = "") -> Variant:
+    def made(target: BoundTarget, recipe: Recipe, suffix: str = "") -> Variant:
         def of(each: BoundTarget) -> Variant:
-            return _variant(settings, each, recipe, pins, flag, engine_id, suffix)
+            return _variant(settings, each, recipe, pins, engine_id, suffix)
 
         found = of(target)
         found = replace(found, identity=_identity(found, pins, engine_id))
@@ -167,13 +164,10 @@ def variants(
 
     found: list[Variant] = []
     for target in targets:
-        flag = moe_flags.get(target.name, True)
-        main = made(target, target.recipe, flag)
+        main = made(target, target.recipe)
         if target.fallback is not None:
-            name = target.name + FALLBACK
-            flag = moe_flags.get(name, flag if _same_engine(target) else True)
-            spare = made(target, target.fallback, flag, FALLBACK)
-            found += [replace(main, fallback=name), spare]
+            spare = made(target, target.fallback, FALLBACK)
+            found += [replace(main, fallback=spare.name), spare]
         else:
             found.append(main)
     _refuse_doubles(settings, found)
@@ -204,17 +198,11 @@ def _proxy_suffix(recipe: Recipe) -> str:
     return ROLES if recipe.needs_roles_proxy else KEY
 
 
-def _same_engine(target: BoundTarget) -> bool:
-    assert target.fallback is not None
-    return target.data.image is not None or target.recipe.container == target.fallback.container
-
-
 def _variant(
     settings: Settings,
     target: BoundTarget,
     recipe: Recipe,
     pins: Pins,
-    moe_flag: bool,
     engine_id: str,
     suffix: str = "",
 ) -> Variant:
@@ -222,9 +210,9 @@ def _variant(
     reference = (target.data.image or recipe.container) if recipe.in_container else None
     image = pinned_reference(reference, pins) if reference else None
     overrides = {**target.overrides(recipe), **weight_overrides(settings, recipe, pins)}
-    engine_argv = serve_command(recipe, overrides=overrides, moe_flag=moe_flag)
+    engine_argv = serve_command(recipe, overrides=overrides)
     ours = compile_caches.of_image(image) if image else _of_venv(settings, engine_id)
-    variables = _environment(settings, recipe, moe_flag, ours)
+    variables = _environment(settings, recipe, ours)
     if target.group is not None and recipe.engine is not None:
         # A recipe cannot know a host's interfaces.
         variables |= target.group.environment(recipe.engine)
@@ -271,12 +259,12 @@ def _of_venv(settings: Settings, engine_id: str) -> dict[str, str]:
 
 
 def _environment(
-    settings: Settings, recipe: Recipe, moe_flag: bool, of_engine: Mapping[str, str]
+    settings: Settings, recipe: Recipe, of_engine: Mapping[str, str]
 ) -> dict[str, str]:
     """The engine's variables: what every engine here gets, then the recipe's own, which win."""
     ours = {"HF_HOME": settings.paths.hub_cache, "HF_HUB_OFFLINE": "1"}
     ours |= {**engine_of(recipe).environment, **of_engine}
-    return {**ours, **environment(recipe, moe_flag=moe_flag, control=ours)}
+    return {**ours, **environment(recipe, control=ours)}
 
 
 def _refuse_secrets(recipe: Recipe, argv: tuple[str, ...], variables: Mapping[str, str]) -> None:

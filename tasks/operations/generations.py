@@ -13,18 +13,16 @@ from lockstep.host.generation import contents
 from lockstep.host.specs import weights_spec
 from tasks import remote, run
 from tasks.facts import host as facts
-from tasks.operations.services import files_of
 from tasks.remote import Commands
 
 
 @operation()
 def recorded() -> Commands:
     """Record what the host is now, unless the newest record says so already."""
-    files = files_of("services")
     newest = facts.ask("records.generation")
-    if files is None or newest is None:
+    if newest is None:
         return
-    present = contents_of(files)
+    present = contents_of(run.current().files("services"))
     if (newest.get("digest"), newest.get("lock")) == (present["digest"], present["lock"]):
         host.noop(f"this is generation {newest['number']}")
         return

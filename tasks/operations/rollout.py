@@ -115,7 +115,7 @@ def _change(units: Sequence[str], together: Sequence[str]) -> Change | None:
     left = services.left_over()
     if engines is None or left is None:
         return None
-    files = this.files("services", this.moe_flags(engines))
+    files = this.files("services")
     gone = services.unit_names(left)
     states = services.states_of(gone)
     found = facts.ask("files")

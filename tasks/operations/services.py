@@ -9,7 +9,7 @@ from typing import Any
 from pyinfra import host, state
 from pyinfra.api import operation
 
-from lockstep.files.managed_file import AGENT_UNIT, API_KEY, ManagedFile, Stage
+from lockstep.files.managed_file import AGENT_UNIT, API_KEY, Stage
 from lockstep.system.folders import generation
 from lockstep.units.agent_unit import RECORDS, key_path
 from lockstep.units.docker_run import DOCKER as DOCKER_PROGRAM
@@ -22,19 +22,10 @@ DOCKER = "docker.service"
 _INTRUDERS = "records.intruders"
 
 
-def files_of(stage: Stage) -> list[ManagedFile] | None:
-    """The host's managed files of one stage, with the versions that its engines reported."""
-    this = run.current()
-    found = facts.ask("environments")
-    return this.files(stage, this.moe_flags(found)) if found else None
-
-
 @operation()
 def written(stage: Stage) -> Commands:
     """Write the files of one stage; what `systemd-analyze verify` refuses replaces nothing."""
-    files = files_of(stage)
-    if files is not None:
-        yield from write_tree(files)
+    yield from write_tree(run.current().files(stage))
 
 
 @operation()
@@ -159,7 +150,7 @@ def left_over() -> list[str] | None:
     this = run.current()
     keys = {key_path(group.name) for group in this.plan.groups}
     keys |= {API_KEY} if this.key_users else set()
-    return None if found is None else sorted(set(found) - this.paths - keys)
+    return None if found is None else sorted(set(found).difference(this.paths, keys))
 
 
 def states_of(more: Sequence[str]) -> dict[str, Any] | None:
@@ -212,9 +203,9 @@ def in_force(
         together: Those that run on several hosts at once: never restarted on one of them.
         settled: Jobs of which an earlier failure is over when the host has come so far.
     """
-    files = files_of(stage)
+    files = run.current().files(stage)
     states = facts.ask("units")
-    if files is None or states is None:
+    if states is None:
         return
     changed = False
     if any(states.get(unit, {}).get("NeedDaemonReload") == "yes" for unit in units) or any(

@@ -54,7 +54,7 @@ def perfect(this: Intended) -> dict[str, Any]:
     if this.engine_spec:
         check["asked"] = check_wanted(this.engine_spec)
     facts: dict[str, dict[str, str]] = {}
-    for item in expected(this, Seen({}, engines, KEY)):
+    for item in expected(this, Seen({}, KEY)):
         if not item.if_there or item.kind not in ("driver", "generation", "hub token mode"):
             value = _SHOWN.get((item.kind, item.item), item.value)
             facts.setdefault(item.kind, {})[item.item] = value

@@ -115,7 +115,6 @@ def every(host: str) -> tuple[ManagedFile, ...]:
         targets,
         pins(settings, targets),
         engine_id="0123456789ab",
-        moe_flags={},
     )
 
 

@@ -220,7 +220,7 @@ class Spark:
         question = f"/var/cache/lockstep/questions/{digest.replace(':', '-')}.json"
         text = self.state["files"][question]["text"]
         self.state["image_records"][digest] = {
-            **{"engine": words[3], "version": "0.19.1", "moe_flag": True, "faults": []},
+            **{"engine": words[3], "version": "0.19.1", "faults": []},
             **{"unanswered": None, "asked": sha256(text.encode()).hexdigest()},
         }
 

@@ -77,6 +77,5 @@ def rendered(rank: int) -> dict[str, ManagedFile]:
         plan.targets,
         pins(plan.settings, plan.targets),
         engine_id="0123456789ab",
-        moe_flags={},
     )
     return {file.path: file for file in found if not file.path.startswith(f"{PROGRAMS}/")}

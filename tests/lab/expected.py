@@ -25,7 +25,7 @@ from lockstep.units.variants import variants
 def of_host(
     plan: HostPlan, record: pins.Pins, answers: dict[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Target → its command line and environment, by recipe, pins and the engine's answer."""
+    """Target → its command line and environment, by recipe and pins, and its engine's version."""
     reported = {
         target.name: answers[record.images[target.image].digest if target.image else "venv"]
         for target in plan.targets
@@ -35,7 +35,6 @@ def of_host(
         plan.targets,
         record,
         engine_id=engine_id(plan.settings, record),
-        moe_flags={name: answer["moe_flag"] is not False for name, answer in reported.items()},
     )
     answer: dict[str, dict[str, Any]] = {}
     for variant in found:

@@ -35,7 +35,7 @@ def answered(**changes: Any) -> dict[str, Any]:
     """What the host keeps when every image took its recipes."""
     images = {
         digest: {
-            **{"engine": engine, "version": VERSIONS[engine], "moe_flag": True, "faults": []},
+            **{"engine": engine, "version": VERSIONS[engine], "faults": []},
             **{"asked": hashlib.sha256(RUN.image_questions[digest].encode()).hexdigest()},
             **{"unanswered": None, **changes},
         }
@@ -106,32 +106,9 @@ def test_the_question_is_what_the_unit_will_run() -> None:
     ]
     [unit] = [
         file.text
-        for file in RUN.files("services", RUN.moe_flags(answered()))
+        for file in RUN.files("services")
         if file.path.endswith("/qwen36-launch.sh") or file.path.endswith("vllm-qwen36.service")
         if qwen[0]["argv"][2] in file.text
     ]
     assert qwen[0]["argv"][:2] == ["vllm", "serve"]
     assert "--moe-backend" in qwen[0]["argv"] and "--moe-backend" in unit
-
-
-def test_an_image_that_answered_no_gets_the_form_that_it_was_asked_about() -> None:
-    lacking = RUN.moe_flags(answered(moe_flag=False))
-    assert set(lacking.values()) == {False, True}  # the venv engine has not been asked
-    [qwen] = [
-        json.loads(text)[0]["without_flag"]
-        for digest, text in RUN.image_questions.items()
-        if RUN.engine_images[digest][1] == "vllm"
-    ]
-    [launcher] = [
-        file.text for file in RUN.files("services", lacking) if "qwen36-launch" in file.path
-    ]
-    assert "--moe-backend" not in qwen["argv"] and "--moe-backend" not in launcher
-    for name, value in qwen["environment"].items():
-        assert f"--env {name}={value}" in " ".join(launcher.split()), name
-
-
-def test_an_engine_that_has_not_answered_gets_the_same_as_one_that_has_the_flag() -> None:
-    """Plan, `--dry` and deploy agree, and nothing restarts because an engine was asked."""
-    never = RUN.files("services", RUN.moe_flags(NEW))
-    silent = RUN.files("services", RUN.moe_flags(answered(unanswered="no GPU", moe_flag=None)))
-    assert never == silent == RUN.files("services", RUN.moe_flags(answered()))

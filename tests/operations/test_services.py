@@ -27,7 +27,7 @@ from tasks import run as tasks_run
 PLAN = spark()
 RUN = Intended(PLAN, pins_for(PLAN))
 ENGINES: dict[str, Any] = {"images": {}, "check": {"version": "0.19.2"}}
-WANTED = generation(RUN.files("services", RUN.moe_flags(ENGINES)), "vllm.service")
+WANTED = generation(RUN.files("services"), "vllm.service")
 JOB = "/usr/bin/python3 /usr/local/lib/lockstep job run"
 
 
@@ -108,7 +108,7 @@ def test_a_restart_that_is_due_is_read_from_the_unit(
     assert host.logged == (["restart vllm.service"] if RESTART[0] in commands else [])
 
 
-WEBUI = generation(RUN.files("webui", RUN.moe_flags(ENGINES)), "open-webui.service")
+WEBUI = generation(RUN.files("webui"), "open-webui.service")
 
 
 @pytest.mark.parametrize(
@@ -234,5 +234,3 @@ def test_a_fallback_from_another_image_is_asked_and_written_for_itself(tmp_path:
         f"{name}/engine@{first}": "https://site.example/v2/engine",
         f"{name}/other@{other}": "https://site.example/v2/other",
     }
-    answer = {"images": {first: {"moe_flag": False}, other: {"moe_flag": True}}, "check": None}
-    assert this.moe_flags(answer) == {"main": False, "main-fallback": True}

@@ -150,7 +150,7 @@ def hashes(
     plan = plans()[rank]
     known = replace(pins(plan.settings, plan.targets), **pinned)
     targets = tuple(map(change, plan.targets))
-    found = variants(plan.settings, targets, known, engine_id=engine_id, moe_flags={})
+    found = variants(plan.settings, targets, known, engine_id=engine_id)
     return {variant.name: variant.alike for variant in found if variant.alike}
 
 

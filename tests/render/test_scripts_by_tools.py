@@ -147,7 +147,7 @@ def test_docker_understands_open_webuis_options_before_it_looks_for_the_secrets(
     settings = HOSTS["spark"]
     targets = bound(settings)
     record = pins(settings, targets)
-    found = variants(settings, targets, record, engine_id="", moe_flags={})
+    found = variants(settings, targets, record, engine_id="")
     _, *words = webui_command(settings, found, record)
     assert "/etc/lockstep/secrets/open-webui.env" in docker_says(words)
 

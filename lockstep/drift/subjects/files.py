@@ -56,7 +56,7 @@ KINDS = {
 def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
     settings = this.plan.settings
-    paths = this.every_path
+    paths = this.paths
     places = [folder.path for folder in folders(settings)]
     entries, others = _secrets(this)
     clusters = [key_path(group.name) for group in this.plan.groups]
@@ -98,7 +98,7 @@ def _secrets(this: Intended) -> tuple[list[str], list[str]]:
 
 def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
     """See `subjects.expected`."""
-    for file in this.all_files(this.moe_flags(dict(seen.engines))):
+    for file in this.all_files:
         sealed = hmac.new(seen.key, file.text.encode(), hashlib.sha256).hexdigest()[:32]
         yield Expectation("file", file.path, sealed)
         owner = f"{file.mode} {file.owner}:{file.group}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from lockstep.files.sent import Reader
 
@@ -104,10 +104,8 @@ class Seen:
 
     Attributes:
         facts: Kind → item → value.
-        engines: What its engines said of themselves, as `environments.read` answers.
         key: Key of this run's hashes.
     """
 
     facts: Facts
-    engines: Mapping[str, Any]
     key: bytes

@@ -63,7 +63,7 @@ def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
         settings.every: {
             "places": _PLACES,
             "known": [
-                *this.every_path,
+                *this.paths,
                 *absent_files(this.plan.settings),
                 *(UV, UV_VENV, TOOLS_VENV),
             ],

@@ -60,7 +60,7 @@ def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
         units.every: {
             "ours": this.unit_files,
             "system": system_units(settings),
-            "files": this.every_path,
+            "files": this.paths,
             "reads": {
                 **READ_AT_START,
                 **{unit: keys for unit in this.key_users},
@@ -73,7 +73,7 @@ def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
 
 def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
     """See `subjects.expected`."""
-    files = this.all_files(this.moe_flags(dict(seen.engines)))
+    files = this.all_files
     for file in (file for file in files if file.check == "unit"):
         name = PurePosixPath(file.path).name
         yield Expectation("unit", name, "loaded")

@@ -44,7 +44,6 @@ class Guard:
         draft_key: The same choice in `draft_config`, for the draft alone.
         variable: What chose them before there was the flag, and means nothing beside it.
         freezing_value: Value of that variable that leads there.
-        without_flag: Variables that do it on an engine whose parser lacks the flag.
     """
 
     flag: str
@@ -54,7 +53,6 @@ class Guard:
     draft_key: str
     variable: str
     freezing_value: str
-    without_flag: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,49 +214,24 @@ class Engine:
         """
         return []
 
-    def takes_guard(self) -> bool | None:
-        """Whether its parser takes the freeze guard's flag with all its values.
-
-        None where the parser cannot be asked, and where no guard is needed.
-        """
-        if self.guard is None:
-            return None
-        try:
-            with contextlib.redirect_stderr(io.StringIO()):
-                for value in (self.guard.quantised, self.guard.unquantised):
-                    self.parse((*self.entries[0], "model", self.guard.flag, value))
-        except SystemExit:
-            return False
-        except Exception:
-            return None
-        return True
-
-    def fault(
-        self, version: str, recipe: Mapping[str, Any], takes_guard: bool | None
-    ) -> str | None:
+    def fault(self, version: str, recipe: Mapping[str, Any]) -> str | None:
         """Why it refuses a recipe, with flag and version; None when it takes it.
 
         Args:
             version: What it calls itself.
-            recipe: {"name", "argv", "environment"}; argv is its whole command line. Where there is
-                {"without_flag": {"argv", "environment"}}, this is what runs on an engine whose
-                parser lacks the freeze guard's flag.
-            takes_guard: As `takes_guard` says.
+            recipe: {"name", "argv", "environment"}; argv is its whole command line.
 
         Raises:
             Unanswered: the parser cannot be imported, or fails in a way that judges no argument,
                 as for want of a GPU or of a folder to write to.
         """
         known, name = f"{self.title} {version}", f"recipe {recipe['name']}"
-        form = recipe
-        if takes_guard is False:
-            form = recipe.get("without_flag", recipe)
         said = io.StringIO()
         try:
-            with contextlib.redirect_stderr(said), given(form["environment"], self.prefixes):
-                wrong = self.wrong_variable(form["environment"])
+            with contextlib.redirect_stderr(said), given(recipe["environment"], self.prefixes):
+                wrong = self.wrong_variable(recipe["environment"])
                 if wrong is None:
-                    self.parse(form["argv"])
+                    self.parse(recipe["argv"])
         except Unanswered as reason:
             raise Unanswered(f"{known} cannot be imported: {reason}") from None
         except SystemExit:
@@ -278,7 +251,7 @@ class Engine:
             run: Runs a command line with variables inside the image.
 
         Returns:
-            {"version", "moe_flag", "faults", "unanswered"}, as `image_answer` prints it.
+            {"version", "faults", "unanswered"}, as `image_answer` prints it.
         """
         raise NotImplementedError
 

@@ -42,7 +42,6 @@ class LlamaCpp(Engine):
                 faults.append(f"recipe {recipe['name']}: {known} refuses it: {why}")
         return {
             "version": version[1] if version else None,
-            "moe_flag": None,
             "faults": faults,
             "unanswered": unanswered or None,
         }

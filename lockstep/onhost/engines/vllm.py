@@ -183,8 +183,6 @@ _GUARD = Guard(
     # 2026-06-11 (vllm-project/vllm#44992).
     variable="VLLM_FLASHINFER_MOE_BACKEND",
     freezing_value="throughput",
-    # These take FlashInfer's kernels out of the automatic choice (same sources).
-    without_flag={"VLLM_USE_FLASHINFER_MOE_FP4": "0", "VLLM_USE_FLASHINFER_MOE_FP8": "0"},
 )
 
 ENGINE = Vllm(

@@ -5,7 +5,7 @@ Where a GPU is seen, one small kernel of each part that the recipes use runs on 
 usage: PYTHON-OF-THE-VENV engine-check RECORD.json
 
 The question stands in LOCKSTEP_ENGINE: {"id", "engine_cuda", "waive_kernels", "recipes": [{"name",
-"argv", "environment", "checkpoint"}]}. RECORD.json gets {"asked", "version", "moe_flag", "torch",
+"argv", "environment", "checkpoint"}]}. RECORD.json gets {"asked", "version", "torch",
 "cuda", "flashinfer", "agreed", "unasked", "waived", "faults"}.
 
 exit codes: 0 no fault, 1 faults, one line each
@@ -84,22 +84,19 @@ def flashinfer_fault(engine: str, recipes: Sequence[Mapping[str, Any]]) -> str |
     )
 
 
-def recipe_fault(
-    recipe: dict[str, Any], engine: str, moe_flag: bool | None, parts: engine_parts.Parts
-) -> str | None:
+def recipe_fault(recipe: dict[str, Any], engine: str, parts: engine_parts.Parts) -> str | None:
     """Why the engine refuses a recipe's flags or variables, or cannot load its model, or None.
 
     What it will run of the engine is added to `parts`.
     """
     try:
-        said = VLLM.fault(engine, recipe, moe_flag)
+        said = VLLM.fault(engine, recipe)
         if said:
             return said
         config = engine_classes.config(engine, recipe)
     except (engines.Unanswered, engine_classes.Unreadable) as reason:
         return str(reason)
-    form = recipe.get("without_flag", recipe) if moe_flag is False else recipe
-    parts.want(recipe["name"], form, config)
+    parts.want(recipe["name"], recipe, config)
     return engine_classes.fault(engine, recipe["name"], config)
 
 
@@ -130,13 +127,11 @@ def examine(asked: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         cuda = None
         faults.append(f"torch {version('torch')} cannot be imported: {error}")
-    moe_flag = None
     if engine is None:
         faults.append("vllm is not installed")
     else:
-        moe_flag = VLLM.takes_guard()
         recipes = asked["recipes"]
-        faults += [recipe_fault(recipe, engine, moe_flag, parts) for recipe in recipes]
+        faults += [recipe_fault(recipe, engine, parts) for recipe in recipes]
         if cuda:
             faults.append(flashinfer_fault(engine, recipes))
             parts.load(Path(importlib.import_module("vllm").__file__ or "").parent)
@@ -145,7 +140,6 @@ def examine(asked: dict[str, Any]) -> dict[str, Any]:
     faults += [*parts.faults, *(() if waived else parts.wrong)]
     return {
         "version": engine,
-        "moe_flag": moe_flag,
         "torch": version("torch"),
         "cuda": cuda,
         "flashinfer": triple,

@@ -3,9 +3,8 @@
 usage: image-answer ENGINE QUESTION.json
 
 QUESTION.json is a list of recipes as `Engine.fault` takes them. The last line of standard
-output is JSON: {"version", "moe_flag", "faults", "unanswered"}, where "moe_flag" is what
-`Engine.takes_guard` says, and "unanswered" says why the engine could not be asked, or is
-null.
+output is JSON: {"version", "faults", "unanswered"}, where "unanswered" says why the engine could
+not be asked, or is null.
 """
 
 from __future__ import annotations
@@ -26,20 +25,18 @@ LIMIT_S = 240
 
 
 def answer(engine: str, recipes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Version, whether its parser has the freeze guard's flag, faults, why it was not asked."""
+    """Version, faults, why it was not asked."""
     version, known = importlib.metadata.version(engine), engines.ENGINES[engine]
-    moe_flag = known.takes_guard()
     faults: list[str] = []
     unanswered: dict[str, None] = {}
     for recipe in recipes:
         try:
-            fault = known.fault(version, recipe, moe_flag)
+            fault = known.fault(version, recipe)
             faults += [fault] if fault else []
         except engines.Unanswered as reason:
             unanswered[str(reason)] = None
     return {
         "version": version,
-        "moe_flag": moe_flag,
         "faults": faults,
         "unanswered": "; ".join(unanswered) or None,
     }

@@ -3,7 +3,7 @@
 usage: image-check REPOSITORY@sha256:DIGEST ENGINE
 
 The question is /var/cache/lockstep/questions/sha256-DIGEST.json (see `image_answer`). Keeps
-{"engine", "version", "moe_flag", "asked", "faults", "unanswered"} in
+{"engine", "version", "asked", "faults", "unanswered"} in
 /var/cache/lockstep/images/sha256-DIGEST.json, where "asked" is the question's SHA-256.
 
 exit codes: 0 every recipe is taken, or the engine could not be asked; 1 a recipe is refused, or

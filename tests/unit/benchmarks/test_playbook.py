@@ -14,8 +14,7 @@ from lockstep.system.folders import folders, model_units
 
 PLAN = spark(operators=("anna", "ben"), docker_users=("ben", "carla"))
 PINS = pins_for(PLAN)
-VERSIONS: dict[str, str | None] = {target.name: "1.0" for target in PLAN.targets}
-TASKS = tasks(PLAN, PINS, VERSIONS)
+TASKS = tasks(PLAN, PINS)
 
 
 def of(module: str, **like: Any) -> list[dict[str, Any]]:
@@ -45,10 +44,8 @@ def test_nobody_is_put_into_a_group_that_the_deploy_does_not_put_them_into() -> 
 
 
 def test_files_folders_and_what_must_be_absent_are_the_deploys() -> None:
-    written = variables(PLAN, PINS, VERSIONS)["managed_files"]
-    assert [file["path"] for file in written] == [
-        file.path for file in files_of(PLAN, PINS, VERSIONS)
-    ]
+    written = variables(PLAN, PINS)["managed_files"]
+    assert [file["path"] for file in written] == [file.path for file in files_of(PLAN, PINS)]
     (made,) = of("file", state="directory")
     assert made["loop"] == [vars(folder) for folder in folders(PLAN.settings)]
     (gone,) = of("file", state="absent")
@@ -56,7 +53,7 @@ def test_files_folders_and_what_must_be_absent_are_the_deploys() -> None:
 
 
 def test_units_are_at_boot_what_the_deploy_makes_them() -> None:
-    units = " ".join(model_units(files_of(PLAN, PINS, VERSIONS)))
+    units = " ".join(model_units(files_of(PLAN, PINS)))
     assert of("command", cmd=f"systemctl is-enabled {units}")
     on = {unit["name"] for unit in arguments("systemd_service", enabled=True, state="started")}
     assert on == {"open-webui.service", "lockstep-wedge.timer", "lockstep-firewall.service"}

@@ -42,7 +42,7 @@ def test_what_the_inventory_does_not_want_is_not_asked_for() -> None:
 def test_every_file_and_folder_of_the_deploy_is_asked_for() -> None:
     plan = spark()
     this, found = asked(plan)
-    files = this.all_files({})
+    files = this.all_files
     question = found["files"]
     assert isinstance(question, dict)
     everything = {*(file.path for file in files), *(each.path for each in folders(plan.settings))}
@@ -51,12 +51,12 @@ def test_every_file_and_folder_of_the_deploy_is_asked_for() -> None:
     assert secret | {API_KEY, WEBUI_SECRETS} <= set(question["private"])
 
 
-def test_a_text_is_known_where_no_engine_can_change_it() -> None:
+def test_the_text_of_every_file_is_known() -> None:
     this, found = asked(spark())
     question = found["files"]
     assert isinstance(question, dict)
-    files = {file.path: file for file in this.all_files({})}
-    assert {files[path].stage for path in question["known"]} == {"base"}
+    files = {file.path: file for file in this.all_files}
+    assert set(question["known"]) == set(files)
     for path, digest in question["known"].items():
         assert digest == hashlib.sha256(files[path].text.encode()).hexdigest()
 

@@ -23,7 +23,7 @@ from lockstep.onhost.facts import machine
 ONE, TWO = host("spark1"), host("spark2")
 GOOD, GOOD_TOO = perfect(ONE), perfect(TWO)
 ENGINES = GOOD["answers"]["environments"]
-ASKED = list(expected(ONE, Seen(GOOD["facts"], ENGINES, KEY)))
+ASKED = list(expected(ONE, Seen(GOOD["facts"], KEY)))
 # What the engines say is derived from their own records.
 SAID = environments.facts(ONE, ENGINES)
 
@@ -36,7 +36,7 @@ def test_hosts_as_they_are_asked_to_be_are_the_same() -> None:
 
 def test_docker_need_not_trust_a_registry_that_only_lockstep_asks() -> None:
     mirrored = host("spark1", sources={"plain_registries": ("10.0.0.5:5000",)})
-    asked = expected(mirrored, Seen(GOOD["facts"], ENGINES, KEY))
+    asked = expected(mirrored, Seen(GOOD["facts"], KEY))
     assert [each.item for each in asked if each.kind == "docker"] == []
 
 

@@ -199,6 +199,8 @@ def test_a_backend_that_undoes_the_guard_is_warned_about(backend: str) -> None:
     undone = edited(KNOWN.recipes[name], "{moe_backend}", backend)
     assert "freezing-backend" in codes(undone, "warning")
     assert "freezing-backend" not in codes(KNOWN.recipes[name])
+    refused = {**PRODUCTION.defaults, "moe_backend": False}
+    assert "freezing-backend" in codes(replace(PRODUCTION, defaults=refused), "warning")
 
 
 def test_an_mtp_head_that_inherits_marlin_is_warned_about() -> None:

@@ -16,7 +16,6 @@ from lockstep.inventory.bound_targets import bind
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import Settings, TargetData
 from lockstep.lock.pins import FilePin, ModelPin, Pins
-from lockstep.onhost.engines import ENGINES
 from lockstep.onhost.weights import weights_spec as on_host
 from lockstep.recipes import recipe_file
 
@@ -136,18 +135,6 @@ def test_the_engine_is_asked_about_the_checkpoint_by_the_files_that_it_will_have
     model = "models--mistralai--Mistral-Small-4-119B-2603-NVFP4"
     folder = f"/data/models/huggingface/hub/{model}/snapshots/{COMMIT}"
     assert recipe["checkpoint"] == [{"folder": folder, "files": ["model.safetensors"]}]
-
-
-def test_the_engine_is_told_what_runs_if_it_lacks_the_guards_flag() -> None:
-    text = "model: a/b\nruntime: vllm\ndefaults: {port: 1}\nlockstep: {moe: true}\n"
-    settings = Settings("s", {"main": TargetData("main", "main")})
-    plan = HostPlan(
-        "s", settings, bind(settings, {"main": recipe_file.parse(text, Path("main.yaml"))}, {})
-    )
-    [recipe] = engine_spec(plan, pins_for(plan))["recipes"]
-    lacking, guard = recipe["without_flag"], ENGINES["vllm"].guard
-    assert guard and recipe["argv"] == [*lacking["argv"], "--moe-backend", "triton"]
-    assert {**recipe["environment"], **guard.without_flag} == lacking["environment"]
 
 
 PINNED = f"transformers @ git+https://github.com/huggingface/transformers.git@{40 * 'd'}"

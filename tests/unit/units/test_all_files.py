@@ -102,7 +102,7 @@ def test_a_session_inherits_no_protection_from_the_out_of_memory_killer() -> Non
 def test_open_webui_without_a_pin_is_refused_by_name() -> None:
     bare = Settings(name="spark", targets={})
     with pytest.raises(LockstepError, match="open-webui"):
-        artefacts(bare, (), Pins(), engine_id="", moe_flags={})
+        artefacts(bare, (), Pins(), engine_id="")
 
 
 @pytest.mark.parametrize("value", ["a\nb", "a\0b", "a\tb", "a\x7fb"])

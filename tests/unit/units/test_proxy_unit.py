@@ -64,7 +64,7 @@ def pins(data: Settings, version: str = "1.0") -> Pins:
 
 def made(data: Settings) -> tuple[Variant, ...]:
     targets = bound(data)
-    return variants(data, targets, pins(data), engine_id="0" * 12, moe_flags={})
+    return variants(data, targets, pins(data), engine_id="0" * 12)
 
 
 def only(data: Settings, version: str = "1.0") -> ManagedFile:

@@ -61,7 +61,7 @@ def test_every_key_is_a_field_and_every_field_a_key(tmp_path: Path, text: str) -
 def test_a_host_reads_what_was_written_for_it(tmp_path: Path, name: str) -> None:
     settings = HOSTS[name]
     targets = bound(settings)
-    found = variants(settings, targets, pins(settings, targets), engine_id="", moe_flags={})
+    found = variants(settings, targets, pins(settings, targets), engine_id="")
     path = tmp_path / "targets.json"
     path.write_text(targets_file(settings, found).text)
     assert config.load_host(path) == known_to_host(settings, found)

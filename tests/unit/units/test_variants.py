@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,12 +51,11 @@ def made(
     data: Settings | None = None,
     pins: Pins = PINS,
     engine_id: str = "0" * 12,
-    moe_flags: Mapping[str, bool] | None = None,
     **texts: str,
 ) -> tuple[Variant, ...]:
     data = data or settings(model=TARGET)
     targets = bound(data, **(texts or {"main": RECIPE}))
-    return variants(data, targets, pins, engine_id=engine_id, moe_flags=moe_flags or {})
+    return variants(data, targets, pins, engine_id=engine_id)
 
 
 def one(**arguments: Any) -> Variant:
@@ -76,15 +74,13 @@ def test_a_venv_engine_is_started_from_the_generation_in_use_at_its_pinned_revis
 
 
 @pytest.mark.parametrize("text", [RECIPE, CONTAINER])
-def test_the_freeze_guard_is_a_flag_unless_the_engine_said_that_it_has_none(text: str) -> None:
-    silent, has = one(main=text), one(main=text, moe_flags={"model": True})
-    assert silent == has
+def test_the_freeze_guard_is_a_flag_that_a_recipe_may_refuse(text: str) -> None:
+    has = one(main=text)
     assert "--moe-backend" in has.argv
     assert not [name for name in has.environment if "MOE" in name]
-    lacks = one(main=text, moe_flags={"model": False})
+    refusing = settings(model=replace(TARGET, overrides={"moe_backend": False}))
+    lacks = one(data=refusing, main=text)
     assert "--moe-backend" not in lacks.argv
-    assert lacks.environment["VLLM_USE_FLASHINFER_MOE_FP4"] == "0"
-    assert lacks.environment["VLLM_USE_FLASHINFER_MOE_FP8"] == "0"
     assert lacks.identity != has.identity
 
 
@@ -143,7 +139,6 @@ def test_what_demands_a_restart_changes_what_a_variant_is_and_nothing_else_does(
     assert one(data=slower).identity == one(data=renamed).identity == first.identity
     changed = [
         one(engine_id="1" * 12),
-        one(moe_flags={"model": False}),
         one(data=settings(model=replace(TARGET, port=8001))),
         one(data=settings(model=replace(TARGET, overrides={"max_model_len": 1024}))),
         one(main=RECIPE + "env: {A: b}\n"),
@@ -169,10 +164,6 @@ def test_what_one_build_of_an_engine_compiled_is_read_by_no_other_one(text: str)
         assert mine[name] != other[name]
         assert other[name].startswith(f"{home}/222222222222")
     assert mine["HF_MODULES_CACHE"] == other["HF_MODULES_CACHE"]
-    assert (
-        one(main=text, moe_flags={"model": False}).environment["XDG_CACHE_HOME"]
-        == (mine["XDG_CACHE_HOME"])
-    )
 
 
 def test_the_gate_asks_for_what_the_engine_does_and_for_the_published_memory() -> None:

@@ -125,7 +125,7 @@ def asked(
 def test_its_own_program_reads_the_whole_command_line_and_loads_nothing() -> None:
     recipe = question("-c", "1", LLAMA_ARG_CTX_SIZE="2", HF_HOME="/data")
     answer, runs = asked([recipe], 0, "")
-    assert answer == {"version": "0.7.0", "moe_flag": None, "faults": [], "unanswered": None}
+    assert answer == {"version": "0.7.0", "faults": [], "unanswered": None}
     assert runs[1] == (("llama-server", "-c", "1", "--help"), {"LLAMA_ARG_CTX_SIZE": "2"})
 
 

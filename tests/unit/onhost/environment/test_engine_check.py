@@ -192,7 +192,6 @@ def test_an_engine_that_takes_every_recipe_has_no_fault(venv: Venv, moved: dict[
     assert record == {
         "asked": check_wanted(venv.asked),
         "version": "0.19.2",
-        "moe_flag": True,
         "torch": "2.10.0+cu130",
         "cuda": "13.0",
         "flashinfer": {name: VERSIONS[name] for name in VERSIONS if name.startswith("flash")},
@@ -203,41 +202,22 @@ def test_an_engine_that_takes_every_recipe_has_no_fault(venv: Venv, moved: dict[
     }
 
 
-GUARDED = {
-    **RECIPE,
-    "argv": [*RECIPE["argv"], "--moe-backend", "marlin"],
-    "without_flag": {
-        "argv": RECIPE["argv"],
-        "environment": {"VLLM_USE_FLASHINFER_MOE_FP4": "0"},
-    },
-}
 MOE_LINE = '        serve.add_argument("--moe-backend", choices=["auto", "triton", "marlin"])\n'
 ENTRY = "vllm/entrypoints/cli/serve.py"
 
 
-def test_the_freeze_guards_flag_is_asked_for_by_its_values(venv: Venv) -> None:
-    venv.asked["recipes"] = [GUARDED]
-    code, record, said = venv.ask()
-    assert (code, said, record["moe_flag"]) == (0, "", True)
-
-
 @pytest.mark.parametrize("line", ["", MOE_LINE.replace(', "marlin"', "")])
-def test_an_engine_whose_parser_lacks_the_flag_is_asked_about_the_other_form(
+def test_an_engine_whose_parser_lacks_the_freeze_guard_refuses_the_recipe(
     venv: Venv, line: str
 ) -> None:
-    venv.files[ENTRY] = venv.files[ENTRY].replace(MOE_LINE, line)
-    venv.asked["recipes"] = [GUARDED]
-    code, record, said = venv.ask()
-    assert record["moe_flag"] is False
-    # The variables of that form are held against the engine's registry like any other.
-    fault = "recipe mistral: vLLM 0.19.2 does not know the variable VLLM_USE_FLASHINFER_MOE_FP4"
-    assert (code, record["faults"]) == (1, [fault])
-    assert fault in said
-    venv.files["vllm/envs.py"] = venv.files["vllm/envs.py"].replace(
-        '    "VLLM_PORT"', '    "VLLM_USE_FLASHINFER_MOE_FP4": lambda: None,\n    "VLLM_PORT"'
-    )
-    venv.folder = venv.folder / "knows"
+    venv.asked["recipes"] = [{**RECIPE, "argv": [*RECIPE["argv"], "--moe-backend", "marlin"]}]
     assert venv.ask()[0] == 0
+    venv.files[ENTRY] = venv.files[ENTRY].replace(MOE_LINE, line)
+    venv.folder = venv.folder / "lacks"
+    code, record, said = venv.ask()
+    [fault] = record["faults"]
+    assert (code, fault in said) == (1, True)
+    assert fault.startswith("recipe mistral: vLLM 0.19.2 refuses it: ")
 
 
 def test_vllm_s_parser_is_asked_where_no_gpu_is(venv: Venv) -> None:

@@ -65,38 +65,30 @@ def ask(image: Path, engine: str, *recipes: dict[str, Any], **environment: str) 
 
 
 @pytest.mark.parametrize(
-    ("engine", "version", "recipe", "moe_flag"),
-    [("vllm", "0.32.0", VLLM, True), ("sglang", "0.5.23", SGLANG, None)],
+    ("engine", "version", "recipe"),
+    [("vllm", "0.32.0", VLLM), ("sglang", "0.5.23", SGLANG)],
 )
 def test_a_recipe_that_is_taken_has_no_fault(
-    image: Path, engine: str, version: str, recipe: dict[str, Any], moe_flag: bool | None
+    image: Path, engine: str, version: str, recipe: dict[str, Any]
 ) -> None:
     answer = ask(image, engine, recipe)
     assert answer == {
         "version": version,
-        "moe_flag": moe_flag,
         "faults": [],
         "unanswered": None,
     }
 
 
-GUARDED = {
-    **VLLM,
-    "argv": [*VLLM["argv"], "--moe-backend", "marlin"],
-    "without_flag": {"argv": VLLM["argv"], "environment": {"VLLM_USE_FLASHINFER_MOE_FP4": "0"}},
-}
+GUARDED = {**VLLM, "argv": [*VLLM["argv"], "--moe-backend", "marlin"]}
 
 
-def test_the_image_itself_says_which_form_of_the_freeze_guard_it_takes(
+def test_an_engine_without_the_freeze_guards_flag_refuses_the_recipe(
     image: Path, tmp_path: Path
 ) -> None:
     assert ask(image, "vllm", GUARDED)["faults"] == []
     older = installed(tmp_path / "older", Tag("spark-arena/older", "x", "vllm", "0.15.1"))
-    answer = ask(older, "vllm", GUARDED)
-    assert answer == {"version": "0.15.1", "moe_flag": False, "faults": [], "unanswered": None}
-    # Without the other form the guard would stop this engine.
-    only = {key: GUARDED[key] for key in ("name", "argv", "environment")}
-    assert ask(older, "vllm", only)["faults"] == [
+    assert ask(older, "vllm", VLLM)["faults"] == []
+    assert ask(older, "vllm", GUARDED)["faults"] == [
         "recipe qwen: vLLM 0.15.1 refuses it: vllm: error: unrecognized arguments: --moe-backend"
     ]
 
@@ -135,7 +127,7 @@ def test_only_the_recipe_that_is_refused_is_named(
 def test_an_engine_that_cannot_be_imported_is_no_refusal(image: Path) -> None:
     (image / "vllm/envs.py").write_text("raise ImportError('no libcuda.so.1')\n")
     answer = ask(image, "vllm", GUARDED)
-    assert (answer["faults"], answer["moe_flag"]) == ([], None)
+    assert answer["faults"] == []
     assert answer["unanswered"] == "vLLM 0.32.0 cannot be imported: no libcuda.so.1"
 
 
@@ -144,7 +136,7 @@ def test_a_stand_in_image_may_want_a_gpu_as_a_real_one(
     image: Path, engine: str, recipe: dict[str, Any]
 ) -> None:
     answer = ask(image, engine, recipe, STANDIN_NEEDS_GPU="1")
-    assert (answer["faults"], answer["moe_flag"]) == ([], None)
+    assert answer["faults"] == []
     assert "cannot be imported: libcuda.so.1" in answer["unanswered"]
 
 
