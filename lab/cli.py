@@ -263,7 +263,7 @@ def memory(lab: Lab, host: str, available: float | None) -> None:
 @lab.command()
 @click.argument("host")
 @click.option("--watts", type=click.FloatRange(0, 500), help="Power.")
-@click.option("--clock", type=click.IntRange(0, 4000), help="Clock in MHz, whatever its cap.")
+@click.option("--clock", type=click.IntRange(0, 4000), help="Clock in MHz, where no cap is below.")
 @click.option("--celsius", type=click.IntRange(0, 120), help="Temperature.")
 @click.option("--utilization", type=click.IntRange(0, 100), help="Per cent.")
 @click.option("--slowed-by", "reasons", multiple=True, metavar="REASON", help="As nvidia-smi.")

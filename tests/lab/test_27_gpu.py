@@ -1,0 +1,111 @@
+"""A cap of the GPU's clock is set, kept and lifted; a hot and a slow Spark are named, and no other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stack import Host, Stack, until
+
+CAP = "/dev/nvidia-standin-cap"
+UNIT = "lockstep-gpu-cap.service"
+KNOB = "http://127.0.0.1:31000/standin/knob"
+ACCEPTED = "/var/lib/lockstep-deploy/accepted.json"
+BUSY = ("--watts", "38", "--clock", "2418", "--utilization", "96")
+SLOW = ("--watts", "14", "--clock", "611", "--utilization", "96")
+
+
+@pytest.fixture
+def gpu(stack: Stack, first: object) -> Iterator[Callable[..., None]]:
+    """Set what the first host's nvidia-smi shows; the usual, and nothing hot, afterwards."""
+    yield lambda *options: print(stack.lab("gpu", "spark1", *options))
+    stack.lab("gpu", "spark1")
+    stack.one.root("systemctl start lockstep-wedge.service")
+    stack.one.switch("none")
+
+
+@pytest.fixture
+def capped(deployed: Stack) -> Iterator[Path]:
+    """Both hosts with a cap, and without one afterwards."""
+    inventory = deployed.inventory("capped", gpu={"max_clock_mhz": 2100})
+    assert "Switch | Start the wedge watch" in deployed.good_deploy(inventory=inventory).changed
+    yield inventory
+    deployed.good_deploy()
+    for host in deployed.hosts:
+        assert host.root(f"ls {CAP} /etc/systemd/system/{UNIT} 2>/dev/null || true") == ""
+
+
+def cap(host: Host) -> str:
+    return host.root(f"cat {CAP} 2>/dev/null || true").strip()
+
+
+def look(host: Host) -> list[str]:
+    """What the watch finds now, as its timer asks it to look."""
+    host.root("systemctl start lockstep-wedge.service")
+    found = [each.partition(": ")[0] for each in host.status()["problems"]]
+    assert [code for code in found if not code.startswith("gpu-")] == []
+    return found
+
+
+def named(stack: Stack, inventory: Path | None = None) -> list[tuple[str, str]]:
+    """Host and item of each difference of the GPU, and nothing else differs."""
+    options = {"inventory": inventory} if inventory else {}
+    found: list[dict[str, Any]] = json.loads(stack.diff("--json", **options).stdout)["differences"]
+    assert {each["kind"] for each in found} <= {"gpu"}, found
+    return [(each["host"], each["item"]) for each in found]
+
+
+def test_a_cap_is_set_kept_and_lifted(
+    deployed: Stack, capped: Path, gpu: Callable[..., None]
+) -> None:
+    one, two = deployed.hosts
+    assert [cap(one), cap(two)] == ["2100", "2100"]
+    assert deployed.good_deploy(inventory=capped).changed == set()
+    gpu(*BUSY)
+    assert (look(one), named(deployed, capped)) == ([], [])
+    # Somebody lifts it by hand: named, and set again by the watch.
+    one.root("nvidia-smi -rgc")
+    assert named(deployed, capped) == [("spark1", "gpu-cap")]
+    assert (look(one), cap(one), named(deployed, capped)) == ([], "2100", [])
+    said = one.root("journalctl -u lockstep-wedge -b --no-pager")
+    assert "its cap of 2100 MHz is lost: set again" in said
+    # A boot forgets it, and sets it again.
+    deployed.lab("cycle", two.name)
+    until(lambda: cap(two) == "2100", "the cap is back after a boot")
+    # Another cap comes into force with its deploy.
+    lower = deployed.inventory("lower", gpu={"max_clock_mhz": 1800})
+    deployed.good_deploy(inventory=lower)
+    assert [cap(one), cap(two)] == ["1800", "1800"]
+
+
+def test_a_hot_gpu_is_named_while_it_is_hot(deployed: Stack, gpu: Callable[..., None]) -> None:
+    assert (look(deployed.one), named(deployed)) == ([], [])
+    gpu(*BUSY, "--celsius", "93", "--slowed-by", "sw_thermal_slowdown")
+    assert look(deployed.one) == ["gpu-hot"]
+    assert named(deployed) == [("spark1", "gpu-hot")]
+    gpu()
+    assert (look(deployed.one), named(deployed)) == ([], [])
+
+
+def test_a_slow_spark_is_named_and_a_busy_one_is_not(
+    deployed: Stack, gpu: Callable[..., None]
+) -> None:
+    one = deployed.one
+    assert one.switch("mistral").code == 0
+    one.root("python3 /usr/local/lib/lockstep floor --accept")
+    accepted = json.loads(one.root(f"cat {ACCEPTED}"))["mistral"]
+    # A GPU at rest took 4.52 W: these samples were taken while the engine generated.
+    assert accepted["power_w"]["median"] == 38.0
+    one.hold_streams(30000, "mistral", 1)
+    assert [look(one), look(one)] == [[], []]
+    one.root(f"curl -fsS -d '{{\"decode_rate\": 20}}' {KNOB}")
+    gpu(*SLOW)
+    assert [look(one), look(one)] == [[], ["gpu-slow"]]
+    assert named(deployed) == [("spark1", "gpu-slow")]
+    one.root(f"curl -fsS -d '{{\"decode_rate\": 200}}' {KNOB}")
+    gpu()
+    assert (look(one), named(deployed)) == ([], [])
+    one.root(f"rm {ACCEPTED}")
