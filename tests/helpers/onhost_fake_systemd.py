@@ -165,7 +165,8 @@ def journalctl(argv):
     if "--sync" in argv:
         synced.touch()
         return 0
-    unit = next(o.partition("=")[2] for o in argv if o.startswith("--unit="))
+    # Of no unit: what the kernel said.
+    unit = next((o.partition("=")[2] for o in argv if o.startswith("--unit=")), "kernel")
     state = load(unit)
     lines = state.get("journal", []) + (state.get("late", []) if synced.exists() else [])
     print("\n".join(lines), flush=True)

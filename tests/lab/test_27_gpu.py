@@ -1,4 +1,4 @@
-"""A cap of the GPU's clock is set, kept and lifted; a hot and a slow Spark are named, and no other."""
+"""The GPU on hosts: a cap of its clock, heat, and a slow Spark; no finding without a cause."""
 
 from __future__ import annotations
 

@@ -37,6 +37,7 @@ def now(_: object) -> Facts:
         ("clock MHz", seen.clock_mhz),
         ("temperature °C", seen.temperature_c),
         ("utilisation %", seen.utilization),
+        ("last boot", gpu_watch.load(layout.Paths()).last_boot or "not cut off under a model"),
         ("held down by", ", ".join(seen.heat) or "nothing" if seen.reasons is not None else None),
     ):
         yield "gpu now", item, "not told" if value is None else value

@@ -45,6 +45,7 @@ class TargetStatus:
 class Status:
     """One host; `problems` are broken rules with their remedies, `unknown` what cannot be told.
 
+    `last_boot` is how the boot before this one was cut off under a model.
     `clusters` are those that it is a member of, as its agent knows them.
     """
 
@@ -54,6 +55,7 @@ class Status:
     webui: str
     switching: switch_lock.Holder | None
     last_switch: str | None = None
+    last_boot: str | None = None
     problems: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     clusters: dict[str, Any] = field(default_factory=dict)
@@ -90,6 +92,7 @@ def gather(host: config.Host, paths: layout.Paths) -> Status:
         webui=webui.active if webui.installed else "not installed",
         switching=switch_lock.holder(paths.switch_lock),
         last_switch=_last_switch(state[switch_job.UNIT], paths),
+        last_boot=gpu_watch.load(paths).last_boot,
         problems=[*_unit_problems(targets), *strays, *gpu_watch.lines(paths)],
         unknown=unknown,
         clusters=cluster_status.as_json(host, runs.load(paths)),
@@ -211,6 +214,7 @@ def as_json(status: Status) -> dict[str, Any]:
         "webui": status.webui,
         "switching": asdict(status.switching) if status.switching else None,
         "last_switch": status.last_switch,
+        "last_boot": status.last_boot,
         "problems": status.problems,
         "unknown": status.unknown,
         "clusters": status.clusters,
@@ -226,6 +230,8 @@ def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
         out += terminal.wrapped(f"NOW: {status.switching}", columns)
     if status.last_switch:
         out += terminal.wrapped(f"last switch FAILED {status.last_switch}", columns)
+    if status.last_boot:
+        out += terminal.wrapped(f"last boot {status.last_boot}", columns)
     for problem in status.problems:
         out += terminal.wrapped(f"BROKEN: {problem}", columns)
     pad = max((len(target.name) for target in status.targets), default=0)

@@ -6,18 +6,22 @@ at two looks in a row. So looks a Spark whose firmware holds it down: 611 to 702
 under load, which a reboot does not cure, and a minute without mains does (reports of 2026-07 and
 2026-08, docs/gpu.md). An engine that makes no token at all is the wedge watch's.
 gpu-cap: the clock is above its cap, and a new start of the cap's unit did not help.
+
+Besides, it tells of a boot that was cut off under a model, until somebody switches: a Spark that
+turns itself off says nothing of why.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 
 from lockstep.onhost.core import atomic, config, layout, output, runner
 from lockstep.onhost.engine import openai_api
-from lockstep.onhost.records import accepted
+from lockstep.onhost.records import accepted, boots
 from lockstep.onhost.system import gpu
 
 SLOW_SHARE = 0.7
@@ -25,6 +29,15 @@ SLOW_SHARE = 0.7
 BUSY = 90.0
 # A driver names a slow-down also while it changes the clock.
 AGAIN_S, MEASURE_S = 2.0, 5.0
+# What the kernel's last lines look like (reports of operators, 2026-05 to 2026-09); first match.
+_SIGNS = (
+    (re.compile(r"critical temperature|thermal.*shut", re.IGNORECASE), "it looks like heat"),
+    (
+        re.compile(r"NV_ERR_NO_MEMORY|Out of memory|oom-kill"),
+        "it looks like memory that ran out, and a host that froze",
+    ),
+    (re.compile(r"Kernel panic|Xid \("), "it looks like the driver or the kernel"),
+)
 UNPLUG = (
     "Remedy: shut the Spark down and unplug the mains for a minute. A reboot does not help "
     "(docs/gpu.md)"
@@ -38,10 +51,13 @@ class Record:
     Attributes:
         findings: Code → what is wrong, with the remedy.
         slow: Looks in a row at which the model was too slow.
+        last_boot: How the boot before this one was cut off under a model; None: it was not, or
+            somebody has switched since.
     """
 
     findings: dict[str, str] = field(default_factory=dict)
     slow: int = 0
+    last_boot: str | None = None
 
 
 def load(paths: layout.Paths) -> Record:
@@ -87,7 +103,20 @@ class Look:
             tell(f"{code}: {findings[code]}")
         for code in before.findings.keys() - findings.keys():
             tell(f"{code} is over")
-        atomic.write_json(self.paths.gpu_record, asdict(Record(findings, slow)))
+        record = Record(findings, slow, self._last_boot(before.last_boot))
+        atomic.write_json(self.paths.gpu_record, asdict(record))
+
+    def _last_boot(self, told: str | None) -> str | None:
+        cut_off = boots.cut_off(self.paths)
+        present = boots.boot_id(self.paths)
+        if cut_off is None or boots.load(self.paths).switched_in == present:
+            return None
+        # The journal of that boot says tomorrow what it says today.
+        ended = time.localtime(cut_off.began + cut_off.lasted)
+        return told or (
+            f"cut off at {time.strftime('%Y-%m-%d %H:%M', ended)} while {cut_off.target} was "
+            f"{cut_off.phase}: {_kernel_said(cut_off.id)} (docs/gpu.md)"
+        )
 
     def _cap(self, now: gpu.Reading) -> str | None:
         """Bring the cap back into force where it is lost; what is wrong when that does not help."""
@@ -168,6 +197,20 @@ class Look:
         # Of no token at all the wedge watch judges.
         made = (last.generated or 0) - (first.generated or 0)
         return made / seconds if made else None
+
+
+def _kernel_said(boot: str) -> str:
+    """What the end of a boot looks like, by the last lines of its kernel."""
+    argv = ["journalctl", "--quiet", "--no-pager", "--dmesg", f"--boot={boot}", "--lines=200"]
+    lines = runner.run([*argv, "--output=cat"], timeout=60).stdout.splitlines()
+    for pattern, words in _SIGNS:
+        line = next((line for line in reversed(lines) if pattern.search(line)), None)
+        if line:
+            return f"{words}. The kernel said: {line.strip()[:160]}"
+    return (
+        "the journal just ends, as after a power cut. Where nobody cut the power, it looks like "
+        "heat or the power supply: cap the clock, and run sudo ./partnerdiag --field"
+    )
 
 
 def tell(line: str) -> None:

@@ -11,7 +11,7 @@ from onhost_fakes import FakeEngine, FakeSystemd, host_root
 
 from lockstep.onhost.core import config
 from lockstep.onhost.operator import status
-from lockstep.onhost.records import accepted
+from lockstep.onhost.records import accepted, boots
 from lockstep.onhost.switching import gpu_watch
 from lockstep.onhost.system import gpu
 from lockstep.onhost.system.gpu import CAP_UNIT
@@ -47,6 +47,7 @@ class Spark:
         self.paths = host_root(tmp_path / "root", {"qwen": target})
         self.systemd.unit(UNIT, ActiveState="active", SubState="running", MainPID="7")
         self.systemd.unit(CAP_UNIT, ActiveState="active", SubState="exited")
+        self.boot("b")
         self.accept()
         # Samples come from the same figures as looks.
         monkeypatch.setattr(gpu, "sampled", self.sampled)
@@ -55,6 +56,12 @@ class Spark:
     def accept(self, **other: object) -> None:
         entry = {"decode_tok_s": 50.0, "power_w": BAND, "recipe": "qwen-nvfp4", "image": None}
         accepted.save(self.paths, {"qwen": {**entry, "max_clock_mhz": None, **other}})
+
+    def boot(self, letter: str) -> None:
+        """Another boot, with nothing in /run."""
+        self.paths.gpu_record.unlink(missing_ok=True)
+        (self.paths.proc / "sys/kernel/random/boot_id").write_text(32 * letter + "\n")
+        (self.paths.proc / "uptime").write_text("3600.0 7200.0\n")
 
     def capped(self, most: int) -> None:
         data = json.loads(self.paths.targets.read_text())
@@ -223,3 +230,35 @@ def test_without_a_driver_nothing_is_told(spark):
     spark.capped(2100)
     spark.gpu.program.write_text("#!/bin/sh\nexit 9\n")
     assert spark.look() == {}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [
+        ([], "the journal just ends, as after a power cut."),
+        (["thermal_zone0: critical temperature reached"], "it looks like heat."),
+        (["NVRM: NV_ERR_NO_MEMORY from x", "eth0: link up"], "it looks like memory that ran out"),
+        (["NVRM: Xid (PCI:000f:01:00): 79"], "it looks like the driver or the kernel."),
+    ],
+)
+def test_a_boot_that_was_cut_off_is_told_until_the_next_switch(spark, kernel, words):
+    boots.noted(spark.paths, "qwen", boots.HOT)
+    spark.boot("c")
+    spark.systemd.unit("kernel", journal=kernel)
+    assert spark.look() == {}
+    said = spark.said()
+    assert "last boot cut off at " in said and "while qwen was hot" in said
+    assert words in said
+    boots.switched(spark.paths, "qwen")
+    spark.look()
+    assert "last boot" not in spark.said()
+
+
+def test_an_orderly_end_and_the_first_boot_are_told_nothing_of(spark):
+    spark.look()
+    assert "last boot" not in spark.said()
+    boots.noted(spark.paths, "qwen", boots.STARTING)
+    boots.ended(spark.paths, "qwen")
+    spark.boot("c")
+    spark.look()
+    assert "last boot" not in spark.said()
