@@ -56,16 +56,25 @@ def _head(model: str, kind: str, chat: bool) -> Json:
     }
 
 
-def whole(job: Job, parts: Iterable[Piece], model: str, chat: bool, with_usage: bool) -> Json:
+def whole(
+    job: Job,
+    parts: Iterable[Piece],
+    model: str,
+    chat: bool,
+    with_usage: bool,
+    corruption: str = "",
+) -> Json:
     """One answer with all of its text."""
     tokens = list(parts)
     text = "".join(part.text for part in tokens if not part.thought)
     thoughts = "".join(part.text for part in tokens if part.thought)
     choice: Json = {"index": 0, "logprobs": None, "finish_reason": job.reason}
+    if job.logprobs:
+        choice["logprobs"] = {"content": [_logprob(part, corruption) for part in tokens]}
     if chat:
         message: Json = {"role": "assistant", "content": text, "reasoning": thoughts or None}
-        if job.tool:
-            message |= {"content": None, "tool_calls": [_call(job)]}
+        if job.tool and corruption != "call-as-text":
+            message |= {"content": None, "tool_calls": [_call(job, text, corruption)]}
             choice["finish_reason"] = "tool_calls"
         choice["message"] = message
     else:
@@ -77,8 +86,19 @@ def whole(job: Job, parts: Iterable[Piece], model: str, chat: bool, with_usage: 
     return answer
 
 
-def _call(job: Job) -> Json:
-    function = {"name": job.tool, "arguments": job.arguments}
+def _logprob(part: Piece, corruption: str) -> Json:
+    # As SGLang's encoder writes what is no number.
+    value = None if corruption == "nan" else -len(part.text) / 100
+    token = {"token": part.text, "logprob": value, "bytes": list(part.text.encode())}
+    return {**token, "top_logprobs": [token]}
+
+
+def _call(job: Job, arguments: str, corruption: str = "") -> Json:
+    function = {"name": job.tool, "arguments": arguments}
+    if corruption == "empty-call":
+        function = {"name": "", "arguments": ""}
+    elif corruption == "broken-call":
+        function["arguments"] = arguments[:-3]
     return {"id": f"call_{uuid.uuid4().hex[:9]}", "type": "function", "function": function}
 
 
@@ -87,7 +107,7 @@ def events(
 ) -> Iterator[bytes]:
     """Server-sent events: a role, the tokens, the reason, the usage if asked for, and an end."""
     plain = _head(model, "chat.completion.chunk" if chat else "text_completion", chat)
-    count = 0
+    count, arguments = 0, ""
 
     def counted() -> Json:
         along = job.usage_in_each and with_usage
@@ -99,12 +119,14 @@ def events(
     for part in parts:
         count += 1
         head = counted()
-        field = "reasoning" if part.thought else "content"
-        yield _event(head, {"delta": {field: part.text}} if chat else {"text": part.text})
+        field, text = "reasoning" if part.thought else "content", part.text
+        if job.tool and not part.thought:
+            arguments, text = arguments + text, ""
+        yield _event(head, {"delta": {field: text}} if chat else {"text": text})
     reason = job.reason
     if job.tool:
         reason = "tool_calls"
-        yield _event(head, {"delta": {"tool_calls": [{"index": 0, **_call(job)}]}})
+        yield _event(head, {"delta": {"tool_calls": [{"index": 0, **_call(job, arguments)}]}})
     last: Json = {"delta": {}} if chat else {"text": ""}
     yield _event(head, last | {"finish_reason": reason})
     if job.usage_in_stream and with_usage:

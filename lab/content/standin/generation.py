@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from . import corruption
 from .arguments import Serving
 from .knobs import Knobs
 from .memory import generating
@@ -36,6 +38,8 @@ ALTERNATE = (
 )
 #: Tokens that a draft proposes per step.
 DRAFTED = 3
+#: What the prompt says already is drafted, and comes so many times as fast.
+SPOKEN_BEFORE = 20
 
 
 class Refused(Exception):
@@ -59,7 +63,8 @@ class Piece:
 class Job:
     """A checked request. ``limit`` is the number of tokens at which it ends.
 
-    ``turn`` is where in the words an answer goes on that depends on its prompt.
+    ``turn`` is where in the words an answer goes on that depends on its prompt; ``script`` are the
+    tokens of an answer that the prompt leaves no choice about, a tool call's arguments too.
     """
 
     prompt_tokens: int
@@ -71,7 +76,8 @@ class Job:
     usage_in_stream: bool
     usage_in_each: bool
     tool: str | None
-    arguments: str
+    script: tuple[str, ...]
+    logprobs: bool
 
 
 def check(request: Json, serving: Serving, knobs: Knobs, *, chat: bool) -> Job:
@@ -87,27 +93,55 @@ def check(request: Json, serving: Serving, knobs: Knobs, *, chat: bool) -> Job:
         text = " ".join(_text(message, serving) for message in messages)
     else:
         text = str(request.get("prompt", ""))
+    template = request.get("chat_template_kwargs") or {}
+    if template and knobs.refuse_template:
+        raise Refused(400, "chat_template is not supported for Mistral tokenizers.")
+    if request.get("logprobs") and knobs.refuse_logprobs:
+        raise Refused(400, "logprobs are not supported")
+    tool, script = (None, ()) if request.get("ignore_eos") else _script(request, text, chat)
     asked = request.get("max_completion_tokens") or request.get("max_tokens")
-    natural = 10**6 if request.get("ignore_eos") else NATURAL_LENGTH
-    limit = min(int(asked), natural) if asked else NATURAL_LENGTH
+    thinking = chat and bool(template.get("enable_thinking", serving.thinking))
+    thoughts = len(THOUGHTS) if thinking or knobs.always_thinks else 0
+    natural = thoughts + len(script) if script else NATURAL_LENGTH
+    if request.get("ignore_eos") or knobs.corruption in corruption.ENDLESS:
+        natural = 10**6
+    if knobs.corruption == "truncated":
+        natural = thoughts + len(script) // 2 if script else natural
+    limit = min(int(asked), natural) if asked else min(natural, 1024)
     prompt_tokens = 4 + len(text.split())
     if prompt_tokens + limit > serving.context:
         raise Refused(400, f"This model's maximum context length is {serving.context} tokens.")
-    template = request.get("chat_template_kwargs") or {}
     options = request.get("stream_options") or {}
-    tool, arguments = _tool_call(request) if chat else (None, "")
     return Job(
         prompt_tokens=prompt_tokens,
         limit=limit,
         reason="length" if asked and int(asked) <= limit else "stop",
-        thinking=chat and bool(template.get("enable_thinking", serving.thinking)),
+        thinking=bool(thoughts),
         turn=zlib.crc32(text.encode()) % len(WORDS),
         stream=bool(request.get("stream")),
         usage_in_stream=bool(options.get("include_usage")),
         usage_in_each=bool(options.get("include_usage") and options.get("continuous_usage_stats")),
         tool=tool,
-        arguments=arguments,
+        script=script,
+        logprobs=bool(request.get("logprobs")),
     )
+
+
+def _script(request: Json, text: str, chat: bool) -> tuple[str | None, tuple[str, ...]]:
+    """The tool that is called, and the tokens of its arguments or of an answer without choice."""
+    tool, arguments = _tool_call(request, text) if chat else (None, "")
+    if tool:
+        return tool, tuple(_TOKEN.findall(arguments))
+    count = re.search(r"\b[Cc]ount from (\d+) to (\d+)\b", text)
+    if count:
+        numbers = range(int(count[1]), int(count[2]) + 1)
+        return None, tuple(_TOKEN.findall(" ".join(map(str, numbers))))
+    repeat = re.search(r"Repeat these .*?\n\n(.+)", text, re.DOTALL)
+    return None, tuple(_TOKEN.findall(repeat[1])) if repeat else ()
+
+
+#: As tokenizers cut what is in no dictionary: each digit is one, letters go together in pairs.
+_TOKEN = re.compile(r"\d|[^\W\d]{1,2}|\W")
 
 
 def _check_roles(messages: list[Json], knobs: Knobs) -> None:
@@ -133,21 +167,30 @@ def _text(message: Json, serving: Serving) -> str:
     return " ".join(str(part.get("text", "")) for part in content)
 
 
-def _tool_call(request: Json) -> tuple[str | None, str]:
-    """The first offered function with a value for each required parameter."""
+def _tool_call(request: Json, text: str) -> tuple[str | None, str]:
+    """The first offered function with a value for each required parameter.
+
+    The value stands in the text beside the parameter's name, or is an example.
+    """
     tools = request.get("tools") or []
     last = request["messages"][-1].get("role")
     if not tools or request.get("tool_choice") == "none" or last == "tool":
         return None, ""
     function = tools[0]["function"]
     parameters = function.get("parameters") or {}
-    examples = {"integer": 1, "number": 1.0, "boolean": True, "array": [], "object": {}}
     properties = parameters.get("properties") or {}
-    values = {
-        name: examples.get(properties.get(name, {}).get("type"), "stand-in")
-        for name in parameters.get("required") or []
-    }
+    kinds = {name: properties.get(name, {}).get("type") for name in parameters.get("required", ())}
+    values = {name: _value(name, str(kind), text) for name, kind in kinds.items()}
     return str(function["name"]), json.dumps(values)
+
+
+def _value(name: str, kind: str, text: str) -> object:
+    if kind == "integer" and (number := re.search(rf"(\d+) {name}\b", text)):
+        return int(number[1])
+    if kind == "string" and (word := re.search(rf"\b{name} ([A-Z0-9-]*\d[A-Z0-9-]*)", text)):
+        return word[1]
+    examples = {"integer": 1, "number": 1.0, "boolean": True, "array": [], "object": {}}
+    return examples.get(kind, "stand-in")
 
 
 def pieces(
@@ -159,10 +202,11 @@ def pieces(
     """
     began = time.monotonic()
     counters.add(running=1, prompt_tokens=job.prompt_tokens)
+    counters.scripts.append(job.script)
     reason = "abort"
     try:
         for number in range(job.limit):
-            time.sleep(1 / max(knobs.decode_rate, 0.01))
+            time.sleep(1 / max(knobs.decode_rate * (SPOKEN_BEFORE if job.script else 1), 0.01))
             while knobs.wedged and not gone():
                 time.sleep(0.05)
             if gone():
@@ -174,17 +218,35 @@ def pieces(
             if speculative and number % DRAFTED == 0:
                 accepted = round(DRAFTED * knobs.acceptance)
                 counters.add(drafts=1, draft_tokens=DRAFTED, accepted_tokens=accepted)
-            yield _piece(number, job, knobs)
+            piece = _piece(number, job, knobs)
+            if knobs.corruption:
+                piece = _corrupted(piece, number, job, knobs.corruption, counters)
+            yield piece
         reason = job.reason
     finally:
         counters.add(running=-1)
+        counters.scripts.remove(job.script)
         counters.finish(reason)
 
 
 def _piece(number: int, job: Job, knobs: Knobs) -> Piece:
-    if knobs.empty_text or job.tool:
+    if knobs.empty_text:
         return Piece("")
-    if job.thinking and number < min(len(THOUGHTS), job.limit - 1):
+    thoughts = min(len(THOUGHTS), job.limit - 1) if job.thinking else 0
+    if number < thoughts:
         return Piece(THOUGHTS[number], thought=True)
+    if job.script:
+        at = number - thoughts
+        return Piece(job.script[at] if at < len(job.script) else "")
     turn = job.turn if number >= SAME_WORDS else 0
     return Piece(WORDS[(number + turn) % len(WORDS)])
+
+
+def _corrupted(piece: Piece, number: int, job: Job, name: str, counters: Counters) -> Piece:
+    alone = counters.running < 2
+    text = piece.text
+    if name == "swapped" and not alone and not piece.thought and not job.tool:
+        other = next((each for each in list(counters.scripts) if each is not job.script), ())
+        text = other[number] if number < len(other) else ""
+    total = counters.generated_tokens
+    return Piece(corruption.token(name, number, text, total, alone), piece.thought)

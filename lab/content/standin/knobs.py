@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from .corruption import CORRUPTIONS
+
 #: Shared by a stand-in Spark and its containers, so a test can turn knobs before a start.
 KNOBS_FOLDER = Path("/run/unified-memory")
 PREFIX = "STANDIN_"
@@ -62,6 +64,14 @@ class Knobs:
     need_memory: bool = True
     #: Share of drafted tokens that are accepted.
     acceptance: float = 0.6
+    #: Refuse options of the chat template, as vLLM does with Mistral's own tokenizer.
+    refuse_template: bool = False
+    #: Refuse to give log-probabilities.
+    refuse_logprobs: bool = False
+    #: Think, whatever the request says.
+    always_thinks: bool = False
+    #: Which nonsense it talks, a name of `corruption.CORRUPTIONS`; "" means none.
+    corruption: str = ""
 
     #: What is wrong with each vector: "nan", "length", "constant" or "shifted".
     broken_vector: str = ""
@@ -89,6 +99,8 @@ def _convert(name: str, kind: type, value: object) -> object:
         if word not in words:
             raise ValueError(f"knob {name} is on (1) or off (0), found {value!r}")
         return words[word]
+    if name == "corruption" and value not in ("", *CORRUPTIONS):
+        raise ValueError(f"knob {name} is one of {', '.join(CORRUPTIONS)}, found {value!r}")
     try:
         return kind(str(value))
     except ValueError:

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Counters:
-    """What the engine has done so far; safe to share among threads."""
+    """What the engine has done so far; safe to share among threads.
+
+    ``scripts`` are those of the requests that run now.
+    """
 
     running: int = 0
     waiting: int = 0
@@ -20,6 +23,7 @@ class Counters:
     accepted_tokens: int = 0
     first_token_seconds: float = 0.0
     finished: dict[str, int] = field(default_factory=dict)
+    scripts: list[tuple[str, ...]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, **amounts: float) -> None:

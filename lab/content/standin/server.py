@@ -176,6 +176,11 @@ class EngineHandler(BaseHTTPRequestHandler):
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             self._json(400, answers.error(400, f"bad request: {error}", "BadRequestError", engine))
             return
+        if job.logprobs and server.knobs.corruption == "nan" and engine == "vllm":
+            # What its encoder says of a number that is none.
+            message = "Out of range float values are not JSON compliant: nan"
+            self._json(500, answers.error(500, message, "InternalServerError", engine))
+            return
         speculative = server.serving.draft is not None
         parts = pieces(job, server.knobs, server.counters, speculative, self._gone)
         model = str(request.get("model") or server.serving.names[0])
@@ -183,7 +188,8 @@ class EngineHandler(BaseHTTPRequestHandler):
         if job.stream:
             self._stream(answers.events(job, parts, model, chat, with_usage))
         else:
-            self._json(200, answers.whole(job, parts, model, chat, with_usage))
+            talk = server.knobs.corruption
+            self._json(200, answers.whole(job, parts, model, chat, with_usage, talk))
 
     def _gone(self) -> bool:
         """Whether the client has closed the connection, or the engine has died."""

@@ -1,0 +1,58 @@
+"""Nonsense as corrupt engines talk it: fast, healthy and wrong.
+
+Each was reported of a real engine, or is the nearest that a stand-in can do.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+#: Name → what it does to an answer.
+CORRUPTIONS = {
+    "salad": "words without any order",
+    "one-token": "one token until the limit",
+    "spliced": "each 750th token of the engine is a foreign one",
+    "nan": "log-probabilities are no numbers",
+    "empty-call": "a tool call without name and arguments",
+    "broken-call": "a tool call whose arguments are no JSON",
+    "call-as-text": "a tool call that no parser took out of the text",
+    "under-load": "salad as long as another request runs",
+    "swapped": "as long as another request runs, the other one's answer",
+    "truncated": "half of the answer, as if it were whole",
+    "repeated": "one phrase until the limit",
+    "other-script": "letters and digits of other scripts",
+    "one-letter": "one letter of the answer is another one",
+    "empty": "no text, although tokens are counted",
+}
+#: Of these every token is another one.
+ENDLESS = {"one-token": ("!",), "repeated": ("as ", "an ", "assistant ", "I ")}
+SPLICED_AT = 750
+_SALAD = ("Lore", "zijn", " the", "(((", "ucha", " }\n", "quet", " of", "ização", "##", "Ort", "7")
+_CHANGED = 36
+
+
+def token(name: str, number: int, text: str, total: int, alone: bool) -> str:
+    """What comes instead of one token.
+
+    Args:
+        name: Of the corruption.
+        number: Place of the token in its answer, from 0.
+        text: The right token.
+        total: Tokens that the engine has generated with this one.
+        alone: Whether no other request runs.
+    """
+    if name in ENDLESS:
+        words = ENDLESS[name]
+        return words[number % len(words)]
+    if name == "salad" or (name == "under-load" and not alone):
+        return _SALAD[zlib.crc32(f"{total} {number}".encode()) % len(_SALAD)]
+    if name == "spliced" and total % SPLICED_AT == 0:
+        return "banana"
+    if name == "other-script":
+        return text.translate(_LOOKALIKES)
+    if name == "one-letter" and number == _CHANGED:
+        return text[:-1] + ("7" if text.endswith("3") else "3")
+    return "" if name == "empty" else text
+
+
+_LOOKALIKES = str.maketrans("ABCEHKMOPTX0123456789", "АВСЕНКМОРТХ٠١٢٣٤٥٦٧٨٩")
