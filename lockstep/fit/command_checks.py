@@ -24,6 +24,8 @@ WITHOUT_TENSORIZER = ("nvfp4", "compressed-tensors")
 PUBLIC = ("0.0.0.0", "::", "[::]", "*")
 # What only an answer in words has a use for.
 _OF_CHAT = ("reasoning_parser", "tool_call_parser", "enable_auto_tool_choice")
+# How weights of 4 bits with activations of 16 are called that Marlin's kernels compute with.
+_W4A16 = ("mxfp4", "w4a16", "int4", "awq", "gptq", "autoround", "auto-round")
 _MOVING = ("latest", "nightly", "main", "dev")
 
 
@@ -93,7 +95,9 @@ def command_findings(case: Case) -> Iterator[Finding]:
     Raises:
         RecipeError: the environment cannot be built.
     """
-    for part in (_memory, _network, _kind, _speculation, _vision, _loading, _engine):
+    for part in (
+        *(_memory, _network, _kind, _speculation, _corrupting, _vision, _loading, _engine),
+    ):
         yield from part(case)
 
 
@@ -176,6 +180,33 @@ def _speculation(case: Case) -> Iterator[Finding]:
             "as fallback.",
         )
     yield from _mtp(case)
+
+
+def _corrupting(case: Case) -> Iterator[Finding]:
+    """Combinations that were reported as fast, healthy and wrong now and then.
+
+    A start's few questions (docs/sense.md) miss what is rare.
+    """
+    method = case.asked.speculative or ""
+    tokens, seen = case.engine.corrupting_drafts.get(method, (None, ""))
+    if seen and case.asked.draft_tokens in (None, tokens):
+        shown = f"{tokens} draft tokens" if case.asked.draft_tokens else "no number of draft tokens"
+        yield case.find(
+            "draft-corrupts",
+            f"{method.upper()} with {shown}: {seen}",
+            "Set speculative_num_draft_tokens to another number, and compare the answers.",
+        )
+    stored = case.knowledge.model(case.recipe.model).quantisation
+    stored = str(stored or case.recipe.metadata.get("quantization") or "").lower()
+    if not any(name in stored for name in _W4A16):
+        return
+    for (flag, value), seen in case.engine.corrupting_w4a16.items():
+        if flags.value_of(case.argv, (flag,)) == value:
+            yield case.find(
+                "kernels-corrupt",
+                f"{flag} {value} with {stored} weights: {seen}",
+                f"Choose other kernels by {flag}, and compare the answers.",
+            )
 
 
 def _mtp(case: Case) -> Iterator[Finding]:

@@ -112,6 +112,9 @@ class Engine:
         guard: Its freeze guard; None where none is needed.
         public: Whether it listens on every address where it is not told one.
         unsteady: Method of drafting → what was seen of it on an image whose tag moves.
+        corrupting_drafts: Method of drafting → the number of draft tokens, also the checkpoint's,
+            with which answers were seen to be wrong now and then; and what was seen.
+        corrupting_w4a16: Flag and value → what was seen of these kernels with weights of 4 bits.
         spans_hosts: First release that serves one model on several hosts without Ray; None: none.
         executor: Its own word for doing so, of `distributed_executor_backend`; None: it has none.
         spans_copies: Whether copies of a model, one on each host, are served as one.
@@ -125,6 +128,7 @@ class Engine:
         version_pages: Page of its API → key of its version there.
         each_step: Keys of a streamed request with which it sends an event at each step, also while
             a parser holds the text back; {}: it has none.
+        logprobs_drafting: Whether it gives log-probabilities while it drafts.
         compiled: What its log says when a request had to wait for a kernel to be compiled, a
             regular expression; "": its log does not say.
         metrics: Names on its Prometheus page.
@@ -154,6 +158,7 @@ class Engine:
     on_python: bool = True
     version_pages: tuple[tuple[str, str], ...] = ()
     each_step: Mapping[str, Any] = field(default_factory=dict)
+    logprobs_drafting: bool = True
     compiled: str = ""
     draft_config: tuple[str, ...] = ()
     always: tuple[str, ...] = ()
@@ -165,6 +170,8 @@ class Engine:
     guard: Guard | None = None
     public: bool = False
     unsteady: Mapping[str, str] = field(default_factory=dict)
+    corrupting_drafts: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    corrupting_w4a16: Mapping[tuple[str, str], str] = field(default_factory=dict)
     spans_hosts: str | None = None
     executor: str | None = None
     spans_copies: bool = False

@@ -110,6 +110,23 @@ ENGINE = Sglang(
     # SGLANG_VLM_CACHE_SIZE_MB, 100 by default (environ.py of 0.5.23, read 2026-11-22).
     image_cache_gib=100 / 1024,
     unsteady={"eagle": "one nightly of it fell from 36.5 to 12.5 tok/s"},
+    # It counts the token of the large model too: these are 5 of the draft.
+    corrupting_drafts={
+        "dspark": (
+            6,
+            "on SM120 a draft depth of 5 changed identifiers in 7 of 2,138 answers, and depths of "
+            "3 and 4 in none (sgl-project/sglang#33800, 2026-08; sgl-project/sglang#34189 mends "
+            "one cause)",
+        )
+    },
+    corrupting_w4a16={
+        ("--moe-runner-backend", "marlin"): (
+            "Ling-3.0-flash-fp4 put foreign tokens into its answers on a GB10 "
+            "(inclusionAI/Ling#26, 2026-09)"
+        )
+    },
+    # Its scheduler ends at a request for them (sgl-project/sglang#19761, open in 2026-03).
+    logprobs_drafting=False,
     # No `each_step`: it refuses `return_token_ids` in a streamed chat (sgl-project/sglang#30917).
     compiled=r"DeepGEMM JIT Compiling",
     # Names and lines of 0.5.23 (read in its sources, 2026-11).

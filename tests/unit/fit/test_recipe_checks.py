@@ -230,3 +230,46 @@ def test_findings_are_ordered_and_waived_by_code() -> None:
     error = Finding("z-code", "error", "z", "m")
     assert ordered([warning, error]) == [error, warning]
     assert split_waived([warning, error], {"b-code"}) == ([error], [warning])
+
+
+SGLANG = KNOWN.recipes["mistral-small-4-119b-nvfp4-sglang"]
+
+
+def served(recipe: Recipe, *words: str, quantization: str = "nvfp4") -> Recipe:
+    """An unknown model, so that the recipe says how its weights are stored."""
+    return replace(
+        recipe,
+        model="some/model",
+        metadata={**recipe.metadata, "quantization": quantization},
+        command=recipe.command.rstrip() + "".join(f" \\\n  {word}" for word in words),
+    )
+
+
+@pytest.mark.parametrize(
+    ("tokens", "found"), [("", True), ("6", True), ("5", False), ("4", False), ("7", False)]
+)
+def test_the_draft_depth_that_corrupts_is_named_with_its_report(tokens: str, found: bool) -> None:
+    words = ["--speculative-algorithm DSPARK"]
+    words += [f"--speculative-num-draft-tokens {tokens}"] if tokens else []
+    recipe = served(SGLANG, *words)
+    assert ("draft-corrupts" in codes(recipe, "warning")) is found
+    said = [one.message for one in check(recipe, KNOWN) if one.code == "draft-corrupts"]
+    assert all("sglang#33800" in message for message in said)
+
+
+@pytest.mark.parametrize(
+    ("backend", "quantization", "found"),
+    [
+        ("marlin", "mxfp4", True),
+        ("marlin", "W4A16", True),
+        ("marlin", "nvfp4", False),
+        ("flashinfer_mxfp4", "mxfp4", False),
+    ],
+)
+def test_marlin_with_weights_of_four_bits_is_named_with_its_report(
+    backend: str, quantization: str, found: bool
+) -> None:
+    recipe = served(SGLANG, f"--moe-runner-backend {backend}", quantization=quantization)
+    assert ("kernels-corrupt" in codes(recipe, "warning")) is found
+    said = [one.message for one in check(recipe, KNOWN) if one.code == "kernels-corrupt"]
+    assert all("inclusionAI/Ling#26" in message for message in said)
