@@ -19,6 +19,7 @@ _together = {
     "pair": {
         "recipe": "tiny-qwen3-2x",
         "unit": "vllm-pair",
+        "sense": "record",
         "cluster": "pair",
         # A rank that hangs while it starts is given up then; a start takes a minute.
         "start_timeout_s": 300,
@@ -27,6 +28,7 @@ _together = {
 _all = {
     "recipe": "mistral-sglang-nx",
     "unit": "sglang-all",
+    "sense": "off",
     "cluster": "pair" if len(_names) == 2 else "all",
     "overrides": {"tensor_parallel": len(_names)},
     # A stand-in loads in seconds: who waits for a frozen one need not wait for half an hour.

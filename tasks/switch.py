@@ -6,7 +6,6 @@ from pyinfra.api import deploy
 
 from lockstep.files.managed_file import AGENT_UNIT
 from lockstep.onhost.system.gpu import CAP_UNIT
-from lockstep.units.wedge_units import TIMER
 from tasks import run
 from tasks.operations import cluster_rollout
 from tasks.operations import services as operations
@@ -16,12 +15,10 @@ from tasks.operations import services as operations
 def switch() -> None:
     """The switch script, its aliases, who may run it, and what watches over the hot model."""
     # A member of a cluster has the agent besides.
-    plan = run.current().plan
-    groups, cap = plan.groups, plan.settings.gpu.max_clock_mhz
-    watching = [TIMER, *([AGENT_UNIT] if groups else []), *([CAP_UNIT] if cap else [])]
-    operations.written(name="Write switch.sh and the wedge watch", stage="switch")
-    operations.in_force(
-        name="Start the wedge watch", units=watching, stage="switch", enabled=watching
-    )
+    this = run.current()
+    groups, cap = this.plan.groups, this.plan.settings.gpu.max_clock_mhz
+    watching = [*this.timers, *([AGENT_UNIT] if groups else []), *([CAP_UNIT] if cap else [])]
+    operations.written(name="Write switch.sh and what watches", stage="switch")
+    operations.in_force(name="Start what watches", units=watching, stage="switch", enabled=watching)
     if groups:
         cluster_rollout.brought_back(name="Start the cluster's model again")

@@ -47,6 +47,7 @@ class _Stream:
     text: str = ""
     thoughts: str = ""
     calls: list[Mapping[str, Any]] = field(default_factory=list)
+    logprobs: tuple[tuple[str, float | None], ...] = ()
     pieces: int = 0
     first: float | None = None
     first_tokens: int = 0
@@ -191,6 +192,7 @@ class Client:
             text=found.text,
             thoughts=found.thoughts,
             tool_calls=tuple(found.calls),
+            logprobs=found.logprobs,
             fault=found.fault or _fault(found, self.model),
         )
 
@@ -254,6 +256,8 @@ def _whole(found: _Stream, answer: Mapping[str, Any]) -> None:
     found.finish = choice.get("finish_reason")
     found.done = True
     found.pieces = int(_add(found, choice["message"]))
+    each = (choice.get("logprobs") or {}).get("content") or ()
+    found.logprobs = tuple((str(one["token"]), one.get("logprob")) for one in each)
 
 
 def _at_most(found: _Stream) -> int:

@@ -54,6 +54,7 @@ class Sample:
         text: What was generated.
         thoughts: What was generated as reasoning.
         tool_calls: Function calls as the API gave them.
+        logprobs: Of each token its text and its log-probability, where these were asked for.
         refusal: The engine's words where it said that this request cannot work (HTTP 4xx).
         fault: Why this sample measures nothing about the model, or "".
     """
@@ -72,6 +73,7 @@ class Sample:
     text: str = ""
     thoughts: str = ""
     tool_calls: tuple[Mapping[str, Any], ...] = ()
+    logprobs: tuple[tuple[str, float | None], ...] = ()
     refusal: str = ""
     fault: str = ""
 

@@ -1,4 +1,4 @@
-"""`lockstep bench gate`: every Spark's hot model against its speed floor."""
+"""`lockstep bench gate`: every Spark's hot model against its floor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lockstep.fleet.hosts import Answer, ask, at_once, choose
 )
 @click.pass_context
 def gate(context: click.Context, inventory: Path, limit: tuple[str, ...], accept: bool) -> None:
-    """Check the hot model of each Spark against its speed floor.
+    """Check the hot model of each Spark against its floor of speed and sense.
 
     The floor is `targets.NAME.floor` of group data; a deploy measures in the same way.
 

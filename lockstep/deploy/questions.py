@@ -25,7 +25,6 @@ from lockstep.system.accounts import people
 from lockstep.system.base_files import absent_files
 from lockstep.system.folders import folders
 from lockstep.units.agent_unit import key_path
-from lockstep.units.wedge_units import TIMER
 
 #: What our drop-ins concern: protection from the out-of-memory killer, Docker's proxy.
 SYSTEM_UNITS = ("ssh.service", "docker.service")
@@ -89,7 +88,7 @@ def _files(this: Intended) -> dict[str, Any]:
 
 
 def _units(this: Intended) -> list[str]:
-    timers = [TIMER, *([AGENT_UNIT] if this.plan.groups else [])]
-    every = (*SYSTEM_UNITS, *this.model_units, *this.key_users, *this.webui_units, *timers)
+    watching = [*this.timers, *([AGENT_UNIT] if this.plan.groups else [])]
+    every = (*SYSTEM_UNITS, *this.model_units, *this.key_users, *this.webui_units, *watching)
     # A pattern finds the jobs that systemd still has; it would look for each name that it has not.
     return [*dict.fromkeys(every), "lockstep-job-*.service"]

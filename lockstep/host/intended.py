@@ -98,6 +98,11 @@ class Intended:
         proxies = key_users(self.plan.targets)
         return [*proxies, *self.webui_units] if proxies else []
 
+    @property
+    def timers(self) -> list[str]:
+        """Our timers, which start at boot; they start no model."""
+        return [name for name in self.unit_files if name.endswith(".timer")]
+
     @cached_property
     def model_units(self) -> list[str]:
         """Units of all targets and their fallbacks."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from lockstep.inventory import values
 from lockstep.inventory.cluster import ClusterData, Fabric
@@ -195,15 +195,17 @@ class VenvEngine:
 
 @dataclass(frozen=True)
 class Floor:
-    """The least speed of a target. A deploy that makes it slower restores the previous state.
+    """What a target must not fall below. A deploy that makes it so restores the previous state.
 
     Attributes:
         decode_tok_s: Least decode rate of one request, tok/s, as `lockstep bench` measures it.
         not_below: Share of the accepted result on that host ("90 %").
+        sense: Whether its answers must make sense where clients ask, too, behind the proxy.
     """
 
     decode_tok_s: values.Speed | None = None
     not_below: values.Share | None = None
+    sense: bool = False
 
     @property
     def share(self) -> float | None:
@@ -225,7 +227,7 @@ class Gpu:
 
 _Floor = Annotated[
     Floor,
-    Rule("demands nothing", lambda floor: floor != Floor(), "decode_tok_s, not_below, or both"),
+    Rule("demands nothing", lambda floor: floor != Floor(), "decode_tok_s, not_below or sense"),
 ]
 
 
@@ -258,6 +260,9 @@ class TargetData:
         scripts: Paths of further scripts that run `switch.sh TARGET`.
         overrides: Recipe keys that this inventory changes ("max_model_len": 65536).
         start_timeout_s: Limit from start to the first generated token, seconds.
+        sense: How a start tells nonsense: "answers" asks what has one right answer; "record"
+            compares with the first answers of its own, for a model that talks nonsense by nature;
+            "off" asks nothing.
         floor: Least speed of the recipe, measured by a deploy that restarts it. A fallback has
             none.
         memory_floor: The least memory that it leaves to the host.
@@ -276,6 +281,7 @@ class TargetData:
     scripts: tuple[str, ...] = ()
     overrides: Mapping[str, Any] = field(default_factory=dict)
     start_timeout_s: values.StartTime = 1800
+    sense: Literal["answers", "record", "off"] = "answers"
     floor: _Floor | None = None
     memory_floor: MemoryFloor = field(default_factory=MemoryFloor)
     cluster: str | None = None

@@ -36,6 +36,7 @@ MODULES = {
     "ready": "engine.ready",
     "roles-proxy": "access.roles_proxy",
     "rollout": "rollout.rollout",
+    "sense": "switching.sense_watch",
     "sharing": "fetch.sharing",
     "stop-container": "docker.stop_container",
     "switch": "operator.switch_sh",

@@ -18,6 +18,7 @@ from lockstep.units.gpu_unit import gpu_unit
 from lockstep.units.model_units import model_units, webui_unit
 from lockstep.units.proxy_unit import proxy_units
 from lockstep.units.scripts import scripts, sudoers
+from lockstep.units.sense_units import sense_units
 from lockstep.units.targets_json import targets_file
 from lockstep.units.variants import variants
 from lockstep.units.wedge_units import wedge_units
@@ -55,6 +56,7 @@ def artefacts(
         *webui,
         *wedge_units(made),
         *gpu_unit(settings),
+        *sense_units(made),
         *agent_units(variant.target.group for variant in made if variant.target.group),
         sudoers(made),
     )

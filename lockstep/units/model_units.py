@@ -34,6 +34,8 @@ RESTART_S = 15
 STOP_S = 60
 # The gate waits up to 120 s for memory and some more for a container and the page cache.
 GATE_S = 240
+# Questions begin for 300 s, and the last answer may take as long (onhost/engine/sense.py).
+SENSE_S = 600
 _LIMITS = {
     "memlock": "LimitMEMLOCK",
     "nofile": "LimitNOFILE",
@@ -61,7 +63,8 @@ def _model_unit(
     settings: Settings, variant: Variant, earlier: Sequence[str], others: Sequence[str]
 ) -> ManagedFile:
     container = variant.image is not None
-    start_s = variant.target.data.start_timeout_s + GATE_S
+    asked_s = 0 if variant.target.data.sense == "off" else SENSE_S
+    start_s = variant.target.data.start_timeout_s + GATE_S + asked_s
     recipe = variant.recipe
     engine = engine_of(recipe)
     text = keyed(

@@ -11,8 +11,13 @@ from lockstep.inventory.cluster import Group
 from lockstep.inventory.settings import Floor, Settings
 from lockstep.onhost.core.config import Host, Target
 from lockstep.onhost.core.topology import Cluster, Member
+from lockstep.recipes import flags
 from lockstep.recipes.placeholders import engine_of
+from lockstep.recipes.sizing import read_back
 from lockstep.units.variants import Variant
+
+# vLLM's and SGLang's; llama.cpp has none.
+_TOOL_PARSER = ("--tool-call-parser",)
 
 TARGETS = f"{CONFIGURATION}/targets.json"
 
@@ -38,6 +43,8 @@ def known_to_host(settings: Settings, variants: Sequence[Variant]) -> Host:
 def _target(variant: Variant) -> Target:
     target, need, floor = variant.target, variant.need, variant.floor or Floor()
     draft = variant.recipe.lockstep.draft
+    engine = engine_of(variant.recipe)
+    drafts = read_back(variant.recipe, variant.engine_argv).speculative
     return Target(
         name=variant.name,
         unit=f"{variant.unit}.service",
@@ -46,7 +53,7 @@ def _target(variant: Variant) -> Target:
         memory_gib=round(need.gib, 2),
         start_timeout_s=target.data.start_timeout_s,
         recipe=variant.recipe.name,
-        engine=engine_of(variant.recipe).name,
+        engine=engine.name,
         container=variant.unit if variant.image else None,
         image=variant.image,
         fallback=variant.fallback,
@@ -56,6 +63,11 @@ def _target(variant: Variant) -> Target:
         weights=(variant.recipe.repository, *((draft.model,) if draft else ())),
         floor_tok_s=floor.decode_tok_s,
         floor_share=floor.share,
+        floor_sense=floor.sense,
+        sense=target.data.sense,
+        tools=flags.find(variant.engine_argv, _TOOL_PARSER) is not None,
+        logprobs=engine.logprobs_drafting or not drafts,
+        identity=variant.identity,
         cluster=target.group.name if target.group else None,
         alike=variant.alike,
         memory_share=need.share,

@@ -16,7 +16,9 @@ NAME = "tiny-gguf"
 RECIPE = REPOSITORY / "lab" / "recipes" / "tiny-qwen3-gguf.yaml"
 HUB = "/data/models/huggingface/hub/models--lab--tiny-qwen3-GGUF"
 ONE = ("-y", "--limit", "spark1")
-TARGETS = {"gguf": {"recipe": "tiny-qwen3-gguf", "unit": "llamacpp", "port": PORT}}
+TARGETS = {
+    "gguf": {"recipe": "tiny-qwen3-gguf", "unit": "llamacpp", "port": PORT, "sense": "record"}
+}
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ DRIFT = {
     "Services | Write launchers and units": (
         "echo 'MemoryMax=1G' >> /etc/systemd/system/vllm-qwen36.service"
     ),
-    "Switch | Write switch.sh and the wedge watch": "chmod 600 /data/scripts/llm/switch.sh",
+    "Switch | Write switch.sh and what watches": "chmod 600 /data/scripts/llm/switch.sh",
     "Open WebUI | Make Open WebUI's keys once": f"chmod 644 {SECRETS}",
 }
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from stack import Answer, Host, Stack, until
 
-STRICT = {"strict": {"recipe": "tiny-qwen3-strict", "unit": "vllm-strict"}}
+STRICT = {"strict": {"recipe": "tiny-qwen3-strict", "unit": "vllm-strict", "sense": "record"}}
 MODEL = "tiny-qwen3-strict"
 API, ENGINE = 8010, 9010
 UNIT, PROXY = "vllm-strict.service", "vllm-strict-roles.service"

@@ -60,6 +60,8 @@ def test_who_may_read_what_and_which_step_writes_it() -> None:
         "/etc/systemd/system/open-webui.service": ("0644", "unit", "webui"),
         "/etc/systemd/system/lockstep-wedge.service": ("0644", "unit", "switch"),
         "/etc/systemd/system/lockstep-wedge.timer": ("0644", "unit", "switch"),
+        "/etc/systemd/system/lockstep-sense.service": ("0644", "unit", "switch"),
+        "/etc/systemd/system/lockstep-sense.timer": ("0644", "unit", "switch"),
         "/etc/sudoers.d/lockstep": ("0440", "sudoers", "switch"),
     }
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from lockstep.bench.run import Suite
 from lockstep.bench.speed import concurrency, decode, prefill, speculation
 from lockstep.bench.suites.coding import coding
+from lockstep.bench.suites.sense import sense
 from lockstep.bench.suites.thinking import thinking
 from lockstep.bench.suites.tools import tools
 from lockstep.bench.suites.vision import vision
@@ -18,6 +19,7 @@ SUITES: Mapping[str, Suite] = {
         Suite("prefill", prefill, warm=True),
         Suite("concurrency", concurrency, warm=True),
         Suite("speculation", speculation, warm=True),
+        Suite("sense", sense),
         Suite("tools", tools),
         Suite("coding", coding),
         Suite("vision", vision),

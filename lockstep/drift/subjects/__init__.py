@@ -13,6 +13,7 @@ from lockstep.drift.subjects import (
     files,
     gpu,
     machine,
+    models,
     network,
     packages,
     settings,
@@ -37,6 +38,7 @@ _SUBJECTS = (
         accounts,
         files,
         weights,
+        models,
     ),
 )
 KINDS: dict[str, Kind] = {

@@ -24,8 +24,11 @@ class Target:
     proxy that merges roles or asks for the API key, stands between them.
     `weights` are ids of models on the hub, or full paths, that must be here before a start.
     `kind` says what the model is asked for.
-    `floor_tok_s` and `floor_share` are what a deploy must not fall below (`floor`).
+    `floor_tok_s`, `floor_share` and `floor_sense` are what a deploy must not fall below (`floor`).
     `load_free_gib` is the MemFree below which the page cache is dropped while it loads.
+    `sense` is how nonsense is told: by right "answers", by the "record" of its own, or "off".
+    `tools` says whether it has a parser of tool calls, `logprobs` whether it may be asked for
+    log-probabilities. `identity` is the hash of what it runs, which the record belongs to.
     `cluster` names the Sparks that run it together; the others than rank 0 may have no `url`.
     `alike` is the hash of what the deploy made of it, without the rank's own words.
     """
@@ -48,6 +51,11 @@ class Target:
     weights: tuple[str, ...] = ()
     floor_tok_s: float | None = None
     floor_share: float | None = None
+    floor_sense: bool = False
+    sense: str = "off"
+    tools: bool = False
+    logprobs: bool = True
+    identity: str = ""
     cluster: str | None = None
     alike: str = ""
     memory_share: float = 0.0

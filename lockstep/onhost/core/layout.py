@@ -26,6 +26,10 @@ class Paths:
     targets = _Place("etc/lockstep/targets.json")
     #: Accepted speeds, which later deploys are compared with.
     accepted = _Place("var/lib/lockstep-deploy/accepted.json")
+    #: Accepted answers, which later ones are compared with.
+    senses = _Place("var/lib/lockstep-deploy/senses.json")
+    #: What the last look at each target's sense found.
+    sensed = _Place("run/lockstep/sensed.json")
     #: What the engines inside images said about their recipes.
     image_answers = _Place("var/cache/lockstep/images")
     #: The kernel's process file system.

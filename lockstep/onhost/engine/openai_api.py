@@ -177,19 +177,26 @@ def generate(
     With the keys of `streamed` it comes as a stream, and ends with its last byte all the same.
     Raises as `canary` does.
     """
+    started = time.monotonic()
+    answer = chat(target, key, prompt, timeout, more)
+    seconds = time.monotonic() - started
+    count, text = _generated(answer)
+    if count < 1 or not text:
+        raise NotReady(f"the engine answered without a token: {answer[:200]!r}")
+    return Generated(count, seconds, text)
+
+
+def chat(
+    target: config.Target, key: str | None, prompt: str, timeout: float, more: dict[str, Any]
+) -> bytes:
+    """The whole answer to a prompt at temperature 0, as it came; see `generate`."""
     body = {
         "messages": [{"role": "user", "content": prompt}],
         "temperature": 0,
         "stream": False,
         **more,
     }
-    started = time.monotonic()
-    answer = _post(target, key, "/v1/chat/completions", body, timeout)
-    seconds = time.monotonic() - started
-    count, text = _generated(answer)
-    if count < 1 or not text:
-        raise NotReady(f"the engine answered without a token: {answer[:200]!r}")
-    return Generated(count, seconds, text)
+    return _post(target, key, "/v1/chat/completions", body, timeout)
 
 
 def _post(

@@ -3,12 +3,13 @@
 usage: ready TARGET --main-pid PID
 
 Runs as root in ExecStartPost=+ of every model unit, so that the unit counts as started only after a
-canary generation. Gives up at once when the unit's main process has died. Until then it keeps pages
-free for the driver (load_guard.py), which takes root.
+canary generation and answers that make sense. Gives up at once when the unit's main process has
+died. While it loads it keeps pages free for the driver (load_guard.py), which takes root.
 
 exit codes: 0 it answered, 1 not ready in time, or told to end by somebody else than
             systemd (which gets 0, for the unit is being stopped), 2 wrong use or unreadable
-            configuration, 3 the main process died, 4 the engine refuses or fails the canary
+            configuration, 3 the main process died, 4 the engine refuses or fails the canary,
+            5 what it answers is nonsense
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from typing import TypeVar
 from lockstep.onhost import engines
 from lockstep.onhost.core import config, errors, layout, orderly_end, output, program
 from lockstep.onhost.core.program import command
-from lockstep.onhost.engine import load_guard, openai_api
+from lockstep.onhost.engine import load_guard, openai_api, sense, sense_record
 from lockstep.onhost.records import boots
 
 EXIT_DIED = 3
 EXIT_CANARY = 4
+EXIT_NONSENSE = 5
 
 # A 5xx or a broken connection right after /health turned green may be an engine still warming up.
 _CANARY_GRACE_S = 60.0
@@ -90,6 +92,31 @@ class Waiter:
         self._wait_for_health()
         self._tell(f"/health is green after {self._waited():.0f} s, asking for a token")
         return self._wait_for_token(key)
+
+    def make_sense(self, key: str | None, paths: layout.Paths) -> str:
+        """What its answers were judged; Problem when they are nonsense."""
+        record = sense_record.accepted(paths, self._target)
+        verdict = self._watched(partial(sense.look, self._target, key, record))
+        try:
+            note = sense_record.keep(paths, self._target, verdict, self._process.pid)
+        except OSError as error:
+            note = f"not noted: {errors.why(error)}"
+        if verdict.state != "nonsense":
+            said = f"{verdict.words} ({verdict.seconds:.1f} s)"
+            return f"{said}; {note}" if note else said
+        remedy = (
+            "another image, quantisation or draft; an earlier generation by `lockstep rollback`"
+        )
+        if verdict.by_record:
+            remedy = (
+                "check the weights; where the difference is meant: sudo "
+                f"{' '.join(command('sense', self._target.name, '--forget'))}"
+            )
+        raise errors.Problem(
+            f"it generates, but {self._target.name} {verdict.words}. Remedy: {remedy}. "
+            'Or `sense: "off"` of the target',
+            EXIT_NONSENSE,
+        )
 
     def _wait_for_health(self) -> None:
         limit = self._target.start_timeout_s
@@ -186,6 +213,9 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     with load_guard.LoadGuard(target.load_free_gib, tell, paths.proc).watching():
         answer = waiter.wait(key)
     tell(f"{target.name} answered with {answer}")
+    if target.sense != "off":
+        tell("asking whether it makes sense")
+        tell(f"{target.name} {waiter.make_sense(key, paths)}")
     try:
         boots.noted(paths, target.name, boots.HOT)
     except OSError as error:

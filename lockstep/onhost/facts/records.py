@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockstep.onhost.core import layout
+from lockstep.onhost.core import config, errors, layout
+from lockstep.onhost.engine import sense_record
 from lockstep.onhost.facts.reading import Facts, document
 from lockstep.onhost.records import generations, ours
+from lockstep.onhost.systemd import units
 
 
 def generation(_: object) -> dict[str, Any]:
@@ -34,6 +36,20 @@ def deployed(_: object) -> Facts:
         told = ("decode_tok_s", "runs", "power_w", "clock_mhz", "max_clock_mhz", "recipe", "date")
         figures = {key: entry.get(key) for key in told}
         yield "accepted speed", name, shown(figures)
+
+
+def sense(_: object) -> Facts:
+    """What the last look found at each model that is hot, in words."""
+    looked = sense_record.last(layout.Paths())
+    try:
+        targets = config.load_host(layout.Paths().targets).targets
+    except errors.Problem:
+        return
+    state = units.show(targets[name].unit for name in looked if name in targets)
+    for name, seen in looked.items():
+        unit = state[targets[name].unit] if name in targets else None
+        if unit and unit.state == "hot" and unit.main_pid == seen.pid:
+            yield "sense", name, seen.words if seen.state == "nonsense" else "no nonsense"
 
 
 def shown(value: Any) -> str:

@@ -10,7 +10,7 @@ from lockstep.onhost import engines
 from lockstep.onhost.cluster import cluster_status, runs
 from lockstep.onhost.core import config, layout, meminfo, output, switch_lock, terminal
 from lockstep.onhost.docker import docker_api
-from lockstep.onhost.engine import generates, log_phases
+from lockstep.onhost.engine import generates, log_phases, sense_record
 from lockstep.onhost.images import image_check
 from lockstep.onhost.switching import gpu_watch, switch_job, wedge_state
 from lockstep.onhost.systemd import units
@@ -20,7 +20,8 @@ from lockstep.onhost.systemd import units
 class TargetStatus:
     """One target: `state` is hot, loading, stopping, restarting, failed or off.
 
-    `wedge` is what the wedge watch did to it since boot, `needs_gib` what must be available before
+    `wedge` is what the wedge watch did to it since boot, `sense` what the last look found at the
+    process that runs now, `needs_gib` what must be available before
     it starts, and `unasked` why the engine of its image could not be asked about the recipe.
     """
 
@@ -37,6 +38,7 @@ class TargetStatus:
     restarts: int = 0
     fallback_of: str | None = None
     wedge: str | None = None
+    sense: str | None = None
     needs_gib: float = 0.0
     unasked: str | None = None
 
@@ -72,12 +74,14 @@ def gather(host: config.Host, paths: layout.Paths) -> Status:
     names = [target.unit for target in host.targets.values()]
     state = units.show([*names, host.webui_unit, switch_job.UNIT])
     watched = wedge_state.load(paths)
+    looked = sense_record.last(paths)
     main = {target.fallback: target.name for target in host.targets.values() if target.fallback}
     targets = [
         replace(
             _target(target, state[target.unit], cluster_status.of_target(host, target)),
             fallback_of=main.get(target.name),
             wedge=_wedge(wedge_state.last_deed(watched, target.unit), state[target.unit]),
+            sense=_sense(looked.get(target.name), state[target.unit]),
             needs_gib=round(target.need.available(memory.total), 1),
             unasked=image_check.unanswered(paths.image_answers, target.image),
         )
@@ -130,6 +134,12 @@ def _wedge(deed: wedge_state.Deed | None, unit: units.Unit) -> str | None:
         return None
     what = "left it down" if deed.left_down else "restarted it"
     return f"the wedge watch {what}: {deed.reason}; {terminal.since(deed.when)}"
+
+
+def _sense(seen: sense_record.Seen | None, unit: units.Unit) -> str | None:
+    if seen is None or seen.pid != unit.main_pid or unit.state != "hot":
+        return None
+    return f"{seen.words}; asked {terminal.since(seen.at)}"
 
 
 def _failure(unit: units.Unit) -> str:
@@ -250,6 +260,8 @@ def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
         if target.unasked:
             text = f"its start will tell whether the engine takes the recipe: {target.unasked}"
             out += terminal.wrapped(text, columns, "  ")
+        if target.sense:
+            out += terminal.wrapped(target.sense, columns, "  ")
         if target.wedge:
             out += terminal.wrapped(target.wedge, columns, "  ")
         if target.restarts and target.state != "off":

@@ -1,4 +1,4 @@
-"""Check the hot model's speed against the floor of group data, for a deploy.
+"""Check the hot model's speed and sense against the floor of group data, for a deploy.
 
 usage: floor [--baseline | --accept]
 
@@ -9,9 +9,11 @@ on this host: the first one that was measured, until --accept replaces it, with 
 (exit 0). --baseline only measures where that record is missing, so that a deploy can ask before it
 changes anything; what it cannot measure it leaves out (exit 0).
 
+Where the floor has "sense", the questions of the word `sense` come first, asked where clients ask.
+
 exit codes: 0 fast enough, no floor is set, or another member of the cluster measures it; 1 below
-            the floor; 2 wrong use, or it could not be told: the ruler is suspect, or no model is
-            hot where one has a floor
+            the floor, or nonsense; 2 wrong use, or it could not be told: the ruler is suspect, or
+            no model is hot where one has a floor
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from typing import Any
 
 from lockstep.onhost import engines
 from lockstep.onhost.core import config, errors, layout, output
-from lockstep.onhost.engine import openai_api
+from lockstep.onhost.engine import openai_api, sense, sense_record
 from lockstep.onhost.records import accepted
 from lockstep.onhost.rollout import technical
 from lockstep.onhost.system import gpu
@@ -153,12 +155,16 @@ def gate(host: config.Host, paths: layout.Paths, mode: str) -> int:
     if not (target.engine_url or target.url):
         output.say(f"{target.name} answers on another member of its cluster, and is measured there")
         return errors.EXIT_DONE
+    if target.floor_sense and not mode and (code := _sense(target, paths)):
+        return code
     if target.kind != "chat":
         output.say(f"{target.name} gives no tokens (kind {target.kind}), so no speed is measured")
         return errors.EXIT_DONE
     # A floor that this deploy brings is not here yet when it asks for a baseline.
     if not (_floored(target) or mode):
         output.say("no floor is set for what is hot")
+        return errors.EXIT_DONE
+    if not (_speed_floored(target) or mode):
         return errors.EXIT_DONE
     records = accepted.load(paths)
     known = records.get(target.name, {}).get("decode_tok_s")
@@ -186,7 +192,21 @@ def _nothing_hot(host: config.Host, mode: str) -> int:
 
 
 def _floored(target: config.Target) -> bool:
+    return _speed_floored(target) or target.floor_sense
+
+
+def _speed_floored(target: config.Target) -> bool:
     return (target.floor_tok_s, target.floor_share) != (None, None)
+
+
+def _sense(target: config.Target, paths: layout.Paths) -> int:
+    """Whether it makes sense where clients ask: an exit code."""
+    asked = replace(target, sense="answers") if target.sense == "off" else target
+    verdict = sense.look(asked, openai_api.api_key(target), sense_record.accepted(paths, target))
+    output.say(f"{target.name} {verdict.words}")
+    if verdict.state == "sound":
+        return errors.EXIT_DONE
+    return errors.EXIT_FAILED if verdict.state == "nonsense" else errors.EXIT_USAGE
 
 
 def _measured(target: config.Target) -> tuple[list[float], gpu.Band]:

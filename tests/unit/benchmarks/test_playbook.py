@@ -56,4 +56,9 @@ def test_units_are_at_boot_what_the_deploy_makes_them() -> None:
     units = " ".join(model_units(files_of(PLAN, PINS)))
     assert of("command", cmd=f"systemctl is-enabled {units}")
     on = {unit["name"] for unit in arguments("systemd_service", enabled=True, state="started")}
-    assert on == {"open-webui.service", "lockstep-wedge.timer", "lockstep-firewall.service"}
+    assert on == {
+        "open-webui.service",
+        "lockstep-wedge.timer",
+        "lockstep-sense.timer",
+        "lockstep-firewall.service",
+    }

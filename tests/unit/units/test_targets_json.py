@@ -75,3 +75,17 @@ def test_a_file_of_an_earlier_deploy_is_read_as_far_as_it_goes(tmp_path: Path) -
     path = tmp_path / "targets.json"
     path.write_text(json.dumps(old))
     assert config.load_host(path).target("qwen").weights == ()
+
+
+def test_what_a_target_may_be_asked_is_told_by_its_command_line() -> None:
+    targets = {
+        name: target
+        for host in HOSTS
+        for name, target in json.loads(of_example(host)[TARGETS].text)["targets"].items()
+    }
+    # SGLang's scheduler ends when it is asked for log-probabilities while it drafts.
+    assert {name: one["logprobs"] for name, one in targets.items() if not one["logprobs"]} == {
+        "mistral": False
+    }
+    assert all(one["tools"] and one["sense"] == "answers" for one in targets.values())
+    assert len({one["identity"] for one in targets.values()}) == len(targets)

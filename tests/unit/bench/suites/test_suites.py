@@ -22,6 +22,7 @@ from lockstep.bench.suites.picture import HEIGHT, WIDTH, draw
 from lockstep.bench.suites.suites import SUITES
 from lockstep.bench.suites.tools import TASKS, wrong
 from lockstep.bench.suites.vision import read
+from lockstep.onhost.engine.probes import IDENTIFIERS
 
 pytestmark = pytest.mark.slow
 
@@ -265,3 +266,36 @@ def test_what_thinking_costs() -> None:
     assert suite.summary["off_by_default"] is True
     assert suite.summary["by_way"]["on"]["thought_characters"] == 157
     assert suite.notes == ()
+
+
+CALLED = {"name": "read_temperature", "arguments": '{"station": "KX4417", "hours": 6}'}
+
+
+def sound(asked: dict[str, Any]) -> dict[str, Any]:
+    if asked.get("tools"):
+        return {"content": None, "tool_calls": [{"type": "function", "function": CALLED}]}
+    numbers = " ".join(map(str, range(1, 101)))
+    return {"content": numbers if "Count from" in text_of(asked) else "\n".join(IDENTIFIERS)}
+
+
+def test_sense_of_a_sound_model() -> None:
+    suite = measured("sense", answer=sound)
+    assert suite.verdict == "measured", suite.checks
+    assert suite.summary == {
+        "right": 5,
+        "questions": 5,
+        "why_not": {},
+        "log_probabilities": "not given",
+    }
+
+
+def test_sense_says_what_came_instead() -> None:
+    def salad(asked: dict[str, Any]) -> dict[str, Any]:
+        return {"content": "1 2 3 banana"} if "Count from" in text_of(asked) else sound(asked)
+
+    suite = measured("sense", answer=salad)
+    assert suite.summary["right"] == 3
+    assert suite.summary["why_not"] == {
+        "count": "1 to 3, then 'banana'",
+        "count of two at once": "1 to 3, then 'banana'",
+    }

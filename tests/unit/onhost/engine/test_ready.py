@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import threading
 import time
@@ -10,8 +11,8 @@ import pytest
 from local_server import refused_address
 from onhost_fakes import FakeEngine, host_root, write_meminfo
 
-from lockstep.onhost.core import config, errors, orderly_end
-from lockstep.onhost.engine import openai_api, ready
+from lockstep.onhost.core import config, errors, layout, orderly_end
+from lockstep.onhost.engine import openai_api, ready, sense, sense_record
 from lockstep.onhost.records import boots
 
 
@@ -223,3 +224,71 @@ def test_an_engine_behind_a_proxy_is_asked_itself(fake, main_process, tmp_path, 
     # systemd runs no ExecStop= of a unit that is stopped meanwhile.
     [end] = left
     assert end[2:] == ("end-engine", "--asked", "--within", "10", str(main_process.pid))
+
+
+def sense_of(fake, main_process, tmp_path, monkeypatch, *looks, **keys):
+    """Exit code of a start whose answers are judged as given, and the host's paths."""
+    monkeypatch.setattr(orderly_end, "leave_behind", lambda _: None)
+    left = list(looks)
+    monkeypatch.setattr(sense, "look", lambda target, key, record=None: left.pop(0))
+    target = {
+        **{"engine": "vllm", "unit": "q.service", "url": fake.url, "model": "qwen-served"},
+        **{"memory_gib": 1.0, "start_timeout_s": 20, "identity": "one", **keys},
+    }
+    paths = host_root(tmp_path / "root", {"q": target})
+    return ready.main(["q", "--main-pid", str(main_process.pid)], paths), paths
+
+
+def test_answers_that_make_sense_are_recorded_for_later(
+    fake, main_process, tmp_path, monkeypatch, capsys
+):
+    echo = {"echo": {"sha256": "aa", "leading": []}}
+    sound = sense.Verdict((sense.Look("echo", "sound", ""),), answers=echo)
+    code, paths = sense_of(fake, main_process, tmp_path, monkeypatch, sound, sense="answers")
+    assert code == 0
+    assert "lockstep ready: q makes sense: echo (0.0 s)" in capsys.readouterr().out
+    seen = sense_record.last(paths)["q"]
+    assert (seen.pid, seen.state) == (main_process.pid, "sound")
+    assert json.loads(paths.senses.read_text())["q"]["one"]["answers"] == echo
+
+
+@pytest.mark.parametrize(
+    ("by_record", "remedy"), [(False, "another image, quantisation or draft"), (True, "--forget")]
+)
+def test_a_model_that_talks_nonsense_does_not_become_hot(
+    fake, main_process, tmp_path, monkeypatch, by_record, remedy
+):
+    wrong = sense.Verdict((sense.Look("count", "nonsense", "expected 1 to 100"),), by_record)
+    with pytest.raises(errors.Problem) as problem:
+        sense_of(fake, main_process, tmp_path, monkeypatch, wrong, sense="answers")
+    assert problem.value.code == ready.EXIT_NONSENSE == 5
+    assert "q talks nonsense" in str(problem.value)
+    assert "count: expected 1 to 100" in str(problem.value)
+    assert remedy in str(problem.value)
+    paths = layout.Paths(tmp_path / "root")
+    assert not paths.senses.exists()
+    assert [boot.phase for boot in boots.load(paths).boots] in ([], [boots.STARTING])
+
+
+def test_a_target_without_sense_is_asked_for_its_canary_only(
+    fake, main_process, tmp_path, monkeypatch
+):
+    code, _ = sense_of(fake, main_process, tmp_path, monkeypatch, sense="off")
+    assert (code, len(fake.requests)) == (0, 1)
+
+
+def test_a_main_process_that_dies_while_its_sense_is_asked_fails_at_once(
+    fake, main_process, tmp_path, monkeypatch
+):
+    never = threading.Event()
+
+    def die(target, key, record=None):
+        main_process.kill()
+        never.wait(20)
+
+    monkeypatch.setattr(sense, "look", die)
+    waiting = waiter(fake.url, main_process.pid, [])
+    with pytest.raises(errors.Problem) as problem:
+        waiting.make_sense(None, layout.Paths(tmp_path))
+    never.set()
+    assert problem.value.code == 3

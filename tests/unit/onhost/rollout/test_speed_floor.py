@@ -13,6 +13,7 @@ from lockstep.bench.client import Client
 from lockstep.bench.prompts import user
 from lockstep.bench.sample import Ask
 from lockstep.onhost.core import errors
+from lockstep.onhost.engine import sense
 from lockstep.onhost.engines import ENGINES
 from lockstep.onhost.records import accepted
 from lockstep.onhost.rollout import speed_floor as floor
@@ -271,3 +272,29 @@ def test_the_decision(rates, least, share, accepted, enough):
 def test_wrong_use_shows_the_usage(spark, capsys):
     assert spark.run("--faster") == errors.EXIT_USAGE
     assert "usage: floor" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("state", "code"), [("sound", 0), ("nonsense", 1), ("untold", 2)])
+def test_a_floor_of_sense_asks_where_clients_ask(spark, monkeypatch, capsys, state, code):
+    asked = []
+
+    def look(target, key, record=None):
+        asked.append((target.url, target.sense))
+        return sense.Verdict((sense.Look("echo", state, "a reason"),))
+
+    monkeypatch.setattr(sense, "look", look)
+    spark.floor(floor_sense=True, sense="off")
+    assert spark.run() == code
+    # A start that asks nothing does not make a floor mean nothing.
+    assert asked == [("http://127.0.0.1:9", "answers")]
+    assert "mistral " in capsys.readouterr().out
+    # No speed is a floor here, and none is measured.
+    assert spark.engine.requests == []
+
+
+def test_nonsense_is_not_measured(spark, monkeypatch):
+    wrong = sense.Verdict((sense.Look("echo", "nonsense", "a reason"),))
+    monkeypatch.setattr(sense, "look", lambda target, key, record=None: wrong)
+    spark.floor(floor_sense=True, floor_tok_s=1, sense="record")
+    assert spark.run() == 1
+    assert spark.engine.requests == []

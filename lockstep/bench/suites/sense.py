@@ -1,0 +1,71 @@
+"""Suite `sense`: what a start asks to tell nonsense, each question, and all of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from lockstep.bench.prompts import mark, user
+from lockstep.bench.run import Bench, Outcome
+from lockstep.bench.sample import Ask, Sample
+from lockstep.onhost.engine import probes
+from lockstep.onhost.engine.sense import MOST_TOKENS, THINKING_OFF
+
+# What an engine may refuse: an option of the chat template, and log-probabilities.
+_WAYS: Sequence[dict[str, Any]] = (
+    {**THINKING_OFF, "logprobs": True},
+    {"logprobs": True},
+    THINKING_OFF,
+    {},
+)
+_ALONE = (probes.ECHO, probes.COUNT, probes.TOOL)
+_TOGETHER = (probes.ECHO, probes.COUNT)
+
+
+def sense(bench: Bench) -> Outcome:
+    """Which answers are right, and what came instead of the others."""
+    samples: list[Sample] = []
+    way: dict[str, Any] = {}
+    for way in _WAYS:
+        samples.append(bench.ask(_ask(bench, probes.ECHO, way)))
+        if not samples[-1].refusal:
+            break
+    if samples[-1].refusal:
+        return Outcome(tuple(samples), {}, refused=samples[-1].refusal)
+    tried = len(samples) - 1
+    samples += [bench.ask(_ask(bench, probe, way)) for probe in _ALONE[1:]]
+    with ThreadPoolExecutor(len(_TOGETHER)) as pool:
+        samples += pool.map(lambda probe: bench.ask(_ask(bench, probe, way)), _TOGETHER)
+    names = [*(probe.name for probe in _ALONE), *(f"{p.name} of two at once" for p in _TOGETHER)]
+    asked = zip(names, (*_ALONE, *_TOGETHER), samples[tried:], strict=True)
+    why = {name: wrong(probe, sample) for name, probe, sample in asked}
+    summary = {
+        "right": sum(not words for words in why.values()),
+        "questions": len(why),
+        "why_not": {name: words for name, words in why.items() if words},
+        "log_probabilities": "finite" if samples[tried].logprobs else "not given",
+    }
+    note = "a tool is asked for here even where the recipe has no parser of tool calls"
+    return Outcome(tuple(samples), summary, notes=(note,) if why["tool"] else ())
+
+
+def wrong(probe: probes.Probe, sample: Sample) -> str:
+    """Why a sample is no right answer, or ""."""
+    if not sample.good:
+        return sample.refusal or sample.fault
+    answer = probes.answer(
+        text=sample.text,
+        thoughts=sample.thoughts,
+        calls=sample.tool_calls,
+        tokens=sample.tokens,
+        finish=sample.finish,
+        leading=sample.logprobs,
+    )
+    return probe.wrong(answer) or probe.untold(answer)
+
+
+def _ask(bench: Bench, probe: probes.Probe, way: dict[str, Any]) -> Ask:
+    tokens = min(MOST_TOKENS, (bench.context or MOST_TOKENS * 2) // 2)
+    extra = {**way, **probe.more}
+    return Ask(probe.name, user(f"[{mark()}] {probe.prompt}"), tokens, stream=False, extra=extra)

@@ -1,0 +1,20 @@
+"""Drift of what the models answer: nonsense that the daily look found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lockstep.drift.subjects.kind import Expectation, Kind, Seen
+from lockstep.files.managed_file import command
+from lockstep.host.intended import Intended
+from lockstep.onhost.facts import records
+
+_ASK_AGAIN = " ".join(command("sense", "{item}"))
+
+KINDS = {"sense": Kind(records.sense, "error", mend=_ASK_AGAIN, scope="nothing")}
+
+
+def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
+    """See `subjects.expected`."""
+    for name in seen.facts.get("sense", {}):
+        yield Expectation("sense", name, "no nonsense")

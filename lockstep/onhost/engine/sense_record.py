@@ -1,0 +1,89 @@
+"""What each target answered when it was accepted, on disk; and what the last look found, in /run.
+
+A record belongs to what was deployed (`Target.identity`): another model, image or flag begins a new
+one, and a return to the previous generation finds its own again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from lockstep.onhost.core import atomic, config, layout
+from lockstep.onhost.engine import sense
+
+# Of one target.
+_MOST = 5
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The last look at a target: the main process asked, when (Unix time, s), and the verdict."""
+
+    pid: int
+    at: float
+    state: sense.State
+    words: str
+
+
+def accepted(paths: layout.Paths, target: config.Target) -> Mapping[str, Any] | None:
+    """What is on record of a target as it is deployed now, as `Verdict.answers`; None: nothing."""
+    kept = _read(paths.senses).get(target.name, {}).get(target.identity)
+    return kept["answers"] if kept else None
+
+
+def keep(paths: layout.Paths, target: config.Target, verdict: sense.Verdict, pid: int) -> str:
+    """Remember a look. What there is to say about the record, or "".
+
+    Sound answers without a record become it.
+    """
+    seen = Seen(pid, time.time(), verdict.state, verdict.words)
+    atomic.write_json(paths.sensed, {**_read(paths.sensed), target.name: asdict(seen)})
+    if verdict.state != "sound" or accepted(paths, target) is not None:
+        return ""
+    entry = {
+        "answers": verdict.answers,
+        "judged": sense.RECORDED if verdict.by_record else "by right answers",
+        "recipe": target.recipe,
+        "image": target.image,
+        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    every = _read(paths.senses)
+    of_target = {**every.get(target.name, {}), target.identity: entry}
+    newest = dict(list(of_target.items())[-_MOST:])
+    atomic.write_json(paths.senses, {**every, target.name: newest}, mode=0o600)
+    return "these answers are now its record" if verdict.by_record else ""
+
+
+def forget(paths: layout.Paths, name: str) -> bool:
+    """Remove every record of a target; whether there was one."""
+    every = _read(paths.senses)
+    there = every.pop(name, None) is not None
+    atomic.write_json(paths.senses, every, mode=0o600)
+    return there
+
+
+def unsee(paths: layout.Paths, name: str) -> None:
+    """Forget the last look at a target: it was cut short."""
+    atomic.write_json(paths.sensed, {k: v for k, v in _read(paths.sensed).items() if k != name})
+
+
+def last(paths: layout.Paths) -> dict[str, Seen]:
+    """Target → the last look at it since boot."""
+    try:
+        return {name: Seen(**seen) for name, seen in _read(paths.sensed).items()}
+    except TypeError:
+        return {}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
