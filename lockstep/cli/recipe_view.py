@@ -12,6 +12,7 @@ from rich.text import Text
 from lockstep.core.terminal import console, indented
 from lockstep.files.systemd_quoting import lines
 from lockstep.fit.fit import Fit
+from lockstep.recipes.placeholders import kind_of
 from lockstep.recipes.recipe_file import Recipe
 
 
@@ -38,6 +39,8 @@ def print_recipe(
     _pair("model", item.model)
     _pair("revision", item.model_revision or "not pinned")
     _pair("runs in", item.container or "a venv of the host")
+    if argv:
+        _pair("kind", kind_of(item, argv))
     _pair("licence", item.lockstep.licence or "unknown")
     if answer:
         _print_fit(answer)

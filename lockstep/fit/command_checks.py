@@ -13,7 +13,7 @@ from lockstep.models.known_models import Knowledge
 from lockstep.onhost.engines import Engine
 from lockstep.recipes import flags
 from lockstep.recipes.command import AsWritten, environment, serve_command
-from lockstep.recipes.placeholders import engine_of, kind_of
+from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import Serving, read_back
 
@@ -138,7 +138,7 @@ def _network(case: Case) -> Iterator[Finding]:
 
 
 def _kind(case: Case) -> Iterator[Finding]:
-    kind, name = kind_of(case.recipe, case.argv), case.recipe.model.lower()
+    kind, name = case.asked.kind, case.recipe.model.lower()
     named = "rerank" if "rerank" in name else "embedding" if "embed" in name else kind
     if named != kind and case.recipe.lockstep.kind is None:
         yield case.find(

@@ -198,10 +198,11 @@ class _Case:
 
     @property
     def dense(self) -> bool:
-        """Whether it is a dense model of text without a draft."""
+        """Whether it is a dense model of text without a draft, or one that samples no token."""
+        if self.model.vision or self.asked.speculative:
+            return False
         shapes = self.model.architecture
-        plain = not (self.model.vision or self.asked.speculative)
-        return plain and shapes is not None and shapes.dense
+        return self.asked.kind != "chat" or (shapes is not None and shapes.dense)
 
     @property
     def own_head(self) -> bool:

@@ -247,13 +247,13 @@ def _bind(name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: st
             where=file,
             remedy=f"Set targets.{name}.port.",
         )
-    kind = kind_of(recipe, argv)
-    if data.floor is not None and kind != "chat":
+    kind, floor = kind_of(recipe, argv), data.floor
+    if kind != "chat" and floor and (floor.decode_tok_s, floor.not_below) != (None, None):
         raise InventoryError(
             f"targets.{name}.floor is a speed in tok/s, and its recipe gives no tokens",
             where=file,
             found=f"{recipe.name}, of kind {kind}",
-            remedy=f"Remove targets.{name}.floor.",
+            remedy=f"Remove decode_tok_s and not_below from targets.{name}.floor.",
         )
     return BoundTarget(name, data, recipe, fallback, int(found), served_name(recipe, argv), image)
 

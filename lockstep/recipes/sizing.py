@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lockstep.core.errors import RecipeError
+from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.engines import Engine
 from lockstep.recipes import flags
 from lockstep.recipes.command import serve_command
-from lockstep.recipes.placeholders import engine_of
+from lockstep.recipes.placeholders import engine_of, kind_of
 from lockstep.recipes.recipe_file import Recipe
 
 
@@ -31,6 +32,7 @@ class Serving:
         data_parallel: Copies of the model, each on hosts of its own.
         speculative: Speculative method in lower case ("dflash", "mtp", "eagle"), or None.
         draft_tokens: Tokens drafted per step, or None.
+        kind: What the model is asked for.
         host: Address the API listens on, or None.
         port: Port of the API, or None.
     """
@@ -48,6 +50,7 @@ class Serving:
     data_parallel: int = 1
     speculative: str | None = None
     draft_tokens: int | None = None
+    kind: Kind = "chat"
     host: str | None = None
     port: int | None = None
 
@@ -97,6 +100,7 @@ def read_back(recipe: Recipe, argv: Sequence[str]) -> Serving:
         data_parallel=_copies(argv, engine, _whole(number("data_parallel")) or 1),
         speculative=draft[0],
         draft_tokens=draft[1],
+        kind=kind_of(recipe, argv),
         host=value("host"),
         port=_whole(number("port")),
     )

@@ -17,7 +17,13 @@ RECIPE = REPOSITORY / "lab" / "recipes" / "tiny-qwen3-gguf.yaml"
 HUB = "/data/models/huggingface/hub/models--lab--tiny-qwen3-GGUF"
 ONE = ("-y", "--limit", "spark1")
 TARGETS = {
-    "gguf": {"recipe": "tiny-qwen3-gguf", "unit": "llamacpp", "port": PORT, "sense": "record"}
+    "gguf": {"recipe": "tiny-qwen3-gguf", "unit": "llamacpp", "port": PORT, "sense": "record"},
+    "vectors": {
+        "recipe": "tiny-qwen3-gguf",
+        "unit": "llamacpp-vectors",
+        "port": 8103,
+        "overrides": {"embeddings": True, "pooling": "mean"},
+    },
 }
 
 
@@ -32,7 +38,7 @@ def inventory(stack: Stack, first: object) -> Iterator[Path]:
     assert stack.one.root("systemctl list-units --failed --plain --no-legend") == ""
     stack.one.root(
         "docker rmi $(docker images -q --filter reference='127.0.0.1:7078/*/*/dgx-spark-llama-cpp')"
-        f" && docker volume rm llamacpp-cache && rm -r {HUB}"
+        f" && docker volume rm llamacpp-cache llamacpp-vectors-cache && rm -r {HUB}"
     )
 
 
@@ -101,6 +107,16 @@ def test_another_target_takes_its_place_and_it_ends_in_order(hot: Host) -> None:
     answer = hot.switch("gguf")
     assert answer.code == 0, answer.text
     assert hot.status()["hot"] == "gguf"
+
+
+def test_it_becomes_hot_as_a_model_that_makes_vectors(hot: Host) -> None:
+    answer = hot.switch("vectors")
+    assert answer.code == 0, answer.text
+    assert re.search(r", 2 vectors of \d+ numbers$", answer.out.rstrip()), answer.out
+    assert hot.status()["targets"]["vectors"]["ready"] is True
+    # What the wedge watch goes by.
+    page = hot.root("curl -fsS http://127.0.0.1:8103/metrics")
+    assert re.search(r"^llamacpp:n_decode_total [1-9]", page, re.MULTILINE), page
 
 
 def part_of_the_model(host: Host, number: int) -> str:

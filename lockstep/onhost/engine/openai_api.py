@@ -34,6 +34,10 @@ class Refused(Exception):
     """The engine answered that this request can never work (HTTP 4xx)."""
 
 
+class Nonsense(NotReady):
+    """The engine answered, and what came is no vector, or no order of the texts."""
+
+
 @dataclass(frozen=True)
 class Generated:
     """One answer: how many tokens, in how many seconds, and the text."""
@@ -98,7 +102,8 @@ def canary(target: config.Target, key: str | None, timeout: float, tokens: int =
         "16 tokens in 0.3 s (57.0 tok/s)", "2 vectors of 1024 numbers in 0.1 s".
 
     Raises:
-        NotReady: no connection, 5xx, time-out, or an answer without any of this.
+        NotReady: no connection, 5xx, time-out, or an answer without a token.
+        Nonsense: an answer without the others.
         Refused: 4xx, as for a wrong model name or a wrong key.
     """
     began = time.monotonic()
@@ -108,7 +113,7 @@ def canary(target: config.Target, key: str | None, timeout: float, tokens: int =
     elif target.kind == "rerank":
         scores = rerank(target, key, QUESTION, BEST_FIRST[::-1], timeout)
         if not scores[0] < scores[1] < scores[2]:
-            raise NotReady(f"three texts came in the wrong order: their scores are {scores}")
+            raise Nonsense(f"three texts came in the wrong order: their scores are {scores}")
         what = "3 texts in the right order"
     else:
         made = generate(target, key, PROMPT, timeout, {"max_tokens": tokens})
@@ -130,12 +135,12 @@ def embed(
         parts = sorted(json.loads(answer)["data"], key=lambda part: part["index"])
         vectors = [[float(number) for number in part["embedding"]] for part in parts]
     except (ValueError, LookupError, TypeError) as fault:
-        raise NotReady(f"the engine answered without vectors: {answer[:200]!r}") from fault
+        raise Nonsense(f"the engine answered without vectors: {answer[:200]!r}") from fault
     lengths = [len(vector) for vector in vectors]
     if len(vectors) != len(texts) or len(set(lengths)) != 1 or not lengths[0]:
-        raise NotReady(f"{len(texts)} texts gave vectors of {lengths} numbers")
+        raise Nonsense(f"{len(texts)} texts gave vectors of {lengths} numbers")
     if not all(math.isfinite(number) for vector in vectors for number in vector):
-        raise NotReady("a vector holds a number that is not finite")
+        raise Nonsense("a vector holds a number that is not finite")
     return vectors
 
 
@@ -157,9 +162,9 @@ def rerank(
         }
         ordered = [scores[index] for index in range(len(texts))]
     except (ValueError, LookupError, TypeError, AttributeError) as fault:
-        raise NotReady(f"the engine answered without scores: {answer[:200]!r}") from fault
+        raise Nonsense(f"the engine answered without scores: {answer[:200]!r}") from fault
     if not all(math.isfinite(score) for score in ordered):
-        raise NotReady(f"a score is not finite: {ordered}")
+        raise Nonsense(f"a score is not finite: {ordered}")
     return ordered
 
 

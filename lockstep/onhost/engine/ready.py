@@ -140,7 +140,7 @@ class Waiter:
             try:
                 ask = partial(openai_api.canary, self._target, key, timeout)
                 return self._watched(ask)
-            except openai_api.Refused as answer:
+            except (openai_api.Refused, openai_api.Nonsense) as answer:
                 raise self._canary_failed(answer) from answer
             except openai_api.NotReady as answer:
                 if time.monotonic() - first >= min(left, _CANARY_GRACE_S):

@@ -9,6 +9,7 @@ import pytest
 
 from lockstep.core.findings import Finding, ordered, split_waived
 from lockstep.fit import catalogue as catalogues
+from lockstep.fit.fit import fit
 from lockstep.fit.recipe_checks import check
 from lockstep.recipes import recipe_file
 from lockstep.recipes.recipe_file import Recipe
@@ -106,6 +107,34 @@ def test_a_kind_of_model_that_the_command_does_not_bear_out(
 ) -> None:
     recipe = parse(POOLING.format(model=model, words=words, more=more))
     assert {code for code in codes(recipe) if code.startswith("kind-")} == found
+
+
+@pytest.mark.parametrize(
+    ("share", "words", "verdict"),
+    [
+        # A share that is usual for such a model beside a larger one.
+        (0.05, "--runner pooling", "tight"),
+        (0.05, "", "does not fit"),
+        (0.3, "--runner pooling", "fits"),
+        # Its weights are larger.
+        (0.005, "--runner pooling", "does not fit"),
+    ],
+)
+def test_a_small_encoder_fits_into_a_small_share(share: float, words: str, verdict: str) -> None:
+    recipe = changed(
+        parse(POOLING.format(model="BAAI/bge-m3", words=words, more="")),
+        gpu_memory_utilization=share,
+        max_model_len=8192,
+    )
+    recipe = replace(
+        recipe,
+        command=f"{recipe.command} --gpu-memory-utilization {share} --max-model-len 8192",
+        metadata={
+            **{"model_params": "0.57B", "quant_bits": 16},
+            **{"num_layers": 24, "num_kv_heads": 16, "head_dim": 64},
+        },
+    )
+    assert fit(recipe, KNOWN.knowledge).verdict == verdict
 
 
 def test_an_unknown_licence_is_a_finding_not_a_pass() -> None:

@@ -173,6 +173,8 @@ def test_a_floor_in_tokens_is_refused_for_a_model_that_gives_vectors() -> None:
     with pytest.raises(InventoryError, match=r"targets\.vectors\.floor is a speed") as fault:
         bound(settings(vectors=vectors))
     assert "of kind embedding" in str(fault.value)
+    sense = replace(vectors, floor=Floor(sense=True))
+    assert bound(settings(vectors=sense))[0].data.floor == Floor(sense=True)
 
 
 def test_a_fallback_that_merges_by_itself_has_no_proxy() -> None:

@@ -64,7 +64,7 @@ def test_an_embedding_model_is_asked_for_the_vectors_of_two_texts(fake):
     ],
 )
 def test_vectors_that_are_none_are_no_answer(fake, answer, reason):
-    with pytest.raises(openai_api.NotReady, match=reason):
+    with pytest.raises(openai_api.Nonsense, match=reason):
         ask(fake, "embedding", answer)
 
 
@@ -91,7 +91,7 @@ def test_a_reranker_is_asked_for_the_order_of_three_texts(fake, answer):
     ],
 )
 def test_an_order_that_is_none_is_no_answer(fake, answer, reason):
-    with pytest.raises(openai_api.NotReady, match=reason):
+    with pytest.raises(openai_api.Nonsense, match=reason):
         ask(fake, "rerank", answer)
 
 

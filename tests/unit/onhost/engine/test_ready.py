@@ -94,6 +94,19 @@ def test_a_refused_canary_fails_at_once(fake, main_process, spoken, code, body):
     assert problem.value.code == 4
 
 
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [("embedding", {"data": []}), ("rerank", {"results": [{"index": 0, "relevance_score": 1}]})],
+)
+def test_vectors_and_orders_that_are_none_fail_at_once(fake, main_process, spoken, kind, answer):
+    fake.chat = lambda _: (200, answer)
+
+    with pytest.raises(errors.Problem, match="fails the canary") as problem:
+        waiter(fake.url, main_process.pid, spoken, kind=kind).wait(None)
+    assert problem.value.code == 4
+    assert len(fake.requests) == 1
+
+
 def test_a_warming_engine_gets_another_chance(fake, main_process, spoken):
     answers = [(503, {"error": "warming up"}), (200, fake.answer("hello", 2))]
     fake.chat = lambda _: answers.pop(0)

@@ -122,6 +122,16 @@ def test_a_wedged_engine_is_green_but_not_ready(spark, monkeypatch):
     assert any("/health is green, but no token" in line for line in lines)
 
 
+def test_a_model_that_makes_vectors_says_so(spark):
+    known = json.loads(spark.paths.targets.read_text())
+    known["targets"]["qwen"]["kind"] = "embedding"
+    spark.paths.targets.write_text(json.dumps(known))
+    vectors = [{"index": index, "embedding": [0.5, index]} for index in (0, 1)]
+    spark.engine.chat = lambda _: (200, {"data": vectors})
+
+    assert any(line.startswith("  2 vectors of 2 numbers in ") for line in spark.lines(80))
+
+
 def test_a_failed_target_gives_its_reason(spark):
     gate = "lockstep gate: qwen needs 67.0 GiB, 41.2 GiB available after 120 s"
     spark.systemd.unit(

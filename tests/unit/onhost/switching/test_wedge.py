@@ -92,6 +92,19 @@ def test_a_token_is_life_although_no_counter_moved(spark):
     assert spark.engine.requests[-1]["max_tokens"] == 1
 
 
+def test_a_model_that_makes_vectors_is_asked_for_these(spark):
+    known = json.loads(spark.paths.targets.read_text())
+    known["targets"]["qwen"]["kind"] = "embedding"
+    spark.paths.targets.write_text(json.dumps(known))
+    spark.look()
+    vectors = [{"index": index, "embedding": [0.5, index]} for index in (0, 1)]
+    spark.engine.chat = lambda _: (200, {"data": vectors})
+    assert spark.look() == []
+    assert spark.engine.paths == ["/v1/embeddings"]
+    spark.engine.chat = lambda _: (503, {})
+    assert spark.look() == RESTART
+
+
 def test_an_engine_that_is_busy_while_asked_is_left_alone(spark):
     spark.look()
 
