@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from lockstep.models.known_models import Knowledge, load_knowledge
@@ -23,10 +22,9 @@ class Catalogue:
     accepted: frozenset[str]
 
 
-@cache
-def knowledge(folder: Path = FOLDER) -> Knowledge:
-    """Models and machines of a catalogue folder, read once."""
-    return load_knowledge(folder)
+def knowledge() -> Knowledge:
+    """Models and machines of the catalogue."""
+    return load_knowledge(FOLDER)
 
 
 def load(folder: Path = FOLDER, *more_recipes: Path, accept: tuple[str, ...] = ()) -> Catalogue:
@@ -37,6 +35,6 @@ def load(folder: Path = FOLDER, *more_recipes: Path, accept: tuple[str, ...] = (
     """
     return Catalogue(
         recipes=load_catalogue(folder / "recipes", *more_recipes),
-        knowledge=knowledge(folder),
+        knowledge=load_knowledge(folder),
         accepted=osi_approved(folder) | set(accept),
     )

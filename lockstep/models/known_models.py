@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -106,8 +107,9 @@ class Knowledge:
         return self.models.get(identifier, Model(identifier))
 
 
+@cache
 def load_knowledge(catalogue: Path) -> Knowledge:
-    """Read ``models.yaml`` and ``hardware.yaml`` of a catalogue folder.
+    """Read ``models.yaml`` and ``hardware.yaml`` of a catalogue folder, once.
 
     Raises:
         CatalogueError: unreadable, an unknown key, or a figure without source or date.
