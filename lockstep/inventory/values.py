@@ -20,34 +20,6 @@ PATH = r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9_.@+-]+)+"
 # Below, a port needs a right that no engine and no web interface has here.
 _LEAST_PORT = 1024
 _DAY_S = 86400
-# What Ubuntu 24.04's server and desktop and DGX OS 7 have as units (their packages' own names,
-# 2026-11). A host's other units are seen there, before anything is touched.
-_UNITS = frozenset(
-    (
-        *("accounts-daemon", "acpid", "anacron", "apparmor", "apport", "atd", "auditd"),
-        *("avahi-daemon", "blk-availability", "bluetooth", "bolt", "chrony", "chronyd", "colord"),
-        *("containerd", "cron", "cups", "cups-browsed", "dcgm", "debug-shell", "display-manager"),
-        *("dmesg", "dnsmasq", "docker", "earlyoom", "emergency", "fail2ban", "finalrd"),
-        *("firewalld", "fstrim", "fwupd", "gdm", "gdm3", "geoclue", "getty", "gpu-manager"),
-        *("irqbalance", "kdump-tools", "kerneloops", "keyboard-setup", "kmod", "kubelet"),
-        *("ldconfig", "lightdm", "logrotate", "lvm2-monitor", "man-db", "mdmonitor"),
-        *("ModemManager", "motd-news", "multipathd", "networking", "nftables", "nginx", "ntp"),
-        *("nvidia-persistenced", "nvsm", "ollama", "openibd", "opensm", "openvpn", "packagekit"),
-        *("pollinate", "polkit", "podman", "power-profiles-daemon", "procps", "rc-local"),
-        *("rescue", "rpcbind", "rsync", "rsyslog", "rtkit-daemon", "secureboot-db", "setvtrgb"),
-        *("smartd", "smartmontools", "srp_daemon", "ssh", "sshd", "sssd", "sudo"),
-        *("switcheroo-control", "sysstat", "tailscaled", "thermald", "udev", "udisks2", "ufw"),
-        *("unattended-upgrades", "upower", "usbmuxd", "user", "uuidd", "vgauth", "whoopsie"),
-        *("wpa_supplicant", "x11-common", "xrdp"),
-    )
-)
-_UNIT_FAMILIES = (
-    *("alsa-", "apport-", "apt-", "cloud-", "console-", "cups-", "dbus", "dgx-", "dpkg-"),
-    *("e2scrub", "fwupd-", "getty-", "gnome-", "grub-", "initrd-", "lvm2-", "mlnx", "modprobe"),
-    *("netplan", "NetworkManager", "nfs", "nv-", "nvidia-", "packagekit-", "plymouth", "polkit"),
-    *("rpc-", "serial-getty", "snap", "ssh-", "sssd-", "sysstat-", "system-", "systemd-", "tpm"),
-    *("ua-", "ubuntu-", "udev-", "update-", "user-"),
-)
 # Accounts of Debian's base-passwd (users and groups, 2024), of Ubuntu's desktop and of DGX OS.
 _ACCOUNTS = frozenset(
     (
@@ -85,19 +57,6 @@ _IMAGE = re.compile(
 def name_of_system(account: str) -> bool:
     """Whether an account, or a group of its name, is the operating system's."""
     return account in _ACCOUNTS or account.startswith(_ACCOUNT_FAMILIES)
-
-
-def _unit_of_others(unit: str) -> Refusal | None:
-    owner = "the system" if unit in _UNITS or unit.startswith(_UNIT_FAMILIES) else ""
-    if unit == "lockstep" or unit.startswith("lockstep-"):
-        owner = "Lockstep itself"
-    if not owner:
-        return None
-    return Refusal(
-        f"is a unit of {owner}",
-        found=f"{unit!r}: the deploy would write {unit}.service",
-        remedy="Give it a name of its own, for example the engine's and the model's.",
-    )
 
 
 def _own_folder(path: str) -> bool:
@@ -231,7 +190,12 @@ Unit = Annotated[
         "is not a unit name",
         "letters, digits, '-' and '_', at most 64, without '.service'",
     ),
-    _unit_of_others,
+    # Units of the system are seen on the host, before anything is touched.
+    Rule(
+        "is a unit of Lockstep, or of a package that it installs",
+        lambda unit: not re.fullmatch(r"lockstep(-.*)?|earlyoom|nftables", unit),
+        remedy="Give it a name of its own, for example the engine's and the model's.",
+    ),
 ]
 Account = Annotated[str, _name_of(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}", "an account")]
 # Debian Policy 5.6.1, "Source"; a "-" at the end is apt's word for removing the package.

@@ -31,9 +31,8 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
     *(
         ("targets.qwen.unit", target(unit=unit))
         for unit in (
-            *("ssh", "sshd", "docker", "containerd", "systemd-logind", "dbus", "NetworkManager"),
-            *("nvidia-persistenced", "dgx-dashboard", "cron", "getty", "lockstep-firewall"),
-            *("lockstep", "earlyoom", "user", "a" * 65, "../ssh", "ssh.service", "a b", "-a"),
+            *("lockstep", "lockstep-firewall", "earlyoom", "nftables"),
+            *("a" * 65, "../ssh", "ssh.service", "a b", "-a"),
         )
     ),
     *(
@@ -105,7 +104,7 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
     ("tools.uv", {"tools": {**TOOLS, "uv": "--index-url http://example.org uv"}}),
     *(
         ("webui.unit", {"webui": {"unit": unit}})
-        for unit in ("docker", "ssh", "lockstep-wedge", "../a", "a.service")
+        for unit in ("nftables", "lockstep", "lockstep-wedge", "../a", "a.service")
     ),
     ("webui.port", {"webui": {"port": 22}}),
     ("webui.port", {"webui": {"port": 7077}}),

@@ -177,10 +177,10 @@ CASES = {
         "digits, '-' and '_', at most 64, without '.service'.",
         host='{"targets": {"q": {"recipe": "a", "unit": "q.service"}}}',
     ),
-    "a unit of the system": Case(
-        "site.py: targets.q.unit is a unit of the system; found 'ssh': the deploy would write "
-        "ssh.service. Give it a name of its own, for example the engine's and the model's.",
-        host='{"targets": {"q": {"recipe": "a", "unit": "ssh"}}}',
+    "a unit of Lockstep's": Case(
+        "site.py: targets.q.unit is a unit of Lockstep, or of a package that it installs; found "
+        "'earlyoom'. Give it a name of its own, for example the engine's and the model's.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "earlyoom"}}}',
     ),
     "a unit used twice": Case(
         "site.py: targets.m.unit is used twice; found 'q', also in targets.q. "
@@ -448,7 +448,7 @@ THROUGH_PYINFRA = (
     "unknown recipe",
     "a target bound twice",
     "a port used twice",
-    "a unit of the system",
+    "a unit of Lockstep's",
     "a digest without sha256:",
     "a value missing in a template",
     "YAML that is none",
