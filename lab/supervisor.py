@@ -95,9 +95,14 @@ class Supervisor:
 
     async def _watch_memory(self) -> None:
         while True:
-            for machine in self._machines.values():
-                if machine.power != "off":
-                    machine.memory.update()
+            for host, machine in self._machines.items():
+                if machine.power == "off":
+                    continue
+                machine.memory.update()
+                button = self._buttons[host]
+                if machine.memory.frozen and not button.locked():
+                    async with button:
+                        await machine.power_cut()
             await asyncio.sleep(MEMORY_PERIOD)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -19,6 +19,12 @@ def switch() -> None:
     groups, cap = this.plan.groups, this.plan.settings.gpu.max_clock_mhz
     watching = [*this.timers, *([AGENT_UNIT] if groups else []), *([CAP_UNIT] if cap else [])]
     operations.written(name="Write switch.sh and what watches", stage="switch")
-    operations.in_force(name="Start what watches", units=watching, stage="switch", enabled=watching)
+    operations.in_force(
+        name="Start what watches",
+        units=[*watching, *this.boot_units],
+        stage="switch",
+        enabled=watching,
+        next_boot=this.boot_units,
+    )
     if groups:
         cluster_rollout.brought_back(name="Start the cluster's model again")

@@ -480,8 +480,8 @@ GUARDS = (
     Guard(
         "a switch of one host looks for a group once more when it has the lock",
         f"{ONHOST}/operator/switch_sh.py",
-        "            if not planner.concerns(host, name):\n                return",
-        "            if True:\n                return",
+        "            if not planner.concerns(host, name):\n                code",
+        "            if True:\n                code",
         "tests/unit/onhost/cluster/test_coordinator.py",
     ),
     Guard(
@@ -536,9 +536,44 @@ GUARDS = (
     Guard(
         "a deploy restarts no rank alone",
         "tasks/operations/services.py",
-        "if verb and unit not in together:",
-        "if verb:",
+        "unit not in (*together, *next_boot):",
+        "unit not in next_boot:",
         "tests/operations/test_cluster_deploy.py",
+    ),
+    Guard(
+        "a deploy restarts no unit that begins a model",
+        "tasks/operations/services.py",
+        "unit not in (*together, *next_boot):",
+        "unit not in together:",
+        "tests/operations/test_services.py",
+    ),
+    Guard(
+        "no start that a power cut could hide",
+        f"{ONHOST}/switching/gate.py",
+        "        self.note()\n",
+        "",
+        "tests/unit/onhost/switching/test_gate.py",
+    ),
+    Guard(
+        "an engine that freezes the host is tried twice",
+        f"{ONHOST}/operator/boot.py",
+        "if reason := boots.crash_loop(record, boots.boot_id(paths)):",
+        "if reason := None:",
+        "tests/unit/onhost/operator/test_boot.py",
+    ),
+    Guard(
+        "no model after a boot whose recipe forbids it",
+        f"{ONHOST}/operator/boot.py",
+        "if each and each.not_at_boot:",
+        "if False:",
+        "tests/unit/onhost/operator/test_boot.py",
+    ),
+    Guard(
+        "no model after a boot in the place of one that somebody chose",
+        f"{ONHOST}/operator/boot.py",
+        "    record = boots.load(paths)\n    _idle(host, paths)\n",
+        "    record = boots.load(paths)\n",
+        "tests/unit/onhost/operator/test_boot.py",
     ),
     Guard(
         "a stale CDI file that Docker uses is an error",

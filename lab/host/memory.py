@@ -10,6 +10,8 @@ of a process that ended. A power cut empties the folder.
 
 A third word is the GiB that the holder has read from the disk so far. They fill the page cache,
 which stays when the holder ends and goes when the guest writes ``drop_caches``.
+
+A file ``host-frozen`` costs the host its power.
 """
 
 from __future__ import annotations
@@ -109,6 +111,11 @@ class Ledger:
     def available(self) -> float:
         """GiB that the host shows as MemAvailable."""
         return self._shown[0] if self._shown is not None else self.idle
+
+    @property
+    def frozen(self) -> bool:
+        """Whether an engine has frozen the host."""
+        return (self._held / "host-frozen").exists()
 
     def update(self) -> None:
         """Write the file anew if what is held has changed."""

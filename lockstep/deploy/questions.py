@@ -88,7 +88,7 @@ def _files(this: Intended) -> dict[str, Any]:
 
 
 def _units(this: Intended) -> list[str]:
-    watching = [*this.timers, *([AGENT_UNIT] if this.plan.groups else [])]
+    watching = [*this.timers, *([AGENT_UNIT] if this.plan.groups else []), *this.boot_units]
     every = (*SYSTEM_UNITS, *this.model_units, *this.key_users, *this.webui_units, *watching)
     # A pattern finds the jobs that systemd still has; it would look for each name that it has not.
     return [*dict.fromkeys(every), "lockstep-job-*.service"]

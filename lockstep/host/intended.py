@@ -17,6 +17,7 @@ from lockstep.lock import pins
 from lockstep.lock.engine_id import engine_id
 from lockstep.lock.image_reference import api_address, parse, pinned_reference
 from lockstep.lock.wanted import needs_engine
+from lockstep.onhost.records import boots
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.system.folders import model_units
@@ -91,6 +92,11 @@ class Intended:
         """The unit of Open WebUI, where it is wanted."""
         webui = self.plan.settings.webui
         return [f"{webui.unit}.service"] if webui.enabled else []
+
+    @property
+    def boot_units(self) -> list[str]:
+        """The unit that makes a model hot after a boot, where that is asked for."""
+        return [] if self.plan.settings.boot == "none" else [boots.UNIT]
 
     @cached_property
     def key_users(self) -> list[str]:

@@ -169,7 +169,32 @@ def bind(
     file = where.get("targets", settings.name)
     bound = tuple(_bind(name, data, catalogue, file) for name, data in settings.targets.items())
     _check_ports(settings, bound, where)
+    _check_boot(settings.boot, bound, where.get("boot", settings.name))
     return bound
+
+
+def _check_boot(boot: str, bound: Sequence[BoundTarget], file: str) -> None:
+    """Refuse a target after a boot that does not exist, or whose recipes forbid it."""
+    if boot in ("none", "last"):
+        return
+    names = {name: target for target in bound for name, _, _ in target.forms}
+    if boot not in names:
+        raise InventoryError(
+            "boot names no target",
+            where=file,
+            found=repr(boot),
+            allowed=", ".join(("none", "last", *names)),
+        )
+    # A start that fails leads to the fallback.
+    for recipe in names[boot].recipes:
+        if recipe.lockstep.not_at_boot:
+            raise InventoryError(
+                f"boot names target {boot}, whose recipe {recipe.name} must not come by itself "
+                "after a boot",
+                where=file,
+                found=f"lockstep.not_at_boot: {recipe.lockstep.not_at_boot}",
+                remedy='Set boot to another target, or to "none" and use switch.sh after a boot.',
+            )
 
 
 def _check_ports(

@@ -36,6 +36,7 @@ def joined(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]:
     for name, data in clusters.items():
         _check_members(name, data, known, where)
         _check_targets(name, data, known, where)
+        _check_boot(name, data, known, where)
         _check_networks(name, data, [known[host] for host in data.hosts], where)
     return tuple(_with_groups(plan, clusters, known) for plan in plans)
 
@@ -146,6 +147,24 @@ def _check_targets(name: str, data: ClusterData, known: dict[str, HostPlan], whe
                     found=f"another one, or none, on {data.hosts[0]} and {host}",
                     remedy="Bind it once in a variable of the inventory, and use that for each.",
                 )
+
+
+def _check_boot(name: str, data: ClusterData, known: dict[str, HostPlan], where: str) -> None:
+    """What one member makes hot after a boot with all of them, none may contradict."""
+    asked = {host: known[host].settings.boot for host in data.hosts}
+    groups = {
+        form
+        for target in known[data.hosts[0]].targets
+        if target.data.cluster == name
+        for form, _, _ in target.forms
+    }
+    if groups & set(asked.values()) and len(set(asked.values())) > 1:
+        raise InventoryError(
+            f"boot must be the same on all members of cluster {name}, whose target it names",
+            where=where,
+            found=", ".join(f"{boot!r} on {host}" for host, boot in asked.items()),
+            remedy="Put it into group data, or into one variable of the inventory.",
+        )
 
 
 def _check_networks(name: str, data: ClusterData, members: list[HostPlan], where: str) -> None:

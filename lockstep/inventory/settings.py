@@ -334,6 +334,8 @@ class Settings:
         sysctls: Kernel settings.
         accept_licences: SPDX ids accepted for this host beyond the catalogue's policy.
         waive: Codes of findings that do not stop a deploy to this host; they stay visible.
+        boot: What becomes hot after a boot: "none"; "last", what was hot at the end of the last
+            switch; or a name that `switch.sh` takes.
         differs: Intended differences of this host, as `lockstep diff` names them, with wildcards
             ("apt package htop", "setting /etc/cron.d/*"). They are no drift. The deploy's own
             files and settings cannot be excused.
@@ -382,6 +384,7 @@ class Settings:
     copy_port: values.Port = 7077
     accept_licences: tuple[str, ...] = ()
     waive: tuple[values.Code, ...] = ()
+    boot: str = "none"
     differs: tuple[str, ...] = ()
     adopt: tuple[values.Adopted, ...] = ()
 

@@ -14,6 +14,7 @@ from lockstep.onhost.core import errors, orderly_end, terminal
 #: Word on the command line → module of this package.
 MODULES = {
     "apt-turn": "system.apt_turn",
+    "boot": "operator.boot",
     "boots": "records.boots",
     "cleanup": "garbage.cleanup",
     "cluster": "cluster.rank_gate",

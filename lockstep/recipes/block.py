@@ -101,6 +101,7 @@ class LockstepBlock:
         ulimits: Container limits the engine needs, in `docker run --ulimit` terms.
         figures: What was published about this setup.
         known_bad: Why this setup must not be deployed, or None.
+        not_at_boot: Why a host must not make it hot by itself after a boot, or None.
     """
 
     engine: Annotated[str, one_of(ENGINES)] | None = None
@@ -119,6 +120,7 @@ class LockstepBlock:
     ulimits: Mapping[_Ulimit, _Limit] = field(default_factory=dict)
     figures: tuple[Figure, ...] = ()
     known_bad: Text | None = None
+    not_at_boot: Text | None = None
 
     @property
     def memory_gib(self) -> float | None:

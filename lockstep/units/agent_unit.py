@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lockstep.files.managed_file import AGENT_UNIT, CONFIGURATION, SYSTEMD, ManagedFile, command
+from lockstep.files.managed_file import (
+    AGENT_UNIT,
+    CONFIGURATION,
+    STATE,
+    SYSTEMD,
+    ManagedFile,
+    command,
+)
 from lockstep.files.programs import closure
 from lockstep.inventory.cluster import Group
 from lockstep.units.restart_key import keyed
@@ -44,6 +51,7 @@ def agent_units(groups: Iterable[Group]) -> tuple[ManagedFile, ...]:
         contents=contents,
         names=list(found),
         start=start,
+        state=STATE,
         keys={f"cluster-{name}": key_path(name) for name in found},
         addresses=list(dict.fromkeys(every)),
     )

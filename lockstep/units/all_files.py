@@ -14,6 +14,7 @@ from lockstep.system.base_files import host_files
 from lockstep.system.firewall import firewall_files
 from lockstep.system.netplan import netplan_files
 from lockstep.units.agent_unit import agent_units
+from lockstep.units.boot_unit import boot_units
 from lockstep.units.gpu_unit import gpu_unit
 from lockstep.units.model_units import model_units, webui_unit
 from lockstep.units.proxy_unit import proxy_units
@@ -57,6 +58,7 @@ def artefacts(
         *wedge_units(made),
         *gpu_unit(settings),
         *sense_units(made),
+        *boot_units(settings, made),
         *agent_units(variant.target.group for variant in made if variant.target.group),
         sudoers(made),
     )

@@ -37,6 +37,7 @@ def known_to_host(settings: Settings, variants: Sequence[Variant]) -> Host:
         webui_unit=f"{settings.webui.unit}.service",
         clusters={group.name: _cluster(settings, group) for group in groups if group},
         max_clock_mhz=settings.gpu.max_clock_mhz,
+        boot=settings.boot,
     )
 
 
@@ -70,6 +71,7 @@ def _target(variant: Variant) -> Target:
         identity=variant.identity,
         cluster=target.group.name if target.group else None,
         alike=variant.alike,
+        not_at_boot=variant.recipe.lockstep.not_at_boot,
         memory_share=need.share,
         memory_of_total=need.of_total,
         memory_beside_gib=need.beside_gib,

@@ -188,6 +188,7 @@ def in_force(
     units: Sequence[str],
     stage: Stage,
     enabled: Sequence[str] = (),
+    next_boot: Sequence[str] = (),
     together: Sequence[str] = (),
     settled: Sequence[str] = (),
 ) -> Commands:
@@ -200,6 +201,7 @@ def in_force(
         units: Units to look at.
         stage: Stage of the managed files that define them.
         enabled: Those that start at boot and run now.
+        next_boot: Those that start at boot and are neither started nor restarted now.
         together: Those that run on several hosts at once: never restarted on one of them.
         settled: Jobs of which an earlier failure is over when the host has come so far.
     """
@@ -215,11 +217,11 @@ def in_force(
         changed = True
     for unit in units:
         state = states.get(unit, {})
-        if unit in enabled and state.get("UnitFileState") != "enabled":
+        if unit in (*enabled, *next_boot) and state.get("UnitFileState") != "enabled":
             yield remote.words(["systemctl", "enable", "--quiet", unit])
             changed = True
         verb = due(state, generation(files, unit), unit in enabled)
-        if verb and unit not in together:
+        if verb and unit not in (*together, *next_boot):
             host.log(f"{verb} {unit}")
             yield remote.job(f"{verb}-{PurePosixPath(unit).stem}", ["systemctl", verb, unit])
             changed = True

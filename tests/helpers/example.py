@@ -42,6 +42,7 @@ HOSTS = {
         targets={"qwen": QWEN, "mistral": MISTRAL, "mistral-vllm": FORK},
         packages=("earlyoom", "git"),
         sysctls={"vm.swappiness": "10"},
+        boot="mistral",
         tools={"httpx2": "httpx2", "uvicorn": "uvicorn"},
     ),
     "site": Settings(

@@ -62,6 +62,7 @@ def plans() -> tuple[HostPlan, ...]:
             clusters=CLUSTERS,
             fabric=fabric(rank),
             fabric_address=f"10.77.0.{11 + rank}",
+            boot="last",
         )
         for rank in (0, 1)
     ]

@@ -19,6 +19,7 @@ from lockstep.inventory.bound_targets import bind
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import Settings, TargetData, WebUi
 from lockstep.onhost.environment import engine_build
+from lockstep.onhost.records import boots
 from lockstep.recipes import recipe_file
 from lockstep.system.folders import generation
 from lockstep.units.agent_unit import RECORDS
@@ -141,6 +142,28 @@ def test_open_webui_is_enabled_and_runs(state: dict[str, Any], commands: list[st
     host = Host({"environments": ENGINES, "units": {"open-webui.service": state}})
     names = ["open-webui.service"]
     assert run("services.in_force", host, units=names, stage="webui", enabled=names) == commands
+
+
+@pytest.mark.parametrize(
+    ("state", "commands"),
+    [
+        (
+            {"LoadState": "not-found", "ActiveState": "inactive"},
+            ["systemctl daemon-reload", f"systemctl enable --quiet {boots.UNIT}"],
+        ),
+        # It began the hot model; a restart would begin it once more.
+        ({"UnitFileState": "enabled", "generation": "older"}, []),
+        ({"UnitFileState": "enabled", "ActiveState": "failed"}, []),
+    ],
+    ids=["new", "after a boot", "failed"],
+)
+def test_a_unit_of_the_next_boot_is_enabled_and_left_alone(
+    state: dict[str, Any], commands: list[str]
+) -> None:
+    host = Host({"environments": ENGINES, "units": {boots.UNIT: unit(**state)}})
+    names = [boots.UNIT]
+    given = {"units": names, "stage": "switch", "next_boot": names}
+    assert run("services.in_force", host, **given) == commands
 
 
 def test_units_are_written_with_the_version_that_the_engine_reported() -> None:

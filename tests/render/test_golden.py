@@ -58,6 +58,7 @@ def test_who_may_read_what_and_which_step_writes_it() -> None:
         "/etc/systemd/system/sglang-mistral4-fallback-roles.service": ("0644", "unit", "services"),
         "/etc/systemd/system/vllm.service": ("0644", "unit", "services"),
         "/etc/systemd/system/open-webui.service": ("0644", "unit", "webui"),
+        "/etc/systemd/system/lockstep-boot.service": ("0644", "unit", "switch"),
         "/etc/systemd/system/lockstep-wedge.service": ("0644", "unit", "switch"),
         "/etc/systemd/system/lockstep-wedge.timer": ("0644", "unit", "switch"),
         "/etc/systemd/system/lockstep-sense.service": ("0644", "unit", "switch"),

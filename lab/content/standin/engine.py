@@ -133,6 +133,8 @@ class _Life:
     def _load(self) -> int | None:
         """Load the weights; an exit code means that it went no further."""
         self.log.loading(self.serving)
+        if self.knobs.freezes_host:
+            memory.freeze_host()
         done = 0
         while True:
             elapsed = time.monotonic() - self.began

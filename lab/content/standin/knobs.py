@@ -32,6 +32,8 @@ class Knobs:
     crash_while_loading: bool = False
     #: The exit code of these two.
     exit_code: int = 1
+    #: Freeze the host when loading begins: its power is gone until somebody gives it.
+    freezes_host: bool = False
     #: Ignore SIGTERM, as a stuck engine does.
     ignore_sigterm: bool = False
     #: How long an orderly end takes.

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import math
 import os
+import signal
 import uuid
 from pathlib import Path
 from typing import TextIO
@@ -37,6 +38,12 @@ def generating() -> None:
                 mark.touch()
                 # Engines of several accounts do it.
                 mark.chmod(0o666)
+
+
+def freeze_host() -> None:
+    """Have the lab cut this host's power, and wait for it."""
+    (FOLDER / "host-frozen").touch()
+    signal.pause()
 
 
 def available_gib() -> float | None:

@@ -12,6 +12,7 @@ from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS
 from lockstep.files.sent import Reader
 from lockstep.host.intended import Intended
 from lockstep.onhost.facts import units
+from lockstep.onhost.records import boots
 from lockstep.system.base_files import docker_generation, system_units
 from lockstep.system.folders import generation
 
@@ -81,7 +82,8 @@ def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
         # What has a place in the boot runs; a model has none.
         at_boot = "\n[Install]\n" in file.text
         yield Expectation("boot", name, "yes" if at_boot else "no", if_there=True)
-        if at_boot:
+        # This one begins nothing before the next boot.
+        if at_boot and name != boots.UNIT:
             yield Expectation("running", name, "yes")
         wanted = generation(files, name)
         if wanted:

@@ -17,6 +17,7 @@ from lockstep.onhost.cluster import progress, runs
 from lockstep.onhost.core import atomic, config, errors, layout, switch_lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import log_phases
+from lockstep.onhost.records import boots
 from lockstep.onhost.switching import precheck
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.systemd import units
@@ -144,9 +145,23 @@ class Member:
     def commit(self, body: Answer) -> Answer:
         """The end of a switch that is done: what is hot here stays."""
         with self._joined(body) as part:
-            runs.committed(self.paths, self.host, part, body.get("hot"))
+            hot = body.get("hot")
+            runs.committed(self.paths, self.host, part, hot)
+            self._note(part, hot)
             self._release()
         return {}
+
+    def _note(self, part: runs.Part, hot: str | None) -> None:
+        """Keep on disk what a power cut from now on would end, and what an operator chose."""
+        try:
+            cluster = self.host.cluster(hot) if hot else None
+            if hot and cluster and cluster.rank:
+                # No canary is asked of this rank's unit.
+                boots.noted(self.paths, hot, boots.HOT)
+            if part.user not in (runs.WATCH, boots.BOOT):
+                boots.switched(self.paths, hot)
+        except OSError as error:
+            progress.tell(f"{self.paths.boots}: {errors.why(error)}")
 
     def abort(self, body: Answer) -> Answer:
         """The end of a switch that is off: what was hot here comes back, in a thread."""

@@ -31,6 +31,7 @@ class Target:
     log-probabilities. `identity` is the hash of what it runs, which the record belongs to.
     `cluster` names the Sparks that run it together; the others than rank 0 may have no `url`.
     `alike` is the hash of what the deploy made of it, without the rank's own words.
+    `not_at_boot` is why it must not come back by itself after a boot.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Target:
     identity: str = ""
     cluster: str | None = None
     alike: str = ""
+    not_at_boot: str | None = None
     memory_share: float = 0.0
     memory_of_total: bool = False
     memory_beside_gib: float = 0.0
@@ -83,7 +85,8 @@ _HAS_RANK = schema.Rule(
 class Host:
     """All targets of this host, and the clusters that it is a member of, by name.
 
-    `max_clock_mhz` is the cap of the GPU's clock, None without one.
+    `max_clock_mhz` is the cap of the GPU's clock, None without one. `boot` is what becomes hot
+    after a boot: `none`, `last` or the name of a target.
 
     The deploy writes it to targets.json, field by field.
     """
@@ -93,6 +96,7 @@ class Host:
     webui_unit: str = "open-webui.service"
     clusters: Mapping[str, Annotated[Cluster, _HAS_RANK]] = field(default_factory=dict)
     max_clock_mhz: int | None = None
+    boot: str = "none"
 
     def target(self, name: str) -> Target:
         """The target called `name`; Problem (wrong use) names the known ones."""

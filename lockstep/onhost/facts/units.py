@@ -11,7 +11,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from lockstep.onhost.core import layout
 from lockstep.onhost.facts.reading import Fact, Facts, below, output, states
+from lockstep.onhost.records import boots
 
 _PROPERTIES = (
     "Id,LoadState,ActiveState,SubState,Result,UnitFileState,NeedDaemonReload,MainPID,ControlPID,"
@@ -166,4 +168,6 @@ def failed(_: object) -> Facts:
     """Units that systemd gave up."""
     listed = output("systemctl", "list-units", "--failed", "--no-legend", "--plain", "--no-pager")
     for line in listed.splitlines():
-        yield "failed unit", line.split()[0], "failed"
+        name = line.split()[0]
+        why = boots.not_hot(layout.Paths()) if name == boots.UNIT else None
+        yield "failed unit", name, why or "failed"

@@ -12,6 +12,7 @@ from lockstep.onhost.core import config, layout, meminfo, output, switch_lock, t
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import generates, log_phases, sense_record
 from lockstep.onhost.images import image_check
+from lockstep.onhost.records import boots
 from lockstep.onhost.switching import gpu_watch, switch_job, wedge_state
 from lockstep.onhost.systemd import units
 
@@ -47,7 +48,8 @@ class TargetStatus:
 class Status:
     """One host; `problems` are broken rules with their remedies, `unknown` what cannot be told.
 
-    `last_boot` is how the boot before this one was cut off under a model.
+    `last_boot` is how the boot before this one was cut off under a model, and `boot` why no model
+    was made hot after this boot although one is asked for; only root can tell that.
     `clusters` are those that it is a member of, as its agent knows them.
     """
 
@@ -58,6 +60,7 @@ class Status:
     switching: switch_lock.Holder | None
     last_switch: str | None = None
     last_boot: str | None = None
+    boot: str | None = None
     problems: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     clusters: dict[str, Any] = field(default_factory=dict)
@@ -97,6 +100,7 @@ def gather(host: config.Host, paths: layout.Paths) -> Status:
         switching=switch_lock.holder(paths.switch_lock),
         last_switch=_last_switch(state[switch_job.UNIT], paths),
         last_boot=gpu_watch.load(paths).last_boot,
+        boot=boots.not_hot(paths),
         problems=[*_unit_problems(targets), *strays, *gpu_watch.lines(paths)],
         unknown=unknown,
         clusters=cluster_status.as_json(host, runs.load(paths)),
@@ -225,6 +229,7 @@ def as_json(status: Status) -> dict[str, Any]:
         "switching": asdict(status.switching) if status.switching else None,
         "last_switch": status.last_switch,
         "last_boot": status.last_boot,
+        "boot": status.boot,
         "problems": status.problems,
         "unknown": status.unknown,
         "clusters": status.clusters,
@@ -242,6 +247,8 @@ def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
         out += terminal.wrapped(f"last switch FAILED {status.last_switch}", columns)
     if status.last_boot:
         out += terminal.wrapped(f"last boot {status.last_boot}", columns)
+    if status.boot:
+        out += terminal.wrapped(f"after the boot: {status.boot}", columns)
     for problem in status.problems:
         out += terminal.wrapped(f"BROKEN: {problem}", columns)
     pad = max((len(target.name) for target in status.targets), default=0)

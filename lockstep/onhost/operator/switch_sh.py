@@ -38,6 +38,7 @@ import time
 from lockstep.onhost.cluster import coordinator, planner, wire_client
 from lockstep.onhost.core import config, errors, layout, output, runner, switch_lock, terminal
 from lockstep.onhost.operator import follow, status
+from lockstep.onhost.records import boots
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.switching import switch_job, unfinished
 from lockstep.onhost.systemd import transient, units
@@ -75,7 +76,8 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     _be_root([name, *rest])
     if "--dry" in rest:
         return _rehearse(name, host, paths)
-    return _watch(name, paths, wait="--wait" in rest)
+    user = os.environ.get("SUDO_USER") or getpass.getuser()
+    return asked(name, user, paths, wait="--wait" in rest)
 
 
 def _check_words(host: config.Host, name: str, subject: str | None, flags: list[str]) -> None:
@@ -131,9 +133,11 @@ def _may_become_root(argv: list[str]) -> bool:
     return asked.returncode == 0
 
 
-def _watch(name: str, paths: layout.Paths, wait: bool) -> int:
-    """Have systemd do the switch and show its output until it ends."""
-    user = os.environ.get("SUDO_USER") or getpass.getuser()
+def asked(name: str, user: str, paths: layout.Paths, wait: bool) -> int:
+    """Have systemd do the switch and show its output until it ends; its exit code.
+
+    Locked (75) while another one is under way, or that is waited for.
+    """
     job = switch_job.job(name, user, paths)
     _start(job, paths, wait)
     return follow.follow(job, from_end=False)
@@ -174,7 +178,9 @@ def _worker(argv: list[str], paths: layout.Paths) -> int:
         with switch_lock.held(paths.switch_lock, user, name):
             # Whoever held it until now may have started a rank here.
             if not planner.concerns(host, name):
-                return switch.none() if name == "none" else switch.to(name)
+                code = switch.none() if name == "none" else switch.to(name)
+                _remember(host, paths, user)
+                return code
     # Every member takes its lock itself, this host as well.
     group = coordinator.GroupSwitch(host, paths, user=user)
     if name != "none":
@@ -184,7 +190,9 @@ def _worker(argv: list[str], paths: layout.Paths) -> int:
     except wire_client.Unreachable as problem:
         output.say(f"{problem}; stopping what is up here only")
     with switch_lock.held(paths.switch_lock, user, name):
-        return switch.none()
+        code = switch.none()
+        _remember(host, paths, user)
+        return code
 
 
 def _finish(paths: layout.Paths) -> int:
@@ -197,4 +205,18 @@ def _finish(paths: layout.Paths) -> int:
         coordinator.GroupSwitch(host, paths, user=work.user, switch=work.switch).undo()
         return errors.EXIT_DONE
     with switch_lock.held(paths.switch_lock, work.user, work.target):
-        return switching.Switch(host, paths, user=work.user).finish(work)
+        code = switching.Switch(host, paths, user=work.user).finish(work)
+        _remember(host, paths, work.user)
+        return code
+
+
+def _remember(host: config.Host, paths: layout.Paths, user: str) -> None:
+    """Keep on disk what is hot now, for `boot: "last"`; a boot changes nothing of that."""
+    if user == boots.BOOT:
+        return
+    state = units.show(target.unit for target in host.targets.values())
+    hot = (target.name for target in host.targets.values() if state[target.unit].state == "hot")
+    try:
+        boots.switched(paths, next(hot, None))
+    except OSError as error:
+        output.say(f"{paths.boots}: {errors.why(error)}: a boot will not know of this switch")

@@ -21,9 +21,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
-from lockstep.onhost.core import atomic, errors, layout, runner
+from lockstep.onhost.core import atomic, errors, layout, output, runner
 
 STARTING, HOT = "starting", "hot"
+#: What asks for a switch after a boot, and as whom.
+UNIT, BOOT = "lockstep-boot.service", "the boot unit"
+HOUR_S = 3600.0
 _KEPT = 20
 
 
@@ -37,7 +40,7 @@ class Boot:
         lasted: For how long it is known to have lasted, in seconds.
         target: What was starting or hot, as last noted; None: nothing was.
         phase: `starting` or `hot`; None without a target.
-        refused: Why no model was made hot after it had begun, where one was asked for.
+        said: Why no model was made hot after it had begun, where one is asked for.
     """
 
     id: str
@@ -45,7 +48,7 @@ class Boot:
     lasted: float
     target: str | None = None
     phase: str | None = None
-    refused: str | None = None
+    said: str | None = None
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,37 @@ def load(paths: layout.Paths) -> Record:
         return Record()
 
 
+def crash_loop(record: Record, boot_id: str) -> str | None:
+    """Why no model is made hot by itself in the boot of that id; None where nothing forbids it.
+
+    The last two boots that were cut off under a target were so within an hour of running, and
+    nobody has switched since. Time without power is no part of the hour.
+    """
+    past = record.past(boot_id)
+    cut = [number for number, boot in enumerate(past) if boot.target]
+    if len(cut) < 2:
+        return None
+    first, second = cut[-2:]
+    ran_s = sum(boot.lasted for boot in past[first + 1 : second + 1])
+    if ran_s > HOUR_S or record.switched_in in [boot.id for boot in past[second + 1 :]]:
+        return None
+    return (
+        f"two boots were cut off within {output.duration(ran_s)}: while {past[first].target} was "
+        f"{past[first].phase}, and while {past[second].target} was {past[second].phase}"
+    )
+
+
 def cut_off(paths: layout.Paths) -> Boot | None:
     """The newest past boot, where it was cut off while a target was starting or hot."""
     past = load(paths).past(boot_id(paths))
     return past[-1] if past and past[-1].target else None
+
+
+def not_hot(paths: layout.Paths) -> str | None:
+    """Why no model was made hot after the present boot; None where one was, or is by now."""
+    record, present = load(paths), boot_id(paths)
+    said = next((boot.said for boot in record.boots if boot.id == present), None)
+    return None if record.switched_in == present else said
 
 
 def noted(paths: layout.Paths, target: str, phase: str) -> None:
@@ -99,10 +129,10 @@ def ended(paths: layout.Paths, target: str) -> None:
             _keep(paths, record, replace(now, target=None, phase=None))
 
 
-def refused(paths: layout.Paths, reason: str | None) -> None:
-    """Note why no model is made hot after this boot; None: one is. OSError where that fails."""
+def begun(paths: layout.Paths, said: str | None) -> None:
+    """Note that this boot has begun, and why no model is made hot. OSError where that fails."""
     with _changing(paths) as (record, now):
-        _keep(paths, record, replace(now, refused=reason))
+        _keep(paths, record, replace(now, said=said))
 
 
 def switched(paths: layout.Paths, hot: str | None) -> None:

@@ -16,6 +16,7 @@ from functools import partial
 from lockstep.onhost.core import config, errors, layout, meminfo, output, runner
 from lockstep.onhost.docker import docker_api, stop_container
 from lockstep.onhost.engine import log_phases, openai_api
+from lockstep.onhost.records import boots
 from lockstep.onhost.switching import journal, precheck, timing, unfinished
 from lockstep.onhost.systemd import units
 
@@ -188,6 +189,7 @@ class Switch:
         """
         every = self._host.targets.values()
         names = [name for each in every for name in (each.unit, each.proxy_unit) if name]
+        names.append(boots.UNIT)
         # What the operator asked for is done, whatever comes of this.
         with suppress(errors.Problem):
             failed = [name for name, unit in units.show(names).items() if unit.state == "failed"]

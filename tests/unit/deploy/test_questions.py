@@ -13,6 +13,7 @@ from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS
 from lockstep.files.sent import FACTS, named
 from lockstep.host.intended import Intended
 from lockstep.inventory.host import HostPlan
+from lockstep.onhost.records import boots
 from lockstep.system.folders import folders
 
 
@@ -68,3 +69,9 @@ def test_every_unit_that_an_operation_looks_at_is_asked_for() -> None:
     assert {*SYSTEM_UNITS, *this.model_units, *this.webui_units} <= set(units)
     for name in ("lockstep-wedge.timer", *JOB_UNITS):
         assert [unit for unit in units if fnmatch(name, unit)] != []
+    assert boots.UNIT not in units
+
+
+def test_the_unit_of_the_next_boot_is_asked_for_where_there_is_one() -> None:
+    units = asked(spark(boot="last"))[1]["units"]
+    assert isinstance(units, list) and boots.UNIT in units

@@ -65,6 +65,12 @@ def test_a_host_beside_a_cluster_is_no_part_of_it() -> None:
             "site.py: clusters.pair must be the same on all hosts",
         ),
         (
+            {"boot": "glm"},
+            "site.py: boot must be the same on all members of cluster pair, whose target it names; "
+            "found 'none' on spark-1, 'glm' on spark-2. Put it into group data, or into one "
+            "variable of the inventory.",
+        ),
+        (
             {"fabric_address": None},
             "site.py: spark-2 is a member of a cluster and needs a fabric_address that is an IP "
             "address; found None. Give each member its own address on the link between the Sparks.",

@@ -169,8 +169,20 @@ CASES = {
     ),
     "a target's name that switch.sh takes for itself": Case(
         "site.py: targets.none is not a name that switch.sh can take; found 'none'; allowed: "
-        "lower-case letters, digits, '-' and '_'; not help, log, none, status, wait.",
+        "lower-case letters, digits, '-' and '_'; not help, last, log, none, status, wait.",
         host='{"targets": {"none": {"recipe": "a", "unit": "q"}}}',
+    ),
+    "a boot that names no target": Case(
+        "site.py: boot names no target; found 'gone'; allowed: none, last, qwen, mistral, "
+        "mistral-fallback, mistral-vllm.",
+        host='{"boot": "gone"}',
+    ),
+    "a boot whose recipe forbids it": Case(
+        "site.py: boot names target qwen, whose recipe qwen3.6-35b-a3b-prismaquant-dflash-k3 must "
+        "not come by itself after a boot; found lockstep.not_at_boot: its author leaves the choice "
+        "of the model after a boot to the operator (article 000). Set boot to another target, or "
+        'to "none" and use switch.sh after a boot.',
+        host='{"boot": "qwen"}',
     ),
     "a unit's name that is none": Case(
         "site.py: targets.q.unit is not a unit name; found 'q.service'; allowed: letters, "
@@ -336,8 +348,7 @@ CASES = {
         "templates/units/model.service.j2: a template value is missing; "
         "found 'memory_limit' is undefined; allowed: admit, agent, container, description, "
         "earlier, end, ended, environment, folders, gate, home, limits, oom_score, others, ready, "
-        "restart_key, "
-        "restart_s, roles, start, start_limit_s, start_s, starts, state_directory, "
+        "restart_key, restart_s, roles, start, start_limit_s, start_s, starts, state_directory, "
         "stop_container, stop_s, success, user, variant.",
         file="templates/units/model.service.j2",
         text="# {{ memory_limit }}\n",

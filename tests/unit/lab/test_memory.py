@@ -31,6 +31,17 @@ def test_an_idle_spark_shows_its_total_and_118_gib_available(
     assert shown(tmp_path)["MemAvailable"] == 118 * 1024 * 1024
 
 
+def test_an_engine_that_freezes_the_host_is_seen_until_the_power_is_back(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    assert not ledger.frozen
+    (tmp_path / "held/host-frozen").touch()
+    ledger.update()
+    assert ledger.frozen
+    ledger.reset()
+    assert not ledger.frozen
+
+
 @given(st.floats(min_value=-5, max_value=200))
 def test_meminfo_is_always_equally_long_and_consistent(available: float) -> None:
     text = meminfo(available)

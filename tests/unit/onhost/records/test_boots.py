@@ -97,10 +97,10 @@ def test_what_a_switch_left_outlives_the_boot(paths):
     boots.switched(paths, "qwen")
     first = boots.boot_id(paths)
     begin_boot(paths, "2")
-    boots.refused(paths, "it is forbidden")
+    boots.begun(paths, "it is forbidden")
     found = boots.load(paths)
     assert (found.hot, found.switched_in) == ("qwen", first)
-    assert [boot.refused for boot in found.boots] == [None, "it is forbidden"]
+    assert [boot.said for boot in found.boots] == [None, "it is forbidden"]
     boots.switched(paths, None)
     assert boots.load(paths).hot is None
 

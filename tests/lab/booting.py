@@ -1,0 +1,335 @@
+"""Power cuts at random moments with each value of `boot`, seeded: what came back after them.
+
+    python tests/lab/booting.py --runs 200 --seed 1 --record FILE
+
+Each run adds a line of JSON to FILE; a call with the same FILE goes on behind its last line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import faults
+import soaking
+from soaking import SWITCH, UNITS, WATCHER
+from stack import Host, Stack, until
+
+from lab import control
+from lab.core.errors import LabError
+from lab.core.state import open_lab
+
+#: What `boot` is in three blocks of runs. qwen's recipe forbids it, so no block names it.
+VALUES = ("none", "last", "mistral")
+PHASES = ("loading", "hot", "switching", "stopping", "booting", "freezing")
+RECORD = "/var/lib/lockstep-deploy/boots.json"
+#: How long the host has after a boot to come to its rest.
+SETTLE_S = 120
+#: A boot that is over and lasted longer than the hour in which a second cut counts.
+_LONG = {"id": "", "began": 0.0, "lasted": 4000.0, "target": None, "phase": None, "said": None}
+_SEEN = "/var/log/two-engines.log"
+
+
+@dataclass
+class Run:
+    """One run: what was done, and what was hot before and after."""
+
+    number: int
+    host: str
+    boot: str
+    phase: str
+    target: str
+    other: str
+    delay_s: float
+    expected: list[str | None] = field(default_factory=list)
+    hot: str | None = None
+    said: str | None = None
+    tries: int = 0
+    took_s: float = 0.0
+    violations: list[str] = field(default_factory=list)
+
+
+class Booting:
+    """Runs on one host of a lab; the deploy is done already."""
+
+    def __init__(self, stack: Stack, host: Host, boot: str) -> None:
+        self._host, self._boot = host, boot
+        self._lab = open_lab(stack.name)
+
+    def prepare(self) -> None:
+        """Quick engines after every boot, and a watcher that no power cut leaves behind."""
+        self.knobs()
+        unit = (
+            "[Unit]\nDefaultDependencies=no\nAfter=local-fs.target\n[Service]\nExecStart=/usr/bin/"
+            f"python3 -u /usr/local/lib/two-engines.py\nStandardOutput=append:{_SEEN}\n"
+            "[Install]\nWantedBy=sysinit.target\n"
+        )
+        files = {
+            "/usr/local/lib/two-engines.py": WATCHER,
+            "/etc/systemd/system/two-engines.service": unit,
+        }
+        for path, text in files.items():
+            self._host.root(f"cat > {path} <<'END'\n{text}\nEND")
+        self._host.root("systemctl daemon-reload; systemctl enable -q --now two-engines.service")
+
+    def clear(self) -> None:
+        """The host as it was."""
+        self._host.root(
+            "systemctl disable -q --now two-engines.service; rm -f /etc/tmpfiles.d/standin.conf "
+            f"/usr/local/lib/two-engines.py /etc/systemd/system/two-engines.service {_SEEN} "
+            f"{faults.KNOBS}/standin-*.json; systemctl daemon-reload; {SWITCH} none"
+        )
+
+    def knobs(self, then: str = "true", **more: object) -> None:
+        """Stand-in engines load quickly, with more knobs turned, now and after each boot.
+
+        `then` is a command that root runs in the same login.
+        """
+        text = json.dumps({**faults.QUICK, "load_seconds": 1.0, **more})
+        files = [f"{faults.KNOBS}/standin-{engine}.json" for engine in ("vllm", "sglang")]
+        lines = "".join(f"f+ {file} 0644 - - - {text}\n" for file in files)
+        self._host.root(
+            f"cat > /etc/tmpfiles.d/standin.conf <<'END'\n{lines}END\n"
+            f"systemd-tmpfiles --create /etc/tmpfiles.d/standin.conf && {then}"
+        )
+
+    def cut(self) -> None:
+        """Cut the power and give it back; ends when the host can be logged in to."""
+        control.ask(self._lab, "cycle", host=self._host.name, off=True, on=True)
+
+    def run(self, run: Run) -> Run:
+        """One run of the phase that `run` names."""
+        began = time.monotonic()
+        self._an_hour_passes()
+        run.expected = [self._after_boot(run.target)]
+        getattr(self, f"_{run.phase}")(run)
+        self._judge(run)
+        run.took_s = round(time.monotonic() - began, 1)
+        return run
+
+    def _an_hour_passes(self) -> None:
+        """Earlier cuts count no more, and engines load quickly again."""
+        code = (
+            f"import json, uuid; path = {RECORD!r}; data = json.load(open(path)); "
+            f"long = {_LONG!r} | {{'id': uuid.uuid4().hex}}; "
+            "data['boots'].insert(len(data['boots']) - 1, long); "
+            "json.dump(data, open(path, 'w'))"
+        )
+        self.knobs(f'python3 -c "{code}"')
+
+    def _switch(self, name: str) -> None:
+        answer = self._host.switch(name, "--wait")
+        assert answer.code == 0, answer.text
+
+    def _after_boot(self, last: str | None) -> str | None:
+        """What is to be hot after a boot, where `last` was hot at the end of the last switch."""
+        if self._boot == "last":
+            return None if last == "qwen" else last
+        return None if self._boot == "none" else self._boot
+
+    def _loading(self, run: Run) -> None:
+        self._switch("none")
+        run.expected = [self._after_boot(None)]
+        self._host.begin(f"{SWITCH} {run.target}")
+        time.sleep(run.delay_s)
+        # The switch may have ended by then, or not.
+        run.expected.append(self._after_boot(run.target))
+        self.cut()
+
+    def _hot(self, run: Run) -> None:
+        self._switch(run.target)
+        self.cut()
+
+    def _switching(self, run: Run) -> None:
+        self._switch(run.target)
+        self._host.begin(f"{SWITCH} {run.other}")
+        time.sleep(run.delay_s)
+        run.expected.append(self._after_boot(run.other))
+        self.cut()
+
+    def _stopping(self, run: Run) -> None:
+        self._switch(run.target)
+        self._host.begin(f"{SWITCH} none")
+        time.sleep(run.delay_s / 4)
+        run.expected.append(self._after_boot(None))
+        self.cut()
+
+    def _booting(self, run: Run) -> None:
+        self._switch(run.target)
+        control.ask(self._lab, "cycle", host=self._host.name, off=True, on=False)
+        giving = ThreadPoolExecutor(1).submit(self._give_power)
+        time.sleep(1.0 + run.delay_s)
+        control.ask(self._lab, "cycle", host=self._host.name, off=True, on=False)
+        giving.result()
+        # Was the model starting by then, this was the second cut under one.
+        run.expected.append(None)
+        self._give_power()
+
+    def _freezing(self, run: Run) -> None:
+        """An engine that freezes the host as it starts, wherever it is started from."""
+        if self._hot_first(run):
+            # The boot makes the first try, after a cut that counts like one of a try.
+            self._switch(run.target)
+            self.knobs(freezes_host=True)
+            control.ask(self._lab, "cycle", host=self._host.name, off=True, on=False)
+        else:
+            self.knobs(freezes_host=True)
+            self._host.begin(f"{SWITCH} {run.target}")
+            until(self._off, f"{self._host.name}: the engine freezes the host", SETTLE_S)
+            run.tries = 1
+        run.expected = [None]
+        while run.tries <= 3 and self._off():
+            self._give_power()
+            until(lambda: self._off() or self._settled(), f"{self._host.name}: rest", SETTLE_S)
+            run.tries += self._off()
+
+    def _hot_first(self, run: Run) -> bool:
+        return run.delay_s < 2 and self._after_boot(run.target) is not None
+
+    def _off(self) -> bool:
+        return self._power() == "off"
+
+    def _power(self) -> str:
+        hosts = control.ask(self._lab, "status")["hosts"]
+        return next(str(each["power"]) for each in hosts if each["name"] == self._host.name)
+
+    def _give_power(self) -> None:
+        try:
+            control.ask(self._lab, "cycle", host=self._host.name, off=False, on=True)
+        except LabError:
+            # Cut again before anybody could log in.
+            if not self._off():
+                raise
+
+    def _settled(self) -> bool:
+        answer = self._host.run(
+            "systemctl show -p SubState --value lockstep-boot.service; systemctl is-system-running"
+        )
+        words = answer.out.split()
+        return len(words) == 2 and words[0] != "running" and words[1] in ("running", "degraded")
+
+    def _judge(self, run: Run) -> None:
+        until(self._settled, f"{self._host.name}: the boot is over", SETTLE_S)
+        names = " ".join(UNITS.values())
+        looked = self._host.root(
+            f"timeout {SETTLE_S} {SWITCH} wait >/dev/null; {SWITCH} status --json; echo ---; "
+            f"systemctl list-units --plain --no-legend --state=active,activating {names}; "
+            f"echo ---; python3 -c {soaking._quoted(WATCHER)} once; echo ---; "
+            f"grep violation {_SEEN}; echo ---; cat {RECORD}"
+        )
+        status, active, alive, seen, record = looked.split("---\n")
+        found: dict[str, Any] = json.loads(status)
+        run.hot, run.said = found["hot"], found["boot"]
+        started = {line.split()[0] for line in active.splitlines()}
+        if said := soaking.disagreement(run.hot, started, json.loads(alive)):
+            run.violations.append(said)
+        if seen.strip():
+            run.violations.append(f"two engines: {seen}")
+            self._host.root(f": > {_SEEN}")
+        if found["problems"] or found["switching"]:
+            run.violations.append(f"{found['problems']}, {found['switching']}")
+        if run.hot not in run.expected:
+            run.violations.append(f"{run.hot} is hot, not {run.expected}: {record}")
+        if run.tries > 2:
+            run.violations.append(f"{run.tries} tries of an engine that freezes the host: {record}")
+        kept_down = run.said is not None and "stays down" in run.said
+        tried_again = self._boot == "mistral" or self._hot_first(run)
+        if run.phase == "freezing" and tried_again and not kept_down:
+            run.violations.append(f"nothing is said of why it stays down: {run.said}")
+
+
+def planned(number: int, runs: int, seed: int, hosts: list[Host]) -> tuple[Host, Run]:
+    """The run of a number: the same for the same seed."""
+    chance = random.Random(f"{seed} {number}")
+    boot = VALUES[number * len(VALUES) // runs]
+    host = hosts[number % len(hosts)]
+    target, other = chance.sample(sorted(UNITS), 2)
+    phase = PHASES[(number // len(hosts)) % len(PHASES)]
+    delay = round(chance.uniform(0.0, 4.0), 2)
+    return host, Run(number, host.name, boot, phase, target, other, delay)
+
+
+def boot(stack: Stack, runs: int, seed: int, record: Path, limit_s: float) -> list[Run]:
+    """Runs that the record lacks, until the time is over; everything that is in the record then."""
+    written = record.read_text().splitlines() if record.exists() else []
+    done = [Run(**json.loads(line)) for line in written]
+    left = sorted(set(range(runs)) - {run.number for run in done})
+    end, writing = time.monotonic() + limit_s, Lock()
+    for value in VALUES:
+        mine = [planned(number, runs, seed, list(stack.hosts)) for number in left]
+        mine = [(host, run) for host, run in mine if run.boot == value]
+        if not mine or time.monotonic() > end:
+            continue
+        stack.good_deploy(inventory=stack.inventory(f"boot-{value}", boot=value))
+
+        def on(host: Host, mine: list[tuple[Host, Run]] = mine, value: str = value) -> None:
+            booting = Booting(stack, host, value)
+            booting.prepare()
+            for each, run in mine:
+                if each.name != host.name or time.monotonic() > end:
+                    continue
+                booting.run(run)
+                with writing, record.open("a") as file:
+                    file.write(json.dumps(asdict(run)) + "\n")
+                done.append(run)
+                print(run, flush=True)
+            booting.clear()
+
+        with ThreadPoolExecutor(len(stack.hosts)) as pool:
+            list(pool.map(on, stack.hosts))
+    return done
+
+
+def report(done: list[Run]) -> str:
+    """The counts as text."""
+    found = [f"run {run.number}: {text}" for run in done for text in run.violations]
+    cuts = sum(
+        run.tries if run.phase == "freezing" else 1 + (run.phase == "booting") for run in done
+    )
+    lines = [
+        f"runs        {len(done)}, {cuts} power cuts, {sum(run.took_s for run in done):.0f} s",
+        f"boot        {dict(Counter(run.boot for run in done))}",
+        f"phases      {dict(Counter(run.phase for run in done))}",
+        f"hot after   {dict(Counter(str(run.hot) for run in done))}",
+        f"most tries  {max((run.tries for run in done), default=0)} of one that freezes",
+        f"violations  {len(found)}",
+        *(f"  {text}" for text in found),
+    ]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Command line; the exit code is 1 when a rule was broken."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--record", type=Path, default=Path("booting.jsonl"))
+    parser.add_argument("--limit", type=float, default=float("inf"), metavar="SECONDS")
+    parser.add_argument("--lab", help="a lab that is up and deployed")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        stack = Stack(options.lab or "booting", Path(folder))
+        try:
+            if not options.lab:
+                stack.lab("up")
+            done = boot(stack, options.runs, options.seed, options.record, options.limit)
+        finally:
+            stack.reap()
+            if not options.lab:
+                stack.lab("down", "--delete")
+    print(report(done))
+    return 1 if any(run.violations for run in done) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,295 @@
+"""After a boot: what becomes hot by itself, and when nothing does."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from a_cluster import cluster_of
+from onhost_fakes import REPOSITORY, FakeDocker, FakeEngine, FakeSystemd, begin_boot, host_root
+
+from lockstep.onhost.core import config, errors, switch_lock
+from lockstep.onhost.operator import boot, status, switch_sh
+from lockstep.onhost.records import boots
+
+UNITS = {"qwen": "qwen.service", "mistral": "mistral.service", "spare": "spare.service"}
+
+
+class Spark:
+    """A host that has just booted, with nothing up."""
+
+    def __init__(self, folder, monkeypatch) -> None:
+        self.engine = FakeEngine()
+        base = {"model": "m", "memory_gib": 60.0, "start_timeout_s": 60, "url": self.engine.url}
+        targets = {name: {**base, "unit": unit} for name, unit in UNITS.items()}
+        targets["mistral"]["fallback"] = "spare"
+        targets["qwen"] |= {"recipe": "qwen-k3", "not_at_boot": "its author says so"}
+        self.paths = host_root(folder / "root", targets)
+        self.systemd = FakeSystemd(folder / "systemd", monkeypatch)
+        self.docker = FakeDocker(self.paths.docker_socket)
+        self.power_cut("1")
+        monkeypatch.setattr(
+            "lockstep.onhost.switching.switch_job.program",
+            lambda: [sys.executable, "-c", _worker(str(self.paths.root))],
+        )
+
+    def asks(self, boot_: str, **of_targets: dict) -> None:
+        """What the inventory asks for after a boot, and other data of targets."""
+        data = json.loads(self.paths.targets.read_text())
+        for name, values in of_targets.items():
+            data["targets"][name].update(values)
+        self.paths.targets.write_text(json.dumps({**data, "boot": boot_}))
+
+    def power_cut(self, name: str, lasted_s: float = 60.0) -> None:
+        """The next boot begins; nothing ended in order, and nothing is up."""
+        begin_boot(self.paths, name, lasted_s)
+        for unit in UNITS.values():
+            self.systemd.unit(unit)
+
+    def hot_until_cut(self, name: str, boot_: str, lasted_s: float) -> None:
+        """A target is hot in a boot of that name, which lasts for so long."""
+        begin_boot(self.paths, boot_, lasted_s)
+        boots.noted(self.paths, name, boots.HOT)
+
+    def chosen(self, name: str) -> None:
+        """An operator made it hot, or nothing."""
+        assert switch_sh.main(["--worker", name, "anna"], self.paths) in (0, 3)
+
+    def boots(self) -> int:
+        try:
+            return boot.main([], self.paths)
+        except errors.Problem as problem:
+            self.problem = str(problem)
+            return problem.code
+
+    @property
+    def hot(self) -> list[str]:
+        states = {name: self.systemd.state(unit) for name, unit in UNITS.items()}
+        return [name for name, state in states.items() if state["ActiveState"] == "active"]
+
+    @property
+    def said(self) -> str | None:
+        return status.gather(config.load_host(self.paths.targets), self.paths).boot
+
+
+def _worker(root: str) -> str:
+    return (
+        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
+        "from pathlib import Path; from lockstep.onhost.core import errors, layout; "
+        f"from lockstep.onhost.operator import switch_sh; paths = layout.Paths(Path({root!r})); "
+        "sys.exit(errors.ended('switch.sh', lambda: switch_sh.main(sys.argv[1:], paths)))"
+    )
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    spark = Spark(tmp_path, monkeypatch)
+    yield spark
+    spark.docker.close()
+    spark.engine.close()
+
+
+def test_a_target_that_the_inventory_names_is_hot_after_a_boot(spark, capsys):
+    spark.asks("mistral")
+    assert spark.boots() == 0
+    assert (spark.hot, spark.said) == (["mistral"], None)
+    # By the ordinary switch, in its own unit.
+    call = next(call for call in spark.systemd.calls if call.startswith("systemd-run "))
+    assert call.endswith(f"--worker mistral {boots.BOOT}")
+    assert "mistral is hot, started in " in capsys.readouterr().out
+
+
+def test_what_was_hot_last_is_hot_again(spark):
+    spark.asks("last")
+    spark.chosen("mistral")
+    spark.chosen("spare")
+    spark.power_cut("2")
+    assert spark.boots() == 0
+    assert spark.hot == ["spare"]
+
+
+@pytest.mark.parametrize(
+    ("start_ok", "again"), [(True, ["mistral"]), (False, ["spare"])], ids=["asked", "fallback"]
+)
+def test_last_is_what_a_switch_ended_with(spark, start_ok, again):
+    spark.asks("last")
+    spark.systemd.unit(UNITS["mistral"], start_ok=start_ok)
+    spark.chosen("mistral")
+    spark.power_cut("2")
+    spark.boots()
+    assert spark.hot == again
+
+
+def test_a_fallback_after_a_boot_is_no_choice_of_an_operator(spark):
+    spark.asks("last")
+    spark.chosen("mistral")
+    spark.power_cut("2")
+    spark.systemd.unit(UNITS["mistral"], start_ok=False)
+    assert spark.boots() == 0
+    assert spark.hot == ["spare"]
+    assert boots.load(spark.paths).hot == "mistral"
+
+
+@pytest.mark.parametrize(
+    ("asked", "chosen", "reason"),
+    [
+        ("none", "mistral", "no model was hot"),
+        ("last", None, "no model was hot"),
+        ("last", "none", "no model was hot"),
+        ("last", "qwen", "qwen: recipe qwen-k3 forbids it: its author says so"),
+        ("gone", None, "gone, which was hot last, is no target any more"),
+    ],
+)
+def test_nothing_is_made_hot_and_that_is_said(spark, capsys, asked, chosen, reason):
+    spark.asks(asked)
+    if chosen:
+        spark.chosen(chosen)
+    spark.power_cut("2")
+    assert spark.boots() == 0
+    assert spark.hot == []
+    assert f"lockstep boot: nothing is made hot: {reason}" in capsys.readouterr().out
+    assert spark.said and spark.said.startswith(reason)
+
+
+def test_a_target_whose_fallback_must_not_come_by_itself_does_not_either(spark):
+    spark.asks("last", spare={"recipe": "spare-1", "not_at_boot": "no"})
+    spark.chosen("mistral")
+    spark.power_cut("2")
+    assert spark.boots() == 0
+    assert (spark.hot, spark.said) == ([], "spare: recipe spare-1 forbids it: no")
+
+
+def test_what_somebody_decided_since_the_boot_stays(spark):
+    spark.asks("mistral")
+    spark.chosen("none")
+    assert spark.boots() == 0
+    assert spark.hot == []
+    spark.chosen("spare")
+    assert spark.boots() == 0
+    assert (spark.hot, spark.said) == (["spare"], None)
+
+
+def test_who_is_switching_is_not_disturbed(spark, capsys):
+    spark.asks("mistral")
+    with switch_lock.held(spark.paths.switch_lock, "anna", "qwen"):
+        assert spark.boots() == 0
+    assert "anna is switching to qwen" in capsys.readouterr().out
+    assert spark.hot == []
+
+
+def test_a_model_that_does_not_start_fails_the_unit(spark):
+    spark.asks("spare")
+    spark.systemd.unit(UNITS["spare"], start_ok=False)
+    assert spark.boots() == errors.EXIT_NOTHING_HOT
+
+
+@pytest.mark.parametrize("asked", ["last", "mistral"])
+def test_after_two_cuts_within_an_hour_it_stays_down_until_somebody_switches(spark, asked, capsys):
+    spark.asks(asked)
+    spark.chosen("mistral")
+    spark.hot_until_cut("mistral", "1", 40000.0)
+    spark.power_cut("2", lasted_s=5.0)
+    # Once is no loop.
+    assert spark.boots() == 0
+    spark.hot_until_cut("mistral", "2", 900.0)
+    for name in ("3", "4"):
+        spark.power_cut(name)
+        assert spark.boots() == errors.EXIT_FAILED
+        assert spark.hot == []
+        assert spark.problem.startswith(
+            "mistral stays down: two boots were cut off within 15 min: while mistral was hot, and "
+            "while mistral was hot. Remedy: "
+        )
+        assert spark.said == spark.problem
+    spark.chosen("mistral")
+    assert spark.said is None
+    boots.ended(spark.paths, "mistral")
+    spark.power_cut("5")
+    assert spark.boots() == 0
+    assert spark.hot == ["mistral"]
+
+
+def test_two_cuts_more_than_an_hour_of_running_apart_are_no_loop(spark):
+    spark.asks("mistral")
+    spark.hot_until_cut("mistral", "1", 10.0)
+    spark.hot_until_cut("mistral", "2", 3601.0)
+    spark.power_cut("3")
+    assert spark.boots() == 0
+    assert spark.hot == ["mistral"]
+
+
+def test_a_clock_that_is_wrong_hides_no_loop_and_makes_none(spark, monkeypatch):
+    """A boot of 1970 between two of today; and one that lasted long, cut off in the same minute."""
+    spark.asks("mistral")
+    for name, clock, lasted in (("1", 1.8e9, 500.0), ("2", 30.0, 700.0)):
+        monkeypatch.setattr("time.time", lambda clock=clock: clock)
+        spark.hot_until_cut("mistral", name, lasted)
+    spark.power_cut("3")
+    assert spark.boots() == errors.EXIT_FAILED
+    spark.hot_until_cut("mistral", "3", 9000.0)
+    spark.power_cut("4")
+    assert spark.boots() == 0
+
+
+def test_nothing_is_tried_that_could_not_be_counted(spark, monkeypatch):
+    spark.asks("mistral")
+    spark.paths.boots.parent.parent.mkdir(parents=True, exist_ok=True)
+    spark.paths.boots.parent.touch()
+    assert spark.boots() == errors.EXIT_FAILED
+    assert "would not be counted" in spark.problem
+    assert spark.hot == []
+
+
+@pytest.fixture
+def pair(tmp_path, monkeypatch):
+    """Two members of a cluster whose target was hot before both lost their power."""
+    sparks = cluster_of(tmp_path, monkeypatch, 2)
+    assert sparks[0].switch("glm")[0] == 0
+    for spark in sparks:
+        spark.power_off()
+        begin_boot(spark.paths, "2")
+        data = json.loads(spark.paths.targets.read_text())
+        spark.paths.targets.write_text(json.dumps({**data, "boot": "last"}))
+    yield sparks
+    for spark in sparks:
+        spark.end()
+
+
+@pytest.mark.slow
+def test_a_clusters_target_waits_for_its_members_and_rank_0_begins(pair):
+    pair[0].power_on()
+    host = config.load_host(pair[0].paths.targets)
+    waits = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        pair[1].power_on()
+
+    target = boot.wanted(host, pair[0].paths)
+    boot.wait_for_members(host, target, host.clusters["pair"], pair[0].paths, 60.0, sleep)
+    assert waits
+    code, lines = pair[1].run("operator.boot")
+    assert (code, lines[-1]) == (0, "lockstep boot: nothing is made hot: spark1 makes glm hot")
+    code, lines = pair[0].run("operator.boot")
+    assert code == 0, lines
+    assert [spark.hot() for spark in pair] == [["glm"], ["glm"]]
+
+
+@pytest.mark.slow
+def test_a_member_that_does_not_come_back_is_named(pair):
+    pair[0].power_on()
+    host = config.load_host(pair[0].paths.targets)
+    target = boot.wanted(host, pair[0].paths)
+    with pytest.raises(errors.Problem, match=r"no answer of spark2 \(spark2 \(.*does not answer"):
+        boot.wait_for_members(host, target, host.clusters["pair"], pair[0].paths, wait_s=0.0)
+
+
+@pytest.mark.slow
+def test_a_member_that_has_another_model_up_keeps_it(pair):
+    for spark in pair:
+        spark.power_on()
+    assert pair[1].switch("own")[0] == 0
+    code, lines = pair[0].run("operator.boot")
+    assert (code, lines[-1]) == (0, "lockstep boot: nothing is made hot: spark2 has own up")
+    assert [spark.hot() for spark in pair] == [[], ["own"]]
