@@ -10,11 +10,12 @@ import pytest
 from lockstep.core.errors import InventoryError, LockstepError, UnitError
 from lockstep.files.systemd_quoting import assignment, lines, path, text, word
 from lockstep.files.templating import render
-from lockstep.inventory.settings import Proxy, Settings, Sources
+from lockstep.inventory.settings import Gpu, Proxy, Settings, Sources
 from lockstep.lock.pins import Pins
 from lockstep.system.base_files import absent_files, host_files, tools_environment
 from lockstep.units.all_files import artefacts
 from lockstep.units.docker_run import foreground
+from lockstep.units.gpu_unit import gpu_unit
 
 PROXY = Proxy(http="http://me:word@proxy.example:3128")
 EVERYTHING = Settings(
@@ -155,3 +156,15 @@ def test_a_missing_template_value_is_one_clear_error() -> None:
         render("scripts/alias.sh.j2", name="qwen")
     assert "templates/scripts/alias.sh.j2: a template value is missing" in str(error.value)
     assert "switch" in str(error.value)
+
+
+def test_a_cap_of_the_clock_is_a_unit_whose_stop_lifts_it() -> None:
+    settings = Settings(name="spark1", targets={})
+    assert gpu_unit(settings) == ()
+    (file,) = gpu_unit(replace(settings, gpu=Gpu(max_clock_mhz=2100)))
+    assert file.path == "/etc/systemd/system/lockstep-gpu-cap.service"
+    assert "\nExecStart=/usr/bin/nvidia-smi -lgc 0,2100\n" in file.text
+    assert "\nExecStop=/usr/bin/nvidia-smi -rgc\n" in file.text
+    # Shown as up after its work is done, and at each boot.
+    assert "\nRemainAfterExit=yes\n" in file.text
+    assert "\nWantedBy=multi-user.target\n" in file.text
