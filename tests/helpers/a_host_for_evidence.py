@@ -38,7 +38,7 @@ def answer() -> dict[str, Any]:
             "apt hold": {"docker-ce": "5:29.2.1-1~ubuntu.24.04~noble"},
             "driver": {"GPU": "NVIDIA GB10", "version": "580.142"},
             "gpu": {"gpu-hot": "the GPU is held down (power brake) at 93 °C"},
-            "gpu now": {"power W": "38.0", "spbm power1 sys_total": "61000000"},
+            "gpu now": {"power W": "38.0", "rail sys_total W": "61.0"},
             "device": {
                 "/dev/nvidia0": "0666 root:root",
                 "/dev/infiniband/uverbs0": "0666 root:root",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import re
 from typing import Any
 
 from lockstep.onhost.core import layout
@@ -11,7 +11,8 @@ from lockstep.onhost.switching import gpu_watch
 from lockstep.onhost.system import gpu
 
 # The name that antheas/spark_hwmon gives itself, where an owner installed it.
-_SENSORS = "spbm"
+_SENSORS, _HWMON = "spbm", "/sys/class/hwmon"
+_RAIL = re.compile(r"/power\d+_label$")
 
 
 def findings(asked: dict[str, Any]) -> Facts:
@@ -41,10 +42,10 @@ def now(_: object) -> Facts:
         ("held down by", ", ".join(seen.heat) or "nothing" if seen.reasons is not None else None),
     ):
         yield "gpu now", item, "not told" if value is None else value
-    for path in listed("/sys/class/hwmon"):
+    for path in listed(_HWMON):
         if text(f"{path}/name") == _SENSORS:
-            for label in (each for each in listed(path) if each.endswith("_label")):
-                value = text(label.removesuffix("_label") + "_input") or "not told"
-                kind = os.path.basename(label).removesuffix("_label")
-                yield "gpu now", f"{_SENSORS} {kind} {text(label)}", value
-            yield "gpu now", f"{_SENSORS} prochot", text(f"{path}/device/prochot") or "not told"
+            for label in (each for each in listed(path) if _RAIL.search(each)):
+                microwatts = text(label.removesuffix("label") + "input") or ""
+                watts = int(microwatts) / 1e6 if microwatts.isdecimal() else "not told"
+                yield "gpu now", f"rail {text(label)} W", watts
+            yield "gpu now", "prochot", text(f"{path}/prochot") or "not told"

@@ -328,3 +328,9 @@ def test_a_folder_without_a_result_is_refused(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["bench", "compare", str(tmp_path), str(tmp_path)])
     assert done.exit_code == 2
     assert "no result is in this folder" in " ".join(done.output.split())
+
+
+def test_another_cap_of_the_gpus_clock_is_named(tmp_path: Path) -> None:
+    first, second = result(BEFORE), result(BEFORE)
+    capped = replace(second, subject=replace(second.subject, max_clock_mhz=2100))
+    assert "max_clock_mhz: None → 2100" in compared(tmp_path, [first], [capped]).output
