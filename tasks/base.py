@@ -6,7 +6,6 @@ from pyinfra.api import deploy
 
 from lockstep.deploy.questions import SYSTEM_UNITS
 from lockstep.files.managed_file import HOME, OPERATORS_GROUP
-from lockstep.preflight import foreign
 from lockstep.system.accounts import Account, people
 from lockstep.system.base_files import absent_files, docker_generation, tools_environment
 from lockstep.system.folders import folders
@@ -41,7 +40,6 @@ def base() -> None:
             [target for target in this.plan.targets if target.image and not target.group]
         ),
         generations={"docker.service": docker_generation(settings)},
-        containers=foreign.containers(this.plan, None),
     )
     system.packages(name="Install packages", names=this.plan.settings.packages)
     system.sysctls(

@@ -760,7 +760,7 @@ GUARDS = (
     Guard(
         "no restart of Docker ends somebody else's containers",
         "tasks/operations/services.py",
-        "_ended_with_docker(containers) if containers and DOCKER in old else {}",
+        "_ended_with_docker() if DOCKER in old else {}",
         "{}",
         "tests/operations/test_not_ours.py",
     ),

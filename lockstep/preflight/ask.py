@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from lockstep.files.managed_file import MARK
 from lockstep.inventory.host import HostPlan, images_of, models_of
 from lockstep.inventory.settings import Sources
 from lockstep.lock.engine_id import engine_id
@@ -37,7 +36,7 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         "models": models_of(plan),
         "accounts": [account.name for account in people(settings)],
         "fabric": _fabric_asked(plan),
-        "docker": {"mark": MARK, **_docker_names(plan)},
+        "docker": _docker_names(plan),
         "images": {name: pull_reference(name, pins.images[name]) for name in images_of(plan)},
     }
 

@@ -17,7 +17,6 @@ from lockstep.onhost.records.ours import DOCKER
 from lockstep.system.base_files import docker_generation
 from lockstep.system.folders import folders
 from lockstep.units.docker_run import LABEL
-from lockstep.units.variants import unit_names
 
 
 def question(this: Intended) -> dict[str, Any]:
@@ -28,21 +27,9 @@ def question(this: Intended) -> dict[str, Any]:
         "folders": [asdict(folder) for folder in folders(settings)],
         "links": [UV],
         "accounts": [settings.service_user],
-        "docker": containers(this.plan, docker_generation(settings)),
+        "docker": {"label": LABEL, "generation": docker_generation(settings)},
         "adopt": list(settings.adopt),
     }
-
-
-def containers(plan: HostPlan, generation: str | None) -> dict[str, Any]:
-    """What tells the containers of others that a restart of Docker would end.
-
-    Args:
-        plan: The host.
-        generation: With which Docker is to run; None: it is restarted whatever it runs with.
-    """
-    units = (*unit_names(plan.targets), f"{plan.settings.webui.unit}.service")
-    names = [unit.removesuffix(".service") for unit in units]
-    return {"label": LABEL, "names": names, "generation": generation}
 
 
 def findings(plan: HostPlan, foreign: Mapping[str, str]) -> Iterator[Finding]:

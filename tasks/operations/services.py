@@ -13,6 +13,7 @@ from lockstep.files.managed_file import AGENT_UNIT, API_KEY, Stage
 from lockstep.system.folders import generation
 from lockstep.units.agent_unit import RECORDS, key_path
 from lockstep.units.docker_run import DOCKER as DOCKER_PROGRAM
+from lockstep.units.docker_run import LABEL
 from tasks import remote, report, run, turns
 from tasks.facts import host as facts
 from tasks.operations.files import write_tree
@@ -62,19 +63,17 @@ def reread(
     units: Sequence[str],
     generations: Mapping[str, str] | None = None,
     engines: Sequence[str] = (),
-    containers: Mapping[str, Any] | None = None,
 ) -> Commands:
     """Restart system services that run since before one of their drop-ins was written or removed.
 
     A restart of Docker ends containers: hosts whose model is in one take turns, and the next begins
-    when the model of the one before is back.
+    when the model of the one before is back. Where it would end others' containers, it fails.
 
     Args:
         units: Units of the system that a file of ours changes ("ssh.service").
         generations: Unit → LOCKSTEP_GENERATION that it must run with, "" for none: sees a drop-in
             that was removed, and a change in a file that the drop-in names.
         engines: Model units whose engine is in a container.
-        containers: What tells others' containers, which no restart of Docker may end.
     """
     if not state.is_executing:
         old, hot = _outdated(units, generations or {}, engines)
@@ -87,7 +86,7 @@ def reread(
         if blocked:
             report.held(host.name, f"{', '.join(hot)} runs on")
             yield from remote.refuse(f"held back, because {blocked} failed")
-        theirs = _ended_with_docker(containers) if containers and DOCKER in old else {}
+        theirs = _ended_with_docker() if DOCKER in old else {}
         if theirs:
             yield from remote.refuse(
                 f"{DOCKER} is not restarted: {theirs.popitem()[1]}. Remedy: stop these containers, "
@@ -97,8 +96,8 @@ def reread(
         yield from _reread(old, hot)
 
 
-def _ended_with_docker(containers: Mapping[str, Any]) -> dict[str, str]:
-    asked = {"docker": dict(containers), "adopt": remote.adopted()}
+def _ended_with_docker() -> dict[str, str]:
+    asked = {"docker": {"label": LABEL, "generation": None}, "adopt": remote.adopted()}
     found: dict[str, str] = facts.ask_anew({_INTRUDERS: asked}).get(_INTRUDERS) or {}
     return found
 

@@ -95,15 +95,12 @@ def test_docker_is_not_restarted_over_the_containers_of_others() -> None:
         "units": old,
         "records.intruders": {"unit docker.service": "it would end plex"},
     }
-    containers = {"label": "lockstep.unit", "names": [], "generation": None}
     asked = {"units": ["docker.service"], "generations": {"docker.service": "0123"}}
     host = Host(facts)
     with deploying(host):
-        [refusal] = services.reread._inner(**asked, containers=containers)
+        [refusal] = services.reread._inner(**asked)
     assert "docker.service is not restarted: it would end plex. Remedy: stop" in refusal.args[0]
     facts["records.intruders"] = {}
     with deploying(host):
-        commands = [
-            each.get_raw_value() for each in services.reread._inner(**asked, containers=containers)
-        ]
+        commands = [each.get_raw_value() for each in services.reread._inner(**asked)]
     assert commands[-1] == "systemctl restart docker.service"

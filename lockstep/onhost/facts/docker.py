@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import urllib.parse
 from collections.abc import Iterable, Iterator
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.docker import docker_api
-from lockstep.onhost.facts.reading import Facts, seal, text
+from lockstep.onhost.facts.reading import Facts, seal
 
 SOCKET = Path("/run/docker.sock")
 HOOK, CDI_HOOK = "nvidia-container-runtime-hook", "nvidia-cdi-hook"
@@ -28,7 +27,6 @@ _INFO = {
     "LiveRestoreEnabled": "live restore",
     "DockerRootDir": "folder",
 }
-_UNITS = "/etc/systemd/system"
 
 
 def read(asked: dict[str, Any]) -> dict[str, Any]:
@@ -76,38 +74,24 @@ def _held(docker: docker_api.Docker, references: Iterable[str]) -> dict[str, str
 def _foreign(docker: docker_api.Docker, asked: dict[str, Any]) -> dict[str, Any]:
     """Containers and volumes of the names that a deploy uses, and that none has made.
 
-    A container with the host's ports that it has, and its id. Ours say so by a label. Those of a
-    deploy before there was a label are told by what that deploy has written.
+    A container with the host's ports that it has, and its id. Ours say so by a label.
 
     Args:
         docker: Who knows them.
-        asked: Names of "containers" and of "volumes", and the "mark" of the deploy's files.
+        asked: Names of "containers" and of "volumes".
     """
-    written = {unit: _written(unit, asked["mark"]) for unit in asked["containers"]}
     containers = {}
     for found in docker.json("GET", "/containers/json", {"all": "1"}):
-        for name in {each.lstrip("/") for each in found["Names"]} & set(written):
-            earlier = written[name] and docker_api.LABEL not in written[name]
-            if not docker_api.ours(found.get("Labels")) and not earlier:
+        for name in {each.lstrip("/") for each in found["Names"]} & set(asked["containers"]):
+            if not docker_api.ours(found.get("Labels")):
                 ports = {each["PublicPort"] for each in found["Ports"] if "PublicPort" in each}
                 containers[name] = {"id": found["Id"], "ports": sorted(ports)}
     volumes = [
         each["Name"]
         for each in docker.json("GET", "/volumes")["Volumes"] or []
-        if each["Name"] in asked["volumes"]
-        and not docker_api.ours(each.get("Labels"))
-        and not any(f"source={each['Name']},target=" in every for every in written.values())
+        if each["Name"] in asked["volumes"] and not docker_api.ours(each.get("Labels"))
     ]
     return {"containers": containers, "volumes": volumes}
-
-
-def _written(unit: str, mark: str) -> str:
-    """Text of the unit that an earlier deploy has written, and of the launcher that it starts."""
-    found = text(f"{_UNITS}/{unit}.service") or ""
-    if mark not in found:
-        return ""
-    launcher = re.search(r"^ExecStart=(/\S+)$", found, re.MULTILINE)
-    return found + ((text(launcher[1]) or "") if launcher else "")
 
 
 def _hooks() -> list[str]:

@@ -99,12 +99,11 @@ class Ours:
             return ""
         return f"uid {entry.pw_uid}, home {entry.pw_dir}"
 
-    def containers(self, label: str, names: Iterable[str], generation: str | None) -> str:
+    def containers(self, label: str, generation: str | None) -> str:
         """Containers of others that a restart of Docker would end; "" where none would be.
 
         Args:
             label: What containers of ours carry.
-            names: Names of ours, for those of a deploy before there was a label.
             generation: With which Docker is to run, and is not restarted where it does; None: it is
                 restarted.
         """
@@ -116,7 +115,7 @@ class Ours:
         form = "{{.Names}}\t{{.Label " + json.dumps(label) + "}}"
         rows = _said("docker", "ps", "--format", form)
         pairs = [line.partition("\t")[::2] for line in rows.splitlines()]
-        theirs = [name for name, ours in pairs if not ours and name not in names]
+        theirs = [name for name, ours in pairs if not ours]
         return f"its restart would end {', '.join(theirs)}" if theirs else ""
 
     def keep_adopted(self, path: str) -> None:

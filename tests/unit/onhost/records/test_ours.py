@@ -231,13 +231,13 @@ def test_a_unit_that_comes_from_elsewhere_is_named_with_its_package(root: Root) 
     assert root.judge().units([]) == {}
 
 
-DOCKER: dict[str, Any] = {"label": "lockstep.unit", "names": ["vllm-qwen36"]}
+DOCKER: dict[str, Any] = {"label": "lockstep.unit"}
 
 
 @pytest.mark.usefixtures("tools")
 def test_a_restart_of_docker_would_end_the_containers_of_others(root: Root) -> None:
     folder = root.folder.parent / "bin"
-    rows = r"postgres\t\nopen-webui\topen-webui\nvllm-qwen36\t\nplex\t\n"
+    rows = r"postgres\t\nopen-webui\topen-webui\nplex\t\n"
     program(folder, "docker", f"printf '{rows}'")
     running = subprocess.Popen(["sleep", "60"], env={"LOCKSTEP_GENERATION": "0123"})
     try:
