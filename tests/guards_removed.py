@@ -303,6 +303,20 @@ GUARDS = (
         "tests/unit/units/test_proxy_unit.py",
     ),
     Guard(
+        "no model that talks nonsense becomes hot",
+        f"{ONHOST}/engine/ready.py",
+        '        if verdict.state != "nonsense":',
+        "        if True:",
+        "tests/unit/onhost/engine/test_ready.py",
+    ),
+    Guard(
+        "the daily look leaves a busy engine alone",
+        f"{ONHOST}/switching/sense_watch.py",
+        "    if counted is None or counted.outstanding:",
+        "    if counted is None:",
+        "tests/unit/onhost/switching/test_sense_watch.py",
+    ),
+    Guard(
         "readiness watches the main process",
         f"{ONHOST}/engine/ready.py",
         "if not self.started or _start_time(self.pid, self.proc) != self.started:",

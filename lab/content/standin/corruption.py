@@ -11,7 +11,7 @@ import zlib
 CORRUPTIONS = {
     "salad": "words without any order",
     "one-token": "one token until the limit",
-    "spliced": "each 750th token of the engine is a foreign one",
+    "spliced": "each 750th token of all answers is a foreign one",
     "nan": "log-probabilities are no numbers",
     "empty-call": "a tool call without name and arguments",
     "broken-call": "a tool call whose arguments are no JSON",
@@ -38,7 +38,7 @@ def token(name: str, number: int, text: str, total: int, alone: bool) -> str:
         name: Of the corruption.
         number: Place of the token in its answer, from 0.
         text: The right token.
-        total: Tokens that the engine has generated with this one.
+        total: Tokens of answers, without thoughts, that the engine has generated with this one.
         alone: Whether no other request runs.
     """
     if name in ENDLESS:

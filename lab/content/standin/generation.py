@@ -219,7 +219,7 @@ def pieces(
                 accepted = round(DRAFTED * knobs.acceptance)
                 counters.add(drafts=1, draft_tokens=DRAFTED, accepted_tokens=accepted)
             piece = _piece(number, job, knobs)
-            if knobs.corruption:
+            if knobs.corruption and not piece.thought:
                 piece = _corrupted(piece, number, job, knobs.corruption, counters)
             yield piece
         reason = job.reason
@@ -245,8 +245,8 @@ def _piece(number: int, job: Job, knobs: Knobs) -> Piece:
 def _corrupted(piece: Piece, number: int, job: Job, name: str, counters: Counters) -> Piece:
     alone = counters.running < 2
     text = piece.text
-    if name == "swapped" and not alone and not piece.thought and not job.tool:
+    if name == "swapped" and not alone and not job.tool:
         other = next((each for each in list(counters.scripts) if each is not job.script), ())
         text = other[number] if number < len(other) else ""
-    total = counters.generated_tokens
-    return Piece(corruption.token(name, number, text, total, alone), piece.thought)
+    total = counters.answered()
+    return Piece(corruption.token(name, number, text, total, alone))

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 class Counters:
     """What the engine has done so far; safe to share among threads.
 
-    ``scripts`` are those of the requests that run now.
+    ``answered_tokens`` are those without thoughts, ``scripts`` those of the requests that run now.
     """
 
     running: int = 0
     waiting: int = 0
     prompt_tokens: int = 0
     generated_tokens: int = 0
+    answered_tokens: int = 0
     requests: int = 0
     drafts: int = 0
     draft_tokens: int = 0
@@ -31,6 +32,12 @@ class Counters:
         with self._lock:
             for name, amount in amounts.items():
                 setattr(self, name, getattr(self, name) + amount)
+
+    def answered(self) -> int:
+        """Count one token of an answer; how many there were with it."""
+        with self._lock:
+            self.answered_tokens += 1
+            return self.answered_tokens
 
     def finish(self, reason: str) -> None:
         """Count one finished request."""
