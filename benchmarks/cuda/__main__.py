@@ -1,11 +1,11 @@
-"""The product against a real GPU: fit, ruler, comparison, engine check, faults.
+"""The product against a real GPU: fit, ruler, comparison, engine check, faults, two ranks.
 
 usage: python -m benchmarks.cuda --python PYTHON-OF-THE-ENGINE [STAGE ...]
 
 Runs on any machine with an NVIDIA GPU and an environment with vLLM, a Spark included, on the first
-GPU, which nothing else may use. Needs no network and no weights: engines are started with
-configurations of real models and weights of no meaning. Writes OUT/cuda.json after each stage, and
-OUT/cuda.md with the figures that were measured.
+GPU (`ranks`: on the first two), which nothing else may use. Needs no network and no weights:
+engines are started with configurations of real models and weights of no meaning. Writes
+OUT/cuda.json after each stage, and OUT/cuda.md with the figures that were measured.
 
 exit codes: 0 every stage ran, 1 a stage did not, 2 wrong use, or there is no GPU
 """
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cuda import checks, compared, faults, fit, page, rulers
+from benchmarks.cuda import checks, compared, faults, fit, page, ranks, rulers
 from benchmarks.cuda.card import card
 from benchmarks.cuda.cases import CASES
 from benchmarks.cuda.server import Environment
@@ -54,6 +54,7 @@ def main() -> int:
         "ruler": (lambda: rulers.measure(environment, folders), rulers.text),
         "compare": (lambda: compared.measure(environment, folders), compared.text),
         "faults": (lambda: faults.measure(environment, folders), faults.text),
+        "ranks": (lambda: ranks.measure(environment, folders), ranks.text),
     }
     found: dict[str, Any] = {"about": _about(environment)}
     code = 0
@@ -95,10 +96,10 @@ def _options() -> argparse.Namespace:
         help="of each engine's environment; repeatable",
     )
     parser.add_argument(
-        "stage", nargs="*", help="check, fit, ruler, compare, faults; without one: all"
+        "stage", nargs="*", help="check, fit, ruler, compare, faults, ranks; without one: all"
     )
     options = parser.parse_args()
-    if wrong := set(options.stage) - {"check", "fit", "ruler", "compare", "faults"}:
+    if wrong := set(options.stage) - {"check", "fit", "ruler", "compare", "faults", "ranks"}:
         parser.error(f"no such stage: {', '.join(sorted(wrong))}")
     return options
 

@@ -1,4 +1,4 @@
-"""The GPU of this machine, and how much of its memory is in use."""
+"""A GPU of this machine, and how much of its memory is in use."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Card:
         compute: Compute capability ("9.0", "12.1").
         total_gib: What the engines share out, as PyTorch says it.
         unified: Whether the card has no memory of its own, as in a Spark.
+        index: Which one of this machine, from 0.
     """
 
     name: str
@@ -30,6 +31,12 @@ class Card:
     compute: str
     total_gib: float
     unified: bool
+    index: int = 0
+
+
+def count() -> int:
+    """How many GPUs this machine has."""
+    return len(_said(["nvidia-smi", "--list-gpus"]).splitlines())
 
 
 def card(python: str) -> Card:
@@ -41,7 +48,7 @@ def card(python: str) -> Card:
     Raises:
         SystemExit: there is none, or no driver.
     """
-    name, driver, compute, used = (word.strip() for word in _smi(_ASKED).split(","))
+    name, driver, compute, used = (word.strip() for word in _smi(_ASKED, 0).split(","))
     total = int(_said([python, "-c", _TOTAL]).split()[-1]) / 2**30
     return Card(name, driver, compute, total, unified=not used.replace(".", "").isdigit())
 
@@ -50,7 +57,7 @@ def used_gib(of: Card) -> float:
     """Memory in use now: the card's own, or MemTotal less MemAvailable where it is unified."""
     if of.unified:
         return _meminfo("MemTotal") - _meminfo("MemAvailable")
-    return float(_smi("memory.used")) / 1024
+    return float(_smi("memory.used", of.index)) / 1024
 
 
 def back_after(of: Card, before_gib: float, began: float, limit_s: float = 60.0) -> float | None:
@@ -70,8 +77,8 @@ def waited(done: Callable[[], bool], began: float, limit_s: float) -> float | No
     return time.monotonic() - began
 
 
-def _smi(asked: str) -> str:
-    argv = ["nvidia-smi", "--id=0", f"--query-gpu={asked}", "--format=csv,noheader,nounits"]
+def _smi(asked: str, index: int) -> str:
+    argv = ["nvidia-smi", f"--id={index}", f"--query-gpu={asked}", "--format=csv,noheader,nounits"]
     return _said(argv).splitlines()[0]
 
 

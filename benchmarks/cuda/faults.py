@@ -20,6 +20,7 @@ from benchmarks.cuda.server import MODEL, PORT, Environment, Server, serving
 from lockstep.bench.client import Client
 from lockstep.bench.prompts import user
 from lockstep.bench.sample import Ask
+from lockstep.onhost import engines
 from lockstep.onhost.core.config import Host
 from lockstep.onhost.core.layout import Paths
 from lockstep.onhost.switching.wedge import Watch
@@ -102,25 +103,32 @@ def _busy(environment: Environment, folders: Path, name: str) -> Iterator[tuple[
     with serving(environment, name, words, variables) as (server, ready):
         if "failed" in ready:
             raise RuntimeError(f"{name}: {ready['failed']}")
-        ends: list[str] = []
-        client = Client(server.url, MODEL)
+        yield server, streams(server)
 
-        def stream(number: int) -> None:
-            ask = Ask("x", user(f"{number} tell"), 20000, ignore_eos=True, timeout_s=120.0)
-            sample = client.complete(ask)
-            ends.append(sample.fault or sample.refusal or "complete")
 
-        for number in range(STREAMS):
-            threading.Thread(target=stream, args=(number,), daemon=True).start()
-        running = waited(lambda: _outstanding(client) >= STREAMS, time.monotonic(), 30.0)
-        if running is None:
-            raise RuntimeError(f"{name}: {_outstanding(client)} of {STREAMS} streams run")
-        yield server, ends
+def streams(server: Server) -> list[str]:
+    """Open `STREAMS` streams; what became of each that has ended, which grows.
+
+    Raises:
+        RuntimeError: the engine does not run so many.
+    """
+    ends: list[str] = []
+    client = Client(server.url, MODEL)
+
+    def stream(number: int) -> None:
+        ask = Ask("x", user(f"{number} tell"), 20000, ignore_eos=True, timeout_s=120.0)
+        sample = client.complete(ask)
+        ends.append(sample.fault or sample.refusal or "complete")
+
+    for number in range(STREAMS):
+        threading.Thread(target=stream, args=(number,), daemon=True).start()
+    running = waited(lambda: _outstanding(client) >= STREAMS, time.monotonic(), 30.0)
+    if running is None:
+        raise RuntimeError(f"{server.name}: {_outstanding(client)} of {STREAMS} streams run")
+    return ends
 
 
 def _outstanding(client: Client) -> int:
-    from lockstep.onhost import engines
-
     found = engines.counters(client.get("/metrics") or "")
     return found.outstanding if found else 0
 

@@ -142,7 +142,11 @@ class Server:
         return found
 
     def core(self) -> int:
-        """The process that computes.
+        """The process that computes, or has others do so (`part`)."""
+        return self.part("EngineCor")
+
+    def part(self, word: str) -> int:
+        """The process with a word in its name.
 
         Raises:
             LookupError: there is none.
@@ -151,9 +155,9 @@ class Server:
             line = (
                 Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/comm").read_bytes()
             )
-            if b"EngineCor" in line and pid != self.process.pid:
+            if word.encode() in line and pid != self.process.pid:
                 return pid
-        raise LookupError(f"{self.name} has no process of the name EngineCore")
+        raise LookupError(f"{self.name} has no process with {word} in its name")
 
     def signalled(self, act: int, pid: int | None = None) -> dict[str, Any]:
         """Send a signal to the main process or another, and see what ends when (`_seen`)."""
@@ -174,13 +178,17 @@ class Server:
         acting.start()
         seen = {
             "memory_s": back_after(self.environment.card, self.before_gib, began, limit_s),
-            "main_s": waited(lambda: self.process.poll() is not None, began, limit_s),
+            "main_s": self.ended_after(began, limit_s),
             "all_s": waited(lambda: not self.living(), began, limit_s),
             "left": sorted(self.living().values()),
         }
         self.kill()
         acting.join()
         return seen
+
+    def ended_after(self, began: float, limit_s: float) -> float | None:
+        """Seconds since `began` (monotonic) until its main process has ended; None: longer."""
+        return waited(lambda: self.process.poll() is not None, began, limit_s)
 
     def kill(self) -> None:
         """End all its processes, and wait until the memory is back."""
