@@ -60,12 +60,17 @@ def used_gib(of: Card) -> float:
     return float(_smi("memory.used", of.index)) / 1024
 
 
-def back_after(of: Card, before_gib: float, began: float, limit_s: float = 60.0) -> float | None:
-    """Seconds since `began` (monotonic) until no more than `before_gib` is in use; None: longer.
+def back(of: Card, before_gib: float) -> bool:
+    """Whether no more than `before_gib` is in use.
 
     A quarter GiB more counts as back: the driver keeps some for itself.
     """
-    return waited(lambda: used_gib(of) <= before_gib + 0.25, began, limit_s)
+    return used_gib(of) <= before_gib + 0.25
+
+
+def back_after(of: Card, before_gib: float, began: float, limit_s: float = 60.0) -> float | None:
+    """Seconds since `began` (monotonic) until `back`; None: longer."""
+    return waited(lambda: back(of, before_gib), began, limit_s)
 
 
 def waited(done: Callable[[], bool], began: float, limit_s: float) -> float | None:

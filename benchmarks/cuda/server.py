@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cuda.card import Card, back_after, used_gib, waited
+from benchmarks.cuda.card import Card, back, back_after, used_gib, waited
 from lockstep.onhost.core.config import Target
 from lockstep.onhost.core.errors import Problem
 from lockstep.onhost.engine import end_engine, log_phases, openai_api, ready
@@ -178,7 +178,7 @@ class Server:
         acting.start()
         seen = {
             "memory_s": back_after(self.environment.card, self.before_gib, began, limit_s),
-            "main_s": self.ended_after(began, limit_s),
+            "main_s": waited(self.over, began, limit_s),
             "all_s": waited(lambda: not self.living(), began, limit_s),
             "left": sorted(self.living().values()),
         }
@@ -186,9 +186,13 @@ class Server:
         acting.join()
         return seen
 
-    def ended_after(self, began: float, limit_s: float) -> float | None:
-        """Seconds since `began` (monotonic) until its main process has ended; None: longer."""
-        return waited(lambda: self.process.poll() is not None, began, limit_s)
+    def over(self) -> bool:
+        """Whether its main process has ended."""
+        return self.process.poll() is not None
+
+    def memory_back(self) -> bool:
+        """Whether its card's memory is what it was before."""
+        return back(self.environment.card, self.before_gib)
 
     def kill(self) -> None:
         """End all its processes, and wait until the memory is back."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks.cuda
-from benchmarks.cuda import compared, fit, log, page
+from benchmarks.cuda import compared, fit, log, page, ranks
 from benchmarks.cuda.card import Card
 from benchmarks.cuda.cases import CASES, command, predicted
 
@@ -74,3 +74,11 @@ def test_pairs_are_right_where_the_command_said_so() -> None:
     text = compared.text(found)
     assert "| one server twice | 0.000 | 1 of 2 |" in text
     assert "| the second slower | 0.050 | 1 of 1 |" in text
+
+
+def test_a_fault_of_a_rank_that_was_not_measured_is_said_so() -> None:
+    assert ranks.text({"left out": "this machine has one GPU"}).endswith("has one GPU.")
+    seen = {"main_0_s": 2.5, "main_1_s": None, "health": "200", "streams": ["open"]}
+    row = ranks.text({"rank 1: its worker is killed": seen}).splitlines()[-1]
+    assert row.startswith("| rank 1: its worker is killed | 2.50 | not measured |")
+    assert row.endswith("| 200 | nothing | open |")
