@@ -35,7 +35,7 @@ def gpu(stack: Stack, first: object) -> Iterator[Callable[..., None]]:
 def capped(deployed: Stack) -> Iterator[Path]:
     """Both hosts with a cap, and without one afterwards."""
     inventory = deployed.inventory("capped", gpu={"max_clock_mhz": 2100})
-    assert "Switch | Start the wedge watch" in deployed.good_deploy(inventory=inventory).changed
+    assert "Switch | Start what watches" in deployed.good_deploy(inventory=inventory).changed
     yield inventory
     deployed.good_deploy()
     for host in deployed.hosts:
@@ -67,7 +67,7 @@ def test_a_cap_is_set_kept_and_lifted(
     one, two = deployed.hosts
     assert [cap(one), cap(two)] == ["2100", "2100"]
     # The timer was stopped for this test.
-    assert deployed.good_deploy(inventory=capped).changed == {"Switch | Start the wedge watch"}
+    assert deployed.good_deploy(inventory=capped).changed == {"Switch | Start what watches"}
     assert deployed.good_deploy(inventory=capped).changed == set()
     one.root("systemctl stop lockstep-wedge.timer")
     gpu(*BUSY)
