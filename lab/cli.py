@@ -253,10 +253,13 @@ def services(lab: Lab, what: str, names: tuple[str, ...]) -> None:
 @click.option(
     "--available", type=click.FloatRange(0, 121), help="GiB while no engine holds memory."
 )
+@click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), help="GiB a second on the way there."
+)
 @_of_a_lab
-def memory(lab: Lab, host: str, available: float | None) -> None:
-    """Show or set the available unified memory of HOST."""
-    shown = control.ask(lab, "memory", host=host, available=available)
+def memory(lab: Lab, host: str, available: float | None, rate: float | None) -> None:
+    """Show or set the available unified memory of HOST; with --rate it falls or rises to it."""
+    shown = control.ask(lab, "memory", host=host, available=available, rate=rate)
     click.echo(f"{host}: {shown:.1f} GiB available")
 
 

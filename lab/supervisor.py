@@ -28,6 +28,8 @@ from lab.servers import Server
 
 #: Seconds between two looks at what memory is held on the hosts.
 MEMORY_PERIOD = 0.2
+#: The same while memory falls or rises on one of them.
+MOVING_PERIOD = 0.02
 Request = dict[str, Any]
 
 
@@ -103,7 +105,8 @@ class Supervisor:
                 if machine.memory.frozen and not button.locked():
                     async with button:
                         await machine.power_cut()
-            await asyncio.sleep(MEMORY_PERIOD)
+            moving = any(machine.memory.moving for machine in self._machines.values())
+            await asyncio.sleep(MOVING_PERIOD if moving else MEMORY_PERIOD)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -229,9 +232,10 @@ class Supervisor:
     async def _memory(self, request: Request) -> float:
         machine = self._machines[find_host(self._hosts, request["host"])]
         if request["available"] is not None:
-            machine.memory.idle = request["available"]
-            if machine.power != "off":
-                machine.memory.update()
+            if machine.power == "off":
+                machine.memory.idle = request["available"]
+            else:
+                machine.memory.move(request["available"], request["rate"])
         return machine.memory.available
 
     async def _gpu(self, request: Request) -> None:

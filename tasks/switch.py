@@ -6,6 +6,7 @@ from pyinfra.api import deploy
 
 from lockstep.files.managed_file import AGENT_UNIT
 from lockstep.onhost.system.gpu import CAP_UNIT
+from lockstep.units import memory_unit
 from tasks import run
 from tasks.operations import cluster_rollout
 from tasks.operations import services as operations
@@ -17,7 +18,8 @@ def switch() -> None:
     # A member of a cluster has the agent besides.
     this = run.current()
     groups, cap = this.plan.groups, this.plan.settings.gpu.max_clock_mhz
-    watching = [*this.timers, *([AGENT_UNIT] if groups else []), *([CAP_UNIT] if cap else [])]
+    watching = [*this.timers, memory_unit.UNIT, *([AGENT_UNIT] if groups else [])]
+    watching += [CAP_UNIT] if cap else []
     operations.written(name="Write switch.sh and what watches", stage="switch")
     operations.in_force(
         name="Start what watches",

@@ -93,6 +93,8 @@ class Ledger:
         self._read: dict[str, float] = {}
         self._cache = CACHED
         self._shown: tuple[float, float] | None = None
+        self._goal: tuple[float, float] | None = None
+        self._updated = time.monotonic()
         self.idle = IDLE
 
     def reset(self) -> None:
@@ -107,6 +109,30 @@ class Ledger:
         self._shown = None
         self.update()
 
+    def move(self, idle: float, rate: float | None = None) -> None:
+        """Have so many GiB available without any holder: at once, or by `rate` GiB in a second."""
+        self._goal = (idle, float("inf") if rate is None else rate)
+        self._updated = time.monotonic()
+        self.update()
+
+    @property
+    def moving(self) -> bool:
+        """Whether it is on its way to another value."""
+        return self._goal is not None
+
+    def _moved(self) -> None:
+        now, before = time.monotonic(), self._updated
+        self._updated = now
+        if self._goal is None:
+            return
+        goal, rate = self._goal
+        if rate == float("inf") or abs(goal - self.idle) <= rate * (now - before):
+            self.idle, self._goal = goal, None
+        elif goal < self.idle:
+            self.idle -= rate * (now - before)
+        else:
+            self.idle += rate * (now - before)
+
     @property
     def available(self) -> float:
         """GiB that the host shows as MemAvailable."""
@@ -119,6 +145,7 @@ class Ledger:
 
     def update(self) -> None:
         """Write the file anew if what is held has changed."""
+        self._moved()
         with os.scandir(self._held) as entries:
             held = sum(self._taken(Path(entry.path)) for entry in entries)
         available = max(0.0, self.idle - held)

@@ -24,6 +24,7 @@ from lockstep.system import firewall, netplan
 from lockstep.system.accounts import people
 from lockstep.system.base_files import absent_files
 from lockstep.system.folders import folders
+from lockstep.units import memory_unit
 from lockstep.units.agent_unit import key_path
 
 #: What our drop-ins concern: protection from the out-of-memory killer, Docker's proxy.
@@ -88,7 +89,8 @@ def _files(this: Intended) -> dict[str, Any]:
 
 
 def _units(this: Intended) -> list[str]:
-    watching = [*this.timers, *([AGENT_UNIT] if this.plan.groups else []), *this.boot_units]
+    agent = [AGENT_UNIT] if this.plan.groups else []
+    watching = [*this.timers, memory_unit.UNIT, *agent, *this.boot_units]
     every = (*SYSTEM_UNITS, *this.model_units, *this.key_users, *this.webui_units, *watching)
     # A pattern finds the jobs that systemd still has; it would look for each name that it has not.
     return [*dict.fromkeys(every), "lockstep-job-*.service"]

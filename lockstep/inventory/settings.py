@@ -238,9 +238,14 @@ class MemoryFloor:
     Attributes:
         free_gib: MemFree while the target loads; below it the page cache is dropped and memory
             compacted. 0 turns that off.
+        loading_gib: MemAvailable while it loads; below it the engine is ended. 0 turns that off,
+            None is 8 GiB, or half of what the recipe's fit leaves where that is less.
+        serving_gib: The same while it is hot; None is 4 GiB or that half.
     """
 
     free_gib: values.Size = 8.0
+    loading_gib: values.Size | None = None
+    serving_gib: values.Size | None = None
 
 
 @dataclass(frozen=True)

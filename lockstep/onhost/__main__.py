@@ -32,6 +32,7 @@ MODULES = {
     "image-check": "images.image_check",
     "job": "systemd.job",
     "make-secrets": "access.make_secrets",
+    "memory-floor": "switching.memory_floor",
     "peer-server": "fetch.peer_server",
     "pull-image": "images.pull_image",
     "ready": "engine.ready",

@@ -16,6 +16,7 @@ from lockstep.system.netplan import netplan_files
 from lockstep.units.agent_unit import agent_units
 from lockstep.units.boot_unit import boot_units
 from lockstep.units.gpu_unit import gpu_unit
+from lockstep.units.memory_unit import memory_unit
 from lockstep.units.model_units import model_units, webui_unit
 from lockstep.units.proxy_unit import proxy_units
 from lockstep.units.scripts import scripts, sudoers
@@ -59,6 +60,7 @@ def artefacts(
         *gpu_unit(settings),
         *sense_units(made),
         *boot_units(settings, made),
+        memory_unit(),
         *agent_units(variant.target.group for variant in made if variant.target.group),
         sudoers(made),
     )

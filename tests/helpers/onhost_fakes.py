@@ -142,6 +142,7 @@ class FakeDocker:
 
     def __init__(self, path: Path) -> None:
         self.containers: dict[str, str] = {}
+        self.killed: list[str] = []
         self.images: dict[str, dict] = {}
         #: Name of each volume → its folder on the host.
         self.volumes: dict[str, str] = {}
@@ -168,7 +169,7 @@ class FakeDocker:
                 outer._delete(self)
 
             def do_POST(self) -> None:
-                outer._pull(self)
+                outer._post(self)
 
             def address_string(self) -> str:
                 return "socket"
@@ -238,6 +239,14 @@ class FakeDocker:
         manifest = json.loads(body)
         for entry in (manifest["config"], *manifest["layers"]):
             self.taken[entry["digest"][7:]], _ = _get(f"{base}/blobs", entry["digest"])
+
+    def _post(self, handler: BaseHTTPRequestHandler) -> None:
+        path = urllib.parse.unquote(urllib.parse.urlsplit(handler.path).path)
+        if path.startswith("/containers/"):
+            self.killed.append(path.split("/")[2])
+            _reply(handler, 204, None)
+        else:
+            self._pull(handler)
 
     def _pull(self, handler: BaseHTTPRequestHandler) -> None:
         query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(handler.path).query))

@@ -144,6 +144,21 @@ PLANTS: dict[str, Plant] = {
         "systemctl start lockstep-wedge.timer",
         "deploy",
     ),
+    "a memory floor that was stopped": Plant(
+        "systemctl stop lockstep-memory",
+        "running",
+        "lockstep-memory.service",
+        "systemctl start lockstep-memory",
+        "deploy",
+    ),
+    "an engine that the memory floor ended": Plant(
+        'mkdir -p /run/lockstep/ended; printf \'%s\' \'{"target": "qwen", "unit": '
+        '"vllm-qwen36.service", "phase": "serving", "floor_gib": 4, '
+        '"available_gib": 3.8, "when": 1}\' > /run/lockstep/ended/vllm-qwen36.service.json',
+        "ended engine",
+        "vllm-qwen36.service",
+        "rm /run/lockstep/ended/vllm-qwen36.service.json",
+    ),
     "a memory guard that was stopped": Plant(
         "systemctl stop earlyoom", "system service", "earlyoom.service", REMEDY
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import draining
 import pytest
 from stack import Stack, until
 
@@ -76,3 +77,31 @@ def test_an_engine_that_fills_the_page_cache_gets_ready_only_with_the_guard(stac
     finally:
         one.root(f"rm -f {knobs}; test ! -e {told}.kept || mv {told}.kept {told}")
         one.switch("none")
+
+
+def test_an_engine_is_ended_below_the_floor_and_not_above_it(stack: Stack) -> None:
+    """A few runs of `draining.py`: of each phase, on both hosts."""
+    runs: list[draining.Run] = []
+    draining.drained(stack, [(2, False), (6, False), (3, True)], 7, runs.append)
+    assert [run.violation for run in runs] == ["", "", ""], draining.report(runs)
+
+
+def test_the_end_of_an_engine_is_told_everywhere_and_is_no_more_when_it_is_hot(
+    stack: Stack, available: Callable[[str], None]
+) -> None:
+    one = stack.one
+    assert one.switch("none").code == 0
+    assert one.switch("qwen").code == 0
+    holding = 118 - one.status()["memory_gib"]["available"]
+    available(f"{holding + 3:.1f}")
+    until(lambda: one.status()["targets"]["qwen"]["ended"], "qwen is ended")
+    available(USUAL)
+    until(lambda: "NO MODEL IS HOT" in str(one.status()["last_switch"]), "nothing takes its place")
+    why = "the memory floor ended it while serving: 3.0 GiB available, 4.0 is the least"
+    assert why in " ".join(one.switch("status").out.split())
+    assert why in one.root("journalctl -u lockstep-memory -b --no-pager --output=cat")
+    assert why in " ".join(stack.diff("--limit", one.name).stdout.split())
+    answer = one.switch("qwen")
+    assert answer.code == 0 and f"last time {why}" in " ".join(answer.text.split())
+    assert one.status()["targets"]["qwen"]["ended"] is None
+    assert not one.root("ls /run/lockstep/ended")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from example import GOLDEN, pins
+from example import GOLDEN, pins, steady
 from pair import plans, rendered
 from test_units_by_systemd import complaints, directives
 from tools import run
@@ -37,13 +37,6 @@ SHOWN = (
     "/etc/lockstep/firewall.nft",
 )
 RANKS = (0, 1)
-
-
-def steady(text: str) -> str:
-    """Without what changes with every change of a program."""
-    if " cluster-agent" in text:
-        return re.sub(r"(LOCKSTEP_GENERATION)=\w+", r"\1=PROGRAMS", text)
-    return text
 
 
 @pytest.mark.parametrize("rank", RANKS)

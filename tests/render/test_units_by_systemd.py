@@ -156,10 +156,11 @@ def test_an_engine_is_the_first_that_short_memory_ends_in_a_container_or_not() -
     assert scores and min(scores) >= 500
 
 
-def test_only_what_starts_containers_reaches_docker() -> None:
+def test_only_what_starts_or_kills_containers_reaches_docker() -> None:
+    reasons = ("docker run", "SupplementaryGroups=docker", " memory-floor")
     for path, file in rendered("spark").items():
         if path.endswith(".service"):
-            starts = "docker run" in file.text or "SupplementaryGroups=docker" in file.text
+            starts = any(reason in file.text for reason in reasons)
             shut = "-/run/docker.sock" in directives(file.text, "InaccessiblePaths")
             assert shut != starts, path
 

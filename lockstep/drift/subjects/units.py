@@ -48,6 +48,9 @@ KINDS = {
     "unread unit": Kind(units.every, mend="systemctl daemon-reload", scope="odd"),
     "drop-in": Kind(units.every, "error", mend=_drop_in, scope="odd"),
     "failed unit": Kind(units.failed, "error", mend="journalctl -b -n 50 -u {item}", scope="odd"),
+    "ended engine": Kind(
+        units.ended_engines, "error", mend="journalctl -b -n 50 -u lockstep-memory", scope="odd"
+    ),
     "service": Kind(units.at_boot, mend=_service),
 }
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from lockstep.onhost.cluster import participant, progress, recovery, runs, wire_client
 from lockstep.onhost.core import errors, switch_lock
+from lockstep.onhost.records import ended
 from lockstep.onhost.switching import switch, wedge, wedge_state
 from lockstep.onhost.systemd import units
 
@@ -173,7 +174,10 @@ class Watch:
         self._tell("end", {"run": group.run, "reason": reason})
         lately = recovery.lately(group, time.monotonic())
         state = runs.RECOVERING
-        if len(lately) >= recovery.STARTS:
+        if ended.MARK in reason:
+            # It would end so again.
+            state = runs.DOWN
+        elif len(lately) >= recovery.STARTS:
             reason = f"{reason}; {recovery.NO_HELP}"
             state = runs.DOWN
         self._end_here(replace(group, starts=lately), reason, state)
@@ -219,4 +223,6 @@ class Watch:
         unit = self._unit(target)
         if unit.state == "hot":
             return ""
+        if by_floor := ended.of(self._paths, unit.name):
+            return f"is down: {by_floor.reason}"
         return "ended by itself" if unit.state == "off" else f"is {unit.state}: {unit.failure}"

@@ -25,7 +25,8 @@ class Target:
     `weights` are ids of models on the hub, or full paths, that must be here before a start.
     `kind` says what the model is asked for.
     `floor_tok_s`, `floor_share` and `floor_sense` are what a deploy must not fall below (`floor`).
-    `load_free_gib` is the MemFree below which the page cache is dropped while it loads.
+    `load_free_gib` is the MemFree below which the page cache is dropped while it loads, the other
+    floors are the MemAvailable below which it is ended.
     `sense` is how nonsense is told: by right "answers", by the "record" of its own, or "off".
     `tools` says whether it has a parser of tool calls, `logprobs` whether it may be asked for
     log-probabilities. `identity` is the hash of what it runs, which the record belongs to.
@@ -65,6 +66,8 @@ class Target:
     memory_beside_gib: float = 0.0
     kind: Kind = "chat"
     load_free_gib: float = 8.0
+    floor_loading_gib: float = 0.0
+    floor_serving_gib: float = 0.0
 
     @property
     def need(self) -> Need:

@@ -46,6 +46,10 @@ class Paths:
     wedge_record = _Place("run/lockstep/wedge.json")
     #: What the watch found wrong with the GPU.
     gpu_record = _Place("run/lockstep/gpu.json")
+    #: What the memory floor has ended since boot.
+    ended = _Place("run/lockstep/ended")
+    #: What is hot by a switch, and what was before it.
+    hot_before = _Place("run/lockstep/hot-before.json")
     #: Keys; only root can read them.
     secrets = _Place("etc/lockstep/secrets")
     #: Which clusters run here, and how the last run of each ended.

@@ -116,6 +116,15 @@ class Docker:
             raise
         return found
 
+    def kill(self, name: str) -> None:
+        """Kill a container's processes; no error where none runs."""
+        try:
+            self.json("POST", f"/containers/{urllib.parse.quote(name, safe='')}/kill")
+        except DockerError as error:
+            # 409: it does not run.
+            if error.status not in (404, 409):
+                raise
+
     def remove(self, name: str) -> None:
         """Kill and remove a container (`docker rm -f`); no error when it is on its way out."""
         try:

@@ -26,7 +26,7 @@ from lockstep.onhost import engines
 from lockstep.onhost.core import config, errors, layout, orderly_end, output, program
 from lockstep.onhost.core.program import command
 from lockstep.onhost.engine import load_guard, openai_api, sense, sense_record
-from lockstep.onhost.records import boots
+from lockstep.onhost.records import boots, ended
 
 EXIT_DIED = 3
 EXIT_CANARY = 4
@@ -217,6 +217,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         tell("asking whether it makes sense")
         tell(f"{target.name} {waiter.make_sense(key, paths)}")
     try:
+        ended.forget(paths, target.unit)
         boots.noted(paths, target.name, boots.HOT)
     except OSError as error:
         tell(f"not noted in {paths.boots}: {errors.why(error)}")

@@ -13,7 +13,7 @@ from typing import Any
 
 from lockstep.onhost.core import layout
 from lockstep.onhost.facts.reading import Fact, Facts, below, output, states
-from lockstep.onhost.records import boots
+from lockstep.onhost.records import boots, ended
 
 _PROPERTIES = (
     "Id,LoadState,ActiveState,SubState,Result,UnitFileState,NeedDaemonReload,MainPID,ControlPID,"
@@ -171,3 +171,9 @@ def failed(_: object) -> Facts:
         name = line.split()[0]
         why = boots.not_hot(layout.Paths()) if name == boots.UNIT else None
         yield "failed unit", name, why or "failed"
+
+
+def ended_engines(_: object) -> Facts:
+    """Engines that the memory floor has ended, and that nobody has made hot again."""
+    for each in ended.every(layout.Paths()):
+        yield "ended engine", each.unit, each.reason

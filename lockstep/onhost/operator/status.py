@@ -12,7 +12,7 @@ from lockstep.onhost.core import config, layout, meminfo, output, switch_lock, t
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import generates, log_phases, sense_record
 from lockstep.onhost.images import image_check
-from lockstep.onhost.records import boots
+from lockstep.onhost.records import boots, ended
 from lockstep.onhost.switching import gpu_watch, switch_job, wedge_state
 from lockstep.onhost.systemd import units
 
@@ -21,9 +21,10 @@ from lockstep.onhost.systemd import units
 class TargetStatus:
     """One target: `state` is hot, loading, stopping, restarting, failed or off.
 
-    `wedge` is what the wedge watch did to it since boot, `sense` what the last look found at the
-    process that runs now, `needs_gib` what must be available before
-    it starts, and `unasked` why the engine of its image could not be asked about the recipe.
+    `wedge` is what the wedge watch did to it since boot, `ended` how the memory floor ended it,
+    `sense` what the last look found at the process that runs now, `needs_gib` what must be
+    available before it starts, and `unasked` why the engine of its image could not be asked about
+    the recipe.
     """
 
     name: str
@@ -40,6 +41,7 @@ class TargetStatus:
     fallback_of: str | None = None
     wedge: str | None = None
     sense: str | None = None
+    ended: str | None = None
     needs_gib: float = 0.0
     unasked: str | None = None
 
@@ -85,6 +87,7 @@ def gather(host: config.Host, paths: layout.Paths) -> Status:
             fallback_of=main.get(target.name),
             wedge=_wedge(wedge_state.last_deed(watched, target.unit), state[target.unit]),
             sense=_sense(looked.get(target.name), state[target.unit]),
+            ended=_ended(paths, state[target.unit]),
             needs_gib=round(target.need.available(memory.total), 1),
             unasked=image_check.unanswered(paths.image_answers, target.image),
         )
@@ -144,6 +147,11 @@ def _sense(seen: sense_record.Seen | None, unit: units.Unit) -> str | None:
     if seen is None or seen.pid != unit.main_pid or unit.state != "hot":
         return None
     return f"{seen.words}; asked {terminal.since(seen.at)}"
+
+
+def _ended(paths: layout.Paths, unit: units.Unit) -> str | None:
+    found = None if unit.up else ended.of(paths, unit.name)
+    return str(found) if found else None
 
 
 def _failure(unit: units.Unit) -> str:
@@ -269,6 +277,8 @@ def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
             out += terminal.wrapped(text, columns, "  ")
         if target.sense:
             out += terminal.wrapped(target.sense, columns, "  ")
+        if target.ended:
+            out += terminal.wrapped(target.ended, columns, "  ")
         if target.wedge:
             out += terminal.wrapped(target.wedge, columns, "  ")
         if target.restarts and target.state != "off":

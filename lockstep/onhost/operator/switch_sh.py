@@ -58,6 +58,8 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         return errors.EXIT_DONE if argv else errors.EXIT_USAGE
     if argv[0] == switch_job.WORKER:
         return _worker(argv[1:], paths)
+    if argv[0] == switch_job.FALL_BACK:
+        return _fall_back(argv[1], paths)
     if argv[0] == switch_job.FINISH:
         return _finish(paths)
     name, *rest = argv
@@ -191,6 +193,16 @@ def _worker(argv: list[str], paths: layout.Paths) -> int:
         output.say(f"{problem}; stopping what is up here only")
     with switch_lock.held(paths.switch_lock, user, name):
         code = switch.none()
+        _remember(host, paths, user)
+        return code
+
+
+def _fall_back(name: str, paths: layout.Paths) -> int:
+    """The same job, where the memory floor has ended an engine and nobody was switching."""
+    host, user = config.load_host(paths.targets), "the memory floor"
+    with switch_lock.held(paths.switch_lock, user, f"what replaces {name}"):
+        code = switching.Switch(host, paths, user=user).instead_of(name)
+        # A boot is not to bring back what was ended.
         _remember(host, paths, user)
         return code
 

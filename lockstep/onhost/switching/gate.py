@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from lockstep.onhost.core import config, errors, layout, meminfo, output, program, runner
 from lockstep.onhost.docker import docker_api, stop_container
-from lockstep.onhost.records import boots
+from lockstep.onhost.records import boots, ended
 from lockstep.onhost.systemd import units
 
 EXIT_OTHER_ENGINE = 3
@@ -53,6 +53,8 @@ class Gate:
     def pass_or_refuse(self) -> None:
         """Return when the engine may start; Problem with the numbers and the remedy otherwise."""
         self.make_hidden_folder()
+        if before := ended.of(self.paths, self.target.unit):
+            tell(f"last time {before}")
         self.remove_own_orphan()
         self.wait_for_other_engines()
         self.wait_for_memory()

@@ -7,16 +7,17 @@ memory back is awaited by the gate of the new one's unit (gate.py), however that
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
-from lockstep.onhost.core import config, errors, layout, meminfo, output, runner
+from lockstep.onhost.core import atomic, config, errors, layout, meminfo, output, runner
 from lockstep.onhost.docker import docker_api, stop_container
 from lockstep.onhost.engine import log_phases, openai_api
-from lockstep.onhost.records import boots
+from lockstep.onhost.records import boots, ended
 from lockstep.onhost.switching import journal, precheck, timing, unfinished
 from lockstep.onhost.systemd import units
 
@@ -90,6 +91,39 @@ class Switch:
     def stop(self, name: str) -> None:
         """Stop a target that failed, and with that its restarts; what goes wrong is said."""
         self._quietly_stop([self._host.target(name)])
+
+    def instead_of(self, name: str) -> int:
+        """Start what may take the place of a target that the memory floor has ended; as for `to`.
+
+        Its fallback, else what was hot before it; never what the floor has ended as well.
+        """
+        target, state = self._host.target(name), self._state()
+        up = [other.name for other in self._host.targets.values() if state[other.unit].up]
+        if up:
+            self._say(f"{', '.join(up)} is up meanwhile")
+            return errors.EXIT_DONE
+        spares = [
+            spare
+            for spare in self._spares(target, self._hot_before(target))
+            if spare.cluster is None and ended.of(self._paths, spare.unit) is None
+        ]
+        why = ended.of(self._paths, target.unit)
+        self._say(f"{name}: {why.reason}" if why else f"{name} was ended")
+        if not spares:
+            self._say(f"NO MODEL IS HOT: {name} was ended, and nothing may take its place")
+            return errors.EXIT_NOTHING_HOT
+        first, second = spares[0], spares[1] if spares[1:] else None
+        work = unfinished.Unfinished(first.name, second.name if second else None, self._user)
+        with unfinished.recorded(self._paths, work):
+            return self._replace(first, second, state)
+
+    def _hot_before(self, target: config.Target) -> config.Target | None:
+        """What was hot before the switch that made a target hot."""
+        try:
+            said = json.loads(self._paths.hot_before.read_text(encoding="utf-8"))
+            return self._host.targets.get(said["before"]) if said["hot"] == target.name else None
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
 
     def finish(self, work: unfinished.Unfinished) -> int:
         """Go on where a switch was cut off; codes as for `to`."""
@@ -170,6 +204,9 @@ class Switch:
     def _replace(self, target: config.Target, previous: config.Target | None, state: State) -> int:
         if self._attempt(target, lambda: self._stop_all(state)):
             self._forgive()
+            before = previous.name if previous else None
+            with suppress(OSError):
+                atomic.write_json(self._paths.hot_before, {"hot": target.name, "before": before})
             return errors.EXIT_DONE
         failed = [target]
         for spare in self._spares(target, previous):
@@ -288,6 +325,9 @@ class Switch:
         unit = shown[target.proxy_unit if target.proxy_unit and alone else target.unit]
         part = f"{unit.name}: " if alone else ""
         self._say(f"{target.name} FAILED after {took}: {part}{unit.failure}")
+        # The floor's end of it may be a moment away: it kills first.
+        if by_floor := ended.of(self._paths, target.unit):
+            self._say(f"  {by_floor.reason}")
         for line in log_phases.reason(units.last_lines(unit.name, 60, since)):
             self._say(f"  {line}")
         return False

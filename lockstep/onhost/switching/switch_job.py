@@ -9,7 +9,7 @@ from lockstep.onhost.core import layout
 from lockstep.onhost.core.program import command
 from lockstep.onhost.systemd import transient
 
-WORKER, FINISH = "--worker", "--finish"
+WORKER, FALL_BACK, FINISH = "--worker", "--fall-back", "--finish"
 #: The unit of `job`.
 UNIT = "lockstep-switch.service"
 
@@ -26,10 +26,19 @@ def log_file(paths: layout.Paths) -> Path:
 
 def job(name: str, user: str, paths: layout.Paths) -> transient.Job:
     """The switch to `name` that `user` asks for."""
+    return _job(paths, WORKER, name, user)
+
+
+def fall_back(name: str, paths: layout.Paths) -> transient.Job:
+    """The switch to what takes the place of `name`, which the memory floor has ended."""
+    return _job(paths, FALL_BACK, name)
+
+
+def _job(paths: layout.Paths, *words: str) -> transient.Job:
     return transient.Job(
         name="switch",
         unit_prefix="lockstep-",
-        argv=(*program(), WORKER, name, user),
+        argv=(*program(), *words),
         log=log_file(paths),
         # status shows its last line to everybody.
         log_mode=0o644,

@@ -60,5 +60,6 @@ def test_units_are_at_boot_what_the_deploy_makes_them() -> None:
         "open-webui.service",
         "lockstep-wedge.timer",
         "lockstep-sense.timer",
+        "lockstep-memory.service",
         "lockstep-firewall.service",
     }

@@ -97,6 +97,27 @@ def test_the_file_is_overwritten_in_place_because_the_guest_has_it_mounted(
     assert shown(tmp_path)["MemAvailable"] == 5 * 1024 * 1024
 
 
+def test_memory_falls_and_rises_at_a_rate(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("lab.host.memory.time.monotonic", lambda: clock[0])
+    ledger.move(10, rate=2)
+    assert ledger.moving and ledger.available == 118
+    clock[0] += 4
+    ledger.update()
+    assert ledger.available == 110
+    clock[0] += 60
+    ledger.update()
+    assert not ledger.moving and ledger.available == 10
+    ledger.move(12, rate=1)
+    clock[0] += 1
+    ledger.update()
+    assert ledger.available == 11
+    ledger.move(118)
+    assert not ledger.moving and ledger.available == 118
+
+
 def test_holdings_are_read_leniently_while_they_are_being_written() -> None:
     assert parse_holding("") == (0, 0, 0)
     assert parse_holding("12.5\n") == (12.5, 0, 0)

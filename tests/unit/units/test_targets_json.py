@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ from example import HOSTS, bound, pins
 from example import rendered as of_example
 from pair import rendered as of_pair
 
+from lockstep.inventory.settings import MemoryFloor
 from lockstep.onhost.core import config
+from lockstep.onhost.core.need import Need
 from lockstep.units.targets_json import TARGETS, known_to_host, targets_file
 from lockstep.units.variants import variants
 
@@ -89,3 +91,27 @@ def test_what_a_target_may_be_asked_is_told_by_its_command_line() -> None:
     }
     assert all(one["tools"] and one["sense"] == "answers" for one in targets.values())
     assert len({one["identity"] for one in targets.values()}) == len(targets)
+
+
+@pytest.mark.parametrize(
+    ("held", "said", "floors"),
+    [
+        (67.0, {}, (8.0, 4.0)),
+        # Half of the 11.6 and 5.0 GiB that the fit leaves beside the system: no engine that fits
+        # is ended by a default.
+        (104.39, {}, (5.8, 4.0)),
+        (111.0, {}, (2.5, 2.5)),
+        (121.0, {}, (0.0, 0.0)),
+        (121.0, {"loading_gib": 16.0, "serving_gib": 0.0}, (16.0, 0.0)),
+    ],
+)
+def test_a_default_floor_is_at_most_half_of_what_the_fit_leaves(
+    held: float, said: dict[str, float], floors: tuple[float, float]
+) -> None:
+    host = HOSTS["spark"]
+    targets = bound(host)
+    made = variants(host, targets, pins(host, targets), engine_id="")[0]
+    data = replace(made.target.data, memory_floor=MemoryFloor(**said))
+    variant = replace(made, need=Need(held), target=replace(made.target, data=data))
+    target = known_to_host(host, [variant]).targets[variant.name]
+    assert (target.floor_loading_gib, target.floor_serving_gib) == pytest.approx(floors, abs=0.01)

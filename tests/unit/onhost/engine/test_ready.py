@@ -13,7 +13,7 @@ from onhost_fakes import FakeEngine, host_root, write_meminfo
 
 from lockstep.onhost.core import config, errors, layout, orderly_end
 from lockstep.onhost.engine import openai_api, ready, sense, sense_record
-from lockstep.onhost.records import boots
+from lockstep.onhost.records import boots, ended
 
 
 @pytest.fixture
@@ -210,7 +210,11 @@ def test_pages_are_kept_free_until_the_engine_is_ready(fake, main_process, tmp_p
     fake.chat = generates
     threading.Thread(target=turn_green, daemon=True).start()
 
+    ended.note(paths, ended.Ended("q", "q.service", "loading", 8.0, 7.9))
+
     assert ready.main(["q", "--main-pid", str(main_process.pid)], paths) == 0
+    # It is hot again, whatever ended it before.
+    assert ended.every(paths) == []
 
 
 def test_an_engine_behind_a_proxy_is_asked_itself(fake, main_process, tmp_path, monkeypatch):

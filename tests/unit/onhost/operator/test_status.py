@@ -11,6 +11,7 @@ from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root, timeles
 from lockstep.onhost.core import config, output, switch_lock, terminal
 from lockstep.onhost.engine import log_phases
 from lockstep.onhost.operator import status, switch_sh
+from lockstep.onhost.records import ended
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import units
 
@@ -282,3 +283,14 @@ def test_the_reason_of_a_failure_is_the_errors_and_our_verdict():
 def test_durations_as_people_say_them():
     said = [output.duration(s) for s in (0.4, 99, 100, 5999, 6000, 11100, 200000)]
     assert said == ["0 s", "99 s", "1 min", "99 min", "1 h 40 min", "3 h 5 min", "2 d 7 h"]
+
+
+def test_an_engine_that_the_memory_floor_ended_is_told_until_it_is_up_again(spark):
+    ended.note(spark.paths, ended.Ended("qwen", QWEN_UNIT, "serving", 4.0, 3.8, NOW - 60))
+    said = "the memory floor ended it while serving: 3.8 GiB available, 4.0 is the least"
+    assert said not in " ".join(spark.lines(200))
+    spark.systemd.unit(QWEN_UNIT)
+    assert said in " ".join(spark.lines(200))
+    assert all(len(line) <= 40 for line in spark.lines())
+    found = status.gather(config.load_host(spark.paths.targets), spark.paths)
+    assert said in status.as_json(found)["targets"]["qwen"]["ended"]

@@ -16,6 +16,7 @@ from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root, timeles
 
 from lockstep.onhost.core import config, errors, switch_lock
 from lockstep.onhost.operator import status, switch_sh
+from lockstep.onhost.records import boots, ended
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.switching import unfinished
 
@@ -211,6 +212,74 @@ def test_a_switch_that_fails_brings_the_old_model_back(spark):
         "mistral is hot, started in 0 s",
         "the switch to qwen FAILED; mistral is hot again",
     ]
+
+
+class Ended:
+    """A host whose targets the memory floor ends one after the other, nobody switching."""
+
+    def __init__(self, spark) -> None:
+        self.spark = spark
+
+    def hot(self, name: str) -> int:
+        """The floor has ended a target; the code of what it starts instead."""
+        unit, spark = UNITS[name], self.spark
+        spark.systemd.unit(unit)
+        ended.note(spark.paths, ended.Ended(name, unit, "serving", 4.0, 3.9))
+        host = config.load_host(spark.paths.targets)
+        return switching.Switch(host, spark.paths, spark.hear, "the floor").instead_of(name)
+
+
+def test_what_the_floor_ended_gives_way_to_its_fallback_and_then_to_what_was_hot(spark):
+    assert spark.to("eagle") == 0
+    end = Ended(spark)
+    assert end.hot("eagle") == 0
+    assert spark.hot == ["eagle-fallback"]
+    assert (
+        "eagle: the memory floor ended it while serving: 3.9 GiB available, 4.0 is the least"
+        in (spark.lines)
+    )
+    # mistral was hot before.
+    assert end.hot("eagle-fallback") == 0
+    assert spark.hot == ["mistral"]
+    assert end.hot("mistral") == 4
+    assert spark.hot == []
+    assert spark.lines[-1] == ("NO MODEL IS HOT: mistral was ended, and nothing may take its place")
+
+
+def test_what_the_floor_ended_gives_way_to_what_was_hot_before_it(spark):
+    assert spark.to("qwen") == 0
+    assert Ended(spark).hot("qwen") == 0
+    assert spark.hot == ["mistral"]
+
+
+def test_nothing_is_started_that_the_floor_has_ended_too(spark):
+    assert spark.to("qwen") == 0
+    ended.note(spark.paths, ended.Ended("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9))
+    assert Ended(spark).hot("qwen") == 4
+    assert spark.hot == []
+
+
+def test_a_boot_does_not_bring_back_what_the_floor_ended(spark):
+    spark.systemd.unit(MISTRAL_UNIT)
+    boots.switched(spark.paths, "mistral")
+    ended.note(spark.paths, ended.Ended("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9))
+    assert switch_sh._fall_back("mistral", spark.paths) == 4
+    assert boots.load(spark.paths).hot is None
+
+
+def test_what_somebody_has_started_meanwhile_stays(spark):
+    ended.note(spark.paths, ended.Ended("qwen", QWEN_UNIT, "serving", 4.0, 3.9))
+    assert switch_sh._fall_back("qwen", spark.paths) == 0
+    assert spark.hot == ["mistral"]
+
+
+def test_a_start_that_the_floor_ended_says_so(spark):
+    spark.systemd.unit(QWEN_UNIT, start_ok=False)
+    ended.note(spark.paths, ended.Ended("qwen", QWEN_UNIT, "loading", 8.0, 7.9))
+    assert spark.to("qwen") == 1
+    assert "  the memory floor ended it while loading: 7.9 GiB available, 8.0 is the least" in (
+        spark.lines
+    )
 
 
 def test_a_failed_unit_that_restarts_itself_is_stopped_before_the_old_model_starts(spark):

@@ -18,7 +18,7 @@ from onhost_fakes import (
 )
 
 from lockstep.onhost.core import config, errors, layout
-from lockstep.onhost.records import boots
+from lockstep.onhost.records import boots, ended
 from lockstep.onhost.switching import gate
 
 QWEN = {
@@ -89,6 +89,15 @@ def test_an_engine_may_start_on_a_quiet_host_with_enough_memory(spark, capsys):
         "lockstep gate: 100.0 of 119.6 GiB available, 67.0 GiB needed\n"
     )
     assert not dropped(spark)
+
+
+def test_who_starts_what_the_memory_floor_ended_is_told(spark, capsys):
+    end = ended.Ended("qwen", "vllm-qwen36.service", "serving", 4.0, 3.8)
+    ended.note(spark.paths, end)
+    spark.gate("qwen").pass_or_refuse()
+
+    said = capsys.readouterr().out
+    assert said.startswith("lockstep gate: last time the memory floor ended it while serving: 3.8 ")
 
 
 def proxied(spark) -> None:

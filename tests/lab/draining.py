@@ -1,0 +1,416 @@
+"""Memory that falls while an engine loads, rests or answers, seeded: it is ended in time, or not.
+
+`python tests/lab/draining.py --runs 300 --seed 7` makes so many runs in which memory falls below
+the floor, and as many in which it only falls near. Each is a line of JSON in a file; what is there
+is not made again. `test_25_memory.py` makes a few.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import faults
+import soaking
+from stack import Host, Stack, until
+
+from lab import control
+from lab.core.state import open_lab
+
+SWITCH = soaking.SWITCH
+USUAL_GIB = 118.0
+FLOORS = {"loading": 8.0, "idle": 4.0, "request": 4.0}
+#: What the stand-ins hold; both fit, and leave a fall of a few GiB to the floor.
+HELD_GIB = {"qwen": 70.0, "mistral": 96.0, "mistral-fallback": 96.0}
+PORTS = {"qwen": 30001, "mistral": 30000, "mistral-fallback": 30000}
+#: An engine must be gone before so much is missing from its floor.
+LATE_GIB = 1.0
+_SETTLE_S = 90.0
+_SAMPLER = """
+import json, sys, time
+from pathlib import Path
+
+exec(sys.argv[1].replace('if __name__ == "__main__":', 'if False:'))
+known, looked, told = set(), 0.0, None
+
+
+def alive(pid):
+    try:
+        return bool(Path("/proc", pid, "cmdline").read_bytes())
+    except OSError:
+        return False
+
+
+def pids():
+    found = set()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if engine(Path("/proc", name, "cmdline").read_bytes().split(b"\\0")[:-1]):
+                found.add(name)
+        except OSError:
+            pass
+    return found
+
+
+while True:
+    now = time.monotonic()
+    if now - looked >= 0.2:
+        known, looked = pids(), now
+    text = Path("/proc/meminfo").read_text()
+    gib = int(text.split("MemAvailable:")[1].split()[0]) / 1024**2
+    up = any(map(alive, known))
+    if gib < 12 or up != (told or (None,))[0] or now - told[1] >= 0.3:
+        told = up, now
+        print(json.dumps([up, round(gib, 3)]), flush=True)
+    time.sleep(0.02)
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, as it stands in the file.
+
+    `rate` is in GiB a second, `least_gib` the least MemAvailable with the engine alive, `ssh_s` the
+    slowest login while memory fell.
+    """
+
+    number: int
+    clean: bool
+    host: str
+    target: str
+    phase: str
+    rate: float
+    least_gib: float
+    ssh_s: float
+    took_s: float
+    before: str | None
+    hot: str | None
+    violation: str = ""
+
+
+class Sampler:
+    """What a host shows of its memory, 50 times a second, and whether an engine is alive then."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._lock = threading.Lock()
+        self._least = float("inf")
+        self.alive = self.ended = False
+        self.seen = threading.Event()
+
+    def __enter__(self) -> Sampler:
+        words = " ".join(map(soaking._quoted, (_SAMPLER, soaking.WATCHER)))
+        self._process = self._host.begin(f"sudo -n python3 -u -c {words}")
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+        until(self.seen.is_set, f"{self._host.name}: the sampler samples")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._thread.join(10)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if not line.startswith("["):
+                continue
+            up, gib = json.loads(line)
+            with self._lock:
+                self.ended |= self.alive and not up
+                self.alive = up
+                if up and not self.ended:
+                    self._least = min(self._least, gib)
+            self.seen.set()
+
+    def begin(self) -> None:
+        """Forget what was least so far, and whether an engine has ended."""
+        with self._lock:
+            self._least, self.ended = float("inf"), False
+
+    def least(self) -> float:
+        """The least MemAvailable from `begin` to an engine's end, of all that has come by now."""
+        self.seen.clear()
+        until(self.seen.is_set, f"{self._host.name}: the sampler samples")
+        with self._lock:
+            return self._least
+
+
+class Drain:
+    """Runs on one host; what is hot at the end of one is there at the beginning of the next."""
+
+    def __init__(self, stack: Stack, host: Host, sampler: Sampler) -> None:
+        self._stack, self._host, self._sampler = stack, host, sampler
+        self._ssh_s = 0.0
+
+    def run(self, number: int, seed: int, clean: bool) -> Run:
+        """One run; its seed decides about everything but the time that things take."""
+        chance = random.Random(f"{seed} {number} {clean}")
+        target, phase = chance.choice(["qwen", "mistral"]), chance.choice(list(FLOORS))
+        # An engine that loads must still load when the floor is reached.
+        rate = round(chance.uniform(1.5 if phase == "loading" else 0.5, 4.0), 2)
+        lead, wait = 0.7 + rate * chance.uniform(0.0, 0.7), chance.uniform(0.0, 1.0)
+        began, self._ssh_s = time.monotonic(), 0.0
+        before, least, hot, violation = None, float("inf"), None, ""
+        try:
+            before = self._ready_for(target, phase)
+            if clean:
+                least = self._near(target, phase, rate, lead, wait)
+                hot = self._status()["hot"]
+                if hot != target:
+                    violation = f"{target} was ended above its floor"
+            else:
+                least, hot = self._fall(target, phase, rate, lead, wait)
+                violation = self._judged(target, phase, before, hot, least)
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            violation = str(error)[:1500]
+        finally:
+            self._memory(USUAL_GIB)
+        if self._ssh_s > 10:
+            violation = violation or f"a login took {self._ssh_s:.1f} s"
+        took = round(time.monotonic() - began, 1)
+        return Run(
+            number, clean, self._host.name, target, phase, rate, round(least, 3),
+            round(self._ssh_s, 2), took, before, hot, violation,
+        )  # fmt: skip
+
+    def _ready_for(self, target: str, phase: str) -> str | None:
+        """The host as a phase begins: the target hot, unless it is to load; what was before it."""
+        knobs = {**faults.QUICK, "need_memory": False}
+        knobs |= {"load_seconds": 5.0} if phase == "loading" else {}
+        for engine, name in (("vllm", "qwen"), ("sglang", "mistral")):
+            text = soaking._quoted(json.dumps({**knobs, "memory_gib": HELD_GIB[name]}))
+            self._root(f"printf %s {text} > {faults.KNOBS}/standin-{engine}.json")
+        hot: str | None = self._status()["hot"]
+        if phase == "loading":
+            if hot == target:
+                self._root(f"{SWITCH} none")
+                hot = None
+            return hot
+        if hot != target:
+            self._root(f"{SWITCH} {target}")
+            return hot
+        # As the host itself remembers it.
+        told = json.loads(self._root("cat /run/lockstep/hot-before.json || echo '{\"hot\": null}'"))
+        return told["before"] if told["hot"] == target else None
+
+    def _fall(
+        self, target: str, phase: str, rate: float, lead: float, wait: float
+    ) -> tuple[float, str | None]:
+        """Let memory fall far below the floor; the least with an engine, and what is hot then."""
+        goal = HELD_GIB[target] + FLOORS[phase] - 3.5
+        with self._at_work(target, phase, lead, wait) as ends:
+            self._memory(goal, rate)
+            until(self._ended, f"{target} is ended at {rate} GiB a second", 60)
+            least = self._sampler.least()
+            self._memory(USUAL_GIB)
+            ends()
+        return least, self._settled(target)
+
+    def _near(self, target: str, phase: str, rate: float, lead: float, wait: float) -> float:
+        """Let memory fall to a little above the floor, and rise again."""
+        margin = 0.2 + lead / 10
+        with self._at_work(target, phase, lead, wait) as ends:
+            held = HELD_GIB[target]
+            self._memory(held + FLOORS[phase] + margin, rate)
+            time.sleep((lead - margin) / rate + 0.8)
+            least = self._sampler.least()
+            self._memory(USUAL_GIB)
+            ends()
+        return least
+
+    def _at_work(self, target: str, phase: str, lead: float, wait: float) -> _AtWork:
+        return _AtWork(self, target, phase, lead, wait)
+
+    def _ended(self) -> bool:
+        began = time.monotonic()
+        self._host.root("true")
+        self._ssh_s = max(self._ssh_s, time.monotonic() - began)
+        return self._sampler.ended
+
+    def _settled(self, target: str) -> str | None:
+        """What is hot when nobody switches any more."""
+
+        def quiet() -> dict[str, Any] | None:
+            self._root(f"timeout {_SETTLE_S:.0f} {SWITCH} wait >/dev/null || true")
+            found = self._status()
+            said = found["hot"] or "NO MODEL IS HOT" in str(found["last_switch"])
+            return found if said and not found["switching"] else None
+
+        found = until(quiet, f"after {target} was ended something is hot, or it is said why not")
+        assert found is not None
+        hot: str | None = found["hot"]
+        return hot
+
+    def _judged(
+        self, target: str, phase: str, before: str | None, hot: str | None, least: float
+    ) -> str:
+        found = self._status()
+        ended = found["targets"][target]["ended"]
+        if hot == target:
+            return f"{target} was started again"
+        if not ended:
+            return f"status does not say why {target} was ended"
+        if least < FLOORS[phase] - LATE_GIB:
+            return f"ended at {least:.2f} GiB, the floor is {FLOORS[phase]:.0f}"
+        allowed = {None, before, soaking.FALLBACK.get(target)}
+        return "" if hot in allowed else f"{hot} is hot, {before} was before {target}"
+
+    def _status(self) -> dict[str, Any]:
+        return self._host.status()
+
+    def _root(self, command: str) -> str:
+        return self._host.root(command)
+
+    def _memory(self, gib: float, rate: float | None = None) -> None:
+        lab = open_lab(self._stack.name)
+        control.ask(lab, "memory", host=self._host.name, available=gib, rate=rate)
+
+
+class _AtWork:
+    """A target that loads, rests or answers, with a little more memory than its floor."""
+
+    def __init__(self, drain: Drain, target: str, phase: str, lead: float, wait: float) -> None:
+        self._drain, self._target, self._phase = drain, target, phase
+        self._lead, self._wait = lead, wait
+        self._client: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Callable[[], None]:
+        drain, target, phase = self._drain, self._target, self._phase
+        host, sampler = drain._host, drain._sampler
+        level = HELD_GIB[target] + FLOORS[phase] + self._lead
+        if phase == "loading":
+            self._client = host.begin(f"{SWITCH} {target}")
+            unit = soaking.UNITS[target]
+            until(lambda: host.show(unit, "SubState") == "start-post", f"{target} loads", 60)
+            until(lambda: sampler.alive, f"the engine of {target} is seen", 10)
+            drain._memory(level)
+        else:
+            drain._memory(level)
+            if phase == "request":
+                body = {"messages": [{"role": "user", "content": "x"}], "stream": True}
+                data = json.dumps({**body, "ignore_eos": True, "max_tokens": 900})
+                url = f"http://127.0.0.1:{PORTS[target]}/v1/chat/completions"
+                self._client = host.begin(f"curl -sN -d '{data}' {url}")
+        # A moment, not a condition.
+        time.sleep(self._wait)
+        sampler.begin()
+        return self._end
+
+    def _end(self) -> None:
+        if self._client is None:
+            return
+        if self._phase != "loading":
+            self._client.kill()
+        self._client.communicate(timeout=_SETTLE_S)
+        self._client = None
+
+    def __exit__(self, *_: object) -> None:
+        if self._client is not None:
+            self._client.kill()
+            self._client.communicate()
+
+
+def drained(
+    stack: Stack, left: list[tuple[int, bool]], seed: int, done: Callable[[Run], object]
+) -> None:
+    """Make the runs that are left, (number, whether it is a clean one), on all hosts at once."""
+    lock = threading.Lock()
+
+    def on(host: Host) -> None:
+        host.switch("none")
+        with Sampler(host) as sampler:
+            drain = Drain(stack, host, sampler)
+            while True:
+                with lock:
+                    if not left:
+                        break
+                    number, clean = left.pop(0)
+                found = drain.run(number, seed, clean)
+                with lock:
+                    done(found)
+        host.root(f"rm -f {faults.KNOBS}/standin-*.json")
+        host.switch("none")
+
+    with ThreadPoolExecutor(len(stack.hosts)) as pool:
+        for job in [pool.submit(on, host) for host in stack.hosts]:
+            job.result()
+
+
+def report(runs: list[Run]) -> str:
+    """The counts as text."""
+    lines = []
+    for clean in (False, True):
+        mine = [run for run in runs if run.clean == clean]
+        if not mine:
+            continue
+        under = [FLOORS[run.phase] - run.least_gib for run in mine]
+        where = Counter(
+            "nothing" if run.hot is None else "fallback" if "fallback" in run.hot else "before"
+            for run in mine
+        )
+        lines += [
+            f"{'clean' if clean else 'falling'}: {len(mine)} runs "
+            f"{dict(sorted(Counter(run.phase for run in mine).items()))}",
+            f"  least with an engine, below its floor: {max(under):.2f} GiB at worst",
+            f"  slowest login {max(run.ssh_s for run in mine):.1f} s, "
+            f"a run {sum(run.took_s for run in mine) / len(mine):.1f} s",
+            *([] if clean else [f"  hot afterwards: {dict(sorted(where.items()))}"]),
+            f"  violations {sum(bool(run.violation) for run in mine)}",
+            *(f"    {run.number}: {run.violation}" for run in mine if run.violation),
+        ]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Command line; the exit code is 1 when the rule was broken."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--runs", type=int, default=300)
+    parser.add_argument("--file", type=Path, default=Path("draining.jsonl"))
+    parser.add_argument("--limit", type=float, help="seconds after which no run is begun")
+    parser.add_argument("--lab", help="a lab that is up and deployed")
+    options = parser.parse_args()
+    kept = options.file.read_text().splitlines() if options.file.exists() else []
+    runs = [Run(**json.loads(line)) for line in kept]
+    made = {(run.number, run.clean) for run in runs}
+    wanted = [(number, clean) for number in range(options.runs) for clean in (False, True)]
+    give_up = time.monotonic() + options.limit if options.limit else float("inf")
+
+    def done(run: Run) -> None:
+        runs.append(run)
+        with options.file.open("a") as file:
+            file.write(json.dumps(asdict(run)) + "\n")
+        print(asdict(run), flush=True)
+        if time.monotonic() > give_up:
+            left.clear()
+
+    left = [each for each in wanted if each not in made]
+    with tempfile.TemporaryDirectory() as folder:
+        stack = Stack(options.lab or "drain", Path(folder))
+        if not options.lab:
+            stack.lab("up")
+            stack.good_deploy()
+        try:
+            drained(stack, left, options.seed, done)
+        finally:
+            if not options.lab:
+                stack.lab("down", "--delete")
+    print(report(runs))
+    return 1 if any(run.violation for run in runs) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

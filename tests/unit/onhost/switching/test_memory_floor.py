@@ -1,0 +1,182 @@
+"""The memory floor: an engine is ended below it, is not started again, and gives way to another."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from onhost_fakes import FakeDocker, FakeSystemd, host_root, write_meminfo
+
+from lockstep.onhost.core import errors, switch_lock
+from lockstep.onhost.records import ended
+from lockstep.onhost.switching import memory_floor
+
+UNIT = "vllm-qwen36.service"
+QWEN = {
+    **{"unit": UNIT, "url": "http://127.0.0.1:9", "model": "qwen", "memory_gib": 67.0},
+    **{"start_timeout_s": 1800, "container": "vllm-qwen36", "engine": "vllm"},
+    **{"floor_loading_gib": 8.0, "floor_serving_gib": 4.0},
+}
+MISTRAL = {**QWEN, "unit": "vllm.service", "container": None, "floor_loading_gib": 20.0}
+KILLED = [
+    f"systemctl stop --no-block -- {UNIT}",
+    f"systemctl kill --signal=KILL -- {UNIT}",
+    f"systemctl stop -- {UNIT}",
+]
+HOT = {"ActiveState": "active", "SubState": "running", "MainPID": "7"}
+LOADING = {"ActiveState": "activating", "SubState": "start-post", "MainPID": "7"}
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    """A host with 100 GiB available whose qwen is hot."""
+
+    class Spark:
+        paths = host_root(tmp_path / "root", {"qwen": QWEN, "mistral": MISTRAL})
+        systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+        docker = FakeDocker(paths.docker_socket)
+        fallen: list[str]
+
+        def __init__(self) -> None:
+            self.fallen = []
+            self.floor = memory_floor.Floor(self.paths, lambda name, _: self.fallen.append(name))
+            self.docker.containers["vllm-qwen36"] = "vllm@sha256:aa"
+            self.systemd.unit("vllm.service")
+            self.systemd.unit(UNIT, **HOT)
+
+        def step(self, available: float) -> float:
+            write_meminfo(self.paths, available)
+            return self.floor.step()
+
+        def change(self, **values: Any) -> None:
+            data = json.loads(self.paths.targets.read_text())
+            data["targets"]["qwen"].update(values)
+            self.paths.targets.write_text(json.dumps(data))
+
+    spark = Spark()
+    yield spark
+    spark.docker.close()
+
+
+@pytest.mark.parametrize(
+    ("state", "available", "phase"),
+    [
+        (HOT, 3.9, "serving"),
+        (HOT, 4.1, None),
+        (LOADING, 7.9, "loading"),
+        (LOADING, 8.1, None),
+        # Its gate waits until the engine before it has given its memory back.
+        ({**LOADING, "SubState": "start-pre", "MainPID": "0"}, 3.0, None),
+        ({**HOT, "ActiveState": "deactivating", "SubState": "stop-sigterm"}, 3.0, None),
+        ({"ActiveState": "inactive", "SubState": "dead"}, 3.0, None),
+    ],
+)
+def test_an_engine_below_the_floor_of_its_phase_is_killed_and_its_unit_stopped(
+    spark, capsys, state, available, phase
+):
+    spark.systemd.unit(UNIT, **state)
+    spark.step(available)
+
+    assert spark.systemd.calls == (KILLED if phase else [])
+    assert spark.docker.killed == (["vllm-qwen36"] if phase else [])
+    assert spark.fallen == (["qwen"] if phase else [])
+    found = ended.every(spark.paths)
+    assert [(each.unit, each.phase, each.available_gib) for each in found] == (
+        [(UNIT, phase, pytest.approx(available, abs=0.01))] if phase else []
+    )
+    if phase:
+        least = {"serving": "4.0", "loading": "8.0"}[phase]
+        assert capsys.readouterr().out == (
+            f"lockstep memory: qwen: the memory floor ended it while {phase}: "
+            f"{available:.1f} GiB available, {least} is the least\n"
+        )
+
+
+def test_memory_that_has_come_back_meanwhile_ends_nothing(spark, monkeypatch):
+    shown = memory_floor.units.show
+
+    def show(names):
+        write_meminfo(spark.paths, 30.0)
+        return shown(names)
+
+    monkeypatch.setattr(memory_floor.units, "show", show)
+    spark.step(3.0)
+
+    assert spark.systemd.calls == []
+
+
+def test_the_nearer_the_floor_the_sooner_it_looks_again(spark):
+    assert spark.step(100.0) == 0.25
+    assert spark.step(21.0) == pytest.approx(0.1, abs=0.01)
+    assert spark.step(20.1) == 0.05
+    # Below the highest floor of all, with an engine up whose own is not reached.
+    assert spark.step(10.0) == 0.05
+    # No engine is up, whatever holds the memory: nothing is there to be ended.
+    spark.systemd.unit(UNIT)
+    assert spark.step(3.0) == 0.25
+
+
+def test_what_follows_is_left_to_who_was_switching(spark, capsys):
+    with switch_lock.held(spark.paths.switch_lock, "anna", "qwen"):
+        spark.step(3.0)
+
+    assert spark.systemd.calls == KILLED
+    assert spark.fallen == []
+    assert "left to who was switching: anna is switching to qwen" in capsys.readouterr().out
+
+
+def test_what_follows_on_a_cluster_is_left_to_its_agents(spark):
+    members = [{"name": "spark1", "address": "10.0.0.1"}, {"name": "spark2", "address": "10.0.0.2"}]
+    data = json.loads(spark.paths.targets.read_text())
+    data["clusters"] = {"pair": {"name": "pair", "rank": 0, "port": 7, "members": members}}
+    spark.paths.targets.write_text(json.dumps(data))
+    spark.change(cluster="pair")
+    spark.step(3.0)
+
+    assert spark.systemd.calls == KILLED
+    assert spark.fallen == []
+
+
+def test_a_deploy_s_new_floor_holds_at_once_and_0_is_none(spark):
+    spark.step(5.0)
+    assert spark.systemd.calls == []
+    spark.change(floor_serving_gib=6)
+    spark.step(5.0)
+    assert spark.systemd.calls == KILLED
+    spark.systemd.unit(UNIT, **HOT)
+    spark.change(floor_serving_gib=0.0)
+    spark.step(0.0)
+    assert spark.systemd.calls == KILLED
+
+
+def test_an_engine_is_ended_though_docker_is_dead_and_nothing_takes_its_place(spark, capsys):
+    spark.docker.close()
+
+    def refuse(*_: object) -> None:
+        raise errors.Problem("no systemd-run")
+
+    spark.floor.fall_back = refuse
+    spark.step(3.0)
+
+    assert spark.systemd.calls == KILLED
+    said = capsys.readouterr().out
+    assert "container vllm-qwen36 not killed: " in said
+    assert "nothing started in its place: no systemd-run" in said
+
+
+def test_the_program_outlives_a_look_that_fails(spark, monkeypatch, capsys):
+    (spark.paths.proc / "meminfo").unlink()
+    rests: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        rests.append(seconds)
+        if len(rests) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(memory_floor.time, "sleep", sleep)
+    with pytest.raises(KeyboardInterrupt):
+        memory_floor.main([], spark.paths)
+
+    assert rests == [0.25, 0.25, 0.25]
+    assert capsys.readouterr().out.count("No such file") == 1
