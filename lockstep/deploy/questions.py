@@ -7,7 +7,6 @@ from typing import Any
 
 from lockstep import preflight
 from lockstep.files.managed_file import (
-    AGENT_UNIT,
     API_KEY,
     CONFIGURATION,
     OPERATORS_GROUP,
@@ -24,7 +23,6 @@ from lockstep.system import firewall, netplan
 from lockstep.system.accounts import people
 from lockstep.system.base_files import absent_files
 from lockstep.system.folders import folders
-from lockstep.units import memory_unit
 from lockstep.units.agent_unit import key_path
 
 #: What our drop-ins concern: protection from the out-of-memory killer, Docker's proxy.
@@ -89,8 +87,7 @@ def _files(this: Intended) -> dict[str, Any]:
 
 
 def _units(this: Intended) -> list[str]:
-    agent = [AGENT_UNIT] if this.plan.groups else []
-    watching = [*this.timers, memory_unit.UNIT, *agent, *this.boot_units]
+    watching = (*this.watching, *this.boot_units)
     every = (*SYSTEM_UNITS, *this.model_units, *this.key_users, *this.webui_units, *watching)
     # A pattern finds the jobs that systemd still has; it would look for each name that it has not.
     return [*dict.fromkeys(every), "lockstep-job-*.service"]

@@ -9,7 +9,13 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
 
-from lockstep.files.managed_file import CONFIGURATION, SERVED_WEIGHTS, ManagedFile, Stage
+from lockstep.files.managed_file import (
+    AGENT_UNIT,
+    CONFIGURATION,
+    SERVED_WEIGHTS,
+    ManagedFile,
+    Stage,
+)
 from lockstep.host.engine_questions import image_questions
 from lockstep.host.specs import engine_spec, weights_spec
 from lockstep.inventory.host import HostPlan, images_of
@@ -18,10 +24,12 @@ from lockstep.lock.engine_id import engine_id
 from lockstep.lock.image_reference import api_address, parse, pinned_reference
 from lockstep.lock.wanted import needs_engine
 from lockstep.onhost.records import boots
+from lockstep.onhost.system.gpu import CAP_UNIT
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.system.folders import model_units
 from lockstep.system.tools import Environment, tool_environments
+from lockstep.units import memory_unit
 from lockstep.units.all_files import artefacts
 from lockstep.units.variants import key_users, variants
 
@@ -108,6 +116,13 @@ class Intended:
     def timers(self) -> list[str]:
         """Our timers, which start at boot; they start no model."""
         return [name for name in self.unit_files if name.endswith(".timer")]
+
+    @cached_property
+    def watching(self) -> list[str]:
+        """What starts at boot beside a model and Open WebUI, and runs from the deploy on."""
+        agent = [AGENT_UNIT] if self.plan.groups else []
+        cap = [CAP_UNIT] if self.plan.settings.gpu.max_clock_mhz else []
+        return [*self.timers, memory_unit.UNIT, *agent, *cap]
 
     @cached_property
     def model_units(self) -> list[str]:

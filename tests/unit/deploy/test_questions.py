@@ -62,6 +62,19 @@ def test_the_text_of_every_file_is_known() -> None:
         assert digest == hashlib.sha256(files[path].text.encode()).hexdigest()
 
 
+def test_every_unit_that_starts_at_boot_is_asked_for() -> None:
+    this, found = asked(spark(gpu={"max_clock_mhz": 2100}, firewall={"enabled": False}))
+    at_boot = {
+        file.path.rpartition("/")[2]
+        for file in this.all_files
+        if file.check == "unit" and "\n[Install]\n" in file.text
+    }
+    assert "lockstep-gpu-cap.service" in at_boot
+    units = found["units"]
+    assert isinstance(units, list)
+    assert at_boot <= set(units)
+
+
 def test_every_unit_that_an_operation_looks_at_is_asked_for() -> None:
     this, found = asked(spark())
     units = found["units"]
