@@ -47,8 +47,8 @@ _data = {
     # The third name on a Spark is a venv engine too; here it serves a tiny random model, whose
     # answers are nonsense by nature.
     "targets": {
-        "qwen": {**targets["qwen"], "sense": "off"},
-        "mistral": {**targets["mistral"], "sense": "off"},
+        "qwen": targets["qwen"],
+        "mistral": targets["mistral"],
         "tiny": {"recipe": "tiny-qwen3", "unit": "vllm", "sense": "record"},
     },
 }

@@ -28,7 +28,6 @@ _together = {
 _all = {
     "recipe": "mistral-sglang-nx",
     "unit": "sglang-all",
-    "sense": "off",
     "cluster": "pair" if len(_names) == 2 else "all",
     "overrides": {"tensor_parallel": len(_names)},
     # A stand-in loads in seconds: who waits for a frozen one need not wait for half an hour.

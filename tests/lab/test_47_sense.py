@@ -1,0 +1,97 @@
+"""Sense on hosts: a model that talks nonsense does not become hot, and one flipped bit is seen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from stack import Host, Stack
+
+KNOBS = "/run/unified-memory/standin-sglang.json"
+SENSE = "sudo -n /usr/bin/python3 /usr/local/lib/lockstep sense"
+HOT = "http://127.0.0.1:30001/standin/knob"
+WEIGHTS = "/data/models/huggingface/hub/models--lab--tiny-qwen3/snapshots/*/model.safetensors"
+# A low bit of the exponent of one weight: 0.046 becomes 0.73, and the engine talks as readily as
+# before. The file keeps its size, and gets its time stamp back.
+FLIP = """
+import json, os, struct, sys
+path, name, element = os.path.realpath(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+stat = os.stat(path)
+with open(path, "r+b") as file:
+    length = struct.unpack("<Q", file.read(8))[0]
+    first, _ = json.loads(file.read(length))[name]["data_offsets"]
+    at = 8 + length + first + 2 * element + 1
+    file.seek(at)
+    byte = file.read(1)[0]
+    file.seek(at)
+    file.write(bytes([byte ^ 0x02]))
+os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hot(stack: Stack, first: object) -> Iterator[Host]:
+    """Qwen is hot on spark1; nothing is afterwards."""
+    answer = stack.one.switch("qwen")
+    assert answer.code == 0, answer.text
+    yield stack.one
+    stack.one.root(f"rm -f {KNOBS}")
+    stack.one.switch("none")
+
+
+def test_a_start_says_and_records_that_its_answers_make_sense(hot: Host) -> None:
+    said = hot.root("journalctl -u vllm-qwen36 -b --no-pager -o cat")
+    assert "lockstep ready: qwen makes sense: echo, count, tool, echo of two at once" in said
+    record = json.loads(hot.root("cat /var/lib/lockstep-deploy/senses.json"))["qwen"]
+    [entry] = [one for one in record.values() if one["judged"] == "by right answers"][-1:]
+    assert len(entry["answers"]["echo"]["leading"]) == 8
+    assert "makes sense: echo, count, tool" in hot.switch("status").out.replace("\n ", "")
+
+
+def test_nonsense_fails_a_switch_and_the_model_before_returns(hot: Host) -> None:
+    talk = json.dumps({"corruption": "one-letter", "load_seconds": 0.2})
+    hot.root(f"echo '{talk}' > {KNOBS}")
+    answer = hot.switch("mistral")
+    hot.root(f"rm -f {KNOBS}")
+    # Its fallback runs on the same engine.
+    assert answer.code == 1, answer.text
+    said = " ".join(answer.text.split())
+    assert "mistral talks nonsense: echo: expected the eight identifiers of the prompt" in said
+    assert hot.status()["hot"] == "qwen"
+
+
+def test_what_the_timer_finds_is_told_and_nothing_is_restarted(stack: Stack, hot: Host) -> None:
+    pid = hot.show("vllm-qwen36", "MainPID")
+    hot.root(f"""curl -fsS -d '{{"corruption": "salad"}}' {HOT}""")
+    # As if the last look had been yesterday.
+    hot.root("rm /run/lockstep/sensed.json; systemctl start lockstep-sense.service")
+    assert "qwen talks nonsense" in hot.root("journalctl -u lockstep-sense -b --no-pager -o cat")
+    assert "talks nonsense: echo" in hot.status()["targets"]["qwen"]["sense"]
+    assert hot.show("vllm-qwen36", "MainPID") == pid
+    found = json.loads(stack.diff("--json", "--limit", "spark1").stdout)
+    assert "talks nonsense: echo" in json.dumps(found)
+    hot.root(f"""curl -fsS -d '{{"corruption": ""}}' {HOT}""")
+    again = hot.run(f"{SENSE} qwen")
+    assert again.code == 0, again.text
+    assert "talks nonsense" not in json.dumps(hot.status())
+
+
+def test_one_flipped_bit_of_the_real_model_is_seen(hot: Host) -> None:
+    first = hot.switch("tiny")
+    assert first.code == 0, first.text
+    said = hot.root("journalctl -u vllm -b --no-pager -o cat")
+    assert "tiny makes sense (judged by its record only)" in said
+    before = hot.root(f"stat -L -c '%s %Y' {WEIGHTS}")
+    hot.switch("none")
+    flip = f"python3 -c '{FLIP}' {WEIGHTS} model.layers.0.self_attn.k_proj.weight 10802"
+    hot.root(flip)
+    assert hot.root(f"stat -L -c '%s %Y' {WEIGHTS}") == before
+    try:
+        answer = hot.switch("tiny")
+    finally:
+        hot.root(flip)
+    said = " ".join(answer.text.split())
+    assert answer.code == 4, answer.text
+    assert "tiny talks nonsense (judged by its record only)" in said
+    assert "--forget" in said
