@@ -82,6 +82,12 @@ class Booting:
             self._host.root(f"cat > {path} <<'END'\n{text}\nEND")
         self._host.root("systemctl daemon-reload; systemctl enable -q --now two-engines.service")
 
+    def thaw(self) -> None:
+        """Give power to a host that has none, and let no engine take it away."""
+        while self.off():
+            self.give_power()
+        self.knobs()
+
     def clear(self) -> None:
         """The host as it was."""
         self._host.root(
@@ -106,6 +112,35 @@ class Booting:
     def cut(self) -> None:
         """Cut the power and give it back; ends when the host can be logged in to."""
         control.ask(self._lab, "cycle", host=self._host.name, off=True, on=True)
+
+    def take_power(self) -> None:
+        """Cut the power."""
+        control.ask(self._lab, "cycle", host=self._host.name, off=True, on=False)
+
+    def off(self) -> bool:
+        """Whether the host has no power."""
+        return self._power() == "off"
+
+    def _power(self) -> str:
+        hosts = control.ask(self._lab, "status")["hosts"]
+        return next(str(each["power"]) for each in hosts if each["name"] == self._host.name)
+
+    def give_power(self) -> None:
+        """Give the host power, which an engine may take away again."""
+        try:
+            control.ask(self._lab, "cycle", host=self._host.name, off=False, on=True)
+        except LabError:
+            # Cut again before anybody could log in.
+            if not self.off():
+                raise
+
+    def settled(self) -> bool:
+        """Whether the boot is over, and nothing is on its way of it."""
+        answer = self._host.run(
+            "systemctl show -p SubState --value lockstep-boot.service; systemctl is-system-running"
+        )
+        words = answer.out.split()
+        return len(words) == 2 and words[0] != "running" and words[1] in ("running", "degraded")
 
     def run(self, run: Run) -> Run:
         """One run of the phase that `run` names."""
@@ -166,14 +201,14 @@ class Booting:
 
     def _booting(self, run: Run) -> None:
         self._switch(run.target)
-        control.ask(self._lab, "cycle", host=self._host.name, off=True, on=False)
-        giving = ThreadPoolExecutor(1).submit(self._give_power)
+        self.take_power()
+        giving = ThreadPoolExecutor(1).submit(self.give_power)
         time.sleep(1.0 + run.delay_s)
-        control.ask(self._lab, "cycle", host=self._host.name, off=True, on=False)
-        giving.result()
+        self.take_power()
         # Was the model starting by then, this was the second cut under one.
         run.expected.append(None)
-        self._give_power()
+        self.give_power()
+        giving.result()
 
     def _freezing(self, run: Run) -> None:
         """An engine that freezes the host as it starts, wherever it is started from."""
@@ -181,45 +216,23 @@ class Booting:
             # The boot makes the first try, after a cut that counts like one of a try.
             self._switch(run.target)
             self.knobs(freezes_host=True)
-            control.ask(self._lab, "cycle", host=self._host.name, off=True, on=False)
+            self.take_power()
         else:
             self.knobs(freezes_host=True)
             self._host.begin(f"{SWITCH} {run.target}")
-            until(self._off, f"{self._host.name}: the engine freezes the host", SETTLE_S)
+            until(self.off, f"{self._host.name}: the engine freezes the host", SETTLE_S)
             run.tries = 1
         run.expected = [None]
-        while run.tries <= 3 and self._off():
-            self._give_power()
-            until(lambda: self._off() or self._settled(), f"{self._host.name}: rest", SETTLE_S)
-            run.tries += self._off()
+        while run.tries <= 3 and self.off():
+            self.give_power()
+            until(lambda: self.off() or self.settled(), f"{self._host.name}: rest", SETTLE_S)
+            run.tries += self.off()
 
     def _hot_first(self, run: Run) -> bool:
         return run.delay_s < 2 and self._after_boot(run.target) is not None
 
-    def _off(self) -> bool:
-        return self._power() == "off"
-
-    def _power(self) -> str:
-        hosts = control.ask(self._lab, "status")["hosts"]
-        return next(str(each["power"]) for each in hosts if each["name"] == self._host.name)
-
-    def _give_power(self) -> None:
-        try:
-            control.ask(self._lab, "cycle", host=self._host.name, off=False, on=True)
-        except LabError:
-            # Cut again before anybody could log in.
-            if not self._off():
-                raise
-
-    def _settled(self) -> bool:
-        answer = self._host.run(
-            "systemctl show -p SubState --value lockstep-boot.service; systemctl is-system-running"
-        )
-        words = answer.out.split()
-        return len(words) == 2 and words[0] != "running" and words[1] in ("running", "degraded")
-
     def _judge(self, run: Run) -> None:
-        until(self._settled, f"{self._host.name}: the boot is over", SETTLE_S)
+        until(self.settled, f"{self._host.name}: the boot is over", SETTLE_S)
         names = " ".join(UNITS.values())
         looked = self._host.root(
             f"timeout {SETTLE_S} {SWITCH} wait >/dev/null; {SWITCH} status --json; echo ---; "
@@ -270,6 +283,9 @@ def boot(stack: Stack, runs: int, seed: int, record: Path, limit_s: float) -> li
         mine = [(host, run) for host, run in mine if run.boot == value]
         if not mine or time.monotonic() > end:
             continue
+        for host in stack.hosts:
+            # Where a call was interrupted, an engine may still freeze it.
+            Booting(stack, host, value).thaw()
         stack.good_deploy(inventory=stack.inventory(f"boot-{value}", boot=value))
 
         def on(host: Host, mine: list[tuple[Host, Run]] = mine, value: str = value) -> None:
