@@ -46,6 +46,9 @@ FAULTS = (
     Fault("never ready", {"never_ready": True}),
     Fault("wedged", {"wedged": True}),
     Fault("answers no text", {"empty_text": True}),
+    Fault("talks nonsense", {"corruption": "salad"}),
+    Fault("talks nonsense under load", {"corruption": "swapped"}),
+    Fault("loads through the page cache", {"streamed_gib": 90.0, "blocks_gib": 8.0}),
     Fault("memory lingers", {"memory_lingers": 3.0}),
     Fault("deaf to SIGTERM", {"ignore_sigterm": True}, slow=True),
     Fault(

@@ -1,6 +1,9 @@
 """Random switches with faults thrown in, seeded; what was counted, and what broke the rule.
 
-`make soak` runs `python tests/lab/soaking.py`; `test_55_switch_faults.py` runs a short one.
+    python tests/lab/soaking.py --switches 3000 --seed 1 --record FILE
+
+Each round adds a line of JSON to FILE; a call with the same seed and FILE goes on behind its last
+line. `make soak` runs a shorter one, `test_55_switch_faults.py` a short one.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,17 @@ _SETTLE_S = 240.0
 
 
 @dataclass
+class Round:
+    """One round on one host: its fault, the exit codes of its switches, what broke the rule."""
+
+    host: str
+    number: int
+    fault: str | None = None
+    codes: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+
+
+@dataclass
 class Counts:
     """What a soak has seen; `violations` are sentences."""
 
@@ -47,6 +61,14 @@ class Counts:
     samples: int = 0
     longest_gap_s: float = 0.0
     violations: list[str] = field(default_factory=list)
+
+    def add(self, one: Round) -> None:
+        """Count a round that has ended."""
+        self.rounds += 1
+        self.switches += len(one.codes)
+        self.faults.update([one.fault] if one.fault else [])
+        self.codes.update(one.codes)
+        self.violations += one.violations
 
     def report(self) -> str:
         """The counts as text."""
@@ -107,41 +129,31 @@ class Watcher:
 class Soak:
     """Rounds on one host: a switch, perhaps a fault, and what must hold when all is quiet."""
 
-    def __init__(self, stack: Stack, host: Host, seed: int, counts: Counts, slow: bool) -> None:
-        self._stack, self._host, self._counts = stack, host, counts
-        self._random = random.Random(f"{seed} {host.name}")
-        self._slow = slow
+    def __init__(self, stack: Stack, host: Host, seed: int, slow: bool) -> None:
+        self._stack, self._host, self._seed, self._slow = stack, host, seed, slow
         self._hot: str | None = None
 
-    def run(self, switches: int, until_time: float | None = None) -> None:
-        """Rounds until this host has seen so many switches, or the time is over."""
-        done = 0
-        while done < switches and (until_time is None or time.monotonic() < until_time):
-            done += self.round()
-
-    def round(self) -> int:
-        """One round; how many switches it took."""
-        seed = self._random
+    def round(self, number: int) -> Round:
+        """One round; the same number is the same round."""
+        seed = random.Random(f"{self._seed} {self._host.name} {number}")
         target = seed.choice([*UNITS, *UNITS, "none"])
         fault = faults.chosen(seed, self._slow)
         rival = seed.choice([name for name in UNITS if name != target])
         delay = round(seed.uniform(0.0, 4.0), 2)
+        self._round = Round(self._host.name, number, fault.name if fault else None)
         self._host.root(faults.set_knobs(fault, target))
         wanted = {target}
         operator = self._host.begin(f"{SWITCH} {target} --wait")
         codes = []
         if fault:
-            self._counts.faults[fault.name] += 1
             codes += self._throw(fault, delay, rival, operator)
             wanted |= {rival} if fault.rival or "{unit}" in fault.command else set()
-        said = f"{target} with {fault.name if fault else 'no fault'} at {delay} s"
+        said = f"round {number}: {target} with {fault.name if fault else 'no fault'} at {delay} s"
         out = self._end_of(operator, said)
         codes.append(operator.returncode)
         self._judge(said, wanted, fault, out)
-        self._counts.rounds += 1
-        self._counts.switches += len(codes)
-        self._counts.codes.update(map(str, codes))
-        return len(codes)
+        self._round.codes = [str(code) for code in codes]
+        return self._round
 
     def _throw(
         self, fault: faults.Fault, delay: float, rival: str, operator: subprocess.Popen[str]
@@ -216,7 +228,7 @@ class Soak:
         return int(code), json.loads(status), started, json.loads(alive)
 
     def _violated(self, said: str, what: str) -> None:
-        self._counts.violations.append(f"{self._host.name}: {said}: {what}")
+        self._round.violations.append(f"{self._host.name}: {said}: {what}")
 
 
 def disagreement(hot: str | None, active: set[str], alive: list[str]) -> str:
@@ -235,16 +247,35 @@ def soak(
     slow: bool,
     limit_s: float | None = None,
     progress: Callable[[Counts], object] | None = None,
+    record: Path | None = None,
 ) -> Counts:
-    """So many switches, shared among the lab's hosts; the deploy is done already."""
+    """So many switches, shared among the lab's hosts; the deploy is done already.
+
+    Rounds that are in `record` count and are not made again; new ones are added to it.
+    """
     counts = Counts()
+    written = record.read_text().splitlines() if record and record.exists() else []
+    before = [Round(**json.loads(line)) for line in written]
+    for one in before:
+        counts.add(one)
     end = time.monotonic() + limit_s if limit_s else None
+    writing = threading.Lock()
 
     def on(host: Host) -> None:
+        mine = [one for one in before if one.host == host.name]
+        done, number = sum(len(one.codes) for one in mine), len(mine)
         host.switch("none")
+        soaking = Soak(stack, host, seed, slow)
         with Watcher(host, counts) as watcher:
             until(watcher.seen.is_set, f"{host.name}: the watcher samples")
-            Soak(stack, host, seed, counts, slow).run(-(-switches // len(stack.hosts)), end)
+            while done < -(-switches // len(stack.hosts)) and (not end or time.monotonic() < end):
+                one = soaking.round(number)
+                done, number = done + len(one.codes), number + 1
+                with writing:
+                    counts.add(one)
+                    if record:
+                        with record.open("a") as file:
+                            file.write(json.dumps(asdict(one)) + "\n")
         host.root(f"rm -f {faults.KNOBS}/standin-*.json")
         host.switch("none")
 
@@ -283,6 +314,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--switches", type=int, default=320)
+    parser.add_argument("--record", type=Path, help="file with a line per round, to go on with")
     parser.add_argument("--lab", help="a lab that is up and deployed with start_timeout_s 12")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -292,7 +324,14 @@ def main() -> int:
             stack.good_deploy(inventory=inventory(stack))
         try:
             began = time.monotonic()
-            counts = soak(stack, options.seed, options.switches, slow=True, progress=_tell)
+            counts = soak(
+                stack,
+                options.seed,
+                options.switches,
+                slow=True,
+                progress=_tell,
+                record=options.record,
+            )
             print(f"seed          {options.seed}, {time.monotonic() - began:.0f} s")
             print(counts.report())
         finally:
