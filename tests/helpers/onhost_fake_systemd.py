@@ -66,6 +66,9 @@ def start(name):
     if "starts_with" in state:
         path, text = state["starts_with"]
         state["start_ok"] = text in Path(path).read_text()
+    if state.get("killed_whole"):
+        set_state(name, "activating", "auto-restart", ExecMainCode="2", ExecMainStatus="9")
+        return 0
     if state.get("start_ok", True):
         set_state(name, "active", "running", Result="success")
         return 0

@@ -313,14 +313,16 @@ class Switch:
             argv = ["systemctl", "start", "--", target.unit, *proxy]
             result = self._watched(argv, "starting")
         took = output.duration(time.monotonic() - began)
-        if result.returncode == 0:
+        shown = units.show([target.unit, *proxy])
+        # A check that is killed together with its engine counts as passed: SIGKILL is among the
+        # orderly ends of an engine.
+        if result.returncode == 0 and shown[target.unit].state == "hot":
             brought = self._brought(target.unit, since)
             self._say(f"took: {self._steps}")
             self._say(
                 f"{target.name} is hot, started in {took}" + (f", {brought}" if brought else "")
             )
             return True
-        shown = units.show([target.unit, *proxy])
         alone = target.proxy_unit and shown[target.unit].state == "hot"
         unit = shown[target.proxy_unit if target.proxy_unit and alone else target.unit]
         part = f"{unit.name}: " if alone else ""

@@ -296,6 +296,14 @@ def test_a_failed_unit_that_restarts_itself_is_stopped_before_the_old_model_star
     ]
 
 
+def test_a_unit_that_is_killed_with_its_check_is_not_hot_though_its_start_has_succeeded(spark):
+    spark.systemd.unit(QWEN_UNIT, killed_whole=True)
+
+    assert spark.to("qwen") == errors.EXIT_FAILED
+    assert spark.hot == ["mistral"]
+    assert spark.systemd.state(QWEN_UNIT)["ActiveState"] == "inactive"
+
+
 @pytest.mark.parametrize("later", ["mistral", "eagle", "none"])
 def test_a_later_switch_that_succeeds_forgets_what_failed_before(spark, later):
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
