@@ -73,6 +73,8 @@ def test_a_boot_link_of_qwen_is_removed_and_reported(
 def asked_for(deployed: Stack) -> Iterator[Path]:
     """The first host makes hot again what was, the second mistral; as they were afterwards."""
     inventory = deployed.inventory("boot", spark1__boot="last", spark2__boot="mistral")
+    for host in deployed.hosts:
+        assert host.switch("none").code == 0
     deployed.good_deploy(inventory=inventory)
     for host in deployed.hosts:
         # The power cuts of other tests count like these.

@@ -221,6 +221,13 @@ def test_nothing_of_somebody_elses_is_removed_and_no_link_of_theirs_replaced(
     assert theirs.exists() and str(link.readlink()) == "/opt/mine/uv"
 
 
+def test_a_module_is_compiled_for_those_who_may_write_nothing(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    assert write([file(module, "import json\n")]).returncode == 0
+    [compiled] = (tmp_path / "__pycache__").iterdir()
+    assert compiled.name.startswith("module.")
+
+
 def test_a_link_is_made_and_moved(tmp_path: Path) -> None:
     link = tmp_path / "uv"
     for target in ("/usr/local/lib/lockstep/1", "/usr/local/lib/lockstep/2"):
