@@ -23,9 +23,9 @@ from lockstep.units.docker_run import OOM_SCORE, foreground, volume
 from lockstep.units.restart_key import keyed
 from lockstep.units.variants import Variant
 
-# A SIGTERM waits until the check's own program can see who sent it.
 # In a line with "+", as root: the unit's PATH begins with a folder that the engines' account owns.
 _AS_ROOT = ("/usr/bin/env", "--ignore-environment")
+# A SIGTERM waits until the check's own program can see who sent it.
 _ROOT_CHECK = (*_AS_ROOT, "--block-signal=TERM")
 # A crash every now and then is restarted; a model that cannot start is left down. The articles
 # tell of 385 restarts in a row.
