@@ -1,0 +1,101 @@
+"""Pages in a real Chromium, the distribution's, driven by Playwright."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser as Chromium
+from playwright.sync_api import ConsoleMessage, Page, Request, sync_playwright
+
+_PACKAGE = "chromium-headless-shell"
+_PICTURES = Path(__file__).parents[2] / "docs" / "images"
+#: How Chromium itself reports an answer of 400 and more; a script did not write it.
+_ANSWERED = "Failed to load resource: the server responded with a status of "
+
+
+class Browser:
+    """One Chromium; `faults` is what its pages did that no page may do."""
+
+    def __init__(self, chromium: Chromium) -> None:
+        self._chromium = chromium
+        self.faults: list[str] = []
+
+    def page(
+        self, url: str, width: int = 1280, *, dark: bool = False, refusals: tuple[int, ...] = ()
+    ) -> Page:
+        """A page at `url`, in a session of its own, `width` CSS pixels wide.
+
+        What counts as a fault: an error on its console, an exception in its script, and a request
+        to another origin, which is not sent. `refusals` are the HTTP status codes of 400 and more
+        that the test wants to meet.
+        """
+        scheme = "dark" if dark else "light"
+        height = 844 if width < 600 else 800
+        context = self._chromium.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme
+        )
+        page = context.new_page()
+        page.on("console", lambda message: self._said(message, refusals))
+        page.on("pageerror", lambda error: self.faults.append(f"exception: {error}"))
+        page.on("websocket", lambda socket: self._asked(socket.url, url))
+        page.route(
+            lambda other: _origin(other) != _origin(url),
+            lambda route, request: (self._elsewhere(request), route.abort())[0],
+        )
+        page.goto(url)
+        return page
+
+    def _said(self, message: ConsoleMessage, refusals: tuple[int, ...]) -> None:
+        wanted = any(message.text.startswith(f"{_ANSWERED}{code} ") for code in refusals)
+        if message.type == "error" and not wanted:
+            place = message.location
+            self.faults.append(f"console: {message.text} ({place['url']}:{place['lineNumber']})")
+
+    def _asked(self, other: str, url: str) -> None:
+        if _origin(other) != _origin(url).replace("http", "ws", 1):
+            self.faults.append(f"request to another origin: {other}")
+
+    def _elsewhere(self, request: Request) -> None:
+        self.faults.append(f"request to another origin: {request.url}")
+
+
+@contextlib.contextmanager
+def browser() -> Iterator[Browser]:
+    """One Chromium; a fault of one of its pages fails the block's end.
+
+    One at a time in a thread, and no `asyncio.run` in the block: Playwright's own loop runs there.
+    """
+    program = shutil.which(_PACKAGE, path="/usr/bin:/usr/local/bin")
+    if program is None:
+        pytest.fail(f"{_PACKAGE} is missing: apt-get install {_PACKAGE}")
+    with sync_playwright() as playwright:
+        # The address of a test is on this machine, whatever proxy its environment names.
+        chromium = playwright.chromium.launch(executable_path=program, args=["--no-proxy-server"])
+        pages = Browser(chromium)
+        try:
+            yield pages
+        except BaseException as error:
+            for fault in pages.faults:
+                error.add_note(f"in the browser: {fault}")
+            raise
+        finally:
+            chromium.close()
+        if pages.faults:
+            pytest.fail("in the browser: " + "; ".join(pages.faults))
+
+
+def picture(page: Page, name: str) -> None:
+    """The whole page as docs/images/NAME.png, where UPDATE_PICTURES=1 asks for it."""
+    if os.environ.get("UPDATE_PICTURES"):
+        page.screenshot(path=_PICTURES / f"{name}.png", full_page=True)
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"

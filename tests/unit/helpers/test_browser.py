@@ -1,0 +1,52 @@
+"""Pages in Chromium: what a page may not do fails the test that opened it."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+import pytest
+from browser import browser
+from local_server import LocalServer, Reply, serving
+
+HTML = {"Content-Type": "text/html; charset=utf-8"}
+
+
+def served(body: str, **answers: Reply) -> AbstractContextManager[LocalServer]:
+    head = "<!DOCTYPE html><title>x</title><meta name=viewport content=width=device-width>"
+    paths = {f"/{name}": reply for name, reply in answers.items()}
+    return serving({"/": Reply((head + body).encode(), headers=HTML), **paths})
+
+
+def test_a_page_has_the_width_and_the_colours_that_were_asked_for() -> None:
+    style = "<style>@media (prefers-color-scheme: dark) {body {color: #111}}</style>"
+    seen = "[innerWidth, getComputedStyle(document.body).color]"
+    with served(style) as server, browser() as chromium:
+        phone = chromium.page(server.url, 390, dark=True)
+        assert phone.evaluate(seen) == [
+            390,
+            "rgb(17, 17, 17)",
+        ]
+        assert chromium.page(server.url).evaluate(seen) == [1280, "rgb(0, 0, 0)"]
+
+
+def test_what_no_page_may_do_fails_the_test() -> None:
+    faults = {
+        "console.error('broken')": "console: broken",
+        "await noSuchFunction()": "noSuchFunction is not defined",
+        "await fetch('http://elsewhere.invalid/').catch(() => 0)": "http://elsewhere.invalid/",
+        "new WebSocket('ws://elsewhere.invalid/')": "ws://elsewhere.invalid/",
+        "await fetch('/absent')": "status of 404",
+    }
+    with pytest.raises(pytest.fail.Exception) as told, browser() as chromium:
+        for script in faults:
+            module = f"try {{{script}}} finally {{document.title = 'done'}}"
+            with served(f"<script type=module>{module}</script>") as server:
+                chromium.page(server.url).wait_for_function("document.title === 'done'")
+    assert [fault for fault in faults.values() if fault not in str(told.value)] == []
+
+
+def test_an_answer_that_the_test_wants_to_meet_is_no_fault() -> None:
+    script = "<script>fetch('/busy').then(answer => document.title = answer.status)</script>"
+    with served(script, busy=Reply(status=503)) as server, browser() as chromium:
+        page = chromium.page(server.url, refusals=(503,))
+        page.wait_for_function("document.title === '503'")
