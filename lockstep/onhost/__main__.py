@@ -27,6 +27,7 @@ MODULES = {
     "firewall": "system.firewall",
     "floor": "rollout.speed_floor",
     "gate": "switching.gate",
+    "gateway-keys": "gateway.keys_program",
     "generations": "records.generations",
     "image-answer": "images.image_answer",
     "image-check": "images.image_check",

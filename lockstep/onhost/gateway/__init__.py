@@ -1,0 +1,1 @@
+"""The gateway: every model of a Spark under one address."""

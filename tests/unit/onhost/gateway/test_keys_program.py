@@ -1,0 +1,131 @@
+"""Entries on one host: taken over, shown, told in the journal."""
+
+from __future__ import annotations
+
+import grp
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.onhost.core import errors
+from lockstep.onhost.gateway import keys, keys_program, usage
+
+ANNA = {
+    "person": "anna",
+    "since": "2026-11-01T00:00:00Z",
+    "sha256": keys.digest(b"anna's"),
+    "role": "use",
+    "until": None,
+}
+REVOKED = {**ANNA, "since": "2026-11-02T00:00:00Z", "sha256": None}
+BEN = {**ANNA, "person": "ben", "sha256": keys.digest(b"ben's"), "role": "operate"}
+BEN |= {"until": "2026-12-31"}
+
+
+class AHost:
+    """A folder for one host's files, and what went to its journal."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path = folder / "gateway/keys.json"
+        self.totals = folder / "usage.json"
+        self.journal: list[str] = []
+        self._monkeypatch = monkeypatch
+        monkeypatch.setattr(keys, "ACCOUNT", grp.getgrgid(os.getgid()).gr_name)
+        monkeypatch.setattr("syslog.syslog", self.journal.append)
+        monkeypatch.setenv("SUDO_USER", "spark")
+
+    def take(self, *entries: object) -> int:
+        """Give entries on standard input; its exit code."""
+        return self.given(json.dumps({"keys": entries}))
+
+    def given(self, text: str) -> int:
+        """Give a text on standard input; its exit code."""
+        self._monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        return keys_program.main(["take"], self.path, self.totals)
+
+    @property
+    def entries(self) -> Any:
+        """What keys.json holds."""
+        return json.loads(self.path.read_text())["keys"]
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AHost:
+    return AHost(tmp_path, monkeypatch)
+
+
+def test_the_later_change_of_a_person_stands(host: AHost) -> None:
+    assert host.take(ANNA, BEN) == 0
+    assert host.entries == [ANNA, BEN]
+    host.take(REVOKED)
+    assert host.entries == [REVOKED, BEN]
+    host.take(ANNA)
+    assert host.entries == [REVOKED, BEN], "a key that was revoked came back"
+    assert host.journal == [
+        "key of anna (use) added by spark",
+        "key of ben (operate, until 2026-12-31) added by spark",
+        "key of anna revoked by spark",
+    ]
+
+
+def test_the_file_is_for_root_and_the_gateway_only(host: AHost) -> None:
+    host.take(ANNA)
+    assert host.path.stat().st_mode & 0o777 == 0o640
+    assert host.path.parent.stat().st_mode & 0o777 == 0o750
+
+
+def test_what_is_here_already_is_not_written(host: AHost) -> None:
+    host.take(ANNA)
+    before = host.path.stat().st_ino
+    host.take(ANNA)
+    assert host.path.stat().st_ino == before
+    assert len(host.journal) == 1
+
+
+def test_it_says_what_stands_and_what_was_asked(
+    host: AHost, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counted = usage.Usage(host.totals)
+    counted.add("anna", requests=2, refused=1)
+    counted.write()
+    assert keys_program.main(["list"], host.path, host.totals) == 0
+    assert json.loads(capsys.readouterr().out)["keys"] == []
+    host.take(BEN, ANNA)
+    said = json.loads(capsys.readouterr().out)
+    assert said["keys"] == [ANNA, BEN]
+    assert (said["usage"]["anna"]["requests"], said["usage"]["anna"]["refused"]) == (2, 1)
+    keys_program.main(["list"], host.path, host.totals)
+    assert json.loads(capsys.readouterr().out) == said
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "lk-a-key-by-mistake", json.dumps({"keys": [{**ANNA, "person": "../x"}]})],
+    ids=("nothing", "key", "name"),
+)
+def test_what_is_no_entry_changes_nothing_and_is_not_repeated(host: AHost, text: str) -> None:
+    with pytest.raises(errors.Problem) as caught:
+        host.given(text)
+    assert str(caught.value).startswith("standard input: ")
+    assert "lk-" not in str(caught.value)
+    assert not host.path.exists()
+
+
+def test_a_broken_file_is_not_replaced(host: AHost) -> None:
+    host.take(ANNA)
+    host.path.write_text("{")
+    with pytest.raises(errors.Problem, match="expected a JSON document"):
+        host.take(BEN)
+    assert host.path.read_text() == "{"
+
+
+def test_without_a_gateway_nothing_is_made(host: AHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "ACCOUNT", "no-such-group")
+    with pytest.raises(errors.Problem, match="no gateway is here"):
+        host.take(ANNA)
+    assert not host.path.parent.exists()
