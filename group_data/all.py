@@ -64,11 +64,15 @@ firewall = {
 }
 
 # Programs in their own venv on the host: requirement strings, resolved once.
-# The proxy that merges roles and checks the API key uses httpx2 and uvicorn. pip fetches the
-# engine's wheels; since 25.2 it resumes a broken download.
+# The gateway uses all but uv and pip. pip fetches the engine's wheels; since 25.2 it resumes a
+# broken download.
 tools = {
     "uv": "uv",
     "pip": "pip>=25.2",
     "httpx2": "httpx2",
+    "httptools": "httptools",
+    "prometheus-client": "prometheus-client",
+    "pydantic": "pydantic",
+    "starlette": "starlette",
     "uvicorn": "uvicorn",
 }

@@ -24,6 +24,15 @@ class Paths:
 
     #: Configuration written by the deploy.
     targets = _Place("etc/lockstep/targets.json")
+    #: Written by the deploy: the gateway's configuration and its page.
+    gateway = _Place("etc/lockstep/gateway.json")
+    gateway_page = _Place("etc/lockstep/gateway.html")
+    #: Who may use the gateway.
+    gateway_keys = _Place("etc/lockstep/gateway/keys.json")
+    #: Where the gateway asks for a switch.
+    gateway_switch = _Place("run/lockstep-gateway-switch.sock")
+    #: Control groups of units.
+    groups_of_units = _Place("sys/fs/cgroup/system.slice")
     #: Accepted speeds, which later deploys are compared with.
     accepted = _Place("var/lib/lockstep-deploy/accepted.json")
     #: Accepted answers, which later ones are compared with.

@@ -1,0 +1,135 @@
+"""What the deploy says to the gateway of this host, as gateway.json holds it.
+
+Standard library only: the deploy writes these dataclasses, the gateway reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from lockstep.onhost.core import errors, schema
+
+#: Headers between two gateways: the key, and whom the first one found.
+PEER_KEY, PEER_PERSON, PEER_ROLE = "x-lockstep-peer", "x-lockstep-person", "x-lockstep-role"
+#: Names of systemd credentials: the key of this host's open ports, and the gateways' own.
+API_KEY_CREDENTIAL, PEER_KEY_CREDENTIAL = "api-key", "peer-key"
+#: The Unix socket of a `tls` door.
+TLS_SOCKET = "/run/lockstep-gateway/tls.sock"
+
+Kind = Literal["local", "open", "tls", "peers", "target"]
+
+
+@dataclass(frozen=True)
+class Door:
+    """One listener.
+
+    Attributes:
+        kind: Who comes in here: `local` this host, `open` other machines with a key, `tls` the
+            same by Caddy, `peers` other gateways, `target` clients of one target's own port.
+        address: The IP address to listen at, or the path of a Unix socket (`tls`).
+        port: The TCP port; 0 for a Unix socket.
+        targets: Of a `target` door: the names that answer here, the fallback after the target.
+    """
+
+    kind: Kind
+    address: str
+    port: int = 0
+    targets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Peer:
+    """The gateway of another host: the name in the inventory, and its `peers` door."""
+
+    name: str
+    address: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Model:
+    """What targets.json does not say about a target.
+
+    Attributes:
+        aliases: Further names that clients may ask for.
+        merge_roles: Whether messages of one role in a row become one before the engine.
+        context: Tokens of one request with its answer; None: not known.
+        output: Tokens that an answer may have at most; None: not known.
+        vocabulary: Ids of tokens are below this; None: not known.
+    """
+
+    aliases: tuple[str, ...] = ()
+    merge_roles: bool = False
+    context: int | None = None
+    output: int | None = None
+    vocabulary: int | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds: one request's body (MiB), requests at engines at once, and of one key of these."""
+
+    body_mib: int = 64
+    streams: int = 256
+    streams_per_key: int = 32
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """The gateway of one host.
+
+    Attributes:
+        host: This host's name in the inventory.
+        doors: Every listener. Where one is at all addresses ("0.0.0.0", "::"), those of the same
+            port open no socket of their own: the address that a client came to tells them apart.
+        names: Names and addresses of this host that `Host` may have at the local door.
+        models: By name of the target, fallbacks included.
+        peers: Gateways of other hosts that are asked too.
+        local_keys: Whether the local door asks for a key.
+        swap_on_request: Whether a request for a cold target asks for a switch.
+        least_hot_s: How long a target stays hot before a request may take it away, seconds.
+        queue: How many requests may wait for a switch.
+        ttl_s: How long a target without requests stays hot, seconds; None: for ever.
+        keepalive_s: Between two comments while a stream has not begun, seconds.
+    """
+
+    host: str
+    doors: tuple[Door, ...]
+    names: tuple[str, ...] = ()
+    models: Mapping[str, Model] = field(default_factory=dict)
+    peers: tuple[Peer, ...] = ()
+    local_keys: bool = False
+    swap_on_request: bool = False
+    least_hot_s: float = 120.0
+    queue: int = 32
+    ttl_s: float | None = None
+    keepalive_s: float = 15.0
+    limits: Limits = Limits()
+
+    def model(self, target: str) -> Model:
+        """What is said of a target; nothing special where nothing is."""
+        return self.models.get(target, Model())
+
+
+def load(path: Path) -> Gateway:
+    """Read gateway.json. Problem (wrong use) names the file, the key and what was found."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _unusable(errors.why(error), where=str(path)) from error
+    except ValueError as error:
+        raise _unusable(f"not JSON: {error}", where=str(path)) from error
+    # Programs come before their file: one that an earlier deploy wrote may have other keys.
+    return schema.build(Gateway, data, where=str(path), error=_unusable, strict=False)
+
+
+def _unusable(
+    what: str, *, where: str, found: str = "", allowed: str = "", remedy: str = ""
+) -> errors.Problem:
+    said = schema.sentence(what, found, allowed)
+    remedy = "run the deploy again, it writes this file"
+    return errors.Problem(f"{where}: {said}. Remedy: {remedy}.", errors.EXIT_USAGE)
