@@ -79,6 +79,10 @@ class Paths:
     boots = _Place("var/lib/lockstep-deploy/boots.json")
     #: What there was before a rollout that has not ended well yet.
     before = _Place("var/lib/lockstep-deploy/before.json")
+    #: How the last switches ended.
+    switches = _Place("var/log/lockstep/switches.json")
+    #: What the last `lockstep diff` said of this host.
+    diff = _Place("var/log/lockstep/diff.json")
     #: Logs of long jobs.
     log = _Place("var/log/lockstep")
     #: Manifests and compressed layers of images by hash.

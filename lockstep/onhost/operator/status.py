@@ -73,8 +73,12 @@ class Status:
         return next((target.name for target in self.targets if target.state == "hot"), None)
 
 
-def gather(host: config.Host, paths: layout.Paths) -> Status:
-    """Ask everything once: one systemctl call, one Docker call, one token of the hot engine."""
+def gather(host: config.Host, paths: layout.Paths, *, closely: bool = True) -> Status:
+    """Ask everything once: one systemctl call, one Docker call, one token of the hot engine.
+
+    Without `closely` only what costs the engine nothing and needs no right: no token is asked for,
+    and neither Docker nor the journal is read.
+    """
     memory = meminfo.memory(paths.proc)
     names = [target.unit for target in host.targets.values()]
     state = units.show([*names, host.webui_unit, switch_job.UNIT])
@@ -83,7 +87,7 @@ def gather(host: config.Host, paths: layout.Paths) -> Status:
     main = {target.fallback: target.name for target in host.targets.values() if target.fallback}
     targets = [
         replace(
-            _target(target, state[target.unit], cluster_status.of_target(host, target)),
+            _target(target, state[target.unit], cluster_status.of_target(host, target), closely),
             fallback_of=main.get(target.name),
             wedge=_wedge(wedge_state.last_deed(watched, target.unit), state[target.unit]),
             sense=_sense(looked.get(target.name), state[target.unit]),
@@ -94,7 +98,7 @@ def gather(host: config.Host, paths: layout.Paths) -> Status:
         for target in host.targets.values()
     ]
     webui = state[host.webui_unit]
-    strays, unknown = _container_problems(host, state, paths)
+    strays, unknown = _container_problems(host, state, paths) if closely else ([], [])
     return Status(
         host=host.name,
         targets=targets,
@@ -110,16 +114,20 @@ def gather(host: config.Host, paths: layout.Paths) -> Status:
     )
 
 
-def _target(target: config.Target, unit: units.Unit, rank: str | None) -> TargetStatus:
+def _target(
+    target: config.Target, unit: units.Unit, rank: str | None, closely: bool
+) -> TargetStatus:
     """`rank` says who answers, where this host's unit answers nobody."""
     ready, detail = None, ""
     if not unit.installed:
         detail = f"unit {unit.load}: run the deploy"
-    elif unit.state == "hot":
-        ready, detail = (None, rank) if rank else generates.asked(target)
+    elif unit.state == "hot" and rank:
+        detail = rank
+    elif unit.state == "hot" and closely:
+        ready, detail = generates.asked(target)
     elif unit.state in ("failed", "restarting"):
-        detail = _failure(unit)
-    elif unit.state == "loading":
+        detail = _failure(unit) if closely else unit.failure
+    elif unit.state == "loading" and closely:
         detail = last_phase(unit)
     return TargetStatus(
         name=target.name,

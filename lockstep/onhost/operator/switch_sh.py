@@ -4,6 +4,8 @@ switch.sh TARGET [--wait]  make it hot
 switch.sh TARGET --dry     only check
 switch.sh none [--wait]    stop all
 switch.sh status [--json]  the hot model
+switch.sh status --follow  the facts of
+  its page, a line of JSON each second
 switch.sh log TARGET [-f]  its journal
 switch.sh wait             until no
   switch and no start is under way
@@ -34,17 +36,20 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 
 from lockstep.onhost.cluster import coordinator, planner, wire_client
 from lockstep.onhost.core import config, errors, layout, output, runner, switch_lock, terminal
-from lockstep.onhost.operator import follow, status
-from lockstep.onhost.records import boots
+from lockstep.onhost.operator import facts, follow, status
+from lockstep.onhost.records import boots, switches
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.switching import switch_job, unfinished
 from lockstep.onhost.systemd import transient, units
 
+Say = Callable[[str], None]
+
 _FLAGS = {
-    "status": ("--json",),
+    "status": ("--json", "--follow"),
     "log": ("-f",),
     "wait": (),
 }
@@ -74,6 +79,8 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
             _become_root(argv)
         if name == "log":
             return follow.log(host.target(str(subject)), follow="-f" in rest)
+        if "--follow" in rest:
+            return _followed(host, paths)
         return _status(host, paths, as_json="--json" in rest)
     _be_root([name, *rest])
     if "--dry" in rest:
@@ -104,6 +111,15 @@ def _status(host: config.Host, paths: layout.Paths, as_json: bool) -> int:
         print(json.dumps(status.as_json(found), indent=2))
     else:
         status.render(found)
+    return errors.EXIT_DONE
+
+
+def _followed(host: config.Host, paths: layout.Paths) -> int:
+    """The facts as a line of JSON each second, as long as somebody reads."""
+    now = facts.Facts(host, paths).now
+    while not output.nobody_reads():
+        output.say(json.dumps(now()))
+        time.sleep(facts.FRESH_S)
     return errors.EXIT_DONE
 
 
@@ -174,8 +190,12 @@ def _rehearse(name: str, host: config.Host, paths: layout.Paths) -> int:
 def _worker(argv: list[str], paths: layout.Paths) -> int:
     """The switch itself, as root, inside lockstep-switch.service."""
     name, user = argv
+    return switches.kept(paths, user, name, lambda say: _switched(name, user, paths, say))
+
+
+def _switched(name: str, user: str, paths: layout.Paths, say: Say) -> int:
     host = config.load_host(paths.targets)
-    switch = switching.Switch(host, paths, user=user)
+    switch = switching.Switch(host, paths, say, user)
     if not planner.concerns(host, name):
         with switch_lock.held(paths.switch_lock, user, name):
             # Whoever held it until now may have started a rank here.
@@ -184,13 +204,13 @@ def _worker(argv: list[str], paths: layout.Paths) -> int:
                 _remember(host, paths, user)
                 return code
     # Every member takes its lock itself, this host as well.
-    group = coordinator.GroupSwitch(host, paths, user=user)
+    group = coordinator.GroupSwitch(host, paths, say, user)
     if name != "none":
         return group.to(name)
     try:
         return group.none()
     except wire_client.Unreachable as problem:
-        output.say(f"{problem}; stopping what is up here only")
+        say(f"{problem}; stopping what is up here only")
     with switch_lock.held(paths.switch_lock, user, name):
         code = switch.none()
         _remember(host, paths, user)
@@ -199,12 +219,17 @@ def _worker(argv: list[str], paths: layout.Paths) -> int:
 
 def _fall_back(name: str, paths: layout.Paths) -> int:
     """The same job, where the memory floor has ended an engine and nobody was switching."""
-    host, user = config.load_host(paths.targets), "the memory floor"
-    with switch_lock.held(paths.switch_lock, user, f"what replaces {name}"):
-        code = switching.Switch(host, paths, user=user).instead_of(name)
-        # A boot is not to bring back what was ended.
-        _remember(host, paths, user)
-        return code
+    user, wanted = "the memory floor", f"what replaces {name}"
+
+    def replaced(say: Say) -> int:
+        host = config.load_host(paths.targets)
+        with switch_lock.held(paths.switch_lock, user, wanted):
+            code = switching.Switch(host, paths, say, user).instead_of(name)
+            # A boot is not to bring back what was ended.
+            _remember(host, paths, user)
+            return code
+
+    return switches.kept(paths, user, wanted, replaced)
 
 
 def _finish(paths: layout.Paths) -> int:
@@ -212,12 +237,17 @@ def _finish(paths: layout.Paths) -> int:
     work = unfinished.take(paths)
     if work is None:
         return errors.EXIT_DONE
+    return switches.kept(paths, work.user, work.target, lambda say: _finished(work, paths, say))
+
+
+def _finished(work: unfinished.Unfinished, paths: layout.Paths, say: Say) -> int:
     host = config.load_host(paths.targets)
     if work.switch:
-        coordinator.GroupSwitch(host, paths, user=work.user, switch=work.switch).undo()
+        group = coordinator.GroupSwitch(host, paths, say, work.user, switch=work.switch)
+        group.undo()
         return errors.EXIT_DONE
     with switch_lock.held(paths.switch_lock, work.user, work.target):
-        code = switching.Switch(host, paths, user=work.user).finish(work)
+        code = switching.Switch(host, paths, say, work.user).finish(work)
         _remember(host, paths, work.user)
         return code
 

@@ -16,7 +16,7 @@ from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root, timeles
 
 from lockstep.onhost.core import config, errors, switch_lock
 from lockstep.onhost.operator import status, switch_sh
-from lockstep.onhost.records import boots, ended
+from lockstep.onhost.records import boots, ended, switches
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.switching import unfinished
 
@@ -757,3 +757,27 @@ def test_log_is_the_units_journal_without_a_pager(spark, monkeypatch):
         [*start, f"--unit={QWEN_UNIT}", "--follow"],
         [*start, f"--unit={EAGLE_UNIT}"],
     ]
+
+
+def test_each_way_of_a_switch_is_kept_with_its_person_and_reason(spark):
+    assert switch_sh.main(["--worker", "qwen", "anna"], spark.paths) == 0
+    spark.systemd.unit(MISTRAL_UNIT, start_ok=False)
+    assert switch_sh.main(["--worker", "mistral", "anna, by the gateway"], spark.paths) == 1
+    spark.systemd.unit(QWEN_UNIT)
+    assert switch_sh.main(["--fall-back", "qwen"], spark.paths) == 4
+    spark.systemd.unit(MISTRAL_UNIT)
+    with unfinished.recorded(spark.paths, unfinished.Unfinished("mistral", None, "bob")):
+        assert switch_sh.main(["--finish"], spark.paths) == 0
+    with pytest.raises(errors.Problem):
+        switch_sh.main(["--worker", "nothing", "anna"], spark.paths)
+    kept = [(each.person, each.target, each.code) for each in reversed(switches.load(spark.paths))]
+    assert kept == [
+        ("anna", "qwen", 0),
+        ("anna, by the gateway", "mistral", 1),
+        ("the memory floor", "what replaces qwen", 4),
+        ("bob", "mistral", 0),
+        ("anna", "nothing", 2),
+    ]
+    said = [each.said for each in reversed(switches.load(spark.paths))]
+    assert said[1] == "the switch to mistral FAILED; qwen is hot again"
+    assert said[2] == "NO MODEL IS HOT: mistral failed; none was before"

@@ -1,0 +1,74 @@
+"""The last switches of this host: who asked for what, and how each ended. Everybody may read it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+from lockstep.onhost.core import atomic, errors, layout, output
+
+#: A page shows no more.
+KEPT = 20
+
+
+@dataclass(frozen=True)
+class Ended:
+    """One switch; `at` is its end (Unix time), `code` as of switch.sh, `said` its last words."""
+
+    at: float
+    took_s: float
+    person: str
+    target: str
+    code: int
+    said: str
+
+
+def load(paths: layout.Paths) -> list[Ended]:
+    """Newest first; none where there is no record that can be read."""
+    try:
+        return [Ended(**each) for each in json.loads(paths.switches.read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def keep(paths: layout.Paths, ended: Ended) -> None:
+    """Add one. OSError where that fails."""
+    newest = [asdict(each) for each in (ended, *load(paths))][:KEPT]
+    atomic.write_json(paths.switches, newest)
+
+
+def kept(
+    paths: layout.Paths, person: str, target: str, switch: Callable[[Callable[[str], None]], int]
+) -> int:
+    """Do a switch and keep how it ended; its exit code.
+
+    Args:
+        paths: Of this host.
+        person: Who asked for it.
+        target: What was asked for, or `none`.
+        switch: Does it; what it is given says a line to the operator.
+    """
+    began, said = time.time(), [""]
+
+    def say(line: str) -> None:
+        said[0] = line.strip()
+        output.say(line)
+
+    def note(code: int, words: str) -> None:
+        now = time.time()
+        # A switch that is done is not to fail for its record.
+        with suppress(OSError):
+            keep(paths, Ended(now, round(now - began, 1), person, target, code, words))
+
+    try:
+        code = switch(say)
+    except errors.Problem as problem:
+        # Of two who ask at once, the one that goes on is kept.
+        if problem.code != errors.EXIT_LOCKED:
+            note(problem.code, str(problem))
+        raise
+    note(code, said[0])
+    return code

@@ -1,0 +1,204 @@
+"""The facts of the page: what each part says, what it costs, and what hangs holds nobody up."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+from onhost_fakes import REPOSITORY, FakeEngine, FakeSystemd, host_root
+
+from lockstep.onhost.core import config, switch_lock
+from lockstep.onhost.operator import facts
+from lockstep.onhost.records import last_diff, switches
+from lockstep.onhost.switching import switch_job
+from lockstep.onhost.system import gpu
+
+UNIT = "vllm-qwen36.service"
+METRICS = """\
+vllm:num_requests_running{{model_name="q"}} {running}
+vllm:num_requests_waiting{{model_name="q"}} 1
+vllm:generation_tokens_total{{model_name="q"}} {tokens}
+vllm:prompt_tokens_total{{model_name="q"}} 10
+"""
+
+
+class Clock:
+    """A monotonic clock that moves when the test says so."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    """A host where qwen is hot on an engine that counts; no GPU, no Docker."""
+
+    class Spark:
+        def __init__(self) -> None:
+            self.engine = FakeEngine()
+            qwen = {
+                "unit": UNIT,
+                "engine": "vllm",
+                "url": "http://127.0.0.1:9",
+                "engine_url": self.engine.url,
+                "model": "qwen",
+                "memory_gib": 67.0,
+                "start_timeout_s": 1800,
+                "container": "vllm-qwen36",
+            }
+            self.paths = host_root(tmp_path / "root", {"qwen": qwen}, 41.2)
+            self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+            self.systemd.unit(
+                UNIT, ActiveState="active", SubState="running", StateChangeTimestamp="@1790000000"
+            )
+            self.count(0, 0)
+            self.clock = Clock()
+            monkeypatch.setattr(facts.time, "monotonic", self.clock)
+            self.seen = gpu.Reading(power_w=41.0, clock_mhz=2080, temperature_c=61, reasons=0x20)
+            monkeypatch.setattr(gpu, "look", lambda: self.seen)
+            self.facts = facts.Facts(config.load_host(self.paths.targets), self.paths)
+
+        def count(self, running: int, tokens: int) -> None:
+            self.engine.metrics = METRICS.format(running=running, tokens=tokens)
+
+        def later(self, seconds: float = 2.0) -> dict:
+            self.clock.now += seconds
+            return self.facts.now()
+
+    spark = Spark()
+    yield spark
+    spark.engine.close()
+
+
+def test_what_is_hot_and_since_when(spark):
+    found = spark.facts.now()
+    assert (found["host"], found["hot"]) == ("spark1", "qwen")
+    assert found["targets"]["qwen"]["since"] == 1790000000.0
+    assert found["memory_gib"]["available"] == 41.2
+    assert found["gpu"] == {
+        "power_w": 41.0,
+        "clock_mhz": 2080,
+        "temperature_c": 61,
+        "utilization": None,
+        "held_down_by": ["thermal slow-down by the driver"],
+    }
+    json.dumps(found)
+
+
+def test_no_token_is_asked_of_the_engine(spark):
+    spark.facts.now()
+    assert spark.engine.requests == []
+
+
+def test_the_rate_is_that_of_the_tokens_between_two_looks(spark):
+    assert spark.facts.now()["engine"] == {"tok_s": None, "requests": 1}
+    spark.count(2, 100)
+    assert spark.later(2.0)["engine"] == {"tok_s": 50.0, "requests": 3}
+    spark.count(2, 100)
+    assert spark.later(4.0)["engine"] == {"tok_s": 0.0, "requests": 3}
+
+
+def test_an_old_look_says_nothing_of_now(spark):
+    spark.facts.now()
+    spark.count(2, 1000)
+    assert spark.later(60.0)["engine"] == {"tok_s": None, "requests": 3}
+
+
+def test_counters_of_another_process_are_not_compared(spark):
+    spark.count(0, 5000)
+    spark.facts.now()
+    spark.systemd.unit(
+        UNIT, ActiveState="active", SubState="running", StateChangeTimestamp="@1790000500"
+    )
+    spark.count(1, 10)
+    assert spark.later()["engine"]["tok_s"] is None
+
+
+def test_within_a_second_everybody_gets_the_same_look(spark):
+    first = spark.facts.now()
+    spark.count(7, 7)
+    assert spark.later(0.9) is first
+    assert spark.later(0.2)["engine"]["requests"] == 8
+
+
+def test_nothing_hot_asks_no_engine(spark):
+    spark.systemd.unit(UNIT)
+    found = spark.facts.now()
+    assert (found["hot"], found["engine"]) == (None, None)
+
+
+def test_an_engine_that_does_not_answer_is_no_error(spark):
+    spark.engine.close()
+    assert spark.facts.now()["engine"] is None
+
+
+def test_a_driver_that_hangs_holds_nobody_up(spark, monkeypatch):
+    monkeypatch.setattr(facts, "_PATIENCE_S", 0.05)
+    let_go = threading.Event()
+    monkeypatch.setattr(gpu, "look", lambda: let_go.wait(30) and spark.seen)
+    found = spark.facts.now()
+    assert (found["gpu"], found["hot"]) == (None, "qwen")
+    assert spark.later()["gpu"] is None
+    let_go.set()
+
+
+def test_a_host_without_a_driver_says_so(spark):
+    spark.seen = gpu.Reading()
+    assert spark.facts.now()["gpu"] is None
+
+
+def test_a_running_switch_shows_its_person_and_last_words(spark):
+    log = switch_job.log_file(spark.paths)
+    log.parent.mkdir(parents=True)
+    with switch_lock.held(spark.paths.switch_lock, "anna, by the gateway", "qwen"):
+        log.write_text("starting qwen\nloading weights, file 6 of 13\n")
+        found = spark.facts.now()
+        assert found["switching"]["user"] == "anna, by the gateway"
+        assert found["phase"] == "loading weights, file 6 of 13"
+        # Of an earlier switch: this one has its words on another member of its cluster.
+        os.utime(log, (1, 1))
+        assert spark.later()["phase"] is None
+    assert spark.later()["switching"] is None
+
+
+def test_the_last_switches_and_the_last_diff(spark):
+    switches.kept(spark.paths, "anna", "qwen", lambda say: 0)
+    last_diff.take({"code": 0, "differences": [], "unknown": []}, spark.paths)
+    found = spark.facts.now()
+    assert [each["person"] for each in found["switches"]] == ["anna"]
+    assert found["diff"]["code"] == 0
+
+
+def test_the_disk_is_the_one_of_the_weights(spark, tmp_path):
+    assert spark.facts.now()["disk"] is None
+    spark.paths.weights.write_text(json.dumps({"cache_dir": f"{tmp_path}/models/hub"}))
+    disk = spark.later()["disk"]
+    assert disk["path"] == f"{tmp_path}/models/hub"
+    assert 0 < disk["free_gib"] <= disk["total_gib"]
+
+
+def test_follow_prints_a_line_each_second_until_nobody_reads(spark):
+    program = (
+        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n"
+        "from pathlib import Path\n"
+        "from lockstep.onhost.core import layout\n"
+        "from lockstep.onhost.operator import facts, switch_sh\n"
+        "facts.FRESH_S = 0.05\n"
+        f"paths = layout.Paths(Path({str(spark.paths.root)!r}))\n"
+        "sys.exit(switch_sh.main(['status', '--follow'], paths))\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as follower:
+        assert follower.stdout is not None
+        lines = [json.loads(follower.stdout.readline()) for _ in range(2)]
+        follower.stdout.close()
+        assert follower.wait(30) == 0
+    assert [line["hot"] for line in lines] == ["qwen", "qwen"]
+    assert lines[0]["at"] <= lines[1]["at"]

@@ -1,0 +1,31 @@
+"""What the last diff said of a host is kept there, for root and the gateway alone."""
+
+from __future__ import annotations
+
+import grp
+import os
+import stat
+
+import pytest
+
+from lockstep.onhost.core import layout
+from lockstep.onhost.records import last_diff
+
+ASKED = {"code": 1, "differences": [{"severity": "note", "kind": "apt package", "item": "jq"}]}
+
+
+def test_it_is_kept_with_its_time(tmp_path):
+    paths = layout.Paths(tmp_path)
+    assert last_diff.load(paths) is None
+    assert last_diff.take(ASKED, paths) == {}
+    found = last_diff.load(paths)
+    assert found is not None and found.pop("at") > 1_700_000_000
+    assert found == ASKED
+
+
+@pytest.mark.parametrize(("group", "mode"), [("no-such-group-here", 0o600), (None, 0o640)])
+def test_only_the_gateways_group_may_read_it(tmp_path, monkeypatch, group, mode):
+    paths = layout.Paths(tmp_path)
+    monkeypatch.setattr(last_diff, "GATEWAY", group or grp.getgrgid(os.getgid()).gr_name)
+    last_diff.take(ASKED, paths)
+    assert stat.S_IMODE(paths.diff.stat().st_mode) == mode

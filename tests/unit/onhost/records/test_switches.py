@@ -1,0 +1,76 @@
+"""The last switches of a host, each with its reason."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+
+from lockstep.onhost.core import errors, layout
+from lockstep.onhost.records import switches
+
+
+@pytest.fixture
+def paths(tmp_path) -> layout.Paths:
+    return layout.Paths(tmp_path)
+
+
+def done(paths: layout.Paths, target: str, code: int = 0) -> int:
+    """A switch that says two lines."""
+
+    def switch(say) -> int:
+        say("starting")
+        say(f"  {target} is hot")
+        return code
+
+    return switches.kept(paths, "anna", target, switch)
+
+
+def test_a_switch_is_kept_with_its_last_words_and_said_as_before(paths, capsys):
+    assert done(paths, "qwen", 3) == 3
+    (kept,) = switches.load(paths)
+    assert (kept.person, kept.target, kept.code, kept.said) == ("anna", "qwen", 3, "qwen is hot")
+    assert capsys.readouterr().out == "starting\n  qwen is hot\n"
+    assert stat.S_IMODE(paths.switches.stat().st_mode) == 0o644
+
+
+def test_a_refused_switch_is_kept_with_its_reason(paths):
+    def refused(say) -> int:
+        raise errors.Problem("qwen needs 67.0 GiB", errors.EXIT_USAGE)
+
+    with pytest.raises(errors.Problem):
+        switches.kept(paths, "anna", "qwen", refused)
+    (kept,) = switches.load(paths)
+    assert (kept.code, kept.said) == (errors.EXIT_USAGE, "qwen needs 67.0 GiB")
+
+
+def test_who_met_a_switch_under_way_is_not_kept(paths):
+    def locked(say) -> int:
+        raise errors.Problem("bob is switching", errors.EXIT_LOCKED)
+
+    with pytest.raises(errors.Problem):
+        switches.kept(paths, "anna", "qwen", locked)
+    assert switches.load(paths) == []
+
+
+def test_the_newest_twenty_are_kept_newest_first(paths):
+    for number in range(25):
+        done(paths, f"target{number}")
+    assert [each.target for each in switches.load(paths)] == [
+        f"target{n}" for n in range(24, 4, -1)
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '[{"at": 1}]'])
+def test_a_damaged_record_is_none_and_the_next_switch_begins_another(paths, text):
+    paths.log.mkdir(parents=True)
+    paths.switches.write_text(text)
+    assert switches.load(paths) == []
+    done(paths, "qwen")
+    assert [each.target for each in switches.load(paths)] == ["qwen"]
+
+
+def test_a_switch_is_done_though_its_record_cannot_be_written(paths):
+    paths.log.parent.mkdir(parents=True)
+    paths.log.write_text("no folder")
+    assert done(paths, "qwen") == 0
