@@ -4,7 +4,6 @@ from pyinfra import config
 
 from tasks import (
     base,
-    cluster,
     connection,
     engine,
     fabric,
@@ -12,6 +11,7 @@ from tasks import (
     images,
     preflight,
     services,
+    shared_keys,
     sharing,
     switch,
     verify,
@@ -35,7 +35,7 @@ engine.flashinfer()
 engine.checked()
 images.images()
 weights.weights()
-cluster.cluster()
+shared_keys.shared_keys()
 services.services()
 switch.switch()
 webui.webui()

@@ -548,9 +548,9 @@ GUARDS = (
         "tests/unit/onhost/system/test_fabric.py",
     ),
     Guard(
-        "a cluster's key is that of rank 0",
-        "tasks/operations/cluster.py",
-        "if mine is None or mine != _hash(first.name, group):",
+        "a key of several hosts is that of the host that made it",
+        "tasks/operations/shared_keys.py",
+        "if mine is None or mine != _hash(first.name, key):",
         "if mine is None:",
         "tests/operations/test_cluster_deploy.py",
     ),

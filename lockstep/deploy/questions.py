@@ -77,7 +77,7 @@ def _files(this: Intended) -> dict[str, Any]:
     settings = this.plan.settings
     files = this.all_files
     absent = absent_files(settings)
-    secrets = [API_KEY, WEBUI_SECRETS, *(key_path(group.name) for group in this.plan.groups)]
+    secrets = [API_KEY, WEBUI_SECRETS, *(key.path for key in this.shared_keys)]
     places = [folder.path for folder in folders(settings)]
     return {
         "paths": [*(file.path for file in files), *places, *absent, *secrets],

@@ -17,6 +17,7 @@ from lockstep.files.managed_file import (
     Stage,
 )
 from lockstep.host.engine_questions import image_questions
+from lockstep.host.shared_keys import SharedKey, shared_keys
 from lockstep.host.specs import engine_spec, weights_spec
 from lockstep.inventory.host import HostPlan, images_of
 from lockstep.lock import pins
@@ -111,6 +112,11 @@ class Intended:
         """Units that read the API key when they start; [] where no engine is open to others."""
         proxies = key_users(self.plan.targets)
         return [*proxies, *self.webui_units] if proxies else []
+
+    @cached_property
+    def shared_keys(self) -> tuple[SharedKey, ...]:
+        """The keys that it has in common with other hosts."""
+        return shared_keys(self.plan)
 
     @property
     def timers(self) -> list[str]:

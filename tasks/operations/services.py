@@ -11,7 +11,7 @@ from pyinfra.api import operation
 
 from lockstep.files.managed_file import AGENT_UNIT, API_KEY, Stage
 from lockstep.system.folders import generation
-from lockstep.units.agent_unit import RECORDS, key_path
+from lockstep.units.agent_unit import RECORDS
 from lockstep.units.docker_run import DOCKER as DOCKER_PROGRAM
 from lockstep.units.docker_run import LABEL
 from tasks import remote, report, run, turns
@@ -147,7 +147,7 @@ def left_over() -> list[str] | None:
     """
     found = facts.ask("files.marked")
     this = run.current()
-    keys = {key_path(group.name) for group in this.plan.groups}
+    keys = {key.path for key in this.shared_keys}
     keys |= {API_KEY} if this.key_users else set()
     return None if found is None else sorted(set(found).difference(this.paths, keys))
 

@@ -24,7 +24,6 @@ from lockstep.onhost.facts import files
 from lockstep.system.base_files import absent_files
 from lockstep.system.firewall import KEPT
 from lockstep.system.folders import HUB_TOKEN, folders
-from lockstep.units.agent_unit import key_path
 
 _ENTRIES = ("WEBUI_SECRET_KEY", "WEBUI_ADMIN_EMAIL", "WEBUI_ADMIN_PASSWORD")
 _SECRET = "0600 root:root"
@@ -47,7 +46,7 @@ KINDS = {
     "secret": Kind(files.secrets, "error", "deploy", scope="nothing"),
     # The next deploy makes a new file.
     "secret entry": Kind(files.secrets, "error", mend="rm {first}", scope="nothing"),
-    "cluster key": Kind(files.secrets, "error", "deploy", scope="nothing", sealed=True),
+    "shared key": Kind(files.secrets, "error", "deploy", scope="nothing", sealed=True),
     "hub token": Kind(files.secrets, "note", sealed=True),
     "hub token mode": Kind(files.secrets, "error", mend=_token_mode, scope="nothing"),
 }
@@ -59,7 +58,6 @@ def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
     paths = this.paths
     places = [folder.path for folder in folders(settings)]
     entries, others = _secrets(this)
-    clusters = [key_path(group.name) for group in this.plan.groups]
     made = [KEPT] if settings.firewall.enabled else []
     inside = [TOOLS_VENV, UV_VENV]
     if this.engine_spec:
@@ -83,7 +81,7 @@ def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
         files.secrets: {
             "secrets": [*entries, *others],
             "entries": entries,
-            "shared": clusters,
+            "shared": [key.path for key in this.shared_keys],
             "token": HUB_TOKEN,
         },
     }
@@ -93,7 +91,7 @@ def _secrets(this: Intended) -> tuple[list[str], list[str]]:
     """Files of secrets with named entries, and those that are one key."""
     entries = [WEBUI_SECRETS] if this.plan.settings.webui.enabled else []
     keys = [API_KEY] if this.key_users else []
-    return entries, [*keys, *(key_path(group.name) for group in this.plan.groups)]
+    return entries, [*keys, *(key.path for key in this.shared_keys)]
 
 
 def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
@@ -121,18 +119,17 @@ def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
 
 
 def shared_keys(this: Intended, facts: Mapping[str, Facts]) -> Iterator[Expectation]:
-    """That a host has the keys of its clusters as their other members have them.
+    """That a host has the keys that it shares as the other hosts have them.
 
-    The deploy carries a key from the first member to the others: the lowest rank counts that shows
-    one. That a key is missing, `expected` asks.
+    The deploy carries a key from the first host to the others: the first one counts that shows
+    it. That a key is missing, `expected` asks.
 
     Args:
         this: The host as it is to be.
         facts: Host → kind → item → value, of all hosts that answered.
     """
-    for group in this.plan.groups:
-        path = key_path(group.name)
-        found = (facts.get(each.name, {}).get("cluster key", {}) for each in group.members)
-        first = next((keys[path] for keys in found if path in keys), None)
+    for key in this.shared_keys:
+        found = (facts.get(name, {}).get("shared key", {}) for name in key.hosts)
+        first = next((keys[key.path] for keys in found if key.path in keys), None)
         if first is not None:
-            yield Expectation("cluster key", path, first, if_there=True)
+            yield Expectation("shared key", key.path, first, if_there=True)

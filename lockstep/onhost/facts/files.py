@@ -144,7 +144,7 @@ def secrets(asked: dict[str, Any]) -> Facts:
             continue
         yield "secret", path, owner(os.stat(path))
         if path in asked["shared"]:
-            yield "cluster key", path, seal_file(asked["key"], path)
+            yield "shared key", path, seal_file(asked["key"], path)
         # A line of another file is a key itself, and no part of that is a name.
         lines = (text(path) or "").splitlines() if path in asked["entries"] else []
         for line in lines:

@@ -45,7 +45,7 @@ def same() -> dict[str, dict[str, dict[str, dict[str, str]]]]:
     """Snapshots of all three as they are asked to be."""
     found = {this.plan.name: copied(perfect(this)) for this in (BESIDE, SECOND, FIRST)}
     for name in NAMES[:2]:
-        found[name]["facts"]["cluster key"] = {PATH: 32 * "a"}
+        found[name]["facts"]["shared key"] = {PATH: 32 * "a"}
     return found
 
 
@@ -64,7 +64,7 @@ def test_a_key_that_is_missing_or_readable_by_others_is_drift() -> None:
         found = same()
         if value is None:
             del found["spark-1"]["facts"]["secret"][PATH]
-            del found["spark-1"]["facts"]["cluster key"]
+            del found["spark-1"]["facts"]["shared key"]
         else:
             found["spark-1"]["facts"]["secret"][PATH] = value
         assert differences(found) == [("spark-1", "secret", PATH, "deploy")]
@@ -72,15 +72,15 @@ def test_a_key_that_is_missing_or_readable_by_others_is_drift() -> None:
 
 def test_of_two_keys_the_one_of_the_higher_rank_is_wrong() -> None:
     found = same()
-    found["spark-2"]["facts"]["cluster key"] = {PATH: 32 * "b"}
-    assert differences(found) == [("spark-2", "cluster key", PATH, "deploy")]
+    found["spark-2"]["facts"]["shared key"] = {PATH: 32 * "b"}
+    assert differences(found) == [("spark-2", "shared key", PATH, "deploy")]
     report = judged((SECOND, found["spark-2"]), (FIRST, found["spark-1"]))
     assert shown(report.differences[0]) == (PATH, "as deployed", "other content")
 
 
 def test_a_key_that_could_not_be_read_is_not_guessed() -> None:
     found = same()
-    del found["spark-2"]["facts"]["cluster key"]
+    del found["spark-2"]["facts"]["shared key"]
     found["spark-2"]["faults"] = {"files.secrets": "PermissionError"}  # type: ignore[dict-item]
     assert differences(found) == []
 
@@ -95,7 +95,7 @@ def test_a_host_tells_of_a_key_only_whose_it_is_and_a_keyed_hash(tmp_path: Path)
     assert asked["shared"] == [PATH] and PATH in asked["secrets"]
     asked |= {"secrets": [str(key), str(api)], "shared": [str(key)], "token": "/nonexistent"}
     found = {(kind, path): value for kind, path, value in files.secrets(asked)}
-    assert found.pop(("cluster key", str(key))) == seal_file(KEY.hex(), str(key))
+    assert found.pop(("shared key", str(key))) == seal_file(KEY.hex(), str(key))
     assert set(found) == {("secret", str(key)), ("secret", str(api))}
     assert str(found["secret", str(key)]).startswith("0600 ")
     assert "c2VjcmV0" not in json.dumps(list(found.values()))
