@@ -28,6 +28,7 @@ MODULES = {
     "floor": "rollout.speed_floor",
     "gate": "switching.gate",
     "gateway-keys": "gateway.keys_program",
+    "gateway-switch": "gateway.switch_program",
     "generations": "records.generations",
     "image-answer": "images.image_answer",
     "image-check": "images.image_check",

@@ -38,12 +38,12 @@ class Holder:
 
 
 class Locked(errors.Problem):
-    """Somebody else holds the lock."""
+    """Somebody else holds the lock: `who`, in words."""
 
     def __init__(self, holder: Holder | None) -> None:
-        who = str(holder) if holder else "somebody else is switching"
+        self.who = str(holder) if holder else "somebody else is switching"
         super().__init__(
-            f"{who}. Remedy: wait for it with --wait, watch it with switch.sh status",
+            f"{self.who}. Remedy: wait for it with --wait, watch it with switch.sh status",
             errors.EXIT_LOCKED,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 
 from lockstep.onhost.core import config, errors, layout, output, switch_lock, terminal
 from lockstep.onhost.operator import status
@@ -14,10 +15,10 @@ from lockstep.onhost.systemd import transient, units
 _MOVING = ("loading", "stopping", "restarting")
 
 
-def follow(job: transient.Job, from_end: bool) -> int:
+def follow(job: transient.Job, from_end: bool, say: Callable[[str], None] = terminal.say) -> int:
     """Show a switch until it ends; its exit code, or 130 when Ctrl-C ended the watching."""
     try:
-        follower = transient.Follower(job, terminal.say, heartbeat_s=60, tell_failure=False)
+        follower = transient.Follower(job, say, heartbeat_s=60, tell_failure=False)
         return follower.follow(from_end)
     except KeyboardInterrupt:
         output.say("")

@@ -151,14 +151,20 @@ def _may_become_root(argv: list[str]) -> bool:
     return asked.returncode == 0
 
 
-def asked(name: str, user: str, paths: layout.Paths, wait: bool) -> int:
+def asked(
+    name: str,
+    user: str,
+    paths: layout.Paths,
+    wait: bool,
+    say: Callable[[str], None] = terminal.say,
+) -> int:
     """Have systemd do the switch and show its output until it ends; its exit code.
 
     Locked (75) while another one is under way, or that is waited for.
     """
     job = switch_job.job(name, user, paths)
     _start(job, paths, wait)
-    return follow.follow(job, from_end=False)
+    return follow.follow(job, from_end=False, say=say)
 
 
 def _start(job: transient.Job, paths: layout.Paths, wait: bool) -> None:

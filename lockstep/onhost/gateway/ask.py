@@ -1,0 +1,58 @@
+"""Asks for a switch at the socket of `gateway-switch`, for the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from lockstep.onhost.core import errors
+from lockstep.onhost.systemd import transient
+
+SOCKET = Path("/run/lockstep-gateway-switch.sock")
+UNIT = "lockstep-gateway-switch.socket"
+# A line of a switch is a few hundred characters.
+_LONGEST = 1 << 20
+
+
+async def switch(
+    target: str, person: str | None, path: Path = SOCKET
+) -> AsyncIterator[dict[str, Any]]:
+    """Ask for an ordinary switch, and tell how it goes. Leaving early does not end the switch.
+
+    Args:
+        target: A name of targets.json, or "none".
+        person: Who asks; None: the gateway itself.
+        path: The socket.
+
+    Yields:
+        {"phase": "check", "stop", "gate", "load", "canary", "done" or "failed", "line": text} for
+        each line, then {"code": exit code of switch.sh, "said": its last words, or why it
+        failed}. Code 141: the display has ended, and how the switch ends is not known.
+    """
+    try:
+        reader, writer = await asyncio.open_unix_connection(path, limit=_LONGEST)
+    except OSError as error:
+        yield {
+            "code": errors.EXIT_FAILED,
+            "said": f"no switch can be asked for: {path}: {errors.why(error)}. Remedy: "
+            f"systemctl status {UNIT}",
+        }
+        return
+    try:
+        writer.write(json.dumps({"target": target, "person": person}).encode() + b"\n")
+        async for line in reader:
+            message = json.loads(line)
+            yield message
+            if "code" in message:
+                return
+    except (OSError, ValueError):
+        pass
+    finally:
+        writer.close()
+    yield {
+        "code": transient.EXIT_ALONE,
+        "said": "the switch goes on, but its display has ended. Remedy: switch.sh wait",
+    }

@@ -1,0 +1,160 @@
+"""Switch a model for the gateway, which has no right to do so, and tell it how that goes.
+
+usage: gateway-switch
+
+Started as root by lockstep-gateway-switch.socket for each connection, which is its standard input
+and output. Takes one line from root or the gateway's account: {"target": NAME or "none", "person":
+who asks, or null for the gateway itself}. Does what `switch.sh TARGET` does. Each line that this
+says comes as {"phase": ..., "line": ...}; the last one is {"code": exit code of switch.sh, "said":
+its last words, or why it failed}. A connection that is lost ends the display, not the switch.
+
+exit codes: 0 told how it went, or nobody listens any more; 2 the request is none; 77 not permitted
+"""
+
+from __future__ import annotations
+
+import json
+import pwd
+import re
+import socket
+import struct
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lockstep.onhost.core import config, errors, layout, output, program, switch_lock
+from lockstep.onhost.gateway import keys
+from lockstep.onhost.operator import switch_sh
+from lockstep.onhost.systemd import transient
+
+_MOST_BYTES = 4096
+_LINE_S = 5.0
+# On systemd-run's command line; "$" and "%" would mean something there.
+_PERSON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+# First match wins; a line that matches nothing belongs to the phase before it.
+_PHASES = (
+    ("failed", re.compile(r" FAILED|NO MODEL IS HOT|NOT hot")),
+    ("done", re.compile(r"\bis hot\b|hot again|no model was hot")),
+    ("canary", re.compile(r"answered with|asking for a token|mak(?:es?|ing) sense")),
+    (
+        "load",
+        re.compile(
+            r"\bload(?:ing|ed)\b|engine process|its configuration|model takes|compil|KV cache"
+            r"|captur|\bport\b|making room"
+        ),
+    ),
+    ("gate", re.compile(r"\bstarting \S+$|GiB available|waiting for another engine")),
+    ("stop", re.compile(r"\bstopp(?:ing|ed)\b")),
+)
+
+
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    program.parser(__doc__).parse_args(argv)
+    with socket.socket(fileno=0) as asker:
+        try:
+            permitted(asker)
+            name, user = wish(first_line(asker))
+        except errors.Problem as problem:
+            _tell({"code": problem.code, "said": str(problem)})
+            raise
+        switch(name, user, paths or layout.Paths(), _tell)
+    return errors.EXIT_DONE
+
+
+def permitted(asker: socket.socket) -> None:
+    """Return where the other end is root or the gateway. Problem (not permitted) elsewhere."""
+    credentials = asker.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, account, _ = struct.unpack("3i", credentials)
+    if account == 0:
+        return
+    try:
+        if account == pwd.getpwnam(keys.ACCOUNT).pw_uid:
+            return
+    except KeyError:
+        pass
+    raise errors.Problem(
+        f"account {account} may not switch here, only {keys.ACCOUNT} may", errors.EXIT_NOT_PERMITTED
+    )
+
+
+def first_line(asker: socket.socket) -> bytes:
+    """What was asked. Problem (wrong use) when it is long, or does not come."""
+    until, data = time.monotonic() + _LINE_S, b""
+    while b"\n" not in data:
+        asker.settimeout(max(0.01, until - time.monotonic()))
+        try:
+            part = asker.recv(_MOST_BYTES)
+        except OSError:
+            part = b""
+        data += part
+        if not part or len(data) > _MOST_BYTES:
+            raise errors.Problem(
+                f"no line of at most {_MOST_BYTES} bytes within {_LINE_S:.0f} s", errors.EXIT_USAGE
+            )
+    # What is said goes there by print(), which knows no time-out.
+    asker.settimeout(None)
+    return data.partition(b"\n")[0]
+
+
+def wish(line: bytes) -> tuple[str, str]:
+    """The target and who asks, in the words of the lock. Problem (wrong use) for no request."""
+    try:
+        data = json.loads(line)
+        name, person = data["target"], data["person"]
+        if data.keys() == {"target", "person"} and isinstance(name, str):
+            if person is None:
+                return name, "the gateway"
+            if _PERSON.fullmatch(person):
+                return name, f"{person}, by the gateway"
+    except (ValueError, LookupError, TypeError, AttributeError):
+        pass
+    raise errors.Problem('expected {"target": NAME, "person": NAME or null}', errors.EXIT_USAGE)
+
+
+def switch(
+    name: str, user: str, paths: layout.Paths, tell: Callable[[dict[str, Any]], None]
+) -> None:
+    """Do it, and tell its lines and its end; what was refused is told as well."""
+    lines, phase = list[str](), "check"
+
+    def say(line: str) -> None:
+        nonlocal phase
+        lines.append(line)
+        phase = phase_of(line) or phase
+        tell({"phase": phase, "line": line})
+
+    try:
+        if name != "none":
+            config.load_host(paths.targets).target(name)
+        code = switch_sh.asked(name, user, paths, wait=False, say=say)
+        said = reason(lines)
+        if code == transient.EXIT_ALONE:
+            return
+    except switch_lock.Locked as problem:
+        code, said = problem.code, problem.who
+    except errors.Problem as problem:
+        code, said = problem.code, str(problem)
+    tell({"code": code, "said": said})
+
+
+def phase_of(line: str) -> str | None:
+    """What a line of a switch begins: stop, gate, load, canary, done or failed; None: nothing."""
+    return next((phase for phase, begins in _PHASES if begins.search(line)), None)
+
+
+def reason(lines: Sequence[str]) -> str:
+    """The end of a switch in one sentence: its last line, after what first failed and why."""
+    first = next((at for at, line in enumerate(lines) if phase_of(line) == "failed"), len(lines))
+    why = list(lines[first : first + 1])
+    for line in lines[first + 1 :]:
+        # What an engine said about its end is indented.
+        if not line.startswith("  "):
+            break
+        why.append(line.strip())
+    last = [line for line in lines[-1:] if line.strip() not in why]
+    return "; ".join([*why, *last]).removeprefix("switch.sh: ")
+
+
+def _tell(message: dict[str, Any]) -> None:
+    output.say(json.dumps(message))

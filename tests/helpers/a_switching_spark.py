@@ -1,0 +1,92 @@
+"""A host whose models the gateway may have switched: its switches are real, its systemd is not."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from onhost_fakes import REPOSITORY, FakeDocker, FakeEngine, FakeSystemd, host_root
+
+UNITS = {"qwen": "qwen.service", "mistral": "mistral.service", "spare": "spare.service"}
+
+
+class SwitchingSpark:
+    """mistral is hot; qwen is off, and so is spare, the fallback of qwen.
+
+    `socket` is what systemd does for lockstep-gateway-switch.socket.
+    """
+
+    def __init__(self, folder: Path, monkeypatch) -> None:
+        self.engine = FakeEngine()
+        base = {"model": "m", "memory_gib": 60.0, "start_timeout_s": 60, "url": self.engine.url}
+        self.targets = {name: {**base, "unit": unit} for name, unit in UNITS.items()}
+        self.targets["qwen"]["fallback"] = "spare"
+        self.paths = host_root(folder / "root", self.targets)
+        self.systemd = FakeSystemd(folder / "systemd", monkeypatch)
+        self.docker = FakeDocker(self.paths.docker_socket)
+        for unit in UNITS.values():
+            self.systemd.unit(unit)
+        self.systemd.unit(UNITS["mistral"], ActiveState="active", SubState="running")
+        self.socket = folder / "switch.sock"
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(str(self.socket))
+        self._listening.listen()
+        #: What was started for each connection.
+        self.started: list[subprocess.Popen[bytes]] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            with connection:
+                argv = [sys.executable, "-c", _program(str(self.paths.root))]
+                process = subprocess.Popen(argv, stdin=connection, stdout=connection)
+                self.started.append(process)
+
+    def tell(self, name: str, **values: object) -> None:
+        """Change a target's data."""
+        data = json.loads(self.paths.targets.read_text())
+        data["targets"][name].update(values)
+        self.paths.targets.write_text(json.dumps(data))
+
+    @property
+    def hot(self) -> list[str]:
+        states = {name: self.systemd.state(unit) for name, unit in UNITS.items()}
+        return [name for name, state in states.items() if state["ActiveState"] == "active"]
+
+    def close(self) -> None:
+        # Wakes who waits in accept(); close() alone would not.
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        for process in self.started:
+            process.wait(30)
+        self.docker.close()
+        self.engine.close()
+
+
+def _program(root: str) -> str:
+    """The program, with the worker that it has systemd start, of another root."""
+    base = (
+        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
+        "from pathlib import Path; from lockstep.onhost.core import errors, layout; "
+        f"paths = layout.Paths(Path({root!r})); "
+    )
+    worker = base + (
+        "from lockstep.onhost.operator import switch_sh; "
+        "sys.exit(errors.ended('switch.sh', lambda: switch_sh.main(sys.argv[1:], paths)))"
+    )
+    return base + (
+        "import os, pwd; "
+        "from lockstep.onhost.gateway import keys, switch_program; "
+        "from lockstep.onhost.switching import switch_job; "
+        "keys.ACCOUNT = pwd.getpwuid(os.getuid()).pw_name; "
+        f"switch_job.program = lambda: [sys.executable, '-c', {worker!r}]; "
+        "sys.exit(errors.ended('gateway-switch', lambda: switch_program.main([], paths)))"
+    )

@@ -1,0 +1,199 @@
+"""What switches for the gateway: whom it obeys, what it takes, and what it tells."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+
+import pytest
+from a_switching_spark import UNITS, SwitchingSpark
+from onhost_fakes import timeless
+
+from lockstep.onhost.core import errors, switch_lock
+from lockstep.onhost.gateway import keys, switch_program
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    spark = SwitchingSpark(tmp_path, monkeypatch)
+    yield spark
+    spark.close()
+
+
+def exchange(spark: SwitchingSpark, sent: bytes) -> list[dict]:
+    """What comes for a line."""
+    with socket.socket(socket.AF_UNIX) as asker:
+        asker.settimeout(60)
+        asker.connect(str(spark.socket))
+        asker.sendall(sent)
+        with asker.makefile("rb") as answer:
+            return [json.loads(line) for line in answer]
+
+
+def asked(spark: SwitchingSpark, target: str, person: str | None = "anna") -> list[dict]:
+    line = json.dumps({"target": target, "person": person}).encode()
+    return exchange(spark, line + b"\n")
+
+
+def test_it_switches_as_switch_sh_does_and_tells_the_phases(spark):
+    journal = [
+        "lockstep gate: 100.0 of 119.6 GiB available, 60.0 GiB needed",
+        "lockstep ready: qwen answered with 16 tokens in 0.3 s (57.0 tok/s)",
+    ]
+    spark.systemd.unit(UNITS["qwen"], journal=journal, on_start=["sleep", "0.3"])
+
+    *told, end = asked(spark, "qwen")
+
+    assert spark.hot == ["qwen"]
+    assert end["code"] == 0
+    assert timeless(end["said"]) == "qwen is hot, started in 0 s, 57.0 tok/s"
+    phases = list(dict.fromkeys(each["phase"] for each in told))
+    assert phases == ["stop", "gate", "canary", "done"]
+    assert told[0] == {"phase": "stop", "line": "stopping mistral"}
+    # The job that switch.sh starts too: one at a time, and it outlives this connection.
+    (call,) = [call for call in spark.systemd.calls if call.startswith("systemd-run ")]
+    assert "--unit=lockstep-switch.service" in call
+    assert call.endswith("--worker qwen anna, by the gateway")
+
+
+def test_the_gateway_itself_may_let_a_model_go(spark):
+    *_, end = asked(spark, "none", None)
+
+    assert (spark.hot, end) == ([], {"code": 0, "said": "no model is hot"})
+    assert any(call.endswith("--worker none the gateway") for call in spark.systemd.calls)
+
+
+def test_a_target_that_fails_is_told_with_the_engines_own_reason(spark):
+    spark.tell("qwen", fallback=None)
+    spark.systemd.unit(
+        UNITS["qwen"], start_ok=False, journal=["torch.AcceleratorError: out of memory"]
+    )
+
+    *told, end = asked(spark, "qwen")
+
+    assert (spark.hot, end["code"]) == (["mistral"], 1)
+    assert timeless(end["said"]) == (
+        "qwen FAILED after 0 s: exit-code, exit status 3; torch.AcceleratorError: out of memory; "
+        "the switch to qwen FAILED; mistral is hot again"
+    )
+    phases = [each["phase"] for each in told]
+    assert phases.index("failed") < len(phases) - 1 - phases[::-1].index("gate")
+
+
+def test_a_switch_that_is_refused_gives_the_reason_and_its_remedy(spark):
+    spark.tell("qwen", memory_gib=500.0)
+
+    *_, end = asked(spark, "qwen")
+
+    assert (spark.hot, end["code"]) == (["mistral"], 1)
+    assert end["said"].startswith("qwen needs 500.0 GiB")
+
+
+def test_while_somebody_switches_their_name_comes_back(spark):
+    with switch_lock.held(spark.paths.switch_lock, "ben", "mistral"):
+        (end,) = asked(spark, "qwen")
+
+    assert (spark.hot, end["code"]) == (["mistral"], 75)
+    assert timeless(end["said"]) == f"ben is switching to mistral since 0 s (process {os.getpid()})"
+
+
+def test_a_lost_connection_ends_the_display_and_not_the_switch(spark, tmp_path):
+    go = tmp_path / "go"
+    wait = ["sh", "-c", f"while ! test -e {go}; do sleep 0.05; done"]
+    spark.systemd.unit(UNITS["qwen"], on_start=wait)
+    with socket.socket(socket.AF_UNIX) as asker:
+        asker.connect(str(spark.socket))
+        asker.sendall(b'{"target": "qwen", "person": "anna"}\n')
+        with asker.makefile("rb") as answer:
+            assert json.loads(answer.readline())["line"] == "stopping mistral"
+    holder = switch_lock.holder(spark.paths.switch_lock)
+    assert holder and holder.user == "anna, by the gateway"
+    go.touch()
+
+    assert spark.started[0].wait(60) == 0
+    # The answer to who asks next waits for the end of it.
+    while switch_lock.holder(spark.paths.switch_lock):
+        os.sched_yield()
+    assert spark.hot == ["qwen"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"qwen\n", "expected {"),
+        (b"[]\n", "expected {"),
+        (b'{"target": 1, "person": "anna"}\n', "expected {"),
+        (b'{"target": "qwen"}\n', "expected {"),
+        (b'{"target": "qwen", "person": "$HOME"}\n', "expected {"),
+        (b'{"target": "qwen", "person": "--a"}\n', "expected {"),
+        (b'{"target": "qwen", "person": ["anna"]}\n', "expected {"),
+        (b'{"target": "qwen", "person": "anna", "wait": true}\n', "expected {"),
+        (b'{"target": "status", "person": "anna"}\n', "unknown target 'status'"),
+        (b'{"target": "--fall-back", "person": "anna"}\n', "unknown target '--fall-back'"),
+        (b"x" * 5000, "no line of at most 4096 bytes"),
+    ],
+)
+def test_what_is_no_request_switches_nothing(spark, line, words):
+    (end,) = exchange(spark, line)
+
+    assert (end["code"], spark.hot) == (2, ["mistral"])
+    assert words in end["said"]
+    assert not [call for call in spark.systemd.calls if call.startswith("systemd-run ")]
+
+
+def test_who_sends_nothing_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(switch_program, "_LINE_S", 0.1)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(errors.Problem, match="no line of"):
+        theirs.sendall(b'{"target"')
+        switch_program.first_line(ours)
+
+
+def test_nobody_but_root_and_the_gateway_is_obeyed(monkeypatch):
+    if os.geteuid() != 0:
+        pytest.skip("only root can be somebody else")
+    # The kernel tells who opened a connection: the account at that moment.
+    os.seteuid(65534)
+    try:
+        ours, theirs = socket.socketpair()
+    finally:
+        os.seteuid(0)
+    with ours, theirs:
+        with pytest.raises(errors.Problem, match="account 65534 may not switch here") as problem:
+            switch_program.permitted(ours)
+        assert problem.value.code == 77
+        monkeypatch.setattr(keys, "ACCOUNT", "nobody")
+        switch_program.permitted(ours)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        switch_program.permitted(ours)
+
+
+@pytest.mark.parametrize(
+    ("line", "phase"),
+    [
+        ("stopping mistral", "stop"),
+        ("… stopping, 10 s", "stop"),
+        ("stopped in 4 s", "stop"),
+        ("starting qwen", "gate"),
+        ("waiting for another engine to end, 3 s: process 12", "gate"),
+        ("100.0 of 119.6 GiB available, 60.0 GiB needed", "gate"),
+        ("… starting, 10 s", None),
+        ("loading weights, file 3 of 12", "load"),
+        ("capturing CUDA graphs, 40 %", "load"),
+        ("port open", "load"),
+        ("/health is green after 12 s, asking for a token", "canary"),
+        ("qwen answered with 16 tokens in 0.3 s (57.0 tok/s)", "canary"),
+        ("qwen makes sense: echo, count", "canary"),
+        ("took: check 0.1 s, stop 11.8 s", None),
+        ("qwen is hot, started in 2 min", "done"),
+        ("glm is hot on spark-1, spark-2", "done"),
+        ("no model is hot", "done"),
+        ("spark-2: stopping glm", "stop"),
+        ("qwen FAILED; its fallback spare is hot", "failed"),
+        ("NO MODEL IS HOT: qwen failed", "failed"),
+    ],
+)
+def test_a_line_tells_the_phase(line, phase):
+    assert switch_program.phase_of(line) == phase
