@@ -11,7 +11,10 @@ from lockstep.cli.shared import UNUSABLE, LazyGroup
 from lockstep.core.errors import LockstepError, paragraph
 
 _OWN = ("bench", "cluster", "diff", "evidence", "gc", "lock", "model", "plan", "recipe")
-_COMMANDS = {name: f"lockstep.cli.{name}" for name in (*_OWN, "rollback", "switch")}
+_COMMANDS = {
+    **{name: f"lockstep.cli.{name}" for name in (*_OWN, "rollback", "switch")},
+    **{name: f"lockstep.cli.gateway.{name}" for name in ("key",)},
+}
 
 
 class _Lockstep(LazyGroup):

@@ -1,0 +1,261 @@
+"""`lockstep key`: who may use the gateways of an inventory."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, print_json
+from lockstep.core.errors import LockstepError
+from lockstep.core.terminal import console
+from lockstep.fleet.hosts import choose
+from lockstep.fleet.keys import Held, held, newest, next_stamp
+from lockstep.onhost.core import schema
+from lockstep.onhost.gateway import keys
+from lockstep.onhost.gateway.usage import Total
+
+IN_FORCE = "in force"
+
+
+def _name(_: click.Context, __: click.Parameter, value: str) -> str:
+    found: str = schema.convert(keys.Name, value, where="", key="NAME", error=LockstepError)
+    return found
+
+
+_INVENTORY = click.argument("inventory", type=click.Path(path_type=Path))
+_NAME = click.argument("name", callback=_name)
+
+
+@click.group()
+def key() -> None:
+    """Keys of persons for the gateways (docs/keys.md)."""
+
+
+@key.command()
+@_INVENTORY
+@_NAME
+@click.option(
+    "--role",
+    type=click.Choice(keys.ROLES),
+    default="use",
+    show_default=True,
+    help="`use` asks models; `operate` may switch them too.",
+)
+@click.option(
+    "--until", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Last day, in UTC."
+)
+@click.pass_context
+def add(
+    context: click.Context,
+    inventory: Path,
+    name: str,
+    role: keys.Role,
+    until: datetime.datetime | None,
+) -> None:
+    """Make a key for the person NAME, in force on every Spark of INVENTORY at once.
+
+    The key is printed once, alone on standard output. The Sparks get its hash.
+
+    Exit codes: 0 in force on every Spark; 2 a Spark lacks it, wrong use, or the person has a key.
+    """
+    now = keys.utc()
+    day = until.date().isoformat() if until else None
+    if day and day < now.date().isoformat():
+        raise click.UsageError("--until: the day is over")
+    hosts, _ = choose(inventory)
+    before = held(hosts)
+    last = newest(before).get(name)
+    if last and last.valid(now):
+        raise LockstepError(
+            f"{name} has a key since {last.since}",
+            remedy=f"`lockstep key revoke {inventory} {name}` ends it; "
+            f"`lockstep key list {inventory} --fix` brings it to each Spark.",
+        )
+    secret = keys.new_key()
+    entry = keys.Entry(
+        name, next_stamp(last, now), keys.digest(secret.encode()), role=role, until=day
+    )
+    reached = [host for host, was in zip(hosts, before, strict=True) if not was.fault]
+    after = [each for each in before if each.fault] + held(reached, [entry])
+    there = [each.host for each in after if each.entries.get(name) == entry]
+    if there:
+        click.echo(f"{name}, role {role}, on {', '.join(there)}. Shown only now:", err=True)
+        click.echo(secret)
+    _tell_others(
+        after,
+        there,
+        f"{name}'s key is not in force there. Then: `lockstep key list {inventory} --fix`",
+    )
+    context.exit(DONE if len(there) == len(hosts) else UNUSABLE)
+
+
+@key.command()
+@_INVENTORY
+@_NAME
+@click.pass_context
+def revoke(context: click.Context, inventory: Path, name: str) -> None:
+    """End the key of the person NAME on every Spark of INVENTORY at once.
+
+    Requests under way go on to their end.
+
+    Exit codes: 0 revoked on every Spark; 2 a Spark was not reached, wrong use, or there is no key.
+    """
+    hosts, _ = choose(inventory)
+    before = held(hosts)
+    last = newest(before).get(name)
+    silent = [each for each in before if each.fault]
+    if last is None and not silent:
+        known = [person for person, entry in newest(before).items() if entry.sha256]
+        raise LockstepError(
+            f"no Spark has a key of {name}", allowed=", ".join(known) or "none has one"
+        )
+    entry = last if last and last.sha256 is None else _revoked(name, last)
+    reached = [host for host, was in zip(hosts, before, strict=True) if not was.fault]
+    after = silent + held(reached, [entry])
+    there = [each.host for each in after if each.entries.get(name) == entry]
+    if there:
+        click.echo(f"{name}: revoked on {', '.join(there)}")
+    _tell_others(
+        after,
+        there,
+        f"{name}'s key may be in force there. Again: `lockstep key revoke {inventory} {name}`",
+    )
+    context.exit(DONE if len(there) == len(hosts) else UNUSABLE)
+
+
+def _revoked(name: str, last: keys.Entry | None) -> keys.Entry:
+    since = next_stamp(last, keys.utc())
+    return replace(last, since=since, sha256=None) if last else keys.Entry(name, since)
+
+
+def _tell_others(found: Sequence[Held], there: Sequence[str], what: str) -> None:
+    for each in found:
+        if each.host not in there:
+            why = each.fault or "another change came first"
+            click.echo(f"{each.host}: {why}\n  {what}", err=True)
+
+
+@key.command("list")
+@_INVENTORY
+@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+@click.option("--fix", is_flag=True, help="Bring the last change of each person to every Spark.")
+@click.pass_context
+def list_(context: click.Context, inventory: Path, as_json: bool, fix: bool) -> None:
+    """Show each person with a key, what they asked for, and what differs among the Sparks.
+
+    Requests and tokens (prompts/answers) are those of all Sparks, up to half a minute ago.
+
+    Exit codes: 0 every Spark has the same keys; 1 they differ; 2 one could not be read.
+    """
+    hosts, _ = choose(inventory)
+    found = held(hosts)
+    last = newest(found)
+    if fix and any(_lacks(each, last) for each in found):
+        answering = [host for host, was in zip(hosts, found, strict=True) if not was.fault]
+        given = iter(held(answering, last.values()))
+        found = [each if each.fault else next(given) for each in found]
+    lacking = {each.host: _lacks(each, last) for each in found if not each.fault}
+    if as_json:
+        print_json(_data(found, last, lacking))
+    else:
+        _print(inventory, found, last, lacking)
+    differs = FINDINGS if any(lacking.values()) else DONE
+    context.exit(UNUSABLE if any(each.fault for each in found) else differs)
+
+
+def _lacks(one: Held, last: dict[str, keys.Entry]) -> dict[str, str]:
+    """Person → what is wrong with the Spark's entry; {} where it has every last change."""
+    wrong = {}
+    for person, entry in last.items():
+        if (here := one.entries.get(person)) != entry:
+            wrong[person] = f"{_state(here)} by an older change" if here else "unknown"
+    return wrong if not one.fault else {}
+
+
+def _state(entry: keys.Entry) -> str:
+    if entry.sha256 is None:
+        return "revoked"
+    return IN_FORCE if entry.valid(keys.utc()) else "expired"
+
+
+def _total(found: Sequence[Held], person: str) -> Total:
+    every = [each.usage[person] for each in found if person in each.usage]
+    return Total(
+        sum(each.requests for each in every),
+        sum(each.prompt_tokens for each in every),
+        sum(each.completion_tokens for each in every),
+        sum(each.refused for each in every),
+        max((each.last for each in every if each.last), default=None),
+    )
+
+
+def _data(
+    found: Sequence[Held], last: dict[str, keys.Entry], lacking: dict[str, dict[str, str]]
+) -> dict[str, object]:
+    return {
+        "persons": [
+            {
+                "person": person,
+                "role": entry.role,
+                "since": entry.since,
+                "until": entry.until,
+                "state": _state(entry),
+                "usage": vars(_total(found, person)),
+            }
+            for person, entry in last.items()
+        ],
+        "without_key": vars(_total(found, keys.LOCAL)),
+        "differs": lacking,
+        "unknown": {each.host: each.fault for each in found if each.fault},
+    }
+
+
+def _print(
+    inventory: Path,
+    found: Sequence[Held],
+    last: dict[str, keys.Entry],
+    lacking: dict[str, dict[str, str]],
+) -> None:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("person", "role", "state"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("requests", "refused", "tokens", "last"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for person, entry in last.items():
+        state = _state(entry)
+        if entry.until and entry.sha256:
+            state = f"{'until' if state == IN_FORCE else state} {entry.until}"
+        table.add_row(person, entry.role, state, *_figures(_total(found, person)))
+    without = _total(found, keys.LOCAL)
+    if without.requests or without.refused:
+        table.add_row("(no key)", "use", "local", *_figures(without))
+    if table.rows:
+        console().print(table)
+    elif any(not each.fault for each in found):
+        click.echo("nobody has a key")
+    for host, persons in lacking.items():
+        for person, state in persons.items():
+            click.echo(f"{host}: {person} is {state}; by the last one: {_state(last[person])}")
+    if any(lacking.values()):
+        click.echo(f"→ lockstep key list {inventory} --fix")
+    for each in found:
+        if each.fault:
+            click.echo(f"{each.host}: {each.fault}", err=True)
+
+
+def _figures(total: Total) -> tuple[str, ...]:
+    tokens = f"{_short(total.prompt_tokens)}/{_short(total.completion_tokens)}"
+    return (str(total.requests), str(total.refused), tokens, (total.last or "")[:10])
+
+
+def _short(count: int) -> str:
+    """A count in at most six characters: 9999, 12.3k, 45.6M."""
+    for power, unit in ((9, "G"), (6, "M"), (3, "k")):
+        if count >= 10 ** (power + 1):
+            return f"{count / 10**power:.1f}{unit}"
+    return str(count)

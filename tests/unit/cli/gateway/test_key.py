@@ -1,0 +1,258 @@
+"""`lockstep key`: one change on every Spark at once, and what differs among them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_probe import program
+from click.testing import CliRunner, Result
+from onhost_fakes import REPOSITORY
+
+from lockstep.cli.main import main
+from lockstep.onhost.core import atomic
+from lockstep.onhost.gateway import keys
+from lockstep.onhost.gateway.usage import Total
+
+INVENTORY = """\
+from lockstep.deploy.checked import checked
+
+sparks = checked(
+    __file__,
+    [(name, {"operators": ("anna",)}) for name in ("spark-1.local", "spark-2.local")],
+)
+"""
+#: The real program on a host whose files are in a folder, as `ssh HOST sudo -n python3 …` runs it.
+HOST = """\
+import grp, os, sys, syslog
+from pathlib import Path
+sys.path.insert(0, {repository!r})
+from lockstep.onhost.core import errors
+from lockstep.onhost.gateway import keys, keys_program
+folder = Path({folder!r}) / sys.argv[1]
+folder.mkdir(exist_ok=True)
+keys.ACCOUNT = grp.getgrgid(os.getgid()).gr_name
+syslog.syslog = lambda line: None
+run = lambda: keys_program.main(sys.argv[2:], folder / "keys/keys.json", folder / "usage.json")
+sys.exit(errors.ended("lockstep gateway-keys", run))
+"""
+# Notes each call, and runs the program as the host that it was asked for.
+SSH = """\
+for word in "$@"; do host=$command; command=$word; done
+folder=$(dirname "$0")/..
+echo "$host $command" >> "$folder/calls"
+[ -e "$folder/$host.down" ] && {{ echo timed out >&2; exit 255; }}
+exec {python} -IS "$folder/host.py" "$host" "${{command##* }}"
+"""
+ONE, TWO = "spark-1.local", "spark-2.local"
+
+
+class Sparks:
+    """Two Sparks, each a folder, and the inventory that has them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.inventory = folder / "sparks.py"
+        self.inventory.write_text(INVENTORY)
+        (folder / "host.py").write_text(HOST.format(repository=str(REPOSITORY), folder=str(folder)))
+        program(folder / "bin", "ssh", SSH.format(python=sys.executable))
+
+    def run(self, verb: str, *words: str) -> Result:
+        """`lockstep key VERB INVENTORY WORDS`."""
+        environment = {"PATH": f"{self.folder / 'bin'}:/usr/bin:/bin"}
+        argv = ["key", verb, str(self.inventory), *words]
+        return CliRunner().invoke(main, argv, env=environment)
+
+    def down(self, host: str, is_down: bool = True) -> None:
+        """Whether a Spark can be reached."""
+        mark = self.folder / f"{host}.down"
+        mark.touch() if is_down else mark.unlink()
+
+    def path(self, host: str) -> Path:
+        """keys.json of a Spark."""
+        return self.folder / host / "keys/keys.json"
+
+    def who(self, host: str, secret: str) -> keys.Person | None:
+        """Whom the Spark's gateway finds behind a key."""
+        return keys.Keys(self.path(host)).who([(b"x-api-key", secret.encode())])
+
+    def listed(self, *words: str) -> Any:
+        """`lockstep key list --json`."""
+        return json.loads(self.run("list", "--json", *words).stdout)
+
+    @property
+    def calls(self) -> str:
+        """Every command line on a Spark so far."""
+        return (self.folder / "calls").read_text()
+
+
+@pytest.fixture
+def sparks(tmp_path: Path) -> Sparks:
+    return Sparks(tmp_path)
+
+
+def added(sparks: Sparks, *words: str) -> str:
+    """Add a key; the key."""
+    done = sparks.run("add", *words)
+    assert done.exit_code in (0, 2), done.output
+    return done.stdout.strip()
+
+
+def test_a_key_is_in_force_everywhere_and_only_its_digest_leaves_this_machine(
+    sparks: Sparks,
+) -> None:
+    done = sparks.run("add", "anna", "--role", "operate", "--until", "2100-01-31")
+    assert done.exit_code == 0, done.output
+    secret = done.stdout.strip()
+    assert done.stderr == f"anna, role operate, on {ONE}, {TWO}. Shown only now:\n"
+    for host in (ONE, TWO):
+        assert sparks.who(host, secret) == keys.Person("anna", "operate")
+        assert secret not in sparks.path(host).read_text()
+    assert secret not in sparks.calls
+    last = "sudo -n /usr/bin/python3 /usr/local/lib/lockstep gateway-keys take"
+    assert sorted(sparks.calls.splitlines()[-2:]) == [f"{ONE} {last}", f"{TWO} {last}"]
+
+
+def test_a_revoked_key_is_worth_nothing_and_a_new_one_may_follow(sparks: Sparks) -> None:
+    old = added(sparks, "anna")
+    done = sparks.run("revoke", "anna")
+    assert (done.exit_code, done.output) == (0, f"anna: revoked on {ONE}, {TWO}\n")
+    assert [sparks.who(host, old) for host in (ONE, TWO)] == [None, None]
+    new = added(sparks, "anna")
+    assert [sparks.who(host, old) for host in (ONE, TWO)] == [None, None]
+    assert [sparks.who(host, new) is not None for host in (ONE, TWO)] == [True, True]
+
+
+def test_a_person_with_a_key_gets_no_second_one(sparks: Sparks) -> None:
+    secret = added(sparks, "anna")
+    done = sparks.run("add", "anna")
+    assert done.exit_code == 2
+    assert "anna has a key since" in done.stderr and done.stdout == ""
+    assert sparks.who(ONE, secret)
+
+
+def test_a_spark_that_is_down_is_named_and_brought_up_to_date_later(sparks: Sparks) -> None:
+    sparks.down(TWO)
+    done = sparks.run("add", "anna")
+    assert done.exit_code == 2
+    assert f"{TWO}: no connection: timed out\n  anna's key is not in force there" in done.stderr
+    secret = done.stdout.strip()
+    assert sparks.who(ONE, secret)
+    assert sparks.run("list").exit_code == 2
+    sparks.down(TWO, is_down=False)
+    shown = sparks.run("list")
+    assert shown.exit_code == 1
+    assert f"{TWO}: anna is unknown; by the last one: in force" in shown.output
+    assert f"→ lockstep key list {sparks.inventory} --fix" in shown.output
+    assert sparks.run("list", "--fix").exit_code == 0
+    assert sparks.who(TWO, secret) == keys.Person("anna", "use")
+    assert sparks.run("list").exit_code == 0
+
+
+def test_a_spark_that_was_away_does_not_bring_a_revoked_key_back(sparks: Sparks) -> None:
+    secret = added(sparks, "anna")
+    sparks.down(TWO)
+    done = sparks.run("revoke", "anna")
+    assert done.exit_code == 2
+    assert "anna's key may be in force there" in done.stderr
+    sparks.down(TWO, is_down=False)
+    assert sparks.who(TWO, secret), "it was not reached"
+    assert sparks.listed()["differs"] == {ONE: {}, TWO: {"anna": "in force by an older change"}}
+    assert sparks.run("list", "--fix").exit_code == 0
+    assert [sparks.who(host, secret) for host in (ONE, TWO)] == [None, None]
+
+
+def test_revoking_again_reaches_who_was_away(sparks: Sparks) -> None:
+    secret = added(sparks, "anna")
+    sparks.down(TWO)
+    sparks.run("revoke", "anna")
+    sparks.down(TWO, is_down=False)
+    assert sparks.run("revoke", "anna").exit_code == 0
+    assert sparks.who(TWO, secret) is None
+
+
+def test_with_every_spark_down_no_key_is_shown(sparks: Sparks) -> None:
+    sparks.down(ONE)
+    sparks.down(TWO)
+    done = sparks.run("add", "anna")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "Shown only now" not in done.stderr
+
+
+def test_a_machine_whose_clock_is_behind_revokes_all_the_same(sparks: Sparks) -> None:
+    secret = keys.new_key()
+    ahead = keys.Entry("anna", "2100-01-01T00:00:00Z", keys.digest(secret.encode()))
+    for host in (ONE, TWO):
+        atomic.write_json(sparks.path(host), keys.document([ahead]))
+    assert sparks.who(ONE, secret)
+    assert sparks.run("revoke", "anna").exit_code == 0
+    assert [sparks.who(host, secret) for host in (ONE, TWO)] == [None, None]
+
+
+def test_the_list_has_the_totals_of_all_sparks(sparks: Sparks) -> None:
+    added(sparks, "anna", "--until", "2100-01-31")
+    secret = added(sparks, "ben", "--role", "operate")
+    sparks.run("revoke", "ben")
+    for number, host in enumerate((ONE, TWO), start=1):
+        totals = {
+            "anna": asdict(Total(number, 12345678, 1000, 1, f"2026-11-0{number}T08:30:00Z")),
+            "local": asdict(Total(3)),
+        }
+        (sparks.folder / host / "usage.json").write_text(json.dumps(totals))
+    shown = sparks.run("list")
+    assert shown.exit_code == 0
+    assert [" ".join(line.split()) for line in shown.output.splitlines()] == [
+        "person role state requests refused tokens last",
+        "anna use until 2100-01-31 3 2 24.7M/2000 2026-11-02",
+        "ben operate revoked 0 0 0/0",
+        "(no key) use local 6 0 0/0",
+    ]
+    found = sparks.listed()
+    assert found["persons"][0]["usage"]["completion_tokens"] == 2000
+    assert found["without_key"]["requests"] == 6
+    assert (found["differs"], found["unknown"]) == ({ONE: {}, TWO: {}}, {})
+    assert secret not in json.dumps(found)
+
+
+def test_a_broken_file_is_told_with_its_name(sparks: Sparks) -> None:
+    added(sparks, "anna")
+    sparks.path(TWO).write_text("{")
+    shown = sparks.run("list")
+    assert shown.exit_code == 2
+    assert f"{TWO}: lockstep gateway-keys: {sparks.path(TWO)}: expected a JSON" in shown.stderr
+
+
+def test_an_expired_key_may_be_followed_by_another(sparks: Sparks) -> None:
+    past = keys.Entry("anna", "2026-01-01T00:00:00Z", keys.digest(b"x"), until="2026-01-31")
+    for host in (ONE, TWO):
+        atomic.write_json(sparks.path(host), keys.document([past]))
+    assert sparks.listed()["persons"][0]["state"] == "expired"
+    assert sparks.who(ONE, added(sparks, "anna"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("add", "local"), "is no name of a person"),
+        (("add", "Anna B"), "is no name of a person"),
+        (("add", "anna", "--until", "2020-01-01"), "the day is over"),
+        (("add", "anna", "--until", "soon"), "Invalid value for '--until'"),
+        (("add", "anna", "--role", "root"), "Invalid value for '--role'"),
+    ],
+)
+def test_wrong_use_contacts_nobody(sparks: Sparks, words: tuple[str, ...], said: str) -> None:
+    done = sparks.run(*words)
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.split())
+    assert not (sparks.folder / "calls").exists()
+
+
+def test_a_person_without_a_key_cannot_lose_it(sparks: Sparks) -> None:
+    added(sparks, "ben")
+    done = sparks.run("revoke", "anna")
+    assert done.exit_code == 2
+    assert "no Spark has a key of anna; allowed: ben" in done.stderr
