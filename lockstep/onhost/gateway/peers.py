@@ -1,0 +1,225 @@
+"""The gateways of other Sparks: what they serve, and how one gateway proves itself to another.
+
+A request goes on to another gateway once at most: what came by one is answered here or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from lockstep.onhost.core import errors, output
+from lockstep.onhost.gateway.configuration import (
+    PEER_KEY,
+    PEER_KEY_CREDENTIAL,
+    PEER_PERSON,
+    PEER_ROLE,
+    Gateway,
+    Peer,
+)
+from lockstep.onhost.gateway.keys import ROLES, Person
+
+#: An answer counts as new for so long, and is waited for only when it is older than the second
+#: one, seconds.
+FRESH_S, OLD_S = 2.0, 10.0
+#: What another gateway may take for its list of models, seconds.
+ANSWER_S = 1.0
+#: A cable that is out ends a connection after so long, seconds: nothing else would tell.
+SILENCE_S = 15
+_PROBES = 3
+
+Headers = list[tuple[bytes, bytes]]
+Model = dict[str, Any]
+
+
+@dataclass
+class _Twin:
+    """What is known of another gateway: None for its models while it has never answered."""
+
+    peer: Peer
+    models: dict[str, Model] | None = None
+    silent: bool = False
+    asked: float = float("-inf")
+    asking: asyncio.Task[None] | None = field(default=None, repr=False)
+
+
+class Peers:
+    """The other gateways of one host.
+
+    Args:
+        gateway: Which there are.
+        key: What all of them have; Problem where it is missing and there are some.
+    """
+
+    def __init__(self, gateway: Gateway, key: str = "") -> None:
+        self._host = gateway.host
+        self._twins = {peer.name: _Twin(peer) for peer in gateway.peers}
+        self._key = key.encode("ascii")
+        if self._twins and not key:
+            raise errors.Problem(
+                f"no credential {PEER_KEY_CREDENTIAL}, which gateways of peers know each other by. "
+                "Remedy: run the deploy"
+            )
+        #: For every connection to another gateway; none is used twice.
+        self.transport = httpx2.AsyncHTTPTransport(
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
+            socket_options=alive(),
+        )
+
+    async def listing(self, own: Iterable[Model]) -> list[Model]:
+        """This host's models and those of the others, each name once.
+
+        A name that several have is this host's entry, whose `lockstep` lists the others as `twins`.
+        An entry that only others have is the hot one of them, else the first; `state` is "silent"
+        where its host does not answer.
+        """
+        await self._look()
+        found = {model["id"]: model for model in own}
+        for twin in self._twins.values():
+            for name, theirs in (twin.models or {}).items():
+                said = {**theirs["lockstep"], "host": twin.peer.name}
+                if twin.silent:
+                    said |= {"state": "silent", "hot": False}
+                entry = {**theirs, "lockstep": said}
+                have = found.get(name)
+                if have is None:
+                    found[name] = entry
+                    continue
+                if have["lockstep"]["host"] != self._host and said["hot"]:
+                    have, entry = entry, have
+                brief = {key: entry["lockstep"][key] for key in ("host", "state", "hot")}
+                twins = [*have["lockstep"].get("twins", ()), brief]
+                found[name] = {**have, "lockstep": {**have["lockstep"], "twins": twins}}
+        return list(found.values())
+
+    async def holders(self, name: str, *, cold: bool = False) -> list[Peer]:
+        """The gateways that answer for a name now, by what they said last; [] for none.
+
+        Args:
+            name: A request's `model`.
+            cold: Those too that know the name and would have to switch; the hot ones come first.
+        """
+        await self._look()
+        hot: list[Peer] = []
+        others: list[Peer] = []
+        for twin in self._twins.values():
+            model = None if twin.silent else (twin.models or {}).get(name)
+            if model is not None:
+                (hot if model["lockstep"]["hot"] else others).append(twin.peer)
+        return hot + (others if cold else [])
+
+    def silent(self) -> list[str]:
+        """The hosts whose gateways did not answer last."""
+        return [name for name, twin in self._twins.items() if twin.silent]
+
+    def failed(self, peer: Peer) -> None:
+        """A request found nobody there: none is sent there until it has answered again."""
+        self._twins[peer.name].silent = True
+
+    def headers(self, person: Person) -> Headers:
+        """What a request to another gateway carries besides the client's own headers."""
+        pairs = {PEER_KEY: self._key, PEER_PERSON: person.name.encode(), PEER_ROLE: person.role}
+        return [
+            (name.encode("ascii"), value if isinstance(value, bytes) else value.encode("ascii"))
+            for name, value in pairs.items()
+        ]
+
+    def who(self, headers: Iterable[tuple[bytes, bytes]]) -> Person | None:
+        """Whom another gateway says that it asks for; None where it does not prove itself.
+
+        Args:
+            headers: Names in lower case, with values, as ASGI has them.
+        """
+        given = [(name, value) for name, value in headers if name in _OURS]
+        values = dict(given)
+        if len(values) != len(given) or len(values) != len(_OURS) or not self._key:
+            return None
+        if not hmac.compare_digest(values[PEER_KEY.encode()], self._key):
+            return None
+        name = values[PEER_PERSON.encode()].decode("latin-1")
+        role = values[PEER_ROLE.encode()].decode("latin-1")
+        if role not in ROLES or not re.fullmatch(r"[\w.@-]{1,64}", name, re.ASCII):
+            return None
+        return Person(name, "operate" if role == "operate" else "use")
+
+    async def _look(self) -> None:
+        """Ask whoever was not asked just now; wait for those of whom nothing new is known."""
+        waited = []
+        now = time.monotonic()
+        for twin in self._twins.values():
+            age = now - twin.asked
+            if age >= FRESH_S and (twin.asking is None or twin.asking.done()):
+                twin.asking = asyncio.create_task(self._ask(twin))
+            if age >= OLD_S and twin.asking is not None:
+                waited.append(twin.asking)
+        if waited:
+            await asyncio.wait(waited)
+
+    async def _ask(self, twin: _Twin) -> None:
+        was = twin.silent
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                models = await self._models(twin.peer)
+        except (httpx2.HTTPError, OSError, TimeoutError, ValueError, LookupError, TypeError) as why:
+            twin.silent = True
+            if not was:
+                detail = str(why) or type(why).__name__
+                output.say(f"lockstep gateway: {twin.peer.name} does not answer: {detail}")
+        else:
+            twin.models, twin.silent = models, False
+        twin.asked = time.monotonic()
+
+    async def _models(self, peer: Peer) -> dict[str, Model]:
+        request = httpx2.Request(
+            "GET", f"{url(peer)}/v1/models", headers=self.headers(Person(self._host, "use"))
+        )
+        answer = await self.transport.handle_async_request(request)
+        try:
+            text = await answer.aread()
+        finally:
+            await answer.aclose()
+        if answer.status_code != 200:
+            raise ValueError(f"it answers {answer.status_code}")
+        found = {str(model["id"]): model for model in json.loads(text)["data"]}
+        for model in found.values():
+            # What is not as a gateway lists it must not fail where it is used.
+            model["lockstep"]["hot"], model["lockstep"]["state"]
+        return found
+
+
+_OURS = frozenset(name.encode("ascii") for name in (PEER_KEY, PEER_PERSON, PEER_ROLE))
+
+
+def url(peer: Peer) -> str:
+    """Where a gateway listens for others, without a path."""
+    address = f"[{peer.address}]" if ":" in peer.address else peer.address
+    return f"http://{address}:{peer.port}"
+
+
+def alive() -> list[tuple[int, int, int]]:
+    """Socket options by which a connection ends when the other host is gone without a word."""
+    return [
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE_S // (_PROBES + 1)),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENCE_S // (_PROBES + 1)),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES),
+        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_S * 1000),
+    ]
+
+
+def key() -> str:
+    """The key that systemd gave this unit; "" without one."""
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    path = Path(folder or "/nonexistent", PEER_KEY_CREDENTIAL)
+    return path.read_text(encoding="ascii").strip() if folder and path.exists() else ""
