@@ -1,0 +1,103 @@
+"""The page at `/`, and the facts behind it at `/status`.
+
+A watcher holds one answer open. All watchers share the looks, which end with the last of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+
+from lockstep.onhost.gateway.keys import Person
+from lockstep.onhost.operator.facts import FRESH_S, Facts
+
+#: Written by the deploy.
+PAGE = Path("/etc/lockstep/gateway.html")
+_INLINE = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
+_HEADERS = {
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+Peers = Callable[[], Awaitable[dict[str, Any]]]
+
+
+def policy(text: str) -> str:
+    """The Content-Security-Policy under which a page's own styles and scripts work, and no other.
+
+    Args:
+        text: The page.
+    """
+    found: dict[str, list[str]] = {"style": [], "script": []}
+    for kind, inside in _INLINE.findall(text):
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        found[kind].append(f"'sha256-{digest}'")
+    own = [
+        f"{kind}-src {' '.join(digests) or chr(39) + 'none' + chr(39)}"
+        for kind, digests in found.items()
+    ]
+    rest = ("base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'")
+    return "; ".join(("default-src 'none'", *own, "connect-src 'self'", "img-src data:", *rest))
+
+
+class Page:
+    """Both handlers; who may come here is decided before them.
+
+    Args:
+        facts: Of this host.
+        peers: The facts of other hosts by name, {"fault": why} where one does not tell; None:
+            there are no others.
+        path: The page as the deploy wrote it.
+    """
+
+    def __init__(self, facts: Facts, peers: Peers | None = None, path: Path = PAGE) -> None:
+        self._facts = facts
+        self._peers = peers
+        self._path = path
+        self._turn = asyncio.Lock()
+        self._kept: tuple[float, dict[str, Any]] | None = None
+
+    async def page(self) -> Response:
+        """GET /"""
+        try:
+            text = await asyncio.to_thread(self._path.read_text, encoding="utf-8")
+        except OSError:
+            return PlainTextResponse(f"{self._path} is missing: run the deploy again\n", 503)
+        headers = {**_HEADERS, "content-security-policy": policy(text)}
+        return Response(text, media_type="text/html", headers=headers)
+
+    async def status(self, request: Request, person: Person) -> Response:
+        """GET /status: one JSON document, or one a second as server-sent events."""
+        accepts = request.headers.get("accept", "")
+        if "stream" in request.query_params or "text/event-stream" in accepts:
+            headers = {**_HEADERS, "x-accel-buffering": "no"}
+            return StreamingResponse(
+                self._events(person), media_type="text/event-stream", headers=headers
+            )
+        return JSONResponse(await self._now(person), headers=_HEADERS)
+
+    async def _events(self, person: Person) -> AsyncIterator[str]:
+        while True:
+            yield f"data: {json.dumps(await self._now(person))}\n\n"
+            await asyncio.sleep(FRESH_S)
+
+    async def _now(self, person: Person) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        async with self._turn:
+            if self._kept is None or loop.time() - self._kept[0] >= FRESH_S * 0.9:
+                found = await asyncio.to_thread(self._facts.now)
+                if self._peers:
+                    found = {**found, "peers": await self._peers()}
+                self._kept = loop.time(), found
+        return {**self._kept[1], "you": {"name": person.name, "role": person.role}}

@@ -1,0 +1,125 @@
+"""The handlers of the page: its policy, and facts that are looked at once for all watchers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+from typing import Any, cast
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+from lockstep.files.templating import render
+from lockstep.onhost.gateway import page
+from lockstep.onhost.gateway.keys import Person
+from lockstep.onhost.operator.facts import Facts
+
+ANNA, BOB = Person("anna", "operate"), Person("bob", "use")
+
+
+class Looked:
+    """Facts that count how often they are looked at."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def now(self) -> dict[str, Any]:
+        self.looks += 1
+        return {"host": "spark1", "looks": self.looks}
+
+
+def made(looked: Looked, **more: Any) -> page.Page:
+    return page.Page(cast(Facts, looked), **more)
+
+
+def asked(query: str = "", accept: str = "application/json") -> Request:
+    headers = [(b"accept", accept.encode())]
+    scope = {"type": "http", "method": "GET", "path": "/status", "query_string": query.encode()}
+    return Request({**scope, "headers": headers})
+
+
+def test_only_the_pages_own_script_and_styles_may_run() -> None:
+    text = render("page/gateway.html.j2")
+    said = page.policy(text)
+    for kind in ("script", "style"):
+        inside = text.partition(f"<{kind}>")[2].partition(f"</{kind}>")[0]
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in said
+    assert said.count("sha256-") == text.count("<style>") + text.count("<script>") == 3
+    assert "unsafe" not in said and "http" not in said and "default-src 'none'" in said
+
+
+def test_the_page_holds_nothing_of_elsewhere_and_nothing_that_its_policy_refuses() -> None:
+    text = render("page/gateway.html.j2")
+    foreign = text.replace("http://www.w3.org/2000/svg", "")
+    for word in (
+        "http:",
+        "https:",
+        "//cdn",
+        "@import",
+        "url(",
+        " style=",
+        " onclick=",
+        "innerHTML",
+    ):
+        assert word not in foreign, word
+
+
+def test_the_page_comes_with_its_policy_and_is_kept_by_nobody(tmp_path) -> None:
+    html = tmp_path / "gateway.html"
+    html.write_text("<script>1</script>")
+    answer = asyncio.run(made(Looked(), path=html).page())
+    assert (answer.status_code, bytes(answer.body)) == (200, b"<script>1</script>")
+    assert answer.headers["content-security-policy"] == page.policy("<script>1</script>")
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_a_page_that_the_deploy_did_not_write_says_so(tmp_path) -> None:
+    answer = asyncio.run(made(Looked(), path=tmp_path / "no.html").page())
+    assert answer.status_code == 503 and b"run the deploy again" in bytes(answer.body)
+
+
+def test_facts_are_one_document_with_the_person_who_asked() -> None:
+    answer = asyncio.run(made(Looked()).status(asked(), ANNA))
+    assert json.loads(bytes(answer.body)) == {
+        "host": "spark1",
+        "looks": 1,
+        "you": {"name": "anna", "role": "operate"},
+    }
+
+
+def test_twins_are_told_beside_this_host() -> None:
+    async def peers() -> dict[str, Any]:
+        return {"spark2": {"fault": "no answer"}}
+
+    answer = asyncio.run(made(Looked(), peers=peers).status(asked(), BOB))
+    assert json.loads(bytes(answer.body))["peers"] == {"spark2": {"fault": "no answer"}}
+
+
+@pytest.mark.parametrize(("query", "accept"), [("stream", "*/*"), ("", "text/event-stream")])
+def test_watchers_share_a_look_and_without_one_nothing_is_looked_at(
+    query: str, accept: str, monkeypatch
+) -> None:
+    monkeypatch.setattr(page, "FRESH_S", 0.05)
+
+    async def watched() -> None:
+        looked = Looked()
+        whole = made(looked)
+        answers = [await whole.status(asked(query, accept), who) for who in (ANNA, BOB)]
+        streams = []
+        for answer in answers:
+            assert isinstance(answer, StreamingResponse)
+            assert answer.media_type == "text/event-stream"
+            streams.append(cast(Any, answer.body_iterator))
+        first = [json.loads((await anext(stream)).removeprefix("data: ")) for stream in streams]
+        assert [each["looks"] for each in first] == [1, 1]
+        assert [each["you"]["name"] for each in first] == ["anna", "bob"]
+        assert json.loads((await anext(streams[0])).removeprefix("data: "))["looks"] == 2
+        for stream in streams:
+            await stream.aclose()
+        assert asyncio.all_tasks() == {asyncio.current_task()} and looked.looks == 2
+
+    asyncio.run(watched())
