@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lockstep.files import sent
@@ -13,6 +13,7 @@ from lockstep.fleet.login import Login
 
 # A snapshot takes a second; one that reads all weights, as long as the disk needs.
 LIMIT_S, DEEP_LIMIT_S = 120.0, 3600.0
+_LEAVE_LIMIT_S = 30.0
 _SUDO = "Give --ask-sudo-password, or let the account use sudo without one."
 
 
@@ -67,16 +68,29 @@ def take_all(asked: Sequence[Asked], ask: Ask | None = None) -> list[Taken]:
 
 def over_ssh(asked: Asked) -> Taken:
     """The snapshot of one host, by one command that leaves nothing there."""
-    text = sent.questions(asked.questions)
+    before = time.time()
+    found = _answer(asked, sent.questions(asked.questions))
+    return read(asked.login.name, found, (before, time.time()))
+
+
+def leave(asked: Asked, said: dict[str, Any]) -> None:
+    """Leave on a host what the diff says of it, for its page, which shows how old that is.
+
+    A host that cannot keep it is not told here: it has answered the diff itself.
+    """
+    document = sent.document("records.last_diff", said)
+    _answer(replace(asked, limit_s=_LEAVE_LIMIT_S), document)
+
+
+def _answer(asked: Asked, text: str) -> hosts.Answer:
+    """What the program answers that one host runs from standard input."""
     sudo = ["sudo", "-n"]
     if asked.sudo and asked.password is not None:
         # Read from standard input's first line; where sudo needs none, the program skips that.
         sudo, text = ["sudo", "-S", "-p", ""], f"{asked.password}\n{text}"
     words = [*(sudo if asked.sudo else []), *sent.COMMAND]
     where = asked.login.compressed()
-    before = time.time()
-    found = hosts.ask(where, words, text=text, limit_s=asked.limit_s, sudo_remedy=_SUDO)
-    return read(where.name, found, (before, time.time()))
+    return hosts.ask(where, words, text=text, limit_s=asked.limit_s, sudo_remedy=_SUDO)
 
 
 def read(name: str, answer: hosts.Answer, between: tuple[float, float]) -> Taken:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from lockstep.core.errors import InventoryError
 from lockstep.drift import hosts
@@ -15,7 +16,7 @@ from lockstep.drift.subjects import KINDS, environments, expected, questions
 from lockstep.drift.subjects.files import shared_keys
 from lockstep.drift.subjects.kind import Seen
 from lockstep.files.sent import named
-from lockstep.fleet.hosts import choose
+from lockstep.fleet.hosts import at_once, choose
 from lockstep.host.intended import Intended
 from lockstep.inventory import inventory_file as inventories
 from lockstep.lock import lockfile, pins
@@ -23,6 +24,8 @@ from lockstep.lock.wanted import wanted
 from lockstep.system.accounts import people
 
 SAME, DRIFT, UNKNOWN = 0, 1, 2
+#: Differences that are left on a host for its page.
+SHOWN = 40
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,23 @@ def diff(
     key = secrets.token_bytes(32)
     intended, asked = read(path, limit=limit, key=key, deep=deep)
     asked = [replace(each, password=password) for each in asked]
-    return judge(path.stem, intended, hosts.take_all(asked), key=key)
+    taken = hosts.take_all(asked)
+    found = judge(path.stem, intended, taken, key=key)
+    there = [each for each, answer in zip(asked, taken, strict=True) if answer.snapshot]
+    at_once(lambda each: hosts.leave(each, of_host(found, each.login.name)), there)
+    return found
+
+
+def of_host(found: Report, name: str) -> dict[str, Any]:
+    """What the report says of one host, as its page has it (`records.last_diff`), at most
+    `SHOWN` differences, and "more": how many are left out."""
+    of = [item for item in found.differences if item.host == name]
+    keys = ("severity", "kind", "item", "how")
+    return {
+        "differences": [{key: getattr(item, key) for key in keys} for item in of[:SHOWN]],
+        "more": max(0, len(of) - SHOWN),
+        "unknown": [why for host, why in found.unknown if host == name],
+    }
 
 
 def read(

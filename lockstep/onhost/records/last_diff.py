@@ -26,7 +26,9 @@ def load(paths: layout.Paths) -> dict[str, Any] | None:
 
 
 def take(asked: dict[str, Any], paths: layout.Paths | None = None) -> dict[str, Any]:
-    """Keep a diff: {"code", "differences": [{"severity", "kind", "item", "how"}], "unknown"}.
+    """Keep {"differences": [{"severity", "kind", "item", "how"}], "more", "unknown"}.
+
+    "more" differences are left out; "unknown" is why what could not be told.
 
     Raises:
         OSError: it cannot be written.

@@ -15,11 +15,13 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from lockstep.cli.main import main
-from lockstep.drift import page, report, view
+from lockstep.drift import hosts, page, report, view
 from lockstep.drift.report import Report
 from lockstep.drift.subjects import KINDS, questions
 from lockstep.files import sent
+from lockstep.files.programs import closure
 from lockstep.files.sent import named
+from lockstep.fleet.login import Login
 
 ONE, TWO = host("spark1"), host("spark2")
 SWITCH = "/data/scripts/llm/switch.sh"
@@ -178,3 +180,46 @@ def test_a_folder_of_a_stranger_is_named_once_and_ours_are_looked_into(tmp_path:
     asked["inside"] = [str(own / "venvs/tools")]
     found = json.loads(taken({"files.leftovers": asked}))["facts"]["foreign file"]
     assert sorted(found) == [str(own / "mine.py"), str(own / "old")]
+
+
+def test_a_host_is_left_what_concerns_it_and_its_page_gets_no_more_than_it_shows() -> None:
+    one, two = perfect(ONE), perfect(TWO)
+    one["facts"]["file"][SWITCH] = 32 * "0"
+    two["facts"]["failed unit"] = {f"a{number}.service": "failed" for number in range(50)}
+    two["faults"] = {"packages.every": "dpkg-query ended with 2: locked"}
+    found = judged((ONE, one), (TWO, two))
+    assert report.of_host(found, "spark1") == {
+        "differences": [{"severity": "error", "kind": "file", "item": SWITCH, "how": "deploy"}],
+        "more": 0,
+        "unknown": [],
+    }
+    left = report.of_host(found, "spark2")
+    assert (len(left["differences"]), left["more"]) == (40, 10)
+    assert left["unknown"] == ["packages: dpkg-query ended with 2: locked"]
+
+
+def test_what_is_left_is_sent_with_what_keeps_it(tmp_path: Path) -> None:
+    document = sent.document("records.last_diff", {"differences": []})
+    # The root of this machine is not to be written to.
+    package = {
+        path: text.replace('root: Path = Path("/")', f"root: Path = Path({str(tmp_path)!r})")
+        for path, text in closure("records.last_diff").items()
+    }
+    document = json.dumps(json.loads(document) | sent.packed(package))
+    argv = [sys.executable, *sent.COMMAND[1:]]
+    done = subprocess.run(argv, input=document, capture_output=True, text=True, check=True)
+    assert done.stdout == "{}"
+    left = json.loads((tmp_path / "var/log/lockstep/diff.json").read_text())
+    assert left["differences"] == [] and left["at"]
+
+
+def test_only_hosts_that_answered_are_left_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[str] = []
+    logins = [hosts.Asked(Login(name, ()), {}) for name in ("spark1", "spark2")]
+    monkeypatch.setattr(report, "read", lambda *_, **__: ([ONE, TWO], logins))
+    snapshot = {"facts": {}, "faults": {}, "answers": {}}
+    taken = [hosts.Taken("spark1", snapshot), hosts.Taken("spark2", fault="no connection")]
+    monkeypatch.setattr(hosts, "take_all", lambda _: taken)
+    monkeypatch.setattr(hosts, "leave", lambda asked, _: left.append(asked.login.name))
+    assert report.diff(Path("test.py")).code == report.UNKNOWN
+    assert left == ["spark1"]

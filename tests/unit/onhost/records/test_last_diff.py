@@ -11,7 +11,7 @@ import pytest
 from lockstep.onhost.core import layout
 from lockstep.onhost.records import last_diff
 
-ASKED = {"code": 1, "differences": [{"severity": "note", "kind": "apt package", "item": "jq"}]}
+ASKED = {"differences": [{"severity": "note", "kind": "apt package", "item": "jq"}]}
 
 
 def test_it_is_kept_with_its_time(tmp_path):
