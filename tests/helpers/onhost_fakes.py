@@ -289,10 +289,13 @@ class FakeEngine:
         self.requests: list[dict] = []
         self.keys: list[str | None] = []
         self.paths: list[str] = []
+        #: How often its counters were asked for.
+        self.looks = 0
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                outer.looks += self.path == "/metrics"
                 if self.path != "/metrics":
                     _reply(self, outer.health, {})
                 elif outer.metrics is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ _LONGEST = 1 << 20
 
 async def switch(
     target: str, person: str | None, path: Path = SOCKET
-) -> AsyncIterator[dict[str, Any]]:
+) -> AsyncGenerator[dict[str, Any], None]:
     """Ask for an ordinary switch, and tell how it goes. Leaving early does not end the switch.
 
     Args:

@@ -56,6 +56,16 @@ class Hot:
         unit = self._units.get(self._host.targets[target].unit)
         return unit.since if unit else None
 
+    def lasts_s(self, target: str) -> float:
+        """Seconds since systemd last changed its unit's state."""
+        unit = self._units.get(self._host.targets[target].unit)
+        return time.monotonic() - unit.changed if unit else 0.0
+
+    @property
+    def known(self) -> bool:
+        """Whether systemd has answered."""
+        return bool(self._units)
+
     def changed(self) -> None:
         """Something was switched: what is known may be wrong."""
         self._asked = float("-inf")

@@ -20,6 +20,7 @@ _PROPERTIES = (
     "ExecMainCode",
     "ExecMainStatus",
     "StateChangeTimestamp",
+    "StateChangeTimestampMonotonic",
     "NRestarts",
     "Description",
 )
@@ -32,7 +33,11 @@ _CLD_EXITED = "1"
 
 @dataclass(frozen=True)
 class Unit:
-    """One unit as `systemctl show` describes it; `since` is in seconds of Unix time or None."""
+    """One unit as `systemctl show` describes it.
+
+    `since` is when its state changed last, in seconds of Unix time or None; `changed` the same in
+    those of `time.monotonic`, which no jump of the clock moves.
+    """
 
     name: str
     load: str = "not-found"
@@ -44,6 +49,7 @@ class Unit:
     main_code: str = "0"
     main_status: int = 0
     since: float | None = None
+    changed: float = 0.0
     restarts: int = 0
     description: str = ""
 
@@ -116,6 +122,7 @@ def _unit(block: str) -> Unit:
         main_code=fields.get("ExecMainCode", "0"),
         main_status=_number(fields.get("ExecMainStatus", "")),
         since=float(_number(fields.get("StateChangeTimestamp", "").lstrip("@"))) or None,
+        changed=_number(fields.get("StateChangeTimestampMonotonic", "")) / 1e6,
         restarts=_number(fields.get("NRestarts", "")),
         description=fields.get("Description", ""),
     )

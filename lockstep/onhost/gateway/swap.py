@@ -1,0 +1,174 @@
+"""Has the target of a request made hot, by the ordinary switch, when it is its turn."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from lockstep.onhost.core import config, layout, output, switch_lock
+from lockstep.onhost.engine import openai_api
+from lockstep.onhost.gateway import ask
+from lockstep.onhost.gateway.hot import Hot
+from lockstep.onhost.gateway.turns import Refused, Seen, Turns, Waiter
+
+__all__ = ["Refused", "Swaps"]
+
+#: How often one looks whether the next switch may begin, seconds.
+EVERY_S = 0.5
+_COUNTERS_S = 3.0
+_MOVING = ("loading", "restarting", "stopping")
+
+#: As `ask.switch`.
+Ask = Callable[[str, str | None], AsyncGenerator[dict[str, Any], None]]
+
+
+class Swaps:
+    """Requests of one gateway that wait for their target.
+
+    What is hot is asked of `hot` again and again: anybody may switch at any time.
+
+    Args:
+        host: The targets of this host.
+        least_hot_s: How long a target stays hot before a request may take it away, seconds.
+        bound: How many requests may wait.
+    """
+
+    def __init__(
+        self,
+        hot: Hot,
+        host: config.Host,
+        least_hot_s: float,
+        bound: int,
+        paths: layout.Paths | None = None,
+        switch: Ask = ask.switch,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._hot = hot
+        self._host = host
+        self._paths = paths or layout.Paths()
+        self._ask = switch
+        self._now = now
+        self._turns = Turns(least_hot_s, bound)
+        self._woken = asyncio.Event()
+        self._driver: asyncio.Task[None] | None = None
+        self._switch: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> Counter[str]:
+        """How many requests wait for each target."""
+        return self._turns.waiting
+
+    @asynccontextmanager
+    async def until_hot(self, target: str, person: str | None) -> AsyncIterator[None]:
+        """Enter when the target, or its fallback, is hot. No request takes it away until the end.
+
+        Every request to an engine comes through here, also one for what is hot: it may have to
+        wait behind others. Whoever is cancelled meanwhile has left.
+
+        Args:
+            target: A name of targets.json that answers on this host.
+            person: Who asks, in whose name it is switched.
+
+        Raises:
+            Refused: the queue is full, or the switch failed, with its own reason.
+        """
+        outcome = asyncio.Event()
+        waiter = Waiter(target, person, outcome.set)
+        # The usual case, without a look at all targets.
+        usual = self._turns.idle and self._hot.serves(target)
+        seen = Seen(frozenset((target,))) if usual else self._seen()
+        self._turns.arrive(waiter, seen, self._now())
+        try:
+            if waiter.state == "waits":
+                self._drive()
+                await outcome.wait()
+            if waiter.refusal:
+                raise waiter.refusal
+            yield
+        finally:
+            self._turns.leave(waiter)
+            self._woken.set()
+
+    def _drive(self) -> None:
+        self._woken.set()
+        if self._driver is None or self._driver.done():
+            self._driver = asyncio.create_task(self._until_idle())
+
+    async def _until_idle(self) -> None:
+        try:
+            while not self._turns.idle:
+                self._woken.clear()
+                await self._hot.look()
+                self._turns.step(self._seen(), self._now())
+                if self._turns.next(self._seen()) and not await self._busy():
+                    # Somebody may have left, and somebody else have come.
+                    waiter = self._turns.next(self._seen())
+                    if waiter:
+                        self._turns.begin(waiter)
+                        self._switch = asyncio.create_task(self._switched(waiter))
+                try:
+                    await asyncio.wait_for(self._woken.wait(), EVERY_S)
+                except TimeoutError:
+                    continue
+        except Exception as fault:
+            # Nobody is left waiting for what no longer looks.
+            self._turns.give_up("the gateway could not find out what is hot; its journal says why")
+            output.say(f"lockstep gateway: {type(fault).__name__}: {fault}")
+            raise
+
+    async def _switched(self, waiter: Waiter) -> None:
+        end: dict[str, Any] = {}
+        try:
+            async with aclosing(self._ask(waiter.target, waiter.person)) as told:
+                async for message in told:
+                    end = message
+        finally:
+            self._hot.changed()
+            self._turns.ended(end.get("code", 1), end.get("said", "no answer"), self._now())
+            self._woken.set()
+
+    async def _busy(self) -> bool:
+        """Whether the hot engine has requests of clients of its own port, or does not say."""
+        name = self._hot.now()
+        if name is None:
+            return False
+        target = self._host.targets[name]
+        engine = replace(target, url=target.engine_url or target.url)
+        try:
+            counted = await asyncio.to_thread(openai_api.counters, engine, None, _COUNTERS_S)
+        except openai_api.NotReady:
+            return True
+        return counted is not None and counted.outstanding > 0
+
+    def _seen(self) -> Seen:
+        name = self._hot.now()
+        answered = (each for each in self._host.targets if self._hot.serves(each))
+        return Seen(
+            serves=frozenset(answered),
+            hot_s=self._hot.lasts_s(name) if name else math.inf,
+            running=self._hot.running(name) if name else 0,
+            moving=self._moving(),
+            taken=self._taken(name),
+        )
+
+    def _moving(self) -> str:
+        if not self._hot.known:
+            return "systemd does not answer"
+        holder = switch_lock.holder(self._paths.switch_lock)
+        if holder:
+            return str(holder)
+        states = ((name, self._hot.state(name)) for name in self._host.targets)
+        return next((f"{name} is {state}" for name, state in states if state in _MOVING), "")
+
+    def _taken(self, name: str | None) -> str:
+        """Why the hot target is not for a request to take away: its requests are not seen here."""
+        cluster = self._host.cluster(name) if name else None
+        if cluster is None or not cluster.rank:
+            return ""
+        return f"{name} is hot here, and {cluster.first.name} answers for it: switch there"

@@ -1,0 +1,219 @@
+"""Whose turn it is where requests for several targets come: a state machine, without a clock.
+
+A request for what is hot passes. One for another target waits until nothing runs and the hot target
+had its least time; from the end of that time on, later requests for the hot one wait behind it.
+First come, first served; all who wait for one target share one switch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from lockstep.onhost.core import errors
+from lockstep.onhost.systemd import transient
+
+#: How long a target that failed is not tried again, seconds.
+FAILED_S = 60.0
+#: Until a target that was switched to must be seen hot, seconds.
+SETTLES_S = 10.0
+#: Who finds the queue full may come again after so long, seconds.
+FULL_S = 30.0
+_HOT = (errors.EXIT_DONE, errors.EXIT_FALLBACK)
+
+
+class Refused(Exception):
+    """Why a request is not answered by the model that it asks for.
+
+    Attributes:
+        status: HTTP status.
+        words: One sentence for the client.
+        retry_after_s: When it may be asked again, seconds.
+    """
+
+    def __init__(self, status: int, words: str, retry_after_s: float) -> None:
+        super().__init__(words)
+        self.status, self.words, self.retry_after_s = status, words, retry_after_s
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One look at the host.
+
+    Attributes:
+        serves: Targets that are answered now: the hot one, and those whose fallback it is.
+        hot_s: How long it has been hot, seconds.
+        running: Requests at it that nobody here let pass.
+        moving: Why nothing can be switched now, as "ben is switching to qwen"; "" where it can.
+        taken: Why no request may take this host away from what is hot; "" where one may.
+    """
+
+    serves: frozenset[str] = frozenset()
+    hot_s: float = 0.0
+    running: int = 0
+    moving: str = ""
+    taken: str = ""
+
+
+@dataclass(eq=False)
+class Waiter:
+    """One request: the target that it asks for, and who asks; `notify` is called at its outcome.
+
+    `due`: a switch to its target was made while it waited.
+    """
+
+    target: str
+    person: str | None
+    notify: Callable[[], None]
+    state: Literal["waits", "served", "refused", "left"] = "waits"
+    refusal: Refused | None = None
+    due: bool = False
+
+
+@dataclass(frozen=True)
+class _Settling:
+    """A switch that has ended: its target, until when that must be hot, and what is said else."""
+
+    target: str
+    until: float
+    words: str
+
+
+class Turns:
+    """Who waits, who runs, and the switch that is under way for them; times are in seconds.
+
+    Args:
+        least_hot_s: How long a target stays hot before another one may take its place.
+        bound: How many may wait.
+    """
+
+    def __init__(self, least_hot_s: float, bound: int) -> None:
+        self._least_hot_s = least_hot_s
+        self._bound = bound
+        self._waiting: list[Waiter] = []
+        self._running = 0
+        self._switching: str | None = None
+        self._settling: _Settling | None = None
+        self._failed: dict[str, tuple[float, str]] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits and no switch is under way."""
+        return not self._waiting and self._switching is None
+
+    @property
+    def waiting(self) -> Counter[str]:
+        """How many wait for each target."""
+        return Counter(waiter.target for waiter in self._waiting)
+
+    def arrive(self, waiter: Waiter, seen: Seen, now: float) -> None:
+        """Let a request pass, refuse it, or have it wait."""
+        target = waiter.target
+        if self._may_pass(waiter, self._waiting, seen):
+            self._serve(waiter)
+            return
+        until, words = self._failed.get(target, (now, ""))
+        if target in seen.serves:
+            pass
+        elif until > now:
+            self._refuse(waiter, words, until - now)
+            return
+        elif seen.taken:
+            self._refuse(waiter, seen.taken, FULL_S)
+            return
+        if len(self._waiting) >= self._bound:
+            words = f"{len(self._waiting)} requests wait for a switch already"
+            self._refuse(waiter, words, FULL_S)
+            return
+        self._waiting.append(waiter)
+
+    def leave(self, waiter: Waiter) -> None:
+        """A request has ended, in whichever way."""
+        if waiter.state == "served":
+            self._running -= 1
+        elif waiter.state == "waits":
+            self._waiting.remove(waiter)
+        waiter.state = "left"
+
+    def step(self, seen: Seen, now: float) -> None:
+        """Let pass and refuse whom one can, by a look at the host."""
+        self._settle(seen, now)
+        ahead: list[Waiter] = []
+        for waiter in list(self._waiting):
+            if self._may_pass(waiter, ahead, seen):
+                self._remove(waiter, None)
+            elif seen.taken and waiter.target not in seen.serves:
+                self._remove(waiter, Refused(503, seen.taken, FULL_S))
+            else:
+                ahead.append(waiter)
+
+    def next(self, seen: Seen) -> Waiter | None:
+        """For whom a switch may begin now; the hot engine's own clients are not known here."""
+        if self._switching or self._settling or self._running or seen.running or seen.moving:
+            return None
+        if seen.serves and seen.hot_s < self._least_hot_s:
+            return None
+        return next((each for each in self._waiting if each.target not in seen.serves), None)
+
+    def begin(self, waiter: Waiter) -> None:
+        """The switch for it begins: nobody passes until it has ended."""
+        self._switching = waiter.target
+
+    def ended(self, code: int, said: str, now: float) -> None:
+        """That switch has ended, with an exit code of switch.sh and its last words."""
+        target, self._switching = self._switching, None
+        assert target is not None
+        if code == errors.EXIT_LOCKED:
+            # Somebody else was first; what they make hot is seen.
+            return
+        if code not in (*_HOT, transient.EXIT_ALONE):
+            self._fail(target, f"the switch to {target} failed: {said}", now)
+            return
+        words = f"the switch to {target} has ended, but it is not hot: {said}"
+        self._settling = _Settling(target, now + SETTLES_S, words)
+        for waiter in self._waiting:
+            waiter.due |= waiter.target == target
+
+    def give_up(self, words: str) -> None:
+        """Refuse everybody who waits."""
+        for waiter in list(self._waiting):
+            self._remove(waiter, Refused(503, words, FULL_S))
+
+    def _may_pass(self, waiter: Waiter, ahead: Sequence[Waiter], seen: Seen) -> bool:
+        if waiter.target not in seen.serves or self._switching:
+            return False
+        over = seen.hot_s >= self._least_hot_s
+        return waiter.due or not (over and any(each.target not in seen.serves for each in ahead))
+
+    def _settle(self, seen: Seen, now: float) -> None:
+        settling = self._settling
+        if settling is None:
+            return
+        if settling.target in seen.serves:
+            self._settling = None
+        elif not seen.moving and now >= settling.until:
+            self._settling = None
+            self._fail(settling.target, settling.words, now)
+
+    def _fail(self, target: str, words: str, now: float) -> None:
+        self._failed[target] = (now + FAILED_S, words)
+        for waiter in [each for each in self._waiting if each.target == target]:
+            self._remove(waiter, Refused(503, words, FAILED_S))
+
+    def _remove(self, waiter: Waiter, refusal: Refused | None) -> None:
+        self._waiting.remove(waiter)
+        if refusal is None:
+            self._serve(waiter)
+        else:
+            self._refuse(waiter, refusal.words, refusal.retry_after_s)
+
+    def _serve(self, waiter: Waiter) -> None:
+        waiter.state = "served"
+        self._running += 1
+        waiter.notify()
+
+    def _refuse(self, waiter: Waiter, words: str, retry_after_s: float) -> None:
+        waiter.state, waiter.refusal = "refused", Refused(503, words, retry_after_s)
+        waiter.notify()

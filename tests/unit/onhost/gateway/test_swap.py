@@ -1,0 +1,209 @@
+"""Requests that wait for their model: what is looked at, and what comes of a switch."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from a_switching_spark import UNITS, SwitchingSpark
+
+from lockstep.onhost.core import config, switch_lock
+from lockstep.onhost.gateway import ask
+from lockstep.onhost.gateway.hot import Hot
+from lockstep.onhost.gateway.swap import Refused, Swaps
+
+PAGE = 'vllm:num_requests_running{{x="0"}} {running}\nvllm:generation_tokens_total 1.0\n'
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    spark = SwitchingSpark(tmp_path, monkeypatch)
+    yield spark
+    spark.close()
+
+
+class Door:
+    """The gateway's part: what is hot, and requests that come."""
+
+    def __init__(self, spark: SwitchingSpark, least_hot_s: float = 0.0, bound: int = 8) -> None:
+        host = config.load_host(spark.paths.targets)
+        self.hot = Hot(host, spark.paths)
+        self.asked: list[str] = []
+
+        async def switch(target: str, person: str | None):
+            self.asked.append(target)
+            async for message in ask.switch(target, person, spark.socket):
+                yield message
+
+        self.swaps = Swaps(self.hot, host, least_hot_s, bound, spark.paths, switch)
+
+    async def request(self, target: str, answered: asyncio.Event | None = None) -> str:
+        """What answers a request, which takes until `answered`."""
+        try:
+            async with self.swaps.until_hot(target, "anna"):
+                by = self.hot.serves(target)
+                assert by is not None
+                with self.hot.using(by.name):
+                    if answered:
+                        await answered.wait()
+                    return by.name
+        except Refused as refused:
+            return refused.words
+
+
+def run(coroutine):
+    async def bounded():
+        async with asyncio.timeout(60):
+            return await coroutine
+
+    return asyncio.run(bounded())
+
+
+async def until(true) -> None:
+    while not true():
+        await asyncio.sleep(0.01)
+
+
+def test_a_cold_model_is_switched_to_and_answers(spark):
+    async def two() -> list[str]:
+        door = Door(spark)
+        await door.hot.look()
+        found = await asyncio.gather(door.request("qwen"), door.request("qwen"))
+        return [*found, *door.asked]
+
+    assert run(two()) == ["qwen", "qwen", "qwen"]
+    assert spark.hot == ["qwen"]
+    assert any(call.endswith("--worker qwen anna, by the gateway") for call in spark.systemd.calls)
+
+
+def test_two_cold_models_come_one_after_the_other(spark):
+    async def both() -> list[str]:
+        door = Door(spark)
+        await door.hot.look()
+        found = await asyncio.gather(door.request("qwen"), door.request("spare"))
+        return [*found, *door.asked]
+
+    assert run(both()) == ["qwen", "spare", "qwen", "spare"]
+
+
+def test_what_runs_is_not_cut_off(spark):
+    async def story() -> None:
+        door, answered = Door(spark), asyncio.Event()
+        await door.hot.look()
+        running = asyncio.create_task(door.request("mistral", answered))
+        cold = asyncio.create_task(door.request("qwen"))
+        await until(lambda: door.swaps.waiting)
+        for _ in range(3):
+            door.hot.changed()
+            await door.hot.look()
+        assert (door.asked, spark.hot) == ([], ["mistral"])
+        answered.set()
+        assert await running == "mistral"
+        assert await cold == "qwen"
+
+    run(story())
+
+
+def test_a_client_of_the_engines_own_port_is_not_cut_off(spark):
+    async def story() -> None:
+        door = Door(spark)
+        spark.engine.metrics = PAGE.format(running=1.0)
+        await door.hot.look()
+        cold = asyncio.create_task(door.request("qwen"))
+        await until(lambda: spark.engine.looks > 1)
+        assert (door.asked, spark.hot) == ([], ["mistral"])
+        spark.engine.metrics = PAGE.format(running=0.0)
+        assert await cold == "qwen"
+
+    run(story())
+
+
+def test_the_switchs_own_reason_reaches_who_waits(spark):
+    spark.tell("qwen", memory_gib=500.0)
+
+    async def story() -> str:
+        door = Door(spark)
+        await door.hot.look()
+        return await door.request("qwen")
+
+    said = run(story())
+    assert said.startswith("the switch to qwen failed: qwen needs 500.0 GiB")
+    assert spark.hot == ["mistral"]
+
+
+def test_its_fallback_answers_for_a_model_that_failed(spark):
+    spark.systemd.unit(UNITS["qwen"], start_ok=False)
+
+    async def story() -> str:
+        door = Door(spark)
+        await door.hot.look()
+        return await door.request("qwen")
+
+    assert run(story()) == "spare"
+
+
+def test_somebody_elses_switch_is_waited_for(spark):
+    async def story() -> None:
+        door = Door(spark)
+        with switch_lock.held(spark.paths.switch_lock, "ben", "mistral"):
+            cold = asyncio.create_task(door.request("qwen"))
+            await door.hot.look()
+            await until(lambda: door.swaps.waiting)
+            for _ in range(3):
+                door.hot.changed()
+                await door.hot.look()
+            assert door.asked == []
+        assert await cold == "qwen"
+
+    run(story())
+
+
+def test_who_hangs_up_before_the_switch_leaves_nothing_behind(spark):
+    async def story() -> None:
+        door = Door(spark, least_hot_s=3600)
+        changed = int(time.monotonic() * 1e6)
+        spark.systemd.unit(
+            UNITS["mistral"],
+            ActiveState="active",
+            SubState="running",
+            StateChangeTimestampMonotonic=str(changed),
+        )
+        cold = asyncio.create_task(door.request("qwen"))
+        await until(lambda: door.swaps.waiting == {"qwen": 1})
+        cold.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cold
+        assert door.swaps.waiting == {}
+        assert await door.request("mistral") == "mistral"
+        assert door.asked == []
+
+    run(story())
+
+
+def test_while_systemd_does_not_answer_nothing_is_switched(spark):
+    async def story() -> None:
+        door = Door(spark)
+        (spark.systemd.folder / "bin/systemctl").write_text("#!/bin/sh\nexit 1\n")
+        cold = asyncio.create_task(door.request("qwen"))
+        for _ in range(3):
+            door.hot.changed()
+            await door.hot.look()
+        assert door.asked == []
+        cold.cancel()
+
+    run(story())
+
+
+def test_a_fault_of_the_gateway_itself_leaves_nobody_waiting(spark, capsys):
+    async def story() -> str:
+        door = Door(spark)
+
+        async def look() -> None:
+            raise ZeroDivisionError("of the test")
+
+        door.hot.look = look
+        return await door.request("qwen")
+
+    assert run(story()).startswith("the gateway could not find out what is hot")
+    assert "ZeroDivisionError: of the test" in capsys.readouterr().out

@@ -1,0 +1,391 @@
+"""Whose turn it is: whatever comes, and whatever fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockstep.onhost.gateway.turns import FAILED_S, SETTLES_S, Refused, Seen, Turns, Waiter
+
+LEAST_S, BOUND = 100.0, 4
+NAMES = ("qwen", "mistral", "tiny")
+#: Its fallback answers for mistral.
+SPARE = "spare"
+
+
+@dataclass
+class House:
+    """A host with a clock of its own. `hot` answers since `since`; `moving` is somebody else."""
+
+    hot: str | None = "qwen"
+    since: float = 0.0
+    now: float = 1000.0
+    moving: str = ""
+    taken: str = ""
+    #: Requests of clients of the engine's own port.
+    own: int = 0
+    turns: Turns = field(default_factory=lambda: Turns(LEAST_S, BOUND))
+    every: list[Waiter] = field(default_factory=list)
+    outcomes: dict[int, int] = field(default_factory=dict)
+    begun: list[str] = field(default_factory=list)
+    switching: str | None = None
+
+    def seen(self) -> Seen:
+        serves = {self.hot, "mistral" if self.hot == SPARE else self.hot} - {None}
+        return Seen(frozenset(serves), self.now - self.since, 0, self.moving, self.taken)
+
+    def comes(self, target: str) -> Waiter:
+        number = len(self.every)
+        self.outcomes[number] = 0
+
+        def told() -> None:
+            self.outcomes[number] += 1
+
+        waiter = Waiter(target, "anna", told)
+        self.every.append(waiter)
+        self.turns.arrive(waiter, self.seen(), self.now)
+        return waiter
+
+    def leaves(self, waiter: Waiter) -> None:
+        self.turns.leave(waiter)
+
+    def look(self, seconds: float = 0.0) -> None:
+        """As the gateway does twice a second."""
+        self.now += seconds
+        self.turns.step(self.seen(), self.now)
+        waiter = self.turns.next(self.seen())
+        if waiter and not self.own:
+            assert not self.running(), "a switch begins while a request runs"
+            self.turns.begin(waiter)
+            self.begun.append(waiter.target)
+            self.switching = waiter.target
+
+    def ends(self, code: int = 0, hot: str | None = None) -> None:
+        """The switch ends, with `hot` hot, or what was asked for."""
+        assert self.switching
+        if code in (0, 141):
+            self.hot = hot or self.switching
+        elif code == 3:
+            self.hot = SPARE
+        elif code == 4:
+            self.hot = None
+        if code != 75:
+            self.since = self.now
+        self.switching = None
+        self.turns.ended(code, "its last words", self.now)
+
+    def running(self) -> list[Waiter]:
+        return [waiter for waiter in self.every if waiter.state == "served"]
+
+
+def words(waiter: Waiter) -> str:
+    assert isinstance(waiter.refusal, Refused)
+    assert (waiter.state, waiter.refusal.status) == ("refused", 503)
+    return waiter.refusal.words
+
+
+def test_what_is_hot_passes_at_once():
+    house = House()
+    assert [house.comes("qwen").state for _ in range(100)] == ["served"] * 100
+
+
+def test_a_cold_target_is_switched_to_and_everybody_who_waits_for_it_passes():
+    house = House()
+    waiting = [house.comes("mistral") for _ in range(3)]
+    house.look()
+    assert house.begun == ["mistral"]
+    assert house.comes("mistral").state == "waits"
+    house.ends()
+    house.look()
+    assert {waiter.state for waiter in [*waiting, house.every[-1]]} == {"served"}
+
+
+def test_nothing_is_switched_while_a_request_runs_here():
+    house = House()
+    running = house.comes("qwen")
+    house.comes("mistral")
+    house.look(3600)
+    assert house.begun == []
+    house.leaves(running)
+    house.look()
+    assert house.begun == ["mistral"]
+
+
+def test_nothing_is_switched_while_a_client_of_the_engines_own_port_is_served():
+    house = House(own=1)
+    house.comes("mistral")
+    house.look(3600)
+    assert house.begun == []
+    house.own = 0
+    house.look()
+    assert house.begun == ["mistral"]
+
+
+def test_nothing_is_switched_while_somebody_else_does():
+    house = House(moving="ben is switching to tiny")
+    house.comes("mistral")
+    house.look(3600)
+    assert house.begun == []
+    house.hot, house.since, house.moving = "tiny", house.now, ""
+    house.look(LEAST_S)
+    assert house.begun == ["mistral"]
+
+
+def test_what_is_hot_has_its_least_time():
+    house = House(since=1000.0)
+    house.comes("mistral")
+    house.look(LEAST_S - 1)
+    assert house.begun == []
+    house.look(1)
+    assert house.begun == ["mistral"]
+
+
+def test_where_nothing_is_hot_nothing_is_waited_for():
+    house = House(hot=None, since=1000.0)
+    house.comes("mistral")
+    house.look()
+    assert house.begun == ["mistral"]
+
+
+def test_who_waits_is_not_starved_by_requests_for_what_is_hot():
+    house = House(since=1000.0)
+    first = house.comes("qwen")
+    house.comes("mistral")
+    within = house.comes("qwen")
+    assert within.state == "served", "its least time is not over"
+    house.look(LEAST_S)
+    behind = house.comes("qwen")
+    assert behind.state == "waits"
+    for waiter in (first, within):
+        house.leaves(waiter)
+    house.look()
+    house.ends()
+    house.look()
+    assert (house.begun, behind.state) == (["mistral"], "waits")
+    house.leaves(house.every[1])
+    house.look(LEAST_S)
+    assert house.begun == ["mistral", "qwen"]
+    house.ends()
+    house.look()
+    assert behind.state == "served"
+
+
+def test_who_came_behind_another_target_shares_the_switch_all_the_same():
+    house = House()
+    house.turns = Turns(0.0, BOUND)
+    first, other, late = (house.comes(name) for name in ("mistral", "tiny", "mistral"))
+    house.look()
+    house.ends()
+    house.look()
+    assert [first.state, other.state, late.state] == ["served", "waits", "served"]
+
+
+def test_targets_are_switched_to_in_the_order_of_their_first_request():
+    house = House()
+    for name in ("tiny", "mistral", "tiny"):
+        house.comes(name)
+    house.look()
+    house.ends()
+    house.look()
+    for waiter in house.running():
+        house.leaves(waiter)
+    house.look(LEAST_S)
+    assert house.begun == ["tiny", "mistral"]
+
+
+def test_the_queue_has_a_bound():
+    house = House()
+    for _ in range(BOUND):
+        house.comes("mistral")
+    late = house.comes("tiny")
+    assert words(late) == f"{BOUND} requests wait for a switch already"
+    assert late.refusal.retry_after_s == 30
+
+
+def test_a_switch_that_failed_refuses_its_waiters_and_is_not_tried_again_for_a_minute():
+    house = House()
+    first, other = house.comes("mistral"), house.comes("tiny")
+    house.look()
+    house.ends(1)
+    assert words(first) == "the switch to mistral failed: its last words"
+    assert other.state == "waits"
+    house.now += FAILED_S - 1
+    again = house.comes("mistral")
+    assert (words(again), again.refusal.retry_after_s) == (words(first), 1)
+    house.now += 1
+    assert house.comes("mistral").state == "waits"
+
+
+def test_a_target_that_failed_passes_where_somebody_made_it_hot():
+    house = House()
+    house.comes("mistral")
+    house.look()
+    house.ends(1)
+    house.hot = "mistral"
+    assert house.comes("mistral").state == "served"
+
+
+def test_the_fallback_answers_for_its_target():
+    house = House()
+    waiter = house.comes("mistral")
+    house.look()
+    house.ends(3)
+    house.look()
+    assert (house.hot, waiter.state) == (SPARE, "served")
+
+
+def test_another_operator_who_was_first_is_no_failure():
+    house = House()
+    waiter = house.comes("mistral")
+    house.look()
+    house.moving = "ben is switching to tiny"
+    house.ends(75)
+    house.look(1)
+    assert (waiter.state, house.begun) == ("waits", ["mistral"])
+    house.moving = ""
+    house.look(1)
+    assert house.begun == ["mistral", "mistral"]
+
+
+def test_after_a_lost_display_what_is_hot_decides():
+    house = House()
+    waiter = house.comes("mistral")
+    house.look()
+    house.moving = "anna is switching to mistral"
+    house.ends(141, hot="qwen")
+    house.look(SETTLES_S * 5)
+    assert waiter.state == "waits"
+    house.hot, house.moving = "mistral", ""
+    house.look()
+    assert (waiter.state, house.begun) == ("served", ["mistral"])
+
+
+def test_a_switch_that_says_it_went_well_and_did_not_is_not_tried_for_ever():
+    house = House()
+    waiter = house.comes("mistral")
+    house.look()
+    house.ends(0, hot="qwen")
+    house.look(SETTLES_S - 1)
+    assert (waiter.state, house.begun) == ("waits", ["mistral"])
+    house.look(1)
+    assert words(waiter).startswith("the switch to mistral has ended, but it is not hot")
+    assert house.comes("mistral").state == "refused"
+
+
+def test_the_last_who_leaves_before_the_switch_began_cancels_it():
+    house = House(since=1000.0)
+    waiters = [house.comes("mistral"), house.comes("mistral")]
+    for waiter in waiters:
+        house.leaves(waiter)
+    house.look(LEAST_S)
+    assert house.begun == []
+    assert house.turns.idle
+
+
+def test_what_a_clusters_first_member_answers_for_is_not_taken_away():
+    house = House()
+    before = house.comes("mistral")
+    house.taken = "glm is hot here, and spark-1 answers for it: switch there"
+    house.look()
+    assert words(before) == words(house.comes("tiny")) == house.taken
+    assert house.comes("qwen").state == "served"
+
+
+EVENTS = st.one_of(
+    st.tuples(st.just("comes"), st.sampled_from(NAMES)),
+    st.tuples(st.just("leaves"), st.integers(0, 30)),
+    st.tuples(st.just("look"), st.floats(0, 200)),
+    st.tuples(st.just("ends"), st.sampled_from((0, 0, 0, 1, 3, 4, 75, 141))),
+    st.tuples(st.just("human"), st.sampled_from((*NAMES, SPARE, None))),
+    st.tuples(st.just("own"), st.integers(0, 1)),
+    st.tuples(st.just("moving"), st.booleans()),
+)
+
+
+@given(st.lists(EVENTS, max_size=60), st.sampled_from((0.0, 10.0, LEAST_S)), st.integers(0, 4))
+@settings(max_examples=400, deadline=None)
+def test_whatever_comes_everybody_gets_one_outcome_and_nobody_is_cut_off(events, least, bound):
+    house = House()
+    house.turns = Turns(least, bound)
+    for what, value in events:
+        if what == "comes":
+            house.comes(value)
+        elif what == "leaves" and value < len(house.every):
+            if house.every[value].state in ("waits", "served"):
+                house.leaves(house.every[value])
+        elif what == "look":
+            # `look` itself asserts that no request runs when a switch begins.
+            house.look(value)
+        elif what == "ends" and house.switching:
+            house.ends(value, "qwen" if value == 141 else None)
+        elif what == "human" and not house.switching:
+            house.hot, house.since = value, house.now
+        elif what == "own":
+            house.own = value
+        elif what == "moving":
+            house.moving = "ben is switching" if value else ""
+        waiting = [waiter for waiter in house.every if waiter.state == "waits"]
+        assert len(waiting) <= bound
+        assert sum(house.turns.waiting.values()) == len(waiting)
+        for number, waiter in enumerate(house.every):
+            assert house.outcomes[number] == (waiter.state in ("served", "refused")) or (
+                waiter.state == "left" and house.outcomes[number] <= 1
+            )
+        assert not (house.switching and house.running()), "it runs at what is being stopped"
+    # No starvation: from here on requests end, switches go well, and everybody has an outcome.
+    house.moving, house.own = "", 0
+    for _ in range(4 * (bound + 3)):
+        for waiter in house.running():
+            house.leaves(waiter)
+        house.look(least + SETTLES_S)
+        if house.switching:
+            house.ends()
+    house.look()
+    assert not [waiter for waiter in house.every if waiter.state == "waits"]
+    for number, waiter in enumerate(house.every):
+        assert house.outcomes[number] == 1 or waiter.state == "left"
+
+
+@given(st.integers(1, 30), st.lists(st.booleans(), min_size=40, max_size=40))
+@settings(deadline=None)
+def test_a_stream_of_requests_for_what_is_hot_holds_nobody_up_for_longer_than_its_own(length, more):
+    """Requests for the hot model come all the time, each of `length` looks."""
+    house = House()
+    house.turns = Turns(10.0, 1000)
+    ends = {house.comes("qwen"): length}
+    cold = house.comes("mistral")
+    for tick, another in enumerate(more):
+        if another:
+            waiter = house.comes("qwen")
+            if waiter.state == "served":
+                ends[waiter] = tick + length
+        for waiter in [each for each, end in ends.items() if end <= tick]:
+            house.leaves(waiter)
+            del ends[waiter]
+        house.look(1)
+        if house.begun:
+            break
+    assert house.begun == ["mistral"] and tick <= length + 1
+    house.ends()
+    house.look()
+    assert cold.state == "served"
+
+
+@pytest.mark.parametrize("code", [1, 2, 4, 77])
+def test_every_other_end_of_a_switch_is_a_failure(code):
+    house = House()
+    waiter = house.comes("mistral")
+    house.look()
+    house.ends(code)
+    assert words(waiter) == "the switch to mistral failed: its last words"
+
+
+def test_who_can_no_longer_be_looked_after_is_refused():
+    house = House()
+    waiter = house.comes("mistral")
+    house.turns.give_up("nobody looks")
+    assert words(waiter) == "nobody looks"
+    assert house.turns.idle
