@@ -30,7 +30,7 @@ from lab import control
 from lab.core.state import open_lab
 
 SWITCH = soaking.SWITCH
-USUAL_GIB = 118.0
+USUAL_GIB = soaking.USUAL_GIB
 FLOORS = {"loading": 8.0, "idle": 4.0, "request": 4.0}
 #: What the stand-ins hold; both fit, and leave a fall of a few GiB to the floor.
 HELD_GIB = {"qwen": 70.0, "mistral": 96.0, "mistral-fallback": 96.0}

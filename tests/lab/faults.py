@@ -23,6 +23,7 @@ class Fault:
         power: Cut the host's power at that moment instead.
         client: Kill the client's connection at that moment instead.
         rival: Another client switches at that moment.
+        memory: Memory falls below the floor of a hot model at that moment, and rises again.
         slow: Takes a minute; chosen seldom.
         kills: May leave no model hot without a failed switch, for the engine itself was killed.
     """
@@ -33,6 +34,7 @@ class Fault:
     power: bool = False
     client: bool = False
     rival: bool = False
+    memory: bool = False
     slow: bool = False
     kills: bool = False
 
@@ -77,6 +79,7 @@ FAULTS = (
     Fault("another unit started", command="systemctl start --no-block {unit}", kills=True),
     Fault("connection lost", client=True),
     Fault("two clients", rival=True),
+    Fault("memory falls", memory=True, kills=True),
     Fault("power cut", power=True, slow=True, kills=True),
 )
 

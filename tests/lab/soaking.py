@@ -26,6 +26,9 @@ from typing import Any
 import faults
 from stack import Host, Stack, until
 
+from lab import control
+from lab.core.state import open_lab
+
 UNITS = {
     "qwen": "vllm-qwen36.service",
     "mistral": "sglang-mistral4.service",
@@ -36,6 +39,10 @@ SWITCH = "/data/scripts/llm/switch.sh"
 WATCHER = Path(__file__).with_name("watcher.py").read_text()
 #: A target that is never ready fails after so many seconds.
 START_TIMEOUT_S = 12
+HOT_BEFORE = "/run/lockstep/hot-before.json"
+USUAL_GIB = 118.0
+#: Memory without engines that leaves a hot qwen, the smallest, 3 GiB: less than its floor of 4.
+FALLEN_GIB = 70.0
 _SETTLE_S = 240.0
 
 
@@ -132,6 +139,7 @@ class Soak:
     def __init__(self, stack: Stack, host: Host, seed: int, slow: bool) -> None:
         self._stack, self._host, self._seed, self._slow = stack, host, seed, slow
         self._hot: str | None = None
+        self._before: str | None = None
 
     def round(self, number: int) -> Round:
         """One round; the same number is the same round."""
@@ -159,7 +167,7 @@ class Soak:
         self, fault: faults.Fault, delay: float, rival: str, operator: subprocess.Popen[str]
     ) -> list[int]:
         """Make the fault; exit codes of further clients."""
-        if fault.power or fault.client or fault.rival:
+        if fault.power or fault.client or fault.rival or fault.memory:
             # A moment of the switch, not a condition: the fault is to come at random.
             time.sleep(delay)
         if fault.power:
@@ -170,10 +178,27 @@ class Soak:
             other = self._host.begin(f"{SWITCH} {rival} --wait")
             self._end_of(other, f"{rival}, asked for by a second client at {delay} s")
             return [other.returncode]
+        elif fault.memory:
+            self._let_memory_fall()
         elif fault.command:
             command = fault.command.replace("{unit}", UNITS[rival])
             self._host.run(f"sudo -n sh -c {_quoted(f'sleep {delay}; {command}')}", _SETTLE_S)
         return []
+
+    def _let_memory_fall(self) -> None:
+        # The memory floor falls back to what the host itself remembers.
+        told = json.loads(self._host.root(f"cat {HOT_BEFORE} || echo '{{}}'"))
+        self._before = told.get("before")
+        try:
+            self._memory(FALLEN_GIB, rate=20.0)
+            # How long it lasts is a part of the fault.
+            time.sleep(4)
+        finally:
+            self._memory(USUAL_GIB)
+
+    def _memory(self, gib: float, rate: float | None = None) -> None:
+        lab = open_lab(self._stack.name)
+        control.ask(lab, "memory", host=self._host.name, available=gib, rate=rate)
 
     def _end_of(self, operator: subprocess.Popen[str], said: str) -> str:
         """What a client printed; one that does not come to an end is a violation."""
@@ -203,6 +228,7 @@ class Soak:
             self._violated(said, f"{found['problems']}, {found['switching']}")
         allowed = {None if name == "none" else name for name in wanted}
         allowed |= {FALLBACK[name] for name in wanted if name in FALLBACK} | {self._hot}
+        allowed |= {self._before} if fault and fault.memory else set()
         if hot not in allowed and not (hot is None and self._reason(found, fault, output)):
             self._violated(said, f"{self._hot} was hot, {hot} is: {output[-800:]}")
         self._hot = hot
