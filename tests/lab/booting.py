@@ -15,12 +15,13 @@ import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import faults
+import run_record
 import soaking
 from soaking import SWITCH, UNITS, WATCHER
 from stack import Host, Stack, until
@@ -274,8 +275,7 @@ def planned(number: int, runs: int, seed: int, hosts: list[Host]) -> tuple[Host,
 
 def boot(stack: Stack, runs: int, seed: int, record: Path, limit_s: float) -> list[Run]:
     """Runs that the record lacks, until the time is over; everything that is in the record then."""
-    written = record.read_text().splitlines() if record.exists() else []
-    done = [Run(**json.loads(line)) for line in written]
+    done = run_record.read(record, Run)
     left = sorted(set(range(runs)) - {run.number for run in done})
     end, writing = time.monotonic() + limit_s, Lock()
     for value in VALUES:
@@ -295,8 +295,8 @@ def boot(stack: Stack, runs: int, seed: int, record: Path, limit_s: float) -> li
                 if each.name != host.name or time.monotonic() > end:
                     continue
                 booting.run(run)
-                with writing, record.open("a") as file:
-                    file.write(json.dumps(asdict(run)) + "\n")
+                with writing:
+                    run_record.add(record, run)
                 done.append(run)
                 print(run, flush=True)
             booting.clear()

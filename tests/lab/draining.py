@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import faults
+import run_record
 import soaking
 from stack import Host, Stack, until
 
@@ -383,16 +384,14 @@ def main() -> int:
     parser.add_argument("--limit", type=float, help="seconds after which no run is begun")
     parser.add_argument("--lab", help="a lab that is up and deployed")
     options = parser.parse_args()
-    kept = options.file.read_text().splitlines() if options.file.exists() else []
-    runs = [Run(**json.loads(line)) for line in kept]
+    runs = run_record.read(options.file, Run)
     made = {(run.number, run.clean) for run in runs}
     wanted = [(number, clean) for number in range(options.runs) for clean in (False, True)]
     give_up = time.monotonic() + options.limit if options.limit else float("inf")
 
     def done(run: Run) -> None:
         runs.append(run)
-        with options.file.open("a") as file:
-            file.write(json.dumps(asdict(run)) + "\n")
+        run_record.add(options.file, run)
         print(asdict(run), flush=True)
         if time.monotonic() > give_up:
             left.clear()

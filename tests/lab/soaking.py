@@ -19,11 +19,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import faults
+import run_record
 from stack import Host, Stack, until
 
 from lab import control
@@ -280,8 +281,7 @@ def soak(
     Rounds that are in `record` count and are not made again; new ones are added to it.
     """
     counts = Counts()
-    written = record.read_text().splitlines() if record and record.exists() else []
-    before = [Round(**json.loads(line)) for line in written]
+    before = run_record.read(record, Round)
     for one in before:
         counts.add(one)
     end = time.monotonic() + limit_s if limit_s else None
@@ -299,9 +299,7 @@ def soak(
                 done, number = done + len(one.codes), number + 1
                 with writing:
                     counts.add(one)
-                    if record:
-                        with record.open("a") as file:
-                            file.write(json.dumps(asdict(one)) + "\n")
+                    run_record.add(record, one)
         host.root(f"rm -f {faults.KNOBS}/standin-*.json")
         host.switch("none")
 
