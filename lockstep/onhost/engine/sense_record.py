@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, config, layout
+from lockstep.onhost.core import atomic, config, file_lock, layout
 from lockstep.onhost.engine import sense
 
 # Of one target.
@@ -42,6 +43,11 @@ def keep(paths: layout.Paths, target: config.Target, verdict: sense.Verdict, pid
 
     Sound answers without a record become it.
     """
+    with _alone(paths):
+        return _kept(paths, target, verdict, pid)
+
+
+def _kept(paths: layout.Paths, target: config.Target, verdict: sense.Verdict, pid: int) -> str:
     seen = Seen(pid, time.time(), verdict.state, verdict.words)
     atomic.write_json(paths.sensed, {**_read(paths.sensed), target.name: asdict(seen)})
     if verdict.state != "sound" or accepted(paths, target) is not None:
@@ -62,15 +68,18 @@ def keep(paths: layout.Paths, target: config.Target, verdict: sense.Verdict, pid
 
 def forget(paths: layout.Paths, name: str) -> bool:
     """Remove every record of a target; whether there was one."""
-    every = _read(paths.senses)
-    there = every.pop(name, None) is not None
-    atomic.write_json(paths.senses, every, mode=0o600)
+    with _alone(paths):
+        every = _read(paths.senses)
+        there = every.pop(name, None) is not None
+        atomic.write_json(paths.senses, every, mode=0o600)
     return there
 
 
 def unsee(paths: layout.Paths, name: str) -> None:
     """Forget the last look at a target: it was cut short."""
-    atomic.write_json(paths.sensed, {k: v for k, v in _read(paths.sensed).items() if k != name})
+    with _alone(paths):
+        kept = {k: v for k, v in _read(paths.sensed).items() if k != name}
+        atomic.write_json(paths.sensed, kept)
 
 
 def last(paths: layout.Paths) -> dict[str, Seen]:
@@ -79,6 +88,11 @@ def last(paths: layout.Paths) -> dict[str, Seen]:
         return {name: Seen(**seen) for name, seen in _read(paths.sensed).items()}
     except TypeError:
         return {}
+
+
+def _alone(paths: layout.Paths) -> AbstractContextManager[None]:
+    # A start and the timer may end their looks at the same time.
+    return file_lock.held(paths.run / "senses.lock")
 
 
 def _read(path: Path) -> dict[str, Any]:

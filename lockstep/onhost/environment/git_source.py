@@ -11,8 +11,8 @@ import subprocess
 from pathlib import Path
 from typing import Any, Protocol
 
-from lockstep.onhost.core import errors, output
-from lockstep.onhost.fetch import download, peer_client, url_login
+from lockstep.onhost.core import errors, file_lock, output
+from lockstep.onhost.fetch import peer_client, url_login
 
 
 class Run(Protocol):
@@ -47,7 +47,7 @@ class Repository:
         for lock in (self._folder / ".git").glob("*.lock"):
             lock.unlink()
         self._run("git", "init", "--quiet", str(self._folder))
-        with download.locked(self._lock):
+        with file_lock.held(self._lock):
             if not self._has() and not self._from_bundle(copier):
                 self._from_origin()
             self._run(*self._git, "checkout", "--force", "--quiet", "--detach", self._commit)

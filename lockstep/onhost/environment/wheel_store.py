@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from lockstep.onhost.core import errors, output
-from lockstep.onhost.fetch import content, download, growth, peer_client
+from lockstep.onhost.core import errors, file_lock, output
+from lockstep.onhost.fetch import content, growth, peer_client
 
 #: Copies from peers at once.
 WORKERS = 4
@@ -116,7 +116,7 @@ class Store:
             title: What they are for, for lines of progress.
             wheels: What to bring.
         """
-        with download.locked(self._folder / ".locks/wheels"):
+        with file_lock.held(self._folder / ".locks/wheels"):
             self._salvage(wheels)
             missing = list({each.sha256: each for each in wheels if not self._whole(each)}.values())
             if missing:

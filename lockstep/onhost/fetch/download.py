@@ -6,7 +6,6 @@ huggingface_hub 2.x gives each attempt a temporary file of its own and starts at
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import http.client
 import os
@@ -14,9 +13,8 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -182,12 +180,3 @@ def several(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file; the same lock that huggingface_hub takes for a blob."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lockstep.onhost.core import file_lock
 from lockstep.onhost.fetch import claims, content, download, peer_client
 from lockstep.onhost.images import registry
 
@@ -117,7 +118,7 @@ class Store:
 
     def _bring(self, kind: str, blob: Blob, size: int | None, target: Path | None = None) -> None:
         path = target or self._folder / blob.name
-        with download.locked(self._folder / ".locks" / blob.name):
+        with file_lock.held(self._folder / ".locks" / blob.name):
             if path.exists() and size in (None, path.stat().st_size):
                 return
             if self._copier.bring(blob.name, size, path):

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import base64
 import errno
-import fcntl
 import json
 import re
 import time
@@ -27,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, errors, layout, output, program
+from lockstep.onhost.core import atomic, errors, file_lock, layout, output, program
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.fetch import claims, growth, peer_client
 from lockstep.onhost.images import image_store, loopback_registry, registry
@@ -199,16 +198,14 @@ def load(
 ) -> None:
     """Let Docker take the image from the store. Problem with the cause and its remedy."""
     query = {"fromImage": pin.repository, "tag": pin.digest, "platform": pin.platform}
-    paths.run.mkdir(parents=True, exist_ok=True)
-    with (paths.run / "image-face.lock").open("w") as lock:
-        # One port for all images: a second deploy waits for its turn.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with loopback_registry.serving(pin.local, store):
-            try:
-                events = docker.stream("POST", "/images/create", query)
-                _follow(events, pin, claim, say)
-            except docker_api.DockerError as error:
-                raise failure(pin, str(error)) from error
+    # One port for all images: a second deploy waits for its turn.
+    turn = file_lock.held(paths.run / "image-face.lock")
+    with turn, loopback_registry.serving(pin.local, store):
+        try:
+            events = docker.stream("POST", "/images/create", query)
+            _follow(events, pin, claim, say)
+        except docker_api.DockerError as error:
+            raise failure(pin, str(error)) from error
 
 
 def _follow(

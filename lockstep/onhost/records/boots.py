@@ -12,7 +12,6 @@ Durations are seconds since boot: without a battery the clock may be wrong after
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sys
@@ -21,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
-from lockstep.onhost.core import atomic, errors, layout, output, runner
+from lockstep.onhost.core import atomic, errors, file_lock, layout, output, runner
 
 STARTING, HOT = "starting", "hot"
 #: What asks for a switch after a boot, and as whom.
@@ -144,9 +143,7 @@ def switched(paths: layout.Paths, hot: str | None) -> None:
 @contextmanager
 def _changing(paths: layout.Paths) -> Iterator[tuple[Record, Boot]]:
     """The record of the past boots, and the present one, while nobody else changes them."""
-    paths.run.mkdir(parents=True, exist_ok=True)
-    with (paths.run / "boots.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with file_lock.held(paths.run / "boots.lock"):
         record, present = load(paths), boot_id(paths)
         past = record.past(present)
         if past == record.boots and past:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from lockstep.onhost.core import errors, runner
 
 CAP_UNIT = "lockstep-gpu-cap.service"
-# A cap of 2100 MHz was seen to hold the clock at 2080 to 2086; steps of a clock are 7 to 15 MHz.
+# A cap of 2200 MHz held the clock at 2184 to 2190 (docs/gpu.md); steps of a clock are 7 to 15 MHz.
 CAP_MARGIN_MHZ = 30
 # Bits of `clocks_event_reasons.active` (nvml.h). "Idle" and a set clock slow nothing down.
 POWER_CAP = 0x04

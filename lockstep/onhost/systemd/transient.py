@@ -7,18 +7,16 @@ followers may read. Losing a follower never touches the job.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
 import select
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lockstep.onhost.core import errors, layout, output, runner
+from lockstep.onhost.core import errors, file_lock, layout, output, runner
 from lockstep.onhost.systemd import units
 
 EXIT_TIMEOUT = 124  # as timeout(1) has it
@@ -109,7 +107,7 @@ def start(
     """
     told = False
     while True:
-        with _lock(paths.run / "jobs" / f"{job.name}.lock"):
+        with file_lock.held(paths.run / "jobs" / f"{job.name}.lock"):
             unit = units.show([job.unit])[job.unit]
             if not running(unit):
                 _clear(job, unit, say)
@@ -158,14 +156,6 @@ def _launch(job: Job) -> None:
     if result.returncode != 0:
         reason = (result.stderr or result.stdout).strip()
         raise errors.Problem(f"job {job.name}: systemd-run failed: {reason}")
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _until_end(pid: int, seconds: float) -> None:

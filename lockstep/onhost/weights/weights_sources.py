@@ -7,7 +7,7 @@ import os
 import urllib.error
 import urllib.parse
 
-from lockstep.onhost.core import errors
+from lockstep.onhost.core import errors, file_lock
 from lockstep.onhost.fetch import claims, content, peer_client, url_login
 from lockstep.onhost.fetch import download as resume
 from lockstep.onhost.weights import weights_spec
@@ -45,7 +45,7 @@ class Sources:
         source = resume.Source(f"{self._hub}/{path}", file.size, self._headers)
         lock = self._spec.cache_dir / ".locks" / repository.name / f"{file.name}.lock"
         try:
-            with resume.locked(lock):
+            with file_lock.held(lock):
                 if blob.exists() and not content.matches(blob, file.name):
                     blob.unlink()
                 if not blob.exists() and not self._copier.bring(file.name, file.size, blob):
