@@ -27,6 +27,7 @@ MODULES = {
     "firewall": "system.firewall",
     "floor": "rollout.speed_floor",
     "gate": "switching.gate",
+    "gateway": "gateway.server",
     "gateway-keys": "gateway.keys_program",
     "gateway-switch": "gateway.switch_program",
     "generations": "records.generations",

@@ -25,8 +25,9 @@ from typing import Any
 import httpx2
 import uvicorn
 
-from lockstep.onhost.access import api_key, merge_roles
+from lockstep.onhost.access import api_key
 from lockstep.onhost.core import errors, output, program
+from lockstep.onhost.gateway.wire import merge_roles
 
 CHAT = b"/v1/chat/completions"
 # RFC 9110, 7.6.1: what concerns one connection. Expect was answered when its body was read.

@@ -58,15 +58,11 @@ class Model:
         aliases: Further names that clients may ask for.
         merge_roles: Whether messages of one role in a row become one before the engine.
         context: Tokens of one request with its answer; None: not known.
-        output: Tokens that an answer may have at most; None: not known.
-        vocabulary: Ids of tokens are below this; None: not known.
     """
 
     aliases: tuple[str, ...] = ()
     merge_roles: bool = False
     context: int | None = None
-    output: int | None = None
-    vocabulary: int | None = None
 
 
 @dataclass(frozen=True)

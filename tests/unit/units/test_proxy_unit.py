@@ -266,6 +266,6 @@ def test_what_changes_the_proxy_restarts_it_and_not_the_engine(
     assert generation(only(data)) == now
     assert generation(only(data, "1.1")) != now
     read = programs.package()
-    path = "lockstep/onhost/access/merge_roles.py"
+    path = "lockstep/onhost/gateway/wire/merge_roles.py"
     monkeypatch.setattr(programs, "package", lambda: {**read, path: "another"})
     assert generation(only(data)) != now

@@ -6,16 +6,16 @@ merged here is what mistral_common merges by itself when vLLM serves the same mo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from lockstep.onhost.gateway.wire import json_object
 
 # A `tool` message answers one call by its id, so there is nothing to merge it with.
 _ROLES = ("user", "assistant", "system", "developer")
 # Of an assistant message with one of these, the calls are the meaning.
 _CALLS = ("tool_calls", "function_call", "tool_call_id")
 _BLANK_LINE = "\n\n"
-_DECODER = json.JSONDecoder()
 
 
 def merge(messages: Sequence[Any]) -> list[Any]:
@@ -104,46 +104,17 @@ def merged_body(body: bytes) -> bytes:
     """
     try:
         text = body.decode("utf-8")
-        start, end, messages = _messages(text)
-        merged = merge(messages)
-        if len(merged) == len(messages):
-            return body
-        written = json.dumps(merged, allow_nan=False, separators=(",", ":"))
-        return f"{text[:start]}{written}{text[end:]}".encode()
+        found = json_object.members(text)
+        merged = merged_messages(found)
+        return body if merged is None else json_object.replaced(text, found, merged).encode()
     except (ValueError, RecursionError):
         return body
 
 
-def _messages(text: str) -> tuple[int, int, list[Any]]:
-    """Where the value of the top-level key `messages` starts and ends, and the value.
-
-    Of several such keys the last counts, as for JSON parsers. ValueError where there is none.
-    """
-    found: tuple[int, int, list[Any]] | None = None
-    at = _expect(text, _blank(text, 0), "{")
-    while True:
-        key, at = _DECODER.raw_decode(text, _blank(text, at))
-        start = _blank(text, _expect(text, _blank(text, at), ":"))
-        value, end = _DECODER.raw_decode(text, start)
-        if key == "messages":
-            found = (start, end, value)
-        at = _blank(text, end)
-        if text[at : at + 1] != ",":
-            break
-        at += 1
-    _expect(text, at, "}")
-    if found is None or not isinstance(found[2], list):
-        raise ValueError("no list of messages")
-    return found
-
-
-def _blank(text: str, at: int) -> int:
-    while text[at : at + 1] in (" ", "\t", "\n", "\r"):
-        at += 1
-    return at
-
-
-def _expect(text: str, at: int, character: str) -> int:
-    if text[at : at + 1] != character:
-        raise ValueError(f"no {character} at {at}")
-    return at + 1
+def merged_messages(found: Mapping[str, json_object.Member]) -> dict[str, list[Any]] | None:
+    """`messages` of a request's members, merged; None where nothing of them is to be merged."""
+    messages = found["messages"].value if "messages" in found else None
+    if not isinstance(messages, list):
+        return None
+    merged = merge(messages)
+    return {"messages": merged} if len(merged) < len(messages) else None

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.onhost.access.merge_roles import merge, merged_body
+from lockstep.onhost.gateway.wire.merge_roles import merge, merged_body
 
 
 def user(content: Any, **more: Any) -> dict[str, Any]:

@@ -1,0 +1,226 @@
+"""Requests on their way to an engine or another gateway, and answers on their way back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import TypeVar
+
+import httpx2
+
+from lockstep.onhost.core import output
+from lockstep.onhost.gateway.counts import TAIL
+from lockstep.onhost.gateway.wire import answers
+from lockstep.onhost.gateway.wire.answers import Api, Headers, Message, Refused, Send
+
+T = TypeVar("T")
+# RFC 9110, 7.6.1: what concerns one connection. Expect was answered when its body was read.
+_HOP_BY_HOP = frozenset(
+    (
+        *(b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer"),
+        *(b"transfer-encoding", b"upgrade", b"expect"),
+    )
+)
+_CONNECT_TIMEOUT_S = 5.0
+_TIMEOUT = {"connect": _CONNECT_TIMEOUT_S, "read": None, "write": None}
+# An error of an engine that comes after a stream has begun.
+_LONGEST_ERROR = 64 * 1024
+#: When an engine that does not listen is worth asking again, seconds.
+_RETRY_S = 5
+
+
+class Upstream:
+    """Engines and other gateways.
+
+    One connection per request: an engine closes idle ones when it likes, and a generation that was
+    cut off by that must not be asked for twice. Redirects, cookies, compression and proxies are the
+    business of a client, which a transport is not.
+    """
+
+    def __init__(self) -> None:
+        self._transport = httpx2.AsyncHTTPTransport(
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+        )
+
+    async def ask(
+        self,
+        scope: Message,
+        url: str,
+        headers: Headers,
+        content: bytes | AsyncIterator[bytes] | None,
+    ) -> httpx2.Response:
+        """The head of an answer; its body is read by `Answer.pass_on`.
+
+        Args:
+            scope: Of the client's request, for method, path and query.
+            url: Of the engine, without a path.
+            headers: Those that go there.
+            content: The body; None: there is none.
+
+        Raises:
+            Refused: nobody listens there, or no answer came.
+        """
+        target = scope["raw_path"]
+        if scope["query_string"]:
+            target += b"?" + scope["query_string"]
+        # `target` as an extension goes on the wire as it came, whatever it is quoted like.
+        request = httpx2.Request(
+            scope["method"],
+            url,
+            headers=headers,
+            content=content,
+            extensions={"target": target, "timeout": _TIMEOUT},
+        )
+        try:
+            return await self._transport.handle_async_request(request)
+        except httpx2.ConnectError as fault:
+            # vLLM listens only once it is ready.
+            said = f"the engine at {url} is loading or down"
+            raise Refused(503, said, "down", _RETRY_S) from fault
+        except httpx2.TransportError as fault:
+            said = f"the engine at {url} gave no answer: {str(fault) or type(fault).__name__}"
+            raise Refused(502, said, "no answer") from fault
+
+
+class Answer:
+    """One answer to a client.
+
+    Args:
+        send: Of the request.
+        api: Whose forms errors have.
+        keepalive_s: Between two comments while a stream has not begun; None: this is no stream.
+    """
+
+    def __init__(
+        self,
+        send: Send,
+        api: Api,
+        keepalive_s: float | None,
+    ) -> None:
+        self._send = send
+        self._api = api
+        self._keepalive_s = keepalive_s
+        self._started = False
+        #: Told when the model's answer begins.
+        self.first_byte: Callable[[], None] = lambda: None
+
+    async def patiently(self, work: Awaitable[T]) -> T:
+        """What work gives, with comments to the client of a stream while it takes its time."""
+        if self._keepalive_s is None:
+            return await work
+        task = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait((task,), timeout=self._keepalive_s))[0]:
+                await self._comment()
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait((task,))
+            raise
+        return task.result()
+
+    async def refuse(self, refused: Refused) -> None:
+        """An error of the gateway: of a stream that has begun, its last event."""
+        if self._started:
+            event = answers.error_event(self._api, refused.status, refused.message)
+            await self._send({"type": "http.response.body", "body": event, "more_body": False})
+        else:
+            await answers.refuse(self._send, self._api, refused)
+
+    async def event(self, value: object) -> None:
+        """One server-sent event of the gateway's own."""
+        await self._start()
+        data = b"data: " + json.dumps(value).encode() + b"\n\n"
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self) -> None:
+        """The end of an answer of such events."""
+        await self._start()
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def pass_on(self, answer: httpx2.Response) -> bytes:
+        """Send an answer as it comes. Gives its last bytes, which tell its usage."""
+        try:
+            return await self._pass_on(answer)
+        finally:
+            await answer.aclose()
+
+    async def _pass_on(self, answer: httpx2.Response) -> bytes:
+        assert isinstance(answer.stream, httpx2.AsyncByteStream)
+        chunks = aiter(answer.stream)
+        events = answer.headers.get("content-type", "").startswith("text/event-stream")
+        if self._started and not events:
+            await self.refuse(await _error(answer, chunks))
+            return b""
+        if not self._started:
+            headers = end_to_end(answer.headers.raw)
+            start = {"type": "http.response.start", "status": answer.status_code}
+            await self._send({**start, "headers": headers})
+            self._started = True
+        if not events or {"content-length", "content-encoding"} & answer.headers.keys():
+            self._keepalive_s = None
+        tail = b""
+        try:
+            chunk = await self.patiently(anext(chunks, b""))
+            self.first_byte()
+            while chunk:
+                # Waits while the client is slow, and so does the engine then.
+                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+                tail = (tail + chunk)[-TAIL:]
+                # Many events may come at once: that the client has left is to be seen between two.
+                await asyncio.sleep(0)
+                chunk = await anext(chunks, b"")
+        except httpx2.TransportError as fault:
+            # Without an end the server cuts the connection, as the engine did.
+            tell(f"the engine broke off an answer: {str(fault) or type(fault).__name__}")
+            return tail
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        return tail
+
+    async def _comment(self) -> None:
+        await self._start()
+        await self._send({"type": "http.response.body", "body": answers.COMMENT, "more_body": True})
+
+    async def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            start = {"type": "http.response.start", "status": 200}
+            await self._send({**start, "headers": answers.EVENT_STREAM})
+
+
+async def _error(answer: httpx2.Response, chunks: AsyncIterator[bytes]) -> Refused:
+    """An answer of the engine that is no stream, for a client that already reads one."""
+    body = b""
+    with contextlib.suppress(httpx2.TransportError):
+        async for chunk in chunks:
+            body += chunk
+            if len(body) > _LONGEST_ERROR:
+                break
+    message = body[:_LONGEST_ERROR].decode("utf-8", "replace")
+    with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
+        message = str(json.loads(message)["error"]["message"])
+    return Refused(answer.status_code, message or f"HTTP {answer.status_code}", "engine's")
+
+
+def end_to_end(headers: Iterable[tuple[bytes, bytes]], but: Iterable[bytes] = ()) -> Headers:
+    """The headers without those of one connection, in order, repeated ones included.
+
+    Args:
+        headers: In any case.
+        but: Names in lower case that are left out too.
+    """
+    pairs = [(name.lower(), value) for name, value in headers]
+    named = {
+        word.strip().lower()
+        for name, value in pairs
+        if name == b"connection"
+        for word in value.split(b",")
+    }
+    left_out = _HOP_BY_HOP.union(named, but)
+    return [pair for pair in pairs if pair[0] not in left_out]
+
+
+def tell(line: str) -> None:
+    """One line for the journal."""
+    output.say(f"lockstep gateway: {line}")

@@ -1,0 +1,254 @@
+"""The gateway: every model of this Spark, and of its twins, under one address.
+
+usage: gateway
+
+Reads gateway.json, targets.json and the keys of persons, and listens at every door that the deploy
+named. Forwards each request to the model that it names, where that is hot; asks for a key where
+other machines can reach it; tells what is hot, and what it counted. docs/gateway.md has the paths.
+
+Needs the packages of the tools' environment.
+
+exit codes: 0 stopped, 1 a port cannot be opened or a key is missing, 2 wrong use
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from lockstep.onhost.core import config, errors, layout, output, program
+from lockstep.onhost.gateway import access, app, configuration, peers, usage
+from lockstep.onhost.gateway.configuration import Door
+from lockstep.onhost.gateway.counts import Counts
+from lockstep.onhost.gateway.hot import Hot
+from lockstep.onhost.gateway.keys import Keys
+from lockstep.onhost.gateway.page import Page
+from lockstep.onhost.gateway.wire import answers
+from lockstep.onhost.operator.facts import Facts
+
+# Longer than clients keep an idle connection, so that the client is the one to close it.
+_KEEP_ALIVE_S = 75
+# When the unit is stopped there is nothing to wait for: a client asks again, an engine goes on.
+_STOP_S = 2
+#: Bytes of a request's line and headers together: an agent's are below 4 KiB.
+LONGEST_HEAD = 64 * 1024
+#: Seconds in which they must have come.
+HEAD_S = 30.0
+_BACKLOG = 1024
+_ANYWHERE = ("0.0.0.0", "::")
+
+
+class Doors:
+    """All listeners: their sockets, and which door a connection came to."""
+
+    def __init__(self, doors: Sequence[Door]) -> None:
+        self._doors = {(door.address, door.port): door for door in doors}
+
+    def opened(self) -> list[socket.socket]:
+        """Listening sockets; one at all addresses stands for all of its port.
+
+        Problem where one cannot be opened.
+        """
+        wide = {door.port for door in self._doors.values() if door.address in _ANYWHERE}
+        return [
+            opened(door)
+            for door in self._doors.values()
+            if door.address in _ANYWHERE or door.port not in wide
+        ]
+
+    def of(self, transport: asyncio.BaseTransport) -> Door:
+        """The door of a connection: that of the address it came to, else that of all addresses."""
+        name = transport.get_extra_info("sockname")
+        if isinstance(name, str):
+            return self._doors[(name, 0)]
+        address, port = name[0].removeprefix("::ffff:"), name[1]
+        if (found := self._doors.get((address, port))) is not None:
+            return found
+        return next(self._doors[(each, port)] for each in _ANYWHERE if (each, port) in self._doors)
+
+
+class Protocol(HttpToolsProtocol):
+    """uvicorn's, with a bound for the head of a request, and the door in its scope."""
+
+    doors: Doors
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._head = 0
+        self._late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type]
+        self.app_state = {"door": self.doors.of(transport)}
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._no_longer_late()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._head >= 0:
+            self._head += len(data)
+        super().data_received(data)
+        if self._head > LONGEST_HEAD and not self.transport.is_closing():
+            self._too_long()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._late is None:
+            self._wait_for_head()
+
+    def on_headers_complete(self) -> None:
+        self._no_longer_late()
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        self._head = -1
+        if size > LONGEST_HEAD:
+            self._too_long()
+            return
+        super().on_headers_complete()
+        # On the wire as it came, whatever it is quoted like.
+        self.scope["state"]["target"] = self.url
+
+    def on_message_complete(self) -> None:
+        self._head = 0
+        if not self.transport.is_closing():
+            super().on_message_complete()
+
+    def _wait_for_head(self) -> None:
+        self._late = self.loop.call_later(HEAD_S, self.transport.close)
+
+    def _no_longer_late(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _too_long(self) -> None:
+        said = f"the request's line and headers are longer than {LONGEST_HEAD // 1024} KiB"
+        body = answers.as_json(answers.error("openai", 431, said))
+        head = (
+            "HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+    def on_body(self, body: bytes) -> None:
+        """Of a request whose head was refused, the body is nobody's."""
+        if not self.transport.is_closing():
+            super().on_body(body)
+
+
+def opened(door: Door) -> socket.socket:
+    """A listening socket; Problem where it cannot be opened."""
+    try:
+        if not door.port:
+            return _local(Path(door.address))
+        family = socket.AF_INET6 if ":" in door.address else socket.AF_INET
+        listening = socket.create_server(
+            (door.address, door.port),
+            family=family,
+            backlog=_BACKLOG,
+            dualstack_ipv6=door.address == "::",
+        )
+        # What is accepted inherits it. asyncio sets it only where a socket names its protocol, and
+        # without it the end of an answer waits 40 ms for the client's delayed acknowledgement.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listening
+    except OSError as fault:
+        where, remedy = f"{door.address}, port {door.port}", f"`ss -ltnp sport = :{door.port}`"
+        if not door.port:
+            where, remedy = door.address, f"`ls -ld {Path(door.address).parent}`"
+        raise errors.Problem(
+            f"cannot listen at {where}: {fault.strerror}. Remedy: {remedy} shows who does"
+        ) from fault
+
+
+def _local(path: Path) -> socket.socket:
+    """A Unix socket for the group of its folder's owner; one of an earlier run is replaced."""
+    path.unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(str(path))
+    path.chmod(0o660)
+    listening.listen(_BACKLOG)
+    return listening
+
+
+def ready() -> None:
+    """Tell systemd that requests are answered (Type=notify); nothing where nobody asks."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        # A leading "@" stands for an abstract socket.
+        notify.sendto(b"READY=1", "\0" + address[1:] if address[0] == "@" else address)
+
+
+def main(argv: list[str], paths: layout.Paths | None = None, kept: Path = usage.PATH) -> int:
+    """Command line; see the module's docstring.
+
+    Args:
+        argv: Its words.
+        paths: Where things are; another place in tests.
+        kept: Where totals of persons are kept; another place in tests.
+    """
+    program.parser(__doc__).parse_args(argv)
+    paths = paths or layout.Paths()
+    gateway, host = configuration.load(paths.gateway), config.load_host(paths.targets)
+    people = Keys(paths.gateway_keys)
+    twins = peers.Peers(gateway, peers.key())
+    totals = usage.Usage(kept)
+    parts = app.Parts(
+        gateway=gateway,
+        host=host,
+        hot=Hot(host, paths),
+        access=access.Access(gateway, people, twins, access.host_key(gateway)),
+        peers=twins,
+        counts=Counts(totals),
+        page=Page(Facts(host, paths), path=paths.gateway_page),
+    )
+    doors = Doors(gateway.doors)
+    sockets = doors.opened()
+    for door in gateway.doors:
+        where = f"{door.address}:{door.port}" if door.port else door.address
+        output.say(f"lockstep gateway: {where} ({' '.join((door.kind, *door.targets))})")
+    # Connections wait in the sockets' queues until the loop runs.
+    ready()
+    asyncio.run(_serve(app.Application(parts), doors, sockets, totals))
+    return errors.EXIT_DONE
+
+
+async def _serve(
+    application: app.Application,
+    doors: Doors,
+    sockets: list[socket.socket],
+    totals: usage.Usage,
+) -> None:
+    uvicorn_config = uvicorn.Config(
+        application,
+        http=type("ProtocolOfDoors", (Protocol,), {"doors": doors}),
+        ws="none",
+        lifespan="off",
+        log_level="error",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_STOP_S,
+    )
+    keeping = asyncio.create_task(totals.keep())
+    try:
+        await uvicorn.Server(uvicorn_config).serve(sockets=sockets)
+    finally:
+        keeping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await keeping

@@ -1,0 +1,104 @@
+"""What a client asks for, as far as the gateway must know it."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import pydantic
+
+from lockstep.onhost.gateway.wire import json_object, merge_roles
+from lockstep.onhost.gateway.wire.answers import Refused
+
+Model = TypeVar("Model", bound=pydantic.BaseModel)
+
+# Longer than any name of a model; it comes back in messages.
+_LONGEST_NAME = 256
+
+
+class Asked(pydantic.BaseModel):
+    """What can harm an engine. The engine judges what is not named here.
+
+    Types are as lenient as the engines', so that both read the same numbers.
+    """
+
+    model_config = pydantic.ConfigDict(extra="ignore", protected_namespaces=())
+
+    stream: bool | None = None
+    n: int | None = None
+    best_of: int | None = None
+    top_logprobs: int | None = None
+    logprobs: bool | int | None = None
+    prompt_logprobs: int | None = None
+    min_tokens: int | None = None
+    min_new_tokens: int | None = None
+    stop_token_ids: list[int] | None = None
+    allowed_token_ids: list[int] | None = None
+    logit_bias: dict[str, Any] | None = None
+    kv_transfer_params: Any = None
+    prompt: Any = None
+    input: Any = None
+    tokens: Any = None
+
+
+class AskedOfModel(Asked):
+    """A request that names its model."""
+
+    model: str = pydantic.Field(min_length=1, max_length=_LONGEST_NAME)
+
+
+class Switch(pydantic.BaseModel):
+    """The body of POST /switch."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True)
+
+    target: str = pydantic.Field(min_length=1, max_length=64)
+
+
+class Document:
+    """A request's body: its text, and the members of its JSON object.
+
+    Raises:
+        Refused: it is no JSON object.
+    """
+
+    def __init__(self, body: bytes) -> None:
+        try:
+            self.text = body.decode("utf-8")
+            self.members = json_object.members(self.text)
+        except (ValueError, RecursionError) as error:
+            raise Refused(400, "the body is no JSON object in UTF-8", "json") from error
+
+    def read(self, model: type[Model]) -> Model:
+        """What it asks. Refused names each key that is wrong."""
+        return checked(model, {key: member.value for key, member in self.members.items()})
+
+    def rewritten(self, model: str | None, merge: bool) -> bytes:
+        """The body with another model's name, or its messages merged; every other byte as it was.
+
+        Args:
+            model: In place of the one that it has; None: that one stays.
+            merge: Whether messages of one role in a row become one.
+        """
+        new: dict[str, Any] = {}
+        if model is not None and self.members["model"].value != model:
+            new["model"] = model
+        if merge:
+            new |= merge_roles.merged_messages(self.members) or {}
+        try:
+            return json_object.replaced(self.text, self.members, new).encode()
+        except (ValueError, RecursionError) as error:
+            # A text may end in the middle of a character, and a number may be none.
+            raise Refused(400, "the body has values that JSON has no form for", "json") from error
+
+
+def checked(model: type[Model], values: Any) -> Model:
+    """Values as a model. Refused names each key that is wrong, and repeats no value."""
+    try:
+        return model.model_validate(values)
+    except pydantic.ValidationError as error:
+        faults = error.errors(include_url=False, include_input=False, include_context=False)
+        said = "; ".join(
+            f"{'.'.join(map(str, fault['loc'])) or 'the body'}: {fault['msg']}"
+            for fault in faults[:5]
+        )
+        raise Refused(400, said, "json") from error

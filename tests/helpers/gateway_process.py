@@ -1,0 +1,192 @@
+"""The gateway as a process, before engines of which a test holds every byte."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+from lab_servers import free_port
+from onhost_fakes import REPOSITORY, FakeSystemd, host_root
+from raw_engine import LIMIT_S, Wire
+
+from lockstep.onhost.core import layout
+from lockstep.onhost.gateway import keys
+from lockstep.onhost.gateway.configuration import Door, Gateway, Limits, Model
+
+#: Targets of a host in these tests; "safe" is the fallback of "mistral", "vectors" embeds.
+UNITS = {name: f"{name}.service" for name in ("qwen", "mistral", "safe", "vectors")}
+MODELS = {"qwen": "Qwen/Q", "mistral": "mistralai/M", "safe": "mistralai/M", "vectors": "E/V"}
+KEYS = {"use": keys.new_key(), "operate": keys.new_key()}
+PEOPLE = {"use": "anna", "operate": "boss"}
+_MAIN = (
+    "import sys; sys.path.insert(0, {repository!r}); from pathlib import Path; "
+    "from lockstep.onhost.core import errors, layout; from lockstep.onhost.gateway import server; "
+    "sys.exit(errors.ended('lockstep gateway', lambda: server.main("
+    "[], layout.Paths(Path({root!r})), Path({root!r}) / 'usage.json')))"
+)
+
+
+@dataclass
+class Spark:
+    """A host with a gateway: what its systemd says, and its engines' listening sockets."""
+
+    folder: Path
+    paths: layout.Paths
+    systemd: FakeSystemd
+    gateway: Gateway
+    engines: dict[str, socket.socket]
+    process: subprocess.Popen[str] | None = None
+
+    def heat(self, name: str | None) -> None:
+        """Let a target be hot, and no other one."""
+        for other, unit in UNITS.items():
+            group = self.paths.groups_of_units / unit
+            group.mkdir(parents=True, exist_ok=True)
+            populated = int(other == name)
+            (group / "cgroup.events").write_text(f"populated {populated}\nfrozen 0\n")
+            state = "active" if populated else "inactive"
+            sub = "running" if populated else "dead"
+            self.systemd.unit(unit, ActiveState=state, SubState=sub)
+
+    def door(self, kind: str, target: str = "") -> Door:
+        """A door of the gateway."""
+        return next(
+            door
+            for door in self.gateway.doors
+            if door.kind == kind and (not target or target in door.targets)
+        )
+
+    def client(self, kind: str = "local", target: str = "") -> HTTPConnection:
+        """A connection to a door."""
+        door = self.door(kind, target)
+        if door.port:
+            return HTTPConnection(door.address, door.port, timeout=LIMIT_S)
+        client = HTTPConnection("spark", timeout=LIMIT_S)
+        client.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        client.sock.settimeout(LIMIT_S)
+        client.sock.connect(door.address)
+        return client
+
+    def raw(self, kind: str = "local", target: str = "") -> socket.socket:
+        """A connection of which the test writes every byte."""
+        door = self.door(kind, target)
+        return socket.create_connection((door.address, door.port), timeout=LIMIT_S)
+
+    def accept(self, target: str = "qwen") -> Wire:
+        """The next connection that an engine gets."""
+        return Wire(self.engines[target].accept()[0])
+
+    def nobody_asked(self, target: str = "qwen") -> None:
+        """No connection waits at an engine."""
+        listening = self.engines[target]
+        listening.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+        listening.settimeout(LIMIT_S)
+
+    def stop(self) -> str:
+        """Stop the gateway as systemd does; what it said."""
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.communicate(timeout=LIMIT_S)[0]
+
+
+@contextlib.contextmanager
+def prepared(folder: Path, **settings: object) -> Iterator[Spark]:
+    """The host, with everything but its gateway; `settings` are fields of `Gateway`."""
+    with contextlib.ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        engines = {
+            name: stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=256))
+            for name in ("qwen", "mistral", "vectors")
+        }
+        # A fallback has its target's port.
+        engines["safe"] = engines["mistral"]
+        for engine in engines.values():
+            engine.settimeout(LIMIT_S)
+        base = {"memory_gib": 60.0, "start_timeout_s": 60, "url": ""}
+        targets: dict[str, dict] = {
+            name: {
+                **base,
+                "unit": unit,
+                "model": MODELS[name],
+                "engine_url": f"http://127.0.0.1:{engines[name].getsockname()[1]}",
+            }
+            for name, unit in UNITS.items()
+        }
+        targets["mistral"]["fallback"] = "safe"
+        targets["vectors"]["kind"] = "embedding"
+        paths = host_root(folder / "root", targets)
+        doors = (
+            Door("local", "127.0.0.1", free_port()),
+            Door("open", "127.0.0.2", free_port()),
+            Door("tls", str(folder / "tls.sock")),
+            Door("target", "127.0.0.1", free_port(), ("mistral", "safe")),
+        )
+        models = {
+            "qwen": Model(aliases=("coder",), context=32768),
+            "mistral": Model(merge_roles=True),
+            "safe": Model(merge_roles=True),
+        }
+        gateway = replace(Gateway("spark1", doors, ("spark1.local",), models), **settings)  # type: ignore[arg-type]
+        spark = Spark(folder, paths, FakeSystemd(folder / "systemd", patch), gateway, engines)
+        write_keys(paths)
+        paths.gateway.write_text(json.dumps(asdict(spark.gateway)))
+        spark.heat("qwen")
+        yield spark
+
+
+def write_keys(paths: layout.Paths, roles: Sequence[str] = ("use", "operate")) -> None:
+    """keys.json with a person of each role."""
+    entries = [
+        keys.Entry(PEOPLE[role], keys.stamp(keys.utc()), keys.digest(KEYS[role].encode()), role)  # type: ignore[arg-type]
+        for role in roles
+    ]
+    paths.gateway_keys.parent.mkdir(parents=True, exist_ok=True)
+    paths.gateway_keys.write_text(json.dumps(keys.document(entries)))
+
+
+def start(spark: Spark, notify: str, environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    """The program as the unit starts it."""
+    # A proxy of the environment is for fetching; no engine is behind one.
+    extra = {"NOTIFY_SOCKET": notify, "http_proxy": "http://127.0.0.1:9", **environment}
+    root = str(spark.paths.root)
+    return subprocess.Popen(
+        [sys.executable, "-c", _MAIN.format(repository=str(REPOSITORY), root=root)],
+        env={**os.environ, **extra},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@contextlib.contextmanager
+def running(
+    folder: Path, environment: Mapping[str, str] | None = None, **settings: object
+) -> Iterator[Spark]:
+    """A host whose gateway is ready."""
+    with (
+        prepared(folder, **settings) as spark,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify,
+    ):
+        notify.bind(str(folder / "notify"))
+        notify.settimeout(LIMIT_S)
+        with start(spark, str(folder / "notify"), environment or {}) as process:
+            spark.process = process
+            try:
+                assert notify.recv(64) == b"READY=1"
+                yield spark
+            finally:
+                process.kill()
+
+
+__all__ = ["KEYS", "MODELS", "Limits", "Spark", "prepared", "running", "start", "write_keys"]
