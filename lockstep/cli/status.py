@@ -1,0 +1,90 @@
+"""`lockstep status`: what is hot, where, and how it fares, of all Sparks in one screen."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.live import Live
+
+from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, print_json
+from lockstep.core.terminal import console
+from lockstep.fleet import status_view
+from lockstep.fleet.hosts import choose
+from lockstep.fleet.watching import SILENT_S, Seen, Watching, watching
+
+_REFRESH_S = 1.0
+
+
+@click.command()
+@click.argument("inventory", type=click.Path(path_type=Path))
+@click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
+@click.option("--watch", is_flag=True, help="Refresh each second until Ctrl-C.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="The same facts for programs; a line each with --watch."
+)
+@click.pass_context
+def status(
+    context: click.Context, inventory: Path, limit: tuple[str, ...], watch: bool, as_json: bool
+) -> None:
+    """Show what is hot on each Spark of INVENTORY, and how it fares.
+
+    It holds one connection to each, all at once. A Spark that is silent is said, and is waited for
+    no longer than ten seconds.
+
+    Exit codes: 0 every Spark answered; 1 a rule is broken on one; 2 one did not answer.
+    """
+    _, chosen = choose(inventory, limit)
+    with watching(chosen) as sparks:
+        # Two looks make a rate.
+        seen = sparks.until(
+            lambda all_: all(each.fault or each.looks > 1 for each in all_.values()), SILENT_S
+        )
+        seen = {name: _told(each) for name, each in seen.items()}
+        if watch:
+            seen = _watched(sparks, as_json)
+        elif as_json:
+            print_json(_data(seen))
+        else:
+            output = console()
+            output.print(status_view.screen(seen, min(output.width, 100)))
+    context.exit(code(seen))
+
+
+def code(seen: Mapping[str, Seen]) -> int:
+    """The exit code of all together."""
+    if any(each.fault or each.facts is None for each in seen.values()):
+        return UNUSABLE
+    broken = any(each.facts and each.facts["problems"] for each in seen.values())
+    return FINDINGS if broken else DONE
+
+
+def _told(seen: Seen) -> Seen:
+    """A Spark without any answer has a reason."""
+    if seen.facts is None and not seen.fault:
+        return Seen(fault=f"no answer within {SILENT_S:.0f} s")
+    return seen
+
+
+def _watched(sparks: Watching, as_json: bool) -> dict[str, Seen]:
+    output = console()
+    try:
+        if as_json:
+            while True:
+                click.echo(json.dumps(_data(sparks.all()), ensure_ascii=False))
+                time.sleep(_REFRESH_S)
+        with Live(console=output, auto_refresh=False, screen=output.is_terminal) as live:
+            while True:
+                table = status_view.screen(sparks.all(), min(output.width, 100))
+                live.update(table, refresh=True)
+                time.sleep(_REFRESH_S)
+    except KeyboardInterrupt:
+        return sparks.all()
+
+
+def _data(seen: Mapping[str, Seen]) -> dict[str, Any]:
+    return {name: {"facts": each.facts, "fault": each.fault or None} for name, each in seen.items()}

@@ -1,0 +1,141 @@
+"""The facts of several Sparks as they change: one connection to each, held as long as needed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep.fleet.hosts import Host
+from lockstep.fleet.login import NO_CONNECTION
+from lockstep.units.scripts import switch_path
+
+#: Seconds after which a Spark that says nothing is called silent.
+SILENT_S = 10.0
+# A Spark that is away is asked again.
+_AGAIN_S = 5.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known of one Spark.
+
+    Attributes:
+        facts: The newest, as `onhost.operator.facts.Facts.now` has them; None before the first.
+        fault: Why there are none by now; "" where they are new.
+        looks: How many have come by this connection. A rate needs two.
+    """
+
+    facts: Mapping[str, Any] | None = None
+    fault: str = ""
+    looks: int = 0
+
+
+class _Spark:
+    """One host, followed by a thread of its own."""
+
+    def __init__(self, host: Host, told: threading.Condition) -> None:
+        self._argv = host.login.command([switch_path(host.plan.settings), "status", "--follow"])
+        self._remote = bool(host.login.words)
+        self._told = told
+        self._process: subprocess.Popen[str] | None = None
+        self._over = threading.Event()
+        self._heard = time.monotonic()
+        self._seen = Seen()
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def seen(self) -> Seen:
+        """What is known now."""
+        seen, quiet = self._seen, time.monotonic() - self._heard
+        if quiet < SILENT_S or seen.fault:
+            return seen
+        return Seen(seen.facts, f"no answer for {quiet:.0f} s", seen.looks)
+
+    def end(self) -> None:
+        """Close the connection."""
+        self._over.set()
+        if self._process is not None:
+            self._process.terminate()
+
+    def _follow(self) -> None:
+        while not self._over.is_set():
+            said = ""
+            try:
+                said = self._listen()
+            except OSError as fault:
+                said = f"{self._argv[0]} cannot be run: {fault.strerror}"
+            self._change(Seen(self._seen.facts, said))
+            self._over.wait(_AGAIN_S)
+
+    def _listen(self) -> str:
+        """Hear one connection to its end; why it ended."""
+        said = ""
+        with subprocess.Popen(
+            self._argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process:
+            self._process = process
+            if self._over.is_set():
+                process.terminate()
+            assert process.stdout is not None
+            for line in process.stdout:
+                try:
+                    facts = json.loads(line)
+                except ValueError:
+                    said = line.strip() or said
+                    continue
+                self._heard = time.monotonic()
+                self._change(Seen(facts, looks=self._seen.looks + 1))
+        if self._remote and process.returncode == NO_CONNECTION:
+            return f"no connection: {said}"
+        return said or f"its status ended with {process.returncode}"
+
+    def _change(self, seen: Seen) -> None:
+        with self._told:
+            self._seen = seen
+            self._told.notify_all()
+
+
+class Watching:
+    """Several Sparks; `all` says what is known of each now."""
+
+    def __init__(self, sparks: Mapping[str, _Spark], told: threading.Condition) -> None:
+        self._sparks = sparks
+        self._told = told
+
+    def all(self) -> dict[str, Seen]:
+        """What is known now, in the order of the hosts."""
+        return {name: spark.seen() for name, spark in self._sparks.items()}
+
+    def until(self, enough: Callable[[dict[str, Seen]], bool], limit_s: float) -> dict[str, Seen]:
+        """What is known as soon as it is enough, or when the time is over."""
+        until = time.monotonic() + limit_s
+        with self._told:
+            while not enough(self.all()) and (left := until - time.monotonic()) > 0:
+                self._told.wait(left)
+        return self.all()
+
+
+@contextlib.contextmanager
+def watching(hosts: Sequence[Host]) -> Iterator[Watching]:
+    """Connections to all of them, for the block.
+
+    Raises:
+        InventoryError: a host that is reached neither by ssh nor as `@local`.
+    """
+    told = threading.Condition()
+    sparks = {host.name: _Spark(host, told) for host in hosts}
+    try:
+        yield Watching(sparks, told)
+    finally:
+        for spark in sparks.values():
+            spark.end()

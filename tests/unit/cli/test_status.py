@@ -1,0 +1,195 @@
+"""`lockstep status`: all Sparks in one screen, and one that is silent holds nobody up."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_probe import program
+from click.testing import CliRunner, Result
+
+from lockstep.cli import status
+from lockstep.cli.main import main
+from lockstep.fleet import watching
+from lockstep.fleet.status_view import lines
+from lockstep.fleet.watching import Seen
+
+INVENTORY = """\
+from lockstep.deploy.checked import checked
+
+sparks = checked(
+    __file__,
+    [(name, {"ssh_user": "anna", "operators": ("anna",)}) for name in ("spark-1", "spark-2")],
+)
+"""
+# Answers as the host that it was asked for, and stays connected as `--follow` does.
+SSH = """\
+for word in "$@"; do host=$command; command=$word; done
+echo "$host $command" >> "$(dirname "$0")/calls"
+case $host in
+  spark-1) {first} ;;
+  spark-2) {second} ;;
+esac
+"""
+NOW = 1_790_000_000.0
+TARGET = {
+    **{"name": "qwen", "state": "hot", "recipe": "qwen-k3", "since": NOW - 11100, "detail": ""},
+    **{"wedge": None, "ended": None, "sense": None},
+}
+FACTS: dict[str, Any] = {
+    "host": "spark-1",
+    "hot": "qwen",
+    "targets": {"qwen": TARGET, "mistral": {**TARGET, "name": "mistral", "state": "off"}},
+    "memory_gib": {"total": 121.7, "available": 41.2, "free": 3.0},
+    "switching": None,
+    "phase": None,
+    "problems": [],
+    "last_switch": None,
+    "last_boot": None,
+    "boot": None,
+    "at": NOW,
+    "engine": {"tok_s": 57.0, "requests": 3},
+    "gpu": {"temperature_c": 61.0, "clock_mhz": 2080.0, "power_w": None, "held_down_by": []},
+    "disk": {"path": "/data", "total_gib": 3660.0, "free_gib": 2100.0},
+    "switches": [{"at": NOW - 11100, "person": "anna", "target": "qwen", "code": 0}],
+    "diff": None,
+}
+
+
+def answers(**more: Any) -> str:
+    """Shell text that says these facts twice and stays."""
+    line = json.dumps({**FACTS, **more})
+    return f"echo '{line}'; echo '{line}'; exec sleep 60"
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Path:
+    path = tmp_path / "sparks.py"
+    path.write_text(INVENTORY)
+    return path
+
+
+def ssh(path: Path, first: str, second: str) -> dict[str, str]:
+    """The environment with an ssh that answers so."""
+    folder = path.parent / "bin"
+    program(folder, "ssh", SSH.replace("{first}", first).replace("{second}", second))
+    return {"PATH": f"{folder}:/usr/bin:/bin"}
+
+
+def run(path: Path, *words: str, first: str = answers(), second: str = answers()) -> Result:
+    environment = ssh(path, first, second)
+    return CliRunner().invoke(main, ["status", str(path), *words], env=environment)
+
+
+def said(**more: Any) -> str:
+    """What one Spark with these facts says."""
+    return "\n".join(text for _, text in lines(Seen({**FACTS, **more})))
+
+
+def test_every_spark_is_in_one_screen(inventory: Path) -> None:
+    done = run(inventory)
+    assert done.exit_code == 0
+    text = " ".join(done.output.split())
+    assert text.startswith("spark-1 qwen hot since ") and " spark-2 qwen hot since " in text
+    assert text.count("(3 h 5 min), 57.0 tok/s, 3 requests") == 2
+    assert max(map(len, done.output.splitlines())) <= 80
+    calls = (inventory.parent / "bin/calls").read_text().splitlines()
+    assert sorted(calls) == [
+        f"{name} /data/scripts/llm/switch.sh status --follow" for name in ("spark-1", "spark-2")
+    ]
+
+
+def test_a_silent_spark_is_said_and_the_other_is_shown(
+    inventory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (watching, status):
+        monkeypatch.setattr(module, "SILENT_S", 2.0)
+    done = run(inventory, second="exec sleep 60")
+    assert done.exit_code == 2
+    assert "silent: no answer " in done.output and "qwen hot since" in done.output
+
+
+def test_no_connection_is_said_with_its_reason(inventory: Path) -> None:
+    done = run(inventory, second="echo 'ssh: connect to host spark-2: No route' >&2; exit 255")
+    assert done.exit_code == 2
+    words = " ".join(done.output.split())
+    assert "silent: no connection: ssh: connect to host spark-2: No route" in words
+
+
+def test_a_host_that_is_not_deployed_says_why(inventory: Path) -> None:
+    done = run(inventory, second="echo 'sh: switch.sh: not found' >&2; exit 127")
+    assert done.exit_code == 2 and "silent: sh: switch.sh: not found" in done.output
+
+
+def test_a_broken_rule_ends_with_1(inventory: Path) -> None:
+    done = run(inventory, second=answers(problems=["2 engines at once: a, b"]))
+    assert done.exit_code == 1 and "BROKEN 2 engines at once: a, b" in done.output
+
+
+def test_limit_leaves_the_others_alone(inventory: Path) -> None:
+    done = run(inventory, "--limit", "spark-2")
+    assert done.exit_code == 0 and "spark-1" not in done.output
+    assert "spark-1" not in (inventory.parent / "bin/calls").read_text()
+
+
+def test_json_has_the_same_facts(inventory: Path) -> None:
+    done = run(inventory, "--json", second="exit 3")
+    found = json.loads(done.output)
+    assert found["spark-1"] == {"facts": FACTS, "fault": None}
+    assert found["spark-2"] == {"facts": None, "fault": "its status ended with 3"}
+
+
+def test_watch_goes_on_until_ctrl_c_and_ends_its_connections(inventory: Path) -> None:
+    environment = {**os.environ, **ssh(inventory, answers(), answers())}
+    argv = [sys.executable, "-m", "lockstep.cli.main", "status", str(inventory)]
+    with subprocess.Popen(
+        [*argv, "--watch", "--json"], env=environment, stdout=subprocess.PIPE, text=True
+    ) as watch:
+        assert watch.stdout is not None
+        each = [json.loads(watch.stdout.readline()) for _ in range(2)]
+        watch.send_signal(signal.SIGINT)
+        assert watch.wait(30) == 0
+    assert [line["spark-1"]["facts"]["hot"] for line in each] == ["qwen", "qwen"]
+
+
+def test_a_switch_under_way_and_what_is_wrong_stand_out() -> None:
+    switching = {"user": "anna", "target": "mistral", "since": NOW, "pid": 1}
+    wedge = {**TARGET, "wedge": "the wedge watch restarted it", "sense": "it makes sense"}
+    text = said(
+        switching=switching,
+        phase="loading weights, file 6 of 13",
+        targets={"qwen": wedge},
+        last_boot="cut off at 08:00",
+        gpu={"temperature_c": 88.0, "held_down_by": ["thermal slow-down"]},
+    )
+    assert "NOW anna is switching to mistral: loading weights, file 6 of 13" in text
+    assert "qwen: the wedge watch restarted it" in text and "it makes sense" in text
+    assert "last boot cut off at 08:00" in text
+    assert "GPU 88 °C, held down by thermal slow-down" in text
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"hot": None}, "no model hot"),
+        ({"engine": None, "gpu": None, "disk": None, "switches": []}, "memory 41.2 of 121.7"),
+        ({"engine": {"tok_s": None, "requests": 1}}, "min), 1 request\n"),
+    ],
+)
+def test_what_cannot_be_told_is_left_out(more: dict[str, Any], text: str) -> None:
+    assert text in said(**more)
+
+
+def test_the_last_diff_is_counted_with_its_age() -> None:
+    differences = [{"severity": "warning"}, {"severity": "note"}, {"severity": "note"}]
+    diff = {"at": NOW - 7200, "differences": differences, "more": 0, "unknown": []}
+    assert "drift 2 h 0 min ago: 1 warning, 2 note" in said(diff=diff)
+    none = copy.deepcopy(diff) | {"differences": []}
+    assert "drift 2 h 0 min ago: none" in said(diff=none)
