@@ -158,5 +158,5 @@ def _script(function: str) -> bytes:
 
 
 def _package(name: str) -> Iterator[Entry]:
-    for path in sorted((CONTENT / name).glob("*.py")):
+    for path in sorted((CONTENT / name).glob("*.*")):
         yield Entry(f"{_PACKAGES}/{name}/{path.name}", path.read_bytes())

@@ -18,6 +18,7 @@ class Seen:
     method: str
     path: str
     headers: Mapping[str, str]
+    body: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,13 @@ class LocalServer:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["Content-Length"]))
-                self.do_GET()
+                self._answer(self.rfile.read(int(self.headers["Content-Length"])))
 
             def do_GET(self) -> None:
-                seen = Seen(self.command, self.path, dict(self.headers))
+                self._answer(b"")
+
+            def _answer(self, body: bytes) -> None:
+                seen = Seen(self.command, self.path, dict(self.headers), body)
                 outer.seen.append(seen)
                 reply = outer.answers.get(self.path.partition("?")[0], Reply(b"nothing", 404))
                 reply = reply(seen) if callable(reply) else reply

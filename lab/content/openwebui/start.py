@@ -10,14 +10,15 @@ import signal
 import socketserver
 import sqlite3
 import sys
-import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 
+from .connections import Connections
 from .store import Store, secret_key
 
+PAGE = Path(__file__).with_name("page.html")
 DATA = Path(os.environ.get("DATA_DIR", "/app/backend/data"))
 
 
@@ -29,6 +30,11 @@ class WebServer(ThreadingHTTPServer):
         self.store = Store(DATA, environment)
         self.key = secret_key(DATA, environment).encode()
         self.version = version("open-webui")
+        bases, keys = (
+            self.store.setting(name).split(";")
+            for name in ("OPENAI_API_BASE_URLS", "OPENAI_API_KEYS")
+        )
+        self.connections = Connections([base for base in bases if base], keys, environment)
         super().__init__(address, Page)
 
     def server_bind(self) -> None:
@@ -57,23 +63,46 @@ class Page(BaseHTTPRequestHandler):
         elif path in ("/api/models", "/api/v1/auths/"):
             self._for_users(path)
         elif path == "/":
-            self._send(200, b"<!DOCTYPE html><title>Open WebUI</title>stand-in", "text/html")
+            self._send(200, PAGE.read_bytes(), "text/html; charset=utf-8")
         else:
             self._json(404, {"detail": "Not Found"})
 
-    def _for_users(self, path: str) -> None:
+    def _session(self) -> str | None:
+        """The address of who asks; without a session it is answered with 401."""
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         email = token.rpartition(":")[0]
-        if not email or not hmac.compare_digest(token, self.server.token(email)):
-            self._json(401, {"detail": "401 Unauthorized"})
-        elif path == "/api/models":
-            self._json(200, {"data": engine_models(self.server.store)})
+        if email and hmac.compare_digest(token, self.server.token(email)):
+            return email
+        self._json(401, {"detail": "401 Unauthorized"})
+        return None
+
+    def _for_users(self, path: str) -> None:
+        if not (email := self._session()):
+            return
+        if path == "/api/models":
+            self._json(200, {"data": self.server.connections.models()})
         else:
             role = dict(self.server.store.users()).get(email, "pending")
+            token = self.server.token(email)
             self._json(200, {"email": email, "role": role, "token": token})
+
+    def _chat(self, body: bytes) -> None:
+        """One message to a model: the answer as server-sent events, as it comes."""
+        if not self._session():
+            return
+        form = json.loads(body)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        for event in self.server.connections.chat(form["model"], form["messages"]):
+            self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.path == "/api/chat/completions":
+            self._chat(body)
+            return
         try:
             form = json.loads(body)
             email, password = str(form["email"]), str(form["password"])
@@ -120,6 +149,7 @@ class Page(BaseHTTPRequestHandler):
             "name": os.environ.get("WEBUI_NAME", "Open WebUI"),
             "version": self.server.version,
             "features": features,
+            "default_models": os.environ.get("DEFAULT_MODELS"),
         }
         return config if store.users() else config | {"onboarding": True}
 
@@ -140,22 +170,6 @@ class Page(BaseHTTPRequestHandler):
 def open_to_strangers(store: Store) -> bool:
     """Whether signing up is possible."""
     return store.setting("ENABLE_SIGNUP", "true").lower() == "true"
-
-
-def engine_models(store: Store) -> list[dict[str, object]]:
-    """The models of all engines that answer within two seconds."""
-    found: list[dict[str, object]] = []
-    keys = store.setting("OPENAI_API_KEYS").split(";")
-    for number, base in enumerate(filter(None, store.setting("OPENAI_API_BASE_URLS").split(";"))):
-        request = urllib.request.Request(f"{base.rstrip('/')}/models")
-        if number < len(keys) and keys[number]:
-            request.add_header("Authorization", f"Bearer {keys[number]}")
-        try:
-            with urllib.request.urlopen(request, timeout=2) as answer:
-                found += [card | {"urlIdx": number} for card in json.load(answer)["data"]]
-        except (OSError, ValueError, KeyError) as error:
-            print(f"{base}: {error}", flush=True)
-    return found
 
 
 def hashed_environment() -> dict[str, str]:

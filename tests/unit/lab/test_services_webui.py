@@ -1,17 +1,24 @@
-"""The stand-in of Open WebUI: accounts, settings that persist, and the engines' models."""
+"""The stand-in of Open WebUI: accounts, settings that persist, models, and chats in a browser."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from browser import browser
 from lab_servers import ask, free_port, program, until
+from local_server import LocalServer, Reply, Seen, as_json, serving
+from webui_page import WebUI
 
 CODE = (
     "import sys, types; sys.path.insert(0, sys.argv[1]); from openwebui import start; start.main()"
 )
 ADMIN = {"email": "admin@lab", "password": "a password"}
+GIVEN = {"WEBUI_ADMIN_EMAIL": ADMIN["email"], "WEBUI_ADMIN_PASSWORD": ADMIN["password"]}
+COLD = "mistral is cold: qwen is hot"
 
 
 @contextlib.contextmanager
@@ -55,8 +62,7 @@ def test_without_that_the_first_to_come_becomes_administrator(tmp_path: Path) ->
 
 
 def test_the_administrator_is_made_once_and_outlives_the_container(tmp_path: Path) -> None:
-    given = {"WEBUI_ADMIN_EMAIL": ADMIN["email"], "WEBUI_ADMIN_PASSWORD": ADMIN["password"]}
-    with webui(tmp_path, **given) as url:
+    with webui(tmp_path, **GIVEN) as url:
         assert signin(url) == 200
         assert signup(url, "stranger@lab") == 403
     with webui(tmp_path) as url:
@@ -81,25 +87,89 @@ def test_no_value_of_the_environment_is_ever_shown(tmp_path: Path) -> None:
 
 
 def test_a_session_holds_while_the_secret_key_is_the_same(tmp_path: Path) -> None:
-    given = {"WEBUI_ADMIN_EMAIL": ADMIN["email"], "WEBUI_ADMIN_PASSWORD": ADMIN["password"]}
-    with webui(tmp_path, WEBUI_SECRET_KEY="one", **given) as url:
+    with webui(tmp_path, WEBUI_SECRET_KEY="one", **GIVEN) as url:
         token = ask(f"{url}/api/v1/auths/signin", ADMIN).json["token"]
     session = {"Authorization": f"Bearer {token}"}
-    with webui(tmp_path, WEBUI_SECRET_KEY="one", **given) as url:
+    with webui(tmp_path, WEBUI_SECRET_KEY="one", **GIVEN) as url:
         assert ask(f"{url}/api/v1/auths/", headers=session).status == 200
-    with webui(tmp_path, WEBUI_SECRET_KEY="two", **given) as url:
+    with webui(tmp_path, WEBUI_SECRET_KEY="two", **GIVEN) as url:
         assert ask(f"{url}/api/v1/auths/", headers=session).status == 401
 
 
 def test_the_models_of_an_engine_that_is_down_are_left_out(tmp_path: Path) -> None:
     nobody = f"http://127.0.0.1:{free_port()}/v1"
-    given = {
-        "WEBUI_ADMIN_EMAIL": ADMIN["email"],
-        "WEBUI_ADMIN_PASSWORD": ADMIN["password"],
-        "OPENAI_API_BASE_URLS": nobody,
-    }
-    with webui(tmp_path, **given) as url:
+    with webui(tmp_path, OPENAI_API_BASE_URLS=nobody, **GIVEN) as url:
         token = ask(f"{url}/api/v1/auths/signin", ADMIN).json["token"]
         session = {"Authorization": f"Bearer {token}"}
         assert ask(f"{url}/api/models", headers=session).json == {"data": []}
         assert ask(f"{url}/api/models").status == 401
+
+
+def chats(seen: Seen) -> Reply:
+    """A gateway: qwen is hot, mistral is cold, and the switch to broken fails while one waits."""
+    asked = json.loads(seen.body)
+    error = {"message": COLD, "type": "unavailable"}
+    if asked["model"] == "mistral":
+        return as_json({"error": error}, 503, Retry_After="30")
+    if not asked["stream"]:
+        return as_json({"choices": [{"message": {"content": "A title"}}]})
+    words = ["Hello ", "from ", asked["model"]]
+    events = [{"choices": [{"delta": {"content": word}}]} for word in words]
+    if asked["model"] == "broken":
+        events = [{"error": {"message": "the switch failed"}}]
+    lines = [": a comment", "data: {half", *(f"data: {json.dumps(event)}" for event in events)]
+    body = "\n\n".join([*lines, "data: [DONE]", ""]).encode()
+    return Reply(body, headers={"Content-Type": "text/event-stream"})
+
+
+@contextlib.contextmanager
+def chatting(tmp_path: Path, **environment: str) -> Iterator[tuple[WebUI, LocalServer]]:
+    """Somebody signed in with a browser, and the gateway that Open WebUI asks."""
+    names = ("qwen", "mistral", "broken", "auto")
+    listed = as_json({"object": "list", "data": [{"id": name} for name in names]})
+    answers = {"/v1/models": listed, "/v1/chat/completions": chats}
+    with contextlib.ExitStack() as stack:
+        gateway = stack.enter_context(serving(answers))
+        given = {"OPENAI_API_BASE_URLS": f"{gateway.url}/v1", **GIVEN, **environment}
+        url = stack.enter_context(webui(tmp_path, **given))
+        page = stack.enter_context(browser()).page(url)
+        yield WebUI(page, ADMIN["email"], ADMIN["password"]), gateway
+
+
+def asked(gateway: LocalServer) -> list[dict[str, Any]]:
+    return [json.loads(seen.body) for seen in gateway.seen if seen.method == "POST"]
+
+
+def test_a_chat_in_a_browser_and_what_it_asks_behind_ones_back(tmp_path: Path) -> None:
+    with chatting(tmp_path) as (somebody, gateway):
+        assert somebody.models() == ["qwen", "mistral", "broken", "auto"]
+        assert somebody.chosen == "qwen"
+        somebody.say("Say hello")
+        somebody.reads("Hello from qwen")
+        until(lambda: len(asked(gateway)) == 4, "the answer, a title, what may be next, tags")
+        told = asked(gateway)
+        assert {each["model"] for each in told} == {"qwen"}
+        assert [bool(each.get("tools")) for each in told if each["stream"]] == [True]
+        somebody.new_chat("mistral")
+        somebody.say("Say hello")
+        somebody.reads(COLD)
+        somebody.new_chat("broken")
+        somebody.say("Say hello")
+        somebody.reads("the switch failed")
+        until(lambda: len(asked(gateway)) == 10, "a switch that failed is asked for thrice more")
+
+
+def test_tasks_and_the_first_chat_go_to_the_models_of_its_settings(tmp_path: Path) -> None:
+    given = {
+        "DEFAULT_MODELS": "auto",
+        "TASK_MODEL_EXTERNAL": "auto",
+        "DEFAULT_MODEL_METADATA": '{"capabilities": {"builtin_tools": false}}',
+    }
+    with chatting(tmp_path, **given) as (somebody, gateway):
+        assert somebody.chosen == "auto"
+        somebody.new_chat("qwen")
+        somebody.say("Say hello")
+        somebody.reads("Hello from qwen")
+        until(lambda: len(asked(gateway)) == 4, "the answer and three tasks")
+    assert sorted(each["model"] for each in asked(gateway)) == ["auto", "auto", "auto", "qwen"]
+    assert not any("tools" in each for each in asked(gateway))
