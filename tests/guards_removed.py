@@ -563,7 +563,7 @@ GUARDS = (
     ),
     Guard(
         "a switch of one host looks for a group once more when it has the lock",
-        f"{ONHOST}/operator/switch_sh.py",
+        f"{ONHOST}/operator/switch_worker.py",
         "            if not planner.concerns(host, name):\n                code",
         "            if True:\n                code",
         "tests/unit/onhost/cluster/test_coordinator.py",

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 
 from lockstep.onhost.core import config, errors, layout, output, switch_lock, terminal
-from lockstep.onhost.operator import status
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import transient, units
 
@@ -36,6 +35,8 @@ def log(target: config.Target, follow: bool) -> int:
 
 def wait(host: config.Host, paths: layout.Paths) -> int:
     """Return when no switch and no start is under way: the switch's code, 1 for a failed start."""
+    from lockstep.onhost.operator import status  # A switch starts without it.
+
     job = transient.Job("switch", (), unit_prefix="lockstep-", log=switch_job.log_file(paths))
     code, started = errors.EXIT_DONE, set[str]()
     told = 0.0

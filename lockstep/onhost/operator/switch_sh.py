@@ -38,15 +38,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from lockstep.onhost.cluster import coordinator, planner, wire_client
 from lockstep.onhost.core import config, errors, layout, output, runner, switch_lock, terminal
-from lockstep.onhost.operator import facts, follow, status
-from lockstep.onhost.records import boots, switches
-from lockstep.onhost.switching import switch as switching
-from lockstep.onhost.switching import switch_job, unfinished
+from lockstep.onhost.operator import follow
+from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import transient, units
-
-Say = Callable[[str], None]
 
 _FLAGS = {
     "status": ("--json", "--follow"),
@@ -56,17 +51,19 @@ _FLAGS = {
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Command line; see the module's docstring.
+
+    A switch passes here twice before its worker begins, as the operator and as root, and each time
+    the operator waits: what only the worker, the status or a rehearsal needs is imported there.
+    """
     paths = paths or layout.Paths()
     if not argv or {"-h", "--help"} & set(argv):
         print((__doc__ or "").strip())
         return errors.EXIT_DONE if argv else errors.EXIT_USAGE
-    if argv[0] == switch_job.WORKER:
-        return _worker(argv[1:], paths)
-    if argv[0] == switch_job.FALL_BACK:
-        return _fall_back(argv[1], paths)
-    if argv[0] == switch_job.FINISH:
-        return _finish(paths)
+    if argv[0] in switch_job.WORK:
+        from lockstep.onhost.operator import switch_worker
+
+        return switch_worker.main(argv, paths)
     name, *rest = argv
     host = config.load_host(paths.targets)
     subject = rest.pop(0) if name == "log" and rest and not rest[0].startswith("-") else None
@@ -83,9 +80,11 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
             return _followed(host, paths)
         return _status(host, paths, as_json="--json" in rest)
     _be_root([name, *rest])
-    if "--dry" in rest:
-        return _rehearse(name, host, paths)
     user = os.environ.get("SUDO_USER") or getpass.getuser()
+    if "--dry" in rest:
+        from lockstep.onhost.operator import switch_worker
+
+        return switch_worker.rehearse(name, user, host, paths)
     return asked(name, user, paths, wait="--wait" in rest)
 
 
@@ -106,6 +105,8 @@ def _check_words(host: config.Host, name: str, subject: str | None, flags: list[
 
 
 def _status(host: config.Host, paths: layout.Paths, as_json: bool) -> int:
+    from lockstep.onhost.operator import status
+
     found = status.gather(host, paths)
     if as_json:
         print(json.dumps(status.as_json(found), indent=2))
@@ -116,6 +117,8 @@ def _status(host: config.Host, paths: layout.Paths, as_json: bool) -> int:
 
 def _followed(host: config.Host, paths: layout.Paths) -> int:
     """The facts as a line of JSON each second, as long as somebody reads."""
+    from lockstep.onhost.operator import facts
+
     now = facts.Facts(host, paths).now
     while not output.nobody_reads():
         output.say(json.dumps(now()))
@@ -184,87 +187,3 @@ def _start(job: transient.Job, paths: layout.Paths, wait: bool) -> None:
             told = time.monotonic()
             terminal.say(f"waiting: {holder or 'somebody else is switching'}")
         time.sleep(0.5)
-
-
-def _rehearse(name: str, host: config.Host, paths: layout.Paths) -> int:
-    if planner.concerns(host, name):
-        user = os.environ.get("SUDO_USER") or getpass.getuser()
-        return coordinator.GroupSwitch(host, paths, terminal.say, user).rehearse(name)
-    return switching.Switch(host, paths, terminal.say).rehearse(name)
-
-
-def _worker(argv: list[str], paths: layout.Paths) -> int:
-    """The switch itself, as root, inside lockstep-switch.service."""
-    name, user = argv
-    return switches.kept(paths, user, name, lambda say: _switched(name, user, paths, say))
-
-
-def _switched(name: str, user: str, paths: layout.Paths, say: Say) -> int:
-    host = config.load_host(paths.targets)
-    switch = switching.Switch(host, paths, say, user)
-    if not planner.concerns(host, name):
-        with switch_lock.held(paths.switch_lock, user, name):
-            # Whoever held it until now may have started a rank here.
-            if not planner.concerns(host, name):
-                code = switch.none() if name == "none" else switch.to(name)
-                _remember(host, paths, user)
-                return code
-    # Every member takes its lock itself, this host as well.
-    group = coordinator.GroupSwitch(host, paths, say, user)
-    if name != "none":
-        return group.to(name)
-    try:
-        return group.none()
-    except wire_client.Unreachable as problem:
-        say(f"{problem}; stopping what is up here only")
-    with switch_lock.held(paths.switch_lock, user, name):
-        code = switch.none()
-        _remember(host, paths, user)
-        return code
-
-
-def _fall_back(name: str, paths: layout.Paths) -> int:
-    """The same job, where the memory floor has ended an engine and nobody was switching."""
-    user, wanted = "the memory floor", f"what replaces {name}"
-
-    def replaced(say: Say) -> int:
-        host = config.load_host(paths.targets)
-        with switch_lock.held(paths.switch_lock, user, wanted):
-            code = switching.Switch(host, paths, say, user).instead_of(name)
-            # A boot is not to bring back what was ended.
-            _remember(host, paths, user)
-            return code
-
-    return switches.kept(paths, user, wanted, replaced)
-
-
-def _finish(paths: layout.Paths) -> int:
-    """ExecStopPost= of that unit: the worker did not come to its own end."""
-    work = unfinished.take(paths)
-    if work is None:
-        return errors.EXIT_DONE
-    return switches.kept(paths, work.user, work.target, lambda say: _finished(work, paths, say))
-
-
-def _finished(work: unfinished.Unfinished, paths: layout.Paths, say: Say) -> int:
-    host = config.load_host(paths.targets)
-    if work.switch:
-        group = coordinator.GroupSwitch(host, paths, say, work.user, switch=work.switch)
-        group.undo()
-        return errors.EXIT_DONE
-    with switch_lock.held(paths.switch_lock, work.user, work.target):
-        code = switching.Switch(host, paths, say, work.user).finish(work)
-        _remember(host, paths, work.user)
-        return code
-
-
-def _remember(host: config.Host, paths: layout.Paths, user: str) -> None:
-    """Keep on disk what is hot now, for `boot: "last"`; a boot changes nothing of that."""
-    if user == boots.BOOT:
-        return
-    state = units.show(target.unit for target in host.targets.values())
-    hot = (target.name for target in host.targets.values() if state[target.unit].state == "hot")
-    try:
-        boots.switched(paths, next(hot, None))
-    except OSError as error:
-        output.say(f"{paths.boots}: {errors.why(error)}: a boot will not know of this switch")

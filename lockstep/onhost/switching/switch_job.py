@@ -10,6 +10,8 @@ from lockstep.onhost.core.program import command
 from lockstep.onhost.systemd import transient
 
 WORKER, FALL_BACK, FINISH = "--worker", "--fall-back", "--finish"
+#: First words of what the job itself runs, which is no operator's business.
+WORK = (WORKER, FALL_BACK, FINISH)
 #: The unit of `job`.
 UNIT = "lockstep-switch.service"
 

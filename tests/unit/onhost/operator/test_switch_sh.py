@@ -15,7 +15,7 @@ import pytest
 from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root, timeless, write_meminfo
 
 from lockstep.onhost.core import config, errors, switch_lock
-from lockstep.onhost.operator import status, switch_sh
+from lockstep.onhost.operator import status, switch_sh, switch_worker
 from lockstep.onhost.records import boots, ended, switches
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.switching import unfinished
@@ -263,13 +263,13 @@ def test_a_boot_does_not_bring_back_what_the_floor_ended(spark):
     spark.systemd.unit(MISTRAL_UNIT)
     boots.switched(spark.paths, "mistral")
     ended.note(spark.paths, ended.Ended("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9))
-    assert switch_sh._fall_back("mistral", spark.paths) == 4
+    assert switch_worker._fall_back("mistral", spark.paths) == 4
     assert boots.load(spark.paths).hot is None
 
 
 def test_what_somebody_has_started_meanwhile_stays(spark):
     ended.note(spark.paths, ended.Ended("qwen", QWEN_UNIT, "serving", 4.0, 3.9))
-    assert switch_sh._fall_back("qwen", spark.paths) == 0
+    assert switch_worker._fall_back("qwen", spark.paths) == 0
     assert spark.hot == ["mistral"]
 
 
