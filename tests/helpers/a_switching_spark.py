@@ -23,6 +23,7 @@ class SwitchingSpark:
     def __init__(self, folder: Path, monkeypatch) -> None:
         self.engine = FakeEngine()
         base = {"model": "m", "memory_gib": 60.0, "start_timeout_s": 60, "url": self.engine.url}
+        base["engine_url"] = self.engine.url
         self.targets = {name: {**base, "unit": unit} for name, unit in UNITS.items()}
         self.targets["qwen"]["fallback"] = "spare"
         self.paths = host_root(folder / "root", self.targets)

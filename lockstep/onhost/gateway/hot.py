@@ -56,10 +56,10 @@ class Hot:
         unit = self._units.get(self._host.targets[target].unit)
         return unit.since if unit else None
 
-    def lasts_s(self, target: str) -> float:
-        """Seconds since systemd last changed its unit's state."""
+    def changed_at(self, target: str) -> float:
+        """When systemd last changed its unit's state, in seconds of `time.monotonic`."""
         unit = self._units.get(self._host.targets[target].unit)
-        return time.monotonic() - unit.changed if unit else 0.0
+        return unit.changed if unit else 0.0
 
     @property
     def known(self) -> bool:

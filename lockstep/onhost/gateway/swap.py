@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -11,11 +10,12 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from lockstep.onhost.core import config, layout, output, switch_lock
+from lockstep.onhost.core import config, errors, layout, output, switch_lock
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.gateway import ask
+from lockstep.onhost.gateway.configuration import Gateway
 from lockstep.onhost.gateway.hot import Hot
-from lockstep.onhost.gateway.turns import Refused, Seen, Turns, Waiter
+from lockstep.onhost.gateway.turns import NONE, Refused, Seen, Turns, Waiter
 
 __all__ = ["Refused", "Swaps"]
 
@@ -35,16 +35,14 @@ class Swaps:
 
     Args:
         host: The targets of this host.
-        least_hot_s: How long a target stays hot before a request may take it away, seconds.
-        bound: How many requests may wait.
+        gateway: `swap_on_request`, `least_hot_s` and `queue` of it.
     """
 
     def __init__(
         self,
         hot: Hot,
         host: config.Host,
-        least_hot_s: float,
-        bound: int,
+        gateway: Gateway,
         paths: layout.Paths | None = None,
         switch: Ask = ask.switch,
         now: Callable[[], float] = time.monotonic,
@@ -54,10 +52,11 @@ class Swaps:
         self._paths = paths or layout.Paths()
         self._ask = switch
         self._now = now
-        self._turns = Turns(least_hot_s, bound)
+        self._asked_for = gateway.swap_on_request
+        self._turns = Turns(gateway.least_hot_s, gateway.queue)
         self._woken = asyncio.Event()
         self._driver: asyncio.Task[None] | None = None
-        self._switch: asyncio.Task[None] | None = None
+        self._switch: asyncio.Task[str] | None = None
 
     @property
     def waiting(self) -> Counter[str]:
@@ -106,12 +105,13 @@ class Swaps:
                 self._woken.clear()
                 await self._hot.look()
                 self._turns.step(self._seen(), self._now())
-                if self._turns.next(self._seen()) and not await self._busy():
+                if self._turns.next(self._seen()) and not await self.busy():
                     # Somebody may have left, and somebody else have come.
                     waiter = self._turns.next(self._seen())
                     if waiter:
-                        self._turns.begin(waiter)
-                        self._switch = asyncio.create_task(self._switched(waiter))
+                        self._turns.begin(waiter.target)
+                        work = self._switched(waiter.target, waiter.person)
+                        self._switch = asyncio.create_task(work)
                 try:
                     await asyncio.wait_for(self._woken.wait(), EVERY_S)
                 except TimeoutError:
@@ -122,18 +122,31 @@ class Swaps:
             output.say(f"lockstep gateway: {type(fault).__name__}: {fault}")
             raise
 
-    async def _switched(self, waiter: Waiter) -> None:
-        end: dict[str, Any] = {}
+    async def let_go(self) -> str:
+        """Have what is hot stopped; what came of it, or "" where somebody uses it or waits.
+
+        Who comes meanwhile waits until it has ended.
+        """
+        await self._hot.look()
+        if await self.busy() or not self._turns.may_rest(self._seen()):
+            return ""
+        self._turns.begin(NONE)
+        return await self._switched(NONE, None)
+
+    async def _switched(self, target: str, person: str | None) -> str:
+        end: dict[str, Any] = {"code": errors.EXIT_FAILED, "said": "there was no answer"}
         try:
-            async with aclosing(self._ask(waiter.target, waiter.person)) as told:
+            async with aclosing(self._ask(target, person)) as told:
                 async for message in told:
-                    end = message
+                    if "code" in message:
+                        end = message
         finally:
             self._hot.changed()
-            self._turns.ended(end.get("code", 1), end.get("said", "no answer"), self._now())
+            self._turns.ended(end["code"], end["said"], self._now())
             self._woken.set()
+        return str(end["said"])
 
-    async def _busy(self) -> bool:
+    async def busy(self) -> bool:
         """Whether the hot engine has requests of clients of its own port, or does not say."""
         name = self._hot.now()
         if name is None:
@@ -151,7 +164,7 @@ class Swaps:
         answered = (each for each in self._host.targets if self._hot.serves(each))
         return Seen(
             serves=frozenset(answered),
-            hot_s=self._hot.lasts_s(name) if name else math.inf,
+            hot_s=self._now() - self._hot.changed_at(name) if name else 0.0,
             running=self._hot.running(name) if name else 0,
             moving=self._moving(),
             taken=self._taken(name),
@@ -167,7 +180,10 @@ class Swaps:
         return next((f"{name} is {state}" for name, state in states if state in _MOVING), "")
 
     def _taken(self, name: str | None) -> str:
-        """Why the hot target is not for a request to take away: its requests are not seen here."""
+        """Why no request may have another target made hot."""
+        if not self._asked_for:
+            return f"{name or 'no model'} is hot, and requests switch no models here"
+        # The requests of a cluster are seen where its first member is.
         cluster = self._host.cluster(name) if name else None
         if cluster is None or not cluster.rank:
             return ""

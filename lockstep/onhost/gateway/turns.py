@@ -15,6 +15,8 @@ from typing import Literal
 from lockstep.onhost.core import errors
 from lockstep.onhost.systemd import transient
 
+#: As a target: no model.
+NONE = "none"
 #: How long a target that failed is not tried again, seconds.
 FAILED_S = 60.0
 #: Until a target that was switched to must be seen hot, seconds.
@@ -157,16 +159,21 @@ class Turns:
             return None
         return next((each for each in self._waiting if each.target not in seen.serves), None)
 
-    def begin(self, waiter: Waiter) -> None:
-        """The switch for it begins: nobody passes until it has ended."""
-        self._switching = waiter.target
+    def may_rest(self, seen: Seen) -> bool:
+        """Whether what is hot may be let go now: nobody waits, and nothing runs."""
+        hindered = self._waiting or self._switching or self._settling or self._running
+        return not (hindered or seen.running or seen.moving)
+
+    def begin(self, target: str) -> None:
+        """A switch begins, to a target or to `NONE`: nobody passes until it has ended."""
+        self._switching = target
 
     def ended(self, code: int, said: str, now: float) -> None:
         """That switch has ended, with an exit code of switch.sh and its last words."""
         target, self._switching = self._switching, None
         assert target is not None
-        if code == errors.EXIT_LOCKED:
-            # Somebody else was first; what they make hot is seen.
+        if code == errors.EXIT_LOCKED or target == NONE:
+            # Somebody else was first, or nobody asked for anything; what is hot is seen.
             return
         if code not in (*_HOT, transient.EXIT_ALONE):
             self._fail(target, f"the switch to {target} failed: {said}", now)

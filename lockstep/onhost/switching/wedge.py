@@ -88,7 +88,9 @@ class Watch:
 
     def _no_token(self, target: config.Target, key: str | None, why: str) -> str | None:
         """Ask for a token, at most twice; why that makes it wedged, None when it lives."""
-        began = self.now()
+        began = self.record.asked_at = self.now()
+        # Before it asks: who counts the engine's requests is to know this one.
+        wedge_state.save(self.paths, self.record)
         for attempt in (1, 2):
             left = self.token_wait_s - (self.now() - began)
             said = self._token(target, key, max(1.0, left))

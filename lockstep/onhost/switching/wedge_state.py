@@ -24,11 +24,15 @@ class Deed:
 
 @dataclass
 class Record:
-    """The process last looked at, its counters, when it last showed life, and what was done."""
+    """The process last looked at, its counters, when it last showed life, and what was done.
+
+    `asked_at`: when the watch last asked for a token, seconds since boot.
+    """
 
     pid: int = 0
     counters: dict[str, float] = field(default_factory=dict)
     alive_at: float = 0.0
+    asked_at: float = 0.0
     deeds: list[Deed] = field(default_factory=list)
 
 

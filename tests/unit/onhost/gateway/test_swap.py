@@ -10,6 +10,7 @@ from a_switching_spark import UNITS, SwitchingSpark
 
 from lockstep.onhost.core import config, switch_lock
 from lockstep.onhost.gateway import ask
+from lockstep.onhost.gateway.configuration import Gateway
 from lockstep.onhost.gateway.hot import Hot
 from lockstep.onhost.gateway.swap import Refused, Swaps
 
@@ -26,7 +27,9 @@ def spark(tmp_path, monkeypatch):
 class Door:
     """The gateway's part: what is hot, and requests that come."""
 
-    def __init__(self, spark: SwitchingSpark, least_hot_s: float = 0.0, bound: int = 8) -> None:
+    def __init__(
+        self, spark: SwitchingSpark, least_hot_s: float = 0.0, swap_on_request: bool = True
+    ) -> None:
         host = config.load_host(spark.paths.targets)
         self.hot = Hot(host, spark.paths)
         self.asked: list[str] = []
@@ -36,7 +39,13 @@ class Door:
             async for message in ask.switch(target, person, spark.socket):
                 yield message
 
-        self.swaps = Swaps(self.hot, host, least_hot_s, bound, spark.paths, switch)
+        gateway = Gateway(
+            "spark1",
+            (),
+            swap_on_request=swap_on_request,
+            least_hot_s=least_hot_s,
+        )
+        self.swaps = Swaps(self.hot, host, gateway, spark.paths, switch)
 
     async def request(self, target: str, answered: asyncio.Event | None = None) -> str:
         """What answers a request, which takes until `answered`."""
@@ -207,3 +216,45 @@ def test_a_fault_of_the_gateway_itself_leaves_nobody_waiting(spark, capsys):
 
     assert run(story()).startswith("the gateway could not find out what is hot")
     assert "ZeroDivisionError: of the test" in capsys.readouterr().out
+
+
+def test_without_swapping_a_cold_model_is_refused_and_what_is_hot_passes(spark):
+    async def story() -> list[str]:
+        door = Door(spark, swap_on_request=False)
+        await door.hot.look()
+        return [await door.request("mistral"), await door.request("qwen"), *door.asked]
+
+    assert run(story()) == ["mistral", "mistral is hot, and requests switch no models here"]
+
+
+@pytest.mark.parametrize("swap_on_request", [False, True])
+def test_who_comes_while_a_model_is_let_go_is_not_cut_off(spark, swap_on_request):
+    async def story() -> list[str]:
+        door = Door(spark, swap_on_request=swap_on_request)
+        going = asyncio.create_task(door.swaps.let_go())
+        await until(lambda: door.asked)
+        late = await door.request("mistral")
+        assert await going == "no model is hot"
+        return [late, *door.asked]
+
+    refusal = "no model is hot, and requests switch no models here"
+    brought = ["mistral", "none", "mistral"]
+    assert run(story()) == (brought if swap_on_request else [refusal, "none"])
+
+
+def test_what_is_used_is_not_let_go(spark):
+    async def story() -> None:
+        door, answered = Door(spark), asyncio.Event()
+        await door.hot.look()
+        running = asyncio.create_task(door.request("mistral", answered))
+        await until(lambda: door.hot.running("mistral"))
+        assert not await door.swaps.let_go()
+        answered.set()
+        await running
+        spark.engine.metrics = PAGE.format(running=1.0)
+        assert not await door.swaps.let_go()
+        with switch_lock.held(spark.paths.switch_lock, "ben", "mistral"):
+            assert not await door.swaps.let_go()
+        assert (door.asked, spark.hot) == ([], ["mistral"])
+
+    run(story())

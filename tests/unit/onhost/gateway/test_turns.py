@@ -59,7 +59,7 @@ class House:
         waiter = self.turns.next(self.seen())
         if waiter and not self.own:
             assert not self.running(), "a switch begins while a request runs"
-            self.turns.begin(waiter)
+            self.turns.begin(waiter.target)
             self.begun.append(waiter.target)
             self.switching = waiter.target
 
