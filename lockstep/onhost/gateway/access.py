@@ -27,7 +27,7 @@ from lockstep.onhost.gateway.wire.answers import Headers, Refused
 #: Who asks from the host itself, without a key.
 LOCAL = Person(keys.LOCAL, "use")
 #: Who asks with the key of this host's open ports.
-HOST_KEY = Person("host-key", "use")
+HOST_KEY = Person(keys.HOST_KEY, "use")
 #: Headers that carry a key; no engine, and no other gateway, sees one.
 KEY_HEADERS = (b"authorization", b"x-api-key")
 PEER_HEADERS = tuple(name.encode() for name in (PEER_KEY, PEER_PERSON, PEER_ROLE))
@@ -79,7 +79,7 @@ class Access:
         person = self._people.who(headers)
         if person:
             return Caller(person)
-        if door.kind != "local" or self._gateway.local_keys or keys.given(headers):
+        if door.kind != "local" or self._gateway.local_keys or keys.claimed(headers):
             raise _unauthorised()
         if any(name in _FORWARDED for name, _ in headers):
             raise _unauthorised()

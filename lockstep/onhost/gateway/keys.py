@@ -27,6 +27,8 @@ PATH = Path("/etc/lockstep/gateway/keys.json")
 ACCOUNT = "lockstep-gateway"
 #: Who asks from the host itself, without a key.
 LOCAL = "local"
+#: Who asks with the key of the host's open ports.
+HOST_KEY = "host-key"
 #: Begins each key, so that people and programs that look for leaked secrets know it.
 PREFIX = "lk-"
 
@@ -63,8 +65,8 @@ Name = Annotated[
     str,
     Rule(
         "is no name of a person",
-        lambda name: _PERSON.fullmatch(name) and name != LOCAL,
-        'up to 64 of a-z, 0-9, ".", "_", "@" and "-", not "local"',
+        lambda name: _PERSON.fullmatch(name) and name not in (LOCAL, HOST_KEY),
+        'up to 64 of a-z, 0-9, ".", "_", "@" and "-", not "local" or "host-key"',
     ),
 ]
 _Day = Annotated[str, Rule("is not a day", is_day, "YYYY-MM-DD")]
@@ -141,6 +143,14 @@ def given(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
         if value.strip():
             found.append(value.strip())
     return found
+
+
+def claimed(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a request carries what looks like a person's key.
+
+    Many programs insist on a key. Where none is asked for, people give them a word like "none".
+    """
+    return any(key.startswith(PREFIX.encode()) for key in given(headers))
 
 
 def parsed(text: str, where: str) -> list[Entry]:

@@ -106,6 +106,7 @@ BROKEN = {
     "time": json.dumps({"keys": [entry() | {"since": "2026-11-01"}]}),
     "twice": json.dumps({"keys": [entry(), entry(key=None)]}),
     "nobody's": json.dumps({"keys": [entry("local")]}),
+    "the host's": json.dumps({"keys": [entry("host-key")]}),
     "bytes": "\udcff",
 }
 
