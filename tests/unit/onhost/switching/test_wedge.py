@@ -92,6 +92,19 @@ def test_a_token_is_life_although_no_counter_moved(spark):
     assert spark.engine.requests[-1]["max_tokens"] == 1
 
 
+def test_before_it_asks_it_notes_so_for_who_counts_the_engines_requests(spark):
+    noted = []
+
+    def answer(_: dict) -> tuple[int, object]:
+        noted.append(wedge_state.load(spark.paths).asked_at)
+        return 200, FakeEngine.answer("x", 1)
+
+    spark.engine.chat = answer
+    spark.look()
+    spark.look()
+    assert noted == [spark.time]
+
+
 def test_a_model_that_makes_vectors_is_asked_for_these(spark):
     known = json.loads(spark.paths.targets.read_text())
     known["targets"]["qwen"]["kind"] = "embedding"
