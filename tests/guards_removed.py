@@ -653,6 +653,20 @@ GUARDS = (
         "tests/unit/onhost/system/test_fabric.py",
     ),
     Guard(
+        "a request goes to one other gateway at most",
+        f"{ONHOST}/gateway/app.py",
+        "[] if caller.hops else await",
+        "await",
+        "tests/unit/onhost/gateway/test_two_gateways.py",
+    ),
+    Guard(
+        "a gateway is believed by the key of gateways alone",
+        f"{ONHOST}/gateway/peers.py",
+        "if not hmac.compare_digest(values[PEER_KEY.encode()], self._key):",
+        "if False:",
+        "tests/unit/onhost/gateway/test_peers.py",
+    ),
+    Guard(
         "a key of several hosts is that of the host that made it",
         "tasks/operations/shared_keys.py",
         "if mine is None or mine != _hash(first.name, key):",

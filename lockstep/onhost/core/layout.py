@@ -27,6 +27,8 @@ class Paths:
     #: Written by the deploy: the gateway's configuration and its page.
     gateway = _Place("etc/lockstep/gateway.json")
     gateway_page = _Place("etc/lockstep/gateway.html")
+    #: The authority that signs its certificate, where there is one.
+    authority = _Place("etc/lockstep/authority.crt")
     #: Who may use the gateway.
     gateway_keys = _Place("etc/lockstep/gateway/keys.json")
     #: Where the gateway asks for a switch.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import httpx2
 import prometheus_client
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -23,7 +26,7 @@ from lockstep.onhost.gateway.hot import Hot
 from lockstep.onhost.gateway.limits import Slots
 from lockstep.onhost.gateway.models import AUTO, Models
 from lockstep.onhost.gateway.page import Page
-from lockstep.onhost.gateway.peers import Peers, url
+from lockstep.onhost.gateway.peers import Peers, alive, url
 from lockstep.onhost.gateway.wire import answers, incoming, refusals
 from lockstep.onhost.gateway.wire.answers import Headers, Message, Receive, Refused, Send
 from lockstep.onhost.gateway.wire.body import Body, too_large
@@ -36,7 +39,7 @@ MODEL_PATHS = (
 )
 CHAT = "/v1/chat/completions"
 #: Paths without any fact, which answer without a key.
-FREE = ("/", "/health")
+FREE = ("/", "/health", "/root.crt")
 #: When a cold target is worth asking again, seconds: a quick switch.
 COLD_RETRY_S = 60
 _DOWN_RETRY_S = 5
@@ -54,6 +57,7 @@ class Parts:
     peers: Peers
     counts: Counts
     page: Page
+    authority: Path
 
 
 class Application:
@@ -67,11 +71,13 @@ class Application:
         self._models = Models(parts.gateway, parts.host, parts.hot)
         self._slots = Slots(parts.gateway.limits)
         self._upstream = Upstream()
+        self._twins = Upstream(alive())
         self._most = parts.gateway.limits.body_mib * 2**20
         self._router = Router(
             [
                 Route("/", _Raw(self._page), methods=["GET"]),
                 Route("/health", _Raw(_health), methods=["GET"]),
+                Route("/root.crt", _Raw(self._root), methods=["GET"]),
                 Route("/metrics", _Raw(self._metrics), methods=["GET"]),
                 Route("/status", _Raw(self._status), methods=["GET"]),
                 Route("/switch", _Raw(self._switch), methods=["POST"]),
@@ -118,9 +124,19 @@ class Application:
         await response(scope, receive, send)
 
     async def _status(self, scope: Message, receive: Receive, send: Send) -> None:
-        person = scope["state"]["caller"].person
-        response = await self._parts.page.status(Request(scope, receive), person)
+        caller = scope["state"]["caller"]
+        asked = Request(scope, receive)
+        response = await self._parts.page.status(asked, caller.person, alone=caller.hops > 0)
         await response(scope, receive, send)
+
+    async def _root(self, scope: Message, receive: Receive, send: Send) -> None:
+        try:
+            text = await asyncio.to_thread(self._parts.authority.read_bytes)
+        except OSError:
+            said = "this gateway's certificate is of no authority of its own"
+            raise Refused(404, said, "path") from None
+        # Phones and browsers offer to install it.
+        await answers.send_bytes(send, text, b"application/x-x509-ca-cert")
 
     async def _metrics(self, scope: Message, receive: Receive, send: Send) -> None:
         kind = prometheus_client.CONTENT_TYPE_LATEST.encode()
@@ -184,10 +200,10 @@ class Application:
             name = asked.model
             target = await self._models.target(name)
             serving = await self._hot.serving(target) if target else None
-            if serving is None and not caller.hops:
-                for peer in await self._parts.peers.holders(name, cold=target is None):
-                    await self._to_peer(answer, caller, scope, peer, document)
-                    return
+            if serving is None and await self._at_peers(
+                answer, caller, scope, document, name, target is None
+            ):
+                return
             if target is None:
                 raise await self._unknown(name, caller)
             if serving is None:
@@ -229,25 +245,58 @@ class Application:
             finally:
                 counts.running(name, self._hot.running(name) - 1)
 
-    async def _to_peer(
+    async def _at_peers(
+        self,
+        answer: Answer,
+        caller: Caller,
+        scope: Message,
+        document: incoming.Document,
+        name: str,
+        only: bool,
+    ) -> bool:
+        """Have another gateway answer, where one has the model hot; whether one did.
+
+        Args:
+            answer, caller, scope, document: Of the request.
+            name: The model.
+            only: Whether this host has no such model: a cold one there counts then, and that
+                nobody there answers is an error.
+        """
+        refused = None
+        # What came from another gateway goes to no third one.
+        holders = [] if caller.hops else await self._parts.peers.holders(name, cold=only)
+        for peer in holders:
+            try:
+                response = await self._from_peer(answer, caller, scope, peer, document)
+            except Refused as fault:
+                refused = fault
+            else:
+                await answer.pass_on(response)
+                return True
+        if refused and only:
+            raise refused
+        return False
+
+    async def _from_peer(
         self,
         answer: Answer,
         caller: Caller,
         scope: Message,
         peer: Peer,
         document: incoming.Document,
-    ) -> None:
+    ) -> httpx2.Response:
+        """The head of another gateway's answer. Refused: none came, and its client has none yet."""
         headers = _headers(scope, *KEY_HEADERS) + self._parts.peers.headers(caller.person)
         scope = {**scope, "raw_path": scope["path"].encode()}
         body = document.text.encode()
         self._parts.counts.request(caller.person.name, f"at {peer.name}")
         try:
-            asking = self._upstream.ask(scope, url(peer), headers, body)
-            response = await answer.patiently(asking)
-        except Refused:
+            asking = self._twins.ask(scope, url(peer), headers, body)
+            return await answer.patiently(asking)
+        except Refused as refused:
             self._parts.peers.failed(peer)
-            raise
-        await answer.pass_on(response)
+            said = f"the gateway of {peer.name}, which has the model, does not answer"
+            raise Refused(502, said, "twin", _DOWN_RETRY_S) from refused
 
     async def _target(self, caller: Caller, scope: Message, receive: Receive, send: Send) -> None:
         with self._place(caller, scope):

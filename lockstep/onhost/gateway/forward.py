@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 import httpx2
 
 from lockstep.onhost.core import output
 from lockstep.onhost.gateway.counts import TAIL
+from lockstep.onhost.gateway.peers import SocketOption
 from lockstep.onhost.gateway.wire import answers
 from lockstep.onhost.gateway.wire.answers import Api, Headers, Message, Refused, Send
 
@@ -37,11 +38,15 @@ class Upstream:
     One connection per request: an engine closes idle ones when it likes, and a generation that was
     cut off by that must not be asked for twice. Redirects, cookies, compression and proxies are the
     business of a client, which a transport is not.
+
+    Args:
+        options: Of the sockets.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, options: Sequence[SocketOption] = ()) -> None:
         self._transport = httpx2.AsyncHTTPTransport(
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
+            socket_options=list(options),
         )
 
     async def ask(

@@ -77,27 +77,34 @@ class Page:
         headers = {**_HEADERS, "content-security-policy": policy(text)}
         return Response(text, media_type="text/html", headers=headers)
 
-    async def status(self, request: Request, person: Person) -> Response:
-        """GET /status: one JSON document, or one a second as server-sent events."""
+    async def status(self, request: Request, person: Person, alone: bool = False) -> Response:
+        """GET /status: one JSON document, or one a second as server-sent events.
+
+        Args:
+            request: Of the client.
+            person: Who asks.
+            alone: Without other hosts: another gateway asks, which asks each one itself.
+        """
         accepts = request.headers.get("accept", "")
         if "stream" in request.query_params or "text/event-stream" in accepts:
             headers = {**_HEADERS, "x-accel-buffering": "no"}
             return StreamingResponse(
-                self._events(person), media_type="text/event-stream", headers=headers
+                self._events(person, alone), media_type="text/event-stream", headers=headers
             )
-        return JSONResponse(await self._now(person), headers=_HEADERS)
+        return JSONResponse(await self._now(person, alone), headers=_HEADERS)
 
-    async def _events(self, person: Person) -> AsyncIterator[str]:
+    async def _events(self, person: Person, alone: bool) -> AsyncIterator[str]:
         while True:
-            yield f"data: {json.dumps(await self._now(person))}\n\n"
+            yield f"data: {json.dumps(await self._now(person, alone))}\n\n"
             await asyncio.sleep(FRESH_S)
 
-    async def _now(self, person: Person) -> dict[str, Any]:
+    async def _now(self, person: Person, alone: bool) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
         async with self._turn:
             if self._kept is None or loop.time() - self._kept[0] >= FRESH_S * 0.9:
-                found = await asyncio.to_thread(self._facts.now)
-                if self._peers:
-                    found = {**found, "peers": await self._peers()}
-                self._kept = loop.time(), found
-        return {**self._kept[1], "you": {"name": person.name, "role": person.role}}
+                self._kept = loop.time(), await asyncio.to_thread(self._facts.now)
+            found = self._kept[1]
+        # Not within the turn: two gateways that ask each other would wait for each other.
+        if self._peers and not alone:
+            found = {**found, "peers": await self._peers()}
+        return {**found, "you": {"name": person.name, "role": person.role}}

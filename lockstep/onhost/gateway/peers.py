@@ -38,8 +38,11 @@ ANSWER_S = 1.0
 #: A cable that is out ends a connection after so long, seconds: nothing else would tell.
 SILENCE_S = 15
 _PROBES = 3
+# What another gateway may take for the facts of its host, seconds: it asks several programs.
+_FACTS_S = 5.0
 
 Headers = list[tuple[bytes, bytes]]
+SocketOption = tuple[int, int, int]
 Model = dict[str, Any]
 
 
@@ -52,6 +55,8 @@ class _Twin:
     silent: bool = False
     asked: float = float("-inf")
     asking: asyncio.Task[None] | None = field(default=None, repr=False)
+    facts: dict[str, Any] | None = None
+    telling: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
 class Peers:
@@ -71,8 +76,7 @@ class Peers:
                 f"no credential {PEER_KEY_CREDENTIAL}, which gateways of peers know each other by. "
                 "Remedy: run the deploy"
             )
-        #: For every connection to another gateway; none is used twice.
-        self.transport = httpx2.AsyncHTTPTransport(
+        self._transport = httpx2.AsyncHTTPTransport(
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
             socket_options=alive(),
         )
@@ -118,6 +122,26 @@ class Peers:
             if model is not None:
                 (hot if model["lockstep"]["hot"] else others).append(twin.peer)
         return hot + (others if cold else [])
+
+    async def facts(self) -> dict[str, Any]:
+        """What the others said last of their hosts by name, {"fault": why} where one does not."""
+        new = []
+        for twin in self._twins.values():
+            if twin.telling is None or twin.telling.done():
+                twin.telling = asyncio.create_task(self._tell(twin))
+            if twin.facts is None:
+                new.append(twin.telling)
+        if new:
+            await asyncio.wait(new, timeout=ANSWER_S)
+        unknown = {"fault": "has not answered yet"}
+        return {name: twin.facts or unknown for name, twin in self._twins.items()}
+
+    async def _tell(self, twin: _Twin) -> None:
+        try:
+            async with asyncio.timeout(_FACTS_S):
+                twin.facts = await self._got(twin.peer, "/status")
+        except _FAULTS as why:
+            twin.facts = {"fault": f"does not answer: {str(why) or type(why).__name__}"}
 
     def silent(self) -> list[str]:
         """The hosts whose gateways did not answer last."""
@@ -171,7 +195,7 @@ class Peers:
         try:
             async with asyncio.timeout(ANSWER_S):
                 models = await self._models(twin.peer)
-        except (httpx2.HTTPError, OSError, TimeoutError, ValueError, LookupError, TypeError) as why:
+        except _FAULTS as why:
             twin.silent = True
             if not was:
                 detail = str(why) or type(why).__name__
@@ -181,23 +205,29 @@ class Peers:
         twin.asked = time.monotonic()
 
     async def _models(self, peer: Peer) -> dict[str, Model]:
-        request = httpx2.Request(
-            "GET", f"{url(peer)}/v1/models", headers=self.headers(Person(self._host, "use"))
-        )
-        answer = await self.transport.handle_async_request(request)
-        try:
-            text = await answer.aread()
-        finally:
-            await answer.aclose()
-        if answer.status_code != 200:
-            raise ValueError(f"it answers {answer.status_code}")
-        found = {str(model["id"]): model for model in json.loads(text)["data"]}
+        data = (await self._got(peer, "/v1/models"))["data"]
+        found = {str(model["id"]): model for model in data}
         for model in found.values():
             # What is not as a gateway lists it must not fail where it is used.
             model["lockstep"]["hot"], model["lockstep"]["state"]
         return found
 
+    async def _got(self, peer: Peer, path: str) -> dict[str, Any]:
+        """A JSON document of another gateway; one of `_FAULTS` where it gives none."""
+        mine = self.headers(Person(self._host, "use"))
+        request = httpx2.Request("GET", url(peer) + path, headers=mine)
+        answer = await self._transport.handle_async_request(request)
+        try:
+            text = await answer.aread()
+        finally:
+            await answer.aclose()
+        found = json.loads(text) if answer.status_code == 200 else None
+        if not isinstance(found, dict):
+            raise ValueError(f"it answers {answer.status_code}")
+        return found
 
+
+_FAULTS = (httpx2.HTTPError, OSError, TimeoutError, ValueError, LookupError, TypeError)
 _OURS = frozenset(name.encode("ascii") for name in (PEER_KEY, PEER_PERSON, PEER_ROLE))
 
 
@@ -207,15 +237,21 @@ def url(peer: Peer) -> str:
     return f"http://{address}:{peer.port}"
 
 
-def alive() -> list[tuple[int, int, int]]:
-    """Socket options by which a connection ends when the other host is gone without a word."""
-    return [
+def alive(unread: bool = True) -> list[SocketOption]:
+    """Socket options by which a connection ends when the other host is gone without a word.
+
+    Args:
+        unread: Whether also when that host takes nothing for so long: a client may.
+    """
+    options = [
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
         (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE_S // (_PROBES + 1)),
         (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENCE_S // (_PROBES + 1)),
         (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES),
-        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_S * 1000),
     ]
+    if unread:
+        options.append((socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_S * 1000))
+    return options
 
 
 def key() -> str:

@@ -161,6 +161,9 @@ def opened(door: Door) -> socket.socket:
         # What is accepted inherits it. asyncio sets it only where a socket names its protocol, and
         # without it the end of an answer waits 40 ms for the client's delayed acknowledgement.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # For a client that is gone without a word its engine would go on.
+        for option in peers.alive(unread=False):
+            listening.setsockopt(*option)
         return listening
     except OSError as fault:
         where, remedy = f"{door.address}, port {door.port}", f"`ss -ltnp sport = :{door.port}`"
@@ -212,7 +215,8 @@ def main(argv: list[str], paths: layout.Paths | None = None, kept: Path = usage.
         access=access.Access(gateway, people, twins, access.host_key(gateway)),
         peers=twins,
         counts=Counts(totals),
-        page=Page(Facts(host, paths), path=paths.gateway_page),
+        page=Page(Facts(host, paths), twins.facts if gateway.peers else None, paths.gateway_page),
+        authority=paths.authority,
     )
     doors = Doors(gateway.doors)
     sockets = doors.opened()

@@ -1,0 +1,236 @@
+"""Two gateways as processes: a request goes where its model is hot, once, and byte for byte."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPResponse, IncompleteRead
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateway_process import KEYS, MODELS, Spark, running
+from lab_servers import free_port
+
+from lockstep.onhost.gateway.configuration import PEER_KEY, PEER_PERSON, PEER_ROLE, Door, Peer
+
+KEY = "sk-" + 43 * "p"
+
+
+@dataclass
+class Pair:
+    """spark1, which clients ask, and spark2."""
+
+    one: Spark
+    two: Spark
+
+
+def doors(folder: Path) -> tuple[Door, ...]:
+    """Of one gateway."""
+    return (
+        Door("local", "127.0.0.1", free_port()),
+        Door("open", "127.0.0.2", free_port()),
+        Door("peers", "127.0.0.3", free_port()),
+        Door("tls", str(folder / "tls.sock")),
+        Door("target", "127.0.0.1", free_port(), ("mistral", "safe")),
+    )
+
+
+def peer(name: str, of: tuple[Door, ...]) -> Peer:
+    door = next(each for each in of if each.kind == "peers")
+    return Peer(name, door.address, door.port)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Both, each with the other as its peer."""
+    folder = tmp_path_factory.mktemp("pair")
+    credentials = folder / "credentials"
+    credentials.mkdir()
+    (credentials / "peer-key").write_text(KEY + "\n")
+    environment = {"CREDENTIALS_DIRECTORY": str(credentials)}
+    for name in ("one", "two"):
+        (folder / name).mkdir()
+    first, second = doors(folder / "one"), doors(folder / "two")
+    with (
+        running(
+            folder / "two",
+            environment,
+            host="spark2",
+            doors=second,
+            # The other's port is where nobody else listens.
+            peers=(peer("spark1", first),),
+        ) as two,
+        running(
+            folder / "one",
+            environment,
+            host="spark1",
+            doors=first,
+            peers=(peer("spark2", second),),
+        ) as one,
+    ):
+        yield Pair(one, two)
+
+
+@pytest.fixture(autouse=True)
+def hot(pair: Pair) -> None:
+    """Mistral at spark1, Qwen at spark2."""
+    pair.one.heat("mistral")
+    pair.two.heat("qwen")
+    until(pair, lambda found: found["qwen"]["twins"][0]["hot"])
+
+
+def until(pair: Pair, settled: Any) -> dict[str, Any]:
+    """What spark1 lists, once it is as a check asks: looks are a second or two old."""
+    while True:
+        client = pair.one.client()
+        client.request("GET", "/v1/models")
+        data = json.loads(client.getresponse().read())["data"]
+        found = {model["id"]: model["lockstep"] for model in data}
+        if settled(found):
+            return found
+
+
+def asked(client: HTTPConnection, model: str = "qwen", **headers: str) -> None:
+    """A request for a stream of a model."""
+    body = json.dumps({"model": model, "stream": True, "messages": []})
+    client.request(
+        "POST", "/v1/chat/completions", body, {"content-type": "application/json", **headers}
+    )
+
+
+def streaming(pair: Pair, **headers: str) -> tuple[HTTPResponse, Any, Any]:
+    """An answer that has begun at spark2's engine: its reader, the engine's wire, the request."""
+    client = pair.one.client("open" if headers else "local")
+    asked(client, **headers)
+    engine = pair.two.accept("qwen")
+    request = engine.asked()
+    engine.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")
+    engine.send(b"transfer-encoding: chunked\r\n\r\n" + chunk(b"data: one\n\n"))
+    answer = client.getresponse()
+    assert answer.status == 200 and answer.read1(64) == b"data: one\n\n"
+    return answer, engine, request
+
+
+def chunk(data: bytes) -> bytes:
+    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
+
+
+def test_a_stream_of_a_model_that_is_hot_there_comes_from_there(pair: Pair) -> None:
+    bearer = {"authorization": f"Bearer {KEYS['use']}", "x-lockstep-role": "operate"}
+    answer, engine, request = streaming(pair, **bearer)
+    assert json.loads(request.body)["model"] == MODELS["qwen"]
+    # No key and nothing of ours reaches an engine.
+    text = repr(request)
+    assert KEYS["use"] not in text and KEY not in text and "lockstep" not in text.lower()
+    engine.send(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+    assert answer.read() == b"data: [DONE]\n\n"
+    pair.one.nobody_asked("qwen")
+
+
+def test_a_model_that_is_hot_here_stays_here(pair: Pair) -> None:
+    client = pair.one.client()
+    asked(client, "mistral")
+    engine = pair.one.accept("mistral")
+    assert json.loads(engine.asked().body)["model"] == MODELS["mistral"]
+    engine.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+    assert client.getresponse().read() == b"ok"
+
+
+def test_an_engine_that_breaks_off_there_breaks_the_client_s_stream(pair: Pair) -> None:
+    answer, engine, _ = streaming(pair)
+    engine.socket.close()
+    with pytest.raises(IncompleteRead):
+        answer.read()
+
+
+def test_a_client_that_leaves_ends_the_work_there(pair: Pair) -> None:
+    answer, engine, _ = streaming(pair)
+    answer.close()
+    assert engine.closed()
+
+
+def test_both_list_the_models_of_both_and_neither_asks_on(pair: Pair) -> None:
+    found = until(pair, lambda _: True)
+    assert found["qwen"]["host"] == "spark1" and not found["qwen"]["hot"]
+    assert found["qwen"]["twins"] == [{"host": "spark2", "state": "hot", "hot": True}]
+    answer = by_peer(pair, "GET", "/v1/models")
+    data = json.loads(answer.read())["data"]
+    assert {model["lockstep"]["host"] for model in data} == {"spark2"}
+    assert not any("twins" in model["lockstep"] for model in data)
+
+
+def by_peer(pair: Pair, method: str, path: str, body: str = "", **changed: str) -> HTTPResponse:
+    """What spark2's door for peers says."""
+    headers = {PEER_KEY: KEY, PEER_PERSON: "anna", PEER_ROLE: "use", **changed}
+    client = pair.two.client("peers")
+    client.request(method, path, body, {"content-type": "application/json", **headers})
+    return client.getresponse()
+
+
+def test_what_came_from_a_gateway_goes_to_no_third_one(pair: Pair) -> None:
+    body = json.dumps({"model": "mistral", "messages": []})
+    answer = by_peer(pair, "POST", "/v1/chat/completions", body)
+    assert answer.status == 503
+    pair.one.nobody_asked("mistral")
+
+
+def test_without_the_key_of_the_gateways_their_door_is_closed(pair: Pair) -> None:
+    for wrong in ({PEER_KEY: "sk-" + 43 * "x"}, {PEER_KEY: ""}, {PEER_ROLE: "root"}):
+        assert by_peer(pair, "GET", "/v1/models", **wrong).status == 401
+    # Nor is a person's key one there.
+    client = pair.two.client("peers")
+    client.request("GET", "/v1/models", headers={"authorization": f"Bearer {KEYS['operate']}"})
+    assert client.getresponse().status == 401
+
+
+def test_the_page_has_the_facts_of_both(pair: Pair) -> None:
+    twin = {"fault": "not asked"}
+    # Its first answer may take longer than this one is held up for.
+    while "fault" in twin:
+        client = pair.one.client()
+        client.request("GET", "/status")
+        (twin,) = json.loads(client.getresponse().read())["peers"].values()
+    assert twin["targets"] and "peers" not in twin
+
+
+def test_one_that_is_gone_is_refused_with_its_name(tmp_path: Path) -> None:
+    credentials = tmp_path / "credentials"
+    credentials.mkdir()
+    (credentials / "peer-key").write_text(KEY)
+    environment = {"CREDENTIALS_DIRECTORY": str(credentials)}
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    second = doors(tmp_path / "two")
+    peers = (peer("spark2", second),)
+    with running(tmp_path / "one", environment, peers=peers) as one:
+        one.heat(None)
+        client = one.client()
+        with running(tmp_path / "two", environment, host="spark2", doors=second) as two:
+            asked(client, "qwen")
+            engine = two.accept("qwen")
+            engine.asked()
+            engine.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+            assert client.getresponse().read() == b"ok"
+            assert two.process is not None
+            two.process.kill()
+            two.process.wait()
+        # By the last word of spark2 the model is still hot there.
+        asked(client, "qwen")
+        answer = client.getresponse()
+        assert answer.status == 503
+        assert "qwen is cold" in answer.read().decode()
+
+
+def test_the_certificate_of_the_authority_is_for_everybody(pair: Pair) -> None:
+    client = pair.one.client("open")
+    client.request("GET", "/root.crt")
+    answer = client.getresponse()
+    assert answer.status == 404 and b"no authority" in answer.read()
+    pair.one.paths.authority.write_text("the certificate")
+    client = pair.one.client("open")
+    client.request("GET", "/root.crt")
+    answer = client.getresponse()
+    assert (answer.status, answer.read()) == (200, b"the certificate")
+    assert answer.getheader("content-type") == "application/x-x509-ca-cert"
