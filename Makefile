@@ -17,7 +17,7 @@ help:
 	@echo "make soak                                     300 switches with faults, 25 to 40 minutes"
 	@echo "make cuts [POINTS=10] [SEED=N]                kill deploys at random points, about 12 minutes"
 	@echo "make cluster-faults                           every fault on each rank of a cluster"
-	@echo "make bench                                    cost of a no-op deploy, a switch, a diff, a copy"
+	@echo "make bench                                    cost of a no-op deploy, a switch, a diff, a copy, the gateway"
 	@echo "make lab-down                                 stop the lab"
 
 # pip checks every hash; the project itself is installed from this folder.
@@ -75,7 +75,7 @@ cluster-faults: $(STAMP)
 	$(BIN)/python tests/lab/cluster_faults.py
 
 bench: $(STAMP)
-	@code=0; for name in noop switch diff copy; do \
+	@code=0; for name in noop switch diff copy gateway; do \
 	echo "== $$name"; $(BIN)/python -m benchmarks.$$name || code=1; done; exit $$code
 
 lab-down: $(STAMP)

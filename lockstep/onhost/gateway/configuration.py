@@ -70,7 +70,7 @@ class Limits:
     """Bounds: one request's body (MiB), requests at engines at once, and of one key of these."""
 
     body_mib: int = 64
-    streams: int = 256
+    streams: int = 2048
     streams_per_key: int = 32
 
 
