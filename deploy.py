@@ -8,6 +8,7 @@ from tasks import (
     engine,
     fabric,
     firewall,
+    gateway,
     images,
     preflight,
     services,
@@ -37,6 +38,7 @@ images.images()
 weights.weights()
 shared_keys.shared_keys()
 services.services()
+gateway.gateway()
 switch.switch()
 webui.webui()
 sharing.closed()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.deploy.questions import SYSTEM_UNITS
-from lockstep.files.managed_file import HOME, OPERATORS_GROUP
-from lockstep.system.accounts import Account, people
+from lockstep.files.managed_file import OPERATORS_GROUP
+from lockstep.system.accounts import ours, people
 from lockstep.system.base_files import absent_files, docker_generation, tools_environment
 from lockstep.system.folders import folders
 from lockstep.units.variants import unit_names
@@ -19,12 +19,10 @@ def base() -> None:
     """Everything that the engines stand on."""
     this = run.current()
     settings = this.plan.settings
-    # The engine runs as a system account: logind removes the semaphores of a regular one.
-    user = Account(settings.service_user, ("docker",), home=HOME)
     system.accounts(
-        name="Create the service account and the operators' group",
+        name="Create the service accounts and the operators' group",
         groups=[OPERATORS_GROUP],
-        users=[user, *people(settings)],
+        users=[*ours(settings), *people(settings)],
     )
     files.tree(
         name="Write folders, programs and settings",

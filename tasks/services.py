@@ -17,7 +17,7 @@ def services() -> None:
     this = run.current()
     units = this.model_units
     if this.key_users:
-        secrets.api_key(name="Make the API key of open engines once", units=this.key_users)
+        secrets.api_key(name="Make the API key of open targets once", units=this.key_users)
     ranks = unit_names([target for target in this.plan.targets if target.group])
     rollout.host_by_host(
         name="Restart hot models, one host at a time",

@@ -1,4 +1,4 @@
-"""10. `switch.sh`: one hot model, from a phone."""
+"""11. `switch.sh`: one hot model, from a phone."""
 
 from __future__ import annotations
 

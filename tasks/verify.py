@@ -1,4 +1,4 @@
-"""12. Read the host's state back; the closing table shows nothing else."""
+"""13. Read the host's state back; the closing table shows nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""11. Open WebUI, connected to this host's engines."""
+"""12. Open WebUI, connected to the gateway."""
 
 from __future__ import annotations
 

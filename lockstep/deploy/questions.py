@@ -20,7 +20,7 @@ from lockstep.host.intended import Intended
 from lockstep.host.specs import UV
 from lockstep.preflight import foreign
 from lockstep.system import firewall, netplan
-from lockstep.system.accounts import people
+from lockstep.system.accounts import ours, people
 from lockstep.system.base_files import absent_files
 from lockstep.system.folders import folders
 from lockstep.units.agent_unit import key_path
@@ -47,7 +47,7 @@ def questions(this: Intended) -> dict[str, Any]:
         "records.intruders": foreign.question(this),
         "packages": list(settings.packages),
         "accounts": {
-            "accounts": [settings.service_user, *(account.name for account in people(settings))],
+            "accounts": [account.name for account in (*ours(settings), *people(settings))],
             "groups": [OPERATORS_GROUP],
         },
         "machine.sysctls": list(settings.sysctls),
@@ -88,6 +88,9 @@ def _files(this: Intended) -> dict[str, Any]:
 
 def _units(this: Intended) -> list[str]:
     watching = (*this.watching, *this.boot_units)
-    every = (*SYSTEM_UNITS, *this.model_units, *this.key_users, *this.webui_units, *watching)
+    every = (
+        *(*SYSTEM_UNITS, *this.model_units, *this.gateway_units, *this.webui_units),
+        *watching,
+    )
     # A pattern finds the jobs that systemd still has; it would look for each name that it has not.
     return [*dict.fromkeys(every), "lockstep-job-*.service"]

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lockstep.onhost.core.program import PROGRAMS, PYTHON, command
-from lockstep.onhost.records.ours import HOME, MARK
+from lockstep.onhost.records.ours import GATEWAY_HOME, HOME, MARK
 
 Check = Literal["unit", "shell", "sudoers", "json", "nft"]
-Stage = Literal["base", "firewall", "fabric", "services", "switch", "webui"]
+Stage = Literal["base", "firewall", "fabric", "services", "gateway", "switch", "webui"]
 
 # Environments of our own tools, named by what is in them.
 ENVIRONMENTS = f"{PROGRAMS}/environments"
@@ -35,8 +35,16 @@ PROXY_ENVIRONMENT = f"{CONFIGURATION}/proxy.env"
 # The proxy's, and the package index that uv and our other tools are installed from.
 TOOLS_ENVIRONMENT = f"{CONFIGURATION}/tools.env"
 OPERATORS_GROUP = "lockstep-operators"
+# Account of the gateway; its group may read the keys of people.
+GATEWAY_ACCOUNT = "lockstep-gateway"
+GATEWAY_UNIT = "lockstep-gateway.service"
+# Gives the gateway, which has no rights, the switch.
+GATEWAY_SWITCH = "lockstep-gateway-switch"
+GATEWAY_CONFIGURATION = f"{CONFIGURATION}/gateway.json"
+# Written by `gateway-keys`, and by no deploy.
+GATEWAY_KEYS = f"{GATEWAY_HOME}/keys.json"
 
-__all__ = ["HOME", "MARK", "PROGRAMS", "PYTHON", "ManagedFile", "command"]
+__all__ = ["GATEWAY_HOME", "HOME", "MARK", "PROGRAMS", "PYTHON", "ManagedFile", "command"]
 
 
 @dataclass(frozen=True)

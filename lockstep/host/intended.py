@@ -12,6 +12,7 @@ from typing import Any
 from lockstep.files.managed_file import (
     AGENT_UNIT,
     CONFIGURATION,
+    GATEWAY_UNIT,
     SERVED_WEIGHTS,
     ManagedFile,
     Stage,
@@ -30,9 +31,9 @@ from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.system.folders import model_units
 from lockstep.system.tools import Environment, tool_environments
-from lockstep.units import memory_unit
+from lockstep.units import gateway_unit, memory_unit
 from lockstep.units.all_files import artefacts
-from lockstep.units.variants import key_users, variants
+from lockstep.units.variants import variants
 
 
 @dataclass(frozen=True)
@@ -109,9 +110,13 @@ class Intended:
 
     @cached_property
     def key_users(self) -> list[str]:
-        """Units that read the API key when they start; [] where no engine is open to others."""
-        proxies = key_users(self.plan.targets)
-        return [*proxies, *self.webui_units] if proxies else []
+        """Units that read the API key when they start; [] where no target is open to others."""
+        return [GATEWAY_UNIT] if any(target.open for target in self.plan.targets) else []
+
+    @property
+    def gateway_units(self) -> list[str]:
+        """What of the gateway starts at boot, in the order of the start."""
+        return list(gateway_unit.UNITS)
 
     @cached_property
     def shared_keys(self) -> tuple[SharedKey, ...]:
@@ -164,7 +169,8 @@ class Intended:
     def all_files(self) -> list[ManagedFile]:
         """The managed files of all stages."""
         name = self.engine_id if self.engine_spec else ""
-        made = artefacts(self.plan.settings, self.plan.targets, self.pins, engine_id=name)
+        plan = self.plan
+        made = artefacts(plan.settings, plan.targets, self.pins, engine_id=name, peers=plan.peers)
         return [*made, *self._specs(), self._served_weights()]
 
     @cached_property
@@ -174,8 +180,9 @@ class Intended:
 
     @cached_property
     def unit_files(self) -> list[str]:
-        """Names of the units among them."""
-        return [PurePosixPath(file.path).name for file in self.all_files if file.check == "unit"]
+        """Names of the units among them; systemd knows none of a template's own."""
+        every = (PurePosixPath(file.path).name for file in self.all_files if file.check == "unit")
+        return [name for name in every if "@." not in name]
 
     def _served_weights(self) -> ManagedFile:
         """Which weights the units read: written with them, while weights.json is what to fetch.

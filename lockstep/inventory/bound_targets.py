@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lockstep.core.errors import InventoryError
 from lockstep.inventory.cluster import Group
 from lockstep.inventory.settings import Settings, TargetData
-from lockstep.inventory.values import Image
+from lockstep.inventory.values import Image, is_loopback
 from lockstep.onhost.core import schema
 from lockstep.recipes import flags
 from lockstep.recipes.command import serve_command
@@ -17,15 +16,17 @@ from lockstep.recipes.placeholders import engine_of, kind_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import serving
 
-# From the port of the API to the port of an engine behind a proxy, where the inventory names none.
+# From the port of a target's door to the port of its engine, where the inventory names none.
 ENGINE_PORT_OFFSET = 1000
 LOOPBACK = "127.0.0.1"
 #: Behind the name and the unit of a target: those of its fallback.
 FALLBACK = "-fallback"
 #: Of every Spark's own web page, at loopback (facts of the field, 2026-11).
 DASHBOARD_PORT = 11000
-#: Packages that the proxy before an engine imports, as `Settings.tools` names them.
-PROXY_TOOLS = ("httpx2", "uvicorn")
+#: Packages that the gateway imports, as `Settings.tools` names them.
+GATEWAY_TOOLS = ("httptools", "httpx2", "prometheus-client", "pydantic", "starlette", "uvicorn")
+#: The name by which clients ask for whatever is hot.
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -88,26 +89,28 @@ class BoundTarget:
         """Image that one of `recipes` runs from, as asked for; None: the venv engine."""
         return (self.data.image or recipe.container) if recipe.in_container else None
 
-    def engine_port(self, recipe: Recipe) -> int | None:
-        """Loopback port of the engine behind a proxy; None where the engine has the API's port.
+    @property
+    def door(self) -> bool:
+        """Whether the gateway has the port of the API: it merges roles, or asks for the key."""
+        return self.answers and (self.open or any(each.refuses_roles for each in self.recipes))
 
-        A proxy merges roles, asks for the API key of an open port, or both.
-        """
-        if not self.answers or (not recipe.needs_roles_proxy and not self.open):
+    @property
+    def engine_port(self) -> int | None:
+        """Loopback port of the engine behind a door; None where the engine has the API's port."""
+        if not self.door:
             return None
         return self.data.engine_port or self.port + ENGINE_PORT_OFFSET
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Every port that clients reach this target at, that of the API first."""
+        """Every port that this target listens at, that of the API first."""
         if not self.answers:
             return ()
-        behind = (self.engine_port(recipe) for recipe in self.recipes)
-        return (self.port, *dict.fromkeys(port for port in behind if port is not None))
+        return (self.port, *([self.engine_port] if self.engine_port is not None else []))
 
     def overrides(self, recipe: Recipe) -> dict[str, object]:
         """Recipe keys that the inventory sets for this target, for one of its recipes."""
-        behind = self.engine_port(recipe)
+        behind = self.engine_port
         host, port = (self.data.bind, self.port) if behind is None else (LOOPBACK, behind)
         # Some engines open a port for their health on every rank.
         host = host if self.answers else LOOPBACK
@@ -118,38 +121,24 @@ class BoundTarget:
         return {**asked, **self.group.arguments(recipe.engine, data_parallel=copies)}
 
 
-def is_loopback(address: str) -> bool:
-    """Whether only this host itself reaches what listens at an address."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
-
-
-def check_tools(
-    settings: Settings, targets: Iterable[BoundTarget], where: Mapping[str, str]
-) -> None:
-    """Refuse targets that need a proxy, for roles or for the API key, where it could not run.
+def check_tools(settings: Settings, where: Mapping[str, str]) -> None:
+    """Refuse tools with which the gateway could not run.
 
     Args:
         settings: The host's data.
-        targets: Its targets.
         where: Top-level key → file that gave its value.
 
     Raises:
-        InventoryError: `tools` lacks a package that the proxy imports.
+        InventoryError: `tools` lacks a package that the gateway imports.
     """
-    missing = [name for name in PROXY_TOOLS if name not in settings.tools]
-    for target in targets:
-        if missing and any(target.engine_port(recipe) for recipe in target.recipes):
-            why = f"is open at {target.data.bind!r}" if target.open else "refuses repeated roles"
-            raise InventoryError(
-                f"the proxy before the engine of target {target.name}, which {why}, needs more "
-                "tools",
-                where=where.get("tools", settings.name),
-                found=f"tools without {', '.join(missing)}",
-                remedy="Keep the entries of tools in group_data/all.py.",
-            )
+    missing = [name for name in GATEWAY_TOOLS if name not in settings.tools]
+    if missing:
+        raise InventoryError(
+            "the gateway needs more tools",
+            where=where.get("tools", settings.name),
+            found=f"tools without {', '.join(missing)}",
+            remedy="Keep the entries of tools in group_data/all.py.",
+        )
 
 
 def bind(
@@ -163,14 +152,45 @@ def bind(
         where: Top-level key → file that gave its value, for errors.
 
     Raises:
-        InventoryError: an unknown recipe, a port used twice, an image without a usable digest.
+        InventoryError: an unknown recipe, a port or a model's name used twice, an image without a
+            usable digest.
         RecipeError: a recipe whose command line cannot be built.
     """
     file = where.get("targets", settings.name)
     bound = tuple(_bind(name, data, catalogue, file) for name, data in settings.targets.items())
     _check_ports(settings, bound, where)
+    _check_names(bound, file)
     _check_boot(settings.boot, bound, where.get("boot", settings.name))
     return bound
+
+
+def _check_names(bound: Sequence[BoundTarget], file: str) -> None:
+    """Refuse an alias by which a client could mean two things."""
+    # A target's own served name is the same target.
+    served = {target.model_name: f"the served name of {target.name}" for target in bound}
+    taken = {AUTO: "whatever is hot"}
+    for target in bound:
+        for name, _, _ in target.forms:
+            if name == AUTO:
+                raise InventoryError(
+                    f"targets.{name} has a name that means whatever is hot",
+                    where=file,
+                    remedy="Give the target another name.",
+                )
+            taken[name] = f"targets.{target.name}"
+    for target in bound:
+        for index, alias in enumerate(target.data.aliases):
+            other = taken.get(alias)
+            if other is None and alias != target.model_name:
+                other = served.get(alias)
+            if other is not None:
+                raise InventoryError(
+                    f"targets.{target.name}.aliases[{index}] is the name of something else",
+                    where=file,
+                    found=f"{alias!r}: {other}",
+                    remedy="Give it another name.",
+                )
+            taken[alias] = f"targets.{target.name}.aliases[{index}]"
 
 
 def _check_boot(boot: str, bound: Sequence[BoundTarget], file: str) -> None:
@@ -218,6 +238,10 @@ def _check_ports(
     for target in bound:
         for index, port in enumerate(target.ports):
             asked.append((f"targets.{target.name}.{'engine_port' if index else 'port'}", port))
+    # Last: it is the newest, and what an earlier inventory names keeps its port.
+    asked.append(("gateway.port", settings.gateway.port))
+    if settings.gateway.tls is not None:
+        asked.append(("gateway.tls_port", settings.gateway.tls_port))
     for key, port in asked:
         file = where.get(key.partition(".")[0], settings.name)
         if port > 65535:

@@ -1,19 +1,20 @@
-"""Joins the data of all hosts of an inventory into its clusters, and checks them."""
+"""Joins the data of all hosts of an inventory, where these name each other, and checks it."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from lockstep.core.errors import InventoryError
 from lockstep.inventory.cluster import ClusterData, Group, Member
 from lockstep.inventory.host import HostPlan
+from lockstep.onhost.gateway.configuration import Peer
 
 
 def joined(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]:
-    """The same plans, each target of a cluster with its host's part of that cluster.
+    """The same plans, each target of a cluster with its host's part of it, each with its peers.
 
     Args:
         plans: Every host of one inventory; a cluster is not seen whole by fewer.
@@ -23,6 +24,8 @@ def joined(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]:
         InventoryError: members that do not agree, do not exist, or lack an address.
     """
     known = {plan.name: plan for plan in plans}
+    for plan in plans:
+        _check_peers(plan, known, where)
     clusters: dict[str, ClusterData] = {}
     for plan in plans:
         for name, data in plan.settings.clusters.items():
@@ -41,6 +44,35 @@ def joined(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]:
     return tuple(_with_groups(plan, clusters, known) for plan in plans)
 
 
+def _check_peers(plan: HostPlan, known: dict[str, HostPlan], where: str) -> None:
+    """Gateways speak to each other at `fabric_address`, so both ends need one."""
+    peers = [name for name in plan.settings.gateway.peers if name != plan.name]
+    strangers = [name for name in peers if name not in known]
+    if strangers:
+        raise InventoryError(
+            f"gateway.peers of {plan.name} names hosts that the inventory does not have",
+            where=where,
+            found=", ".join(strangers),
+            allowed=", ".join(name for name in known if name != plan.name),
+            remedy="Name them as the inventory does.",
+        )
+    for name in (plan.name, *peers) if peers else ():
+        if known[name].settings.fabric_address is None:
+            raise InventoryError(
+                f"{name} has no fabric_address, at which the gateways of peers speak to each other",
+                where=where,
+                found=f"gateway.peers of {plan.name}: {', '.join(peers)}",
+                remedy="Give each of them its own address on the link between the Sparks.",
+            )
+    for name in peers:
+        if plan.name not in known[name].settings.gateway.peers:
+            raise InventoryError(
+                f"gateway.peers of {plan.name} names {name}, whose own do not name {plan.name}",
+                where=where,
+                remedy="Name each host in the gateway.peers of the other.",
+            )
+
+
 def _with_groups(
     plan: HostPlan, clusters: dict[str, ClusterData], known: dict[str, HostPlan]
 ) -> HostPlan:
@@ -53,7 +85,15 @@ def _with_groups(
         replace(target, group=groups[target.data.cluster]) if target.data.cluster else target
         for target in plan.targets
     )
-    return replace(plan, targets=tuple(targets))
+    return replace(plan, targets=tuple(targets), peers=tuple(_peers(plan, known)))
+
+
+def _peers(plan: HostPlan, known: dict[str, HostPlan]) -> Iterator[Peer]:
+    for name in plan.settings.gateway.peers:
+        settings = known[name].settings
+        # Group data names all of them, the host itself too.
+        if name != plan.name:
+            yield Peer(name, str(settings.fabric_address), settings.gateway.port)
 
 
 def _group(name: str, data: ClusterData, plan: HostPlan, known: dict[str, HostPlan]) -> Group:

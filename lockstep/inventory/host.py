@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.cluster import Group
 from lockstep.inventory.settings import Settings
+from lockstep.onhost.gateway.configuration import Peer
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,13 @@ class HostPlan:
         name: As pyinfra names it.
         settings: Its data, checked.
         targets: Its targets with their recipes.
+        peers: The gateways of the hosts that `gateway.peers` names, once the inventory is joined.
     """
 
     name: str
     settings: Settings
     targets: tuple[BoundTarget, ...]
+    peers: tuple[Peer, ...] = ()
 
     @property
     def groups(self) -> tuple[Group, ...]:

@@ -154,7 +154,7 @@ def plan(name: str, data: Mapping[str, Any], origin: Mapping[str, str] | None = 
     check_values(settings, origin, data.get("ssh_user"))
     catalogue = load_catalogue(*(REPOSITORY / folder for folder in settings.recipe_folders))
     targets = bind(settings, catalogue, origin)
-    check_tools(settings, targets, origin)
+    check_tools(settings, origin)
     return HostPlan(name, settings, targets)
 
 

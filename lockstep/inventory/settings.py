@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from lockstep.inventory import values
 from lockstep.inventory.cluster import ClusterData, Fabric
-from lockstep.onhost.core.schema import Rule
+from lockstep.onhost.core.schema import Rule, one_of
 from lockstep.recipes.block import Specifier
 
 FORK = "https://github.com/juliendenize/vllm.git"
@@ -273,6 +273,7 @@ class TargetData:
         memory_floor: The least memory that it leaves to the host.
         cluster: Name of the cluster that serves it, the same on every member; rank 0 answers.
             None: this host alone.
+        aliases: Further names by which the gateway knows it, as clients write them in `model`.
     """
 
     recipe: str
@@ -290,6 +291,7 @@ class TargetData:
     floor: _Floor | None = None
     memory_floor: MemoryFloor = field(default_factory=MemoryFloor)
     cluster: str | None = None
+    aliases: tuple[values.Alias, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -306,6 +308,82 @@ class WebUi:
 
 
 @dataclass(frozen=True)
+class Certificate:
+    """A certificate of yours on the host: its whole chain and its key, both PEM.
+
+    Attributes:
+        certificate: Full path of the chain, the gateway's own certificate first.
+        key: Full path of its key.
+    """
+
+    certificate: values.File
+    key: values.File
+
+
+@dataclass(frozen=True)
+class GatewayLimits:
+    """What the gateway takes at most.
+
+    Attributes:
+        body_mib: Body of one request, MiB.
+        streams: Requests under way in all.
+        streams_per_key: Requests under way of one key.
+    """
+
+    body_mib: values.Count = 64
+    streams: values.Count = 256
+    streams_per_key: values.Count = 32
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """The one address of all models of a Spark (docs/gateway.md).
+
+    Attributes:
+        bind: Address for other machines; at 127.0.0.1 it is open in any case.
+        port: Port on loopback, at `bind` where `plain` is set, and for `peers`.
+        plain: Whether it is open at `bind` without TLS.
+        tls: Certificate at `bind`: "own" for an authority of this host's own, "tailscale" for
+            Tailscale's, or paths of one of yours. None: no TLS.
+        tls_port: Port at `bind` with TLS.
+        local_keys: Whether a key is asked for on loopback too.
+        peers: Hosts of the inventory whose models it lists and passes requests on to.
+        swap_on_request: Whether a request for a cold model asks for a switch to it.
+        least_hot_s: Least time that a model stays hot before a request may replace it, seconds.
+        queue: Requests that may wait for a switch.
+        ttl_s: Time without a request after which the hot model is stopped, seconds; None: never.
+        keepalive_s: Time between two signs of life on a stream that waits, seconds.
+        limits: What it takes at most.
+    """
+
+    bind: values.Bind = "127.0.0.1"
+    port: values.Port = 8090
+    plain: bool = False
+    tls: Annotated[str, one_of(("own", "tailscale"))] | Certificate | None = None
+    tls_port: values.Port = 8443
+    local_keys: bool = False
+    peers: tuple[values.HostName, ...] = ()
+    swap_on_request: bool = False
+    least_hot_s: values.Seconds = 120
+    queue: values.Count = 32
+    ttl_s: values.Seconds | None = None
+    keepalive_s: values.KeepAlive = 15
+    limits: GatewayLimits = field(default_factory=GatewayLimits)
+
+    @property
+    def open(self) -> bool:
+        """Whether other machines are to reach it."""
+        return not values.is_loopback(self.bind)
+
+    @property
+    def open_port(self) -> int | None:
+        """The port that other machines reach it at; None where they do not."""
+        if not self.open:
+            return None
+        return self.port if self.plain else self.tls_port
+
+
+@dataclass(frozen=True)
 class Firewall:
     """Ports that other machines can reach. Loopback is not filtered.
 
@@ -313,7 +391,7 @@ class Firewall:
         enabled: False removes the rules, and every listening port is open.
         ssh_ports: Ports of sshd.
         open: Further services, "tcp/PORT" or "udp/PORT". Ports of engines and of Open WebUI are
-            open where their `bind` says so.
+            open where their `bind` says so, the gateway's too.
         peers: Addresses or networks that reach every port: the link between Sparks.
     """
 
@@ -370,6 +448,7 @@ class Settings:
     paths: Paths = field(default_factory=Paths)
     engine: VenvEngine = field(default_factory=VenvEngine)
     webui: WebUi = field(default_factory=WebUi)
+    gateway: Gateway = field(default_factory=Gateway)
     firewall: Firewall = field(default_factory=Firewall)
     gpu: Gpu = field(default_factory=Gpu)
     python: values.Python = "3.12"

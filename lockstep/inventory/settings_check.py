@@ -31,6 +31,7 @@ def check_values(settings: Settings, where: Mapping[str, str], login: str | None
     _check_apart(settings.paths, where.get("paths", settings.name))
     _check_targets(settings, where.get("targets", settings.name))
     _check_engine(settings, where.get("engine", settings.name))
+    _check_gateway(settings, where.get("gateway", settings.name))
     check_clusters(settings, where)
 
 
@@ -74,6 +75,40 @@ def _check_account(settings: Settings, file: str, login: str | None) -> None:
             found=f"{user!r}: {owner}",
             allowed="a name that nobody else has; the deploy makes the account, without a login",
             remedy='Remove the key: the default is "lockstep".',
+        )
+
+
+def _check_gateway(settings: Settings, file: str) -> None:
+    """Refuse an address for other machines without TLS that nobody asked for, and idle keys."""
+    gateway = settings.gateway
+    if gateway.open and gateway.tls is None and not gateway.plain:
+        raise InventoryError(
+            "gateway.bind is open to other machines without TLS, so that keys could be read",
+            where=file,
+            found=repr(gateway.bind),
+            remedy='Set gateway.tls ("own", "tailscale", or the paths of your certificate), or '
+            "accept it on a network of yours alone: gateway.plain = True.",
+        )
+    if gateway.tls is not None and gateway.plain:
+        raise InventoryError(
+            "gateway.plain and gateway.tls contradict each other",
+            where=file,
+            found="both are set",
+            remedy="Keep one of them.",
+        )
+    for key in ("tls", "plain"):
+        if getattr(gateway, key) and not gateway.open:
+            raise InventoryError(
+                f"gateway.{key} concerns other machines, which do not reach gateway.bind",
+                where=file,
+                found=repr(gateway.bind),
+                remedy=f'Set gateway.bind ("0.0.0.0"), or remove gateway.{key}.',
+            )
+    if gateway.local_keys and settings.webui.enabled:
+        raise InventoryError(
+            "gateway.local_keys asks for a key on loopback, and Open WebUI has none",
+            where=file,
+            remedy="Set webui.enabled to False, or remove gateway.local_keys.",
         )
 
 

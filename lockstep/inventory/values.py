@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from lockstep.core.findings import FATAL
-from lockstep.files.managed_file import OPERATORS_GROUP
+from lockstep.files.managed_file import GATEWAY_ACCOUNT, OPERATORS_GROUP
 from lockstep.onhost.core.schema import Refusal, Rule, between, like
 
 #: Words that switch.sh itself takes.
@@ -31,7 +31,7 @@ _ACCOUNTS = frozenset(
         *("speech-dispatcher", "whoopsie", "tcpdump", "landscape", "fwupd-refresh", "pollinate"),
         *("nm-openvpn", "nvidia-persistenced", "chrony", "statd", "sssd", "postfix", "mysql"),
         *("postgres", "redis", "nginx", "ollama", "users", "staff", "shadow", "kvm", "render"),
-        *("video", "disk", "lxd", OPERATORS_GROUP),
+        *("video", "disk", "lxd", OPERATORS_GROUP, GATEWAY_ACCOUNT),
     )
 )
 _ACCOUNT_FAMILIES = ("_", "systemd-", "avahi-", "gnome-", "dgx-", "nvidia-")
@@ -57,6 +57,14 @@ _IMAGE = re.compile(
 def name_of_system(account: str) -> bool:
     """Whether an account, or a group of its name, is the operating system's."""
     return account in _ACCOUNTS or account.startswith(_ACCOUNT_FAMILIES)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this host itself reaches what listens at an address."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 def _own_folder(path: str) -> bool:
@@ -229,6 +237,9 @@ Image = Annotated[str, image_refusal]
 Port = Annotated[int, between(_LEAST_PORT, 65535, "is not a port for it")]
 AnyPort = Annotated[int, between(1, 65535, "is not a port")]
 Service = Annotated[str, Rule("names no port", _is_service, '"tcp/PORT" or "udp/PORT"')]
+Count = Annotated[int, between(1, 65535, "is no number of them")]
+Seconds = Annotated[int, between(0, _DAY_S, "is no time", " s")]
+KeepAlive = Annotated[int, between(1, 300, "is no time between two signs of life", " s")]
 StartTime = Annotated[int, between(1, _DAY_S, "is no time for a start", " s")]
 # A GB10 rests at 208 MHz, and its driver names 3003 as the highest.
 Clock = Annotated[int, between(300, 3003, "is no clock for a GB10", " MHz")]
@@ -285,6 +296,19 @@ LockFile = Annotated[
         "is not the name of a lock file",
         _is_lock,
         "a name that ends with .lock.yaml, from the repository or with a full path",
+    ),
+]
+File = Annotated[
+    str,
+    like(PATH, "is not a file's full path", "/NAME/NAME of letters, digits and '_.@+-'"),
+]
+# A name of a model as clients write it ("gpt-4o", "org/model:latest").
+Alias = Annotated[
+    str,
+    like(
+        r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}",
+        "is not a name for a model",
+        "letters, digits and '._:/@-', at most 128",
     ),
 ]
 Printable = Annotated[str, Rule("holds a control character", str.isprintable)]

@@ -45,7 +45,6 @@ MODULES = {
     "sharing": "fetch.sharing",
     "stop-container": "docker.stop_container",
     "switch": "operator.switch_sh",
-    "webui-keys": "access.webui_keys",
     "wedge": "switching.wedge",
 }
 

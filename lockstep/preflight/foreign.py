@@ -10,10 +10,12 @@ from dataclasses import asdict
 from typing import Any
 
 from lockstep.core.findings import Finding
+from lockstep.files.managed_file import GATEWAY_ACCOUNT
 from lockstep.host.intended import Intended
 from lockstep.host.specs import UV
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.records.ours import DOCKER
+from lockstep.system.accounts import ours
 from lockstep.system.base_files import docker_generation
 from lockstep.system.folders import folders
 from lockstep.units.docker_run import LABEL
@@ -26,7 +28,7 @@ def question(this: Intended) -> dict[str, Any]:
         "files": [{"path": file.path, "check": file.check} for file in this.all_files],
         "folders": [asdict(folder) for folder in folders(settings)],
         "links": [UV],
-        "accounts": [settings.service_user],
+        "accounts": [account.name for account in ours(settings)],
         "docker": {"label": LABEL, "generation": docker_generation(settings)},
         "adopt": list(settings.adopt),
     }
@@ -49,5 +51,6 @@ _MEANS = {
     f"unit {DOCKER}": ("restart it for the proxy", "Stop these containers"),
     "": ("replace or change it", "Move it away, or name another path or unit in the inventory"),
     "unit": ("put another unit in its place", "Give the target another `unit`"),
+    f"account {GATEWAY_ACCOUNT}": ("let the gateway run as it", "Give that account another name"),
     "account": ("let the engines run as it, with Docker", "Set `service_user` to another name"),
 }

@@ -125,7 +125,7 @@ class Recipe:
         return bool(self.container)
 
     @property
-    def needs_roles_proxy(self) -> bool:
+    def refuses_roles(self) -> bool:
         """True: two messages of one role in a row are answered with HTTP 400 by the engine."""
         return self.lockstep.merges_roles is False
 

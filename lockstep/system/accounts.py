@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.files.managed_file import OPERATORS_GROUP
+from lockstep.files.managed_file import GATEWAY_ACCOUNT, GATEWAY_HOME, HOME, OPERATORS_GROUP
 from lockstep.inventory.settings import Settings
 
 
@@ -17,13 +17,22 @@ class Account:
     Attributes:
         name: Login name.
         groups: Supplementary groups; others that it is in stay.
-        home: Home folder of a system account that is created where it is missing; None: the
-            account must exist already.
+        home: Home folder of a system account that is created where it is missing, without the
+            folder; None: the account must exist already.
     """
 
     name: str
     groups: tuple[str, ...]
     home: str | None = None
+
+
+def ours(settings: Settings) -> list[Account]:
+    """The system accounts that a deploy makes: of the engines, and of the gateway."""
+    # The engine runs as a system account: logind removes the semaphores of a regular one.
+    return [
+        Account(settings.service_user, ("docker",), home=HOME),
+        Account(GATEWAY_ACCOUNT, (), home=GATEWAY_HOME),
+    ]
 
 
 def people(settings: Settings) -> list[Account]:
@@ -50,11 +59,11 @@ def account_commands(
     for user in users:
         have = found["accounts"][user.name]
         if have is None and user.home:
+            groups_too = ("--groups", ",".join(user.groups)) if user.groups else ()
             commands.append(
                 [
                     *("useradd", "--system", "--user-group", "--shell", "/usr/sbin/nologin"),
-                    *("--home-dir", user.home, "--create-home"),
-                    *("--groups", ",".join(user.groups), user.name),
+                    *("--home-dir", user.home, "--no-create-home", *groups_too, user.name),
                 ]
             )
             continue

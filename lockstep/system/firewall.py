@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from lockstep.files.managed_file import CONFIGURATION, SYSTEMD, ManagedFile, command
 from lockstep.files.templating import render
-from lockstep.inventory.bound_targets import BoundTarget, is_loopback
+from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.settings import Settings
+from lockstep.inventory.values import is_loopback
 
 TABLE = "lockstep"
 RULES = f"{CONFIGURATION}/firewall.nft"
@@ -46,6 +47,8 @@ def opened(settings: Settings, targets: Iterable[BoundTarget]) -> dict[str, list
     """Protocol → ports that other machines may reach, SSH's left out."""
     ports: dict[str, set[int]] = {"tcp": set(), "udp": set()}
     ports["tcp"] |= {target.port for target in targets if target.open}
+    if settings.gateway.open_port is not None:
+        ports["tcp"].add(settings.gateway.open_port)
     if settings.webui.enabled and not is_loopback(settings.webui.bind):
         ports["tcp"].add(settings.webui.port)
     if settings.copying:

@@ -9,6 +9,8 @@ from pathlib import PurePosixPath
 from lockstep.files.managed_file import (
     CONFIGURATION,
     ENVIRONMENTS,
+    GATEWAY_ACCOUNT,
+    GATEWAY_HOME,
     HOME,
     STATE,
     SYSTEMD,
@@ -40,6 +42,7 @@ def folders(settings: Settings) -> list[Folder]:
     return [
         Folder(CONFIGURATION),
         Folder(f"{CONFIGURATION}/secrets", mode="0700"),
+        Folder(GATEWAY_HOME, mode="0750", group=GATEWAY_ACCOUNT),
         Folder(ENVIRONMENTS),
         Folder("/var/log/lockstep"),
         Folder("/var/cache/lockstep"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from lockstep.core.errors import InventoryError
 from lockstep.files.managed_file import ManagedFile
@@ -10,15 +11,16 @@ from lockstep.files.programs import programs
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.settings import Settings
 from lockstep.lock.pins import Pins
+from lockstep.onhost.gateway.configuration import Peer
 from lockstep.system.base_files import host_files
 from lockstep.system.firewall import firewall_files
 from lockstep.system.netplan import netplan_files
 from lockstep.units.agent_unit import agent_units
 from lockstep.units.boot_unit import boot_units
+from lockstep.units.gateway_unit import gateway_files
 from lockstep.units.gpu_unit import gpu_unit
 from lockstep.units.memory_unit import memory_unit
 from lockstep.units.model_units import model_units, webui_unit
-from lockstep.units.proxy_unit import proxy_units
 from lockstep.units.scripts import scripts, sudoers
 from lockstep.units.sense_units import sense_units
 from lockstep.units.targets_json import targets_file
@@ -32,6 +34,7 @@ def artefacts(
     pins: Pins,
     *,
     engine_id: str,
+    peers: Sequence[Peer] = (),
 ) -> tuple[ManagedFile, ...]:
     """All files of one host: its own, the firewall's, programs, units and scripts, in this order.
 
@@ -40,12 +43,13 @@ def artefacts(
         targets: Its targets with their recipes.
         pins: What every tag, branch and revision stands for.
         engine_id: Name of the venv engine's generation ("" where no target needs one).
+        peers: Gateways of other hosts.
 
     Raises:
         LockstepError: something that cannot be written down safely, with what, where and remedy.
     """
     made = variants(settings, targets, pins, engine_id=engine_id)
-    webui = (webui_unit(settings, made, pins),) if settings.webui.enabled else ()
+    webui = (webui_unit(settings, pins),) if settings.webui.enabled else ()
     found = (
         *host_files(settings),
         *firewall_files(settings, targets),
@@ -54,7 +58,7 @@ def artefacts(
         targets_file(settings, made),
         *scripts(settings, made),
         *model_units(settings, made),
-        *proxy_units(settings, made, pins),
+        *gateway_files(settings, made, pins, peers),
         *webui,
         *wedge_units(made),
         *gpu_unit(settings),

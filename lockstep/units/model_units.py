@@ -6,19 +6,20 @@ from collections.abc import Sequence
 
 from lockstep.files.managed_file import (
     AGENT_UNIT,
-    API_KEY,
     DOCKER_CONFIG,
+    GATEWAY_UNIT,
     HOME,
     SYSTEMD,
     WEBUI_SECRETS,
     ManagedFile,
     command,
 )
-from lockstep.inventory.bound_targets import is_loopback
 from lockstep.inventory.settings import Settings
+from lockstep.inventory.values import is_loopback
 from lockstep.lock.image_reference import pinned_reference
 from lockstep.lock.pins import Pins
 from lockstep.recipes.placeholders import engine_of
+from lockstep.units import gateway_unit
 from lockstep.units.docker_run import OOM_SCORE, foreground, volume
 from lockstep.units.restart_key import keyed
 from lockstep.units.variants import Variant
@@ -75,7 +76,6 @@ def _model_unit(
         container=container,
         others=others,
         earlier=earlier,
-        roles=variant.proxy_unit,
         starts=STARTS,
         start_limit_s=STARTS * (start_s + 2 * STOP_S + RESTART_S),
         folders=(settings.paths.hub_cache, *(() if container else (settings.paths.engines,))),
@@ -116,19 +116,19 @@ def _limits(variant: Variant) -> dict[str, str]:
     }
 
 
-def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> ManagedFile:
+def webui_unit(settings: Settings, pins: Pins) -> ManagedFile:
     """Open WebUI's unit; starts at boot.
 
     Raises:
         ResolveError: ``pins`` holds no digest for the image.
     """
     webui = settings.webui
-    argv = webui_command(settings, variants, pins)
+    argv = webui_command(settings, pins)
     text = keyed(
         "units/webui.service.j2",
         unit=webui.unit,
         loopback=is_loopback(_reachable(webui.bind)),
-        keys=_webui_keys(webui.unit, variants),
+        gateway=GATEWAY_UNIT,
         docker_config=DOCKER_CONFIG,
         start=argv,
         image=argv[-1],
@@ -138,16 +138,16 @@ def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> M
     return ManagedFile(unit_path(webui.unit), text, check="unit", stage="webui")
 
 
-def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -> tuple[str, ...]:
+def webui_command(settings: Settings, pins: Pins) -> tuple[str, ...]:
     """The `docker run` of Open WebUI; its secrets come from a file on the host."""
     webui = settings.webui
-    urls = _chats(variants)
     # Names as on docs.openwebui.com, reference/env-configuration (v0.9.6, read 2026-11).
     environment = {
         "HOST": webui.bind,
         "PORT": str(webui.port),
-        "OPENAI_API_BASE_URLS": ";".join(f"{url}/v1" for url in urls),
-        **({} if any(urls.values()) else {"OPENAI_API_KEYS": ";".join("none" for _ in urls)}),
+        "OPENAI_API_BASE_URLS": f"{gateway_unit.local_url(settings)}/v1",
+        # On loopback the gateway asks for no key.
+        "OPENAI_API_KEYS": "none",
         "ENABLE_OLLAMA_API": "false",
         "ENABLE_SIGNUP": "false",
         "WEBUI_AUTH": "true",
@@ -164,32 +164,9 @@ def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -
         *("--network", "host"),
         *volume(webui.volume, "/app/backend/data", webui.unit),
         *("--env-file", WEBUI_SECRETS),
-        *(("--env-file", _keys_file(webui.unit)) if any(urls.values()) else ()),
         *(word for pair in environment.items() for word in ("--env", "=".join(pair))),
         pinned_reference(webui.image, pins),
     )
-
-
-def _chats(variants: Sequence[Variant]) -> dict[str, bool]:
-    """Address of each engine here that people can talk to → whether it asks for the key."""
-    return {
-        variant.url: variant.target.open
-        for variant in variants
-        if variant.target.answers and variant.kind == "chat"
-    }
-
-
-def _webui_keys(unit: str, variants: Sequence[Variant]) -> tuple[str, ...]:
-    """The program that writes the engines' keys; () where no engine asks for one."""
-    urls = _chats(variants)
-    if not any(urls.values()):
-        return ()
-    words = ("key" if asks else "none" for asks in urls.values())
-    return command("webui-keys", _keys_file(unit), API_KEY, *words)
-
-
-def _keys_file(unit: str) -> str:
-    return f"/run/{unit}/keys.env"
 
 
 def _webui_ready(url: str) -> tuple[str, ...]:

@@ -82,7 +82,6 @@ def _target(variant: Variant) -> Target:
         fallback=variant.fallback,
         api_key_file=API_KEY if target.open else None,
         engine_url=variant.engine_url if target.answers else None,
-        proxy_unit=f"{variant.proxy_unit}.service" if variant.proxy_unit else None,
         weights=(variant.recipe.repository, *((draft.model,) if draft else ())),
         floor_tok_s=floor.decode_tok_s,
         floor_share=floor.share,

@@ -15,15 +15,15 @@ from lockstep.core.digest import digest
 from lockstep.core.errors import InventoryError, RecipeError
 from lockstep.files.managed_file import HOME
 from lockstep.fit import catalogue
-from lockstep.fit.fit import fit
+from lockstep.fit.fit import Fit, fit
 from lockstep.inventory.bound_targets import (
     FALLBACK,
     LOOPBACK,
     BoundTarget,
-    is_loopback,
     served_name,
 )
 from lockstep.inventory.settings import Floor, Settings
+from lockstep.inventory.values import is_loopback
 from lockstep.lock.image_reference import pinned_reference
 from lockstep.lock.pins import Pins, held
 from lockstep.onhost.core.kind import Kind
@@ -37,9 +37,6 @@ from lockstep.units import compile_caches
 from lockstep.units.docker_run import docker_run
 from lockstep.units.served_weights import weight_overrides
 
-# Units of the proxy before an engine: one that merges roles, one that only asks for the key.
-ROLES = "-roles"
-KEY = "-key"
 _SECRET = re.compile(r"(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(?:API|ACCESS|AUTH)_?KEY)$")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -58,6 +55,7 @@ class Variant:
         argv: What runs in the unit's foreground, with every flag.
         environment: Variables of the engine.
         need: What the start gate asks for.
+        context: Tokens of one request with its answer, None where nothing says.
         fallback: Name of the variant to try where this one fails, or None.
         identity: Hash of what it runs: command line, variables, engine, borrowed weights.
         alike: Of a cluster's, the hash of what it runs on every member but for the rank's own
@@ -73,14 +71,10 @@ class Variant:
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     need: Need
+    context: int | None = None
     fallback: str | None = None
     identity: str = ""
     alike: str = ""
-
-    @property
-    def engine_port(self) -> int | None:
-        """Loopback port of the engine behind a proxy; None where the engine has the API's port."""
-        return self.target.engine_port(self.recipe)
 
     @property
     def model_name(self) -> str:
@@ -122,12 +116,8 @@ class Variant:
     @property
     def engine_url(self) -> str:
         """Where the engine itself answers, without a path."""
-        return f"http://{LOOPBACK}:{self.engine_port}" if self.engine_port else self.url
-
-    @property
-    def proxy_unit(self) -> str | None:
-        """The unit, without ".service", of the proxy that has the API's port; None without one."""
-        return self.unit + _proxy_suffix(self.recipe) if self.engine_port else None
+        behind = self.target.engine_port
+        return self.url if behind is None else f"http://{LOOPBACK}:{behind}"
 
 
 def variants(
@@ -175,27 +165,8 @@ def variants(
 
 
 def unit_names(targets: Iterable[BoundTarget]) -> tuple[str, ...]:
-    """Full names of all units of these targets: engines, fallbacks, and proxies before them."""
-    return tuple(
-        f"{unit}{proxy}.service"
-        for target in targets
-        for _, unit, recipe in target.forms
-        for proxy in (("", _proxy_suffix(recipe)) if target.engine_port(recipe) else ("",))
-    )
-
-
-def key_users(targets: Iterable[BoundTarget]) -> tuple[str, ...]:
-    """Full names of the proxies that ask for the API key, before engines open to others."""
-    return tuple(
-        f"{unit}{_proxy_suffix(recipe)}.service"
-        for target in targets
-        if target.open
-        for _, unit, recipe in target.forms
-    )
-
-
-def _proxy_suffix(recipe: Recipe) -> str:
-    return ROLES if recipe.needs_roles_proxy else KEY
+    """Full names of all units of these targets, fallbacks included."""
+    return tuple(f"{unit}.service" for target in targets for _, unit, _ in target.forms)
 
 
 def _variant(
@@ -221,6 +192,7 @@ def _variant(
         argv = docker_run(settings, recipe, unit, image, engine_argv, variables, group=target.group)
     else:
         argv = (f"{venv(settings)}/bin/{engine_argv[0]}", *engine_argv[1:])
+    case = _fit(recipe, engine_argv)
     return Variant(
         target=target,
         name=target.name + suffix,
@@ -230,7 +202,8 @@ def _variant(
         launcher=_launcher(settings, target, image, suffix),
         argv=argv,
         environment=variables,
-        need=_need(recipe, engine_argv),
+        need=case.need,
+        context=case.context,
     )
 
 
@@ -279,8 +252,8 @@ def _refuse_secrets(recipe: Recipe, argv: tuple[str, ...], variables: Mapping[st
         )
 
 
-def _need(recipe: Recipe, argv: tuple[str, ...]) -> Need:
-    return fit(recipe, catalogue.knowledge(), asked=read_back(recipe, argv)).need
+def _fit(recipe: Recipe, argv: tuple[str, ...]) -> Fit:
+    return fit(recipe, catalogue.knowledge(), asked=read_back(recipe, argv))
 
 
 def _identity(variant: Variant, pins: Pins, engine_id: str) -> str:
@@ -302,8 +275,6 @@ def _refuse_doubles(settings: Settings, found: list[Variant]) -> None:
         names = {"name": f"target {variant.name}", "unit": variant.unit}
         if variant.launcher:
             names["launcher"] = variant.launcher
-        if variant.proxy_unit:
-            names["unit of the proxy"] = variant.proxy_unit
         for what, name in names.items():
             if name in taken:
                 raise InventoryError(

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from lockstep.files.managed_file import SYSTEMD, ManagedFile, command
 from lockstep.files.templating import render
-from lockstep.inventory.bound_targets import is_loopback
+from lockstep.inventory.values import is_loopback
 from lockstep.units.variants import Variant
 
 UNIT = "lockstep-wedge"

@@ -115,7 +115,8 @@ def _change(units: Sequence[str], together: Sequence[str]) -> Change | None:
     left = services.left_over()
     if engines is None or left is None:
         return None
-    files = this.files("services")
+    # Where a door is before an engine, clients ask the gateway, and so does the judgement.
+    files = [*this.files("services"), *this.files("gateway")]
     gone = services.unit_names(left)
     states = services.states_of(gone)
     found = facts.ask("files")

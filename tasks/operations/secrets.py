@@ -32,7 +32,7 @@ def webui(email: str) -> Commands:
 
 @operation()
 def api_key(units: Sequence[str]) -> Commands:
-    """Make the key that clients of open engines send, once, in a file of mode 0600.
+    """Make the key that clients of open targets send, once, in a file of mode 0600.
 
     Args:
         units: Units that read the key when they start.

@@ -20,6 +20,7 @@ from tasks.operations.files import write_tree
 from tasks.remote import Commands
 
 DOCKER = "docker.service"
+_UNITS = (".service", ".socket", ".timer")
 _INTRUDERS = "records.intruders"
 
 
@@ -143,7 +144,7 @@ def left_over() -> list[str] | None:
     """Units and scripts that say an earlier deploy wrote them and this one does not ask for.
 
     Modules of an earlier Lockstep are among them, keys of clusters that this host is a member of no
-    more, and the API key where no engine is open any more.
+    more, and the API key where no target is open any more.
     """
     found = facts.ask("files.marked")
     this = run.current()
@@ -178,8 +179,9 @@ def forget(left: Sequence[str]) -> Commands:
 
 
 def unit_names(paths: Sequence[str]) -> list[str]:
-    """Names of the services and timers among these paths."""
-    return [PurePosixPath(path).name for path in paths if path.endswith((".service", ".timer"))]
+    """Names of the units among these paths; systemd stops none of a template's own."""
+    names = [PurePosixPath(path).name for path in paths if path.endswith(_UNITS)]
+    return [name for name in names if "@." not in name]
 
 
 @operation()

@@ -64,7 +64,8 @@ def accounts(groups: Sequence[str], users: Sequence[Account]) -> Commands:
         if theirs and f"account {user.name}" not in remote.adopted():
             yield from remote.refuse(
                 f"the account {user.name} has the home {have['home']} and was not made by "
-                "Lockstep. Remedy: set service_user to another name; nothing was changed."
+                "Lockstep. Remedy: give it another name, or set service_user to one; nothing was "
+                "changed."
             )
             return
     commands = account_commands(groups, users, found)

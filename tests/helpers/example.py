@@ -12,7 +12,7 @@ from pathlib import Path
 from a_spark import environment
 
 from lockstep.files.managed_file import PROGRAMS, ManagedFile
-from lockstep.inventory.bound_targets import BoundTarget, bind
+from lockstep.inventory.bound_targets import GATEWAY_TOOLS, BoundTarget, bind
 from lockstep.inventory.settings import Floor, Gpu, Proxy, Settings, Sources, TargetData, WebUi
 from lockstep.lock.packages import tool_sets
 from lockstep.lock.pins import ImagePin, ModelPin, Pins
@@ -44,7 +44,7 @@ HOSTS = {
         packages=("earlyoom", "git"),
         sysctls={"vm.swappiness": "10"},
         boot="mistral",
-        tools={"httpx2": "httpx2", "uvicorn": "uvicorn"},
+        tools={name: name for name in GATEWAY_TOOLS},
     ),
     "site": Settings(
         name="site",
@@ -69,7 +69,7 @@ HOSTS = {
         ),
         webui=WebUi(enabled=False),
         gpu=Gpu(max_clock_mhz=2100),
-        tools={"httpx2": "httpx2", "uvicorn": "uvicorn"},
+        tools={name: name for name in GATEWAY_TOOLS},
         service_user="engines",
     ),
 }

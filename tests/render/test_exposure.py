@@ -13,11 +13,11 @@ import pytest
 from example import HOSTS, REPOSITORY, rendered
 from tools import run
 
-ROW = re.compile(r"^\| `([\w*-]+)\.service`[^|]*\| (\d+\.\d) \|", re.MULTILINE)
+ROW = re.compile(r"^\| `([\w@-]+)\.service`[^|]*\| (\d+\.\d) \|", re.MULTILINE)
 
 
 def documented() -> dict[str, float]:
-    """Unit ("*-roles": every one that ends so) → the figure of the table."""
+    """Unit → the figure of the table."""
     text = (REPOSITORY / "docs/security.md").read_text(encoding="utf-8")
     return {name: float(figure) for name, figure in ROW.findall(text)}
 
@@ -44,9 +44,6 @@ def services() -> dict[str, str]:
 
 def row(unit: str) -> str:
     """The row of the table that is about a unit."""
-    suffix = next((mark for mark in ("-roles", "-key") if unit.endswith(mark)), None)
-    if suffix:
-        return f"*{suffix}"
     # A docker client is one like the other.
     return "vllm-qwen36" if unit.startswith(("vllm-", "sglang-")) else unit
 

@@ -17,7 +17,6 @@ from lockstep.onhost.core import config
 from lockstep.onhost.engines import ENGINES
 from lockstep.recipes.command import serve_command
 from lockstep.units.model_units import webui_command
-from lockstep.units.variants import variants
 
 EVERY = [(host, path) for host in HOSTS for path in rendered(host)]
 
@@ -54,7 +53,9 @@ def test_the_rules_are_whole_commands_of_one_group() -> None:
     allowed = {(name, *flag) for name in names for flag in ((), ("--wait",), ("--dry",))}
     allowed |= {("log", name, *flag) for name in names[:-1] for flag in ((), ("-f",))}
     # No rule without an argument: sudo would then allow any.
-    assert {tuple(rule[6:]) for rule in rules} == allowed | {("status",), ("status", "--json")}
+    assert {tuple(rule[6:]) for rule in rules} == allowed | {
+        ("status", *flag) for flag in ((), ("--json",), ("--follow",))
+    }
 
 
 @pytest.mark.parametrize(("host", "path"), checked_by("json"))
@@ -145,10 +146,7 @@ def docker_says(words: list[str]) -> str:
 
 def test_docker_understands_open_webuis_options_before_it_looks_for_the_secrets() -> None:
     settings = HOSTS["spark"]
-    targets = bound(settings)
-    record = pins(settings, targets)
-    found = variants(settings, targets, record, engine_id="")
-    _, *words = webui_command(settings, found, record)
+    _, *words = webui_command(settings, pins(settings, bound(settings)))
     assert "/etc/lockstep/secrets/open-webui.env" in docker_says(words)
 
 

@@ -28,7 +28,7 @@ STAND_INS = {
     "/etc/systemd/system/docker.service": "[Service]\nExecStart=/usr/bin/docker\n",
     **{
         f"/etc/systemd/system/{name}.target": "[Unit]\nDescription=Stand-in\n"
-        for name in ("basic", "multi-user", "network-online", "shutdown", "sysinit")
+        for name in ("basic", "multi-user", "network-online", "shutdown", "sockets", "sysinit")
     },
 }
 
@@ -42,7 +42,11 @@ def root(folder: Path, files: dict[str, str]) -> Path:
 
 def complaints(folder: Path, files: dict[str, str]) -> str:
     """What systemd-analyze says about these files' units; "" when it accepts them."""
-    units = [name.rpartition("/")[2] for name in files if name.endswith((".service", ".timer"))]
+    units = [
+        name.rpartition("/")[2]
+        for name in files
+        if name.endswith((".service", ".socket", ".timer"))
+    ]
     result = run(["systemd-analyze", "verify", "--man=no", f"--root={root(folder, files)}", *units])
     said = (result.stdout + result.stderr).strip()
     return said or ("" if result.returncode == 0 else f"exit status {result.returncode}")
@@ -83,7 +87,7 @@ def models(host: str) -> dict[str, str]:
     return {
         path.rpartition("/")[2]: file.text
         for path, file in rendered(host).items()
-        if file.check == "unit" and file.stage == "services" and "-roles." not in path
+        if file.check == "unit" and file.stage == "services"
     }
 
 
@@ -99,24 +103,17 @@ def test_every_model_unit_stops_every_other_one_and_waits_for_it() -> None:
             assert mine != theirs, (name, other)
 
 
-def test_a_roles_proxy_goes_with_its_engine_and_frees_the_port_first() -> None:
-    proxies = {
-        path.rpartition("/")[2]: file.text
-        for path, file in rendered("spark").items()
-        if path.endswith("-roles.service")
-    }
-    assert set(proxies) == {
-        "sglang-mistral4-roles.service",
-        "sglang-mistral4-fallback-roles.service",
-    }
-    for name, text in proxies.items():
-        engine = name.replace("-roles", "")
-        assert directives(text, "BindsTo") == directives(text, "After") == [engine]
-        assert "[Install]" not in text.splitlines()
-        assert directives(text, "DynamicUser") == ["yes"]
-        assert directives(text, "IPAddressDeny") == ["any"]
-    # The gate asks for it. Wants= here would start a failed engine again without RestartSec=.
+def test_the_gateway_outlives_every_engine_and_has_no_rights() -> None:
+    text = rendered("spark")["/etc/systemd/system/lockstep-gateway.service"].text
+    assert not directives(text, "BindsTo") and not directives(text, "Requires")
+    assert directives(text, "User") == ["lockstep-gateway"]
+    assert directives(text, "CapabilityBoundingSet") == []
+    assert directives(text, "IPAddressDeny") == ["any"]
+    assert directives(text, "WantedBy") == ["multi-user.target"]
     assert not any(directives(text, "Wants") for text in models("spark").values())
+    asks = rendered("spark")["/etc/systemd/system/lockstep-gateway-switch.socket"].text
+    assert directives(asks, "SocketUser") == ["lockstep-gateway"]
+    assert directives(asks, "SocketMode") == ["0600"]
 
 
 def test_no_model_can_be_enabled_and_open_webui_can() -> None:
@@ -165,7 +162,7 @@ def test_only_what_starts_or_kills_containers_reaches_docker() -> None:
             assert shut != starts, path
 
 
-def test_an_engine_in_the_venv_and_a_proxy_see_no_secret_of_the_service_account() -> None:
+def test_an_engine_in_the_venv_and_the_gateway_see_no_secret_of_the_service_account() -> None:
     """The account reads them for fetching and building; what serves does neither."""
     units = [
         (path, file.text)
@@ -174,14 +171,15 @@ def test_an_engine_in_the_venv_and_a_proxy_see_no_secret_of_the_service_account(
         if path.endswith(".service")
     ]
     venv = [text for _, text in units if "/venv/bin/" in text]
-    proxies = [text for path, text in units if re.search(r"-(roles|key)\.service$", path)]
-    assert len(venv) == 3 and len(proxies) == 5
+    gateways = [text for path, text in units if path.endswith("/lockstep-gateway.service")]
+    assert len(venv) == 3 and len(gateways) == 4
     for text in venv:
         assert directives(text, "TemporaryFileSystem") == ["/etc/lockstep:ro"]
         assert "/run/lockstep" in directives(text, "InaccessiblePaths")
         assert directives(text, "BindReadOnlyPaths") == ["/etc/lockstep/targets.json"]
-    for text in proxies:
-        assert directives(text, "DynamicUser") == ["yes"] and not directives(text, "User")
+    for text in gateways:
+        assert directives(text, "User") == ["lockstep-gateway"]
+        assert not directives(text, "SupplementaryGroups")
 
 
 def test_a_container_has_no_capability_no_socket_and_no_way_to_the_weights_but_reading() -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from lockstep.drift.subjects.kind import Expectation, Kind, Row, Seen, there
-from lockstep.files.managed_file import HOME, OPERATORS_GROUP
+from lockstep.files.managed_file import OPERATORS_GROUP
 from lockstep.files.sent import Reader
 from lockstep.host.intended import Intended
 from lockstep.onhost.facts import accounts
-from lockstep.system.accounts import people
+from lockstep.system.accounts import ours, people
 
 
 def _member(row: Row) -> tuple[str, ...]:
@@ -58,10 +58,10 @@ def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
     """See `subjects.expected`."""
     settings = this.plan.settings
     yield there("group", OPERATORS_GROUP)
-    yield there("account", settings.service_user)
-    yield Expectation("account home", settings.service_user, HOME)
-    yield Expectation("account shell", settings.service_user, "/usr/sbin/nologin")
-    yield Expectation("right", f"{settings.service_user} in docker", "yes")
-    for person in people(settings):
-        for group in person.groups:
-            yield Expectation("right", f"{person.name} in {group}", "yes")
+    for account in ours(settings):
+        yield there("account", account.name)
+        yield Expectation("account home", account.name, account.home or "")
+        yield Expectation("account shell", account.name, "/usr/sbin/nologin")
+    for account in (*ours(settings), *people(settings)):
+        for group in account.groups:
+            yield Expectation("right", f"{account.name} in {group}", "yes")

@@ -11,6 +11,7 @@ from lockstep.drift.subjects.kind import Expectation, Facts, Kind, Row, Seen
 from lockstep.files.managed_file import (
     API_KEY,
     CONFIGURATION,
+    GATEWAY_KEYS,
     PROGRAMS,
     SYSTEMD,
     TOOLS_VENV,
@@ -75,7 +76,10 @@ def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
             "scripts": settings.paths.scripts,
             "own": [PROGRAMS, CONFIGURATION],
             # A folder of the deploy's own may be empty.
-            "allowed": [*entries, *others, *made, HUB_TOKEN, *(f"{each}/" for each in places)],
+            "allowed": [
+                *(*entries, *others, *made, HUB_TOKEN, GATEWAY_KEYS),
+                *(f"{each}/" for each in places),
+            ],
             "inside": inside,
         },
         files.secrets: {

@@ -8,7 +8,11 @@ from lockstep.drift.subjects.kind import Kind, Row
 from lockstep.files.sent import Reader
 from lockstep.host.intended import Intended
 from lockstep.inventory.bound_targets import LOOPBACK
+from lockstep.inventory.values import is_loopback
 from lockstep.onhost.facts import firewall, network
+
+# Any address of the host beyond loopback.
+_OWN = "(own)"
 
 
 def _listener(row: Row) -> tuple[str, ...]:
@@ -49,11 +53,20 @@ def _ports(this: Intended) -> dict[str, list[str]]:
     webui = this.plan.settings.webui
     found: dict[str, list[str]] = {}
     for target in this.plan.targets:
-        for recipe in target.recipes:
-            found.setdefault(str(target.port), []).append(target.data.bind)
-            behind = target.engine_port(recipe)
-            if behind is not None:
-                found.setdefault(str(behind), []).append(LOOPBACK)
+        found.setdefault(str(target.port), []).append(_shown(target.data.bind))
+        if target.engine_port is not None:
+            found.setdefault(str(target.engine_port), []).append(LOOPBACK)
+    gateway = this.plan.settings.gateway
+    found[str(gateway.port)] = [LOOPBACK]
+    if gateway.open_port is not None:
+        found.setdefault(str(gateway.open_port), []).append(_shown(gateway.bind))
+    if this.plan.peers:
+        found[str(gateway.port)].append(_OWN)
     if webui.enabled:
-        found.setdefault(str(webui.port), []).append(webui.bind)
+        found.setdefault(str(webui.port), []).append(_shown(webui.bind))
     return found
+
+
+def _shown(bind: str) -> str:
+    """An address to listen at as the reader shows it."""
+    return bind if bind in ("0.0.0.0", "::") or is_loopback(bind) else _OWN

@@ -68,7 +68,7 @@ def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
             "reads": {
                 **READ_AT_START,
                 **{unit: keys for unit in this.key_users},
-                **{unit: [*secrets, *keys] for unit in this.webui_units},
+                **{unit: secrets for unit in this.webui_units},
             },
         },
         units.at_boot: {"ours": this.unit_files},
@@ -78,7 +78,7 @@ def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
 def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
     """See `subjects.expected`."""
     files = this.all_files
-    for file in (file for file in files if file.check == "unit"):
+    for file in (file for file in files if PurePosixPath(file.path).name in this.unit_files):
         name = PurePosixPath(file.path).name
         yield Expectation("unit", name, "loaded")
         yield Expectation("unit path", name, file.path, if_there=True)

@@ -99,7 +99,7 @@ class Agent:
         return {"facts": launch_check.gather(target, cluster, self.member.paths)}
 
     def _token(self, body: Answer) -> Answer:
-        target = self.member.host.target(body["target"])
+        target = self.member.host.target(body["target"]).itself
         try:
             canary = openai_api.canary(target, openai_api.api_key(target), _TOKEN_S)
         except (openai_api.NotReady, openai_api.Refused) as answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -20,8 +20,8 @@ Need = need.Need
 class Target:
     """One name that switch.sh accepts, as the deploy bound it on this host.
 
-    `url` is where clients ask, `engine_url` the engine itself; they differ where `proxy_unit`, a
-    proxy that merges roles or asks for the API key, stands between them.
+    `url` is where clients ask, `engine_url` the engine itself; they differ where the gateway has
+    the port, which merges roles or asks for the API key.
     `weights` are ids of models on the hub, or full paths, that must be here before a start.
     `kind` says what the model is asked for.
     `floor_tok_s`, `floor_share` and `floor_sense` are what a deploy must not fall below (`floor`).
@@ -48,7 +48,6 @@ class Target:
     fallback: str | None = None
     api_key_file: str | None = None
     engine_url: str | None = None
-    proxy_unit: str | None = None
     canary_timeout_s: float = 600.0
     weights: tuple[str, ...] = ()
     floor_tok_s: float | None = None
@@ -68,6 +67,11 @@ class Target:
     load_free_gib: float = 8.0
     floor_loading_gib: float = 0.0
     floor_serving_gib: float = 0.0
+
+    @property
+    def itself(self) -> Target:
+        """The same, asked at the engine, which wants no key; as it is where that is elsewhere."""
+        return replace(self, url=self.engine_url, api_key_file=None) if self.engine_url else self
 
     @property
     def need(self) -> Need:

@@ -286,9 +286,10 @@ def _one_of(arguments: tuple[Any, ...], value: Any, at: Place) -> Any:
         return _convert(rest[0], value, at)
     for hint in rest:
         kind = _kind(hint)
-        if type(value) is kind or (kind is float and type(value) is int):
+        alike = isinstance(value, Mapping) if is_dataclass(kind) else type(value) is kind
+        if alike or (kind is float and type(value) is int):
             return _convert(hint, value, at)
-    names = dict.fromkeys(_NAMES[_kind(hint)] for hint in rest)
+    names = dict.fromkeys(_NAMES.get(_kind(hint), "a mapping") for hint in rest)
     raise at.fault("must be " + " or ".join(names), _shown(value))
 
 

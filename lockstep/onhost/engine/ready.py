@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -200,15 +200,12 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     parser.add_argument("--main-pid", type=int, required=True, metavar="PID")
     options = parser.parse_args(argv)
     paths = paths or layout.Paths()
-    target = config.load_host(paths.targets).target(options.target)
+    target = config.load_host(paths.targets).target(options.target).itself
     within = f"{engines.ENGINES[target.engine].end_s:g}"
     # systemd runs no ExecStop= for a unit that has not started.
     end = ("end-engine", "--asked", "--within", within, str(options.main_pid))
     orderly_end.leave_behind(command(*end))
-    # The engine is asked itself: the proxy before it starts when the engine is ready.
-    target = replace(target, url=target.engine_url or target.url)
-    # Nor is the engine one that asks for a key, where its proxy does; only root reads the file.
-    key = None if target.proxy_unit else openai_api.api_key(target)
+    key = openai_api.api_key(target)
     waiter = Waiter(target, MainProcess.watch(options.main_pid), tell)
     with load_guard.LoadGuard(target.load_free_gib, tell, paths.proc).watching():
         answer = waiter.wait(key)

@@ -17,6 +17,7 @@ from typing import Any
 
 from lockstep.onhost.core import atomic, errors, layout, runner
 from lockstep.onhost.records import generations, ours
+from lockstep.onhost.systemd import generation
 
 Document = dict[str, Any]
 
@@ -71,7 +72,9 @@ def of_records(before: generations.Record, now: generations.Record) -> Document:
 
 
 def restore(paths: layout.Paths, kept: Document) -> None:
-    """Bring files and link back, and have systemd read them. Problem when that cannot be done.
+    """Bring files and link back, and have systemd and the gateway read them.
+
+    Problem when that cannot be done.
 
     Nothing is touched where somebody else's file has come into the place of one.
     """
@@ -88,6 +91,7 @@ def restore(paths: layout.Paths, kept: Document) -> None:
     done = runner.run(["systemctl", "daemon-reload"], timeout=120)
     if done.returncode != 0:
         raise errors.Problem(f"systemctl daemon-reload failed: {done.stderr.strip()}")
+    generation.gateway_in_force(paths)
 
 
 def refuse_foreign(paths: layout.Paths, kept: Document) -> None:

@@ -30,6 +30,8 @@ HOMES = (
 )
 #: Home of the service account, by which the account is known as made by a deploy.
 HOME = "/var/lib/lockstep"
+#: Home of the gateway's account, with the keys of people.
+GATEWAY_HOME = "/etc/lockstep/gateway"
 GENERATIONS = "/var/lib/lockstep-deploy/generations"
 #: What was there before the inventory adopted it.
 ADOPTED = "/var/lib/lockstep-deploy/adopted"
@@ -95,7 +97,7 @@ class Ours:
             entry = pwd.getpwnam(name)
         except KeyError:
             return ""
-        if entry.pw_dir == HOME or f"account {name}" in self._adopted:
+        if entry.pw_dir in (HOME, GATEWAY_HOME) or f"account {name}" in self._adopted:
             return ""
         return f"uid {entry.pw_uid}, home {entry.pw_dir}"
 

@@ -20,9 +20,9 @@ exit codes: 0 done, 1 `go` failed: what was hot is hot again, as it was; `up` fa
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 
 from lockstep.onhost.cluster import cluster_rollout
@@ -30,10 +30,11 @@ from lockstep.onhost.core import config, errors, layout, output
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.records import before, generations
 from lockstep.onhost.switching import rollout_mark, switch
-from lockstep.onhost.systemd import units
+from lockstep.onhost.systemd import generation, units
 
 _CANARY_S = 60.0
-_GENERATION = re.compile(r"LOCKSTEP_GENERATION=([0-9a-f]+)")
+# The gateway asks systemd once a second what is hot.
+_GATEWAY_LEARNS_S = 5.0
 
 
 def outdated(host: config.Host, paths: layout.Paths) -> list[config.Target]:
@@ -41,29 +42,14 @@ def outdated(host: config.Host, paths: layout.Paths) -> list[config.Target]:
 
     Not those of a cluster: the deploy takes them down on all members before it comes here.
     """
-    state = units.show([unit for target in host.targets.values() for unit in _units(target)])
+    state = units.show(target.unit for target in host.targets.values())
     return [
         target
         for target in host.targets.values()
         if not target.cluster
         and state[target.unit].state in ("hot", "loading")
-        and any(state[name].up and _old(state[name], name, paths) for name in _units(target))
+        and generation.old(state[target.unit], paths)
     ]
-
-
-def _units(target: config.Target) -> list[str]:
-    return [target.unit, *([target.proxy_unit] if target.proxy_unit else [])]
-
-
-def _old(unit: units.Unit, name: str, paths: layout.Paths) -> bool:
-    try:
-        file = paths.root / "etc/systemd/system" / name
-        wanted = _GENERATION.search(file.read_text(encoding="utf-8"))
-        environment = (paths.proc / str(unit.main_pid) / "environ").read_text(errors="replace")
-    except OSError:
-        return True
-    running = _GENERATION.search(environment)
-    return (running and running[1]) != (wanted and wanted[1])
 
 
 def go(paths: layout.Paths, gate: Sequence[str] = ()) -> int:
@@ -87,14 +73,28 @@ def _refusal(
     """Why a target may not stay as it was deployed; "" when it may."""
     if not switch.Switch(host, paths, user=rollout_mark.USER).again(target.name):
         return "it does not start"
+    generation.gateway_in_force(paths)
     try:
-        # Once more, for the unit asks the engine itself and clients may ask through a proxy.
-        openai_api.canary(target, openai_api.api_key(target), _CANARY_S)
+        # Once more, for the unit asks the engine itself and clients may ask through the gateway.
+        _token_where_clients_ask(target)
     except (openai_api.NotReady, openai_api.Refused, errors.Problem) as answer:
         return f"no token comes where clients ask ({answer})"
     if gate and subprocess.run(list(gate), check=False).returncode != 0:
         return "the gate refused it"
     return ""
+
+
+def _token_where_clients_ask(target: config.Target) -> None:
+    """A token, within the time in which the gateway learns what is hot. As `canary` raises."""
+    key, began = openai_api.api_key(target), time.monotonic()
+    while True:
+        try:
+            openai_api.canary(target, key, _CANARY_S)
+            return
+        except openai_api.NotReady:
+            if time.monotonic() - began >= _GATEWAY_LEARNS_S:
+                raise
+        time.sleep(0.2)
 
 
 def back(paths: layout.Paths, why: str) -> int:

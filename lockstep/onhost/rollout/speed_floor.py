@@ -210,9 +210,8 @@ def _sense(target: config.Target, paths: layout.Paths) -> int:
 
 
 def _measured(target: config.Target) -> tuple[list[float], gpu.Band]:
-    key = openai_api.api_key(target)
-    # The engine is asked itself, without the proxy before it.
-    asked = replace(target, url=target.engine_url or target.url)
+    asked = target.itself
+    key = openai_api.api_key(asked)
     for left in reversed(range(TRIES)):
         try:
             return measure(asked, key)

@@ -5,7 +5,7 @@ usage: gate TARGET [--wait SECONDS]
 Runs as root in ExecStartPre=+ of every model unit. Waits a bounded time for another engine to be
 gone and for its memory to come back (30-120 s are normal after SGLang), drops the page cache when
 it stands in the way, then refuses with numbers. Makes /run/lockstep, which the unit hides from its
-engine. Where it passes, it notes the start on disk and asks systemd for the target's proxy.
+engine. Where it passes, it notes the start on disk.
 
 exit codes: 0 the engine may start, 1 told to end by somebody else than systemd (which gets 0, for
             the unit is being stopped), or a container that is not ours has the engine's name,
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lockstep.onhost.core import config, errors, layout, meminfo, output, program, runner
+from lockstep.onhost.core import config, errors, layout, meminfo, output, program
 from lockstep.onhost.docker import docker_api, stop_container
 from lockstep.onhost.records import boots, ended
 from lockstep.onhost.systemd import units
@@ -59,7 +59,6 @@ class Gate:
         self.wait_for_other_engines()
         self.wait_for_memory()
         self.note()
-        self.ask_for_proxy()
 
     def make_hidden_folder(self) -> None:
         """Make the folder that the unit hides from its engine; systemd starts none without it.
@@ -158,23 +157,6 @@ class Gate:
             boots.noted(self.paths, self.target.name, boots.STARTING)
         except OSError as error:
             tell(f"start not noted in {self.paths.boots}: {errors.why(error)}")
-
-    def ask_for_proxy(self) -> None:
-        """Have systemd start the target's proxy once the engine is ready; failing is no error.
-
-        It is bound to the engine's unit and ordered after it. `fail`: where the engine's unit is to
-        stop meanwhile, it stops.
-        """
-        if self.target.proxy_unit is None:
-            return
-        argv = ["systemctl", "start", "--no-block", "--job-mode=fail", "--", self.target.proxy_unit]
-        try:
-            asked = runner.run(argv)
-            why = asked.stderr.strip() if asked.returncode else ""
-        except errors.Problem as problem:
-            why = str(problem)
-        if why:
-            tell(f"{self.target.proxy_unit} not asked for: {why}")
 
     def _short(self, now: meminfo.Memory) -> errors.Problem:
         need = self.target.need.available(now.total)

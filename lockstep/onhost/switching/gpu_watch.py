@@ -17,7 +17,7 @@ import json
 import re
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 
 from lockstep.onhost.core import atomic, config, layout, output, runner
 from lockstep.onhost.engine import openai_api
@@ -182,9 +182,9 @@ class Look:
 
     def _rate(self, target: config.Target) -> float | None:
         """tok/s of all requests together; None where they did not go on all the while."""
-        asked = replace(target, url=target.engine_url or target.url)
+        asked = target.itself
         try:
-            key = openai_api.api_key(target)
+            key = openai_api.api_key(asked)
             first, began = openai_api.counters(asked, key), self.now()
             self.sleep(MEASURE_S)
             last, seconds = openai_api.counters(asked, key), self.now() - began

@@ -29,9 +29,8 @@ _AGAIN_S = 20 * 3600.0
 
 def ask(target: config.Target, paths: layout.Paths, pid: int) -> sense.Verdict:
     """Look at a target, remember it, and say it."""
-    key = openai_api.api_key(target)
-    # The engine is asked itself, without the proxy before it.
-    asked = replace(target, url=target.engine_url or target.url)
+    asked = target.itself
+    key = openai_api.api_key(asked)
     verdict = sense.look(asked, key, sense_record.accepted(paths, target))
     note = sense_record.keep(paths, target, verdict, pid)
     tell(f"{target.name} {verdict.words}" + (f"; {note}" if note else ""))
@@ -44,7 +43,8 @@ def rest(target: config.Target, paths: layout.Paths, unit: units.Unit) -> None:
     if seen and seen.pid == unit.main_pid and time.time() - seen.at < _AGAIN_S:
         return
     try:
-        counted = openai_api.counters(target, openai_api.api_key(target))
+        asked = target.itself
+        counted = openai_api.counters(asked, openai_api.api_key(asked))
     except openai_api.NotReady:
         return
     if counted is None or counted.outstanding:

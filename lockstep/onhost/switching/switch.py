@@ -175,9 +175,10 @@ class Switch:
         return [other for other in self._host.others(target.name) if state[other.unit].up]
 
     def _already_hot(self, target: config.Target) -> int:
-        openai_api.check_health(target)
+        engine = target.itself
+        openai_api.check_health(engine)
         try:
-            canary = openai_api.canary(target, openai_api.api_key(target), _HOT_CANARY_S)
+            canary = openai_api.canary(engine, openai_api.api_key(engine), _HOT_CANARY_S)
         except (openai_api.NotReady, openai_api.Refused) as answer:
             raise errors.Problem(
                 f"{target.name} is hot and /health is green, but it generated nothing within "
@@ -224,9 +225,7 @@ class Switch:
 
         The journal keeps why; `lockstep diff` would name them until somebody did this by hand.
         """
-        every = self._host.targets.values()
-        names = [name for each in every for name in (each.unit, each.proxy_unit) if name]
-        names.append(boots.UNIT)
+        names = [*(target.unit for target in self._host.targets.values()), boots.UNIT]
         # What the operator asked for is done, whatever comes of this.
         with suppress(errors.Problem):
             failed = [name for name, unit in units.show(names).items() if unit.state == "failed"]
@@ -305,28 +304,22 @@ class Switch:
         began = time.monotonic()
         since = time.time()
         # A unit that hit its start limit would refuse although the operator asks for it.
-        # Its proxy, where it has one, has the port that clients ask: without it nothing is hot.
-        proxy = [target.proxy_unit] if target.proxy_unit else []
-        runner.run(["systemctl", "reset-failed", "--", target.unit, *proxy])
+        runner.run(["systemctl", "reset-failed", "--", target.unit])
         self._say(f"starting {target.name}")
         with journal.JournalTail(target.unit, since, self._say):
-            argv = ["systemctl", "start", "--", target.unit, *proxy]
-            result = self._watched(argv, "starting")
+            result = self._watched(["systemctl", "start", "--", target.unit], "starting")
         took = output.duration(time.monotonic() - began)
-        shown = units.show([target.unit, *proxy])
+        unit = units.show([target.unit])[target.unit]
         # A check that is killed together with its engine counts as passed: SIGKILL is among the
         # orderly ends of an engine.
-        if result.returncode == 0 and shown[target.unit].state == "hot":
+        if result.returncode == 0 and unit.state == "hot":
             brought = self._brought(target.unit, since)
             self._say(f"took: {self._steps}")
             self._say(
                 f"{target.name} is hot, started in {took}" + (f", {brought}" if brought else "")
             )
             return True
-        alone = target.proxy_unit and shown[target.unit].state == "hot"
-        unit = shown[target.proxy_unit if target.proxy_unit and alone else target.unit]
-        part = f"{unit.name}: " if alone else ""
-        self._say(f"{target.name} FAILED after {took}: {part}{unit.failure}")
+        self._say(f"{target.name} FAILED after {took}: {unit.failure}")
         # The floor's end of it may be a moment away: it kills first.
         if by_floor := ended.of(self._paths, target.unit):
             self._say(f"  {by_floor.reason}")

@@ -56,7 +56,8 @@ class Watch:
         hot = [target for target in own if state[target.unit].state == "hot"]
         self.record = wedge_state.load(self.paths)
         well = []
-        for target in hot:
+        # Of the gateway before it, no engine is guilty.
+        for target in (each.itself for each in hot):
             unit = state[target.unit]
             if unit.main_pid != self.record.pid:
                 self.record.pid, self.record.counters = unit.main_pid, {}

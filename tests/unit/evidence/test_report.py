@@ -115,9 +115,7 @@ def test_a_host_is_asked_without_a_lock() -> None:
     assert asked["history.starts"]["units"] == [
         "vllm-qwen36.service",
         "sglang-mistral4.service",
-        "sglang-mistral4-roles.service",
         "sglang-mistral4-fallback.service",
-        "sglang-mistral4-fallback-roles.service",
         "vllm.service",
     ]
 

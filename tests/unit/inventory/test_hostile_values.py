@@ -13,12 +13,13 @@ from a_spark import spark
 
 from lockstep.core.errors import InventoryError, RecipeError
 from lockstep.deploy.checked import rehearse
+from lockstep.inventory.bound_targets import GATEWAY_TOOLS
 from lockstep.recipes import recipe_file
 from lockstep.units.container import run_options
 
 QWEN = {"recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3", "unit": "vllm-qwen36"}
 
-TOOLS = {"uv": "uv", "httpx2": "httpx2", "uvicorn": "uvicorn"}
+TOOLS = {"uv": "uv", **{name: name for name in GATEWAY_TOOLS}}
 
 
 def target(**data: object) -> dict[str, object]:
@@ -115,6 +116,32 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
     ("webui.volume", {"webui": {"volume": "vllm-qwen36-cache"}}),
     ("webui.admin_email", {"webui": {"admin_email": "a@b WEBUI_AUTH=false"}}),
     ("webui.image", {"webui": {"image": "--privileged"}}),
+    *(
+        (f"gateway.{key}", {"gateway": {key: value}})
+        for key, value in (
+            ("bind", "example.org"),
+            ("bind", "0.0.0.0"),
+            ("port", 22),
+            ("port", 7077),
+            ("port", 30001),
+            ("tls", "https"),
+            ("tls", "own"),
+            ("plain", True),
+            ("local_keys", True),
+            ("least_hot_s", -1),
+            ("queue", 0),
+            ("ttl_s", -1),
+            ("keepalive_s", 0),
+        )
+    ),
+    ("gateway.peers[0]", {"gateway": {"peers": ("-oProxyCommand=reboot",)}}),
+    ("gateway.tls_port", {"gateway": {"bind": "0.0.0.0", "tls": "own", "tls_port": 8080}}),
+    ("gateway.tls.key", {"gateway": {"tls": {"certificate": "/etc/a", "key": "/etc/%i"}}}),
+    ("gateway.limits.streams", {"gateway": {"limits": {"streams": 0}}}),
+    ("targets.qwen.aliases[0]", target(aliases=("a b",))),
+    ("targets.qwen.aliases[0]", target(aliases=("auto",))),
+    ("targets.qwen.aliases[0]", target(aliases=("qwen",))),
+    ("targets.qwen.aliases[1]", target(aliases=("a", "a"))),
     ("copy_port", {"copy_port": 22}),
     ("firewall.ssh_ports", {"firewall": {"ssh_ports": ()}}),
     ("firewall.peers[0]", {"firewall": {"peers": ("0.0.0.0/0",)}}),

@@ -348,7 +348,7 @@ CASES = {
         "templates/units/model.service.j2: a template value is missing; "
         "found 'memory_limit' is undefined; allowed: admit, agent, container, description, "
         "earlier, end, ended, environment, folders, gate, home, limits, oom_score, others, ready, "
-        "restart_key, restart_s, roles, start, start_limit_s, start_s, starts, state_directory, "
+        "restart_key, restart_s, start, start_limit_s, start_s, starts, state_directory, "
         "stop_container, stop_s, success, user, variant.",
         file="templates/units/model.service.j2",
         text="# {{ memory_limit }}\n",

@@ -116,31 +116,3 @@ def test_wrong_use_of_make_secrets(tmp_path: Path, argv: list[str]) -> None:
     done = run("make-secrets", *argv, folder=tmp_path)
     assert done.returncode == errors.EXIT_USAGE
     assert "usage: make-secrets" in done.stderr
-
-
-# webui_keys.py
-
-
-def test_open_webui_gets_the_key_where_an_engine_asks_and_nobody_else_does(tmp_path: Path) -> None:
-    key, out = tmp_path / "api-key", tmp_path / "keys.env"
-    key.write_text("sk-secret\n")
-    done = run("webui-keys", str(out), str(key), "key", "none", "key", folder=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert out.read_text() == "OPENAI_API_KEYS=sk-secret;none;sk-secret\n"
-    assert stat.S_IMODE(out.stat().st_mode) == 0o600
-
-
-def test_a_key_that_is_missing_is_one_line_for_open_webui(tmp_path: Path) -> None:
-    done = run("webui-keys", str(tmp_path / "out"), str(tmp_path / "no"), "key", folder=tmp_path)
-    assert done.returncode == errors.EXIT_FAILED
-    assert (
-        done.stderr
-        == f"lockstep webui-keys: {tmp_path}/no: No such file or directory. Deploy again\n"
-    )
-
-
-@pytest.mark.parametrize("argv", [[], ["a", "b"], ["a", "b", "keys"]])
-def test_wrong_use_of_webui_keys(tmp_path: Path, argv: list[str]) -> None:
-    done = run("webui-keys", *argv, folder=tmp_path)
-    assert done.returncode == errors.EXIT_USAGE
-    assert "usage: webui-keys" in done.stderr

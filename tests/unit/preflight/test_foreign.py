@@ -18,7 +18,7 @@ def test_every_file_unit_folder_link_and_account_is_asked_for() -> None:
     files = {file["path"]: file["check"] for file in asked["files"]}
     for path, check in (
         ("/etc/systemd/system/vllm.service", "unit"),
-        ("/etc/systemd/system/sglang-mistral4-fallback-roles.service", "unit"),
+        ("/etc/systemd/system/lockstep-gateway-switch@.service", "unit"),
         ("/etc/systemd/system/open-webui.service", "unit"),
         ("/data/scripts/llm/switch.sh", "shell"),
         ("/data/scripts/vllm/qwen36-launch.sh", "shell"),
@@ -30,7 +30,10 @@ def test_every_file_unit_folder_link_and_account_is_asked_for() -> None:
     folders = {folder["path"]: folder["owner"] for folder in asked["folders"]}
     assert folders["/data/models"] == "root"
     assert folders["/opt/lockstep/engines"] == "lockstep"
-    assert (asked["links"], asked["accounts"]) == (["/usr/local/bin/uv"], ["lockstep"])
+    assert (asked["links"], asked["accounts"]) == (
+        ["/usr/local/bin/uv"],
+        ["lockstep", "lockstep-gateway"],
+    )
     assert asked["adopt"] == ["unit vllm"]
 
 

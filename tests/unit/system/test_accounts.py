@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from a_spark import spark
 
-from lockstep.system.accounts import Account, account_commands, people
+from lockstep.system.accounts import Account, account_commands, ours, people
 
 SERVICE = Account("lockstep", ("docker",), home="/var/lib/lockstep")
 OPERATOR = Account("spark", ("docker", "lockstep-operators"))
@@ -27,7 +27,7 @@ def commands(service: list[str] | None, operator: list[str], gid: int | None) ->
 
 ADD_SERVICE = [
     *("useradd", "--system", "--user-group", "--shell", "/usr/sbin/nologin"),
-    *("--home-dir", "/var/lib/lockstep", "--create-home", "--groups", "docker", "lockstep"),
+    *("--home-dir", "/var/lib/lockstep", "--no-create-home", "--groups", "docker", "lockstep"),
 ]
 
 
@@ -63,6 +63,16 @@ def test_only_what_is_missing_is_added(
     service: list[str] | None, operator: list[str], expected: list[list[str]]
 ) -> None:
     assert commands(service, operator, 990) == expected
+
+
+def test_the_gateways_account_is_in_no_group_of_others() -> None:
+    gateway = ours(spark().settings)[1]
+    found = {"groups": {}, "accounts": {"lockstep-gateway": None}}
+    [command] = account_commands([], [gateway], found)
+    assert command == [
+        *("useradd", "--system", "--user-group", "--shell", "/usr/sbin/nologin"),
+        *("--home-dir", "/etc/lockstep/gateway", "--no-create-home", "lockstep-gateway"),
+    ]
 
 
 def test_an_operator_is_never_created() -> None:

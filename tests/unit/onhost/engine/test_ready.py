@@ -217,17 +217,16 @@ def test_pages_are_kept_free_until_the_engine_is_ready(fake, main_process, tmp_p
     assert ended.every(paths) == []
 
 
-def test_an_engine_behind_a_proxy_is_asked_itself(fake, main_process, tmp_path, monkeypatch):
+def test_an_engine_behind_a_door_is_asked_itself(fake, main_process, tmp_path, monkeypatch):
     left = []
     monkeypatch.setattr(orderly_end, "leave_behind", left.append)
     target = {
         "engine": "sglang",
         "unit": "q.service",
-        # Nothing listens there before the engine is ready.
+        # Nothing listens there: the gateway is down.
         "url": f"http://{refused_address()}",
         "engine_url": fake.url,
-        "proxy_unit": "q-roles.service",
-        # The proxy asks for it, and the engines' account may not read it.
+        # The gateway asks for it, and the engines' account may not read it.
         "api_key_file": str(tmp_path / "nobody/reads"),
         "model": "qwen-served",
         "memory_gib": 1.0,

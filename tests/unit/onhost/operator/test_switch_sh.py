@@ -12,6 +12,7 @@ import threading
 import time
 
 import pytest
+from local_server import refused_address
 from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root, timeless, write_meminfo
 
 from lockstep.onhost.core import config, errors, switch_lock
@@ -137,51 +138,6 @@ def test_the_closing_lines_tell_what_each_step_took_and_the_canarys_rate(spark, 
     assert spark.to("qwen") == 0
     assert spark.lines[-1] == "qwen is hot, started in 0 s, 57.0 tok/s"
     assert spark.lines[-2].endswith(", gate 4.5 s, load 84.2 s, canary 0.3 s")
-
-
-PROXY_UNIT = "vllm-qwen36-roles.service"
-
-
-def with_proxy(spark, **state):
-    """Put a proxy that merges roles before qwen."""
-    data = json.loads(spark.paths.targets.read_text())
-    data["targets"]["qwen"]["proxy_unit"] = PROXY_UNIT
-    spark.paths.targets.write_text(json.dumps(data))
-    spark.systemd.unit(PROXY_UNIT, **state)
-
-
-def test_a_model_behind_a_proxy_is_hot_when_the_proxy_is_up_too(spark):
-    with_proxy(spark)
-
-    assert spark.to("qwen") == 0
-
-    assert spark.systemd.state(PROXY_UNIT)["ActiveState"] == "active"
-    assert spark.systemd.calls[-2:] == [
-        f"systemctl reset-failed -- {QWEN_UNIT} {PROXY_UNIT}",
-        f"systemctl start -- {QWEN_UNIT} {PROXY_UNIT}",
-    ]
-
-
-def test_a_model_whose_proxy_fails_is_not_hot_and_the_old_one_comes_back(spark):
-    why = "lockstep roles: cannot listen at 127.0.0.1, port 30001: Address already in use"
-    with_proxy(spark, start_ok=False, journal=[why])
-
-    assert spark.to("qwen") == 1
-
-    assert spark.hot == ["mistral"]
-    at = [line.startswith("qwen FAILED after ") for line in spark.lines].index(True)
-    assert spark.lines[at].endswith(f" s: {PROXY_UNIT}: exit-code, exit status 3")
-    assert spark.lines[at + 1] == f"  {why}"
-    assert spark.lines[-1] == "the switch to qwen FAILED; mistral is hot again"
-
-
-def test_a_failed_engine_behind_a_proxy_is_the_one_that_is_named(spark):
-    spark.systemd.unit(QWEN_UNIT, start_ok=False, journal=["INFO loading"])
-    with_proxy(spark)
-
-    assert spark.to("qwen") == 1
-    (failed,) = [line for line in spark.lines if line.startswith("qwen FAILED after ")]
-    assert failed.endswith(" s: exit-code, exit status 3")
 
 
 def test_a_start_shows_the_phases_of_the_units_journal(spark):
@@ -430,6 +386,15 @@ def test_an_engine_that_took_more_than_it_needed_gives_that_back(spark):
 
 
 def test_a_target_that_is_hot_and_generates_is_left_alone(spark):
+    assert spark.to("mistral") == 0
+
+    assert spark.systemd.calls == []
+    assert spark.lines[0].startswith("mistral is hot already (")
+
+
+def test_a_target_that_generates_is_left_alone_where_the_gateway_before_it_is_down(spark):
+    spark.need("mistral", engine_url=spark.engine.url, url=f"http://{refused_address()}")
+
     assert spark.to("mistral") == 0
 
     assert spark.systemd.calls == []

@@ -30,7 +30,6 @@ QWEN = {
     "container": "vllm-qwen36",
 }
 MISTRAL = {**QWEN, "unit": "vllm.service", "model": "mistral", "container": None}
-PROXIED = {**MISTRAL, "unit": "sglang.service", "proxy_unit": "sglang-roles.service"}
 
 
 # Each made-up second asks the make-believe systemd, so few of them.
@@ -98,44 +97,6 @@ def test_who_starts_what_the_memory_floor_ended_is_told(spark, capsys):
 
     said = capsys.readouterr().out
     assert said.startswith("lockstep gate: last time the memory floor ended it while serving: 3.8 ")
-
-
-def proxied(spark) -> None:
-    write_targets(spark.paths, {"qwen": QWEN, "sglang": PROXIED})
-    spark.systemd.unit("sglang.service")
-
-
-def test_the_proxy_of_an_engine_that_may_start_is_asked_for(spark, capsys):
-    proxied(spark)
-    spark.systemd.unit("sglang-roles.service")
-
-    spark.gate("qwen").pass_or_refuse()
-    assert spark.systemd.calls == []
-    spark.gate("sglang").pass_or_refuse()
-    # A stop that is asked for meanwhile stays: the proxy would start the engine with itself.
-    assert spark.systemd.calls == [
-        "systemctl start --no-block --job-mode=fail -- sglang-roles.service"
-    ]
-    assert "not asked for" not in capsys.readouterr().out
-
-
-def test_the_proxy_of_an_engine_that_may_not_start_is_not_asked_for(spark):
-    proxied(spark)
-    spark.systemd.unit("vllm-qwen36.service", ActiveState="active", SubState="running")
-
-    with pytest.raises(errors.Problem):
-        spark.gate("sglang").pass_or_refuse()
-    assert spark.systemd.calls == []
-
-
-def test_an_engine_may_start_although_its_proxy_cannot(spark, capsys):
-    proxied(spark)
-
-    spark.gate("sglang").pass_or_refuse()
-    assert (
-        "lockstep gate: sglang-roles.service not asked for: Unit sglang-roles.service not found."
-        in capsys.readouterr().out
-    )
 
 
 @pytest.mark.parametrize("state", ["active", "activating", "deactivating", "reloading"])

@@ -1,0 +1,178 @@
+"""The gateway: its configuration, its page, its unit, and the socket by which it asks for a switch.
+
+The process has no right but to listen. Where other machines reach it, systemd hands it the keys
+that it compares with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from lockstep.files.managed_file import (
+    API_KEY,
+    CONFIGURATION,
+    GATEWAY_ACCOUNT,
+    GATEWAY_CONFIGURATION,
+    GATEWAY_SWITCH,
+    GATEWAY_UNIT,
+    SYSTEMD,
+    TOOLS_VENV,
+    ManagedFile,
+    command,
+)
+from lockstep.files.programs import closure
+from lockstep.files.templating import render
+from lockstep.inventory.bound_targets import GATEWAY_TOOLS, LOOPBACK
+from lockstep.inventory.settings import Settings
+from lockstep.inventory.values import is_loopback
+from lockstep.lock.packages import tool_requirements
+from lockstep.lock.pins import Pins
+from lockstep.onhost.__main__ import MODULES
+from lockstep.onhost.gateway import configuration
+from lockstep.units.restart_key import keyed
+from lockstep.units.targets_json import targets_file
+from lockstep.units.variants import Variant
+
+PAGE = f"{CONFIGURATION}/gateway.html"
+SOCKET = f"{GATEWAY_SWITCH}.socket"
+#: Units that start at boot: the socket first, for the gateway asks there.
+UNITS = (SOCKET, GATEWAY_UNIT)
+
+
+def local_url(settings: Settings) -> str:
+    """Where this host itself asks the gateway, without a path."""
+    return f"http://{LOOPBACK}:{settings.gateway.port}"
+
+
+def open_url(settings: Settings) -> str | None:
+    """Where other machines ask it, without a path; None where they cannot."""
+    gateway = settings.gateway
+    if not gateway.open:
+        return None
+    host = f"[{gateway.bind}]" if ":" in gateway.bind else gateway.bind
+    return f"{'http' if gateway.plain else 'https'}://{host}:{gateway.open_port}"
+
+
+def gateway_files(
+    settings: Settings,
+    variants: Sequence[Variant],
+    pins: Pins,
+    peers: Sequence[configuration.Peer] = (),
+) -> tuple[ManagedFile, ...]:
+    """Everything that the deploy writes for the gateway; keys of people are not among it.
+
+    Args:
+        settings: The host's data.
+        variants: What can be hot here.
+        pins: What every package stands for.
+        peers: Gateways of other hosts.
+
+    Raises:
+        ResolveError: ``pins`` holds no version of a package that the gateway imports.
+    """
+    said = configured(settings, variants, peers)
+    text = json.dumps(asdict(said), indent=2) + "\n"
+    credentials = _credentials(variants)
+    exact = tool_requirements(settings, pins)
+    unit = keyed(
+        "units/gateway.service.j2",
+        # The page and the keys are read as they are asked for.
+        contents={
+            "configuration": text,
+            "targets": targets_file(settings, variants).text,
+            "tools": {name: exact[name] for name in GATEWAY_TOOLS},
+            "modules": closure(MODULES["gateway"]),
+        },
+        account=GATEWAY_ACCOUNT,
+        socket=SOCKET,
+        start=command("gateway", python=f"{TOOLS_VENV}/bin/python"),
+        credentials=credentials,
+        loopback=all(map(_loopback, said.doors)),
+    )
+    switch = command("gateway-switch")
+    return (
+        ManagedFile(GATEWAY_CONFIGURATION, text, check="json", stage="gateway"),
+        ManagedFile(PAGE, render("page/gateway.html.j2"), stage="gateway"),
+        ManagedFile(
+            f"{SYSTEMD}/{SOCKET}",
+            render("units/gateway-switch.socket.j2", account=GATEWAY_ACCOUNT),
+            check="unit",
+            stage="gateway",
+        ),
+        ManagedFile(
+            f"{SYSTEMD}/{GATEWAY_SWITCH}@.service",
+            render("units/gateway-switch@.service.j2", start=switch),
+            check="unit",
+            stage="gateway",
+        ),
+        ManagedFile(f"{SYSTEMD}/{GATEWAY_UNIT}", unit, check="unit", stage="gateway"),
+    )
+
+
+def configured(
+    settings: Settings, variants: Sequence[Variant], peers: Sequence[configuration.Peer] = ()
+) -> configuration.Gateway:
+    """What the gateway is told, as gateway.json holds it; arguments as for `gateway_files`."""
+    gateway = settings.gateway
+    return configuration.Gateway(
+        host=settings.name,
+        doors=tuple(_doors(settings, variants, peers)),
+        names=_names(settings),
+        models={
+            variant.name: configuration.Model(
+                aliases=variant.target.data.aliases if variant.name == variant.target.name else (),
+                merge_roles=variant.recipe.refuses_roles,
+                context=variant.context,
+            )
+            for variant in variants
+        },
+        peers=tuple(peers),
+        local_keys=gateway.local_keys,
+        swap_on_request=gateway.swap_on_request,
+        least_hot_s=gateway.least_hot_s,
+        queue=gateway.queue,
+        ttl_s=gateway.ttl_s,
+        keepalive_s=gateway.keepalive_s,
+        limits=configuration.Limits(**asdict(gateway.limits)),
+    )
+
+
+def _doors(
+    settings: Settings, variants: Sequence[Variant], peers: Sequence[configuration.Peer]
+) -> Iterator[configuration.Door]:
+    gateway = settings.gateway
+    yield configuration.Door("local", LOOPBACK, gateway.port)
+    if gateway.tls is not None:
+        yield configuration.Door("tls", configuration.TLS_SOCKET)
+    elif gateway.open:
+        yield configuration.Door("open", gateway.bind, gateway.port)
+    if peers:
+        yield configuration.Door("peers", str(settings.fabric_address), gateway.port)
+    for target in dict.fromkeys(variant.target.name for variant in variants):
+        forms = [variant for variant in variants if variant.target.name == target]
+        here = forms[0].target
+        if here.door:
+            address = LOOPBACK if here.data.bind == "localhost" else here.data.bind
+            names = tuple(variant.name for variant in forms)
+            yield configuration.Door("target", address, here.port, names)
+
+
+def _names(settings: Settings) -> tuple[str, ...]:
+    """What this host is called by those on it, beside the names of loopback."""
+    fabric = (str(found.ip) for found in settings.fabric.addresses.values())
+    bind = settings.gateway.bind
+    own = () if bind in ("0.0.0.0", "::") or is_loopback(bind) else (bind,)
+    found = (settings.name, settings.fabric_address, *fabric, *own)
+    return tuple(dict.fromkeys(name for name in found if name))
+
+
+def _credentials(variants: Sequence[Variant]) -> dict[str, str]:
+    """Name of a systemd credential → file on the host."""
+    asked = any(variant.target.open for variant in variants)
+    return {configuration.API_KEY_CREDENTIAL: API_KEY} if asked else {}
+
+
+def _loopback(door: configuration.Door) -> bool:
+    return door.kind == "tls" or is_loopback(door.address)
