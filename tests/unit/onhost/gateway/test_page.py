@@ -95,8 +95,13 @@ def test_twins_are_told_beside_this_host() -> None:
     async def peers() -> dict[str, Any]:
         return {"spark2": {"fault": "no answer"}}
 
-    answer = asyncio.run(made(Looked(), peers=peers).status(asked(), BOB))
+    whole = made(Looked(), peers=peers)
+    answer = asyncio.run(whole.status(asked(), BOB))
     assert json.loads(bytes(answer.body))["peers"] == {"spark2": {"fault": "no answer"}}
+    # To another gateway, which asks that host itself.
+    assert "peers" not in json.loads(
+        bytes(asyncio.run(whole.status(asked(), BOB, alone=True)).body)
+    )
 
 
 @pytest.mark.parametrize(("query", "accept"), [("stream", "*/*"), ("", "text/event-stream")])

@@ -1,0 +1,299 @@
+"""The page of the real gateway in a real Chromium: whoever may switch does so from it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from a_probe import program
+from a_switching_spark import UNITS, SwitchingSpark
+from browser import Browser, browser, picture
+from gateway_process import KEYS, write_keys
+from onhost_fakes import REPOSITORY
+from playwright.sync_api import Locator, Page, expect
+
+from lockstep.files.templating import render
+from lockstep.onhost.gateway.configuration import Door, Gateway
+from lockstep.onhost.records import last_diff, switches
+
+LIMIT_S = 30
+PHONE, DESK = 390, 1280
+RECIPES = {
+    "qwen": "qwen3.6-35b-a3b-prismaquant-dflash-k3",
+    "mistral": "mistral-small-4-nvfp4-sglang-eagle",
+    "spare": "qwen3.6-35b-a3b-autoround",
+}
+_MAIN = (
+    "import functools, sys; sys.path.insert(0, {repository!r}); from pathlib import Path; "
+    "from lockstep.onhost.core import errors, layout; "
+    "from lockstep.onhost.gateway import ask, server; "
+    "ask.switch = functools.partial(ask.switch, path=Path({socket!r})); "
+    "sys.exit(errors.ended('lockstep gateway', lambda: server.main("
+    "[], layout.Paths(Path({root!r})), Path({root!r}) / 'usage.json')))"
+)
+METRICS = 'vllm:num_requests_running{{m="q"}} {0}\nvllm:generation_tokens_total{{m="q"}} {1}\n'
+# Faults of what is shown now, as functions of one object.
+READABLE = Path(__file__).parents[3].joinpath("helpers/readable.js").read_text(encoding="utf-8")
+expect.set_options(timeout=LIMIT_S * 1000)
+
+
+class Spark(SwitchingSpark):
+    """The host, with a gateway at a local and an open door; mistral is hot."""
+
+    def __init__(self, folder: Path, monkeypatch) -> None:
+        super().__init__(folder, monkeypatch)
+        for name in UNITS:
+            self.tell(name, recipe=RECIPES[name], engine="vllm", engine_url=self.engine.url)
+        since = f"@{int(time.time()) - 11100}"
+        self.systemd.unit(
+            UNITS["mistral"], ActiveState="active", SubState="running", StateChangeTimestamp=since
+        )
+        # Of this process alone: any port of 127.0.0.1 may be taken by a connection.
+        address = ".".join(map(str, (127, *os.getpid().to_bytes(3, "big"))))
+        doors = (Door("local", address, 8090), Door("open", address, 8091))
+        self.doors = {door.kind: f"http://{door.address}:{door.port}/" for door in doors}
+        self.paths.gateway.write_text(json.dumps(asdict(Gateway("spark1", doors))))
+        self.paths.gateway_page.write_text(render("page/gateway.html.j2"))
+        self.engine.metrics = METRICS.format(3, 1000)
+        write_keys(self.paths)
+
+    @contextlib.contextmanager
+    def gateway(self) -> Iterator[None]:
+        """The program, ready."""
+        place = str(self.paths.root.parent / "notify")
+        root, repository = str(self.paths.root), str(REPOSITORY)
+        main = _MAIN.format(repository=repository, root=root, socket=str(self.socket))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+            notify.bind(place)
+            notify.settimeout(LIMIT_S)
+            argv, environment = [sys.executable, "-c", main], {**os.environ, "NOTIFY_SOCKET": place}
+            with subprocess.Popen(argv, env=environment) as process:
+                try:
+                    assert notify.recv(64) == b"READY=1"
+                    yield
+                finally:
+                    process.kill()
+                    Path(place).unlink()
+
+    def has_done_much(self) -> None:
+        """A GPU, a disk, switches and a diff, as on a Spark that was in use for days."""
+        query = "*power.draw,clocks.sm,temperature.gpu*"
+        words = "38.20, 2080, 61, 94, 0x0000000000000000"
+        text = f'case "$*" in {query}) echo "{words}" ;; *) exit 1 ;; esac'
+        program(self.systemd.folder / "bin", "nvidia-smi", text)
+        self.paths.weights.write_text(json.dumps({"cache_dir": "/"}))
+        now = time.time()
+        for at, took, person, target, code, said in (
+            (91000, 97, "anna", "qwen", 0, "qwen is hot, started in 97 s, 57.0 tok/s"),
+            (
+                15000,
+                212,
+                "bob, by the gateway",
+                "spare",
+                1,
+                "the switch to spare FAILED; qwen is hot again",
+            ),
+            (11100, 154, "anna", "mistral", 0, "mistral is hot, started in 154 s, 31.4 tok/s"),
+        ):
+            switches.keep(self.paths, switches.Ended(now - at, took, person, target, code, said))
+        differences = [
+            {"severity": "warning", "kind": "sysctl", "item": "vm.swappiness", "how": "deploy"},
+            {"severity": "note", "kind": "apt package", "item": "htop", "how": "by hand"},
+        ]
+        last_diff.take({"differences": differences, "more": 0, "unknown": []}, self.paths)
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch) -> Iterator[Spark]:
+    spark = Spark(tmp_path, monkeypatch)
+    with spark.gateway():
+        yield spark
+    spark.close()
+
+
+def opened(chromium: Browser, spark: Spark, width: int = PHONE, **more) -> Page:
+    """The page at the local door, with its first facts."""
+    page = chromium.page(spark.doors["local"], width, **more)
+    expect(page.get_by_role("heading", name="spark1")).to_be_visible()
+    return page
+
+
+def give_key(page: Page, role: str) -> None:
+    """Give a person's key in the page's own dialog."""
+    page.get_by_role("button", name="local (use)").click()
+    page.get_by_role("dialog").get_by_label("Key").fill(KEYS[role])
+    page.get_by_role("button", name="Use", exact=True).click()
+
+
+def switch(page: Page, target: str) -> None:
+    """Ask for a switch, and confirm."""
+    page.get_by_role("button", name=f"Switch to {target}", exact=True).click()
+    page.get_by_role("dialog", name=f"Make {target} hot?").get_by_role(
+        "button", name="Switch"
+    ).click()
+
+
+def faults(page: Page) -> list[str]:
+    """What somebody could not read, could not hear, or would not hit with a finger."""
+    found: list[str] = page.evaluate(READABLE)
+    return found
+
+
+def hot(page: Page) -> Locator:
+    """The card of the hot model."""
+    return page.get_by_role("region", name="Hot model")
+
+
+@pytest.mark.parametrize("width", [PHONE, DESK])
+def test_an_operator_switches_from_the_page_and_sees_its_phases(spark, width):
+    spark.has_done_much()
+    with browser() as chromium:
+        page = opened(chromium, spark, width)
+        expect(hot(page)).to_contain_text("mistral")
+        assert page.get_by_role("button", name="Switch to").count() == 0
+        give_key(page, "operate")
+        expect(page.get_by_role("button", name="boss (operate)")).to_be_visible()
+        gate = spark.paths.root / "loaded"
+        loading = "Loading safetensors checkpoint shards:  46% Completed | 6/13 [00:10<00:12]"
+        wait = f"until test -e {gate}; do sleep 0.05; done"
+        spark.systemd.unit(UNITS["qwen"], journal=[loading], on_start=["sh", "-c", wait])
+        switch(page, "qwen")
+        now = page.get_by_role("region", name="Switch", exact=True)
+        expect(now).to_contain_text("loading weights, file 6 of 13")
+        expect(now.get_by_role("listitem").and_(page.locator("[aria-current=step]"))).to_have_text(
+            "load"
+        )
+        if width == PHONE:
+            picture(page, "page-switching")
+        gate.touch()
+        expect(now).to_contain_text("Done")
+        expect(now).to_contain_text("qwen is hot, started in")
+        expect(hot(page)).to_contain_text("qwen")
+        first = page.get_by_role("region", name="Last switches").get_by_role("listitem").first
+        expect(first).to_contain_text("boss, by the gateway")
+        now.get_by_role("button", name="Close").click()
+        expect(now).to_be_hidden()
+    assert spark.hot == ["qwen"]
+
+
+def test_what_came_back_after_a_failed_switch_is_said_with_the_reason(spark):
+    for name in ("qwen", "spare"):
+        spark.systemd.unit(UNITS[name], start_ok=False, journal=["lockstep ready: engine died"])
+    with browser() as chromium:
+        page = opened(chromium, spark)
+        give_key(page, "operate")
+        switch(page, "qwen")
+        now = page.get_by_role("region", name="Switch", exact=True)
+        expect(now).to_contain_text("It failed. The model before is hot")
+        expect(now).to_contain_text("engine died")
+        expect(now).to_contain_text("mistral is hot again")
+        expect(hot(page)).to_contain_text("mistral")
+        picture(page, "page-failed")
+
+
+def test_who_may_only_use_gets_no_button_and_a_refusal_by_the_gateway(spark):
+    with browser() as chromium:
+        page = opened(chromium, spark, refusals=(403,))
+        give_key(page, "use")
+        expect(page.get_by_role("button", name="anna (use)")).to_be_visible()
+        assert page.get_by_role("button", name="Switch to").count() == 0
+        page.evaluate("change('qwen')")
+        now = page.get_by_role("region", name="Switch", exact=True)
+        expect(now).to_contain_text("Refused")
+        expect(now).to_contain_text("anna may use models, not switch them")
+    assert spark.hot == ["mistral"]
+
+
+def test_a_switch_that_is_refused_meanwhile_says_why(spark):
+    with browser() as chromium:
+        page = opened(chromium, spark, refusals=(401,))
+        give_key(page, "operate")
+        button = page.get_by_role("button", name="Switch to qwen", exact=True)
+        expect(button).to_be_visible()
+        # The key is revoked while the page is open.
+        write_keys(spark.paths, ("use",))
+        switch(page, "qwen")
+        expect(page.get_by_role("region", name="Switch", exact=True)).to_contain_text(
+            "a key is needed"
+        )
+    assert spark.hot == ["mistral"]
+
+
+def test_from_another_machine_the_page_asks_for_a_key_and_forgets_it_when_told(spark):
+    with browser() as chromium:
+        page = chromium.page(spark.doors["open"], PHONE, refusals=(401,))
+        ask = page.get_by_role("heading", name="This Spark asks for a key")
+        expect(ask).to_be_visible()
+        page.get_by_role("textbox", name="Key").fill("lk-wrong")
+        page.get_by_role("button", name="Open").click()
+        expect(page.get_by_text("The key was not taken")).to_be_visible()
+        page.get_by_role("textbox", name="Key").fill(KEYS["use"])
+        page.keyboard.press("Enter")
+        expect(hot(page)).to_contain_text("mistral")
+        stored = page.evaluate(
+            "[Object.values(sessionStorage), localStorage.length, document.cookie]"
+        )
+        assert stored == [[KEYS["use"]], 0, ""]
+        assert KEYS["use"] not in page.content() and KEYS["use"] not in page.url
+        page.get_by_role("button", name="anna (use)").click()
+        page.get_by_role("button", name="Forget the key").click()
+        expect(ask).to_be_visible()
+        assert page.evaluate("sessionStorage.length") == 0
+
+
+@pytest.mark.parametrize("width", [PHONE, DESK])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_everything_can_be_read_and_reached(spark, width, dark):
+    spark.has_done_much()
+    spark.systemd.unit(UNITS["spare"], ActiveState="failed", SubState="failed", Result="timeout")
+    with browser() as chromium:
+        page = opened(chromium, spark, width, dark=dark)
+        give_key(page, "operate")
+        expect(page.get_by_role("button", name="Switch to qwen", exact=True)).to_be_visible()
+        expect(page.get_by_text("61 °C")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert faults(page) == []
+        spark.engine.metrics = METRICS.format(3, 1040)
+        expect(hot(page)).to_contain_text(re.compile(r"[1-9]\d*(\.\d)?tok/s"))
+        if (width, dark) in ((PHONE, True), (DESK, False)):
+            picture(page, f"page-{width}")
+        page.get_by_role("button", name="Switch to qwen", exact=True).focus()
+        page.keyboard.press("Enter")
+        dialog = page.get_by_role("dialog", name="Make qwen hot?")
+        expect(dialog).to_contain_text("mistral is stopped first. 3 requests are under way")
+        expect(dialog.get_by_role("button", name="Leave it")).to_be_focused()
+        assert faults(page) == []
+        page.keyboard.press("Escape")
+        expect(dialog).to_be_hidden()
+        expect(page.get_by_role("button", name="Switch to qwen", exact=True)).to_be_focused()
+    assert spark.hot == ["mistral"]
+
+
+def test_the_page_is_live_and_says_when_it_is_not(spark):
+    with browser() as chromium:
+        page = opened(chromium, spark)
+        expect(page.get_by_text("live", exact=True)).to_be_visible()
+        spark.systemd.unit(UNITS["mistral"])
+        expect(hot(page)).to_contain_text("No model")
+        assert page.title() == "no model · spark1"
+        spark.systemd.unit(UNITS["qwen"], ActiveState="active", SubState="running")
+        expect(hot(page)).to_contain_text("qwen")
+
+
+def test_words_of_others_are_words_and_no_page(spark):
+    said = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+    switches.keep(spark.paths, switches.Ended(time.time(), 1.0, said, said, 1, said))
+    with browser() as chromium:
+        page = opened(chromium, spark)
+        expect(page.get_by_role("region", name="Last switches")).to_contain_text(said)
+        assert page.locator("main img, main script").count() == 0
