@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
 
 import pytest
 from a_switching_spark import UNITS, SwitchingSpark
-from onhost_fakes import timeless
+from onhost_fakes import program, timeless
 
 from lockstep.onhost.core import errors, switch_lock
 from lockstep.onhost.gateway import keys, switch_program
@@ -150,19 +151,33 @@ def test_who_sends_nothing_is_not_waited_for(monkeypatch):
         switch_program.first_line(ours)
 
 
-def test_nobody_but_root_and_the_gateway_is_obeyed(monkeypatch):
+def of_nobody() -> tuple[socket.socket, socket.socket]:
+    """A connection of another account; the kernel tells which it was when that was opened."""
     if os.geteuid() != 0:
         pytest.skip("only root can be somebody else")
-    # The kernel tells who opened a connection: the account at that moment.
     os.seteuid(65534)
     try:
-        ours, theirs = socket.socketpair()
+        return socket.socketpair()
     finally:
         os.seteuid(0)
+
+
+def test_a_stranger_is_refused_before_a_word_is_read():
+    ours, theirs = of_nobody()
     with ours, theirs:
-        with pytest.raises(errors.Problem, match="account 65534 may not switch here") as problem:
-            switch_program.permitted(ours)
-        assert problem.value.code == 77
+        done = subprocess.run(
+            program("gateway-switch"), stdin=ours, stdout=ours, stderr=subprocess.PIPE, check=False
+        )
+        ours.close()
+        with theirs.makefile("rb") as answer:
+            (said,) = answer
+    assert (done.returncode, json.loads(said)["code"]) == (77, 77)
+    assert b"account 65534 may not switch here" in done.stderr
+
+
+def test_nobody_but_root_and_the_gateway_is_obeyed(monkeypatch):
+    ours, theirs = of_nobody()
+    with ours, theirs:
         monkeypatch.setattr(keys, "ACCOUNT", "nobody")
         switch_program.permitted(ours)
     ours, theirs = socket.socketpair()
