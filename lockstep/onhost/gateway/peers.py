@@ -58,6 +58,14 @@ class _Twin:
     facts: dict[str, Any] | None = None
     telling: asyncio.Task[None] | None = field(default=None, repr=False)
 
+    @property
+    def hot(self) -> str | None:
+        """The target that is hot there by its last answer, "" for none; None: it is silent."""
+        if self.silent or self.models is None:
+            return None
+        said = ((model["id"], model["lockstep"]) for model in self.models.values())
+        return next((name for name, of in said if of["hot"] and not of.get("alias_of")), "")
+
 
 class Peers:
     """The other gateways of one host.
@@ -122,6 +130,12 @@ class Peers:
             if model is not None:
                 (hot if model["lockstep"]["hot"] else others).append(twin.peer)
         return hot + (others if cold else [])
+
+    async def hot(self) -> dict[str, str | None]:
+        """What is hot at each of the others, "" for nothing; None where it does not say."""
+        await self._look()
+        await asyncio.gather(*(twin.asking for twin in self._twins.values() if twin.asking))
+        return {name: twin.hot for name, twin in self._twins.items()}
 
     async def facts(self) -> dict[str, Any]:
         """What the others said last of their hosts by name, {"fault": why} where one does not."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,6 +15,7 @@ from lockstep.onhost.engine import openai_api
 from lockstep.onhost.gateway import ask
 from lockstep.onhost.gateway.configuration import Gateway
 from lockstep.onhost.gateway.hot import Hot
+from lockstep.onhost.gateway.peers import Peers
 from lockstep.onhost.gateway.turns import NONE, Refused, Seen, Turns, Waiter
 
 __all__ = ["Refused", "Swaps"]
@@ -36,6 +37,7 @@ class Swaps:
     Args:
         host: The targets of this host.
         gateway: `swap_on_request`, `least_hot_s` and `queue` of it.
+        peers: The other gateways, which know what the other members of a cluster do; None: none.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Swaps:
         host: config.Host,
         gateway: Gateway,
         paths: layout.Paths | None = None,
+        peers: Peers | None = None,
         switch: Ask = ask.switch,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -52,6 +55,8 @@ class Swaps:
         self._paths = paths or layout.Paths()
         self._ask = switch
         self._now = now
+        self._peers = peers
+        self._elsewhere: Mapping[str, str | None] | None = None
         self._asked_for = gateway.swap_on_request
         self._turns = Turns(gateway.least_hot_s, gateway.queue)
         self._woken = asyncio.Event()
@@ -104,6 +109,8 @@ class Swaps:
             while not self._turns.idle:
                 self._woken.clear()
                 await self._hot.look()
+                if any(map(self._host.cluster, self._turns.waiting)):
+                    self._elsewhere = await self._peers.hot() if self._peers else {}
                 self._turns.step(self._seen(), self._now())
                 if self._turns.next(self._seen()) and not await self.busy():
                     # Somebody may have left, and somebody else have come.
@@ -121,6 +128,8 @@ class Swaps:
             self._turns.give_up("the gateway could not find out what is hot; its journal says why")
             output.say(f"lockstep gateway: {type(fault).__name__}: {fault}")
             raise
+        finally:
+            self._elsewhere = None
 
     async def let_go(self) -> str:
         """Have what is hot stopped; what came of it, or "" where somebody uses it or waits.
@@ -179,12 +188,31 @@ class Swaps:
         states = ((name, self._hot.state(name)) for name in self._host.targets)
         return next((f"{name} is {state}" for name, state in states if state in _MOVING), "")
 
-    def _taken(self, name: str | None) -> str:
-        """Why no request may have another target made hot."""
+    def _taken(self, name: str | None) -> dict[str, str]:
+        """Why no request may have a target made hot, by target."""
+        host = self._host
+        cluster = host.cluster(name) if name else None
         if not self._asked_for:
-            return f"{name or 'no model'} is hot, and requests switch no models here"
-        # The requests of a cluster are seen where its first member is.
-        cluster = self._host.cluster(name) if name else None
-        if cluster is None or not cluster.rank:
+            why = f"{name or 'no model'} is hot, and requests switch no models here"
+            return dict.fromkeys(host.targets, why)
+        if cluster and cluster.rank:
+            # Its requests are seen where its first member is.
+            why = f"{name} is hot here, and {cluster.first.name} answers for it: switch there"
+            return dict.fromkeys(host.targets, why)
+        found = ((target, self._in_use(host.cluster(target))) for target in host.targets)
+        return {target: why for target, why in found if why}
+
+    def _in_use(self, cluster: config.Cluster | None) -> str:
+        """Why a request may not have the members of a cluster switched; "" where it may.
+
+        Who uses another member's model is not seen here.
+        """
+        if cluster is None or self._elsewhere is None:
             return ""
-        return f"{name} is hot here, and {cluster.first.name} answers for it: switch there"
+        for member in cluster.others:
+            hot = self._elsewhere.get(member.name)
+            if hot is None:
+                return f"the gateway of {member.name} does not say what is hot there"
+            if hot:
+                return f"{hot} is hot on {member.name}, which {cluster.name} needs: switch by hand"
+        return ""

@@ -8,8 +8,8 @@ First come, first served; all who wait for one target share one switch.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from lockstep.onhost.core import errors
@@ -49,14 +49,14 @@ class Seen:
         hot_s: How long it has been hot, seconds.
         running: Requests at it that nobody here let pass.
         moving: Why nothing can be switched now, as "ben is switching to qwen"; "" where it can.
-        taken: Why no request may take this host away from what is hot; "" where one may.
+        taken: Targets that no request may have made hot, and why.
     """
 
     serves: frozenset[str] = frozenset()
     hot_s: float = 0.0
     running: int = 0
     moving: str = ""
-    taken: str = ""
+    taken: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -122,8 +122,8 @@ class Turns:
         elif until > now:
             self._refuse(waiter, words, until - now)
             return
-        elif seen.taken:
-            self._refuse(waiter, seen.taken, FULL_S)
+        elif target in seen.taken:
+            self._refuse(waiter, seen.taken[target], FULL_S)
             return
         if len(self._waiting) >= self._bound:
             words = f"{len(self._waiting)} requests wait for a switch already"
@@ -146,8 +146,8 @@ class Turns:
         for waiter in list(self._waiting):
             if self._may_pass(waiter, ahead, seen):
                 self._remove(waiter, None)
-            elif seen.taken and waiter.target not in seen.serves:
-                self._remove(waiter, Refused(503, seen.taken, FULL_S))
+            elif waiter.target in seen.taken and waiter.target not in seen.serves:
+                self._remove(waiter, Refused(503, seen.taken[waiter.target], FULL_S))
             else:
                 ahead.append(waiter)
 

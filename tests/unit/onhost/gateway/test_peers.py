@@ -214,3 +214,21 @@ def test_without_a_key_nobody_is_believed() -> None:
 
 def test_an_address_of_ipv6_is_an_url() -> None:
     assert peers.url(Peer("spark2", "fd00::2", 8090)) == "http://[fd00::2]:8090"
+
+
+def test_what_is_hot_elsewhere_is_known_by_the_targets_own_name() -> None:
+    alias = model("auto")
+    alias["lockstep"]["alias_of"] = "qwen"
+    resting, busy = Twin([model("qwen", "cold")]), Twin([alias, model("qwen")])
+
+    async def check(peers: Peers) -> None:
+        assert await peers.hot() == {"spark2": "", "spark3": "qwen"}
+
+    tried(check, resting, busy)
+
+
+def test_of_a_silent_host_nobody_knows_what_is_hot() -> None:
+    async def check(peers: Peers) -> None:
+        assert await peers.hot() == {"spark2": None}
+
+    tried(check, Twin(silent=True))

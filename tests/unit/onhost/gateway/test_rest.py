@@ -111,7 +111,7 @@ def resting(spark: SwitchingSpark, clock: Clock) -> Rest:
         host,
         Gateway("spark1", ()),
         spark.paths,
-        lambda target, person: ask.switch(target, person, spark.socket),
+        switch=lambda target, person: ask.switch(target, person, spark.socket),
     )
     return Rest(hot, host, swaps, 60.0, spark.paths, clock)
 

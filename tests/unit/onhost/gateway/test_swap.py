@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 
 import pytest
@@ -28,7 +29,11 @@ class Door:
     """The gateway's part: what is hot, and requests that come."""
 
     def __init__(
-        self, spark: SwitchingSpark, least_hot_s: float = 0.0, swap_on_request: bool = True
+        self,
+        spark: SwitchingSpark,
+        least_hot_s: float = 0.0,
+        swap_on_request: bool = True,
+        peers: object = None,
     ) -> None:
         host = config.load_host(spark.paths.targets)
         self.hot = Hot(host, spark.paths)
@@ -45,7 +50,20 @@ class Door:
             swap_on_request=swap_on_request,
             least_hot_s=least_hot_s,
         )
-        self.swaps = Swaps(self.hot, host, gateway, spark.paths, switch)
+        self.swaps = Swaps(self.hot, host, gateway, spark.paths, peers, switch)
+
+    async def looked(self) -> None:
+        """Wait until who waits was thought of three times more."""
+        look, looks = self.hot.look, 0
+
+        async def counted() -> None:
+            nonlocal looks
+            looks += 1
+            await look()
+
+        self.hot.look = counted
+        await until(lambda: looks > 3)
+        self.hot.look = look
 
     async def request(self, target: str, answered: asyncio.Event | None = None) -> str:
         """What answers a request, which takes until `answered`."""
@@ -103,9 +121,7 @@ def test_what_runs_is_not_cut_off(spark):
         running = asyncio.create_task(door.request("mistral", answered))
         cold = asyncio.create_task(door.request("qwen"))
         await until(lambda: door.swaps.waiting)
-        for _ in range(3):
-            door.hot.changed()
-            await door.hot.look()
+        await door.looked()
         assert (door.asked, spark.hot) == ([], ["mistral"])
         answered.set()
         assert await running == "mistral"
@@ -120,7 +136,7 @@ def test_a_client_of_the_engines_own_port_is_not_cut_off(spark):
         spark.engine.metrics = PAGE.format(running=1.0)
         await door.hot.look()
         cold = asyncio.create_task(door.request("qwen"))
-        await until(lambda: spark.engine.looks > 1)
+        await until(lambda: spark.engine.looks > 3)
         assert (door.asked, spark.hot) == ([], ["mistral"])
         spark.engine.metrics = PAGE.format(running=0.0)
         assert await cold == "qwen"
@@ -157,11 +173,8 @@ def test_somebody_elses_switch_is_waited_for(spark):
         door = Door(spark)
         with switch_lock.held(spark.paths.switch_lock, "ben", "mistral"):
             cold = asyncio.create_task(door.request("qwen"))
-            await door.hot.look()
             await until(lambda: door.swaps.waiting)
-            for _ in range(3):
-                door.hot.changed()
-                await door.hot.look()
+            await door.looked()
             assert door.asked == []
         assert await cold == "qwen"
 
@@ -195,9 +208,8 @@ def test_while_systemd_does_not_answer_nothing_is_switched(spark):
         door = Door(spark)
         (spark.systemd.folder / "bin/systemctl").write_text("#!/bin/sh\nexit 1\n")
         cold = asyncio.create_task(door.request("qwen"))
-        for _ in range(3):
-            door.hot.changed()
-            await door.hot.look()
+        await until(lambda: door.swaps.waiting)
+        await door.looked()
         assert door.asked == []
         cold.cancel()
 
@@ -258,3 +270,65 @@ def test_what_is_used_is_not_let_go(spark):
         assert (door.asked, spark.hot) == ([], ["mistral"])
 
     run(story())
+
+
+def in_a_cluster(spark: SwitchingSpark, name: str, rank: int) -> None:
+    """Have a target run on this host and on spark2."""
+    spark.tell(name, cluster="pair")
+    data = json.loads(spark.paths.targets.read_text())
+    members = [{"name": f"spark{number}", "address": f"127.0.1.{number}"} for number in (1, 2)]
+    pair = {"name": "pair", "rank": rank, "port": 1, "members": members}
+    spark.paths.targets.write_text(json.dumps({**data, "clusters": {"pair": pair}}))
+
+
+class Twins:
+    """The other gateways; what is hot at each of them, as `Peers.hot` tells it."""
+
+    def __init__(self, **hot: str | None) -> None:
+        self._hot = hot
+
+    async def hot(self) -> dict[str, str | None]:
+        return self._hot
+
+
+@pytest.mark.parametrize(
+    ("twins", "words"),
+    [
+        (Twins(spark2="tiny"), "tiny is hot on spark2, which pair needs: switch by hand"),
+        (Twins(spark2=None), "the gateway of spark2 does not say what is hot there"),
+        (Twins(spark3=""), "the gateway of spark2 does not say what is hot there"),
+        (None, "the gateway of spark2 does not say what is hot there"),
+    ],
+)
+def test_no_request_takes_a_model_of_another_member_away(spark, twins, words):
+    in_a_cluster(spark, "qwen", rank=0)
+
+    async def story() -> list[str]:
+        door = Door(spark, peers=twins)
+        await door.hot.look()
+        return [await door.request("qwen"), *door.asked]
+
+    assert run(story()) == [words]
+
+
+def test_where_no_member_has_a_model_the_cluster_is_switched(spark):
+    in_a_cluster(spark, "qwen", rank=0)
+
+    async def story() -> list[str]:
+        door = Door(spark, peers=Twins(spark2=""))
+        await door.hot.look()
+        await door.request("qwen")
+        return door.asked
+
+    assert run(story()) == ["qwen"]
+
+
+def test_a_rank_that_runs_here_is_not_taken_away(spark):
+    in_a_cluster(spark, "mistral", rank=1)
+
+    async def story() -> list[str]:
+        door = Door(spark)
+        await door.hot.look()
+        return [await door.request("qwen"), *door.asked]
+
+    assert run(story()) == ["mistral is hot here, and spark1 answers for it: switch there"]

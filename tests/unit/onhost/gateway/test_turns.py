@@ -24,7 +24,7 @@ class House:
     since: float = 0.0
     now: float = 1000.0
     moving: str = ""
-    taken: str = ""
+    taken: dict[str, str] = field(default_factory=dict)
     #: Requests of clients of the engine's own port.
     own: int = 0
     turns: Turns = field(default_factory=lambda: Turns(LEAST_S, BOUND))
@@ -288,10 +288,18 @@ def test_the_last_who_leaves_before_the_switch_began_cancels_it():
 def test_what_a_clusters_first_member_answers_for_is_not_taken_away():
     house = House()
     before = house.comes("mistral")
-    house.taken = "glm is hot here, and spark-1 answers for it: switch there"
+    house.taken = {name: "glm is hot here: switch there" for name in NAMES}
     house.look()
-    assert words(before) == words(house.comes("tiny")) == house.taken
+    assert words(before) == words(house.comes("tiny")) == "glm is hot here: switch there"
     assert house.comes("qwen").state == "served"
+
+
+def test_one_target_may_be_refused_alone():
+    house = House(taken={"tiny": "mistral is hot on spark2"})
+    assert words(house.comes("tiny")) == "mistral is hot on spark2"
+    house.comes("mistral")
+    house.look()
+    assert house.begun == ["mistral"]
 
 
 EVENTS = st.one_of(
