@@ -13,7 +13,7 @@ from lockstep.core.errors import LockstepError, paragraph
 _OWN = ("bench", "cluster", "diff", "evidence", "gc", "lock", "model", "plan", "recipe")
 _COMMANDS = {
     **{name: f"lockstep.cli.{name}" for name in (*_OWN, "rollback", "status", "switch")},
-    **{name: f"lockstep.cli.gateway.{name}" for name in ("key",)},
+    **{name: f"lockstep.cli.gateway.{name}" for name in ("client", "key")},
 }
 
 

@@ -1,0 +1,1 @@
+"""Programs of others that ask the gateway: their configurations."""

@@ -1,0 +1,178 @@
+"""What the gateway of a host offers to other programs: its address, and its models."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lockstep.fleet.hosts import Host
+from lockstep.inventory.bound_targets import AUTO, LOOPBACK, BoundTarget
+from lockstep.onhost.core.kind import Kind
+from lockstep.recipes.sizing import serving
+
+# Beside the start of a cold model: a long prompt, and a long answer where a client counts all of
+# it. At 1000 tok/s a prompt of 256 Ki tokens takes four minutes, at 30 tok/s an answer of 32 Ki
+# tokens takes 18.
+_WORK_S = 1800
+# A client takes the longest answer off the context before it asks. An answer longer than this is
+# rare, and a fourth of a small context is enough.
+_LONGEST_ANSWER = 32768
+_SHARE_OF_ANSWER = 4
+
+
+@dataclass(frozen=True)
+class Model:
+    """One name that clients may ask for.
+
+    Attributes:
+        name: In a request's `model`.
+        target: The target that answers; `auto`: whichever is hot.
+        kind: What it is asked for.
+        context: Tokens of a prompt and its answer together; None: the recipe leaves it to the
+            engine.
+        images: Whether it reads images.
+    """
+
+    name: str
+    target: str
+    kind: Kind = "chat"
+    context: int | None = None
+    images: bool = False
+
+    @property
+    def output(self) -> int | None:
+        """Tokens that a client should allow an answer; None where the context is not known."""
+        if self.context is None:
+            return None
+        return min(_LONGEST_ANSWER, self.context // _SHARE_OF_ANSWER)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A gateway, seen from a client.
+
+    Attributes:
+        host: Its host's name in the inventory.
+        url: Its address, without a path.
+        models: The one to ask where nothing is chosen, then the others.
+        wait_s: Time-out for clients, seconds: longer than any request that still works takes.
+        tunnel: The command that makes the address reachable; "" where it is.
+        keyed: Whether it asks for a key.
+        authority: Whether clients must be told to trust its certificate.
+    """
+
+    host: str
+    url: str
+    models: tuple[Model, ...]
+    wait_s: int
+    tunnel: str = ""
+    keyed: bool = False
+    authority: bool = False
+
+    @property
+    def chat(self) -> tuple[Model, ...]:
+        """The models that answer."""
+        return tuple(model for model in self.models if model.kind == "chat")
+
+    def preferring(self, name: str) -> Offer:
+        """The same with the model `name` first."""
+        models = sorted(self.models, key=lambda model: model.name != name)
+        return replace(self, models=tuple(models))
+
+
+def of_host(host: Host, every: Sequence[Host]) -> Offer:
+    """What the gateway of `host` offers; `every` host of the inventory may be a peer of it.
+
+    Raises:
+        RecipeError: a recipe whose command line cannot be built.
+    """
+    gateway = host.plan.settings.gateway
+    names = (host.name, *gateway.peers)
+    targets = [
+        target
+        for name in names
+        for each in every
+        if each.name == name
+        for target in each.plan.targets
+        if target.answers
+    ]
+    starts = [target.data.start_timeout_s for target in targets]
+    models = tuple(_models(targets))
+    offer = Offer(host.name, f"http://{LOOPBACK}:{gateway.port}", models, _WORK_S + max(starts))
+    if gateway.open_port is not None:
+        scheme = "http" if gateway.plain else "https"
+        url = f"{scheme}://{_address(host)}:{gateway.open_port}"
+        return replace(offer, url=url, keyed=True, authority=gateway.tls == "own")
+    return replace(offer, tunnel=_tunnel(host), keyed=gateway.local_keys)
+
+
+def _models(targets: Sequence[BoundTarget]) -> list[Model]:
+    """Every name once. A target that several hosts have has the least of them."""
+    found: dict[str, Model] = {}
+    for target in targets:
+        model = _model(target)
+        for name in (target.name, *target.data.aliases):
+            here = replace(model, name=name)
+            found[name] = _least(here, found[name]) if name in found else here
+    chat = [model for model in found.values() if model.kind == "chat"]
+    auto = []
+    if chat:
+        least = chat[0]
+        for other in chat[1:]:
+            least = _least(least, other)
+        auto = [replace(least, name=AUTO, target=AUTO)]
+    return [*auto, *found.values()]
+
+
+def _model(target: BoundTarget) -> Model:
+    """A target, with the least of what its recipe and its fallback can do."""
+    served = [serving(recipe, target.overrides(recipe)) for recipe in target.recipes]
+    contexts = [each.context for each in served]
+    known = [context for context in contexts if context is not None]
+    return Model(
+        target.name,
+        target.name,
+        kind=served[0].kind,
+        context=min(known) if len(known) == len(contexts) else None,
+        images=all(recipe.lockstep.vision for recipe in target.recipes),
+    )
+
+
+def _least(one: Model, other: Model) -> Model:
+    """What both can do."""
+    known = [each.context for each in (one, other) if each.context is not None]
+    return replace(
+        one, context=min(known) if len(known) == 2 else None, images=one.images and other.images
+    )
+
+
+def _address(host: Host) -> str:
+    """The host as other machines call it: a certificate has a name, seldom an address."""
+    gateway = host.plan.settings.gateway
+    if gateway.plain and not _everywhere(gateway.bind):
+        return f"[{gateway.bind}]" if ":" in gateway.bind else gateway.bind
+    return _reached(host.data, host.name)
+
+
+def _everywhere(bind: str) -> bool:
+    try:
+        return ipaddress.ip_address(bind).is_unspecified
+    except ValueError:
+        return False
+
+
+def _reached(data: Mapping[str, Any], name: str) -> str:
+    return str(data.get("ssh_hostname") or name.removeprefix("@ssh/"))
+
+
+def _tunnel(host: Host) -> str:
+    """The command that brings the gateway's loopback port here; "" on the host itself."""
+    if host.name == "@local":
+        return ""
+    port = host.plan.settings.gateway.port
+    user = host.data.get("ssh_user")
+    address = _reached(host.data, host.name)
+    login = host.plan.settings.login or f"ssh {f'{user}@' if user else ''}{address}"
+    return f"{login} -N -L {port}:{LOOPBACK}:{port}"

@@ -1,0 +1,96 @@
+"""What a gateway offers: its address from elsewhere, its models, and how long to wait."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lockstep.clients.offer import Offer, of_host
+from lockstep.fleet.hosts import choose
+
+INVENTORY = """\
+from group_data.all import targets as _targets
+from lockstep.deploy.checked import checked
+
+_big = {{"big": {{**_targets["qwen"], **{target}}}}}
+_both = {{"ssh_user": "anna", "operators": ("anna",)}}
+sparks = checked(
+    __file__,
+    [
+        ("spark-1", {{**_both, "fabric_address": "10.0.0.1", **{more}}}),
+        ("spark-2", {{**_both, "fabric_address": "10.0.0.2", "targets": _big, **{two}}}),
+    ],
+)
+"""
+
+
+def offered(
+    folder: Path, host: str = "spark-1", *, more: str = "{}", two: str = "{}", target: str = "{}"
+) -> Offer:
+    """The offer of a host, with more data of spark-1, of spark-2, or of spark-2's only target."""
+    path = folder / "sparks.py"
+    path.write_text(INVENTORY.format(more=more, two=two, target=target))
+    every, [chosen] = choose(path, [host])
+    return of_host(chosen, every)
+
+
+def test_on_loopback_it_is_reached_through_ssh_and_asks_for_no_key(tmp_path: Path) -> None:
+    offer = offered(tmp_path)
+    assert (offer.url, offer.keyed) == ("http://127.0.0.1:8090", False)
+    assert offer.tunnel == "ssh anna@spark-1 -N -L 8090:127.0.0.1:8090"
+
+
+@pytest.mark.parametrize(
+    ("gateway", "url"),
+    [
+        ('{"bind": "0.0.0.0", "plain": True}', "http://spark-1:8090"),
+        ('{"bind": "10.0.0.1", "plain": True, "port": 8009}', "http://10.0.0.1:8009"),
+        ('{"bind": "::", "plain": True}', "http://spark-1:8090"),
+        ('{"bind": "0.0.0.0", "tls": "own"}', "https://spark-1:8443"),
+        ('{"bind": "10.0.0.1", "tls": "own", "tls_port": 9443}', "https://spark-1:9443"),
+    ],
+)
+def test_where_it_is_open_that_is_its_address(tmp_path: Path, gateway: str, url: str) -> None:
+    offer = offered(tmp_path, more=f'{{"gateway": {gateway}}}')
+    assert (offer.url, offer.keyed, offer.tunnel) == (url, True, "")
+    assert offer.authority is ("own" in gateway)
+
+
+def test_keys_that_loopback_asks_for_are_said(tmp_path: Path) -> None:
+    more = '{"gateway": {"local_keys": True}, "webui": {"enabled": False}}'
+    assert offered(tmp_path, more=more).keyed
+
+
+def test_context_is_the_least_of_recipe_and_fallback(tmp_path: Path) -> None:
+    models = {model.name: model for model in offered(tmp_path).models}
+    assert list(models) == ["auto", "qwen", "mistral", "mistral-vllm"]
+    assert (models["qwen"].context, models["qwen"].output) == (262144, 32768)
+    assert (models["mistral"].context, models["mistral"].output) == (32768, 8192)
+    assert models["auto"].context == 32768, "whichever is hot"
+    assert models["mistral-vllm"].images and not models["auto"].images
+
+
+def test_aliases_and_overrides_count(tmp_path: Path) -> None:
+    target = '{"aliases": ("gpt-x",), "overrides": {"max_model_len": 65536}}'
+    models = {model.name: model for model in offered(tmp_path, "spark-2", target=target).models}
+    assert list(models) == ["auto", "big", "gpt-x"]
+    assert (models["gpt-x"].target, models["gpt-x"].context) == ("big", 65536)
+
+
+def test_models_of_peers_are_offered_too(tmp_path: Path) -> None:
+    assert "big" not in [model.name for model in offered(tmp_path).models]
+    peers = [f'{{"gateway": {{"peers": ("spark-{other}",)}}}}' for other in (2, 1)]
+    with_peers = offered(tmp_path, more=peers[0], two=peers[1])
+    assert [model.name for model in with_peers.models][-1] == "big"
+
+
+def test_clients_wait_longer_than_the_slowest_start(tmp_path: Path) -> None:
+    assert offered(tmp_path).wait_s == 1800 + 1800
+    slow = offered(tmp_path, "spark-2", target='{"start_timeout_s": 7200}')
+    assert slow.wait_s == 7200 + 1800
+
+
+def test_another_model_may_come_first(tmp_path: Path) -> None:
+    names = [model.name for model in offered(tmp_path).preferring("mistral").chat]
+    assert names == ["mistral", "auto", "qwen", "mistral-vllm"]

@@ -1,0 +1,165 @@
+"""Configurations of client programs: they parse, and say what the gateway offers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lockstep.clients.offer import Model, Offer
+from lockstep.clients.programs import PROGRAMS, Part
+
+OFFER = Offer(
+    "spark-1",
+    "https://spark-1:8443",
+    (
+        Model("auto", "auto", context=32768),
+        Model("qwen", "qwen", context=262144, images=True),
+        Model("coder", "qwen", context=262144, images=True),
+        Model("odd", "odd"),
+        Model("vectors", "vectors", kind="embedding", context=8192),
+        Model("order", "order", kind="rerank"),
+    ),
+    wait_s=3600,
+    keyed=True,
+)
+KEY = Path("/home/anna/a key")
+CHAT = ["auto", "qwen", "coder", "odd"]
+
+
+def parts(program: str, key: Path | None = KEY, offer: Offer = OFFER) -> tuple[Part, ...]:
+    return PROGRAMS[program].parts(offer, key)
+
+
+def loaded(program: str, key: Path | None = KEY, offer: Offer = OFFER) -> Any:
+    """The first file of a program, parsed by its name's end."""
+    part = parts(program, key, offer)[0]
+    readers = {".json": json.loads, ".toml": tomllib.loads}
+    return readers.get(Path(part.path).suffix, yaml.safe_load)(part.text)
+
+
+def test_opencode() -> None:
+    found = loaded("opencode")
+    assert (found["model"], found["small_model"]) == ("lockstep/auto", "lockstep/auto")
+    ours = found["provider"]["lockstep"]
+    assert ours["npm"] == "@ai-sdk/openai-compatible"
+    assert ours["options"] == {
+        "baseURL": "https://spark-1:8443/v1",
+        "apiKey": "{file:/home/anna/a key}",
+        "headerTimeout": 3600000,
+        "chunkTimeout": 3600000,
+    }
+    assert list(ours["models"]) == CHAT
+    assert ours["models"]["coder"] == {
+        "name": "coder (qwen)",
+        "attachment": True,
+        "modalities": {"input": ["text", "image"], "output": ["text"]},
+        "limit": {"context": 262144, "output": 32768},
+    }
+    assert ours["models"]["odd"] == {"name": "odd"}
+    assert loaded("opencode", None)["provider"]["lockstep"]["options"]["apiKey"] == (
+        "{env:LOCKSTEP_KEY}"
+    )
+
+
+def test_claude(tmp_path: Path) -> None:
+    key = tmp_path / "anna's key"
+    key.write_text("lk-secret\n")
+    found = loaded("claude", key, OFFER.preferring("qwen"))
+    assert found["env"]["ANTHROPIC_BASE_URL"] == "https://spark-1:8443", "it adds /v1 itself"
+    assert {found["env"][name] for name in found["env"] if name.endswith("_MODEL")} == {"qwen"}
+    assert found["env"]["API_TIMEOUT_MS"] == "3600000"
+    assert found["env"]["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "262144"
+    assert found["env"]["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "32768"
+    assert found["env"]["CLAUDE_CODE_ATTRIBUTION_HEADER"] == "0"
+    assert all(isinstance(value, str) for value in found["env"].values())
+    assert said(found["apiKeyHelper"]) == "lk-secret"
+    without = loaded("claude", None, OFFER.preferring("odd"))
+    assert "CLAUDE_CODE_MAX_CONTEXT_TOKENS" not in without["env"]
+    assert said(without["apiKeyHelper"]) == "none"
+    assert said(without["apiKeyHelper"], LOCKSTEP_KEY="lk-mine") == "lk-mine"
+
+
+def said(command: str, **variables: str) -> str:
+    """What a shell prints for a command."""
+    environment = {"PATH": "/usr/bin:/bin", **variables}
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, check=True, env=environment
+    )
+    return done.stdout.strip()
+
+
+def test_codex() -> None:
+    assert loaded("codex") == {
+        "model": "auto",
+        "model_provider": "lockstep",
+        "model_context_window": 32768,
+        "model_providers": {
+            "lockstep": {
+                "name": "Lockstep on spark-1",
+                "base_url": "https://spark-1:8443/v1",
+                "wire_api": "responses",
+                "env_key": "LOCKSTEP_KEY",
+                "stream_idle_timeout_ms": 3600000,
+            }
+        },
+    }
+
+
+def test_continue() -> None:
+    found = loaded("continue")
+    assert (found["schema"], found["version"]) == ("v1", "1.0.0")
+    models = {model["model"]: model for model in found["models"]}
+    assert list(models) == [*CHAT, "vectors"]
+    assert models["coder"] == {
+        "name": "coder (qwen)",
+        "provider": "openai",
+        "model": "coder",
+        "apiBase": "https://spark-1:8443/v1",
+        "apiKey": "${{ secrets.LOCKSTEP_KEY }}",
+        "roles": ["chat", "edit", "apply"],
+        "requestOptions": {"timeout": 3600},
+        "capabilities": ["tool_use", "image_input"],
+        "defaultCompletionOptions": {"contextLength": 262144, "maxTokens": 32768},
+    }
+    assert "defaultCompletionOptions" not in models["odd"]
+    assert models["vectors"]["roles"] == ["embed"]
+
+
+def test_aider() -> None:
+    options, metadata = parts("aider")
+    assert yaml.safe_load(options.text) == {
+        "model": "openai/auto",
+        "weak-model": "openai/auto",
+        "editor-model": "openai/auto",
+        "openai-api-base": "https://spark-1:8443/v1",
+        "timeout": 3600,
+    }
+    models = json.loads(metadata.text)
+    assert list(models) == ["openai/auto", "openai/qwen", "openai/coder"]
+    assert (models["openai/qwen"]["max_input_tokens"], models["openai/qwen"]["max_tokens"]) == (
+        262144,
+        32768,
+    )
+
+
+def test_openai(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("lk-secret\n")
+    shown = "; echo $OPENAI_BASE_URL $OPENAI_API_KEY"
+    [part] = parts("openai", key)
+    assert said(part.text.rstrip() + shown) == "https://spark-1:8443/v1 lk-secret"
+    assert "timeout=3600" in part.text and "vectors, order" in part.text
+    [part] = parts("openai", None)
+    assert said(part.text.rstrip() + shown) == "https://spark-1:8443/v1 none"
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_each_form_has_its_source_and_day(program: str) -> None:
+    assert PROGRAMS[program].source.startswith("https://")
+    assert PROGRAMS[program].tried.endswith(", 2026-11-23")
