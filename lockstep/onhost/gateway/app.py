@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.routing import Route, Router
 
 from lockstep.onhost.core import config
-from lockstep.onhost.gateway import ask
+from lockstep.onhost.gateway import ask, swap
 from lockstep.onhost.gateway.access import KEY_HEADERS, PEER_HEADERS, Access, Caller, is_loopback
 from lockstep.onhost.gateway.configuration import Gateway, Peer
 from lockstep.onhost.gateway.counts import Counts
@@ -56,6 +56,7 @@ class Parts:
     access: Access
     peers: Peers
     counts: Counts
+    swaps: swap.Swaps
     page: Page
     authority: Path
 
@@ -206,18 +207,31 @@ class Application:
                 return
             if target is None:
                 raise await self._unknown(name, caller)
-            if serving is None:
-                raise self._cold(target)
-            content = document.rewritten(
-                serving.model, path == CHAT and self._gateway.model(serving.name).merge_roles
+            async with contextlib.AsyncExitStack() as stack:
+                turn = self._parts.swaps.until_hot(target, caller.person.name)
+                await answer.patiently(stack.enter_async_context(turn))
+                serving = self._hot.serves(target)
+                if serving is None:
+                    raise Refused(503, f"{target} has just ended", "down", _DOWN_RETRY_S)
+                merge = path == CHAT and self._gateway.model(serving.name).merge_roles
+                content = document.rewritten(serving.model, merge)
+                # The path as it is documented: an engine must not read it in another way.
+                scope = {**scope, "raw_path": path.encode()}
+                # Comments cannot be put into a stream that is compressed.
+                but = (b"accept-encoding",) if streams else ()
+                headers = _headers(scope, *KEY_HEADERS, *but)
+                await self._to_engine(answer, caller, scope, serving, headers, content)
+        except swap.Refused as refused:
+            said = f"{refused.words}. {self._who_may(target)}"
+            await self._told(
+                answer, caller, Refused(refused.status, said, "cold", refused.retry_after_s)
             )
-            # The path as it is documented: an engine must not read it in another way.
-            scope = {**scope, "raw_path": path.encode()}
-            headers = _headers(scope, *KEY_HEADERS, *((b"accept-encoding",) if streams else ()))
-            await self._to_engine(answer, caller, scope, serving, headers, content)
         except Refused as refused:
-            self._parts.counts.refusal(caller.person.name, refused.reason)
-            await answer.refuse(refused)
+            await self._told(answer, caller, refused)
+
+    async def _told(self, answer: Answer, caller: Caller, refused: Refused) -> None:
+        self._parts.counts.refusal(caller.person.name, refused.reason)
+        await answer.refuse(refused)
 
     async def _to_engine(
         self,
@@ -325,8 +339,7 @@ class Application:
                 body.nothing_expected()
             await self._to_engine(answer, caller, scope, serving, headers, content)
         except Refused as refused:
-            self._parts.counts.refusal(caller.person.name, refused.reason)
-            await answer.refuse(refused)
+            await self._told(answer, caller, refused)
 
     def _judged(self, body: bytes, path: str, target: str) -> bytes:
         """A body for a target's own port: what is no JSON object is the engine's to judge."""
@@ -352,24 +365,17 @@ class Application:
         ):
             yield
 
-    def _cold(self, target: str) -> Refused:
-        hot = self._hot.now()
-        state = self._hot.state(target)
-        said = f"{target} is {state if state != 'off' else 'cold'}; " + (
-            f"{hot} is hot on {self._gateway.host}"
-            if hot
-            else f"no model is hot on {self._gateway.host}"
+    def _who_may(self, target: str | None) -> str:
+        return (
+            f"A key of role operate may switch on {self._gateway.host} (its page, POST /switch), "
+            f"and so may a login there: switch.sh {target or 'TARGET'}"
         )
-        said += (
-            f". Who has a key of role operate may switch (POST /switch, the page), and who has a "
-            f"login there: switch.sh {target}"
-        )
-        return Refused(503, said, "cold", COLD_RETRY_S)
 
     async def _unknown(self, name: str, caller: Caller) -> Refused:
         known = [model["id"] for model in await self._listing(caller)]
         if name == AUTO:
-            return Refused(503, f"no model is hot on {self._gateway.host}", "cold", COLD_RETRY_S)
+            said = f"no model is hot on {self._gateway.host}. {self._who_may(None)}"
+            return Refused(503, said, "cold", COLD_RETRY_S)
         said = f"no model {name[:80]!r} here; models: {', '.join(known) or 'none'}"
         return Refused(404, said, "model")
 

@@ -25,7 +25,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from lockstep.onhost.core import config, errors, layout, output, program
-from lockstep.onhost.gateway import access, app, configuration, peers, usage
+from lockstep.onhost.gateway import access, app, configuration, peers, swap, usage
 from lockstep.onhost.gateway.configuration import Door
 from lockstep.onhost.gateway.counts import Counts
 from lockstep.onhost.gateway.hot import Hot
@@ -208,13 +208,15 @@ def main(argv: list[str], paths: layout.Paths | None = None, kept: Path = usage.
     people = Keys(paths.gateway_keys)
     twins = peers.Peers(gateway, peers.key())
     totals = usage.Usage(kept)
+    hot = Hot(host, paths)
     parts = app.Parts(
         gateway=gateway,
         host=host,
-        hot=Hot(host, paths),
+        hot=hot,
         access=access.Access(gateway, people, twins, access.host_key(gateway)),
         peers=twins,
         counts=Counts(totals),
+        swaps=swap.Swaps(hot, host, gateway, paths),
         page=Page(Facts(host, paths), twins.facts if gateway.peers else None, paths.gateway_page),
         authority=paths.authority,
     )
