@@ -94,31 +94,34 @@ class Application:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        state, api = scope["state"], answers.api_of(scope["path"])
-        door, headers = state["door"], scope["headers"]
-        caller: Caller | None = None
+        state, headers = scope["state"], scope["headers"]
+        door = state["door"]
         try:
             if door.kind == "target":
                 method, path = scope["method"], scope["raw_path"]
-                caller = self._parts.access.caller_of_target(door, method, path, headers)
-                await self._target(caller, scope, receive, send)
+                state["caller"] = self._parts.access.caller_of_target(door, method, path, headers)
+                await self._target(state["caller"], scope, receive, send)
                 return
             if scope["path"] not in FREE:
-                caller = state["caller"] = self._parts.access.caller(door, headers)
+                state["caller"] = self._parts.access.caller(door, headers)
             # Starlette gives its own refusals back as exceptions then.
             scope["app"] = self
             await self._router(scope, receive, send)
         except HTTPException as fault:
             said = f"{scope['path']} does not take {scope['method']}"
-            await self._refused(send, api, Refused(fault.status_code, said, "method"), caller)
+            await self._refuse(scope, receive, send, Refused(fault.status_code, said, "method"))
         except Refused as refused:
-            await self._refused(send, api, refused, caller)
+            await self._refuse(scope, receive, send, refused)
+        except asyncio.CancelledError:
+            # The gateway is being stopped: the connection is cut, and nothing is said about it.
+            return
 
-    async def _refused(
-        self, send: Send, api: answers.Api, refused: Refused, caller: Caller | None
-    ) -> None:
+    async def _refuse(self, scope: Message, receive: Receive, send: Send, refused: Refused) -> None:
+        self._count(scope["state"].get("caller"), refused)
+        await answers.refuse(receive, send, answers.api_of(scope["path"]), refused)
+
+    def _count(self, caller: Caller | None, refused: Refused) -> None:
         self._parts.counts.refusal(caller.person.name if caller else None, refused.reason)
-        await answers.refuse(send, api, refused)
 
     async def _page(self, scope: Message, receive: Receive, send: Send) -> None:
         response = await self._parts.page.page()
@@ -222,7 +225,7 @@ class Application:
                 headers = _headers(scope, *KEY_HEADERS, *but)
                 await self._to_engine(answer, caller, scope, serving, headers, content)
         except swap.Refused as refused:
-            said = f"{refused.words}. {self._who_may(target)}"
+            said = f"{target} is cold; {refused.words}. {self._who_may(target)}"
             await self._told(
                 answer, caller, Refused(refused.status, said, "cold", refused.retry_after_s)
             )
@@ -230,8 +233,11 @@ class Application:
             await self._told(answer, caller, refused)
 
     async def _told(self, answer: Answer, caller: Caller, refused: Refused) -> None:
-        self._parts.counts.refusal(caller.person.name, refused.reason)
-        await answer.refuse(refused)
+        """Refuse in a stream that has begun; any other answer is `__call__`'s."""
+        if not answer.started:
+            raise refused
+        self._count(caller, refused)
+        await answer.break_off(refused)
 
     async def _to_engine(
         self,

@@ -107,7 +107,8 @@ class Answer:
         self._send = send
         self._api = api
         self._keepalive_s = keepalive_s
-        self._started = False
+        #: Whether the client has the answer's head.
+        self.started = False
         #: Told when the model's answer begins.
         self.first_byte: Callable[[], None] = lambda: None
 
@@ -125,13 +126,10 @@ class Answer:
             raise
         return task.result()
 
-    async def refuse(self, refused: Refused) -> None:
-        """An error of the gateway: of a stream that has begun, its last event."""
-        if self._started:
-            event = answers.error_event(self._api, refused.status, refused.message)
-            await self._send({"type": "http.response.body", "body": event, "more_body": False})
-        else:
-            await answers.refuse(self._send, self._api, refused)
+    async def break_off(self, refused: Refused) -> None:
+        """An error as the last event of a stream that has begun with comments."""
+        event = answers.error_event(self._api, refused.status, refused.message)
+        await self._send({"type": "http.response.body", "body": event, "more_body": False})
 
     async def event(self, value: object) -> None:
         """One server-sent event of the gateway's own."""
@@ -155,14 +153,13 @@ class Answer:
         assert isinstance(answer.stream, httpx2.AsyncByteStream)
         chunks = aiter(answer.stream)
         events = answer.headers.get("content-type", "").startswith("text/event-stream")
-        if self._started and not events:
-            await self.refuse(await _error(answer, chunks))
-            return b""
-        if not self._started:
+        if self.started and not events:
+            raise await _error(answer, chunks)
+        if not self.started:
             headers = end_to_end(answer.headers.raw)
             start = {"type": "http.response.start", "status": answer.status_code}
             await self._send({**start, "headers": headers})
-            self._started = True
+            self.started = True
         if not events or {"content-length", "content-encoding"} & answer.headers.keys():
             self._keepalive_s = None
         tail = b""
@@ -188,8 +185,8 @@ class Answer:
         await self._send({"type": "http.response.body", "body": answers.COMMENT, "more_body": True})
 
     async def _start(self) -> None:
-        if not self._started:
-            self._started = True
+        if not self.started:
+            self.started = True
             start = {"type": "http.response.start", "status": 200}
             await self._send({**start, "headers": answers.EVENT_STREAM})
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from lockstep.onhost.gateway.counts import Counts
 from lockstep.onhost.gateway.hot import Hot
 from lockstep.onhost.gateway.keys import Keys
 from lockstep.onhost.gateway.page import Page
+from lockstep.onhost.gateway.rest import Rest
 from lockstep.onhost.gateway.wire import answers
 from lockstep.onhost.operator.facts import Facts
 
@@ -209,6 +211,7 @@ def main(argv: list[str], paths: layout.Paths | None = None, kept: Path = usage.
     twins = peers.Peers(gateway, peers.key())
     totals = usage.Usage(kept)
     hot = Hot(host, paths)
+    swaps = swap.Swaps(hot, host, gateway, paths)
     parts = app.Parts(
         gateway=gateway,
         host=host,
@@ -216,7 +219,7 @@ def main(argv: list[str], paths: layout.Paths | None = None, kept: Path = usage.
         access=access.Access(gateway, people, twins, access.host_key(gateway)),
         peers=twins,
         counts=Counts(totals),
-        swaps=swap.Swaps(hot, host, gateway, paths),
+        swaps=swaps,
         page=Page(Facts(host, paths), twins.facts if gateway.peers else None, paths.gateway_page),
         authority=paths.authority,
     )
@@ -227,16 +230,32 @@ def main(argv: list[str], paths: layout.Paths | None = None, kept: Path = usage.
         output.say(f"lockstep gateway: {where} ({' '.join((door.kind, *door.targets))})")
     # Connections wait in the sockets' queues until the loop runs.
     ready()
-    asyncio.run(_serve(app.Application(parts), doors, sockets, totals))
+    beside = [totals.keep()]
+    if gateway.ttl_s is not None:
+        beside.append(Rest(hot, host, swaps, gateway.ttl_s, paths).forever())
+    asyncio.run(_serve(app.Application(parts), doors, sockets, beside))
     return errors.EXIT_DONE
+
+
+class Server(uvicorn.Server):
+    """uvicorn's, which ends by itself after a signal instead of sending it to itself anew."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at a signal, and then do what is left to do."""
+        loop = asyncio.get_running_loop()
+        for each in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(each, self.handle_exit, each, None)
+        yield
 
 
 async def _serve(
     application: app.Application,
     doors: Doors,
     sockets: list[socket.socket],
-    totals: usage.Usage,
+    beside: Sequence[Coroutine[Any, Any, None]],
 ) -> None:
+    """Answer until a signal; `beside` is cancelled then."""
     uvicorn_config = uvicorn.Config(
         application,
         http=type("ProtocolOfDoors", (Protocol,), {"doors": doors}),
@@ -251,10 +270,10 @@ async def _serve(
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_STOP_S,
     )
-    keeping = asyncio.create_task(totals.keep())
+    tasks = [asyncio.create_task(work) for work in beside]
     try:
-        await uvicorn.Server(uvicorn_config).serve(sockets=sockets)
+        await Server(uvicorn_config).serve(sockets=sockets)
     finally:
-        keeping.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await keeping
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Literal
@@ -21,6 +23,8 @@ EVENT_STREAM: Headers = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
+# For a body that nobody wants.
+_LINGER_S, _LINGER_BYTES = 2.0, 2**20
 # Anthropic's names (docs.anthropic.com, API errors); OpenAI's clients go by the status.
 _TYPES = {
     400: "invalid_request_error",
@@ -92,8 +96,12 @@ def as_json(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
-async def refuse(send: Send, api: Api, refused: Refused) -> None:
-    """Send an error."""
+async def refuse(receive: Receive, send: Send, api: Api, refused: Refused) -> None:
+    """Send an error.
+
+    A body that is not waited for is still taken for a moment after the answer: a client that is
+    cut off while it sends does not read why.
+    """
     headers: Headers = []
     if refused.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
@@ -101,7 +109,22 @@ async def refuse(send: Send, api: Api, refused: Refused) -> None:
         headers.append((b"retry-after", str(max(1, round(refused.retry_after_s))).encode()))
     if refused.close:
         headers.append((b"connection", b"close"))
-    await send_json(send, error(api, refused.status, refused.message), refused.status, headers)
+    body = as_json(error(api, refused.status, refused.message))
+    await _send(send, body, b"application/json", refused.status, headers)
+    if refused.close:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LINGER_S):
+                await _drain(receive)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _drain(receive: Receive) -> None:
+    left = _LINGER_BYTES
+    while left > 0:
+        message = await receive()
+        if message["type"] == "http.disconnect" or not message.get("more_body", False):
+            return
+        left -= len(message.get("body", b""))
 
 
 async def send_json(
@@ -112,13 +135,14 @@ async def send_json(
 
 
 async def send_bytes(
-    send: Send,
-    body: bytes,
-    kind: bytes,
-    status: int = 200,
-    more: Sequence[Pair] = (),
+    send: Send, body: bytes, kind: bytes, status: int = 200, more: Sequence[Pair] = ()
 ) -> None:
     """Send a whole answer of a type; nothing may keep it or take it for another type."""
+    await _send(send, body, kind, status, more)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _send(send: Send, body: bytes, kind: bytes, status: int, more: Sequence[Pair]) -> None:
     headers: Headers = [
         (b"content-type", kind),
         (b"content-length", str(len(body)).encode()),
@@ -127,4 +151,4 @@ async def send_bytes(
         *more,
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
