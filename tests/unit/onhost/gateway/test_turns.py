@@ -285,6 +285,19 @@ def test_the_last_who_leaves_before_the_switch_began_cancels_it():
     assert house.turns.idle
 
 
+def test_nobody_passes_to_an_engine_that_is_being_stopped():
+    house = House()
+    first = house.comes("mistral")
+    house.look()
+    house.leaves(first)
+    late = house.comes("qwen")
+    house.look()
+    assert late.state == "waits"
+    house.ends(1)
+    house.look()
+    assert late.state == "served"
+
+
 def test_what_a_clusters_first_member_answers_for_is_not_taken_away():
     house = House()
     before = house.comes("mistral")
