@@ -366,7 +366,7 @@ class Gateway:
     swap_on_request: bool = False
     least_hot_s: values.Seconds = 120
     queue: values.Count = 32
-    ttl_s: values.Seconds | None = None
+    ttl_s: values.RestTime | None = None
     keepalive_s: values.KeepAlive = 15
     limits: GatewayLimits = field(default_factory=GatewayLimits)
 

@@ -239,6 +239,8 @@ AnyPort = Annotated[int, between(1, 65535, "is not a port")]
 Service = Annotated[str, Rule("names no port", _is_service, '"tcp/PORT" or "udp/PORT"')]
 Count = Annotated[int, between(1, 65535, "is no number of them")]
 Seconds = Annotated[int, between(0, _DAY_S, "is no time", " s")]
+# The day's questions about its sense begin the time anew.
+RestTime = Annotated[int, between(60, 20 * 3600, "is no time for a model to rest", " s")]
 KeepAlive = Annotated[int, between(1, 300, "is no time between two signs of life", " s")]
 StartTime = Annotated[int, between(1, _DAY_S, "is no time for a start", " s")]
 # A GB10 rests at 208 MHz, and its driver names 3003 as the highest.

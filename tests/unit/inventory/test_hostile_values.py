@@ -130,7 +130,8 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
             ("local_keys", True),
             ("least_hot_s", -1),
             ("queue", 0),
-            ("ttl_s", -1),
+            ("ttl_s", 59),
+            ("ttl_s", 72_001),
             ("keepalive_s", 0),
         )
     ),
