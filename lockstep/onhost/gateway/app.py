@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.routing import Route, Router
 
-from lockstep.onhost.core import config
+from lockstep.onhost.core import config, errors
 from lockstep.onhost.gateway import ask, swap
 from lockstep.onhost.gateway.access import KEY_HEADERS, PEER_HEADERS, Access, Caller, is_loopback
 from lockstep.onhost.gateway.configuration import Gateway, Peer
@@ -43,6 +43,7 @@ FREE = ("/", "/health", "/root.crt")
 #: When a cold target is worth asking again, seconds: a quick switch.
 COLD_RETRY_S = 60
 _DOWN_RETRY_S = 5
+_LOCKED_RETRY_S = 30
 _LONGEST_SWITCH = 4096
 
 
@@ -181,6 +182,8 @@ class Application:
         answer = Answer(send, "openai", self._gateway.keepalive_s)
         lines = ask.switch(target, person)
         while line := await answer.patiently(anext(lines, None)):
+            if line.get("code") == errors.EXIT_LOCKED and not answer.started:
+                raise Refused(409, line["said"], "switching", _LOCKED_RETRY_S)
             self._hot.changed()
             await answer.event(line)
         await answer.end()

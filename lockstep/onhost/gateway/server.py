@@ -211,7 +211,7 @@ def main(argv: list[str], paths: layout.Paths | None = None, kept: Path = usage.
     twins = peers.Peers(gateway, peers.key())
     totals = usage.Usage(kept)
     hot = Hot(host, paths)
-    swaps = swap.Swaps(hot, host, gateway, paths)
+    swaps = swap.Swaps(hot, host, gateway, paths, twins)
     parts = app.Parts(
         gateway=gateway,
         host=host,
