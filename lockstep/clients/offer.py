@@ -100,7 +100,9 @@ def of_host(host: Host, every: Sequence[Host]) -> Offer:
     ]
     starts = [target.data.start_timeout_s for target in targets]
     models = tuple(_models(targets))
-    offer = Offer(host.name, f"http://{LOOPBACK}:{gateway.port}", models, _WORK_S + max(starts))
+    offer = Offer(
+        host.name, f"http://{LOOPBACK}:{gateway.port}", models, _WORK_S + max(starts, default=0)
+    )
     if gateway.open_port is not None:
         scheme = "http" if gateway.plain else "https"
         url = f"{scheme}://{_address(host)}:{gateway.open_port}"

@@ -87,3 +87,35 @@ def test_wrong_use(inventory: Path, words: tuple[str, ...], said: str) -> None:
     done = run(inventory, "claude", *words)
     assert done.exit_code == 2
     assert said in " ".join(done.output.split())
+
+
+CLUSTER = """\
+from lockstep.deploy.checked import checked
+
+_big = {"recipe": "mistral-sglang-nx", "unit": "sglang-all", "overrides": {"tensor_parallel": 2}}
+sparks = checked(
+    __file__,
+    [
+        (
+            name,
+            {
+                "operators": ("anna",),
+                "fabric_address": address,
+                "fabric": {"socket": "eth0"},
+                "clusters": {"pair": {"hosts": ("spark-1", "spark-2")}},
+                "recipe_folders": ("catalogue/recipes", "lab/recipes"),
+                "targets": {"all": {**_big, "cluster": "pair"}},
+            },
+        )
+        for name, address in (("spark-1", "10.0.0.1"), ("spark-2", "10.0.0.2"))
+    ],
+)
+"""
+
+
+def test_a_member_that_does_not_answer_offers_nothing(inventory: Path) -> None:
+    inventory.write_text(CLUSTER)
+    assert json.loads(run(inventory, "claude", "--host", "spark-1").stdout)
+    done = run(inventory, "claude", "--host", "spark-2")
+    assert done.exit_code == 2
+    assert "no such model; found auto; allowed: none answers" in " ".join(done.output.split())
