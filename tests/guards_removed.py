@@ -37,6 +37,55 @@ class Guard:
 
 GUARDS = (
     Guard(
+        "a page asks no token of an engine",
+        f"{ONHOST}/operator/facts.py",
+        "status.gather(self._host, self._paths, closely=False)",
+        "status.gather(self._host, self._paths)",
+        "tests/unit/onhost/operator/test_facts.py",
+    ),
+    Guard(
+        "a driver that hangs holds no watcher up",
+        f"{ONHOST}/operator/facts.py",
+        "self._thread.join(_PATIENCE_S)",
+        "self._thread.join()",
+        "tests/unit/onhost/operator/test_facts.py",
+    ),
+    Guard(
+        "what differs on a host is for root and the gateway alone",
+        f"{ONHOST}/records/last_diff.py",
+        "mode=0o640",
+        "mode=0o644",
+        "tests/unit/onhost/records/test_last_diff.py",
+    ),
+    Guard(
+        "a refused switch is kept with its reason",
+        f"{ONHOST}/records/switches.py",
+        "            note(problem.code, str(problem))\n",
+        "            pass\n",
+        "tests/unit/onhost/records/test_switches.py",
+    ),
+    Guard(
+        "a page runs under a policy of its own",
+        f"{ONHOST}/gateway/page.py",
+        '{**_HEADERS, "content-security-policy": policy(text)}',
+        "dict(_HEADERS)",
+        "tests/unit/onhost/gateway/test_page.py",
+    ),
+    Guard(
+        "the page asks before it switches",
+        "templates/page/gateway.html.j2",
+        "onclick: () => confirm(target.name)",
+        "onclick: () => change(target.name)",
+        "tests/unit/onhost/gateway/test_page_in_browser.py",
+    ),
+    Guard(
+        "nobody looks at a page: nothing is asked",
+        "templates/page/gateway.html.j2",
+        "if (document.hidden) { clearTimeout(asked); stream?.abort();",
+        "if (document.hidden) { clearTimeout(asked);",
+        "tests/unit/onhost/gateway/test_page_in_browser.py",
+    ),
+    Guard(
         "no switch for who is neither root nor the gateway",
         f"{ONHOST}/gateway/switch_program.py",
         "            permitted(asker)\n",

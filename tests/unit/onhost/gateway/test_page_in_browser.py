@@ -44,6 +44,10 @@ _MAIN = (
 METRICS = 'vllm:num_requests_running{{m="q"}} {0}\nvllm:generation_tokens_total{{m="q"}} {1}\n'
 # Faults of what is shown now, as functions of one object.
 READABLE = Path(__file__).parents[3].joinpath("helpers/readable.js").read_text(encoding="utf-8")
+HIDDEN = """(hidden) => {
+  Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
 expect.set_options(timeout=LIMIT_S * 1000)
 
 
@@ -288,6 +292,12 @@ def test_the_page_is_live_and_says_when_it_is_not(spark):
         assert page.title() == "no model · spark1"
         spark.systemd.unit(UNITS["qwen"], ActiveState="active", SubState="running")
         expect(hot(page)).to_contain_text("qwen")
+        # Another tab is in front of it.
+        page.evaluate(HIDDEN, True)
+        expect(page.get_by_text("asleep", exact=True)).to_be_visible()
+        assert page.evaluate("stream.signal.aborted")
+        page.evaluate(HIDDEN, False)
+        expect(page.get_by_text("live", exact=True)).to_be_visible()
 
 
 def test_words_of_others_are_words_and_no_page(spark):
