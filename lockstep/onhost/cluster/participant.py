@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from lockstep.onhost.cluster import progress, runs
 from lockstep.onhost.core import atomic, config, errors, layout, switch_lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import log_phases
-from lockstep.onhost.records import boots
+from lockstep.onhost.records import boots, switches
 from lockstep.onhost.switching import precheck
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.systemd import units
@@ -148,8 +148,30 @@ class Member:
             hot = body.get("hot")
             runs.committed(self.paths, self.host, part, hot)
             self._note(part, hot)
+            self._record(part, self._code(part, hot), f"{hot or 'no model'} is hot")
             self._release()
         return {}
+
+    def _code(self, part: runs.Part, hot: str | None) -> int:
+        """How a switch has ended here, as an exit code of switch.sh."""
+        wanted = self.host.targets.get(part.wanted)
+        # Another member's target leaves none here.
+        if hot in (part.wanted, None):
+            return errors.EXIT_DONE
+        return errors.EXIT_FALLBACK if wanted and wanted.fallback == hot else errors.EXIT_FAILED
+
+    def _record(self, part: runs.Part, code: int, said: str) -> None:
+        """Keep how another host's switch ended here; its own host keeps it as its operator's."""
+        if part.asked_on == self.host.name:
+            return
+        holder, now = switch_lock.holder(self.paths.switch_lock), time.time()
+        took = now - holder.since if holder else 0.0
+        person = f"{part.user} on {part.asked_on}"
+        with suppress(OSError):
+            switches.keep(
+                self.paths,
+                switches.Ended(now, round(took, 1), person, part.wanted, code, said),
+            )
 
     def _note(self, part: runs.Part, hot: str | None) -> None:
         """Keep on disk what a power cut from now on would end, and what an operator chose."""
@@ -240,6 +262,7 @@ class Member:
     def _restore(
         self, part: runs.Part, reason: str, stop: progress.Do, say: Callable[[str], None]
     ) -> bool:
+        self._record(part, errors.EXIT_FAILED, f"it was undone: {reason}")
         try:
             stop(say)
             host = self.host

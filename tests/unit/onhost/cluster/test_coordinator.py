@@ -11,6 +11,7 @@ from lockstep.onhost.cluster import planner as cluster_plan
 from lockstep.onhost.cluster import runs as cluster_groups
 from lockstep.onhost.core import config, errors, switch_lock
 from lockstep.onhost.operator import switch_sh
+from lockstep.onhost.records import switches
 
 pytestmark = pytest.mark.slow
 
@@ -44,6 +45,23 @@ def test_every_member_drops_its_model_and_starts_its_rank(pair, asked_on):
     assert "spark2: stopping own" in lines
     assert pair[0].group.run == pair[1].group.run
     assert [switch_lock.holder(spark.paths.switch_lock) for spark in pair] == [None, None]
+
+
+def test_each_member_keeps_how_a_switch_ended_with_the_person_and_where_it_was_asked_for(pair):
+    assert pair[1].switch("glm")[0] == 0
+    pair[0].systemd.unit(OWN, start_ok=False)
+    assert pair[0].switch("own")[0] != 0
+    kept = [switches.load(spark.paths) for spark in pair]
+    # The latest first; on the host where it was asked for it is its operator's own.
+    assert [(each.target, each.code) for each in kept[1]][-1] == ("glm", 0)
+    assert [(each.person, each.target, each.said) for each in kept[0]][-1] == (
+        f"{kept[1][-1].person} on spark2",
+        "glm",
+        "glm is hot",
+    )
+    back = kept[1][0]
+    assert (back.target, back.code, back.said) == ("own", 1, "glm is hot")
+    assert back.person.endswith(" on spark1")
 
 
 def test_what_is_hot_already_is_asked_for_a_token_and_left_alone(pair):
@@ -363,6 +381,8 @@ def test_an_agent_that_is_restarted_in_a_switch_undoes_its_part(pair):
     pair[1].kill_agent()
     pair[1].power_on()
     until(lambda: pair[1].hot() == ["own"], "its model is back")
+    said = switches.load(pair[1].paths)[0].said
+    assert said == "it was undone: the cluster agent was restarted"
     work.communicate(timeout=60)
     assert pair[0].hot() == []
     assert not any(spark.paths.joined.exists() for spark in pair)

@@ -45,7 +45,7 @@ def spark(tmp_path, monkeypatch):
             qwen = {
                 "unit": UNIT,
                 "engine": "vllm",
-                "url": "http://127.0.0.1:9",
+                "url": self.engine.url,
                 "engine_url": self.engine.url,
                 "model": "qwen",
                 "memory_gib": 67.0,
