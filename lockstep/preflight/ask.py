@@ -25,6 +25,7 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
     """What to ask the reader `preflight`."""
     settings = plan.settings
     ports = [port for target in plan.targets for port in target.ports]
+    ports.append(settings.gateway.port)
     if settings.webui.enabled:
         ports.append(settings.webui.port)
     return {

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lockstep.core.findings import Finding
+from lockstep.files.managed_file import GATEWAY_UNIT
 from lockstep.inventory.cluster import HIDDEN, SHOWN, is_connectx
 from lockstep.inventory.host import HostPlan
 from lockstep.preflight import containers
@@ -61,9 +62,10 @@ def _fabric(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
 
 def _ports(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     owners = {port: target.name for target in plan.targets for port in target.ports}
+    owners[plan.settings.gateway.port] = "gateway"
     if plan.settings.webui.enabled:
         owners[plan.settings.webui.port] = "webui"
-    ours = {*unit_names(plan.targets), f"{plan.settings.webui.unit}.service"}
+    ours = {*unit_names(plan.targets), f"{plan.settings.webui.unit}.service", GATEWAY_UNIT}
     # They are gone before anything of ours starts.
     leaving = containers.adopted(plan, facts["docker"]).values()
     for text, listener in facts["listeners"].items():
@@ -81,5 +83,5 @@ def _ports(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
             plan.name,
             f"port {port} of {owners.get(port, 'this stack')} is taken by "
             f"{listener['process']} ({listener['unit'] or 'no unit'})",
-            "Stop that process, or set another port in targets or webui.",
+            "Stop that process, or set another port in targets, gateway or webui.",
         )

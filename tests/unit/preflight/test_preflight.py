@@ -105,6 +105,10 @@ FAULTS = {
         change("listeners", to={"30001": {"process": "python3", "unit": "/user.slice/x.scope"}}),
         "port 30001 of qwen is taken by python3 (/user.slice/x.scope)",
     ),
+    "port-taken, the gateway's": (
+        change("listeners", to={"8090": {"process": "llama-swap", "unit": ""}}),
+        "port 8090 of gateway is taken by llama-swap (no unit)",
+    ),
     "port-taken, Open WebUI's": (
         change("listeners", to={"8080": {"process": "nginx", "unit": ""}}),
         "port 8080 of webui is taken by nginx (no unit)",
@@ -232,6 +236,11 @@ def test_the_unit_of_a_fallback_is_ours() -> None:
     assert found({**HEALTHY, "listeners": listeners}) == []
 
 
+def test_the_gateway_holds_its_own_port_and_those_of_targets() -> None:
+    held = {"process": "python", "unit": "/system.slice/lockstep-gateway.service"}
+    assert found({**HEALTHY, "listeners": {"8090": held, "30000": held}}) == []
+
+
 def test_another_unit_whose_name_ends_like_ours_is_foreign() -> None:
     listeners = {"8000": {"process": "x", "unit": "/system.slice/not-vllm.service"}}
     assert [item.code for item in found({**HEALTHY, "listeners": listeners})] == ["port-taken"]
@@ -239,7 +248,7 @@ def test_another_unit_whose_name_ends_like_ours_is_foreign() -> None:
 
 def test_what_a_host_is_asked() -> None:
     asked = preflight.questions(PLAN, PINS)
-    assert asked["ports"] == [30001, 30000, 31000, 8000, 8080]
+    assert asked["ports"] == [30001, 30000, 31000, 8000, 8090, 8080]
     assert asked["paths"] == ["/data/models", "/opt/lockstep/engines", "/var/cache/lockstep/layers"]
     assert list(asked["images"].values()) == IMAGES
     engine = f"/opt/lockstep/engines/{engine_id(PLAN.settings, PINS)}"
@@ -310,8 +319,8 @@ GOLDEN = """\
                           cuda-toolkit-13-0).
  spark1            error  port-taken: port 30001 of qwen is taken by python3
                           (/user.slice/x.scope)
-                          -> Stop that process, or set another port in targets
-                          or webui.
+                          -> Stop that process, or set another port in targets,
+                          gateway or webui.
  spark1            error  unreachable: cannot reach https://huggingface.co:
                           Name or service not known
                           -> Check name resolution and proxy, or set a mirror
