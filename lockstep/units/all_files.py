@@ -49,7 +49,7 @@ def artefacts(
         LockstepError: something that cannot be written down safely, with what, where and remedy.
     """
     made = variants(settings, targets, pins, engine_id=engine_id)
-    webui = (webui_unit(settings, pins),) if settings.webui.enabled else ()
+    webui = (webui_unit(settings, made, pins),) if settings.webui.enabled else ()
     found = (
         *host_files(settings),
         *firewall_files(settings, targets),

@@ -14,6 +14,7 @@ from lockstep.files.managed_file import (
     ManagedFile,
     command,
 )
+from lockstep.inventory.bound_targets import AUTO
 from lockstep.inventory.settings import Settings
 from lockstep.inventory.values import is_loopback
 from lockstep.lock.image_reference import pinned_reference
@@ -116,14 +117,14 @@ def _limits(variant: Variant) -> dict[str, str]:
     }
 
 
-def webui_unit(settings: Settings, pins: Pins) -> ManagedFile:
+def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> ManagedFile:
     """Open WebUI's unit; starts at boot.
 
     Raises:
         ResolveError: ``pins`` holds no digest for the image.
     """
     webui = settings.webui
-    argv = webui_command(settings, pins)
+    argv = webui_command(settings, variants, pins)
     text = keyed(
         "units/webui.service.j2",
         unit=webui.unit,
@@ -138,7 +139,7 @@ def webui_unit(settings: Settings, pins: Pins) -> ManagedFile:
     return ManagedFile(unit_path(webui.unit), text, check="unit", stage="webui")
 
 
-def webui_command(settings: Settings, pins: Pins) -> tuple[str, ...]:
+def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -> tuple[str, ...]:
     """The `docker run` of Open WebUI; its secrets come from a file on the host."""
     webui = settings.webui
     # Names as on docs.openwebui.com, reference/env-configuration (v0.9.6, read 2026-11).
@@ -148,6 +149,10 @@ def webui_command(settings: Settings, pins: Pins) -> tuple[str, ...]:
         "OPENAI_API_BASE_URLS": f"{gateway_unit.local_url(settings)}/v1",
         # On loopback the gateway asks for no key.
         "OPENAI_API_KEYS": "none",
+        # A new chat begins with what is hot, and what is asked unseen (titles, tags, next
+        # questions) never has another model switched to.
+        "DEFAULT_MODELS": AUTO,
+        "TASK_MODEL_EXTERNAL": AUTO,
         "ENABLE_OLLAMA_API": "false",
         "ENABLE_SIGNUP": "false",
         "WEBUI_AUTH": "true",
@@ -159,6 +164,10 @@ def webui_command(settings: Settings, pins: Pins) -> tuple[str, ...]:
         "DO_NOT_TRACK": "true",
         "SCARF_NO_ANALYTICS": "true",
     }
+    if not all(variant.tools for variant in variants if variant.kind == "chat"):
+        # It offers its tools with every message, and an engine without a parser of tool calls
+        # refuses such a message (read in 0.12.4).
+        environment["DEFAULT_MODEL_METADATA"] = '{"capabilities":{"builtin_tools":false}}'
     return (
         *foreground(webui.unit),
         *("--network", "host"),

@@ -12,13 +12,9 @@ from lockstep.inventory.cluster import Group
 from lockstep.inventory.settings import Floor, Settings
 from lockstep.onhost.core.config import Host, Target
 from lockstep.onhost.core.topology import Cluster, Member
-from lockstep.recipes import flags
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.sizing import read_back
 from lockstep.units.variants import Variant
-
-# vLLM's and SGLang's; llama.cpp has none.
-_TOOL_PARSER = ("--tool-call-parser",)
 
 TARGETS = f"{CONFIGURATION}/targets.json"
 
@@ -87,7 +83,7 @@ def _target(variant: Variant) -> Target:
         floor_share=floor.share,
         floor_sense=floor.sense,
         sense=target.data.sense,
-        tools=flags.find(variant.engine_argv, _TOOL_PARSER) is not None,
+        tools=variant.tools,
         logprobs=engine.logprobs_drafting or not drafts,
         identity=variant.identity,
         cluster=target.group.name if target.group else None,

@@ -87,6 +87,11 @@ class Variant:
         return kind_of(self.recipe, self.engine_argv)
 
     @property
+    def tools(self) -> bool:
+        """Whether it has a parser of tool calls: vLLM's and SGLang's flag; llama.cpp has none."""
+        return flags.find(self.engine_argv, ("--tool-call-parser",)) is not None
+
+    @property
     def floor(self) -> Floor | None:
         """How fast it must stay, or None: no fallback has to."""
         return self.target.data.floor if self.name == self.target.name else None

@@ -215,11 +215,11 @@ def test_open_webui_has_one_connection() -> None:
     data = settings(
         model=replace(TARGET, bind="0.0.0.0"), other=TargetData("merging", "other", port=8100)
     )
-    argv = webui_command(data, pins(data))
+    argv = webui_command(data, made(data), pins(data))
     assert "OPENAI_API_BASE_URLS=http://127.0.0.1:8090/v1" in argv
     # Not the key of this host: on loopback nobody is asked.
     assert "OPENAI_API_KEYS=none" in argv
-    text = webui_unit(data, pins(data)).text
+    text = webui_unit(data, made(data), pins(data)).text
     assert "api-key" not in text and "After=network-online.target docker.service lockstep-" in text
 
 
