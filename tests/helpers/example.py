@@ -127,6 +127,6 @@ def rendered(host: str) -> dict[str, ManagedFile]:
 
 def steady(text: str) -> str:
     """A unit's text without what changes with every change of a program that it imports."""
-    if " cluster-agent" in text or " memory-floor" in text:
+    if any(f"lib/lockstep {name}" in text for name in ("cluster-agent", "memory-floor", "gateway")):
         return re.sub(r"(LOCKSTEP_GENERATION)=\w+", r"\1=PROGRAMS", text)
     return text
