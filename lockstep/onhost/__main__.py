@@ -39,7 +39,6 @@ MODULES = {
     "peer-server": "fetch.peer_server",
     "pull-image": "images.pull_image",
     "ready": "engine.ready",
-    "roles-proxy": "access.roles_proxy",
     "rollout": "rollout.rollout",
     "sense": "switching.sense_watch",
     "sharing": "fetch.sharing",
@@ -54,7 +53,6 @@ NAMES = {
     "cleanup": "lockstep gc",
     "cluster": "lockstep gate",
     "cluster-agent": "lockstep cluster",
-    "roles-proxy": "lockstep roles",
     "switch": "switch.sh",
 }
 _CHECKS_OF_A_START = ("cluster", "gate", "ready")

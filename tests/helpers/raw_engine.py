@@ -1,18 +1,14 @@
-"""An engine of which a test holds every byte, and the roles proxy before it as a process."""
+"""An engine of which a test holds every byte."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from pathlib import Path
-
-from lab_servers import free_port
-from onhost_fakes import program
 
 #: Only bounds a hang.
 LIMIT_S = 20.0
@@ -85,18 +81,18 @@ class Wire:
 
 @dataclass(frozen=True)
 class Pair:
-    """The proxy's port and the engine's listening socket."""
+    """A door's port and the engine's listening socket."""
 
     port: int
     listening: socket.socket
     process: subprocess.Popen[str]
 
     def accept(self) -> Wire:
-        """The proxy's next connection."""
+        """The next connection that the engine gets."""
         return Wire(self.listening.accept()[0])
 
     def client(self) -> HTTPConnection:
-        """A connection to the proxy."""
+        """A connection to the door."""
         return HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
 
 
@@ -108,48 +104,3 @@ def notified(folder: Path) -> Iterator[tuple[socket.socket, str]]:
         notify.bind(path)
         notify.settimeout(LIMIT_S)
         yield notify, path
-
-
-def start(
-    port: int, engine: int, notify: str, *options: str, credentials: Path | None = None
-) -> subprocess.Popen[str]:
-    """The program as the unit starts it."""
-    words = [
-        *(options or ("--merge",)),
-        "--listen",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--engine",
-        f"http://127.0.0.1:{engine}",
-    ]
-    # A proxy of the environment is for fetching; no engine is behind one.
-    environment = {**os.environ, "NOTIFY_SOCKET": notify, "http_proxy": "http://127.0.0.1:9"}
-    if credentials:
-        environment["CREDENTIALS_DIRECTORY"] = str(credentials)
-    return subprocess.Popen(
-        program("roles-proxy", *words),
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-@contextlib.contextmanager
-def proxied(folder: Path, *options: str, credentials: Path | None = None) -> Iterator[Pair]:
-    """The proxy, ready, before an engine that accepts when the test does."""
-    with (
-        socket.create_server(("127.0.0.1", 0), backlog=128) as listening,
-        notified(folder) as (notify, path),
-    ):
-        listening.settimeout(LIMIT_S)
-        port = free_port()
-        with start(
-            port, listening.getsockname()[1], path, *options, credentials=credentials
-        ) as process:
-            try:
-                assert notify.recv(64) == b"READY=1"
-                yield Pair(port, listening, process)
-            finally:
-                process.kill()

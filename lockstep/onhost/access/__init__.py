@@ -1,1 +1,1 @@
-"""Keys, and the proxy that asks for them."""
+"""Keys, made once."""

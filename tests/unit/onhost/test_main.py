@@ -35,7 +35,7 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 # The proxy imports what is in an environment of the deploy's own.
-@pytest.mark.parametrize("word", sorted(set(MODULES) - {"gateway", "roles-proxy"}))
+@pytest.mark.parametrize("word", sorted(set(MODULES) - {"gateway"}))
 def test_every_program_can_be_imported_with_the_standard_library_alone(
     installed: Path, word: str
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.onhost.core import atomic
+from lockstep.onhost.core import atomic, errors
 from lockstep.onhost.gateway import access, keys
 from lockstep.onhost.gateway.configuration import Door, Gateway
 from lockstep.onhost.gateway.peers import Peers
@@ -65,3 +65,69 @@ def test_who_does_not_ask_from_here_needs_a_key(
 ) -> None:
     assert caller(tmp_path, "local", HOST, header) in ("401", "403")
     assert caller(tmp_path, "local", HOST, header, (b"x-api-key", KEY.encode())) == "anna"
+
+
+HOST_KEY = "sk-0123456789abcdef"
+BEARER = (b"authorization", f"Bearer {HOST_KEY}".encode())
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "header", "found"),
+    [
+        ("POST", b"/v1/chat/completions", BEARER, "host-key"),
+        ("POST", b"/v1/messages", (b"x-api-key", HOST_KEY.encode()), "host-key"),
+        ("POST", b"/v1/messages", (b"x-api-key", KEY.encode()), "anna"),
+        ("GET", b"/v1/models", (b"authorization", f"bearer  {HOST_KEY} ".encode()), "host-key"),
+        ("GET", b"/metrics", BEARER, "host-key"),
+        ("GET", b"/health", (b"accept", b"*/*"), "local"),
+        ("POST", b"/health", (b"accept", b"*/*"), "401"),
+        ("GET", b"/v1/models", (b"accept", b"*/*"), "401"),
+        ("GET", b"/metrics", (b"accept", b"*/*"), "401"),
+        ("OPTIONS", b"/v1/models", (b"accept", b"*/*"), "401"),
+        ("POST", b"/invocations", (b"accept", b"*/*"), "401"),
+        ("GET", b"/health/../v1/models", (b"accept", b"*/*"), "401"),
+        ("GET", b"/v1/models", (b"authorization", HOST_KEY.encode()), "401"),
+        ("GET", b"/v1/models", (b"authorization", f"Basic {HOST_KEY}".encode()), "401"),
+        ("GET", b"/v1/models", (b"authorization", f"Bearer {HOST_KEY[:-1]}".encode()), "401"),
+        ("GET", b"/v1/models", (b"authorization", f"Bearer {HOST_KEY}x".encode()), "401"),
+        ("GET", b"/v1/models", (b"authorization", b"Bearer "), "401"),
+        ("GET", b"/v1/models", (b"cookie", HOST_KEY.encode()), "401"),
+        # What an engine has for whoever runs it is not for clients.
+        ("POST", b"/invocations", BEARER, "404"),
+        ("POST", b"/flush_cache", BEARER, "404"),
+        ("POST", b"/v1/../pause", BEARER, "404"),
+    ],
+)
+def test_who_passes_at_a_targets_own_port_that_is_open(
+    tmp_path: Path, method: str, path: bytes, header: tuple[bytes, bytes], found: str
+) -> None:
+    entry = keys.Entry("anna", "2026-11-01T00:00:00Z", keys.digest(KEY.encode()))
+    atomic.write_json(tmp_path / "keys.json", keys.document([entry]))
+    gateway = Gateway("spark-1", ())
+    judge = access.Access(gateway, keys.Keys(tmp_path / "keys.json"), Peers(gateway), HOST_KEY)
+    door = Door("target", "0.0.0.0", 30001, ("qwen",))
+    try:
+        passed = judge.caller_of_target(door, method, path, [HOST, header]).person.name
+    except Refused as refused:
+        passed = str(refused.status)
+    assert passed == found
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        (None, "no API key: expected LoadCredential= in the unit. Deploy again"),
+        ("\n", "api-key is empty. Remove the key's file and deploy again"),
+    ],
+)
+def test_without_its_key_an_open_port_does_not_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str | None, message: str
+) -> None:
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    if key is not None:
+        (tmp_path / "api-key").write_text(key)
+        monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    gateway = Gateway("spark-1", (Door("target", "0.0.0.0", 30001, ("qwen",)),))
+    with pytest.raises(errors.Problem, match=message.replace("=", ".")):
+        access.host_key(gateway)
+    assert access.host_key(Gateway("spark-1", (Door("target", "127.0.0.1", 1, ("q",)),))) is None

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from gateway_process import KEYS, Limits, Spark, running, write_keys
-from lab_servers import until
+from lab_servers import free_port, until
 
 from lockstep.onhost.gateway.app import MODEL_PATHS
+from lockstep.onhost.gateway.configuration import Door
 from lockstep.onhost.gateway.server import LONGEST_HEAD
 
 CHAT = "/v1/chat/completions"
@@ -394,6 +395,30 @@ def test_a_body_without_a_key_is_neither_waited_for_nor_passed_on(spark: Spark) 
 def test_who_sends_a_large_body_without_a_key_reads_why_it_is_refused(spark: Spark) -> None:
     answer, _ = ask(spark, "POST", CHAT, b"x" * 900_000, door="open")
     assert answer.status == 401
+
+
+def test_an_open_port_of_a_target_asks_for_the_hosts_key_and_keeps_it(tmp_path: Path) -> None:
+    folder = tmp_path / "credentials"
+    folder.mkdir()
+    (folder / "api-key").write_text("sk-of-the-host\n")
+    door = Door("target", "0.0.0.0", free_port(), ("mistral", "safe"))
+    with running(tmp_path, {"CREDENTIALS_DIRECTORY": str(folder)}, doors=(door,)) as spark:
+        spark.heat("mistral")
+        for header in ({"Authorization": "Bearer sk-of-the-host"}, {"x-api-key": KEYS["use"]}):
+            client = spark.client("target")
+            client.request("POST", CHAT, json.dumps({"messages": TWO}), header)
+            wire = spark.accept("mistral")
+            asked = wire.asked()
+            assert json.loads(asked.body) == {"messages": [{"role": "user", "content": "a\n\nb"}]}
+            assert not asked.get("authorization") and not asked.get("x-api-key")
+            wire.send(OK)
+            assert client.getresponse().read() == b"ok"
+        answer, body = ask(spark, "POST", CHAT, {"messages": TWO}, door="target")
+        assert answer.status == 401 and "a key is needed" in error(body)["message"]
+        spark.nobody_asked("mistral")
+        assert spark.process
+        command = Path(f"/proc/{spark.process.pid}/cmdline").read_bytes()
+        assert b"sk-of" not in command and "sk-of" not in spark.stop()
 
 
 def test_a_revoked_key_is_refused_at_once(tmp_path: Path) -> None:
