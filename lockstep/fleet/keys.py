@@ -6,9 +6,11 @@ import datetime
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from lockstep.files.managed_file import command
 from lockstep.fleet.hosts import Host, ask, at_once
+from lockstep.onhost.core import schema
 from lockstep.onhost.gateway import keys
 from lockstep.onhost.gateway.usage import Total
 
@@ -61,6 +63,15 @@ def _held(host: Host, text: str) -> Held:
     answer, fault = ask(host.login, argv, text=text, limit_s=_LIMIT_S).json()
     if fault:
         return Held(host.name, fault=fault)
-    entries = keys.parsed(json.dumps({"keys": answer["keys"]}), host.name)
-    usage = {person: Total(**total) for person, total in answer["usage"].items()}
+    try:
+        entries = keys.parsed(answer, "its answer")
+        usage: dict[str, Total] = schema.convert(
+            dict[str, Total], answer.get("usage"), where="its answer", key="usage", error=_unknown
+        )
+    except keys.Broken as error:
+        return Held(host.name, fault=f"{error}. Deploy to it")
     return Held(host.name, {entry.person: entry for entry in entries}, usage)
+
+
+def _unknown(what: str, *, where: str, **_: Any) -> keys.Broken:
+    return keys.Broken(f"{where}: {what}")

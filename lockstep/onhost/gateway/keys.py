@@ -153,12 +153,19 @@ def claimed(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return any(key.startswith(PREFIX.encode()) for key in given(headers))
 
 
-def parsed(text: str, where: str) -> list[Entry]:
-    """Entries in their form as JSON. Broken where they are not."""
+def loaded(text: str, where: str) -> list[Entry]:
+    """The entries of a text in JSON. Broken where it is none, or `parsed` says so."""
     try:
-        document = json.loads(text)
+        return parsed(json.loads(text), where)
+    except ValueError as error:
+        raise Broken(f"{where}: expected a JSON document with the list `keys`") from error
+
+
+def parsed(document: Any, where: str) -> list[Entry]:
+    """The entries of a document as `document` makes it. Broken where it is another."""
+    try:
         entries = document["keys"]
-    except (ValueError, LookupError, TypeError) as error:
+    except (LookupError, TypeError) as error:
         raise Broken(f"{where}: expected a JSON document with the list `keys`") from error
     found = schema.convert(tuple[Entry, ...], entries, where=where, key="keys", error=_broken)
     if len({entry.person for entry in found}) < len(found):
@@ -226,7 +233,7 @@ class Keys:
         if mark == "none":
             return
         try:
-            self._entries = parsed(self._path.read_text(encoding="utf-8"), str(self._path))
+            self._entries = loaded(self._path.read_text(encoding="utf-8"), str(self._path))
         except (Broken, OSError, UnicodeDecodeError) as error:
             why = str(error) if isinstance(error, Broken) else f"{self._path}: {errors.why(error)}"
             print(

@@ -36,7 +36,7 @@ def main(argv: list[str], path: Path = keys.PATH, totals: Path = usage.PATH) -> 
     options = parser.parse_args(argv)
     try:
         if options.action == "take":
-            new = keys.parsed(sys.stdin.read(), "standard input")
+            new = keys.loaded(sys.stdin.read(), "standard input")
             with _alone(path):
                 entries = take(path, new)
         else:
@@ -73,7 +73,7 @@ def take(path: Path, new: list[keys.Entry]) -> list[keys.Entry]:
 
 def _read(path: Path) -> list[keys.Entry]:
     try:
-        return keys.parsed(path.read_text(encoding="utf-8"), str(path))
+        return keys.loaded(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as error:

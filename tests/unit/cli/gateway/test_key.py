@@ -226,6 +226,15 @@ def test_a_broken_file_is_told_with_its_name(sparks: Sparks) -> None:
     assert f"{TWO}: lockstep gateway-keys: {sparks.path(TWO)}: expected a JSON" in shown.stderr
 
 
+def test_programs_of_another_version_are_told(sparks: Sparks) -> None:
+    later = '{"keys": [{"person": "anna", "since": "2026-11-01T00:00:00Z", "models": []}]}'
+    (sparks.folder / "host.py").write_text(f"print({later!r})")
+    shown = sparks.run("list")
+    assert shown.exit_code == 2
+    assert f"{ONE}: its answer: unknown key 'models' in keys[0]" in shown.stderr
+    assert "Deploy to it" in shown.stderr
+
+
 def test_an_expired_key_may_be_followed_by_another(sparks: Sparks) -> None:
     past = keys.Entry("anna", "2026-01-01T00:00:00Z", keys.digest(b"x"), until="2026-01-31")
     for host in (ONE, TWO):
