@@ -68,6 +68,7 @@ LATER = [
     "nftables",
     "netplan.io",
     "python3.11-dev",
+    "caddy",
 ]
 _UNUSED_FILES = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*")
 _GUEST = Path(__file__).with_name("guest")

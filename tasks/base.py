@@ -9,6 +9,7 @@ from lockstep.files.managed_file import OPERATORS_GROUP
 from lockstep.system.accounts import ours, people
 from lockstep.system.base_files import absent_files, docker_generation, tools_environment
 from lockstep.system.folders import folders
+from lockstep.units import tls_unit
 from lockstep.units.variants import unit_names
 from tasks import run
 from tasks.operations import files, services, system
@@ -39,7 +40,11 @@ def base() -> None:
         ),
         generations={"docker.service": docker_generation(settings)},
     )
-    system.packages(name="Install packages", names=this.plan.settings.packages)
+    system.packages(
+        name="Install packages",
+        names=this.packages,
+        masked={tls_unit.PACKAGE: tls_unit.PACKAGED_UNIT},
+    )
     system.sysctls(
         name="Apply kernel settings", values=settings.sysctls, path="/etc/sysctl.d/60-lockstep.conf"
     )

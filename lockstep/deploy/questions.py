@@ -10,6 +10,7 @@ from lockstep.files.managed_file import (
     API_KEY,
     CONFIGURATION,
     OPERATORS_GROUP,
+    PEER_KEY,
     PROGRAMS,
     SYSTEMD,
     TOOLS_VENV,
@@ -24,6 +25,7 @@ from lockstep.system.accounts import ours, people
 from lockstep.system.base_files import absent_files
 from lockstep.system.folders import folders
 from lockstep.units.agent_unit import key_path
+from lockstep.units.tls_unit import CADDYFILE, ROOT, authority_path
 
 #: What our drop-ins concern: protection from the out-of-memory killer, Docker's proxy.
 SYSTEM_UNITS = ("ssh.service", "docker.service")
@@ -45,7 +47,7 @@ def questions(this: Intended) -> dict[str, Any]:
     found: dict[str, Any] = {
         "preflight": preflight.questions(this.plan, this.pins),
         "records.intruders": foreign.question(this),
-        "packages": list(settings.packages),
+        "packages": this.packages,
         "accounts": {
             "accounts": [account.name for account in (*ours(settings), *people(settings))],
             "groups": [OPERATORS_GROUP],
@@ -58,7 +60,15 @@ def questions(this: Intended) -> dict[str, Any]:
         "files.marked": {
             "folders": [SYSTEMD, settings.paths.scripts],
             # A module that stays would still be imported: engines are found by their folder.
-            "named": [key_path("*"), API_KEY, f"{PROGRAMS}/lockstep/**/*.py"],
+            "named": [
+                key_path("*"),
+                PEER_KEY,
+                authority_path("*"),
+                CADDYFILE,
+                ROOT,
+                API_KEY,
+                f"{PROGRAMS}/lockstep/**/*.py",
+            ],
         },
         "environments": this.engine_question,
         "docker.images": this.images,

@@ -8,7 +8,7 @@ from typing import Literal
 from lockstep.onhost.core.program import PROGRAMS, PYTHON, command
 from lockstep.onhost.records.ours import GATEWAY_HOME, HOME, MARK
 
-Check = Literal["unit", "shell", "sudoers", "json", "nft"]
+Check = Literal["unit", "shell", "sudoers", "json", "nft", "caddy"]
 Stage = Literal["base", "firewall", "fabric", "services", "gateway", "switch", "webui"]
 
 # Environments of our own tools, named by what is in them.
@@ -37,6 +37,8 @@ TOOLS_ENVIRONMENT = f"{CONFIGURATION}/tools.env"
 OPERATORS_GROUP = "lockstep-operators"
 # Account of the gateway; its group may read the keys of people.
 GATEWAY_ACCOUNT = "lockstep-gateway"
+# By which gateways of peers know each other; the same on each of them.
+PEER_KEY = f"{CONFIGURATION}/secrets/gateway-peers.key"
 GATEWAY_UNIT = "lockstep-gateway.service"
 # Gives the gateway, which has no rights, the switch.
 GATEWAY_SWITCH = "lockstep-gateway-switch"
@@ -58,7 +60,7 @@ class ManagedFile:
         owner: Account.
         group: Group.
         check: Which tool must accept it before it replaces what is there: systemd-analyze verify,
-            sh -n, visudo -cf, nft -c, a JSON parser; None: nothing can be checked.
+            sh -n, visudo -cf, nft -c, caddy adapt, a JSON parser; None: nothing can be checked.
         stage: Step of the deploy that writes it. What model units read comes with them, so that a
             restart never meets the file of the deploy before.
     """

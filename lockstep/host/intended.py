@@ -31,7 +31,7 @@ from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.system.folders import model_units
 from lockstep.system.tools import Environment, tool_environments
-from lockstep.units import gateway_unit, memory_unit
+from lockstep.units import gateway_unit, memory_unit, tls_unit
 from lockstep.units.all_files import artefacts
 from lockstep.units.variants import variants
 
@@ -116,7 +116,14 @@ class Intended:
     @property
     def gateway_units(self) -> list[str]:
         """What of the gateway starts at boot, in the order of the start."""
-        return list(gateway_unit.UNITS)
+        tls = [tls_unit.UNIT] if self.plan.settings.gateway.tls else []
+        return [*gateway_unit.UNITS, *tls]
+
+    @property
+    def packages(self) -> list[str]:
+        """Debian packages that it is to have."""
+        tls = [tls_unit.PACKAGE] if self.plan.settings.gateway.tls else []
+        return [*self.plan.settings.packages, *tls]
 
     @cached_property
     def shared_keys(self) -> tuple[SharedKey, ...]:
@@ -171,7 +178,7 @@ class Intended:
         name = self.engine_id if self.engine_spec else ""
         plan = self.plan
         made = artefacts(plan.settings, plan.targets, self.pins, engine_id=name, peers=plan.peers)
-        return [*made, *self._specs(), self._served_weights()]
+        return [*made, *tls_unit.tls_files(plan), *self._specs(), self._served_weights()]
 
     @cached_property
     def paths(self) -> list[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lockstep.files.managed_file import AGENT_UNIT, command
+from lockstep.files.managed_file import AGENT_UNIT, GATEWAY_UNIT, PEER_KEY, command
+from lockstep.inventory.authority import Authority
 from lockstep.inventory.host import HostPlan
+from lockstep.units import tls_unit
 from lockstep.units.agent_unit import key_path
 
 
@@ -32,14 +35,34 @@ class SharedKey:
 
 def shared_keys(plan: HostPlan) -> tuple[SharedKey, ...]:
     """The keys that a host has in common with others."""
-    return tuple(
-        SharedKey(
+    clusters = [
+        _key(
             f"key of cluster {group.name}",
             key_path(group.name),
             tuple(member.name for member in group.members),
-            command("make-secrets", key_path(group.name)),
-            command("make-secrets", "--take", key_path(group.name)),
-            (AGENT_UNIT,),
+            AGENT_UNIT,
         )
         for group in plan.groups
-    )
+    ]
+    peers = []
+    if plan.gateways:
+        peers = [_key("key of gateways", PEER_KEY, plan.gateways, GATEWAY_UNIT)]
+    return (*clusters, *peers, *_authority(plan.authority))
+
+
+def _key(what: str, path: str, hosts: tuple[str, ...], unit: str) -> SharedKey:
+    words = (command("make-secrets", path), command("make-secrets", "--take", path))
+    return SharedKey(what, path, hosts, *words, (unit,))
+
+
+def _authority(authority: Authority | None) -> Iterator[SharedKey]:
+    if authority:
+        path = tls_unit.authority_path(authority.id)
+        yield SharedKey(
+            "authority of certificates",
+            path,
+            authority.hosts,
+            command("make-authority", path, *authority.names),
+            command("make-authority", "--take", path),
+            (tls_unit.UNIT,),
+        )

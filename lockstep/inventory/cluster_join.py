@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from lockstep.core.errors import InventoryError
+from lockstep.inventory.authority import authority
 from lockstep.inventory.cluster import ClusterData, Group, Member
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.gateway.configuration import Peer
@@ -41,7 +42,16 @@ def joined(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]:
         _check_targets(name, data, known, where)
         _check_boot(name, data, known, where)
         _check_networks(name, data, [known[host] for host in data.hosts], where)
-    return tuple(_with_groups(plan, clusters, known) for plan in plans)
+    gateways = tuple(plan.name for plan in plans if {*plan.settings.gateway.peers} - {plan.name})
+    own = [(plan.name, plan.names) for plan in plans if plan.settings.gateway.tls == "own"]
+    return tuple(
+        replace(
+            _with_groups(plan, clusters, known),
+            gateways=gateways if plan.name in gateways else (),
+            authority=authority(own) if plan.settings.gateway.tls == "own" else None,
+        )
+        for plan in plans
+    )
 
 
 def _check_peers(plan: HostPlan, known: dict[str, HostPlan], where: str) -> None:

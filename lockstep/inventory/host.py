@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lockstep.inventory.authority import Authority
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.cluster import Group
 from lockstep.inventory.settings import Settings
@@ -19,12 +20,18 @@ class HostPlan:
         settings: Its data, checked.
         targets: Its targets with their recipes.
         peers: The gateways of the hosts that `gateway.peers` names, once the inventory is joined.
+        gateways: Every host of the inventory whose gateway has peers, this one among them.
+        authority: What signs its gateway's certificate, where that is to be an authority of ours.
+        names: Names and addresses by which other machines reach it, for that certificate.
     """
 
     name: str
     settings: Settings
     targets: tuple[BoundTarget, ...]
     peers: tuple[Peer, ...] = ()
+    gateways: tuple[str, ...] = ()
+    authority: Authority | None = None
+    names: tuple[str, ...] = ()
 
     @property
     def groups(self) -> tuple[Group, ...]:

@@ -155,7 +155,16 @@ def plan(name: str, data: Mapping[str, Any], origin: Mapping[str, str] | None = 
     catalogue = load_catalogue(*(REPOSITORY / folder for folder in settings.recipe_folders))
     targets = bind(settings, catalogue, origin)
     check_tools(settings, origin)
-    return HostPlan(name, settings, targets)
+    return HostPlan(name, settings, targets, names=_names(settings, data.get("ssh_hostname")))
+
+
+def _names(settings: Settings, login: str | None) -> tuple[str, ...]:
+    """What other machines may call the host: see `HostPlan.names`."""
+    gateway = settings.gateway
+    bind = () if gateway.bind in ("0.0.0.0", "::") else (gateway.bind,)
+    # "@local" is no name for others.
+    named = (name.lower() for name in (settings.name, login, *bind, *gateway.names) if name)
+    return tuple(dict.fromkeys(name for name in named if not name.startswith("@")))
 
 
 def _keys() -> set[str]:

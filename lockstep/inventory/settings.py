@@ -343,9 +343,11 @@ class Gateway:
         bind: Address for other machines; at 127.0.0.1 it is open in any case.
         port: Port on loopback, at `bind` where `plain` is set, and for `peers`.
         plain: Whether it is open at `bind` without TLS.
-        tls: Certificate at `bind`: "own" for an authority of this host's own, "tailscale" for
+        tls: Certificate at `bind`: "own" for an authority of the inventory, "tailscale" for
             Tailscale's, or paths of one of yours. None: no TLS.
         tls_port: Port at `bind` with TLS.
+        names: Names and addresses of the host in its certificate, beside the inventory's name of
+            it, its `ssh_hostname` and `bind`.
         local_keys: Whether a key is asked for on loopback too.
         peers: Hosts of the inventory whose models it lists and passes requests on to.
         swap_on_request: Whether a request for a cold model asks for a switch to it.
@@ -361,6 +363,7 @@ class Gateway:
     plain: bool = False
     tls: Annotated[str, one_of(("own", "tailscale"))] | Certificate | None = None
     tls_port: values.Port = 8443
+    names: tuple[values.CertificateName, ...] = ()
     local_keys: bool = False
     peers: tuple[values.HostName, ...] = ()
     swap_on_request: bool = False

@@ -104,6 +104,16 @@ def _check_gateway(settings: Settings, file: str) -> None:
                 found=repr(gateway.bind),
                 remedy=f'Set gateway.bind ("0.0.0.0"), or remove gateway.{key}.',
             )
+    if gateway.tls == "tailscale" and not any(
+        name.lower().endswith(".ts.net") for name in (settings.name, *gateway.names)
+    ):
+        raise InventoryError(
+            "Tailscale gives certificates for names of its own alone",
+            where=file,
+            found=", ".join((settings.name, *gateway.names)),
+            remedy="Add the host's to gateway.names, as `tailscale status --json` shows it "
+            "(Self.DNSName: spark-1.tail1234.ts.net).",
+        )
     if gateway.local_keys and settings.webui.enabled:
         raise InventoryError(
             "gateway.local_keys asks for a key on loopback, and Open WebUI has none",

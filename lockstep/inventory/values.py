@@ -322,6 +322,14 @@ Bind = Annotated[
         '"127.0.0.1", "0.0.0.0", "::" or another IP address of the host',
     ),
 ]
+CertificateName = Annotated[
+    str,
+    like(
+        r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*",
+        "is no name for a certificate",
+        '"spark.home.arpa", "10.0.0.5" or "fd00::5"',
+    ),
+]
 FabricAddress = Annotated[
     str,
     Rule(

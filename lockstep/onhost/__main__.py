@@ -34,6 +34,7 @@ MODULES = {
     "image-answer": "images.image_answer",
     "image-check": "images.image_check",
     "job": "systemd.job",
+    "make-authority": "access.authority",
     "make-secrets": "access.make_secrets",
     "memory-floor": "switching.memory_floor",
     "peer-server": "fetch.peer_server",

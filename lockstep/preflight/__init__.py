@@ -21,6 +21,7 @@ from lockstep.preflight import (
     memory,
     network,
     system,
+    tls,
 )
 from lockstep.preflight.ask import ENGINE, MODELS, TOOLS, addresses, questions
 from lockstep.preflight.containers import adopted
@@ -58,6 +59,7 @@ def findings(
         *containers.findings(plan, facts["docker"]),
         *network.findings(plan, facts),
         *disks.findings(plan, pins, facts),
+        *tls.findings(plan, facts["tls"]),
         *system.accounts(plan, facts["unknown_accounts"]),
         *foreign.findings(plan, facts["foreign"]),
     ]

@@ -12,6 +12,7 @@ from lockstep.lock.image_reference import DEFAULT_REGISTRY, parse, pull_referenc
 from lockstep.lock.packages import engine_repositories, mirrored
 from lockstep.lock.pins import Pins
 from lockstep.lock.wanted import needs_engine
+from lockstep.preflight import tls
 from lockstep.system.accounts import people
 from lockstep.system.folders import IMAGE_STORE
 from lockstep.system.tools import tool_environments
@@ -38,6 +39,7 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         "accounts": [account.name for account in people(settings)],
         "fabric": _fabric_asked(plan),
         "docker": _docker_names(plan),
+        "tls": tls.question(plan),
         "images": {name: pull_reference(name, pins.images[name]) for name in images_of(plan)},
     }
 

@@ -10,6 +10,7 @@ from lockstep.files.templating import render
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.settings import Settings
 from lockstep.inventory.values import is_loopback
+from lockstep.onhost.gateway.configuration import Peer
 
 TABLE = "lockstep"
 RULES = f"{CONFIGURATION}/firewall.nft"
@@ -24,7 +25,9 @@ QUESTION = {
 }
 
 
-def firewall_files(settings: Settings, targets: Sequence[BoundTarget]) -> tuple[ManagedFile, ...]:
+def firewall_files(
+    settings: Settings, targets: Sequence[BoundTarget], gateways: Sequence[Peer] = ()
+) -> tuple[ManagedFile, ...]:
     """The rules and the unit that loads them at boot; () where the inventory wants none."""
     firewall = settings.firewall
     if not firewall.enabled:
@@ -35,6 +38,8 @@ def firewall_files(settings: Settings, targets: Sequence[BoundTarget]) -> tuple[
         ssh=sorted(set(firewall.ssh_ports)),
         open=opened(settings, targets),
         peers=_by_family((*firewall.peers, *_members(targets))),
+        gateways=_by_family(peer.address for peer in gateways),
+        gateway_port=settings.gateway.port,
     )
     unit = render("units/firewall.service.j2", program=PROGRAM, kept=KEPT)
     return (

@@ -52,7 +52,7 @@ def artefacts(
     webui = (webui_unit(settings, made, pins),) if settings.webui.enabled else ()
     found = (
         *host_files(settings),
-        *firewall_files(settings, targets),
+        *firewall_files(settings, targets, peers),
         *netplan_files(settings),
         *programs(),
         targets_file(settings, made),

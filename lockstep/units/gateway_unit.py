@@ -17,6 +17,7 @@ from lockstep.files.managed_file import (
     GATEWAY_CONFIGURATION,
     GATEWAY_SWITCH,
     GATEWAY_UNIT,
+    PEER_KEY,
     SYSTEMD,
     TOOLS_VENV,
     ManagedFile,
@@ -74,7 +75,7 @@ def gateway_files(
     """
     said = configured(settings, variants, peers)
     text = json.dumps(asdict(said), indent=2) + "\n"
-    credentials = _credentials(variants)
+    credentials = _credentials(variants, peers)
     exact = tool_requirements(settings, pins)
     unit = keyed(
         "units/gateway.service.j2",
@@ -168,10 +169,13 @@ def _names(settings: Settings) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in found if name))
 
 
-def _credentials(variants: Sequence[Variant]) -> dict[str, str]:
+def _credentials(
+    variants: Sequence[Variant], peers: Sequence[configuration.Peer]
+) -> dict[str, str]:
     """Name of a systemd credential → file on the host."""
     asked = any(variant.target.open for variant in variants)
-    return {configuration.API_KEY_CREDENTIAL: API_KEY} if asked else {}
+    host = {configuration.API_KEY_CREDENTIAL: API_KEY} if asked else {}
+    return host | ({configuration.PEER_KEY_CREDENTIAL: PEER_KEY} if peers else {})
 
 
 def _loopback(door: configuration.Door) -> bool:

@@ -11,6 +11,7 @@ from pyinfra.api import operation
 
 from lockstep.files.managed_file import AGENT_UNIT, API_KEY, Stage
 from lockstep.system.folders import generation
+from lockstep.units import tls_unit
 from lockstep.units.agent_unit import RECORDS
 from lockstep.units.docker_run import DOCKER as DOCKER_PROGRAM
 from lockstep.units.docker_run import LABEL
@@ -150,6 +151,7 @@ def left_over() -> list[str] | None:
     this = run.current()
     keys = {key.path for key in this.shared_keys}
     keys |= {API_KEY} if this.key_users else set()
+    keys |= {tls_unit.ROOT} if this.plan.authority else set()
     return None if found is None else sorted(set(found).difference(this.paths, keys))
 
 

@@ -21,7 +21,7 @@ _TOOLS = {"environments.tools", "files.links"}
 
 
 @operation()
-def packages(names: Sequence[str]) -> Commands:
+def packages(names: Sequence[str], masked: Mapping[str, str] | None = None) -> Commands:
     """Install the archive's candidate of what is missing; its index is read again only then.
 
     A package that is there stays at its version. Each command waits for its turn: other services
@@ -29,12 +29,17 @@ def packages(names: Sequence[str]) -> Commands:
 
     Args:
         names: Debian packages.
+        masked: Package → unit of its own that is not to run. It is masked before the package comes,
+            which would start it, and stays so; of a package that is there it stays as it is.
     """
     found = facts.ask("packages")
     missing = [name for name in names if found is not None and name not in found]
     if not missing:
         host.noop(f"{len(names)} packages are installed")
         return
+    units = [unit for name, unit in (masked or {}).items() if name in missing]
+    if units:
+        yield remote.words(["systemctl", "mask", "--quiet", *units])
     # What a cut-off run left half configured, first. Settings that we wrote before the package
     # came (earlyoom's) are kept without a question.
     keep = ("--force-confdef", "--force-confold")

@@ -161,4 +161,5 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
         "units_up": [],
         "units_held": False,
         "time": now + 1.5,
+        "tls": {"fault": "", "days": None},
     }

@@ -10,9 +10,15 @@ from pathlib import Path
 
 import pair
 import pytest
+from a_spark import spark
 from example import HOSTS, REPOSITORY, rendered
 from tools import run
 
+from lockstep.files.managed_file import ManagedFile
+from lockstep.inventory.cluster_join import joined
+from lockstep.units.tls_unit import tls_files
+
+YOURS = {"certificate": "/etc/ssl/spark.pem", "key": "/etc/ssl/spark.key"}
 ROW = re.compile(r"^\| `([\w@-]+)\.service`[^|]*\| (\d+\.\d) \|", re.MULTILINE)
 
 
@@ -30,10 +36,17 @@ def figure(unit: Path) -> float:
     return float(found[1])
 
 
+def before_gateway(tls: object) -> dict[str, ManagedFile]:
+    """Caddy's files, with a certificate."""
+    (plan,) = joined([spark("spark1", gateway={"bind": "0.0.0.0", "tls": tls})], "site.py")
+    return {file.path: file for file in tls_files(plan)}
+
+
 def services() -> dict[str, str]:
     """Name of every service that a deploy writes, with its host → its text."""
     hosts = {host: rendered(host) for host in HOSTS}
     hosts |= {f"pair-{rank}": pair.rendered(rank) for rank in (0, 1)}
+    hosts |= {kind: before_gateway(tls) for kind, tls in (("own", "own"), ("yours", YOURS))}
     return {
         f"{host}:{Path(path).name}": file.text
         for host, files in hosts.items()

@@ -17,6 +17,7 @@ from lockstep.drift.subjects import (
     network,
     packages,
     settings,
+    tls,
     units,
     weights,
 )
@@ -39,6 +40,7 @@ _SUBJECTS = (
         files,
         weights,
         models,
+        tls,
     ),
 )
 KINDS: dict[str, Kind] = {

@@ -29,5 +29,5 @@ KINDS = {
 
 def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
     """See `subjects.expected`."""
-    for name in this.plan.settings.packages:
+    for name in this.packages:
         yield there("apt package", name)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from lockstep.onhost.facts import accounts, docker, machine, network, packages
+from lockstep.onhost.facts import accounts, docker, machine, network, packages, tls
 from lockstep.onhost.facts.reading import document, listed, run, states, text
 
 _TARGETS = "/etc/lockstep/targets.json"
@@ -34,7 +34,7 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
         asked: "paths" whose disk counts, "needs" (what is fetched → the folders and files that
             show that it is here), "reach" (address → what would be fetched from it: one from which
             nothing is needed any more is not tried), "ports", "models", "images", "cache",
-            "accounts", "fabric", "docker".
+            "accounts", "fabric", "docker", "tls" (see there).
     """
     # At once: they wait for other programs, and each address that is silent takes its time-out.
     with ThreadPoolExecutor(16) as pool:
@@ -42,6 +42,7 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
             "cuda": pool.submit(machine.cuda),
             "gpu": pool.submit(machine.gpu),
             "updates": pool.submit(updates),
+            "tls": pool.submit(tls.read, asked["tls"]),
             "earlyoom": pool.submit(packages.candidate, "earlyoom"),
             "units_up": pool.submit(_up),
         }

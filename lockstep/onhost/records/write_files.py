@@ -93,7 +93,7 @@ def candidates(files: list[File], check: str, folder: str) -> list[str]:
 
 
 def refusals(files: list[File]) -> list[str]:
-    """What systemd, sudo, sh, nft and a JSON parser say against files; [] when all are accepted."""
+    """What systemd, sudo, sh, nft, Caddy and JSON say against files; [] when all are accepted."""
     faults = []
     with tempfile.TemporaryDirectory(prefix="lockstep-verify-") as folder:
         units = candidates(files, "unit", folder)
@@ -106,6 +106,8 @@ def refusals(files: list[File]) -> list[str]:
             faults.append(said("sh", "-n", path))
         for path in candidates(files, "nft", folder):
             faults.append(said("nft", "-c", "-f", path))
+        for path in candidates(files, "caddy", folder):
+            faults.append(said("caddy", "adapt", "--adapter", "caddyfile", "--config", path))
         faults = [fault.replace(folder + "/", "") for fault in faults if fault]
     for file in files:
         if file.get("check") == "json":

@@ -30,6 +30,7 @@ ASKED: dict[str, Any] = {
     "images": {},
     "accounts": [],
     "fabric": ["lo", "enp9s9"],
+    "tls": {},
     "docker": {
         "containers": ["open-webui", "engine"],
         "volumes": ["open-webui", "engine-cache"],

@@ -1,0 +1,18 @@
+"""Drift of the gateway's certificate, where it is one of yours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockstep.drift.subjects.kind import Kind
+from lockstep.files.sent import Reader
+from lockstep.host.intended import Intended
+from lockstep.onhost.facts import tls
+from lockstep.preflight.tls import question
+
+KINDS = {"certificate": Kind(tls.findings, scope="odd")}
+
+
+def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
+    """See `subjects.questions`."""
+    return {tls.findings: question(this.plan)}

@@ -1,0 +1,75 @@
+"""Caddy before the gateway, where other machines reach that by TLS: its configuration and unit."""
+
+from __future__ import annotations
+
+from lockstep.files.managed_file import (
+    CONFIGURATION,
+    GATEWAY_ACCOUNT,
+    SYSTEMD,
+    ManagedFile,
+)
+from lockstep.files.templating import render
+from lockstep.inventory.authority import Authority
+from lockstep.inventory.host import HostPlan
+from lockstep.inventory.settings import Certificate
+from lockstep.onhost.gateway.configuration import TLS_SOCKET
+from lockstep.units.restart_key import keyed
+
+UNIT = "lockstep-tls.service"
+PACKAGE = "caddy"
+#: The package's own unit, which would listen on port 80 as soon as it is installed.
+PACKAGED_UNIT = "caddy.service"
+CADDYFILE = f"{CONFIGURATION}/Caddyfile"
+#: The authority's certificate, for everybody: what phones and laptops install.
+ROOT = f"{CONFIGURATION}/authority.crt"
+
+
+def authority_path(name: str) -> str:
+    """Where a host has the authority's key with its certificate; mode 0600."""
+    return f"{CONFIGURATION}/secrets/authority-{name}.pem"
+
+
+def tls_files(plan: HostPlan) -> tuple[ManagedFile, ...]:
+    """Caddy's configuration and its unit; () where there is no TLS."""
+    gateway = plan.settings.gateway
+    if gateway.tls is None:
+        return ()
+    own = isinstance(gateway.tls, Certificate)
+    caddyfile = render(
+        "system/Caddyfile.j2",
+        tls=None if own else gateway.tls,
+        # With a certificate of yours, every name that it has.
+        names=[""] if own else [_in_url(name) for name in _served(plan)],
+        bind=gateway.bind,
+        port=gateway.tls_port,
+        socket=TLS_SOCKET,
+        root=ROOT,
+    )
+    unit = keyed(
+        "units/tls.service.j2",
+        contents={"caddyfile": caddyfile},
+        tailscale=gateway.tls == "tailscale",
+        group=GATEWAY_ACCOUNT,
+        credentials=_credentials(gateway.tls, plan.authority),
+        start=("/usr/bin/caddy", "run", "--adapter", "caddyfile", "--config", CADDYFILE),
+    )
+    return (
+        ManagedFile(CADDYFILE, caddyfile, check="caddy", stage="gateway"),
+        ManagedFile(f"{SYSTEMD}/{UNIT}", unit, check="unit", stage="gateway"),
+    )
+
+
+def _served(plan: HostPlan) -> list[str]:
+    tailscale = plan.settings.gateway.tls == "tailscale"
+    return [name for name in plan.names if not tailscale or name.endswith(".ts.net")]
+
+
+def _in_url(name: str) -> str:
+    return f"[{name}]" if ":" in name else name
+
+
+def _credentials(tls: object, authority: Authority | None) -> dict[str, str]:
+    """Name of a systemd credential → file on the host."""
+    if isinstance(tls, Certificate):
+        return {"certificate": tls.certificate, "key": tls.key}
+    return {"authority": authority_path(authority.id)} if authority else {}

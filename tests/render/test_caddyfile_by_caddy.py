@@ -1,0 +1,274 @@
+"""The Caddyfile run by the real Caddy, in front of a stand-in of the gateway."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import socketserver
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+from a_spark import spark
+
+from lockstep.inventory.cluster_join import joined
+from lockstep.inventory.host import HostPlan
+from lockstep.onhost.access import authority
+from lockstep.onhost.gateway.configuration import TLS_SOCKET
+from lockstep.units.tls_unit import CADDYFILE, ROOT, tls_files
+
+TAILSCALE = "spark-1.tail1234.ts.net"
+KEY = "lk-" + 43 * "k"
+
+
+class Gateway(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """Tells what it was asked; of /stream a second part only once the first has arrived."""
+
+    daemon_threads = True
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path), _Handler)
+        self.seen = threading.Event()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Gateway
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        self._chunk(json.dumps({name.lower(): value for name, value in self.headers.items()}))
+        if self.path == "/stream":
+            assert self.server.seen.wait(30)
+            self._chunk("the rest\n")
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _chunk(self, text: str) -> None:
+        self.wfile.write(f"{len(text) + 1:x}\r\n{text}\n\r\n".encode())
+        self.wfile.flush()
+
+    def address_string(self) -> str:
+        return "Caddy"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@dataclass
+class Front:
+    """Caddy as it runs; `root` is what a client believes."""
+
+    folder: Path
+    port: int
+    root: Path
+    gateway: Gateway
+    log: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.log = self.folder / "log"
+
+    def curl(self, name: str, path: str = "/", *options: str) -> subprocess.CompletedProcess[str]:
+        """What curl gets by HTTP/2, with the version and status behind it."""
+        words = ["curl", "--silent", "--show-error", "--http2", "--max-time", "20"]
+        words += ["--resolve", f"{name}:{self.port}:127.0.0.1", "--noproxy", "*"]
+        words += ["--write-out", "%{http_version} %{http_code}", "--cacert", str(self.root)]
+        words += [*options, f"https://{name}:{self.port}{path}"]
+        return subprocess.run(words, capture_output=True, text=True, check=False)
+
+    def connection(self, name: str, believing: bool = True) -> ssl.SSLSocket:
+        context = ssl.create_default_context(cafile=str(self.root))
+        if not believing:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        return context.wrap_socket(plain, server_hostname=name)
+
+
+def planned(port: int, tls: object, *names: str) -> HostPlan:
+    gateway = {"bind": "10.0.0.1", "tls": tls, "tls_port": port, "names": names}
+    (plan,) = joined([spark("spark1", gateway=gateway)], "site.py")
+    return plan
+
+
+@contextmanager
+def running(folder: Path, tls: object, *names: str, wrap: tuple[str, ...] = ()) -> Iterator[Front]:
+    """Caddy with what the deploy writes, but for the places and the address that are ours here."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    plan = planned(port, tls, *names)
+    text = next(file.text for file in tls_files(plan) if file.path == CADDYFILE)
+    text = text.replace(ROOT, str(folder / "root.crt")).replace(TLS_SOCKET, str(folder / "socket"))
+    (folder / "Caddyfile").write_text(text.replace("bind 10.0.0.1", "bind 127.0.0.1"))
+    made = authority.made(plan.authority.names if plan.authority else ["spark1"], "spark1")
+    (folder / "authority").write_text(made)
+    (folder / "root.crt").write_text(authority.certificate(made))
+    gateway = Gateway(folder / "socket")
+    threading.Thread(target=gateway.serve_forever, daemon=True).start()
+    front = Front(folder, port, folder / "root.crt", gateway)
+    run = folder / "run"
+    run.mkdir()
+    environment = {
+        **{"RUNTIME_DIRECTORY": str(run), "CREDENTIALS_DIRECTORY": str(folder)},
+        **{"HOME": str(run), "XDG_CONFIG_HOME": str(run), "XDG_DATA_HOME": str(run)},
+        "PATH": os.environ["PATH"],
+    }
+    words = [*wrap, "caddy", "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
+    with front.log.open("w") as log:
+        caddy = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
+    try:
+        _await(front, names[0] if tls == "tailscale" else "spark1", caddy)
+        yield front
+    finally:
+        caddy.terminate()
+        caddy.wait(30)
+        gateway.shutdown()
+        gateway.server_close()
+
+
+def _await(front: Front, name: str, caddy: subprocess.Popen[bytes]) -> None:
+    """Until it answers by TLS; its certificates come a moment after the port."""
+    deadline = time.monotonic() + 30
+    while True:
+        assert caddy.poll() is None and time.monotonic() < deadline, front.log.read_text()
+        try:
+            front.connection(name, believing=False).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+    """With an authority of ours."""
+    with running(tmp_path_factory.mktemp("own"), "own", "www.example.org") as front:
+        yield front
+
+
+def test_a_client_that_believes_the_authority_is_answered_by_http_2(own: Front) -> None:
+    done = own.curl("spark1")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "2 200"), done.stderr
+
+
+def test_nobody_else_believes_it(own: Front, tmp_path: Path) -> None:
+    other = tmp_path / "root.crt"
+    other.write_text(authority.certificate(authority.made(["spark1"], "spark1")))
+    done = own.curl("spark1", "/", "--cacert", str(other))
+    assert done.returncode == 60, done.stdout
+
+
+def test_the_gateway_hears_who_asks_and_not_what_that_one_says_of_it(own: Front) -> None:
+    done = own.curl("spark1", "/", "--header", "X-Forwarded-For: 6.6.6.6", "--header", "Via: me")
+    heard = json.loads(done.stdout.splitlines()[0])
+    assert heard["x-forwarded-for"] == "127.0.0.1"
+    assert (heard["x-forwarded-proto"], heard["host"]) == ("https", f"spark1:{own.port}")
+
+
+def test_a_stream_comes_as_it_is_made(own: Front) -> None:
+    with own.connection("spark1") as client:
+        client.sendall(b"GET /stream HTTP/1.1\r\nHost: spark1\r\nConnection: close\r\n\r\n")
+        got = b""
+        # Without this the gateway's stand-in does not go on.
+        while b"x-forwarded-for" not in got:
+            part = client.recv(4096)
+            assert part, got
+            got += part
+        own.gateway.seen.set()
+        while part := client.recv(4096):
+            got += part
+    assert b"the rest" in got
+
+
+def test_http_without_tls_is_refused_and_another_name_too(own: Front) -> None:
+    plain = subprocess.run(
+        ["curl", "--silent", "--noproxy", "*", f"http://127.0.0.1:{own.port}/"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "x-forwarded-for" not in plain.stdout and "HTTPS server" in plain.stdout
+    assert own.curl("spark1", "/", "--header", "Host: other").stdout == "2 421"
+    # A name that no certificate is for.
+    assert own.curl("other").returncode == 35
+
+
+def test_no_key_is_in_its_log_when_the_gateway_is_away(own: Front) -> None:
+    (own.folder / "socket").rename(own.folder / "away")
+    try:
+        sent = ("--header", f"x-api-key: {KEY}", "--header", f"Authorization: Bearer {KEY}")
+        assert own.curl("spark1", "/v1/models", *sent).stdout.endswith("2 502")
+    finally:
+        (own.folder / "away").rename(own.folder / "socket")
+    log = own.log.read_text()
+    assert "/v1/models" in log and "no such file" in log
+    assert KEY not in log
+
+
+def test_with_a_certificate_of_yours_every_name_that_it_has_is_served(tmp_path: Path) -> None:
+    made = authority.made(["spark1"], "spark1")
+    key, certificate = made.split("-----BEGIN CERTIFICATE-----")
+    (tmp_path / "key").write_text(key)
+    (tmp_path / "certificate").write_text("-----BEGIN CERTIFICATE-----" + certificate)
+    yours = {"certificate": "/etc/ssl/spark.pem", "key": "/etc/ssl/spark.key"}
+    with running(tmp_path, yours) as front:
+        for name in ("spark1", "gpu.example.com"):
+            assert front.curl(name, "/", "--insecure").stdout.splitlines()[-1] == "2 200"
+
+
+class Tailscaled(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """The part of tailscaled's local interface that gives a program the host's certificate."""
+
+    daemon_threads = True
+
+    def __init__(self, path: Path, pair: str) -> None:
+        super().__init__(str(path), _LocalApi)
+        self.pair = pair
+        self.asked: list[str] = []
+
+
+class _LocalApi(_Handler):
+    server: Tailscaled  # type: ignore[assignment]
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        status = json.dumps({"BackendState": "Running", "CertDomains": [TAILSCALE]})
+        body = (status if "status" in self.path else self.server.pair).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def tailscaled(tmp_path: Path) -> Iterator[Tailscaled]:
+    (tmp_path / "tailscale").mkdir()
+    pair = authority.made([TAILSCALE], TAILSCALE)
+    server = Tailscaled(tmp_path / "tailscale/tailscaled.sock", pair)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_tailscale_s_certificate_comes_from_its_daemon(
+    tailscaled: Tailscaled, tmp_path: Path
+) -> None:
+    # Caddy knows one place for the daemon's socket.
+    place = ("--tmpfs", "/run", "--bind", str(tmp_path / "tailscale"), "/run/tailscale")
+    wrap = ("bwrap", "--die-with-parent", "--dev-bind", "/", "/", *place)
+    with running(tmp_path, "tailscale", TAILSCALE, wrap=wrap) as front:
+        with front.connection(TAILSCALE, believing=False) as client:
+            given = ssl.DER_cert_to_PEM_cert(client.getpeercert(binary_form=True) or b"")
+        assert given in tailscaled.pair
+        assert front.curl(TAILSCALE, "/", "--insecure").stdout.splitlines()[-1] == "2 200"
+        # Not its name: no certificate is made for it, and nobody on the internet is asked.
+        assert front.curl("spark1", "/", "--insecure").returncode == 35
+    assert f"/localapi/v0/cert/{TAILSCALE}?type=pair" in tailscaled.asked

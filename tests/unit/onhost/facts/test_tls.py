@@ -1,0 +1,150 @@
+"""Certificates for the gateway: those of yours, and Tailscale's."""
+
+from __future__ import annotations
+
+import json
+import re
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import ThreadingMixIn, UnixStreamServer
+from typing import Any
+
+import pytest
+
+from lockstep.onhost.facts import tls
+
+NAME = "spark-1.tail1234.ts.net"
+
+
+def made(folder: Path, name: str = "spark", days: int = 90) -> dict[str, str]:
+    """A certificate with its key, in two files."""
+    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+    argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    argv += ["-nodes", "-days", str(days), "-subj", f"/CN={name}"]
+    subprocess.run([*argv, "-keyout", key, "-out", certificate], capture_output=True, check=True)
+    return {"certificate": str(certificate), "key": str(key)}
+
+
+def ends(asked: dict[str, str]) -> float:
+    argv = ["openssl", "x509", "-in", asked["certificate"], "-noout", "-enddate"]
+    shown = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    return ssl.cert_time_to_seconds(shown.strip().partition("=")[2])
+
+
+def test_a_certificate_with_its_key_is_good_until_it_ends(tmp_path: Path) -> None:
+    asked: dict[str, Any] = made(tmp_path)
+    assert tls.read(asked) == {"fault": "", "days": 89}
+    assert list(tls.findings(asked)) == []
+    asked["now"] = ends(asked) - 20.5 * 86400
+    assert tls.read(asked) == {"fault": "", "days": 20}
+    assert list(tls.findings(asked)) == [("certificate", asked["certificate"], "ends in 20 days")]
+    asked["now"] = ends(asked) + 1
+    ((_, _, said),) = tls.findings(asked)
+    assert "has ended on" in str(said)
+
+
+def test_what_is_missing_does_not_fit_or_is_no_certificate_is_named(tmp_path: Path) -> None:
+    good, other = made(tmp_path), made(tmp_path, "other")
+    junk = tmp_path / "junk.pem"
+    junk.write_text("no certificate\n")
+    cases: dict[str, dict[str, Any]] = {
+        "the key does not belong to it": {**good, "key": other["key"]},
+        "/gone.key: No such file": {**good, "key": str(tmp_path / "gone.key")},
+        "/gone.pem: No such file": {**good, "certificate": str(tmp_path / "gone.pem")},
+        "junk.pem with ": {**good, "certificate": str(junk)},
+    }
+    for words, asked in cases.items():
+        fault = tls.read(asked)["fault"]
+        assert words in fault
+        assert [value for _, _, value in tls.findings(asked)] == [fault]
+
+
+def test_where_no_certificate_is_wanted_nothing_is_wrong() -> None:
+    assert tls.read({}) == {"fault": "", "days": None}
+    assert list(tls.findings({})) == []
+
+
+def test_an_authority_needs_openssl(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tls.read({"own": True})["fault"] == ""
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert "no openssl" in tls.read({"own": True})["fault"]
+
+
+class Daemon(ThreadingMixIn, UnixStreamServer):
+    """tailscaled's local interface."""
+
+    daemon_threads = True
+    domains: list[str] | None = [NAME]  # noqa: RUF012
+
+
+class _LocalApi(BaseHTTPRequestHandler):
+    server: Daemon
+
+    def do_GET(self) -> None:
+        body = json.dumps({"CertDomains": self.server.domains}).encode()
+        self.send_response(200 if self.path == "/localapi/v0/status" else 404)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def address_string(self) -> str:
+        return "local"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
+    server = Daemon(str(tmp_path / "tailscaled.sock"), _LocalApi)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setattr(tls, "_TAILSCALED", str(tmp_path / "tailscaled.sock"))
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def unit(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What tailscaled.service runs with, by a process of this test's."""
+    variables: list[str] = []
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def run(*_: str) -> subprocess.CompletedProcess[str]:
+        process = subprocess.Popen(
+            ["cat"], stdin=subprocess.PIPE, env=dict(pair.split("=") for pair in variables)
+        )
+        processes.append(process)
+        # Its variables are those of before until the program is in its place.
+        while Path(f"/proc/{process.pid}/comm").read_text() != "cat\n":
+            pass
+        return subprocess.CompletedProcess([], 0, f"{process.pid}\n", "")
+
+    monkeypatch.setattr(tls, "run", run)
+    yield variables
+    for process in processes:
+        process.communicate()
+
+
+def fault(*names: str) -> str:
+    return str(tls.read({"tailscale": list(names or (NAME,))})["fault"])
+
+
+def test_tailscale_s_is_good_where_its_daemon_gives_it_to_caddy(
+    daemon: Daemon, unit: list[str]
+) -> None:
+    assert re.search(r"TS_PERMIT_CERT_UID=caddy into /etc/default/tailscaled", fault())
+    unit.append("TS_PERMIT_CERT_UID=caddy")
+    assert fault() == ""
+    assert f"no certificate for spark-2.x.ts.net, but for {NAME}" in fault("spark-2.x.ts.net")
+    daemon.domains = None
+    assert "enable HTTPS in its admin console" in fault()
+
+
+def test_without_tailscaled_that_is_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls, "_TAILSCALED", "/nonexistent/tailscaled.sock")
+    assert "tailscaled does not answer at" in fault()

@@ -1,0 +1,115 @@
+"""Caddy before the gateway: for which names, with whose certificate, and what hosts share."""
+
+from __future__ import annotations
+
+import pytest
+from a_spark import pins_for, spark
+
+from lockstep.core.errors import InventoryError
+from lockstep.host.intended import Intended
+from lockstep.inventory.cluster_join import joined
+from lockstep.system.firewall import RULES
+from lockstep.units.tls_unit import CADDYFILE, UNIT
+
+YOURS = {"certificate": "/etc/ssl/spark.pem", "key": "/etc/ssl/spark.key"}
+NAME = "spark-1.tail1234.ts.net"
+GATEWAY = "lockstep-gateway.service"
+
+
+def hosts(**gateway: object) -> list[Intended]:
+    """Two hosts, and what a deploy does on them."""
+    plans = [
+        spark(
+            name,
+            gateway=gateway,
+            fabric_address=f"10.77.0.{number}",
+            ssh_hostname=f"192.168.1.{number}",
+        )
+        for number, name in ((11, "Spark-1.local"), (12, "spark2"))
+    ]
+    return [Intended(plan, pins_for(plan)) for plan in joined(plans, "site.py")]
+
+
+def written(this: Intended, name: str) -> str:
+    """The text of a file; "" where it is not written."""
+    return next((file.text for file in this.all_files if file.path.endswith(name)), "")
+
+
+def sites(this: Intended) -> list[str]:
+    """The names that Caddy serves."""
+    lines = written(this, CADDYFILE).splitlines()
+    return next(line for line in lines if line.startswith("https://")).rstrip(" {").split(", ")
+
+
+def test_without_tls_there_is_no_caddy() -> None:
+    for gateway in ({}, {"bind": "0.0.0.0", "plain": True}):
+        first, _ = hosts(**gateway)
+        assert written(first, CADDYFILE) == written(first, UNIT) == ""
+        assert "caddy" not in first.packages and UNIT not in first.gateway_units
+        assert first.shared_keys == ()
+
+
+def test_with_it_caddy_is_installed_and_starts_at_boot() -> None:
+    first, _ = hosts(bind="0.0.0.0", tls="own")
+    assert first.packages[-1] == "caddy" and first.gateway_units[-1] == UNIT
+    assert "WantedBy=multi-user.target" in written(first, UNIT)
+    assert "bind 0.0.0.0\n" in written(first, CADDYFILE)
+
+
+def test_a_certificate_has_every_name_of_the_host() -> None:
+    first, second = hosts(bind="0.0.0.0", tls="own", tls_port=9443, names=("fd00::5", "AI.lan"))
+    assert sites(first) == [
+        *("https://spark-1.local:9443", "https://192.168.1.11:9443"),
+        *("https://[fd00::5]:9443", "https://ai.lan:9443"),
+    ]
+    assert "https://spark2:9443" in sites(second)
+    first, _ = hosts(bind="10.0.0.9", tls="own")
+    assert "https://10.0.0.9:8443" in sites(first)
+
+
+def test_the_authority_is_the_same_on_all_hosts_and_another_one_for_other_names() -> None:
+    first, second = hosts(bind="0.0.0.0", tls="own", names=("gpu.example.com",))
+    (key,), (again,) = first.shared_keys, second.shared_keys
+    assert key == again and key.hosts == ("Spark-1.local", "spark2") and key.units == (UNIT,)
+    # Private names and addresses are permitted by themselves.
+    assert key.make[-3:] == (key.path, "gpu.example.com", "spark2")
+    assert f"LoadCredential=authority:{key.path}\n" in written(first, UNIT)
+    assert hosts(bind="0.0.0.0", tls="own")[0].shared_keys[0].path != key.path
+
+
+def test_a_certificate_of_yours_is_read_by_systemd_alone() -> None:
+    first, _ = hosts(bind="0.0.0.0", tls=YOURS)
+    unit = written(first, UNIT)
+    assert "LoadCredential=certificate:/etc/ssl/spark.pem\n" in unit
+    assert "LoadCredential=key:/etc/ssl/spark.key\n" in unit and "DynamicUser=yes" in unit
+    assert sites(first) == ["https://:8443"] and first.shared_keys == ()
+
+
+def test_tailscale_s_is_for_tailscale_s_name_and_the_account_that_it_trusts() -> None:
+    first, _ = hosts(bind="0.0.0.0", tls="tailscale", names=(NAME,))
+    assert sites(first) == [f"https://{NAME}:8443"]
+    assert "User=caddy\n" in written(first, UNIT) and "Credential" not in written(first, UNIT)
+    with pytest.raises(InventoryError, match=r"gateway\.names"):
+        hosts(bind="0.0.0.0", tls="tailscale")
+
+
+def test_another_certificate_restarts_caddy() -> None:
+    units = {
+        written(hosts(bind="0.0.0.0", tls="own", **more)[0], UNIT)
+        for more in ({}, {"names": ("ai.lan",)}, {"tls_port": 9443})
+    }
+    assert len(units) == 3
+
+
+def test_gateways_of_peers_have_one_key_and_reach_each_other_alone() -> None:
+    # Group data names all of them, the host itself too.
+    first, second = hosts(peers=("Spark-1.local", "spark2"))
+    (key,) = first.shared_keys
+    assert second.shared_keys == (key,)
+    assert (key.hosts[0], key.units) == ("Spark-1.local", (GATEWAY,))
+    assert f"LoadCredential=peer-key:{key.path}\n" in written(first, GATEWAY)
+    rule = 'ip saddr { 10.77.0.12/32 } tcp dport 8090 accept comment "gateways"'
+    assert rule in written(first, RULES)
+    alone, _ = hosts()
+    assert alone.shared_keys == () and "peer-key" not in written(alone, GATEWAY)
+    assert "gateways" not in written(alone, RULES)
