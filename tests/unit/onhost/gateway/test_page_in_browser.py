@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -74,20 +75,19 @@ class Spark(SwitchingSpark):
     @contextlib.contextmanager
     def gateway(self) -> Iterator[None]:
         """The program, ready."""
-        place = str(self.paths.root.parent / "notify")
+        place = tempfile.mktemp(dir=self.paths.root.parent)
         root, repository = str(self.paths.root), str(REPOSITORY)
         main = _MAIN.format(repository=repository, root=root, socket=str(self.socket))
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
             notify.bind(place)
             notify.settimeout(LIMIT_S)
             argv, environment = [sys.executable, "-c", main], {**os.environ, "NOTIFY_SOCKET": place}
-            with subprocess.Popen(argv, env=environment) as process:
+            with subprocess.Popen(argv, env=environment) as self.process:
                 try:
                     assert notify.recv(64) == b"READY=1"
                     yield
                 finally:
-                    process.kill()
-                    Path(place).unlink()
+                    self.process.kill()
 
     def has_done_much(self) -> None:
         """A GPU, a disk, switches and a diff, as on a Spark that was in use for days."""
@@ -307,3 +307,27 @@ def test_words_of_others_are_words_and_no_page(spark):
         page = opened(chromium, spark)
         expect(page.get_by_role("region", name="Last switches")).to_contain_text(said)
         assert page.locator("main img, main script").count() == 0
+
+
+def test_a_gateway_that_is_killed_in_a_switch_ends_its_display_alone(spark):
+    gate = spark.paths.root / "loaded"
+    wait = f"until test -e {gate}; do sleep 0.05; done"
+    spark.systemd.unit(UNITS["qwen"], on_start=["sh", "-c", wait])
+    with browser() as chromium:
+        page = opened(chromium, spark)
+        give_key(page, "operate")
+        switch(page, "qwen")
+        now = page.get_by_role("region", name="Switch", exact=True)
+        expect(now).to_contain_text("starting qwen")
+        spark.process.kill()
+        spark.process.wait()
+        expect(now).to_contain_text("The switch goes on")
+        with spark.gateway():
+            expect(now).to_contain_text("boss, by the gateway is switching")
+            gate.touch()
+            expect(hot(page)).to_contain_text("qwen")
+            expect(page.get_by_text("live", exact=True)).to_be_visible()
+            page.close()
+        # Chromium itself says that nobody answered.
+        chromium.faults[:] = [fault for fault in chromium.faults if "net::ERR_" not in fault]
+    assert spark.hot == ["qwen"]
