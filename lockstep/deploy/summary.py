@@ -9,8 +9,11 @@ from itertools import zip_longest
 from typing import Any
 
 from lockstep.core.findings import Finding, ordered
+from lockstep.files.managed_file import GATEWAY_UNIT
 from lockstep.inventory.host import HostPlan
+from lockstep.inventory.settings import Settings
 from lockstep.models.known_models import GIB
+from lockstep.units.gateway_unit import local_url, open_url
 from lockstep.units.variants import unit_names
 
 WIDTH = 80
@@ -186,6 +189,7 @@ def rows(
         state = units.get(target.unit, {})
         where = f"{target.data.unit} at {target.data.bind}:{target.port}"
         lines.append((target.name, f"{_active(state)}, {where}, {target.recipe.name}"))
+    lines.append(("gateway", f"{_active(units.get(GATEWAY_UNIT, {}))}, {_at(plan.settings)}"))
     if plan.settings.webui.enabled:
         webui = plan.settings.webui
         state = units.get(f"{webui.unit}.service", {})
@@ -197,6 +201,12 @@ def rows(
     lines.append(("models at boot", ", ".join(linked) or "none"))
     lines.append(("memory available", f"{available / GIB:.1f} GiB"))
     return lines
+
+
+def _at(settings: Settings) -> str:
+    """Where the gateway is asked: on the host itself, and by other machines."""
+    url = open_url(settings)
+    return local_url(settings) + (f", {url}" if url else "")
 
 
 def _hot(plan: HostPlan, units: Mapping[str, Any]) -> Iterator[str]:

@@ -27,6 +27,8 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
     settings = plan.settings
     ports = [port for target in plan.targets for port in target.ports]
     ports.append(settings.gateway.port)
+    if settings.gateway.tls is not None:
+        ports.append(settings.gateway.tls_port)
     if settings.webui.enabled:
         ports.append(settings.webui.port)
     return {

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from lockstep.core.findings import Finding
-from lockstep.files.managed_file import GATEWAY_UNIT
 from lockstep.inventory.cluster import HIDDEN, SHOWN, is_connectx
 from lockstep.inventory.host import HostPlan
 from lockstep.preflight import containers
-from lockstep.units.variants import unit_names
 
 
 def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
@@ -62,10 +60,10 @@ def _fabric(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
 
 def _ports(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     owners = {port: target.name for target in plan.targets for port in target.ports}
-    owners[plan.settings.gateway.port] = "gateway"
+    gateway = plan.settings.gateway
+    owners |= {gateway.port: "gateway", gateway.tls_port: "gateway"}
     if plan.settings.webui.enabled:
         owners[plan.settings.webui.port] = "webui"
-    ours = {*unit_names(plan.targets), f"{plan.settings.webui.unit}.service", GATEWAY_UNIT}
     # They are gone before anything of ours starts.
     leaving = containers.adopted(plan, facts["docker"]).values()
     for text, listener in facts["listeners"].items():
@@ -75,7 +73,7 @@ def _ports(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
         # A container's process lives in Docker's cgroup, not in its unit's; once this host has
         # been deployed to, such a port is taken by an engine of ours.
         in_docker = facts["units_held"] and "docker" in listener["unit"]
-        if in_docker or ours.intersection(listener["unit"].split("/")):
+        if in_docker or listener["ours"]:
             continue
         yield Finding(
             "port-taken",

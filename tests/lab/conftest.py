@@ -25,7 +25,7 @@ from stack import Deployed, Host, Stack
 _FIRST = (
     *("test_10_deploy", "test_12_same_hosts"),
     *("test_60_interrupted", "test_96_cluster_faults", "test_85_copying", "test_20_switching"),
-    *("test_roles_proxy", "test_57_rolling", "test_75_drift_is_named", "test_86_cuts"),
+    *("test_gateway_doors", "test_57_rolling", "test_75_drift_is_named", "test_86_cuts"),
 )
 
 

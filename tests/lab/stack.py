@@ -106,8 +106,7 @@ class Host:
         listed = self.root(
             f"systemctl list-units --plain --no-legend --state=active,activating {names}"
         )
-        units = {line.split()[0] for line in listed.splitlines()}
-        return {unit for unit in units if not unit.endswith("-roles.service")}
+        return {line.split()[0] for line in listed.splitlines()}
 
     def get(self, url: str) -> Any:
         """JSON that a port of the host's loopback answers."""

@@ -24,6 +24,7 @@ def test_the_first_deploy_ends_well_and_says_what_runs_where(
         assert rows["qwen"].startswith("inactive, vllm-qwen36 at 127.0.0.1:30001,")
         assert rows["mistral"].startswith("inactive, sglang-mistral4 at 127.0.0.1:30000,")
         assert rows["tiny"].startswith("inactive, vllm at 127.0.0.1:8000,")
+        assert rows["gateway"] == "active, http://127.0.0.1:8090"
         assert rows["open-webui"] == "active, 127.0.0.1:8080"
         assert (rows["hot now"], rows["models at boot"]) == ("none", "none")
     assert closing.rstrip().endswith("/data/scripts/llm/switch.sh status")
@@ -66,6 +67,16 @@ def test_no_container_restarts_itself_or_is_updated_behind_the_units(host: Host)
         "$(docker ps -q)"
     )
     assert shown.split("\n")[:-1] == ["no true false"]
+
+
+def test_the_gateway_answers_before_any_model_is_hot(host: Host) -> None:
+    assert host.run("curl -fsS --max-time 20 http://127.0.0.1:8090/health").code == 0
+    listed = host.get("http://127.0.0.1:8090/v1/models")["data"]
+    assert [model["id"] for model in listed] == ["qwen", "mistral", "tiny"]
+    assert {model["lockstep"]["state"] for model in listed} == {"cold"}
+    assert host.root("stat -c '%a %U:%G' /etc/lockstep/gateway").strip() == (
+        "750 root:lockstep-gateway"
+    )
 
 
 def test_the_engine_runs_as_a_system_account(host: Host) -> None:

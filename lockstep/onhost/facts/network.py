@@ -9,9 +9,11 @@ import socket
 import struct
 import urllib.parse
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from lockstep.onhost.facts.reading import Facts, digest, listed, run, text
+from lockstep.onhost.records.ours import UNITS, marked
 
 _TABLES = (("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07"))
 VIRTUAL = ("lo", "veth", "docker", "br-", "virbr", "tap", "tun", "wg")
@@ -33,15 +35,20 @@ class Listener(NamedTuple):
         return next((part for part in parts if part.endswith(".service")), "")
 
 
-def listeners(ports: Iterable[int]) -> dict[str, dict[str, str]]:
-    """Port → who listens on it by TCP: {"process", "unit": its control group}.
+def listeners(ports: Iterable[int]) -> dict[str, dict[str, Any]]:
+    """Port → who listens on it by TCP: {"process", "unit": its control group, "ours": whether a
+    deploy wrote its unit, this one's or an earlier one's}.
 
     Args:
         ports: Those that count.
     """
     wanted = set(ports)
     return {
-        str(each.port): {"process": each.process or "unknown", "unit": each.place}
+        str(each.port): {
+            "process": each.process or "unknown",
+            "unit": each.place,
+            "ours": bool(each.unit) and marked(Path(UNITS + each.unit)),
+        }
         for each in _listening()
         if each.port in wanted and each.protocol == "tcp"
     }

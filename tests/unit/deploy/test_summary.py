@@ -15,6 +15,7 @@ UNITS: dict[str, Any] = {
     "sglang-mistral4.service": {"ActiveState": "inactive", "links": []},
     "sglang-mistral4-fallback.service": {"ActiveState": "inactive", "links": []},
     "vllm.service": {"ActiveState": "failed", "links": []},
+    "lockstep-gateway.service": {"ActiveState": "active", "links": []},
     "open-webui.service": {"ActiveState": "active", "links": []},
 }
 ENGINES: dict[str, Any] = {
@@ -47,6 +48,7 @@ spark1
                    mistral-small-4-119b-nvfp4-sglang-eagle
  mistral-vllm      failed, vllm at 127.0.0.1:8000,
                    mistral-small-4-119b-nvfp4-vllm-fork
+ gateway           active, http://127.0.0.1:8090
  open-webui        active, 127.0.0.1:8080
  hot now           qwen
  models at boot    none
@@ -77,6 +79,7 @@ def test_a_wiped_host_is_said_to_have_nothing() -> None:
             "mistral-vllm",
             "missing, vllm at 127.0.0.1:8000, mistral-small-4-119b-nvfp4-vllm-fork",
         ),
+        ("gateway", "missing, http://127.0.0.1:8090"),
         ("open-webui", "missing, 127.0.0.1:8080"),
         ("hot now", "none"),
         ("models at boot", "none"),

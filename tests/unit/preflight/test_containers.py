@@ -57,14 +57,16 @@ def test_what_the_inventory_adopts_is_no_finding_and_only_that() -> None:
     "unit", ["/system.slice/docker.service", "/system.slice/docker-0123.scope"]
 )
 def test_the_port_of_a_container_that_is_to_go_is_free(unit: str) -> None:
-    port = {"8080": {"process": "docker-proxy", "unit": unit}}
+    port = {"8080": {"process": "docker-proxy", "unit": unit, "ours": False}}
     assert found(("container open-webui",), port, containers=PLAYBOOK) == []
     codes = [item.code for item in found((), port, containers=PLAYBOOK)]
     assert codes == ["not-ours", "port-taken"]
 
 
 def test_another_port_is_taken_also_beside_a_container_that_is_to_go() -> None:
-    port = {"8000": {"process": "docker-proxy", "unit": "/system.slice/docker.service"}}
+    port = {
+        "8000": {"process": "docker-proxy", "unit": "/system.slice/docker.service", "ours": False}
+    }
     codes = [item.code for item in found(("container open-webui",), port, containers=PLAYBOOK)]
     assert codes == ["port-taken"]
 

@@ -102,15 +102,18 @@ FAULTS = {
         "64.0 GiB of unified memory, expected 115 GiB",
     ),
     "port-taken": (
-        change("listeners", to={"30001": {"process": "python3", "unit": "/user.slice/x.scope"}}),
+        change(
+            "listeners",
+            to={"30001": {"process": "python3", "unit": "/user.slice/x.scope", "ours": False}},
+        ),
         "port 30001 of qwen is taken by python3 (/user.slice/x.scope)",
     ),
     "port-taken, the gateway's": (
-        change("listeners", to={"8090": {"process": "llama-swap", "unit": ""}}),
+        change("listeners", to={"8090": {"process": "llama-swap", "unit": "", "ours": False}}),
         "port 8090 of gateway is taken by llama-swap (no unit)",
     ),
     "port-taken, Open WebUI's": (
-        change("listeners", to={"8080": {"process": "nginx", "unit": ""}}),
+        change("listeners", to={"8080": {"process": "nginx", "unit": "", "ours": False}}),
         "port 8080 of webui is taken by nginx (no unit)",
     ),
     "unreachable": (
@@ -213,37 +216,27 @@ def test_each_disk_is_counted_for_itself() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("unit", "units_held"),
-    [
-        ("/system.slice/vllm-qwen36.service", True),
-        ("/system.slice/docker-0123.scope", True),
-    ],
-)
-def test_a_port_held_by_an_engine_of_ours_is_no_finding(unit: str, units_held: bool) -> None:
-    listeners = {"30001": {"process": "VLLM::APIServer", "unit": unit}}
-    assert found({**HEALTHY, "listeners": listeners, "units_held": units_held}) == []
+def listens(unit: str, ours: bool) -> dict[str, dict[str, Any]]:
+    return {"30001": {"process": "VLLM::APIServer", "unit": f"/system.slice/{unit}", "ours": ours}}
+
+
+def test_a_port_held_by_an_engine_of_ours_is_no_finding() -> None:
+    # Of an earlier deploy, too, which stops it before anything listens there.
+    ours = listens("vllm-qwen36-key.service", True)
+    assert found({**HEALTHY, "listeners": ours}) == []
+    # A container's process lives in Docker's cgroup.
+    in_docker = listens("docker-0123.scope", False)
+    assert found({**HEALTHY, "listeners": in_docker, "units_held": True}) == []
 
 
 def test_a_container_on_our_port_before_the_first_deploy_is_foreign() -> None:
-    listeners = {"30001": {"process": "python3", "unit": "/system.slice/docker-0123.scope"}}
-    assert [item.code for item in found({**HEALTHY, "listeners": listeners})] == ["port-taken"]
+    facts = {**HEALTHY, "listeners": listens("docker-0123.scope", False)}
+    assert [item.code for item in found(facts)] == ["port-taken"]
 
 
-def test_the_unit_of_a_fallback_is_ours() -> None:
-    unit = "/system.slice/sglang-mistral4-fallback.service"
-    listeners = {"30000": {"process": "python3", "unit": unit}}
-    assert found({**HEALTHY, "listeners": listeners}) == []
-
-
-def test_the_gateway_holds_its_own_port_and_those_of_targets() -> None:
-    held = {"process": "python", "unit": "/system.slice/lockstep-gateway.service"}
-    assert found({**HEALTHY, "listeners": {"8090": held, "30000": held}}) == []
-
-
-def test_another_unit_whose_name_ends_like_ours_is_foreign() -> None:
-    listeners = {"8000": {"process": "x", "unit": "/system.slice/not-vllm.service"}}
-    assert [item.code for item in found({**HEALTHY, "listeners": listeners})] == ["port-taken"]
+def test_a_unit_that_no_deploy_wrote_is_foreign_whatever_its_name() -> None:
+    facts = {**HEALTHY, "listeners": listens("vllm-qwen36.service", False), "units_held": True}
+    assert [item.code for item in found(facts)] == ["port-taken"]
 
 
 def test_what_a_host_is_asked() -> None:

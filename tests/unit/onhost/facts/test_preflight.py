@@ -302,6 +302,7 @@ def test_preflight_names_who_listens_on_our_ports(spark: Path, family: str, addr
         listeners = preflight(spark, ports=[port, 1])["listeners"]
     assert list(listeners) == [str(port)]
     assert listeners[str(port)]["process"] == Path("/proc/self/comm").read_text().strip()
+    assert listeners[str(port)]["ours"] is False
 
 
 def test_preflight_tries_every_address(spark: Path) -> None:

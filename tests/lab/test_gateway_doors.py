@@ -1,4 +1,4 @@
-"""The proxy that merges roles, before the real vLLM with a chat template that refuses them."""
+"""The gateway on real hosts, before the real vLLM, whose chat template refuses repeated roles."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from stack import Answer, Host, Stack, until
 STRICT = {"strict": {"recipe": "tiny-qwen3-strict", "unit": "vllm-strict", "sense": "record"}}
 MODEL = "tiny-qwen3-strict"
 API, ENGINE = 8010, 9010
-UNIT, PROXY = "vllm-strict.service", "vllm-strict-roles.service"
-SGLANG, SGLANG_PROXY = "sglang-mistral4.service", "sglang-mistral4-roles.service"
+UNIT, SGLANG = "vllm-strict.service", "sglang-mistral4.service"
+GATEWAY, GATEWAY_PORT = "lockstep-gateway.service", 8090
 SGLANG_API, SGLANG_ENGINE = 30000, 31000
+KEYS = "/etc/lockstep/gateway/keys.json"
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 TWO_IN_A_ROW = [
@@ -77,7 +78,7 @@ def spoken(text: str) -> str:
     return str(json.loads(text)["choices"][0]["message"]["content"])
 
 
-def test_the_engine_refuses_two_messages_of_one_role_and_the_proxy_helps(host: Host) -> None:
+def test_the_engine_refuses_two_messages_of_one_role_and_its_door_helps(host: Host) -> None:
     status, text = post(host, ENGINE, TWO_IN_A_ROW)
     assert status == 400 and REFUSED in text
     status, text = post(host, API, TWO_IN_A_ROW)
@@ -126,6 +127,15 @@ def stream(host: Host, port: int, messages: list[dict[str, Any]], then: str = "c
     return host.run(f"curl -sSN --max-time 120 {body} {url} | {then}")
 
 
+def test_the_one_address_serves_what_is_hot_under_each_of_its_names(host: Host) -> None:
+    for name in ("strict", MODEL, "auto"):
+        status, text = post(host, GATEWAY_PORT, TWO_IN_A_ROW, model=name)
+        assert status == 200, (name, text)
+        assert spoken(text) == spoken(post(host, ENGINE, MERGED)[1])
+    status, text = post(host, GATEWAY_PORT, TWO_IN_A_ROW, model="qwen")
+    assert status == 503 and "strict" in text
+
+
 def test_requests_at_once_are_answered_each(host: Host) -> None:
     url = f"http://127.0.0.1:{API}/v1/chat/completions"
     one = f"curl -sS -o /dev/null -w '%{{http_code}}\\n' {request(TWO_IN_A_ROW)} {url}"
@@ -165,9 +175,9 @@ def test_status_and_units_agree(host: Host) -> None:
     target = host.status()["targets"]["strict"]
     assert target["state"] == "hot" and target["ready"] is True
     assert target["url"] == f"http://127.0.0.1:{API}"
-    assert host.show(PROXY, "ActiveState") == "active"
-    assert host.show(PROXY, "UnitFileState") == "static"
-    assert host.show(PROXY, "DynamicUser") == "yes"
+    assert host.show(GATEWAY, "ActiveState") == "active"
+    assert host.show(GATEWAY, "UnitFileState") == "enabled"
+    assert host.show(GATEWAY, "User") == "lockstep-gateway"
     listening = host.root(f"ss -Hltn 'sport = :{API} or sport = :{ENGINE}'")
     assert {line.split()[3] for line in listening.splitlines()} == {
         f"127.0.0.1:{API}",
@@ -175,14 +185,15 @@ def test_status_and_units_agree(host: Host) -> None:
     }
 
 
-def test_a_crash_of_the_proxy_restarts_only_the_proxy(host: Host) -> None:
-    engine, proxy = host.show(UNIT, "MainPID"), host.show(PROXY, "MainPID")
-    host.root(f"kill -KILL {proxy}")
+def test_a_crash_of_the_gateway_restarts_only_the_gateway(host: Host) -> None:
+    engine, gateway = host.show(UNIT, "MainPID"), host.show(GATEWAY, "MainPID")
+    host.root(f"kill -KILL {gateway}")
     until(
         lambda: (
-            host.show(PROXY, "ActiveState") == "active" and host.show(PROXY, "MainPID") != proxy
+            host.show(GATEWAY, "ActiveState") == "active"
+            and host.show(GATEWAY, "MainPID") != gateway
         ),
-        "the proxy is back",
+        "the gateway is back",
     )
     assert post(host, API, TWO_IN_A_ROW)[0] == 200
     assert host.show(UNIT, "MainPID") == engine
@@ -190,9 +201,22 @@ def test_a_crash_of_the_proxy_restarts_only_the_proxy(host: Host) -> None:
 
 
 def test_a_second_deploy_changes_nothing(stack: Stack, host: Host, inventory: Path) -> None:
-    proxy = host.show(PROXY, "MainPID")
+    gateway = host.show(GATEWAY, "MainPID")
     assert stack.good_deploy(*ONE, inventory=inventory).changed == set()
-    assert host.show(PROXY, "MainPID") == proxy
+    assert host.show(GATEWAY, "MainPID") == gateway
+
+
+def test_a_key_that_changes_restarts_nothing_and_no_deploy_takes_it_away(
+    stack: Stack, host: Host, inventory: Path
+) -> None:
+    gateway = host.show(GATEWAY, "MainPID")
+    host.root(f"install -m 0640 -g lockstep-gateway /dev/null {KEYS}; echo '{{}}' > {KEYS}")
+    assert stack.good_deploy(*ONE, inventory=inventory).changed == set()
+    assert host.root(f"stat -c '%a %U %G' {KEYS}; cat {KEYS}; rm {KEYS}").split() == [
+        *("640", "root", "lockstep-gateway"),
+        "{}",
+    ]
+    assert host.show(GATEWAY, "MainPID") == gateway
 
 
 @pytest.fixture
@@ -203,48 +227,51 @@ def mistral(host: Host) -> Host:
     return host
 
 
-def test_another_target_takes_the_proxy_away_and_has_its_own(mistral: Host) -> None:
-    assert mistral.show(PROXY, "ActiveState") == "inactive"
+def test_another_target_answers_at_its_own_door_and_the_first_one_says_so(mistral: Host) -> None:
+    status, text = post(mistral, API, TWO_IN_A_ROW)
+    assert status == 503 and "mistral" in text
     assert accepts_two_in_a_row(mistral)
     model = model_of(mistral)
     status, text = post(mistral, SGLANG_ENGINE, TWO_IN_A_ROW, model=model)
     assert status == 400 and "alternate" in text
 
 
-def test_the_proxy_goes_and_comes_with_its_engine(mistral: Host) -> None:
+def test_the_door_stays_open_while_its_engine_is_stopped(mistral: Host) -> None:
+    gateway = mistral.show(GATEWAY, "MainPID")
     mistral.root(f"systemctl stop {SGLANG}")
-    assert mistral.show(SGLANG_PROXY, "ActiveState") == "inactive"
-    assert mistral.root(f"ss -Hltn 'sport = :{SGLANG_API}'") == ""
+    assert post(mistral, SGLANG_API, TWO_IN_A_ROW)[0] == 503
     mistral.root(f"systemctl start {SGLANG}")
-    until(lambda: mistral.show(SGLANG_PROXY, "ActiveState") == "active", "the proxy is up")
-    assert accepts_two_in_a_row(mistral)
+    until(lambda: accepts_two_in_a_row(mistral), "the engine is asked again")
+    assert mistral.show(GATEWAY, "MainPID") == gateway
 
 
-def test_a_crash_of_the_engine_brings_both_back(mistral: Host) -> None:
-    engine = mistral.show(SGLANG, "MainPID")
+def test_a_crash_of_the_engine_leaves_the_gateway_as_it_is(mistral: Host) -> None:
+    engine, gateway = mistral.show(SGLANG, "MainPID"), mistral.show(GATEWAY, "MainPID")
     mistral.root(f"systemctl kill --signal=KILL {SGLANG}")
     until(
         lambda: (
             mistral.show(SGLANG, "MainPID") not in (engine, "0")
-            and [mistral.show(unit, "ActiveState") for unit in (SGLANG, SGLANG_PROXY)]
-            == ["active"] * 2
+            and mistral.show(SGLANG, "ActiveState") == "active"
         ),
-        "both are back",
+        "the engine is back",
         300,
     )
-    assert accepts_two_in_a_row(mistral)
+    until(lambda: accepts_two_in_a_row(mistral), "the engine is asked again")
+    assert mistral.show(GATEWAY, "MainPID") == gateway
 
 
-def test_without_a_model_there_is_no_proxy(mistral: Host) -> None:
+def test_without_a_model_every_door_says_that_none_is_hot(mistral: Host) -> None:
     assert mistral.switch("none").code == 0
-    assert mistral.show(SGLANG_PROXY, "ActiveState") == "inactive"
+    for port in (SGLANG_API, GATEWAY_PORT):
+        status, text = post(mistral, port, TWO_IN_A_ROW, model="mistral")
+        assert status == 503 and "error" in json.loads(text), port
 
 
 def model_of(host: Host) -> str:
     """The name by which Mistral's engine is asked."""
-    return str(host.get(f"http://127.0.0.1:{SGLANG_API}/v1/models")["data"][0]["id"])
+    return str(host.get(f"http://127.0.0.1:{SGLANG_ENGINE}/v1/models")["data"][0]["id"])
 
 
 def accepts_two_in_a_row(host: Host) -> bool:
-    """Whether Mistral's proxy answers what its engine refuses."""
+    """Whether Mistral's door answers what its engine refuses."""
     return post(host, SGLANG_API, TWO_IN_A_ROW, model=model_of(host))[0] == 200
