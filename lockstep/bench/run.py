@@ -54,7 +54,7 @@ class Bench:
         expected: What the ruler is to find.
         ask_host: Looks at the host, None without one.
         waived: Names of checks that do not take a score away.
-        api: Client of the API's own port, where a proxy stands before the engine.
+        api: Client of the API's own port, where the gateway stands before the engine.
         vision_tensors: Vision tensors in the weight map, None where it is not known.
         context: Longest sequence, tokens.
         quick: Fewer prompts: for a gate, and for tests.

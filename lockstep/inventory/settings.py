@@ -200,7 +200,7 @@ class Floor:
     Attributes:
         decode_tok_s: Least decode rate of one request, tok/s, as `lockstep bench` measures it.
         not_below: Share of the accepted result on that host ("90 %").
-        sense: Whether its answers must make sense where clients ask, too, behind the proxy.
+        sense: Whether its answers must make sense where clients ask, too, at a door.
     """
 
     decode_tok_s: values.Speed | None = None
@@ -258,8 +258,8 @@ class TargetData:
         fallback: Recipe to try where `recipe` fails, or None.
         bind: Address of the API.
         port: Port of the API; None takes the recipe's.
-        engine_port: Loopback port of the engine behind a proxy, where there is one; None is 1000
-            above the port of the API.
+        engine_port: Loopback port of the engine behind a door of the gateway, where there is one;
+            None is 1000 above the port of the API.
         image: Image reference instead of the recipe's.
         launcher: Path of the script that the unit runs (container engines).
         scripts: Paths of further scripts that run `switch.sh TARGET`.

@@ -59,9 +59,9 @@ def _fabric(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _ports(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
-    owners = {port: target.name for target in plan.targets for port in target.ports}
     gateway = plan.settings.gateway
-    owners |= {gateway.port: "gateway", gateway.tls_port: "gateway"}
+    owners = dict.fromkeys((gateway.port, gateway.tls_port), "gateway")
+    owners |= {port: target.name for target in plan.targets for port in target.ports}
     if plan.settings.webui.enabled:
         owners[plan.settings.webui.port] = "webui"
     # They are gone before anything of ours starts.

@@ -23,7 +23,7 @@ TARGETS: dict[str, dict[str, Any]] = {
         "bind": "0.0.0.0",
         "port": 30002,
     },
-    # SGLang, behind the proxy that merges roles.
+    # SGLang, behind a door that merges roles.
     "mistral": {
         "recipe": "mistral-small-4-119b-nvfp4-sglang",
         "unit": "sglang-mistral4",

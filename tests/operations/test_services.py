@@ -179,8 +179,6 @@ def test_units_are_written_with_the_version_that_the_engine_reported() -> None:
         "/etc/systemd/system/sglang-mistral4.service",
         "/etc/systemd/system/sglang-mistral4-fallback.service",
         "/etc/systemd/system/vllm.service",
-        "/etc/systemd/system/sglang-mistral4-roles.service",
-        "/etc/systemd/system/sglang-mistral4-fallback-roles.service",
         "/etc/lockstep/served-weights.json",
     ]
 

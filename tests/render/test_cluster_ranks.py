@@ -85,7 +85,7 @@ def test_the_ranks_differ_in_nothing_but_rank_address_and_what_answers() -> None
         for rank in RANKS
     ]
     first, second = (sorted(mine - theirs) for mine, theirs in (lines, lines[::-1]))
-    # Rank 0's engine is behind the proxy that asks for the key.
+    # Rank 0's engine is behind the door that asks for the key.
     assert first == [
         "  --env VLLM_HOST_IP=10.77.0.11 \\",
         "  --node-rank 0 \\",

@@ -111,7 +111,7 @@ def test_what_the_inventory_changes_is_what_is_judged(
     made = plan.plan_hosts([replace(host, targets=(loud,))], Pins(), KNOWN)
     codes = {item.code for item in made.findings}
     assert {"utilization-too-high", "fit-none"} <= codes
-    # An engine that is open to others stays on loopback itself, behind the proxy with the key.
+    # An engine that is open to others stays on loopback itself, behind the door with the key.
     assert "public-address" not in codes
 
 

@@ -53,7 +53,7 @@ def test_what_the_inventory_opens_is_open_for_the_host_and_for_containers() -> N
         firewall=Firewall(ssh_ports=(2222, 22), open=("tcp/3389", "udp/51820", "tcp/3389")),
     )
     lines = rules(settings)
-    # The engine behind the proxy stays where only this host reaches it.
+    # The engine behind a door stays where only this host reaches it.
     assert "tcp dport { 3389, 7077, 8000, 8080 } accept" in lines
     assert "udp dport { 51820 } accept" in lines
     assert 'tcp dport { 22, 2222 } accept comment "SSH"' in lines
