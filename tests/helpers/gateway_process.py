@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lab_servers import free_port
@@ -27,6 +30,12 @@ UNITS = {name: f"{name}.service" for name in ("qwen", "mistral", "safe", "vector
 MODELS = {"qwen": "Qwen/Q", "mistral": "mistralai/M", "safe": "mistralai/M", "vectors": "E/V"}
 KEYS = {"use": keys.new_key(), "operate": keys.new_key()}
 PEOPLE = {"use": "anna", "operate": "boss"}
+CHAT = "/v1/chat/completions"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+TWO = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+USE = {"Authorization": f"Bearer {KEYS['use']}"}
+OPERATE = {"x-api-key": KEYS["operate"]}
 _MAIN = (
     "import sys; sys.path.insert(0, {repository!r}); from pathlib import Path; "
     "from lockstep.onhost.core import errors, layout; from lockstep.onhost.gateway import server; "
@@ -189,4 +198,46 @@ def running(
                 process.kill()
 
 
-__all__ = ["KEYS", "MODELS", "Limits", "Spark", "prepared", "running", "start", "write_keys"]
+def ask(
+    spark: Spark,
+    method: str,
+    path: str,
+    body: object = None,
+    headers: dict[str, str] | None = None,
+    door: str = "local",
+) -> tuple[http.client.HTTPResponse, bytes]:
+    """One request that the gateway answers itself: its answer, and the body."""
+    client = spark.client(door)
+    data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+    with closing(client):
+        client.request(method, path, data, headers or {})
+        answer = client.getresponse()
+        return answer, answer.read()
+
+
+def error(answer: bytes) -> dict[str, Any]:
+    """The error in an answer's body."""
+    found = json.loads(answer)["error"]
+    assert isinstance(found, dict)
+    return found
+
+
+def begin(
+    spark: Spark, path: str = CHAT, headers: dict[str, str] | None = None, **more: object
+) -> tuple[HTTPConnection, Wire]:
+    """A streamed request that has come to qwen: the client, and the engine's side."""
+    client = spark.client()
+    client.request(
+        "POST", path, json.dumps({"model": "qwen", "stream": True, **more}), headers or {}
+    )
+    wire = spark.accept()
+    wire.asked()
+    return client, wire
+
+
+@contextlib.contextmanager
+def limited(folder: Path) -> Iterator[Spark]:
+    """A running gateway with small bounds, and impatient keep-alives."""
+    limits = Limits(body_mib=1, streams=6, streams_per_key=2)
+    with running(folder, limits=limits, keepalive_s=0.2) as spark:
+        yield spark

@@ -96,21 +96,6 @@ def _is_text(part: Any) -> bool:
     return isinstance(part, str) or (isinstance(part, Mapping) and part.get("type") == "text")
 
 
-def merged_body(body: bytes) -> bytes:
-    """A request's JSON with its `messages` merged, every other byte as it was.
-
-    What is no JSON object, has no list of messages or needs no merging comes back untouched: the
-    engine is the one to judge it.
-    """
-    try:
-        text = body.decode("utf-8")
-        found = json_object.members(text)
-        merged = merged_messages(found)
-        return body if merged is None else json_object.replaced(text, found, merged).encode()
-    except (ValueError, RecursionError):
-        return body
-
-
 def merged_messages(found: Mapping[str, json_object.Member]) -> dict[str, list[Any]] | None:
     """`messages` of a request's members, merged; None where nothing of them is to be merged."""
     messages = found["messages"].value if "messages" in found else None

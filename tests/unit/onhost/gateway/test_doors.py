@@ -1,0 +1,181 @@
+"""The gateway on the wire: who may ask at which door."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from gateway_process import (
+    CHAT,
+    KEYS,
+    OK,
+    OPERATE,
+    TWO,
+    USE,
+    Spark,
+    ask,
+    error,
+    limited,
+    running,
+    write_keys,
+)
+from lab_servers import free_port
+
+from lockstep.onhost.gateway.app import MODEL_PATHS
+from lockstep.onhost.gateway.configuration import Door
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
+    with limited(tmp_path_factory.mktemp("gateway")) as found:
+        yield found
+
+
+def test_without_a_key_this_host_alone_may_ask(spark: Spark) -> None:
+    for door in ("open", "tls"):
+        for path in ("/v1/models", "/metrics", "/status", "/nope"):
+            answer, body = ask(spark, "GET", path, door=door)
+            assert (answer.status, answer.getheader("www-authenticate")) == (401, "Bearer")
+            assert "a key is needed" in error(body)["message"]
+        for path in MODEL_PATHS:
+            assert ask(spark, "POST", path, {"model": "qwen"}, door=door)[0].status == 401
+        assert ask(spark, "POST", "/switch", {"target": "qwen"}, door=door)[0].status == 401
+        assert ask(spark, "GET", "/health", door=door)[1] == b'{"status": "ok"}'
+        for headers in (USE, OPERATE):
+            assert ask(spark, "GET", "/v1/models", headers=headers, door=door)[0].status == 200
+    spark.nobody_asked()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "localhost:9999"}, 200),
+        ({"Host": "SPARK1.local."}, 200),
+        ({"Host": "[::1]:8090"}, 200),
+        ({"Host": "127.0.0.1:8090", "Origin": "http://127.0.0.1:8090"}, 200),
+        ({"Host": "rebound.example"}, 403),
+        ({"Host": "127.0.0.1.rebound.example:8090"}, 403),
+        ({"Host": "localhost@rebound.example"}, 403),
+        ({"Host": ""}, 403),
+        ({"Host": "127.0.0.1:8090", "Origin": "https://rebound.example"}, 403),
+        ({"Host": "127.0.0.1:8090", "Origin": "null"}, 403),
+        ({"Host": "127.0.0.1:8090", "Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Host": "127.0.0.1:8090", "Sec-Fetch-Site": "same-origin"}, 200),
+        ({"X-Forwarded-For": "10.0.0.1"}, 401),
+        ({"Forwarded": "for=10.0.0.1"}, 401),
+        ({"X-Forwarded-For": "10.0.0.1", **USE}, 200),
+        ({"Host": "proxied.example", **USE}, 200),
+        ({"Authorization": "Bearer lk-unknown"}, 401),
+        ({"x-api-key": "lk-unknown"}, 401),
+        ({"x-lockstep-peer": "k", "x-lockstep-person": "x", "x-lockstep-role": "operate"}, 200),
+    ],
+)
+def test_the_local_door(spark: Spark, headers: dict[str, str], status: int) -> None:
+    assert ask(spark, "GET", "/v1/models", headers=headers)[0].status == status
+
+
+def test_a_web_page_cannot_make_a_browser_of_this_host_ask(spark: Spark) -> None:
+    headers = {"Origin": "https://evil.example", "Content-Type": "text/plain"}
+    answer, _ = ask(spark, "POST", CHAT, {"model": "qwen"}, headers)
+    assert answer.status == 403
+    spark.nobody_asked()
+
+
+def test_the_local_door_may_ask_for_keys(tmp_path: Path) -> None:
+    with running(tmp_path, local_keys=True) as spark:
+        assert ask(spark, "GET", "/v1/models")[0].status == 401
+        assert ask(spark, "GET", "/v1/models", headers=USE)[0].status == 200
+
+
+def test_no_engine_sees_a_key(spark: Spark) -> None:
+    for headers in (USE, OPERATE, {"x-lockstep-peer": "secret"}):
+        client = spark.client()
+        client.request("POST", CHAT, b'{"model":"qwen"}', headers)
+        names = {name.lower() for name, _ in spark.accept().asked().headers}
+        assert names == {"host", "accept-encoding", "content-length"}
+
+
+def test_a_body_without_a_key_is_neither_waited_for_nor_passed_on(spark: Spark) -> None:
+    with spark.raw("open") as client:
+        client.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 9999\r\n\r\n")
+        assert client.recv(65536).startswith(b"HTTP/1.1 401 ")
+    spark.nobody_asked()
+
+
+def test_who_sends_a_large_body_without_a_key_reads_why_it_is_refused(spark: Spark) -> None:
+    answer, _ = ask(spark, "POST", CHAT, b"x" * 900_000, door="open")
+    assert answer.status == 401
+
+
+def test_an_open_port_of_a_target_asks_for_the_hosts_key_and_keeps_it(tmp_path: Path) -> None:
+    folder = tmp_path / "credentials"
+    folder.mkdir()
+    (folder / "api-key").write_text("sk-of-the-host\n")
+    door = Door("target", "0.0.0.0", free_port(), ("mistral", "safe"))
+    with running(tmp_path, {"CREDENTIALS_DIRECTORY": str(folder)}, doors=(door,)) as spark:
+        spark.heat("mistral")
+        for header in ({"Authorization": "Bearer sk-of-the-host"}, {"x-api-key": KEYS["use"]}):
+            client = spark.client("target")
+            client.request("POST", CHAT, json.dumps({"messages": TWO}), header)
+            wire = spark.accept("mistral")
+            asked = wire.asked()
+            assert json.loads(asked.body) == {"messages": [{"role": "user", "content": "a\n\nb"}]}
+            assert not asked.get("authorization") and not asked.get("x-api-key")
+            wire.send(OK)
+            assert client.getresponse().read() == b"ok"
+        answer, body = ask(spark, "POST", CHAT, {"messages": TWO}, door="target")
+        assert answer.status == 401 and "a key is needed" in error(body)["message"]
+        spark.nobody_asked("mistral")
+        assert spark.process
+        command = Path(f"/proc/{spark.process.pid}/cmdline").read_bytes()
+        assert b"sk-of" not in command and "sk-of" not in spark.stop()
+
+
+def test_a_revoked_key_is_refused_at_once(tmp_path: Path) -> None:
+    with running(tmp_path) as spark:
+        assert ask(spark, "GET", "/v1/models", headers=USE, door="open")[0].status == 200
+        write_keys(spark.paths, ("operate",))
+        assert ask(spark, "GET", "/v1/models", headers=USE, door="open")[0].status == 401
+
+
+def test_only_an_operator_may_switch(spark: Spark) -> None:
+    answer, body = ask(spark, "POST", "/switch", {"target": "mistral"})
+    assert answer.status == 403 and "local may use models, not switch" in error(body)["message"]
+    assert ask(spark, "POST", "/switch", {"target": "mistral"}, USE)[0].status == 403
+    assert ask(spark, "POST", "/switch", {"target": "safely"}, OPERATE)[0].status == 404
+    assert ask(spark, "POST", "/switch", {"target": "qwen", "more": 1}, OPERATE)[0].status == 400
+    answer, body = ask(spark, "POST", "/switch", {"target": "mistral"}, OPERATE)
+    assert answer.getheader("content-type") == "text/event-stream; charset=utf-8"
+    # Nobody listens at the socket of this machine.
+    assert json.loads(body.removeprefix(b"data: "))["code"] == 1
+
+
+def test_nothing_that_is_said_holds_a_key(tmp_path: Path) -> None:
+    with running(tmp_path) as spark:
+        spark.engines["qwen"].close()
+        for headers in (USE, OPERATE, {"Authorization": "Bearer lk-unknown-0123456789"}):
+            ask(spark, "POST", CHAT, {"model": "qwen"}, headers)
+        _, counted = ask(spark, "GET", "/metrics")
+        said = spark.stop()
+        for key in (*KEYS.values(), "lk-unknown"):
+            assert key not in said and key.encode() not in counted
+
+
+def test_one_socket_at_all_addresses_is_several_doors(tmp_path: Path) -> None:
+    with running(tmp_path) as spark:
+        doors = spark.gateway.doors
+    wide = replace(doors[1], address="0.0.0.0", port=doors[0].port)
+    with running(tmp_path / "wide", doors=(doors[0], wide)) as spark:
+        assert ask(spark, "GET", "/v1/models")[0].status == 200
+        client = http.client.HTTPConnection("127.0.0.2", doors[0].port, timeout=20)
+        client.request("GET", "/v1/models")
+        assert client.getresponse().status == 401
+
+
+def test_no_traceback_was_said(spark: Spark) -> None:
+    """The last test of this module: of all that was asked before."""
+    assert "Traceback" not in spark.stop()

@@ -1,0 +1,127 @@
+"""The gateway on the wire: streams that take long to begin, and their errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from gateway_process import (
+    CHAT,
+    OK,
+    STREAM,
+    Spark,
+    begin,
+    limited,
+)
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
+    with limited(tmp_path_factory.mktemp("gateway")) as found:
+        yield found
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def test_a_client_of_a_stream_is_kept_while_the_engine_thinks(spark: Spark) -> None:
+    client, wire = begin(spark)
+    answer = client.getresponse()
+    assert (answer.status, answer.getheader("content-type")) == (
+        200,
+        "text/event-stream; charset=utf-8",
+    )
+    assert answer.readline() + answer.readline() == b": waiting\n\n"
+    wire.send(STREAM)
+    assert answer.readline() + answer.readline() == b": waiting\n\n"
+    wire.send(chunk(b"data: 1\n\n") + chunk(b"data: 2\n\n") + b"0\r\n\r\n")
+    rest = answer.read()
+    assert rest.replace(b": waiting\n\n", b"") == b"data: 1\n\ndata: 2\n\n"
+    assert rest.endswith(b"data: 1\n\ndata: 2\n\n")
+    client.close()
+
+
+def test_no_comment_comes_into_a_stream_that_has_begun(spark: Spark) -> None:
+    client, wire = begin(spark)
+    wire.send(STREAM + chunk(b"data: 1\n"))
+    answer = client.getresponse()
+    while (line := answer.readline()) in (b": waiting\n", b"\n"):
+        pass
+    assert line == b"data: 1\n"
+    # Three times as long as between two comments.
+    wire.socket.settimeout(0.6)
+    with pytest.raises(TimeoutError):
+        wire.socket.recv(1)
+    wire.send(chunk(b"\n") + b"0\r\n\r\n")
+    assert answer.read() == b"\n"
+    client.close()
+
+
+def test_what_is_no_stream_gets_no_comment(spark: Spark) -> None:
+    client = spark.client()
+    client.request("POST", CHAT, b'{"model":"qwen"}')
+    wire = spark.accept()
+    wire.asked()
+    wire.socket.settimeout(0.6)
+    with pytest.raises(TimeoutError):
+        wire.socket.recv(1)
+    wire.send(OK)
+    assert client.getresponse().read() == b"ok"
+
+
+@pytest.mark.parametrize(
+    ("path", "lines"),
+    [
+        (CHAT, [b"data: "]),
+        ("/v1/messages", [b"event: error", b"data: "]),
+        ("/v1/responses", [b"event: error", b"data: "]),
+    ],
+)
+def test_an_error_after_the_first_comment_is_an_event(
+    spark: Spark, path: str, lines: list[bytes]
+) -> None:
+    client, wire = begin(spark, path)
+    answer = client.getresponse()
+    body = b'{"error": {"message": "too long a prompt"}}'
+    wire.send(b"HTTP/1.1 400 Bad\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+    event = answer.read().rpartition(b": waiting\n\n")[2].rstrip(b"\n").split(b"\n")
+    assert [line.partition(b"{")[0] for line in event] == lines
+    found = json.loads(event[-1].removeprefix(b"data: "))
+    assert found["error"]["message"] == "too long a prompt"
+    if path != CHAT:
+        assert found["type"] == "error"
+    client.close()
+
+
+def test_an_engine_that_ends_before_its_stream_began_is_an_event(spark: Spark) -> None:
+    client, wire = begin(spark)
+    answer = client.getresponse()
+    wire.socket.close()
+    assert b"gave no answer" in answer.read()
+    client.close()
+
+
+def test_who_hangs_up_while_comments_come_ends_the_work(spark: Spark) -> None:
+    client, wire = begin(spark)
+    answer = client.getresponse()
+    answer.readline()
+    answer.close()
+    client.close()
+    assert wire.closed()
+
+
+def test_a_compressed_answer_is_not_asked_for_in_a_stream(spark: Spark) -> None:
+    client = spark.client()
+    body = b'{"model":"qwen","stream":true}'
+    client.request("POST", CHAT, body, {"Accept-Encoding": "gzip"})
+    assert spark.accept().asked().get("accept-encoding") == []
+    client = spark.client()
+    client.request("POST", CHAT, b'{"model":"qwen"}', {"Accept-Encoding": "gzip"})
+    assert spark.accept().asked().get("accept-encoding") == ["gzip"]
+
+
+def test_no_traceback_was_said(spark: Spark) -> None:
+    """The last test of this module: of all that was asked before."""
+    assert "Traceback" not in spark.stop()
