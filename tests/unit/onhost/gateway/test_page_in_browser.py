@@ -300,6 +300,22 @@ def test_the_page_is_live_and_says_when_it_is_not(spark):
         expect(page.get_by_text("live", exact=True)).to_be_visible()
 
 
+def test_twins_are_shown_and_a_silent_one_is_said(spark):
+    twins = "(peers) => { stream.abort(); facts.peers = peers(facts); paint(); }"
+    peers = "(facts) => ({ spark2: { ...facts, host: 'spark2' }, spark3: { fault: 'no answer' } })"
+    with browser() as chromium:
+        page = opened(chromium, spark)
+        expect(hot(page)).to_contain_text("mistral")
+        region = page.get_by_role("region", name="Twins")
+        expect(region).to_be_hidden()
+        page.evaluate(f"({twins})({peers})")
+        first, second = region.get_by_role("listitem").all()
+        expect(first).to_contain_text("spark2mistral")
+        expect(first).to_contain_text("3 requests, 100.0 GiB available")
+        expect(second).to_contain_text("spark3silentno answer")
+        assert faults(page) == []
+
+
 def test_words_of_others_are_words_and_no_page(spark):
     said = "<img src=x onerror=alert(1)><script>alert(2)</script>"
     switches.keep(spark.paths, switches.Ended(time.time(), 1.0, said, said, 1, said))
