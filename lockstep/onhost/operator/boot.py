@@ -28,7 +28,7 @@ from lockstep.onhost.core import (
     topology,
 )
 from lockstep.onhost.operator import switch_sh
-from lockstep.onhost.records import boots
+from lockstep.onhost.records import boots, switches
 from lockstep.onhost.systemd import units
 
 #: A Spark is back in two minutes; one whose disk is checked first takes longer.
@@ -45,7 +45,7 @@ def wanted(host: config.Host, paths: layout.Paths) -> config.Target:
     """The target to make hot. LeftAlone where there is none; Problem where it stays down."""
     record = boots.load(paths)
     _idle(host, paths)
-    name = record.hot if host.boot == "last" else host.boot
+    name = _wanted(host, record)
     if name is None or host.boot == "none":
         raise LeftAlone("no model was hot at the end of the last switch")
     if name not in host.targets:
@@ -67,6 +67,10 @@ def wanted(host: config.Host, paths: layout.Paths) -> config.Target:
             f"host would not be counted. {_REMEDY} {name}"
         ) from error
     return target
+
+
+def _wanted(host: config.Host, record: boots.Record) -> str | None:
+    return record.hot if host.boot == "last" else host.boot
 
 
 def _idle(host: config.Host, paths: layout.Paths) -> None:
@@ -135,6 +139,11 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         return errors.EXIT_DONE
     except errors.Problem as problem:
         _note(paths, str(problem))
+        name = _wanted(host, boots.load(paths)) or "none"
+        # The record of boots is for root alone, and this one is not.
+        with suppress(OSError):
+            refused = switches.Ended(time.time(), 0.0, boots.BOOT, name, problem.code, str(problem))
+            switches.keep(paths, refused)
         raise
     return errors.EXIT_DONE if code == errors.EXIT_FALLBACK else code
 

@@ -11,7 +11,7 @@ from onhost_fakes import REPOSITORY, FakeDocker, FakeEngine, FakeSystemd, begin_
 
 from lockstep.onhost.core import config, errors, switch_lock
 from lockstep.onhost.operator import boot, status, switch_sh
-from lockstep.onhost.records import boots
+from lockstep.onhost.records import boots, switches
 
 UNITS = {"qwen": "qwen.service", "mistral": "mistral.service", "spare": "spare.service"}
 
@@ -202,6 +202,10 @@ def test_after_two_cuts_within_an_hour_it_stays_down_until_somebody_switches(spa
             "while mistral was hot. Remedy: "
         )
         assert spark.said == spark.problem
+        # Everybody may read this one.
+        kept = switches.load(spark.paths)[0]
+        assert (kept.person, kept.target, kept.code) == (boots.BOOT, "mistral", 1)
+        assert kept.said == spark.problem
     spark.chosen("mistral")
     assert spark.said is None
     boots.ended(spark.paths, "mistral")
