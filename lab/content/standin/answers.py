@@ -46,13 +46,15 @@ def usage(job: Job, generated: int) -> Json:
     }
 
 
-def _head(model: str, kind: str, chat: bool) -> Json:
+def _head(model: str, kind: str, chat: bool, engine: str) -> Json:
     prefix = "chatcmpl" if chat else "cmpl"
     return {
         "id": f"{prefix}-{uuid.uuid4().hex[:16]}",
         "object": kind,
         "created": int(time.time()),
         "model": model,
+        # Which engine answers, whatever the request calls it: in every event of a stream.
+        "system_fingerprint": engine,
     }
 
 
@@ -63,6 +65,7 @@ def whole(
     chat: bool,
     with_usage: bool,
     corruption: str = "",
+    engine: str = "",
 ) -> Json:
     """One answer with all of its text."""
     tokens = list(parts)
@@ -79,7 +82,7 @@ def whole(
         choice["message"] = message
     else:
         choice["text"] = text
-    answer = _head(model, "chat.completion" if chat else "text_completion", chat)
+    answer = _head(model, "chat.completion" if chat else "text_completion", chat, engine)
     answer["choices"] = [choice]
     if with_usage:
         answer["usage"] = usage(job, len(tokens))
@@ -103,10 +106,10 @@ def _call(job: Job, arguments: str, corruption: str = "") -> Json:
 
 
 def events(
-    job: Job, parts: Iterable[Piece], model: str, chat: bool, with_usage: bool
+    job: Job, parts: Iterable[Piece], model: str, chat: bool, with_usage: bool, engine: str = ""
 ) -> Iterator[bytes]:
     """Server-sent events: a role, the tokens, the reason, the usage if asked for, and an end."""
-    plain = _head(model, "chat.completion.chunk" if chat else "text_completion", chat)
+    plain = _head(model, "chat.completion.chunk" if chat else "text_completion", chat, engine)
     count, arguments = 0, ""
 
     def counted() -> Json:

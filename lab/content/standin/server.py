@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from . import answers, metrics, pooling
+from . import answers, messages, metrics, pooling
 from .arguments import Serving
 from .generation import Json, Refused, check, pieces
 from .knobs import Knobs
@@ -22,6 +22,7 @@ from .metrics import Counters
 #: SGLang's /health gives up on its own generated token after so many seconds.
 HEALTH_TIMEOUT = 20.0
 CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"
+MESSAGES = "/v1/messages"
 
 
 class EngineServer(ThreadingHTTPServer):
@@ -96,8 +97,8 @@ class EngineHandler(BaseHTTPRequestHandler):
             self._json(401, {"error": "Unauthorized"})
         elif pooling.served(path, self.server.serving):
             self._pool(body, path)
-        elif path in (CHAT, PLAIN) and not self.server.serving.pooling:
-            self._complete(body, chat=path == CHAT)
+        elif path in (CHAT, PLAIN, MESSAGES) and not self.server.serving.pooling:
+            self._complete(body, path)
         else:
             self._json(404, {"detail": "Not Found"})
 
@@ -162,14 +163,16 @@ class EngineHandler(BaseHTTPRequestHandler):
         else:
             self._json(200, found)
 
-    def _complete(self, body: bytes, *, chat: bool) -> None:
+    def _complete(self, body: bytes, path: str) -> None:
         server = self.server
         engine = server.serving.engine
         if not self._up():
             return
+        chat = path != PLAIN
         try:
             request = json.loads(body)
-            job = check(request, server.serving, server.knobs, chat=chat)
+            asked = messages.as_chat(request) if path == MESSAGES else request
+            job = check(asked, server.serving, server.knobs, chat=chat)
         except Refused as error:
             self._json(error.status, answers.error(error.status, str(error), error.kind, engine))
             return
@@ -184,12 +187,16 @@ class EngineHandler(BaseHTTPRequestHandler):
         speculative = server.serving.draft is not None
         parts = pieces(job, server.knobs, server.counters, speculative, self._gone)
         model = str(request.get("model") or server.serving.names[0])
-        with_usage = not server.knobs.no_usage
-        if job.stream:
-            self._stream(answers.events(job, parts, model, chat, with_usage))
+        with_usage, name = not server.knobs.no_usage, f"{engine} {server.serving.names[0]}"
+        if path == MESSAGES and job.stream:
+            self._stream(messages.events(job, parts, model, name))
+        elif path == MESSAGES:
+            self._json(200, messages.whole(job, parts, model, name))
+        elif job.stream:
+            self._stream(answers.events(job, parts, model, chat, with_usage, name))
         else:
             talk = server.knobs.corruption
-            self._json(200, answers.whole(job, parts, model, chat, with_usage, talk))
+            self._json(200, answers.whole(job, parts, model, chat, with_usage, talk, name))
 
     def _gone(self) -> bool:
         """Whether the client has closed the connection, or the engine has died."""

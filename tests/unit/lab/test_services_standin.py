@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gateway_proof import CHAT, MESSAGES, PLAIN, read
+from gateway_proof import Answer as Soaked
 from lab_servers import Answer, ask, free_port, program, until
 
 from lockstep.fit.catalogue import FOLDER
@@ -528,3 +530,22 @@ def test_a_wedged_one_answers_nothing(tmp_path: Path) -> None:
         assert stand_in.health() == 200
         with pytest.raises(openai_api.NotReady, match="timed out"):
             openai_api.canary(target, None, 0.5)
+
+
+@pytest.mark.parametrize(("name", "path"), [("vllm", CHAT), ("sglang", PLAIN), ("vllm", MESSAGES)])
+def test_every_event_of_an_answer_tells_which_engine_gave_it(
+    tmp_path: Path, name: str, path: str
+) -> None:
+    said = "ab12 cd34"
+    text = f"Repeat these words:\n\n{said}"
+    body: dict[str, Any] = {"model": "some/model", "max_tokens": 100}
+    body |= {"prompt": text} if path == PLAIN else {"messages": [{"role": "user", "content": text}]}
+    with engine(tmp_path, name) as made:
+        made.ready()
+        for stream in (False, True):
+            answer = ask(f"{made.url}{path}", {**body, "stream": stream})
+            kind = "text/event-stream" if stream else "application/json"
+            found = read(Soaked(answer.status, kind, answer.body))
+            assert (found.text, found.ended, found.error) == (said, True, None)
+            assert found.engines == {f"{name} some/model"}
+            assert len(found.answers) == 1

@@ -1,0 +1,325 @@
+"""Requests of four clients for random models through the gateways of two hosts, faults among them.
+
+    python tests/lab/gateway_soaking.py --requests 1000 --seed 1 --record FILE
+
+Each request adds a line of JSON to FILE; a call with the same seed and FILE asks what is not in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "helpers"))
+
+import faults
+import soaking
+from gateway_proof import Proof, Thrown
+from stack import BIN, REPOSITORY, Host, Stack, until
+
+from lab import control
+from lab.core.state import open_lab
+from lab.host import connection, network
+
+PORT = 8090
+#: Of 1,000 requests.
+FAULTS = 30
+UNIT = "lockstep-gateway.service"
+NEEDLE = "/run/needle"
+WEIGHTS = "/data/models/huggingface/hub"
+_ASIDE = (
+    f"cd {WEIGHTS}; for d in models--*; do mv $d away-$d; done; sleep 5;"
+    " for d in away-models--*; do mv $d ${d#away-}; done"
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A kind of fault.
+
+    Attributes:
+        name: For the counts.
+        command: What root runs on the host.
+        knobs: What the next engine there is told, for some seconds.
+        cuts: Whether it may break an answer off.
+    """
+
+    name: str
+    command: str = ""
+    knobs: Mapping[str, object] = field(default_factory=dict)
+    cuts: bool = False
+
+
+_KILLED = next(fault for fault in faults.FAULTS if fault.name == "engine killed")
+KINDS = (
+    Fault("engine killed", _KILLED.command, cuts=True),
+    Fault("gateway killed", f"systemctl kill -s KILL {UNIT}", cuts=True),
+    Fault("cable out", cuts=True),
+    Fault("no memory for a switch", cuts=True),
+    Fault("no weights for a switch", _ASIDE),
+    Fault("crash while loading", knobs={"crash_while_loading": True}),
+    Fault("switch by an operator", cuts=True),
+    Fault("switch to none by an operator", cuts=True),
+    Fault("client hangs up"),
+)
+
+
+class Site:
+    """The lab's two hosts: faults there, and what must hold of them.
+
+    Args:
+        stack: A lab that `prepared` was called for.
+        proof: Its clients.
+        seed: The same seed is the same faults.
+        count: How many.
+    """
+
+    def __init__(self, stack: Stack, proof: Proof, seed: int, count: int) -> None:
+        self._stack, self._proof, self._seed = stack, proof, seed
+        self.counts = soaking.Counts()
+        self._found: list[str] = []
+        self._kinds = list(KINDS) * -(-count // len(KINDS))
+        random.Random(f"{seed} faults").shuffle(self._kinds)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watchers of both hosts, who see two engines; keys are looked for at the end."""
+        with ExitStack() as watchers:
+            for host in self._stack.hosts:
+                watcher = watchers.enter_context(soaking.Watcher(host, self.counts))
+                until(watcher.seen.is_set, f"{host.name}: the watcher samples")
+            yield
+        for host in self._stack.hosts:
+            for place, command in PLACES.items():
+                self._found += _held_by(host, place, command)
+
+    @property
+    def violations(self) -> list[str]:
+        """What did not hold, a sentence each."""
+        return self._proof.violations + self.counts.violations + self._found
+
+    def throw(self, number: int, begin: Callable[[str, str, bool], Thrown]) -> None:
+        """The fault of a number; see `Proof.run`."""
+        seed = random.Random(f"{self._seed} fault {number}")
+        kind, host = self._kinds[number], seed.choice(self._stack.hosts)
+        begin(kind.name, host.name, kind.cuts)
+        self._make(kind, host, seed)
+        for each in self._stack.hosts:
+            self._found += _held_by(each, "process arguments", PLACES["process arguments"])
+
+    def _make(self, kind: Fault, host: Host, seed: random.Random) -> None:
+        lab = open_lab(self._stack.name)
+        if kind.name == "client hangs up":
+            self._proof.hang_up.release()
+        elif kind.name == "cable out":
+            self._stack.lab("cut", host.name)
+            # How long it lasts is a part of the fault.
+            time.sleep(seed.uniform(2, 8))
+            self._stack.lab("mend", host.name)
+        elif kind.name == "no memory for a switch":
+            control.ask(lab, "memory", host=host.name, available=seed.choice((50.0, 80.0)))
+            time.sleep(seed.uniform(3, 8))
+            control.ask(lab, "memory", host=host.name, available=soaking.USUAL_GIB)
+        elif kind.name.startswith("switch"):
+            target = "none" if "none" in kind.name else seed.choice(("qwen", "mistral"))
+            host.run(f"{soaking.SWITCH} {target} --wait")
+        elif kind.knobs:
+            _turn(host, {**faults.QUICK, **kind.knobs})
+            time.sleep(seed.uniform(4, 8))
+            _turn(host, faults.QUICK)
+        else:
+            host.run(f"sudo -n sh -c {soaking._quoted(kind.command)}")
+
+
+#: Where no key may be.
+PLACES = {
+    "the journal": "journalctl --no-pager --all -o export",
+    "process arguments": "cat /proc/[0-9]*/cmdline",
+    "units": "systemctl show '*.service'; systemctl cat '*.service'",
+    "logs": "find /var/log /var/lib/lockstep* -type f -size -4M -exec cat {} +",
+    "the page": f"curl -fsS 127.0.0.1:{PORT}/",
+    "the facts": f"curl -fsS 127.0.0.1:{PORT}/status",
+    "the metrics": f"curl -fsS 127.0.0.1:{PORT}/metrics",
+}
+
+
+def _held_by(host: Host, place: str, command: str) -> list[str]:
+    """The host searches itself, for the keys are in no argument then."""
+    search = f"{{ {command}; }} 2>/dev/null | grep -a -c -F -f {NEEDLE} || true"
+    found = host.run(f"sudo -n sh -c {soaking._quoted(search)}").out.strip()
+    return [] if found == "0" else [f"{host.name}: a key is in {place}: {found!r}"]
+
+
+def _turn(host: Host, knobs: Mapping[str, object]) -> None:
+    text = soaking._quoted(json.dumps(dict(knobs)))
+    host.root(
+        "; ".join(f"echo {text} > {faults.KNOBS}/standin-{e}.json" for e in ("vllm", "sglang"))
+    )
+
+
+# The lab
+
+
+def inventory(stack: Stack) -> Path:
+    """Two peered gateways that switch on request; `other` is a model of spark2 alone."""
+    short = {"start_timeout_s": soaking.START_TIMEOUT_S}
+    targets = {"qwen": {**short, "aliases": ("coder",)}, "mistral": short}
+    recipe = "qwen3.6-35b-a3b-prismaquant-dflash-k3"
+    more = {"served_model_name": "lab/other"}
+    other = {"recipe": recipe, "unit": "vllm-other", "port": 30005, "overrides": more, **short}
+    gateway = {
+        **{"bind": "0.0.0.0", "plain": True, "swap_on_request": True, "least_hot_s": 1},
+        **{"keepalive_s": 1, "peers": ("spark1", "spark2")},
+    }
+    return stack.inventory(
+        "gateway",
+        targets=targets,
+        spark2__targets={**targets, "other": other},
+        gateway=gateway,
+        **{f"spark{n}__fabric_address": f"10.77.0.{110 + n}" for n in (1, 2)},
+    )
+
+
+@contextmanager
+def prepared(stack: Stack) -> Iterator[tuple[list[str], dict[str, set[str]]]]:
+    """The deploy, keys of two persons, and engines that load fast; gone afterwards.
+
+    Gives the keys, and which engines may answer for each name.
+    """
+    for host in stack.hosts:
+        # At this address the gateways speak to each other; at the other one clients come.
+        address = f"10.77.0.{110 + int(host.name[-1])}/24"
+        host.root(f"ip address replace {address} dev $(ip -o route get 10.77.0.1 | cut -d' ' -f3)")
+    path = inventory(stack)
+    stack.good_deploy(inventory=path)
+    keys = [a_key(stack, path, name) for name in ("anna", "ben")]
+    for host in stack.hosts:
+        _turn(host, faults.QUICK)
+        given(host, f"sudo -n sh -c 'umask 077; cat > {NEEDLE}'", "\n".join(keys) + "\n")
+    try:
+        yield keys, _engines(stack)
+    finally:
+        for host in stack.hosts:
+            host.root(f"rm -f {faults.KNOBS}/standin-*.json {NEEDLE}")
+            host.switch("none")
+        for name in ("anna", "ben"):
+            end_key(stack, path, name)
+
+
+def _engines(stack: Stack) -> dict[str, set[str]]:
+    """Name in a request → what its engines call themselves."""
+    found: dict[str, set[str]] = {}
+    for host in stack.hosts:
+        targets = json.loads(host.root("cat /etc/lockstep/targets.json"))["targets"]
+        for name in ("qwen", "mistral", "other"):
+            if name in targets:
+                engine = "sglang" if name == "mistral" else "vllm"
+                found.setdefault(name, set()).add(f"{engine} {targets[name]['model']}")
+    names = {**found, "coder": found["qwen"]}
+    return {**names, "auto": set().union(*found.values())}
+
+
+def a_key(stack: Stack, path: Path, name: str) -> str:
+    """A new key of a person on every host."""
+    end_key(stack, path, name)
+    done = _lockstep(stack, "key", "add", str(path), name)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def end_key(stack: Stack, path: Path, name: str) -> None:
+    """A person's key is refused from now on; nothing where there is none."""
+    _lockstep(stack, "key", "revoke", str(path), name)
+
+
+def _lockstep(stack: Stack, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(BIN / "lockstep"), *words],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env={**os.environ, **stack.environment},
+        check=False,
+    )
+
+
+def given(host: Host, command: str, text: str) -> None:
+    """Run a command of the operator that gets a secret on its standard input."""
+    description = connection.load(host.lab)
+    argv = connection.ssh_command(description, host.name, [command])
+    where = f"--net={network.NAMESPACES / description.namespace}"
+    subprocess.run(["nsenter", where, *argv], input=text, text=True, check=True)
+
+
+def proved(
+    stack: Stack,
+    seed: int,
+    requests: int,
+    count: int,
+    record: Path | None = None,
+    progress: Callable[[str], object] = lambda line: None,
+) -> tuple[Proof, Site]:
+    """So many requests with so many faults, after the deploy of `inventory`."""
+    description = connection.load(stack.name)
+    with prepared(stack) as (keys, engines):
+        addresses = {host.name: (host.address, PORT) for host in description.hosts}
+        proof = Proof(addresses, keys, engines, seed, lambda: network.enter(description.namespace))
+        site = Site(stack, proof, seed, count)
+
+        def tell() -> None:
+            outcomes = dict(Counter(one.outcome for one in proof.asked))
+            thrown, wrong = len(proof.thrown), site.violations
+            progress(f"{len(proof.asked)} requests, {outcomes}, {thrown} faults, {wrong[-1:]}")
+
+        with site.watched():
+            proof.run(requests, count, site.throw, record, tell)
+    return proof, site
+
+
+def main() -> int:
+    """Command line; the exit code is 1 when something did not hold."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--record", type=Path, help="file with a line per request, to go on with")
+    parser.add_argument("--lab", help="a lab that is up; it stays")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        stack = Stack(options.lab or "gateway-soak", Path(folder))
+        if not options.lab:
+            stack.lab("up")
+        try:
+            began = time.monotonic()
+            count = max(1, round(options.requests * FAULTS / 1000))
+            proof, site = proved(
+                stack,
+                options.seed,
+                options.requests,
+                count,
+                options.record,
+                lambda line: print(line, flush=True),
+            )
+            counts = site.counts
+            print(f"seed          {options.seed}, {time.monotonic() - began:.0f} s")
+            print(proof.report())
+            print(f"samples       {counts.samples}, longest gap {counts.longest_gap_s:.2f} s")
+            print(f"violations    {len(site.violations)}", *site.violations, sep="\n  ")
+        finally:
+            if not options.lab:
+                stack.lab("down", "--delete")
+    return 1 if site.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""What the long proof of the gateway calls wrong; the proof itself is a script for the lab."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from gateway_proof import CHAT, MESSAGES, Answer, Asked, Thrown, judged, read
+
+WORDS = "0123abcd 4567ef01"
+ENGINES = {"qwen": {"vllm Q"}, "auto": {"vllm Q", "sglang M"}}
+BREAKS = [Thrown(0, "engine killed", "spark1", True, began=90.0, ended=91.0)]
+
+
+def chunk(text: str, answer: str = "a1", engine: str = "vllm Q") -> dict[str, Any]:
+    choices = [{"delta": {"content": text}}]
+    return {"id": answer, "system_fingerprint": engine, "choices": choices}
+
+
+def stream(*parts: dict[str, Any], end: str = "data: [DONE]\n\n", broken: str = "") -> Answer:
+    text = ": waits\n\n" + "".join(f"data: {json.dumps(part)}\n\n" for part in parts) + end
+    return Answer(200, "text/event-stream; charset=utf-8", text.encode(), broken)
+
+
+def refusal(status: int, message: str, kind: str = "application/json") -> Answer:
+    return Answer(status, kind, json.dumps({"error": {"message": message}}).encode())
+
+
+def verdict(
+    answer: Answer, model: str = "qwen", path: str = CHAT, faults: list[Thrown] = BREAKS[:0]
+) -> Asked:
+    one = Asked(0, "spark1", model, path, stream=True)
+    judged(one, WORDS, answer, ENGINES.get(model, set()), faults, began=100.0, ended=101.0)
+    return one
+
+
+def test_an_answer_of_the_right_engine_with_its_own_words_holds() -> None:
+    one = verdict(stream(chunk("0123abcd "), chunk("4567ef01")))
+    assert (one.outcome, one.violation, one.engine) == ("answered", "", "vllm Q")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (stream(chunk(WORDS, engine="sglang M")), "answered by sglang M"),
+        (stream(chunk("0123abcd "), chunk("4567ef01", answer="a2")), "two answers in one"),
+        (
+            stream(chunk("0123abcd "), chunk("4567ef01", engine="sglang M")),
+            "two answers in one",
+        ),
+        (stream(chunk("0123abcd ffffffff")), "is not the beginning of"),
+        (stream(chunk("0123abcd ")), "answered '0123abcd '"),
+        (stream(chunk("0123abcd "), end=""), "broken off without a fault"),
+        (refusal(503, ""), "refused without a reason"),
+        (refusal(404, "no model of this name here"), "404: no model"),
+        (refusal(500, "something broke in the gateway"), "500: something"),
+        (
+            stream(chunk("0123abcd "), {"error": {"message": "it went wrong there"}}, end=""),
+            "refused in the middle",
+        ),
+        (Answer(503, "text/plain", b"down"), "refused without a reason"),
+    ],
+)
+def test_what_is_wrong_with_an_answer(answer: Answer, said: str) -> None:
+    assert said in verdict(answer, faults=BREAKS[:0]).violation
+
+
+def test_only_a_fault_that_cuts_excuses_an_answer_without_an_end() -> None:
+    cut = stream(chunk("0123abcd "), end="", broken="ConnectionResetError: ")
+    assert verdict(cut, faults=BREAKS).outcome == "broken"
+    assert verdict(cut, faults=BREAKS).violation == ""
+    hang_up = [Thrown(0, "client hangs up", "spark1", False, began=100.0)]
+    before = [Thrown(0, "engine killed", "spark1", True, began=10.0, ended=11.0)]
+    after = [Thrown(0, "engine killed", "spark1", True, began=102.0)]
+    for other in (hang_up, before, after):
+        assert "without a fault" in verdict(cut, faults=other).violation
+    # No fault excuses words of somebody else.
+    wrong = stream(chunk("ffffffff"), end="", broken="ConnectionResetError: ")
+    assert "is not the beginning" in verdict(wrong, faults=BREAKS).violation
+
+
+def test_a_wrong_name_is_refused_and_nothing_else() -> None:
+    unknown = "no-such-model"
+    assert verdict(refusal(404, "there is no such model"), unknown).violation == ""
+    assert "answered by vllm Q" in verdict(stream(chunk(WORDS)), unknown).violation
+
+
+def test_answers_in_the_other_form() -> None:
+    start = {"type": "message_start", "message": {"id": "msg_1 vllm Q", "content": []}}
+    delta = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": WORDS}}
+    found = read(stream(start, delta, {"type": "message_stop"}, end=""))
+    assert (found.text, found.engines, found.ended) == (WORDS, {"vllm Q"}, True)
+    assert verdict(stream(start, delta, end=""), path=MESSAGES).outcome == "broken"
+    whole = {"id": "msg_1 vllm Q", "content": [{"type": "text", "text": WORDS}]}
+    answer = Answer(200, "application/json", json.dumps(whole).encode())
+    assert verdict(answer, path=MESSAGES).outcome == "answered"
