@@ -214,8 +214,12 @@ class Application:
             if target is None:
                 raise await self._unknown(name, caller)
             async with contextlib.AsyncExitStack() as stack:
-                turn = self._parts.swaps.until_hot(target, caller.person.name)
+                wanted = AUTO if name == AUTO else target
+                turn = self._parts.swaps.until_hot(wanted, caller.person.name)
                 await answer.patiently(stack.enter_async_context(turn))
+                if name == AUTO:
+                    # Another one than before, where it waited for a switch.
+                    target = await self._models.target(AUTO) or target
                 serving = self._hot.serves(target)
                 if serving is None:
                     raise Refused(503, f"{target} has just ended", "down", _DOWN_RETRY_S)

@@ -15,6 +15,7 @@ from lockstep.onhost.engine import openai_api
 from lockstep.onhost.gateway import ask
 from lockstep.onhost.gateway.configuration import Gateway
 from lockstep.onhost.gateway.hot import Hot
+from lockstep.onhost.gateway.models import AUTO
 from lockstep.onhost.gateway.peers import Peers
 from lockstep.onhost.gateway.turns import NONE, Refused, Seen, Turns, Waiter
 
@@ -76,7 +77,8 @@ class Swaps:
         wait behind others. Whoever is cancelled meanwhile has left.
 
         Args:
-            target: A name of targets.json that answers on this host.
+            target: A name of targets.json that answers on this host, or `auto`: whatever is hot
+                when it is its turn. For that nothing is switched.
             person: Who asks, in whose name it is switched.
 
         Raises:
@@ -85,7 +87,8 @@ class Swaps:
         outcome = asyncio.Event()
         waiter = Waiter(target, person, outcome.set)
         # The usual case, without a look at all targets.
-        usual = self._turns.idle and self._hot.serves(target)
+        hot = self._hot.now() if target == AUTO else self._hot.serves(target)
+        usual = self._turns.idle and hot
         seen = Seen(frozenset((target,))) if usual else self._seen()
         self._turns.arrive(waiter, seen, self._now())
         try:
@@ -109,7 +112,7 @@ class Swaps:
             while not self._turns.idle:
                 self._woken.clear()
                 await self._hot.look()
-                if any(map(self._host.cluster, self._turns.waiting)):
+                if any(map(self._host.cluster, {*self._turns.waiting} - {AUTO})):
                     self._elsewhere = await self._peers.hot() if self._peers else {}
                 self._turns.step(self._seen(), self._now())
                 if self._turns.next(self._seen()) and not await self.busy():
@@ -170,9 +173,9 @@ class Swaps:
 
     def _seen(self) -> Seen:
         name = self._hot.now()
-        answered = (each for each in self._host.targets if self._hot.serves(each))
+        answered = [each for each in self._host.targets if self._hot.serves(each)]
         return Seen(
-            serves=frozenset(answered),
+            serves=frozenset((*answered, AUTO) if answered else ()),
             hot_s=self._now() - self._hot.changed_at(name) if name else 0.0,
             running=self._hot.running(name) if name else 0,
             moving=self._moving(),

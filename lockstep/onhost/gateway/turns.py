@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lockstep.onhost.core import errors
+from lockstep.onhost.gateway.models import AUTO
 from lockstep.onhost.systemd import transient
 
 #: As a target: no model.
@@ -45,7 +46,8 @@ class Seen:
     """One look at the host.
 
     Attributes:
-        serves: Targets that are answered now: the hot one, and those whose fallback it is.
+        serves: Targets that are answered now: the hot one, those whose fallback it is, and with
+            any of them `auto`.
         hot_s: How long it has been hot, seconds.
         running: Requests at it that nobody here let pass.
         moving: Why nothing can be switched now, as "ben is switching to qwen"; "" where it can.
@@ -148,6 +150,8 @@ class Turns:
                 self._remove(waiter, None)
             elif waiter.target in seen.taken and waiter.target not in seen.serves:
                 self._remove(waiter, Refused(503, seen.taken[waiter.target], FULL_S))
+            elif waiter.target == AUTO and not self._comes(seen):
+                self._remove(waiter, Refused(503, "no model is hot", FULL_S))
             else:
                 ahead.append(waiter)
 
@@ -157,7 +161,8 @@ class Turns:
             return None
         if seen.serves and seen.hot_s < self._least_hot_s:
             return None
-        return next((each for each in self._waiting if each.target not in seen.serves), None)
+        cold = (each for each in self._waiting if each.target not in {AUTO, *seen.serves})
+        return next(cold, None)
 
     def may_rest(self, seen: Seen) -> bool:
         """Whether what is hot may be let go now: nobody waits, and nothing runs."""
@@ -193,6 +198,11 @@ class Turns:
             return False
         over = seen.hot_s >= self._least_hot_s
         return waiter.due or not (over and any(each.target not in seen.serves for each in ahead))
+
+    def _comes(self, seen: Seen) -> bool:
+        """Whether a model is hot, or one will be."""
+        under_way = self._switching or self._settling or seen.moving
+        return bool(seen.serves or under_way or {*self.waiting} - {AUTO})
 
     def _settle(self, seen: Seen, now: float) -> None:
         settling = self._settling

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockstep.onhost.gateway.models import AUTO
 from lockstep.onhost.gateway.turns import FAILED_S, SETTLES_S, Refused, Seen, Turns, Waiter
 
 LEAST_S, BOUND = 100.0, 4
@@ -34,7 +35,7 @@ class House:
     switching: str | None = None
 
     def seen(self) -> Seen:
-        serves = {self.hot, "mistral" if self.hot == SPARE else self.hot} - {None}
+        serves = {self.hot, "mistral" if self.hot == SPARE else self.hot, AUTO} if self.hot else ()
         return Seen(frozenset(serves), self.now - self.since, 0, self.moving, self.taken)
 
     def comes(self, target: str) -> Waiter:
@@ -196,6 +197,27 @@ def test_targets_are_switched_to_in_the_order_of_their_first_request():
     assert house.begun == ["tiny", "mistral"]
 
 
+def test_whatever_is_hot_is_never_switched_for():
+    house = House()
+    house.comes("mistral")
+    auto = house.comes(AUTO)
+    assert auto.state == "waits"
+    house.look()
+    house.ends()
+    house.look(LEAST_S)
+    assert (house.begun, auto.state) == (["mistral"], "served")
+
+
+def test_whatever_is_hot_is_refused_where_nothing_is_and_nothing_comes():
+    house = House(hot=None)
+    house.comes("mistral")
+    auto = house.comes(AUTO)
+    house.look()
+    house.ends(4)
+    house.look()
+    assert words(auto) == "no model is hot"
+
+
 def test_the_queue_has_a_bound():
     house = House()
     for _ in range(BOUND):
@@ -316,7 +338,7 @@ def test_one_target_may_be_refused_alone():
 
 
 EVENTS = st.one_of(
-    st.tuples(st.just("comes"), st.sampled_from(NAMES)),
+    st.tuples(st.just("comes"), st.sampled_from((*NAMES, AUTO))),
     st.tuples(st.just("leaves"), st.integers(0, 30)),
     st.tuples(st.just("look"), st.floats(0, 200)),
     st.tuples(st.just("ends"), st.sampled_from((0, 0, 0, 1, 3, 4, 75, 141))),
