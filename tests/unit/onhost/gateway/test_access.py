@@ -81,6 +81,8 @@ BEARER = (b"authorization", f"Bearer {HOST_KEY}".encode())
         ("GET", b"/metrics", BEARER, "host-key"),
         ("GET", b"/health", (b"accept", b"*/*"), "local"),
         ("POST", b"/health", (b"accept", b"*/*"), "401"),
+        ("GET", b"/health", (b"content-length", b"9"), "401"),
+        ("GET", b"/health", (b"transfer-encoding", b"chunked"), "401"),
         ("GET", b"/v1/models", (b"accept", b"*/*"), "401"),
         ("GET", b"/metrics", (b"accept", b"*/*"), "401"),
         ("OPTIONS", b"/v1/models", (b"accept", b"*/*"), "401"),
