@@ -331,7 +331,7 @@ class GatewayLimits:
     """
 
     body_mib: values.Count = 64
-    streams: values.Count = 256
+    streams: values.Count = 2048
     streams_per_key: values.Count = 32
 
 
