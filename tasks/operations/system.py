@@ -123,7 +123,9 @@ def tools(environments: Mapping[str, Environment], python: str, variables: str |
         yield remote.job("tools", [*program, "venv", "--clear", "--python", python, others.folder])
         # An install that is cut off may have the client and lack what the client needs.
         yield remote.words(["touch", f"{others.folder}/{UNFINISHED}"])
-        install = [*program, "pip", "install", "--python", f"{others.folder}/bin/python"]
+        # No program of ours writes bytecode, and the gateway is to be back within a second.
+        install = [*program, "pip", "install", "--compile-bytecode"]
+        install += ["--python", f"{others.folder}/bin/python"]
         install += ["--require-hashes", "--no-deps", "--requirement", others.requirements]
         yield remote.job("tools", install, *options)
         yield remote.words(["rm", f"{others.folder}/{UNFINISHED}"])

@@ -23,7 +23,7 @@ from pyinfra.connectors.fake import FakeConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from lockstep.files import sent
-from lockstep.files.managed_file import HOME, MARK, PROGRAMS
+from lockstep.files.managed_file import GATEWAY_HOME, HOME, MARK, PROGRAMS
 from lockstep.host.specs import check_wanted
 from lockstep.preflight import ENGINE
 
@@ -48,6 +48,8 @@ WIPED: dict[str, Any] = {
     "weights": "missing",
     "generations": [],
 }
+
+_HOMES = {"lockstep": HOME, "lockstep-gateway": GATEWAY_HOME}
 
 
 class Failed(Exception):
@@ -150,7 +152,8 @@ class Spark:
         self.state["groups"][words[-1]] = 990
 
     def _run_useradd(self, words: list[str]) -> None:
-        self.state["accounts"][words[-1]] = [words[-1], *words[-2].split(",")]
+        groups = words[words.index("--groups") + 1].split(",") if "--groups" in words else []
+        self.state["accounts"][words[-1]] = [words[-1], *groups]
 
     def _run_usermod(self, words: list[str]) -> None:
         self.state["accounts"][words[-1]] += words[-2].split(",")
@@ -242,7 +245,7 @@ class Spark:
         if "daemon-reload" in words:
             for path, file in self.state["files"].items():
                 if path.startswith("/etc/systemd/system/") and path.endswith(
-                    (".service", ".timer")
+                    (".service", ".socket", ".timer")
                 ):
                     found = re.search(r"LOCKSTEP_GENERATION=(\w+)", file["text"])
                     known = units.setdefault(Path(path).name, {**UNIT, "LoadState": "loaded"})
@@ -284,8 +287,7 @@ class Spark:
         accounts = {name: state["accounts"].get(name) for name in asked["accounts"]}
         return {
             "accounts": {
-                name: have
-                and {"groups": have, "home": HOME if name == "lockstep" else f"/home/{name}"}
+                name: have and {"groups": have, "home": _HOMES.get(name, f"/home/{name}")}
                 for name, have in accounts.items()
             },
             "groups": {name: state["groups"].get(name) for name in asked["groups"]},
