@@ -842,6 +842,27 @@ GUARDS = (
         "tests/unit/onhost/gateway/test_peers.py",
     ),
     Guard(
+        "an authority is believed for private names and the hosts' own alone",
+        f"{ONHOST}/access/authority.py",
+        "nameConstraints = critical, @permitted\n",
+        "",
+        "tests/unit/onhost/access/test_authority.py",
+    ),
+    Guard(
+        "no header of a client is in Caddy's log",
+        "templates/system/Caddyfile.j2",
+        "request>headers delete",
+        "request>proto delete",
+        "tests/render/test_caddyfile_by_caddy.py",
+    ),
+    Guard(
+        "a package's own server is masked before it could start",
+        "tasks/operations/system.py",
+        'yield remote.words(["systemctl", "mask", "--quiet", *units])',
+        "pass",
+        "tests/operations/test_operations.py",
+    ),
+    Guard(
         "a key of several hosts is that of the host that made it",
         "tasks/operations/shared_keys.py",
         "if mine is None or mine != _hash(first.name, key):",
