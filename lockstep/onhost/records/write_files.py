@@ -107,7 +107,10 @@ def refusals(files: list[File]) -> list[str]:
         for path in candidates(files, "nft", folder):
             faults.append(said("nft", "-c", "-f", path))
         for path in candidates(files, "caddy", folder):
-            faults.append(said("caddy", "adapt", "--adapter", "caddyfile", "--config", path))
+            # The folders that systemd gives to the unit.
+            places = {"RUNTIME_DIRECTORY": folder, "CREDENTIALS_DIRECTORY": folder}
+            argv = ("caddy", "adapt", "--adapter", "caddyfile", "--config", path)
+            faults.append(said(*argv, **places))
         faults = [fault.replace(folder + "/", "") for fault in faults if fault]
     for file in files:
         if file.get("check") == "json":
@@ -120,7 +123,7 @@ def refusals(files: list[File]) -> list[str]:
 
 def must_come_first(file: File) -> bool:
     """Whether a unit in the same batch may refer to this file and would not find it."""
-    if file.get("check") in ("unit", "sudoers"):
+    if file.get("check") in ("unit", "sudoers", "caddy"):
         return False
     runs = int(file["mode"], 8) & 0o111
     return not os.access(file["path"], os.X_OK if runs else os.F_OK)

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from a_spark import spark
 
 from lockstep.files import sent
+from lockstep.inventory.cluster_join import joined
 from lockstep.onhost.records.ours import MARK
+from lockstep.units.tls_unit import tls_files
 
 OLD = f"# {MARK} for target old.\n"
 USER = getpass.getuser()
@@ -234,3 +237,15 @@ def test_a_link_is_made_and_moved(tmp_path: Path) -> None:
         assert write(links={str(link): target}).returncode == 0
         assert str(link.readlink()) == target
     assert names(tmp_path) == ["uv"]
+
+
+def test_what_caddy_cannot_read_is_not_written(tmp_path: Path) -> None:
+    (plan,) = joined([spark("spark1", gateway={"bind": "0.0.0.0", "tls": "own"})], "site.py")
+    text = next(each.text for each in tls_files(plan) if each.check == "caddy")
+    path = tmp_path / "Caddyfile"
+    done = write([file(path, text.replace("reverse_proxy", "reverse_poxy"), "caddy")])
+    assert done.returncode == 1 and "unrecognized directive: reverse_poxy" in done.stderr
+    assert not path.exists()
+    done = write([file(path, text, "caddy")])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert path.read_text() == text
