@@ -134,7 +134,7 @@ def opened(chromium: Browser, spark: Spark, width: int = PHONE, **more) -> Page:
 
 def give_key(page: Page, role: str) -> None:
     """Give a person's key in the page's own dialog."""
-    page.get_by_role("button", name="local (use)").click()
+    page.get_by_role("button", name="Use a key").click()
     page.get_by_role("dialog").get_by_label("Key").fill(KEYS[role])
     page.get_by_role("button", name="Use", exact=True).click()
 
