@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from stack import Deployed, Host, Stack
+from stack import Deployed, Host, Stack, command_lines
 
 FILE = "/etc/lockstep/secrets/open-webui.env"
 SECRETS = ("WEBUI_SECRET_KEY", "WEBUI_ADMIN_PASSWORD")
@@ -31,30 +28,6 @@ def secrets(host: Host) -> list[str]:
     found = [line.partition("=")[2] for line in lines if line.partition("=")[0] in SECRETS]
     assert len(found) == len(SECRETS) and all(len(value) >= 20 for value in found)
     return found
-
-
-@contextmanager
-def command_lines() -> Iterator[set[str]]:
-    """Collect the command lines of all processes of this machine, the hosts' among them."""
-    seen: set[str] = set()
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.wait(0.02):
-            for process in Path("/proc").glob("[0-9]*"):
-                try:
-                    line = (process / "cmdline").read_bytes()
-                except OSError:
-                    continue
-                seen.add(line.replace(b"\0", b" ").decode("utf-8", "replace"))
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        over.set()
-        thread.join()
 
 
 def test_no_output_holds_a_secret(host: Host, loud: tuple[str, str]) -> None:
