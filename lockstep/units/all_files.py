@@ -60,7 +60,7 @@ def artefacts(
         *model_units(settings, made),
         *gateway_files(settings, made, pins, peers),
         *webui,
-        *wedge_units(made),
+        *wedge_units(),
         *gpu_unit(settings),
         *sense_units(made),
         *boot_units(settings, made),

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 from lockstep.files.managed_file import SYSTEMD, ManagedFile, command
 from lockstep.files.templating import render
-from lockstep.inventory.values import is_loopback
 from lockstep.units.variants import Variant
 
 UNIT = "lockstep-sense"
@@ -27,10 +25,8 @@ def sense_units(variants: Sequence[Variant]) -> tuple[ManagedFile, ...]:
     ]
     if not asked:
         return ()
-    # It asks the engine, or where none is before it the API, at an address of the network perhaps.
-    loopback = all(is_loopback(urlsplit(one.engine_url).hostname or "") for one in asked)
     start = command("sense", "--rest")
-    service = render("units/sense.service.j2", start=start, limit_s=_LIMIT_S, loopback=loopback)
+    service = render("units/sense.service.j2", start=start, limit_s=_LIMIT_S)
     timer = render("units/sense.timer.j2", every_s=EVERY_S)
     return (
         ManagedFile(f"{SYSTEMD}/{UNIT}.service", service, check="unit", stage="switch"),

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from urllib.parse import urlsplit
-
 from lockstep.files.managed_file import SYSTEMD, ManagedFile, command
 from lockstep.files.templating import render
-from lockstep.inventory.values import is_loopback
-from lockstep.units.variants import Variant
 
 UNIT = "lockstep-wedge"
 TIMER = f"{UNIT}.timer"
@@ -17,13 +12,10 @@ EVERY_S = 60
 _LIMIT_S = 600
 
 
-def wedge_units(variants: Sequence[Variant]) -> tuple[ManagedFile, ...]:
+def wedge_units() -> tuple[ManagedFile, ...]:
     """The service and its timer; the timer starts at boot, which starts no model."""
     program = command("wedge")
-    # It asks at the port of the API, which may be at an address of the network.
-    urls = [variant.url for variant in variants if variant.target.answers]
-    loopback = all(is_loopback(urlsplit(url).hostname or "") for url in urls)
-    service = render("units/wedge.service.j2", start=program, limit_s=_LIMIT_S, loopback=loopback)
+    service = render("units/wedge.service.j2", start=program, limit_s=_LIMIT_S)
     timer = render("units/wedge.timer.j2", every_s=EVERY_S)
     return (
         ManagedFile(f"{SYSTEMD}/{UNIT}.service", service, check="unit", stage="switch"),

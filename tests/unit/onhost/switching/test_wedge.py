@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from local_server import refused_address
 from onhost_fakes import FakeEngine, FakeSystemd, host_root
 
 from lockstep.onhost.core import config, switch_lock
@@ -103,6 +104,16 @@ def test_before_it_asks_it_notes_so_for_who_counts_the_engines_requests(spark):
     spark.look()
     spark.look()
     assert noted == [spark.time]
+
+
+def test_an_engine_is_asked_itself_while_the_gateway_before_it_is_down(spark):
+    known = json.loads(spark.paths.targets.read_text())
+    own = {"engine_url": spark.engine.url, "url": f"http://{refused_address()}"}
+    known["targets"]["qwen"] |= {**own, "api_key_file": "/nobody/reads"}
+    spark.paths.targets.write_text(json.dumps(known))
+    spark.engine.chat = lambda _: (200, FakeEngine.answer("x", 1))
+    assert [spark.look(), spark.look()] == [[], []]
+    assert len(spark.engine.requests) == 1
 
 
 def test_a_model_that_makes_vectors_is_asked_for_these(spark):
