@@ -190,8 +190,7 @@ class Application:
 
     async def _ask(self, scope: Message, receive: Receive, send: Send) -> None:
         caller = scope["state"]["caller"]
-        with self._place(caller, scope):
-            body = Body(receive)
+        with self._place(caller, scope, receive) as body:
             await body.while_here(self._to_model(caller, scope, body, send))
 
     async def _to_model(self, caller: Caller, scope: Message, body: Body, send: Send) -> None:
@@ -326,8 +325,7 @@ class Application:
             raise Refused(502, said, "twin", _DOWN_RETRY_S) from refused
 
     async def _target(self, caller: Caller, scope: Message, receive: Receive, send: Send) -> None:
-        with self._place(caller, scope):
-            body = Body(receive)
+        with self._place(caller, scope, receive) as body:
             await body.while_here(self._through(caller, scope, body, send))
 
     async def _through(self, caller: Caller, scope: Message, body: Body, send: Send) -> None:
@@ -365,18 +363,17 @@ class Application:
         return document.rewritten(None, merge) if merge else body
 
     @contextlib.contextmanager
-    def _place(self, caller: Caller, scope: Message) -> Iterator[None]:
-        """A place among the requests under way, and room for the body. Refused: there is none."""
+    def _place(self, caller: Caller, scope: Message, receive: Receive) -> Iterator[Body]:
+        """A place among the requests under way, and the request's body. Refused: there is none."""
         lengths = [value for name, value in scope["headers"] if name == b"content-length"]
-        size = int(lengths[0]) if lengths and lengths[0].isdigit() else self._most
-        door = scope["state"]["door"]
-        if door.kind != "target" and size > self._most:
+        own = scope["state"]["door"].kind != "target"
+        if own and lengths and lengths[0].isdigit() and int(lengths[0]) > self._most:
             raise too_large(self._most)
         with (
             self._slots.one(caller.person.name if caller.limited else None),
-            self._slots.body(min(size, self._most)),
+            self._slots.body() as take,
         ):
-            yield
+            yield Body(receive, take)
 
     def _who_may(self, target: str | None) -> str:
         return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from lockstep.onhost.gateway.configuration import Limits
 from lockstep.onhost.gateway.wire.answers import Refused
@@ -66,18 +66,22 @@ class Slots:
                     del self._of[key]
 
     @contextlib.contextmanager
-    def body(self, size: int) -> Iterator[None]:
-        """Room for a body until the block ends. Refused where others have it.
+    def body(self) -> Iterator[Callable[[int], None]]:
+        """What takes room for more bytes of a body, which it has until the block ends.
 
-        Args:
-            size: Bytes, as the client announces them; for a body without an end the most.
+        It raises Refused where other requests have the room.
         """
-        if self._held and self._held + size > self._limits.body_mib * 2**20 * _BODIES:
-            raise Refused(
-                429, "other requests with large bodies are being read", "bodies", 1, close=True
-            )
-        self._held += size
+        taken = 0
+
+        def take(size: int) -> None:
+            nonlocal taken
+            if self._held + size > self._limits.body_mib * 2**20 * _BODIES:
+                said = "other requests with large bodies are under way"
+                raise Refused(429, said, "bodies", RETRY_S, close=True)
+            self._held += size
+            taken += size
+
         try:
-            yield
+            yield take
         finally:
-            self._held -= size
+            self._held -= taken

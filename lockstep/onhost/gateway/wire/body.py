@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from lockstep.onhost.gateway.wire.answers import Receive, Refused
@@ -19,10 +19,12 @@ class Body:
 
     Args:
         receive: Of the request.
+        take: Told how many bytes are about to be held; it may refuse.
     """
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, take: Callable[[int], None] = lambda size: None) -> None:
         self._receive = receive
+        self._take = take
         self._read = asyncio.Event()
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -44,7 +46,7 @@ class Body:
             most: Bytes.
 
         Raises:
-            Refused: it is larger.
+            Refused: it is larger, or there is no room for it.
             Gone: the client left in the middle of it.
         """
         found, size = [], 0
@@ -52,6 +54,7 @@ class Body:
             size += len(chunk)
             if size > most:
                 raise too_large(most)
+            self._take(len(chunk))
             found.append(chunk)
         return b"".join(found)
 

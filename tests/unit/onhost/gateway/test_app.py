@@ -15,6 +15,7 @@ from gateway_process import (
     STREAM,
     TWO,
     USE,
+    Limits,
     Spark,
     ask,
     begin,
@@ -309,6 +310,28 @@ def test_the_bound_of_a_key_and_of_all(spark: Spark) -> None:
         return client.getresponse().status == 404
 
     until(free, "places are given back")
+
+
+def test_bodies_that_are_held_at_once_are_bounded_together(tmp_path: Path) -> None:
+    body = json.dumps({"model": "qwen", "x": "x" * 2**19}).encode()
+    with running(tmp_path, limits=Limits(body_mib=1)) as spark:
+        clients = [spark.client() for _ in range(15)]
+        wires = []
+        for client in clients:
+            # Of a body in chunks nobody knows how long it will be.
+            client.request("POST", CHAT, iter((body,)), encode_chunked=True)
+            wires.append(spark.accept())
+            wires[-1].asked()
+        answer, found = ask(spark, "POST", CHAT, body)
+        assert answer.status == 429 and "large bodies" in error(found)["message"]
+        clients[0].close()
+
+        def room() -> bool:
+            client = spark.client()
+            client.request("POST", CHAT, body.replace(b"qwen", b"none"))
+            return client.getresponse().status == 404
+
+        until(room, "the room of who has left is free")
 
 
 def samples(spark: Spark) -> dict[str, float]:
