@@ -39,6 +39,7 @@ ENGINES = {
     "vectors": {"vllm E/V"},
     "auto": {"vllm Qwen/Q", "sglang mistralai/M", "vllm E/V"},
 }
+_STOP_S = 3.0
 _SGLANG = ("mistral", "safe")
 _ENGINE = (
     "import sys; from standin import engine; sys.exit(engine.serve(sys.argv[1], '9.9', "
@@ -72,8 +73,7 @@ class Site:
         self._changing = threading.Lock()
         #: Why the next switches fail; "" where they do not.
         self.refuses = ""
-        #: Targets at once, and how often one was made hot.
-        self.hot: str | None = None
+        #: How often a target was made hot.
         self.switches = 0
         spark.heat(None)
 
@@ -96,6 +96,10 @@ class Site:
         with contextlib.suppress(OSError), socket.create_connection((door.address, door.port), 5):
             return True
         return False
+
+    def engine_url(self, target: str) -> str:
+        """Where a target's engine itself listens."""
+        return f"http://127.0.0.1:{self._ports[target]}"
 
     def switch(self, target: str) -> tuple[int, str]:
         """End what is hot, and start another; exit code and last words, as switch.sh's."""
@@ -123,7 +127,7 @@ class Site:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            until(lambda: _healthy(port), f"{target} is ready")
+            until(lambda: _healthy(port), f"{target} is ready", 60)
             self._heat(target)
             self.switches += 1
             return errors.EXIT_DONE, f"{target} is hot"
@@ -136,7 +140,12 @@ class Site:
             if how == signal.SIGTERM:
                 self._heat(None)
             os.killpg(engine.pid, how)
-            engine.wait()
+            try:
+                engine.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                # It waits for a client whom it will not answer; systemd's patience ends too.
+                os.killpg(engine.pid, signal.SIGKILL)
+                engine.wait()
         self._heat(None)
 
     def _heat(self, target: str | None) -> None:
@@ -147,7 +156,6 @@ class Site:
             if name == target:
                 group.rename(old)
         self.spark.heat(target)
-        self.hot = target
 
 
 def _healthy(port: int) -> bool:
@@ -216,7 +224,7 @@ def two(folder: Path, **settings: object) -> Iterator[list[Site]]:
             site.start_gateway()
             stack.callback(lambda site=site: site.gateway.kill())
         for site in sites:
-            until(site.answers, f"the gateway of {site.name} answers")
+            until(site.answers, f"the gateway of {site.name} answers", 60)
         yield sites
 
 
@@ -249,7 +257,7 @@ def thrower(
             site.gateway.kill()
             site.gateway.wait()
             site.start_gateway()
-            until(site.answers, f"the gateway of {site.name} is back")
+            until(site.answers, f"the gateway of {site.name} is back", 60)
         elif kind == "twin silent":
             site.gateway.send_signal(signal.SIGSTOP)
             # How long it lasts is a part of the fault.
