@@ -146,7 +146,9 @@ def test_with_a_floor_the_old_engine_is_measured_and_the_new_one_must_pass(floor
     done = floored.deploy()
     assert done.returncode == 0, done.stdout + done.stderr
     gate = "/usr/bin/python3 /usr/local/lib/lockstep floor"
-    files = f"write /etc/lockstep/targets.json {FILE}"
+    # The gateway knows the targets from its start.
+    gateway = "/etc/systemd/system/lockstep-gateway.service"
+    files = f"write /etc/lockstep/targets.json {FILE} {gateway}"
     assert [line for line in floored.changes(ONE) if not line.startswith("record")] == [
         f"{gate} --baseline",
         "begin",
