@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 APT := bubblewrap caddy chromium-headless-shell python3-venv git logrotate netplan.io nftables openssh-client shellcheck sudo systemd
 
-.PHONY: deploy test check slow-tests check-and-slow guards lab-parts lab-tests soak cuts cluster-faults bench lab-down help
+.PHONY: deploy test check slow-tests check-and-slow guards lab-parts lab-tests soak cuts cluster-faults webui bench lab-down help
 
 help:
 	@echo "make deploy                                   lab up, then deploy to it"
@@ -17,6 +17,7 @@ help:
 	@echo "make soak                                     300 switches with faults, 25 to 40 minutes"
 	@echo "make cuts [POINTS=10] [SEED=N]                kill deploys at random points, about 12 minutes"
 	@echo "make cluster-faults                           every fault on each rank of a cluster"
+	@echo "make webui                                    the real Open WebUI before a gateway, in Chromium"
 	@echo "make bench                                    cost of a no-op deploy, a switch, a diff, a copy, the gateway"
 	@echo "make lab-down                                 stop the lab"
 
@@ -73,6 +74,9 @@ cuts: $(STAMP)
 
 cluster-faults: $(STAMP)
 	$(BIN)/python tests/lab/cluster_faults.py
+
+webui: $(STAMP)
+	PYTHONPATH=.:tests/helpers $(BIN)/python tests/real_webui.py
 
 bench: $(STAMP)
 	@code=0; for name in noop switch diff copy gateway; do \

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -66,15 +67,23 @@ class Browser:
 
 
 @contextlib.contextmanager
-def browser() -> Iterator[Browser]:
+def browser(namespace: Path | None = None) -> Iterator[Browser]:
     """One Chromium; a fault of one of its pages fails the block's end.
 
     One at a time in a thread, and no `asyncio.run` in the block: Playwright's own loop runs there.
+
+    Args:
+        namespace: The network namespace that it runs in; None for this process's.
     """
     program = shutil.which(_PACKAGE, path="/usr/bin:/usr/local/bin")
     if program is None:
         pytest.fail(f"{_PACKAGE} is missing: apt-get install {_PACKAGE}")
-    with sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        if namespace:
+            inside = Path(folder) / "chromium"
+            inside.write_text(f'#!/bin/sh\nexec nsenter --net={namespace} {program} "$@"\n')
+            inside.chmod(0o755)
+            program = str(inside)
         # The address of a test is on this machine, whatever proxy its environment names.
         chromium = playwright.chromium.launch(executable_path=program, args=["--no-proxy-server"])
         pages = Browser(chromium)

@@ -1,0 +1,179 @@
+"""The real Open WebUI before the gateway, in Chromium: `make webui`.
+
+Gateway and switch are the programs of a host; its systemd, Docker and engines are made up. Open
+WebUI is its package with its own list for small machines: no torch, no vector store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from a_switching_spark import UNITS, SwitchingSpark
+from browser import browser
+from example import HOSTS, bound, pins
+from lab_servers import ask, free_port, until
+from local_server import Reply, Seen, as_json, serving
+from onhost_fakes import REPOSITORY
+from webui_page import WebUI
+
+from lockstep.inventory.settings import Gateway as GatewayData
+from lockstep.inventory.settings import Settings
+from lockstep.inventory.settings import WebUi as WebUiData
+from lockstep.onhost.gateway.configuration import Door, Gateway
+from lockstep.onhost.records import switches
+from lockstep.units.model_units import webui_command
+from lockstep.units.variants import variants
+
+VERSION = "0.12.4"
+UV = Path(sys.executable).with_name("uv")
+EMAIL, PASSWORD = "admin@example.org", "the word of the day"
+LIMIT_S = 180
+_GATEWAY = (
+    "import sys; sys.path.insert(0, {repository!r}); from pathlib import Path; "
+    "from lockstep.onhost.core import layout; from lockstep.onhost.gateway import ask, server; "
+    "ask.switch.__defaults__ = (Path({socket!r}),); "
+    "server.main([], layout.Paths(Path({root!r})), Path({root!r}) / 'usage.json')"
+)
+
+
+def install(folder: Path) -> Path:
+    """A new environment with Open WebUI; its program."""
+    python = folder / "bin" / "python"
+    subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, folder], check=True)
+    pip = [UV, "pip", "install", "--quiet", "--python", python]
+    subprocess.run([*pip, "--no-deps", f"open-webui=={VERSION}"], check=True)
+    [needed] = folder.glob("lib/*/site-packages/requirements-slim.txt")
+    subprocess.run([*pip, "-r", needed], check=True)
+    return folder / "bin" / "open-webui"
+
+
+@contextlib.contextmanager
+def webui(program: Path, settings: Settings, folder: Path) -> Iterator[str]:
+    """Open WebUI's address; its variables are those of the unit, its data are in `folder`."""
+    targets = bound(settings)
+    fixed = pins(settings, targets)
+    made = variants(settings, targets, fixed, engine_id="")
+    words = itertools.pairwise(webui_command(settings, made, fixed))
+    given = dict(word.split("=", 1) for option, word in words if option == "--env")
+    given |= {"WEBUI_ADMIN_EMAIL": EMAIL, "WEBUI_ADMIN_PASSWORD": PASSWORD}
+    given |= {"WEBUI_SECRET_KEY": "a key", "DATA_DIR": str(folder), "HOME": str(folder)}
+    given |= {"PATH": os.environ["PATH"], "USE_SLIM_DOCKER": "true"}
+    argv = [program, "serve", "--host", given["HOST"], "--port", given["PORT"]]
+    url, journal = f"http://{given['HOST']}:{given['PORT']}", folder / "log"
+    with journal.open("w") as log:
+        server = subprocess.Popen(argv, env=given, cwd=folder, stdout=log, stderr=log)
+
+    def answers() -> bool:
+        assert server.poll() is None, journal.read_text()[-4000:]
+        return ask(f"{url}/health").status == 200
+
+    try:
+        until(answers, f"Open WebUI answers: {journal}", LIMIT_S)
+        yield url
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def engine(seen: Seen) -> Reply:
+    """Answers with the name of the model that it was asked for."""
+    asked = json.loads(seen.body)
+    said = f"Hello from {asked['model']}."
+    if not asked.get("stream"):
+        message = {"role": "assistant", "content": said}
+        usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+        return as_json({"choices": [{"index": 0, "message": message}], "usage": usage})
+    parts = [{"choices": [{"index": 0, "delta": {"content": f"{word} "}}]} for word in said.split()]
+    lines = [f"data: {json.dumps(part)}\n\n" for part in parts]
+    body = "".join([*lines, "data: [DONE]\n\n"]).encode()
+    return Reply(body, headers={"Content-Type": "text/event-stream"})
+
+
+@contextlib.contextmanager
+def gateway(spark: SwitchingSpark, data: Gateway) -> Iterator[None]:
+    """The gateway as a process, ready."""
+    spark.paths.gateway.write_text(json.dumps(asdict(data)))
+    place, root = spark.paths.root.parent / "notify", str(spark.paths.root)
+    code = _GATEWAY.format(repository=str(REPOSITORY), socket=str(spark.socket), root=root)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.bind(str(place))
+        notify.settimeout(LIMIT_S)
+        environment = {**os.environ, "NOTIFY_SOCKET": str(place)}
+        with subprocess.Popen([sys.executable, "-c", code], env=environment) as process:
+            try:
+                assert notify.recv(64) == b"READY=1"
+                yield
+            finally:
+                process.kill()
+                place.unlink()
+
+
+def drive(url: str, spark: SwitchingSpark, data: Gateway) -> None:
+    """Sign in, list, the hot model, a cold one that is refused, and one that is switched to."""
+    with browser() as chromium:
+        with gateway(spark, data):
+            somebody = WebUI(chromium.page(url), EMAIL, PASSWORD)
+            print("models:", *somebody.models(), "· chosen:", somebody.chosen)
+            assert somebody.chosen == "auto"
+            somebody.new_chat("mistral")
+            somebody.say("Say hello.")
+            somebody.reads("Hello from mistral.")
+            somebody.new_chat("qwen")
+            somebody.say("Say hello.")
+            somebody.reads("qwen is cold; mistral is hot")
+            print("qwen, which is cold, is refused with what is hot")
+        with gateway(spark, replace(data, swap_on_request=True, least_hot_s=0)):
+            somebody.new_chat("qwen")
+            began = time.monotonic()
+            somebody.say("Say hello.")
+            somebody.reads("Hello from qwen.", LIMIT_S)
+            print(f"qwen is switched to and answers after {time.monotonic() - began:.1f} s")
+    assert [each.target for each in switches.load(spark.paths)] == ["qwen"]
+    assert spark.hot == ["qwen"]
+
+
+def main() -> int:
+    """Everything is in a folder that is gone afterwards."""
+    settings = replace(
+        HOSTS["spark"],
+        gateway=GatewayData(port=free_port()),
+        webui=WebUiData(port=free_port()),
+    )
+    listed = as_json({"object": "list", "data": []})
+    answers = {"/health": as_json({}), "/v1/models": listed, "/v1/chat/completions": engine}
+    with (
+        tempfile.TemporaryDirectory() as name,
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.closing(SwitchingSpark(Path(name), patch)) as spark,
+        serving(answers) as served,
+    ):
+        for target in UNITS:
+            spark.tell(target, model=target, url=served.url, engine_url=served.url)
+        folder = Path(name) / "webui"
+        began = time.monotonic()
+        program = install(folder / "venv")
+        size = sum(path.lstat().st_size for path in (folder / "venv").rglob("*"))
+        print(f"installed in {time.monotonic() - began:.0f} s, {size / 1e6:.0f} MB")
+        began = time.monotonic()
+        (folder / "data").mkdir()
+        with webui(program, settings, folder / "data") as url:
+            print(f"Open WebUI {VERSION} answers after {time.monotonic() - began:.0f} s")
+            door = Door("local", "127.0.0.1", settings.gateway.port)
+            drive(url, spark, Gateway("spark1", (door,)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
