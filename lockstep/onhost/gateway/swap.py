@@ -130,7 +130,6 @@ class Swaps:
             # Nobody is left waiting for what no longer looks.
             self._turns.give_up("the gateway could not find out what is hot; its journal says why")
             output.say(f"lockstep gateway: {type(fault).__name__}: {fault}")
-            raise
         finally:
             self._elsewhere = None
 
