@@ -1,0 +1,204 @@
+"""Switches that come through the gateway of a host: by a request, and by a person with a key."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faults import KNOBS
+from stack import BIN, INVENTORY, REPOSITORY, Host, Stack, until
+
+SWAPPING = {"swap_on_request": True, "least_hot_s": 0}
+URL = "http://127.0.0.1:8090"
+QWEN, MISTRAL = "vllm-qwen36.service", "sglang-mistral4.service"
+
+
+@pytest.fixture(scope="module")
+def host(stack: Stack, first: object) -> Iterator[Host]:
+    """spark1, whose gateway switches on request; as it was afterwards."""
+    inventory = stack.inventory("swapping", gateway=SWAPPING)
+    stack.good_deploy("-y", "--limit", "spark1", inventory=inventory)
+    yield stack.one
+    stack.one.root(f"rm -f {KNOBS}/standin-*.json")
+    stack.one.switch("none")
+    # Of all hosts: only then is it a generation.
+    stack.good_deploy()
+
+
+def asked(host: Host, model: str) -> tuple[int, dict[str, Any]]:
+    """HTTP status and answer of one chat completion."""
+    body = {"model": model, "messages": [{"role": "user", "content": "x"}], "max_tokens": 4}
+    status, text = curl(host, "/v1/chat/completions", json.dumps(body))
+    return status, json.loads(text)
+
+
+def curl(host: Host, path: str, body: str, key: str = "") -> tuple[int, str]:
+    """HTTP status and text of a POST to the gateway. The key is in no argument list there."""
+    headers = "Content-Type: application/json\n"
+    headers += f"Authorization: Bearer {key}\n" if key else ""
+    answer = host.run(
+        f"printf %s {shlex.quote(headers)} | curl -sS --max-time 300 -w '\\n%{{http_code}}' "
+        f"-H @- -d {shlex.quote(body)} {URL}{path}"
+    )
+    text, _, status = answer.out.rpartition("\n")
+    assert status.isdigit(), answer.text
+    return int(status), text
+
+
+def served(host: Host, target: str) -> str:
+    """What an engine calls itself in its answers."""
+    targets = json.loads(host.root("cat /etc/lockstep/targets.json"))["targets"]
+    return str(targets[target]["model"])
+
+
+def last_switch(host: Host) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(host.root("cat /var/log/lockstep/switches.json"))[0]
+    return found
+
+
+def knob(host: Host, engine: str, **values: object) -> None:
+    """Turn knobs of a stand-in engine before its start."""
+    text = shlex.quote(json.dumps(values))
+    host.root(f"echo {text} > {KNOBS}/standin-{engine}.json")
+
+
+def test_a_cold_model_answers_after_the_ordinary_switch(host: Host) -> None:
+    assert host.switch("none").code == 0
+    status, answer = asked(host, "qwen")
+    assert (status, answer.get("model")) == (200, served(host, "qwen")), answer
+    assert host.active() == {QWEN}
+    done = last_switch(host)
+    assert (done["person"], done["target"], done["code"]) == ("local, by the gateway", "qwen", 0)
+
+
+def test_two_cold_models_are_answered_one_after_the_other_each_by_itself(host: Host) -> None:
+    assert host.switch("none").code == 0
+    names = ("mistral", "qwen")
+    with ThreadPoolExecutor(len(names)) as pool:
+        answers = dict(zip(names, pool.map(lambda name: asked(host, name), names), strict=True))
+    for name, (status, answer) in answers.items():
+        assert (status, answer.get("model")) == (200, served(host, name)), answer
+    assert len(host.active()) == 1
+
+
+def test_a_stream_that_waits_for_its_model_is_kept_alive_and_ends_well(host: Host) -> None:
+    assert host.switch("none").code == 0
+    host.root('sed -i \'s/"keepalive_s": [0-9.]*/"keepalive_s": 1/\' /etc/lockstep/gateway.json')
+    host.root("systemctl restart lockstep-gateway")
+    body = {"model": "qwen", "messages": [{"role": "user", "content": "x"}], "max_tokens": 4}
+    status, text = curl(host, "/v1/chat/completions", json.dumps({**body, "stream": True}))
+    assert status == 200
+    assert text.startswith(": waiting\n\n")
+    assert text.rstrip().endswith("data: [DONE]")
+
+
+def test_a_gateway_that_is_killed_leaves_its_switch_alone(host: Host) -> None:
+    assert host.switch("qwen").code == 0
+    request = host.begin(
+        f"curl -sS --max-time 300 -H 'Content-Type: application/json' "
+        f'-d \'{{"model": "mistral", "messages": [{{"role": "user", "content": "x"}}]}}\' '
+        f"{URL}/v1/chat/completions"
+    )
+    until(lambda: host.status()["switching"], "the switch has begun")
+    host.root("systemctl kill --signal=KILL lockstep-gateway")
+    assert "Empty reply" in request.communicate(timeout=300)[0]
+    until(lambda: host.status()["hot"] == "mistral", "mistral is hot")
+    status, answer = asked(host, "mistral")
+    assert (status, answer.get("model")) == (200, served(host, "mistral")), answer
+    assert last_switch(host)["code"] == 0
+
+
+@pytest.fixture(scope="module")
+def keys(stack: Stack, host: Host) -> dict[str, str]:
+    """The keys of two persons, by their roles."""
+    # A lab that is kept has those of an earlier run.
+    return {role: key(stack, f"{role}-{os.getpid()}", role) for role in ("use", "operate")}
+
+
+def key(stack: Stack, person: str, role: str) -> str:
+    argv = [str(BIN / "lockstep"), "key", "add", str(INVENTORY), person, "--role", role]
+    done = subprocess.run(
+        argv,
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env={**os.environ, **stack.environment},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def test_who_may_operate_switches_and_sees_the_phases(host: Host, keys: dict[str, str]) -> None:
+    assert host.switch("mistral").code == 0
+    status, text = curl(host, "/switch", '{"target": "qwen"}', keys["operate"])
+    assert status == 200, text
+    said = [json.loads(line[5:]) for line in text.splitlines() if line.startswith("data:")]
+    phases = list(dict.fromkeys(each["phase"] for each in said[:-1]))
+    assert (phases[0], phases[-1]) == ("stop", "done"), said
+    assert said[-1]["code"] == 0 and "qwen is hot" in said[-1]["said"]
+    assert host.active() == {QWEN}
+    assert last_switch(host)["person"] == f"operate-{os.getpid()}, by the gateway"
+
+
+def test_who_may_use_does_not_switch(host: Host, keys: dict[str, str]) -> None:
+    assert host.switch("qwen").code == 0
+    for given in (keys["use"], ""):
+        status, text = curl(host, "/switch", '{"target": "none"}', given)
+        assert status == 403, text
+    assert host.active() == {QWEN}
+
+
+def test_while_somebody_switches_who_it_is_comes_back(host: Host, keys: dict[str, str]) -> None:
+    assert host.switch("qwen").code == 0
+    switching = host.begin("/data/scripts/llm/switch.sh mistral")
+    until(lambda: host.status()["switching"], "the switch has begun")
+    status, text = curl(host, "/switch", '{"target": "none"}', keys["operate"])
+    assert status == 409, text
+    assert "is switching to mistral" in json.loads(text)["error"]["message"]
+    switching.communicate(timeout=300)
+    assert switching.returncode == 0
+
+
+def test_the_switchs_own_reason_reaches_who_asked_and_it_is_not_tried_again(host: Host) -> None:
+    assert host.switch("qwen").code == 0
+    knob(host, "sglang", crash_while_loading=True)
+    status, answer = asked(host, "mistral")
+    assert status == 503, answer
+    said = answer["error"]["message"]
+    assert "the switch to mistral failed: mistral FAILED after " in said
+    assert "qwen is hot again" in said
+    assert host.active() == {QWEN}
+    done = last_switch(host)
+    assert asked(host, "mistral")[1]["error"]["message"] == said
+    assert last_switch(host) == done
+
+
+def test_a_model_that_nobody_asks_is_let_go(host: Host) -> None:
+    assert host.switch("qwen").code == 0
+    host.root('sed -i \'s/"ttl_s": null/"ttl_s": 3/\' /etc/lockstep/gateway.json')
+    host.root("systemctl restart lockstep-gateway")
+    until(lambda: last_switch(host)["person"] == "the gateway", "qwen is let go")
+    assert last_switch(host)["said"] == "no model is hot"
+    assert host.active() == set()
+
+
+def test_the_keys_are_in_no_journal_and_no_file(host: Host, keys: dict[str, str]) -> None:
+    found = host.root("journalctl -q -o cat; cat /var/log/lockstep/*.log /var/log/lockstep/*.json")
+    for each in keys.values():
+        assert each not in found
+
+
+def test_nobody_else_may_ask_for_a_switch(host: Host) -> None:
+    path = Path("/run/lockstep-gateway-switch.sock")
+    assert host.root(f"stat -c %U:%a {path}").strip() == "lockstep-gateway:600"
+    connect = f"import socket; socket.socket(socket.AF_UNIX).connect('{path}')"
+    answer = host.run(f"python3 -c {shlex.quote(connect)}")
+    assert answer.code == 1 and "PermissionError" in answer.err
