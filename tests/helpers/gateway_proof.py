@@ -23,8 +23,6 @@ CLIENTS = 4
 RUN = 5
 #: What a client waits for the next byte, seconds: comments come more often.
 SILENCE_S = 120.0
-#: So long after a fault its effects may come, seconds: TCP's own pauses after a cable, a restart.
-GRACE_S = 20.0
 CHAT, PLAIN, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/messages"
 UNKNOWN = "no-such-model"
 #: Models that are asked for more often than others.
@@ -40,6 +38,7 @@ class Thrown:
         name: Its kind.
         host: Where it was.
         cuts: Whether it may break an answer off.
+        grace_s: So long after its end its effects may come, seconds.
         began: By `time.monotonic`.
         ended: By the same; None: it lasts.
     """
@@ -48,6 +47,7 @@ class Thrown:
     name: str
     host: str
     cuts: bool
+    grace_s: float
     began: float
     ended: float | None = None
 
@@ -104,6 +104,7 @@ class Proof:
         keys: Of persons, who take turns.
         engines: Name that a request may have → engines that may answer it.
         seed: The same seed is the same requests.
+        grace_s: See `Thrown`.
         enter: What each client's thread does first.
     """
 
@@ -113,10 +114,11 @@ class Proof:
         keys: list[str],
         engines: Mapping[str, set[str]],
         seed: int,
+        grace_s: float,
         enter: Callable[[], object] = lambda: None,
     ) -> None:
         self._addresses, self._keys, self._engines = dict(addresses), keys, engines
-        self._seed, self._enter = seed, enter
+        self._seed, self._grace_s, self._enter = seed, grace_s, enter
         self._lock = threading.Lock()
         #: Clients that are to hang up, one for each release.
         self.hang_up = threading.Semaphore(0)
@@ -174,7 +176,9 @@ class Proof:
     ) -> Thrown:
         def begin(name: str, host: str, cuts: bool) -> Thrown:
             with self._lock:
-                self.thrown.append(Thrown(number, name, host, cuts, time.monotonic()))
+                self.thrown.append(
+                    Thrown(number, name, host, cuts, self._grace_s, time.monotonic())
+                )
             return self.thrown[-1]
 
         try:
@@ -324,7 +328,7 @@ def _badly_refused(one: Asked, found: Read) -> str:
 
 def _reaches(fault: Thrown, began: float, ended: float) -> bool:
     """Whether a fault that may cut an answer off was there in that time."""
-    over = fault.ended is not None and fault.ended + GRACE_S < began
+    over = fault.ended is not None and fault.ended + fault.grace_s < began
     return fault.cuts and fault.began <= ended and not over
 
 

@@ -37,6 +37,8 @@ PORT = 8090
 FAULTS = 30
 UNIT = "lockstep-gateway.service"
 NEEDLE = "/run/needle"
+#: So long after a fault its effects may come, seconds: TCP's own pauses after a cable, a restart.
+GRACE_S = 20.0
 WEIGHTS = "/data/models/huggingface/hub"
 _ASIDE = (
     f"cd {WEIGHTS}; for d in models--*; do mv $d away-$d; done; sleep 5;"
@@ -274,7 +276,9 @@ def proved(
     description = connection.load(stack.name)
     with prepared(stack) as (keys, engines):
         addresses = {host.name: (host.address, PORT) for host in description.hosts}
-        proof = Proof(addresses, keys, engines, seed, lambda: network.enter(description.namespace))
+        proof = Proof(
+            addresses, keys, engines, seed, GRACE_S, lambda: network.enter(description.namespace)
+        )
         site = Site(stack, proof, seed, count)
 
         def tell() -> None:

@@ -10,7 +10,7 @@ from gateway_proof import CHAT, MESSAGES, Answer, Asked, Thrown, judged, read
 
 WORDS = "0123abcd 4567ef01"
 ENGINES = {"qwen": {"vllm Q"}, "auto": {"vllm Q", "sglang M"}}
-BREAKS = [Thrown(0, "engine killed", "spark1", True, began=90.0, ended=91.0)]
+BREAKS = [Thrown(0, "engine killed", "spark1", True, 20.0, began=90.0, ended=91.0)]
 
 
 def chunk(text: str, answer: str = "a1", engine: str = "vllm Q") -> dict[str, Any]:
@@ -70,9 +70,9 @@ def test_only_a_fault_that_cuts_excuses_an_answer_without_an_end() -> None:
     cut = stream(chunk("0123abcd "), end="", broken="ConnectionResetError: ")
     assert verdict(cut, faults=BREAKS).outcome == "broken"
     assert verdict(cut, faults=BREAKS).violation == ""
-    hang_up = [Thrown(0, "client hangs up", "spark1", False, began=100.0)]
-    before = [Thrown(0, "engine killed", "spark1", True, began=10.0, ended=11.0)]
-    after = [Thrown(0, "engine killed", "spark1", True, began=102.0)]
+    hang_up = [Thrown(0, "client hangs up", "spark1", False, 20.0, began=100.0)]
+    before = [Thrown(0, "engine killed", "spark1", True, 20.0, began=10.0, ended=11.0)]
+    after = [Thrown(0, "engine killed", "spark1", True, 20.0, began=102.0)]
     for other in (hang_up, before, after):
         assert "without a fault" in verdict(cut, faults=other).violation
     # No fault excuses words of somebody else.

@@ -23,7 +23,7 @@ def test_each_request_is_answered_by_its_model_or_refused_with_a_reason(tmp_path
             site.name: (door.address, door.port) for site, door in zip(sites, doors, strict=True)
         }
         given = list(gateway_process.KEYS.values())
-        proof = Proof(addresses, given, gateway_site.ENGINES, seed)
+        proof = Proof(addresses, given, gateway_site.ENGINES, seed, grace_s=1.0)
         proof.run(requests, faults, gateway_site.thrower(sites, proof, seed, faults))
     print(proof.report(), f"switches      {[site.switches for site in sites]}", sep="\n")
     assert proof.violations == []
