@@ -293,7 +293,8 @@ def judged(
     wrong = _mixed(words, found) or (f"answered by {one.engine}" if found.engines - engines else "")
     if found.error is not None and not answer.broken:
         one.outcome, one.said = "refused", found.error
-        wrong = wrong or _badly_refused(one, found)
+        near = any(_reaches(fault, began, ended) for fault in thrown)
+        wrong = wrong or _badly_refused(one, found, near)
     elif found.ended:
         one.outcome = "answered"
         if not wrong and found.text != words:
@@ -314,7 +315,7 @@ def _mixed(words: str, found: Read) -> str:
     return ""
 
 
-def _badly_refused(one: Asked, found: Read) -> str:
+def _badly_refused(one: Asked, found: Read, near: bool) -> str:
     if found.answers:
         return f"refused in the middle of an answer: {one.said}"
     # A reason is a sentence.
@@ -322,7 +323,7 @@ def _badly_refused(one: Asked, found: Read) -> str:
         return f"refused without a reason: {one.status} {one.said!r}"
     unknown = one.model == UNKNOWN
     # A stream that waited has begun with 200.
-    allowed = (404,) if unknown else (200, 429, 502, 503)
+    allowed = (404,) if unknown else (200, 429, 503, *((502,) if near else ()))
     return "" if one.status in allowed else f"{one.status}: {one.said}"
 
 

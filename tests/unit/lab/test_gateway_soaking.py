@@ -54,6 +54,7 @@ def test_an_answer_of_the_right_engine_with_its_own_words_holds() -> None:
         (stream(chunk("0123abcd "), end=""), "broken off without a fault"),
         (refusal(503, ""), "refused without a reason"),
         (refusal(404, "no model of this name here"), "404: no model"),
+        (refusal(502, "the engine gave no answer"), "502: the engine"),
         (refusal(500, "something broke in the gateway"), "500: something"),
         (
             stream(chunk("0123abcd "), {"error": {"message": "it went wrong there"}}, end=""),
