@@ -17,6 +17,7 @@ from lockstep.onhost.core import config
 from lockstep.onhost.engines import ENGINES
 from lockstep.recipes.command import serve_command
 from lockstep.units.model_units import webui_command
+from lockstep.units.variants import variants
 
 EVERY = [(host, path) for host in HOSTS for path in rendered(host)]
 
@@ -146,7 +147,10 @@ def docker_says(words: list[str]) -> str:
 
 def test_docker_understands_open_webuis_options_before_it_looks_for_the_secrets() -> None:
     settings = HOSTS["spark"]
-    _, *words = webui_command(settings, pins(settings, bound(settings)))
+    known = pins(settings, bound(settings))
+    _, *words = webui_command(
+        settings, variants(settings, bound(settings), known, engine_id=12 * "0"), known
+    )
     assert "/etc/lockstep/secrets/open-webui.env" in docker_says(words)
 
 

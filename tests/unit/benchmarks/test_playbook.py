@@ -57,6 +57,8 @@ def test_units_are_at_boot_what_the_deploy_makes_them() -> None:
     assert of("command", cmd=f"systemctl is-enabled {units}")
     on = {unit["name"] for unit in arguments("systemd_service", enabled=True, state="started")}
     assert on == {
+        "lockstep-gateway-switch.socket",
+        "lockstep-gateway.service",
         "open-webui.service",
         "lockstep-wedge.timer",
         "lockstep-sense.timer",

@@ -150,7 +150,12 @@ def test_watch_goes_on_until_ctrl_c_and_ends_its_connections(inventory: Path) ->
     environment = {**os.environ, **ssh(inventory, answers(), answers())}
     argv = [sys.executable, "-m", "lockstep.cli.main", "status", str(inventory)]
     with subprocess.Popen(
-        [*argv, "--watch", "--json"], env=environment, stdout=subprocess.PIPE, text=True
+        [*argv, "--watch", "--json"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        # Whoever runs the tests in the background has them ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as watch:
         assert watch.stdout is not None
         each = [json.loads(watch.stdout.readline()) for _ in range(2)]

@@ -9,6 +9,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from group_data.all import tools
 from lockstep.core.errors import RecipeError
 from lockstep.core.figures import Figure
 from lockstep.deploy.checked import rehearse
@@ -64,7 +65,7 @@ def test_the_first_part_of_what_was_fetched_is_served() -> None:
 
 
 def test_an_inventory_is_rehearsed_before_anything_of_it_is_locked() -> None:
-    settings = Settings("s", {"big": TargetData("big", "big")})
+    settings = Settings("s", {"big": TargetData("big", "big")}, tools=tools)
     rehearse([(settings, bind(settings, {"big": RECIPE}, {}))])
 
 
