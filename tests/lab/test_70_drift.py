@@ -14,7 +14,7 @@ SECRETS = "/etc/lockstep/secrets/open-webui.env"
 
 # Operation → what is done to the host behind its back.
 DRIFT = {
-    "Base | Create the service account and the operators' group": (
+    "Base | Create the service accounts and the operators' group": (
         "gpasswd -d spark lockstep-operators"
     ),
     "Base | Write folders, programs and settings": "chmod 777 /data/models",
