@@ -130,9 +130,10 @@ class Site:
             time.sleep(seed.uniform(2, 8))
             self._stack.lab("mend", host.name)
         elif kind.name == "no memory for a switch":
-            control.ask(lab, "memory", host=host.name, available=seed.choice((50.0, 80.0)))
+            short = seed.choice((50.0, 80.0))
+            control.ask(lab, "memory", host=host.name, available=short, rate=None)
             time.sleep(seed.uniform(3, 8))
-            control.ask(lab, "memory", host=host.name, available=soaking.USUAL_GIB)
+            control.ask(lab, "memory", host=host.name, available=soaking.USUAL_GIB, rate=None)
         elif kind.name.startswith("switch"):
             target = "none" if "none" in kind.name else seed.choice(("qwen", "mistral"))
             host.run(f"{soaking.SWITCH} {target} --wait")
