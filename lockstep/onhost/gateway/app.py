@@ -321,8 +321,7 @@ class Application:
             return await answer.patiently(asking)
         except Refused as refused:
             self._parts.peers.failed(peer)
-            said = f"the gateway of {peer.name}, which has the model, does not answer"
-            raise Refused(502, said, "twin", _DOWN_RETRY_S) from refused
+            raise _gone(peer.name) from refused
 
     async def _target(self, caller: Caller, scope: Message, receive: Receive, send: Send) -> None:
         with self._place(caller, scope, receive) as body:
@@ -382,12 +381,19 @@ class Application:
         )
 
     async def _unknown(self, name: str, caller: Caller) -> Refused:
-        known = [model["id"] for model in await self._listing(caller)]
+        known = {model["id"]: model["lockstep"]["host"] for model in await self._listing(caller)}
         if name == AUTO:
             said = f"no model is hot on {self._gateway.host}. {self._who_may(None)}"
             return Refused(503, said, "cold", COLD_RETRY_S)
+        if name in known:
+            return _gone(known[name])
         said = f"no model {name[:80]!r} here; models: {', '.join(known) or 'none'}"
         return Refused(404, said, "model")
+
+
+def _gone(twin: str) -> Refused:
+    said = f"the gateway of {twin}, which has the model, does not answer"
+    return Refused(502, said, "twin", _DOWN_RETRY_S)
 
 
 class _Raw:

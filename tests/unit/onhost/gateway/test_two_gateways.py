@@ -13,7 +13,14 @@ import pytest
 from gateway_process import KEYS, MODELS, Spark, running
 from lab_servers import free_port
 
-from lockstep.onhost.gateway.configuration import PEER_KEY, PEER_PERSON, PEER_ROLE, Door, Peer
+from lockstep.onhost.gateway.configuration import (
+    PEER_KEY,
+    PEER_PERSON,
+    PEER_ROLE,
+    Door,
+    Model,
+    Peer,
+)
 
 KEY = "sk-" + 43 * "p"
 
@@ -207,7 +214,10 @@ def test_one_that_is_gone_is_refused_with_its_name(tmp_path: Path) -> None:
     with running(tmp_path / "one", environment, peers=peers) as one:
         one.heat(None)
         client = one.client()
-        with running(tmp_path / "two", environment, host="spark2", doors=second) as two:
+        theirs = {"qwen": Model(aliases=("theirs",))}
+        with running(
+            tmp_path / "two", environment, host="spark2", doors=second, models=theirs
+        ) as two:
             asked(client, "qwen")
             engine = two.accept("qwen")
             engine.asked()
@@ -221,6 +231,12 @@ def test_one_that_is_gone_is_refused_with_its_name(tmp_path: Path) -> None:
         answer = client.getresponse()
         assert answer.status == 503
         assert "qwen is cold" in answer.read().decode()
+        # Silent or not, what only spark2 has is no unknown model.
+        for _ in range(2):
+            asked(client, "theirs")
+            answer = client.getresponse()
+            assert answer.status == 502
+            assert "spark2, which has the model, does not answer" in answer.read().decode()
 
 
 def test_the_certificate_of_the_authority_is_for_everybody(pair: Pair) -> None:
