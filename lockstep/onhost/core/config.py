@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from lockstep.onhost.core import errors, need, schema
 from lockstep.onhost.core import topology as clusters
 from lockstep.onhost.core.kind import Kind
 
+T = TypeVar("T")
 Cluster = clusters.Cluster
 Need = need.Need
 
@@ -127,14 +128,7 @@ class Host:
 
 def load_host(path: Path) -> Host:
     """Read targets.json. Problem (wrong use) names the file, the key and what was found."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise _unusable(errors.why(error), where=str(path)) from error
-    except ValueError as error:
-        raise _unusable(f"not JSON: {error}", where=str(path)) from error
-    # Programs come before their file: one that an earlier deploy wrote may have other keys.
-    host = schema.build(Host, data, where=str(path), error=_unusable, strict=False)
+    host = read(Host, path)
     for target in host.targets.values():
         if target.cluster and target.cluster not in host.clusters:
             raise _unusable(
@@ -144,6 +138,18 @@ def load_host(path: Path) -> Host:
                 allowed=", ".join(host.clusters) or "none",
             )
     return host
+
+
+def read(kind: type[T], path: Path) -> T:
+    """A dataclass that the deploy wrote as JSON. Problem (wrong use) names file, key and value."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _unusable(errors.why(error), where=str(path)) from error
+    except ValueError as error:
+        raise _unusable(f"not JSON: {error}", where=str(path)) from error
+    # Programs come before their file: one that an earlier deploy wrote may have other keys.
+    return schema.build(kind, data, where=str(path), error=_unusable, strict=False)
 
 
 def _unusable(

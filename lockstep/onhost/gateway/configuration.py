@@ -5,13 +5,12 @@ Standard library only: the deploy writes these dataclasses, the gateway reads th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from lockstep.onhost.core import errors, schema
+from lockstep.onhost.core import config
 
 #: Headers between two gateways: the key, and whom the first one found.
 PEER_KEY, PEER_PERSON, PEER_ROLE = "x-lockstep-peer", "x-lockstep-person", "x-lockstep-role"
@@ -113,19 +112,4 @@ class Gateway:
 
 def load(path: Path) -> Gateway:
     """Read gateway.json. Problem (wrong use) names the file, the key and what was found."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise _unusable(errors.why(error), where=str(path)) from error
-    except ValueError as error:
-        raise _unusable(f"not JSON: {error}", where=str(path)) from error
-    # Programs come before their file: one that an earlier deploy wrote may have other keys.
-    return schema.build(Gateway, data, where=str(path), error=_unusable, strict=False)
-
-
-def _unusable(
-    what: str, *, where: str, found: str = "", allowed: str = "", remedy: str = ""
-) -> errors.Problem:
-    said = schema.sentence(what, found, allowed)
-    remedy = "run the deploy again, it writes this file"
-    return errors.Problem(f"{where}: {said}. Remedy: {remedy}.", errors.EXIT_USAGE)
+    return config.read(Gateway, path)
