@@ -298,9 +298,9 @@ class Stack:
         assert done.returncode == 0, f"{shlex.join(argv)}\n{done.stdout}{done.stderr}"
         return done.stdout
 
-    def lockstep(self, *words: str) -> Answer:
-        """`lockstep WORDS` on the lab's inventory, whatever its end."""
-        argv = [str(BIN / "lockstep"), words[0], str(INVENTORY), *words[1:]]
+    def lockstep(self, command: str, *words: str) -> Answer:
+        """`lockstep COMMAND INVENTORY WORDS` on the lab's inventory, whatever its end."""
+        argv = [str(BIN / "lockstep"), *command.split(), str(INVENTORY), *words]
         environment = {**os.environ, **self.environment}
         done = subprocess.run(
             argv, capture_output=True, text=True, cwd=REPOSITORY, env=environment, check=False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 from faults import KNOBS
-from stack import BIN, INVENTORY, REPOSITORY, Host, Stack, until
+from stack import Host, Stack, until
 
 SWAPPING = {"swap_on_request": True, "least_hot_s": 0}
 URL = "http://127.0.0.1:8090"
@@ -123,17 +122,9 @@ def keys(stack: Stack, host: Host) -> dict[str, str]:
 
 
 def key(stack: Stack, person: str, role: str) -> str:
-    argv = [str(BIN / "lockstep"), "key", "add", str(INVENTORY), person, "--role", role]
-    done = subprocess.run(
-        argv,
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        env={**os.environ, **stack.environment},
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.strip()
+    done = stack.lockstep("key add", person, "--role", role)
+    assert done.code == 0, done.text
+    return done.out.strip()
 
 
 def test_who_may_operate_switches_and_sees_the_phases(host: Host, keys: dict[str, str]) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
 
 import pytest
-from stack import BIN, INVENTORY, REPOSITORY, Answer, Deployed, Host, Stack, command_lines
+from stack import Deployed, Host, Stack, command_lines
 
 from lab.host import connection
 from lab.host.network import NAMESPACES
@@ -16,16 +15,6 @@ UNIT = "lockstep-gateway.service"
 FOLDER = "/etc/lockstep/gateway"
 FILE = f"{FOLDER}/keys.json"
 NEEDLE = "/run/needle"
-
-
-def key(stack: Stack, verb: str, *words: str) -> Answer:
-    """`lockstep key VERB INVENTORY WORDS`, whatever its end."""
-    argv = [str(BIN / "lockstep"), "key", verb, str(INVENTORY), *words]
-    environment = {**os.environ, **stack.environment}
-    done = subprocess.run(
-        argv, capture_output=True, text=True, cwd=REPOSITORY, env=environment, check=False
-    )
-    return Answer(done.returncode, done.stdout, done.stderr)
 
 
 def given(host: Host, command: str, text: str) -> str:
@@ -62,7 +51,7 @@ def anna(stack: Stack, first: Deployed) -> Iterator[tuple[str, str, dict[str, st
     assert first.code == 0, first.output[-8000:]
     starts = {host.name: host.show(UNIT, "InvocationID") for host in stack.hosts}
     with command_lines() as seen:
-        done = key(stack, "add", "anna", "--role", "operate")
+        done = stack.lockstep("key add", "anna", "--role", "operate")
     assert done.code == 0, done.text
     secret = done.out.strip()
     for host in stack.hosts:
@@ -70,7 +59,7 @@ def anna(stack: Stack, first: Deployed) -> Iterator[tuple[str, str, dict[str, st
     yield secret, "\n".join(seen), starts
     for host in stack.hosts:
         host.root(f"rm -f {NEEDLE}")
-    key(stack, "revoke", "anna")
+    stack.lockstep("key revoke", "anna")
 
 
 def test_it_is_in_force_on_both_hosts_without_a_restart(
@@ -131,23 +120,23 @@ def test_a_deploy_leaves_keys_alone(deployed: Stack, anna: tuple[str, str, dict[
 def test_a_host_that_was_away_learns_of_it_later(stack: Stack) -> None:
     stack.two.root(f"mount --bind {FOLDER} {FOLDER} && mount -o remount,bind,ro {FOLDER}")
     try:
-        done = key(stack, "add", "ben")
+        done = stack.lockstep("key add", "ben")
     finally:
         stack.two.root(f"umount {FOLDER}")
     assert done.code == 2 and "spark2: " in done.err, done.text
     secret = done.out.strip()
     assert [asked(host, secret) for host in stack.hosts] == ["200", "401"]
-    assert key(stack, "list").code == 1
-    assert key(stack, "list", "--fix").code == 0
+    assert stack.lockstep("key list").code == 1
+    assert stack.lockstep("key list", "--fix").code == 0
     assert asked(stack.two, secret) == "200"
-    assert key(stack, "revoke", "ben").code == 0
+    assert stack.lockstep("key revoke", "ben").code == 0
 
 
 def test_a_revoked_key_is_refused_at_once_and_a_broken_file_refuses_all(stack: Stack) -> None:
     started = stack.one.show(UNIT, "InvocationID")
-    eve, guest = (key(stack, "add", name).out.strip() for name in ("eve", "guest"))
+    eve, guest = (stack.lockstep("key add", name).out.strip() for name in ("eve", "guest"))
     assert [asked(host, eve) for host in stack.hosts] == ["200", "200"]
-    assert key(stack, "revoke", "eve").code == 0
+    assert stack.lockstep("key revoke", "eve").code == 0
     assert [asked(host, eve) for host in stack.hosts] == ["401", "401"]
     assert asked(stack.one, guest) == "200"
     before = refusals(stack.one)
@@ -160,4 +149,4 @@ def test_a_revoked_key_is_refused_at_once_and_a_broken_file_refuses_all(stack: S
     stack.one.root(f"mv {FILE}.good {FILE}")
     assert asked(stack.one, guest) == "200"
     assert stack.one.show(UNIT, "InvocationID") == started
-    assert key(stack, "revoke", "guest").code == 0
+    assert stack.lockstep("key revoke", "guest").code == 0

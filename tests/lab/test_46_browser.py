@@ -1,0 +1,103 @@
+"""A deployed host in a browser: the gateway's page, and Open WebUI's stand-in behind it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from browser import browser
+from playwright.sync_api import Page, expect
+from stack import Host, Stack
+from webui import PORT, network, signed_in, tunnel
+
+GATEWAY = 8090
+SWITCH_LIMIT_S = 120
+
+
+@pytest.fixture(scope="module")
+def host(stack: Stack, first: object) -> Iterator[Host]:
+    """spark1 with qwen hot, whose pages are at ports of the control machine."""
+    answer = stack.one.switch("qwen")
+    assert answer.code == 0, answer.text
+    with tunnel(stack.one, PORT), tunnel(stack.one, GATEWAY):
+        yield stack.one
+    assert stack.one.switch("none").code == 0
+
+
+@pytest.fixture(scope="module")
+def keys(stack: Stack, host: Host) -> Iterator[dict[str, str]]:
+    """The keys of two persons, by their roles."""
+    # A lab that is kept has those of an earlier run.
+    names = {role: f"{role}-{os.getpid()}" for role in ("use", "operate")}
+    given = {}
+    for role, name in names.items():
+        done = stack.lockstep("key add", name, "--role", role)
+        assert done.code == 0, done.text
+        given[role] = done.out.strip()
+    yield given
+    for name in names.values():
+        stack.lockstep("key revoke", name)
+
+
+def give_key(page: Page, key: str) -> None:
+    """Give a person's key in the page's own dialog."""
+    page.get_by_role("button", name="Use a key").click()
+    page.get_by_role("dialog").get_by_label("Key").fill(key)
+    page.get_by_role("button", name="Use", exact=True).click()
+
+
+@pytest.mark.parametrize(("width", "target"), [(390, "mistral"), (1280, "qwen")])
+def test_an_operator_switches_from_the_page(
+    host: Host, keys: dict[str, str], width: int, target: str
+) -> None:
+    expect.set_options(timeout=SWITCH_LIMIT_S * 1000)
+    with browser(network(host)) as chromium:
+        page = chromium.page(f"http://127.0.0.1:{GATEWAY}/", width)
+        give_key(page, keys["operate"])
+        page.get_by_role("button", name=f"Switch to {target}", exact=True).click()
+        sure = page.get_by_role("dialog", name=f"Make {target} hot?")
+        sure.get_by_role("button", name="Switch").click()
+        running = page.get_by_role("region", name="Switch", exact=True)
+        expect(running.locator("[aria-current=step]")).to_be_visible()
+        expect(running).to_contain_text(f"{target} is hot, started in")
+        expect(page.get_by_role("region", name="Hot model")).to_contain_text(target)
+    assert host.status()["hot"] == target
+
+
+def test_the_page_gives_a_user_no_button(host: Host, keys: dict[str, str]) -> None:
+    with browser(network(host)) as chromium:
+        page = chromium.page(f"http://127.0.0.1:{GATEWAY}/", 390)
+        give_key(page, keys["use"])
+        expect(page.get_by_role("button", name=f"use-{os.getpid()} (use)")).to_be_visible()
+        assert page.get_by_role("button", name="Switch to").count() == 0
+
+
+def test_the_list_has_every_model_and_a_cold_one_says_what_is_hot(host: Host) -> None:
+    assert host.switch("qwen").code == 0
+    with signed_in(host) as somebody:
+        assert {"qwen", "mistral", "tiny", "auto"} <= set(somebody.models())
+        assert somebody.chosen == "auto"
+        somebody.say("Count from 1 to 12")
+        somebody.reads("1 2 3 4 5 6 7 8 9 10 11 12")
+        somebody.new_chat("mistral")
+        somebody.say("Count from 1 to 12")
+        somebody.reads("mistral is cold")
+        somebody.reads("qwen is hot")
+    assert host.status()["hot"] == "qwen"
+
+
+def test_a_cold_model_of_the_list_is_switched_to_where_the_gateway_may(host: Host) -> None:
+    file = "/etc/lockstep/gateway.json"
+    allowed = 's/"swap_on_request": false/"swap_on_request": true/'
+    at_once = 's/"least_hot_s": [0-9]*/"least_hot_s": 0/'
+    host.root(f"cp -a {file} /run/; sed -i '{allowed}; {at_once}' {file}")
+    host.root("systemctl restart lockstep-gateway")
+    try:
+        with signed_in(host) as somebody:
+            somebody.new_chat("mistral")
+            somebody.say("Count from 1 to 12")
+            somebody.reads("1 2 3 4 5 6 7 8 9 10 11 12", SWITCH_LIMIT_S)
+        assert host.status()["hot"] == "mistral"
+    finally:
+        host.root(f"mv /run/gateway.json {file}; systemctl restart lockstep-gateway")
