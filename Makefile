@@ -66,17 +66,17 @@ guards: $(STAMP)
 	$(BIN)/python tests/guards_removed.py
 
 soak: $(STAMP)
-	$(BIN)/python tests/lab/soaking.py
+	$(BIN)/python tests/proofs/soaking.py
 
 POINTS ?= 10
 cuts: $(STAMP)
-	$(BIN)/python tests/lab/cutting.py --points $(POINTS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/proofs/cutting.py --points $(POINTS) $(if $(SEED),--seed $(SEED))
 
 cluster-faults: $(STAMP)
-	$(BIN)/python tests/lab/cluster_faults.py
+	$(BIN)/python tests/proofs/cluster_faults.py
 
 webui: $(STAMP)
-	PYTHONPATH=.:tests/helpers $(BIN)/python tests/real_webui.py
+	PYTHONPATH=.:tests/helpers $(BIN)/python tests/proofs/real_webui.py
 
 bench: $(STAMP)
 	@code=0; for name in noop switch diff copy gateway; do \

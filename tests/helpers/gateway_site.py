@@ -1,7 +1,7 @@
 """Two gateways that are each other's peers, stand-in engines, and a switch, as processes here.
 
 What systemd says is a file, and the switch is this module's own: the ordinary one is proved on
-hosts (tests/lab/gateway_soaking.py).
+hosts (tests/proofs/gateway_soaking.py).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from a_probe import ask, program
 from a_spark import spark
 from click.testing import CliRunner
 
-from lockstep.cli import cluster_check
+from lockstep.cli.cluster import check as cluster_check
 from lockstep.cli.main import main
 from lockstep.fleet.linkcheck import Told, judged, question
 from lockstep.inventory.cluster_join import joined

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "lab" / "sensing.py"
+SCRIPT = Path(__file__).parents[2] / "proofs" / "sensing.py"
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.cli.cluster_status import judged
+from lockstep.cli.cluster.status import judged
 from lockstep.onhost.cluster import cluster_status, runs
 from lockstep.onhost.core import config, topology
 

@@ -1,6 +1,6 @@
 """Two freshly deployed hosts are the same, from one download; what does not answer is no twin.
 
-Both hosts wiped and built again from one lock: `python tests/lab/rebuilding.py`.
+Both hosts wiped and built again from one lock: `python tests/proofs/rebuilding.py`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Random switches with faults thrown in, seeded; what was counted, and what broke the rule.
 
-    python tests/lab/soaking.py --switches 3000 --seed 1 --record FILE
+    python tests/proofs/soaking.py --switches 3000 --seed 1 --record FILE
 
 Each round adds a line of JSON to FILE; a call with the same seed and FILE goes on behind its last
-line. `make soak` runs a shorter one, `test_55_switch_faults.py` a short one.
+line. `make soak` runs a shorter one, `tests/lab/switching/test_switch_faults.py` a short one.
 """
 
 from __future__ import annotations

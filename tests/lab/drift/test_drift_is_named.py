@@ -10,7 +10,6 @@ import os
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 from planted import ENGINE, PLANTS
 from stack import INVENTORY, REPOSITORY, Stack
@@ -20,7 +19,7 @@ LAST = ("a weight that is gone", "a link to another generation")
 
 
 def test_every_kind_of_drift_is_named_with_who_puts_it_right(deployed: Stack) -> None:
-    program = Path(__file__).with_name("drifting.py")
+    program = REPOSITORY / "tests/proofs/drifting.py"
     done = subprocess.run(
         [sys.executable, str(program), str(INVENTORY)],
         capture_output=True,

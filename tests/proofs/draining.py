@@ -1,8 +1,8 @@
 """Memory that falls while an engine loads, rests or answers, seeded: it is ended in time, or not.
 
-`python tests/lab/draining.py --runs 300 --seed 7` makes so many runs in which memory falls below
+`python tests/proofs/draining.py --runs 300 --seed 7` makes so many runs in which memory falls below
 the floor, and as many in which it only falls near. Each is a line of JSON in a file; what is there
-is not made again. `test_25_memory.py` makes a few.
+is not made again. `tests/lab/switching/test_memory.py` makes a few.
 """
 
 from __future__ import annotations

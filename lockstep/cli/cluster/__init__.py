@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import click
 
-from lockstep.cli.cluster_check import check
-from lockstep.cli.cluster_status import status
+from lockstep.cli.shared import LazyGroup
+
+_COMMANDS = ("check", "status")
 
 
-@click.group()
+@click.command(cls=LazyGroup, modules={name: f"lockstep.cli.cluster.{name}" for name in _COMMANDS})
 def cluster() -> None:
     """Groups of Sparks that serve one model together."""
-
-
-cluster.add_command(check)
-cluster.add_command(status)

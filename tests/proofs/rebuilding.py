@@ -1,6 +1,6 @@
 """Both hosts of a lab wiped and built again from one lock: are they twins, and who fetched what?
 
-    python tests/lab/rebuilding.py [--lab NAME]
+    python tests/proofs/rebuilding.py [--lab NAME]
 
 Prints how many bytes each host took from each of the lab's servers. The second one takes nothing
 but what a deploy installs before the hosts copy from each other: apt packages, uv, our tools.

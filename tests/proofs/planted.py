@@ -322,7 +322,7 @@ PLANTS: dict[str, Plant] = {
         "ln -sfn /usr/local/lib/lockstep/environments/uv/bin/uv /usr/local/bin/uv",
         "deploy",
     ),
-    # Images (that one is gone, test_70_drift has), containers, weights.
+    # Images (that one is gone, test_drift has), containers, weights.
     "an image of somebody's own": Plant(
         "tar -cT /dev/null | docker import - drift:1", "other image", "drift:1", REMEDY
     ),

@@ -18,7 +18,7 @@ class _Bench(LazyGroup):
         return super().parse_args(context, args)
 
 
-@click.command(cls=_Bench, modules={name: f"lockstep.cli.bench_{name}" for name in _COMMANDS})
+@click.command(cls=_Bench, modules={name: f"lockstep.cli.bench.{name}" for name in _COMMANDS})
 def bench() -> None:
     """Measure the hot model: `lockstep bench HOST|URL [--suite NAME]`.
 

@@ -1,6 +1,6 @@
 """Requests of four clients for random models through the gateways of two hosts, faults among them.
 
-    python tests/lab/gateway_soaking.py --requests 1000 --seed 1 --record FILE
+    python tests/proofs/gateway_soaking.py --requests 1000 --seed 1 --record FILE
 
 Each request adds a line of JSON to FILE; a call with the same seed and FILE asks what is not in it.
 """

@@ -1,6 +1,6 @@
 """Power cuts at random moments with each value of `boot`, seeded: what came back after them.
 
-    python tests/lab/booting.py --runs 200 --seed 1 --record FILE
+    python tests/proofs/booting.py --runs 200 --seed 1 --record FILE
 
 Each run adds a line of JSON to FILE; a call with the same FILE goes on behind its last line.
 """

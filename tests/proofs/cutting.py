@@ -6,7 +6,7 @@ killed at a random moment: a copy between the hosts (at either end), a stage of 
 deploy itself. The exit code is 1 where a `current` engine was broken afterwards.
 
     make cuts [POINTS=10] [SEED=N]
-    python tests/lab/cutting.py [--points 10] [--seed N] [--lab NAME]
+    python tests/proofs/cutting.py [--points 10] [--seed N] [--lab NAME]
 """
 
 from __future__ import annotations

@@ -1,7 +1,11 @@
-"""A deploy that restarts hot models: one host after another, and back where the new one fails."""
+"""A deploy that restarts hot models: one host after another.
+
+It goes back where the new one fails, or is slower than its floor.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
@@ -13,6 +17,7 @@ from stack import Host, Stack
 IMAGE = "ghcr.io/spark-arena/dgx-vllm-eugr-nightly"
 UNIT = "vllm-qwen36.service"
 LOG = "/run/rolling-watch"
+ACCEPTED = "/var/lib/lockstep-deploy/accepted.json"
 # A line each time that the answer of the API changes; all hosts have one clock.
 WATCH = (
     "was=; while :; do now=$(date +%s.%N);"
@@ -90,6 +95,7 @@ def hot(stack: Stack, first: object) -> Iterator[Stack]:
     yield stack
     for host in stack.hosts:
         host.switch("none")
+        host.root(f"rm -f {ACCEPTED}")
     stack.good_deploy()
 
 
@@ -164,6 +170,28 @@ def test_gc_frees_what_two_generations_do_not_need_and_returning_fetches_nothing
     back = hot.good_deploy(inventory=inventories["newer"])
     assert not {name for name in back.changed if name.startswith(("Images", "Weights"))}
     assert [host.show(UNIT, "InvocationID") for host in hot.hosts] == running
+
+
+def test_an_image_that_is_slower_is_taken_back_and_its_twin_is_never_touched(hot: Stack) -> None:
+    slow = {"image": f"{IMAGE}:slow", "floor": {"not_below": "60 %"}}
+    was = version(hot.one)
+    before = everything(hot.two)
+    units = hot.one.root("sha256sum /etc/systemd/system/*.service")
+    with watched(hot) as found:
+        done = hot.deploy(inventory=hot.inventory("slow", targets={"qwen": slow}))
+    assert done.code == 1
+    assert everything(hot.two) == before
+    assert found["spark2"] == []
+    assert hot.one.root("sha256sum /etc/systemd/system/*.service") == units
+    assert version(hot.one) == was
+    accepted = json.loads(hot.one.root(f"cat {ACCEPTED}"))
+    assert accepted["qwen"]["decode_tok_s"] > 50, "what there was before the deploy"
+    log = hot.one.root("cat /var/log/lockstep/jobs/rollout.log")
+    assert "below 60% of the accepted" in log
+    assert "the gate refused it; returning to what there was" in log
+    assert "qwen is hot again, as it was before this deploy" in " ".join(done.closing.split())
+    for host in hot.hosts:
+        assert (host.status()["hot"], host.status()["problems"]) == ("qwen", [])
 
 
 def images(host: Host) -> set[str]:

@@ -1,6 +1,6 @@
 """Planted nonsense and clean runs of the stand-in engine: all found, none invented.
 
-    python tests/lab/sensing.py --runs 1000 --seed 1 --file sensing.jsonl
+    python tests/proofs/sensing.py --runs 1000 --seed 1 --file sensing.jsonl
 
 Each run starts no lab: a stand-in engine is a process on this machine, and `sense` asks it as a
 unit's start does. A seed decides engine, quirks and timing of each run. Every corruption is planted
