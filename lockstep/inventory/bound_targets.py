@@ -242,6 +242,7 @@ def _check_ports(
     asked.append(("gateway.port", settings.gateway.port))
     if settings.gateway.tls is not None:
         asked.append(("gateway.tls_port", settings.gateway.tls_port))
+    asked += [(f"monitoring.{key}", port) for key, port in settings.monitoring.ports.items()]
     for key, port in asked:
         file = where.get(key.partition(".")[0], settings.name)
         if port > 65535:

@@ -11,6 +11,7 @@ from lockstep.core.errors import InventoryError
 from lockstep.inventory.authority import authority
 from lockstep.inventory.cluster import ClusterData, Group, Member
 from lockstep.inventory.host import HostPlan
+from lockstep.inventory.monitoring import Monitored, rings
 from lockstep.onhost.gateway.configuration import Peer
 
 
@@ -43,12 +44,19 @@ def joined(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]:
         _check_boot(name, data, known, where)
         _check_networks(name, data, [known[host] for host in data.hosts], where)
     gateways = tuple(plan.name for plan in plans if {*plan.settings.gateway.peers} - {plan.name})
+    ring = rings(
+        [
+            Monitored(plan.name, plan.settings.fabric_address, plan.settings.monitoring)
+            for plan in plans
+        ]
+    )
     own = [(plan.name, plan.names) for plan in plans if plan.settings.gateway.tls == "own"]
     return tuple(
         replace(
             _with_groups(plan, clusters, known),
             gateways=gateways if plan.name in gateways else (),
             authority=authority(own) if plan.settings.gateway.tls == "own" else None,
+            ring=ring[plan.name],
         )
         for plan in plans
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lockstep.inventory.authority import Authority
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.cluster import Group
+from lockstep.inventory.monitoring import Ring
 from lockstep.inventory.settings import Settings
 from lockstep.onhost.gateway.configuration import Peer
 
@@ -23,6 +24,7 @@ class HostPlan:
         gateways: Every host of the inventory whose gateway has peers, this one among them.
         authority: What signs its gateway's certificate, where that is to be an authority of ours.
         names: Names and addresses by which other machines reach it, for that certificate.
+        ring: Its place among the monitored hosts of the inventory, once that is joined.
     """
 
     name: str
@@ -32,6 +34,7 @@ class HostPlan:
     gateways: tuple[str, ...] = ()
     authority: Authority | None = None
     names: tuple[str, ...] = ()
+    ring: Ring = field(default_factory=Ring)
 
     @property
     def groups(self) -> tuple[Group, ...]:

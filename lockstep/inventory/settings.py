@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from lockstep.inventory import values
 from lockstep.inventory.cluster import ClusterData, Fabric
+from lockstep.inventory.monitoring import Monitoring
 from lockstep.onhost.core.schema import Rule, one_of
 from lockstep.recipes.block import Specifier
 
@@ -454,6 +455,7 @@ class Settings:
     gateway: Gateway = field(default_factory=Gateway)
     firewall: Firewall = field(default_factory=Firewall)
     gpu: Gpu = field(default_factory=Gpu)
+    monitoring: Monitoring = field(default_factory=Monitoring)
     python: values.Python = "3.12"
     service_user: values.Account = "lockstep"
     operators: tuple[values.Account, ...] = ()

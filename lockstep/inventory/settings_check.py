@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from lockstep.core.errors import InventoryError
 from lockstep.inventory.cluster_check import check_clusters
+from lockstep.inventory.monitoring import is_address
 from lockstep.inventory.settings import Paths, Settings
 from lockstep.inventory.values import PATH, name_of_system
 
@@ -32,6 +33,7 @@ def check_values(settings: Settings, where: Mapping[str, str], login: str | None
     _check_targets(settings, where.get("targets", settings.name))
     _check_engine(settings, where.get("engine", settings.name))
     _check_gateway(settings, where.get("gateway", settings.name))
+    _check_monitoring(settings, where.get("monitoring", settings.name))
     check_clusters(settings, where)
 
 
@@ -119,6 +121,18 @@ def _check_gateway(settings: Settings, file: str) -> None:
             "gateway.local_keys asks for a key on loopback, and Open WebUI has none",
             where=file,
             remedy="Set webui.enabled to False, or remove gateway.local_keys.",
+        )
+
+
+def _check_monitoring(settings: Settings, file: str) -> None:
+    monitoring = settings.monitoring
+    if monitoring.bind == "fabric" and not is_address(settings.fabric_address):
+        raise InventoryError(
+            'monitoring.bind is "fabric", and fabric_address is no IP address',
+            where=file,
+            found=f"fabric_address {settings.fabric_address!r}",
+            remedy="Give the host its own address on the link between the Sparks, or remove "
+            "monitoring.bind.",
         )
 
 

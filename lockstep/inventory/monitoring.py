@@ -1,0 +1,131 @@
+"""Keys of inventory data for monitoring, and which Spark records which."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from lockstep.inventory import values
+from lockstep.onhost.core.schema import between
+
+
+@dataclass(frozen=True)
+class Monitoring:
+    """What a Spark tells of itself, and who keeps it (docs/monitoring.md).
+
+    Attributes:
+        enabled: Whether the host tells its state to Prometheus, its own and its recorder's.
+        prometheus: Whether a Prometheus runs here. Without one nothing watches this host but its
+            recorder, which notes that it is silent.
+        alertmanager: Whether that Prometheus has an Alertmanager beside it, which tells people.
+        bind: Where Prometheus listens: "loopback", or "fabric" for `fabric_address`, where the
+            other monitored hosts reach it.
+        exporter_port: Port of node_exporter on loopback, and at `fabric_address` for the recorder.
+        prometheus_port: Port of Prometheus.
+        alertmanager_port: Port of Alertmanager on loopback.
+        retention_gib: Disk space of Prometheus' data, GiB; the oldest are removed.
+    """
+
+    enabled: bool = False
+    prometheus: bool = True
+    alertmanager: bool = True
+    bind: Literal["loopback", "fabric"] = "loopback"
+    exporter_port: values.Port = 9100
+    prometheus_port: values.Port = 9090
+    alertmanager_port: values.Port = 9093
+    retention_gib: Annotated[int, between(1, 1000, "is no size for the data", " GiB")] = 5
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Key → port of everything that listens here."""
+        found = {"exporter_port": self.exporter_port} if self.enabled else {}
+        if self.keeps:
+            found["prometheus_port"] = self.prometheus_port
+        if self.tells:
+            found["alertmanager_port"] = self.alertmanager_port
+        return found
+
+    @property
+    def keeps(self) -> bool:
+        """Whether Prometheus runs here."""
+        return self.enabled and self.prometheus
+
+    @property
+    def tells(self) -> bool:
+        """Whether Alertmanager runs here."""
+        return self.keeps and self.alertmanager
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """Another monitored host: its name, its address on the fast link, its exporter's port."""
+
+    name: str
+    address: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Ring:
+    """One host's place among the monitored hosts of an inventory.
+
+    Attributes:
+        recorder: Who records this host; None where no other one can.
+        recorded: Whom this host records.
+        readers: Who reaches this host's Prometheus, where that listens on the fast link.
+    """
+
+    recorder: Neighbour | None = None
+    recorded: tuple[Neighbour, ...] = ()
+    readers: tuple[Neighbour, ...] = ()
+
+
+@dataclass(frozen=True)
+class Monitored:
+    """One host as the ring sees it: its name, its `fabric_address`, its data."""
+
+    name: str
+    address: str | None
+    data: Monitoring
+
+
+def rings(hosts: Sequence[Monitored]) -> dict[str, Ring]:
+    """Host → its place: each is recorded by the next one that keeps, the last by the first.
+
+    Args:
+        hosts: All hosts of one inventory, in its order. One that is not monitored, or has no IP
+            address on the fast link, has no part in the ring.
+    """
+    linked = [host for host in hosts if host.data.enabled and is_address(host.address)]
+    known = {host.name: _neighbour(host) for host in linked}
+    recorder = {host.name: _next(linked, place) for place, host in enumerate(linked)}
+    return {
+        host.name: Ring(
+            recorder=known.get(recorder.get(host.name) or ""),
+            recorded=tuple(known[name] for name, by in recorder.items() if by == host.name),
+            readers=tuple(known[name] for name in known if name != host.name)
+            if host.data.keeps and host.data.bind == "fabric"
+            else (),
+        )
+        for host in hosts
+    }
+
+
+def is_address(text: str | None) -> bool:
+    """Whether it is an IP address, which the firewall and a listener need; a name is none."""
+    try:
+        ipaddress.ip_address(text or "")
+    except ValueError:
+        return False
+    return True
+
+
+def _next(linked: Sequence[Monitored], place: int) -> str | None:
+    after = (*linked[place + 1 :], *linked[:place])
+    return next((host.name for host in after if host.data.keeps), None)
+
+
+def _neighbour(host: Monitored) -> Neighbour:
+    return Neighbour(host.name, str(host.address), host.data.exporter_port)

@@ -1,0 +1,1 @@
+"""What tells of a host, and who keeps it: node_exporter, Prometheus, Alertmanager."""

@@ -1,0 +1,1 @@
+"""What a Spark tells Prometheus of itself."""

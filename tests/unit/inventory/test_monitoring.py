@@ -1,0 +1,113 @@
+"""Keys of monitoring, and the ring of recorders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from a_spark import spark
+
+from lockstep.core.errors import InventoryError
+from lockstep.inventory.cluster_join import joined
+from lockstep.inventory.monitoring import Neighbour
+
+
+def host(number: int, address: str | None = "", **monitoring: Any) -> Any:
+    return spark(
+        f"spark-{number}",
+        fabric_address=f"10.77.0.{number}" if address == "" else address,
+        monitoring={"enabled": True, **monitoring},
+    )
+
+
+def ring(*hosts: Any) -> dict[str, tuple[str | None, list[str]]]:
+    """Host → its recorder, and whom it records."""
+    return {
+        plan.name: (
+            plan.ring.recorder and plan.ring.recorder.name,
+            [each.name for each in plan.ring.recorded],
+        )
+        for plan in joined(hosts, "site")
+    }
+
+
+def test_two_record_each_other() -> None:
+    one, two = joined([host(1), host(2, exporter_port=9200)], "site")
+    assert one.ring.recorder == Neighbour("spark-2", "10.77.0.2", 9200)
+    assert one.ring.recorded == (Neighbour("spark-2", "10.77.0.2", 9200),)
+    assert two.ring.recorder == Neighbour("spark-1", "10.77.0.1", 9100)
+    assert one.ring.readers == ()
+
+
+def test_three_record_in_a_ring() -> None:
+    assert ring(host(1), host(2), host(3)) == {
+        "spark-1": ("spark-2", ["spark-3"]),
+        "spark-2": ("spark-3", ["spark-1"]),
+        "spark-3": ("spark-1", ["spark-2"]),
+    }
+
+
+def test_one_without_prometheus_is_recorded_and_records_nobody() -> None:
+    assert ring(host(1), host(2, prometheus=False), host(3)) == {
+        "spark-1": ("spark-3", ["spark-3"]),
+        "spark-2": ("spark-3", []),
+        "spark-3": ("spark-1", ["spark-1", "spark-2"]),
+    }
+
+
+@pytest.mark.parametrize(
+    "other",
+    [host(2, enabled=False), host(2, None), host(2, "spark-2.fabric")],
+    ids=["not monitored", "no address", "a name for an address"],
+)
+def test_one_that_nobody_can_reach_has_no_part(other: Any) -> None:
+    assert ring(host(1), other) == {"spark-1": (None, []), "spark-2": (None, [])}
+
+
+def test_prometheus_on_the_fast_link_is_for_the_other_monitored_hosts() -> None:
+    one, two, _ = joined([host(1, bind="fabric"), host(2), host(3, enabled=False)], "site")
+    assert [each.name for each in one.ring.readers] == ["spark-2"]
+    assert two.ring.readers == ()
+
+
+def test_the_fast_link_needs_an_address() -> None:
+    with pytest.raises(InventoryError, match="fabric_address is no IP address"):
+        host(1, None, bind="fabric")
+
+
+def test_what_runs_follows_from_what_is_on() -> None:
+    runs = {
+        name: list(host(1, **data).settings.monitoring.ports)
+        for name, data in {
+            "all": {},
+            "no alerts": {"alertmanager": False},
+            "no Prometheus": {"prometheus": False},
+            "off": {"enabled": False},
+        }.items()
+    }
+    assert runs == {
+        "all": ["exporter_port", "prometheus_port", "alertmanager_port"],
+        "no alerts": ["exporter_port", "prometheus_port"],
+        "no Prometheus": ["exporter_port"],
+        "off": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"prometheus_port": 9100}, "monitoring.prometheus_port: port 9100 is used twice"),
+        ({"exporter_port": 8090}, "monitoring.exporter_port: port 8090 is used twice"),
+        ({"alertmanager_port": 80}, "monitoring.alertmanager_port is not a port"),
+        ({"bind": "0.0.0.0"}, "monitoring.bind"),
+        ({"retention_gib": 0}, "monitoring.retention_gib is no size"),
+        ({"exporter": True}, "unknown key 'exporter' in monitoring"),
+    ],
+)
+def test_wrong_values_are_refused(data: dict[str, Any], said: str) -> None:
+    with pytest.raises(InventoryError, match=said):
+        host(1, **data)
+
+
+def test_ports_of_what_does_not_run_are_free() -> None:
+    assert host(1, enabled=False, exporter_port=8090).settings.monitoring.ports == {}

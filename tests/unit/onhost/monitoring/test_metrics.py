@@ -1,0 +1,52 @@
+"""The table of metrics, and the text that Prometheus reads."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from lockstep.onhost.monitoring.metrics import COMING, METRICS, Sample, text
+
+
+def test_names_follow_the_convention_of_prometheus() -> None:
+    endings = {"seconds": "_seconds", "bytes": "_bytes", "hertz": "_hertz", "watts": "_watts"}
+    for name, metric in METRICS.items():
+        assert re.fullmatch(r"lockstep_[a-z_]+", name)
+        assert name.endswith("_total") == (metric.type == "counter"), name
+        assert name.endswith(endings.get(metric.unit, "")), name
+        assert metric.help.endswith(".") and metric.source, name
+    assert not METRICS.keys() & COMING.keys()
+
+
+def test_samples_become_the_text_that_the_textfile_collector_reads() -> None:
+    found = text(
+        [
+            Sample("lockstep_gpu_power_watts", 61.5, {}),
+            Sample("lockstep_failed_unit", 1, {"unit": 'a"b\\c.service'}),
+            Sample("lockstep_failed_unit", 1, {"unit": "d.service"}),
+        ]
+    )
+    assert found == (
+        "# HELP lockstep_gpu_power_watts Power of the GPU alone.\n"
+        "# TYPE lockstep_gpu_power_watts gauge\n"
+        "lockstep_gpu_power_watts 61.5\n"
+        "# HELP lockstep_failed_unit 1 for a unit that systemd gave up.\n"
+        "# TYPE lockstep_failed_unit gauge\n"
+        'lockstep_failed_unit{unit="a\\"b\\\\c.service"} 1\n'
+        'lockstep_failed_unit{unit="d.service"} 1\n'
+    )
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        Sample("lockstep_unheard_of", 1, {}),
+        Sample("lockstep_failed_unit", 1, {}),
+        Sample("lockstep_gpu_power_watts", 1, {"host": "spark-1"}),
+    ],
+    ids=lambda sample: sample.name,
+)
+def test_what_the_table_does_not_have_is_refused(sample: Sample) -> None:
+    with pytest.raises(ValueError, match=sample.name):
+        text([sample])
