@@ -4,7 +4,8 @@ INVENTORY ?= inventories/lab.py
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-APT := bubblewrap caddy chromium-headless-shell python3-venv git logrotate netplan.io nftables openssh-client shellcheck sudo systemd
+APT := bubblewrap caddy chromium-headless-shell python3-venv git logrotate netplan.io nftables openssh-client \
+	prometheus prometheus-alertmanager shellcheck sudo systemd
 
 .PHONY: deploy test check slow-tests check-and-slow guards lab-parts lab-tests soak cuts cluster-faults webui bench lab-down help
 

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 _PACKAGES = {
-    "nft": "nftables",
+    "amtool": "prometheus-alertmanager",
     "logrotate": "logrotate",
+    "nft": "nftables",
+    "promtool": "prometheus",
     "shellcheck": "shellcheck",
     "systemd-analyze": "systemd",
     "visudo": "sudo",

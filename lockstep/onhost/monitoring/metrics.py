@@ -236,7 +236,11 @@ METRICS: Mapping[str, Metric] = {
 }
 
 #: Metrics that a later part of Lockstep is to write; rules may name them already.
-COMING = {"lockstep_backup_last_success_timestamp_seconds": "seconds"}
+COMING = {
+    "lockstep_backup_last_success_timestamp_seconds": "seconds",
+    "lockstep_disk_free_bytes": "bytes",
+    "lockstep_loading_target": "",
+}
 
 
 @dataclass(frozen=True)

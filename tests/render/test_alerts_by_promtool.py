@@ -1,0 +1,292 @@
+"""The alert rules by the real promtool: each fires for its cause, and for nothing ordinary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tools
+import yaml
+from a_spark import spark
+
+from lockstep.monitoring.rules import alerts, rules_text, twin_alerts
+
+PLAN = spark("spark1", gpu={"max_clock_mhz": 2100})
+TEXT = rules_text(PLAN.settings, ["spark2"])
+EVERY = {alert.name: alert for alert in (*alerts(PLAN.settings), *twin_alerts(["spark2"]))}
+GIB = 1024**3
+#: What the causes below are about.
+LABELS = {"target": "qwen", "unit": "fstrim.service", "path": "/etc/ssl/spark.pem"}
+CERTIFICATE = 'lockstep_certificate_expiry_timestamp_seconds{path="/etc/ssl/spark.pem"}'
+DAY = 86400
+#: An hour of a host that is well, in promtool's notation: value, plus a step, times.
+WELL = {
+    'lockstep_wanted_hot{target="qwen"}': "1x120",
+    'lockstep_hot_target{target="qwen"}': "1x120",
+    "lockstep_switch_running": "0x120",
+    "lockstep_deploy_running": "0x120",
+    'lockstep_engine_wedged{target="qwen"}': "0x120",
+    'lockstep_sense_ok{target="qwen"}': "1x120",
+    "lockstep_memory_available_bytes": f"{20 * GIB}x120",
+    'lockstep_memory_floor_bytes{target="qwen", phase="loading"}': f"{8 * GIB}x120",
+    'lockstep_memory_floor_bytes{target="qwen", phase="serving"}': f"{4 * GIB}x120",
+    'lockstep_wedge_deed_timestamp_seconds{target="mistral"}': "-7200x120",
+    "lockstep_gpu_hot": "0x120",
+    "lockstep_gpu_slow": "0x120",
+    "lockstep_gpu_clock_cap_held": "1x120",
+    "lockstep_disk_free_bytes": f"{200 * GIB}x120",
+    'lockstep_drift_differences{severity="error"}': "0x120",
+    'lockstep_drift_differences{severity="note"}': "2x120",
+    "lockstep_boot_unclean": "0x120",
+    'lockstep_failed_unit{unit="lockstep-switch.service"}': "1x120",
+    CERTIFICATE: f"{90 * DAY}x120",
+    "lockstep_backup_last_success_timestamp_seconds": "0x120",
+    "lockstep_metrics_written_timestamp_seconds": "0+30x120",
+    'lockstep_gateway_refusals_total{reason="no answer"}': "7x120",
+    'vllm:request_success_total{finished_reason="error"}': "2x120",
+    'up{job="twin", instance="spark2"}': "1x120",
+    # What is recorded of another host is not this one's.
+    'lockstep_memory_available_bytes{job="twin"}': f"{1 * GIB}x120",
+    'lockstep_gpu_slow{job="twin"}': "1x120",
+}
+
+
+def judged(
+    folder: Path, series: Mapping[str, str], minutes: Sequence[float], firing: Mapping[str, str]
+) -> None:
+    """Exactly these alerts fire at each of the minutes; alert → what it says."""
+    fired = {name: _alert(name, said) for name, said in firing.items()}
+    labels = [
+        f'{{alertname="{name}", instance="{alert["exp_labels"]["instance"]}"}}'
+        for name, alert in fired.items()
+    ]
+    every = 'count by (alertname, instance) (ALERTS{alertstate="firing"})'
+    test = {
+        "interval": "30s",
+        "input_series": [{"series": name, "values": given} for name, given in series.items()],
+        "promql_expr_test": [
+            {
+                "expr": every,
+                "eval_time": f"{minute * 60:.0f}s",
+                "exp_samples": [{"labels": each, "value": 1} for each in labels],
+            }
+            for minute in minutes
+        ],
+        "alert_rule_test": [
+            {"eval_time": f"{minute * 60:.0f}s", "alertname": name, "exp_alerts": [alert]}
+            for minute in minutes
+            for name, alert in fired.items()
+        ],
+    }
+    whole = {"rule_files": ["rules.yml"], "evaluation_interval": "15s", "tests": [test]}
+    files = {"rules.yml": TEXT, "test.yml": yaml.safe_dump(whole)}
+    done = tools.run(["promtool", "test", "rules", tools.written(folder, files)[1]])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _alert(name: str, summary: str) -> dict[str, Any]:
+    rule, host = EVERY[name], "spark2" if name == "TwinSilent" else "spark1"
+    labels = {"severity": rule.severity, "subject": rule.subject, "instance": host}
+    labels |= {"job": "twin"} if name == "TwinSilent" else {}
+    remedy = rule.remedy
+    for label, value in LABELS.items():
+        word = f"{{{{ $labels.{label} }}}}"
+        labels |= {label: value} if word in rule.summary else {}
+        remedy = remedy.replace(word, value)
+    return {
+        "exp_labels": labels,
+        "exp_annotations": {
+            "summary": f"{host}: {summary}",
+            "description": f"{remedy} See docs/monitoring.md#{rule.anchor}",
+        },
+    }
+
+
+# Alert → what is not well from the twentieth minute on, when it must fire, and what it says.
+CAUSES: dict[str, tuple[dict[str, str], float, str]] = {
+    "HotModelGone": (
+        {'lockstep_hot_target{target="qwen"}': "1x40 stale _x78"},
+        23,
+        "qwen was hot and is not any more. Nobody has stopped it.",
+    ),
+    "EngineWedged": (
+        # Restarted three times, and then left down.
+        {
+            'lockstep_wedge_deed_timestamp_seconds{target="qwen"}': "_x40 1200x79",
+            'lockstep_engine_wedged{target="qwen"}': "0x42 1x77",
+            'lockstep_hot_target{target="qwen"}': "1x40 stale _x78",
+        },
+        50,
+        "The engine of qwen had requests and made no token.",
+    ),
+    "ModelTalksNonsense": (
+        {'lockstep_sense_ok{target="qwen"}': "1x40 0x79"},
+        21,
+        "qwen answers nonsense.",
+    ),
+    "MemoryNearFloor": (
+        {"lockstep_memory_available_bytes": f"{20 * GIB}x40 {4.5 * GIB:.0f}x79"},
+        22,
+        "4.5GiB of memory are available. Below the floor the engine is ended.",
+    ),
+    "EndedByMemoryFloor": (
+        {
+            'lockstep_memory_floor_ended{target="qwen"}': "_x40 1x79",
+            'lockstep_hot_target{target="qwen"}': "1x40 stale _x78",
+        },
+        30,
+        "qwen was ended before the host ran out of memory.",
+    ),
+    "EngineErrors": (
+        {'lockstep_gateway_refusals_total{reason="no answer"}': "7x40 7+1x79"},
+        28,
+        "The engine gave no answer to 10 requests in 5 minutes.",
+    ),
+    "GpuHot": (
+        {"lockstep_gpu_hot": "0x40 1x79"},
+        21,
+        "Heat or the power supply holds the GPU's clock down.",
+    ),
+    "GpuSlow": (
+        {"lockstep_gpu_slow": "0x40 1x79"},
+        21,
+        "The model is much slower than when it was accepted, and the GPU takes little power.",
+    ),
+    "ClockCapLost": (
+        {"lockstep_gpu_clock_cap_held": "1x40 0x79"},
+        24,
+        "The GPU runs above its cap of 2100 MHz.",
+    ),
+    "DiskFull": (
+        {"lockstep_disk_free_bytes": f"{200 * GIB}x40 {19 * GIB}x79"},
+        26,
+        "19GiB of the models' disk are free, 20 GiB is the least.",
+    ),
+    "FailedUnit": (
+        {'lockstep_failed_unit{unit="fstrim.service"}': "_x40 1x79"},
+        22,
+        "fstrim.service has failed.",
+    ),
+    "UncleanBoot": (
+        {"lockstep_boot_unclean": "0x40 1x79"},
+        21,
+        "The boot before this one was cut off while a model was starting or hot.",
+    ),
+    "MetricsStopped": (
+        {"lockstep_metrics_written_timestamp_seconds": "0+30x40 1200x79"},
+        26,
+        "Lockstep's own figures have stopped, and with them most alerts of this host.",
+    ),
+    "Drift": (
+        {'lockstep_drift_differences{severity="error"}': "0x40 3x79"},
+        31,
+        "The last comparison found 3 differences from what was deployed.",
+    ),
+    "CertificateOld": (
+        {CERTIFICATE: f"{10 * DAY + 90 * 60}x240"},
+        90,
+        "The certificate /etc/ssl/spark.pem ends in 10d 0h 0m 0s.",
+    ),
+    "BackupOld": (
+        {"lockstep_backup_last_success_timestamp_seconds": f"{-3 * DAY + 90 * 60}x240"},
+        90,
+        "The last backup that succeeded is 3d 0h 0m 0s old.",
+    ),
+    "TwinSilent": (
+        {'up{job="twin", instance="spark2"}': "1x40 0x79"},
+        23,
+        "The Spark has not answered for two minutes.",
+    ),
+}
+
+
+def test_every_alert_has_a_cause_here() -> None:
+    assert CAUSES.keys() == EVERY.keys()
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_an_alert_fires_for_its_cause_and_no_other_with_it(name: str, tmp_path: Path) -> None:
+    changed, minute, summary = CAUSES[name]
+    longer = {each: values.replace("x120", "x240") for each, values in WELL.items()}
+    series = (longer if minute > 60 else WELL) | changed
+    judged(tmp_path, series, [minute], {name: summary})
+
+
+def test_an_hour_of_a_host_that_is_well_raises_none(tmp_path: Path) -> None:
+    judged(tmp_path, WELL, range(60), {})
+
+
+# What looks like a cause for a while, or is none.
+ORDINARY: dict[str, dict[str, str]] = {
+    # The old model is gone at once; the new one loads for 20 minutes and is wanted when it is hot.
+    "a switch with 20 minutes of loading": {
+        'lockstep_wanted_hot{target="qwen"}': "1x80 stale _x38",
+        'lockstep_wanted_hot{target="mistral"}': "_x80 1x39",
+        'lockstep_hot_target{target="qwen"}': "1x40 stale _x78",
+        'lockstep_hot_target{target="mistral"}': "_x80 1x39",
+        'lockstep_loading_target{target="mistral"}': "_x41 1x39 stale _x38",
+        "lockstep_switch_running": "0x40 1x40 0x39",
+        "lockstep_memory_available_bytes": f"{20 * GIB}x40 {4.5 * GIB:.0f}x40 {20 * GIB}x39",
+        'lockstep_gateway_refusals_total{reason="no answer"}': "7x40 47x79",
+    },
+    "an engine that crashed and loads again": {
+        'lockstep_hot_target{target="qwen"}': "1x40 stale _x38 1x39",
+        'lockstep_loading_target{target="qwen"}': "_x43 1x36 stale _x38",
+    },
+    "an engine that hung and was restarted, six minutes later": {
+        'lockstep_wedge_deed_timestamp_seconds{target="qwen"}': "-330x120",
+    },
+    "switch.sh none": {
+        'lockstep_wanted_hot{target="qwen"}': "1x40 stale _x78",
+        'lockstep_hot_target{target="qwen"}': "1x40 stale _x78",
+    },
+    "memory near the floor for half a minute": {
+        "lockstep_memory_available_bytes": f"{20 * GIB}x40 {4.5 * GIB:.0f} {20 * GIB}x78",
+    },
+    "memory of a model that fits tightly": {
+        "lockstep_memory_available_bytes": f"{5.2 * GIB:.0f}x120",
+    },
+    "an engine that gives five requests no answer": {
+        'lockstep_gateway_refusals_total{reason="no answer"}': "7x40 11x79",
+    },
+    "heat at one look": {
+        'lockstep_gpu_throttled{reason="hardware slow-down"}': "0x40 1x2 0x77",
+    },
+    "a cap that the wedge watch sets again": {"lockstep_gpu_clock_cap_held": "1x40 0x2 1x77"},
+    "a disk with just enough space": {"lockstep_disk_free_bytes": f"{20.5 * GIB:.0f}x120"},
+    "a unit that fails and is started again": {
+        'lockstep_failed_unit{unit="fstrim.service"}': "_x40 1 stale _x77"
+    },
+    "a boot of the twin": {'up{job="twin", instance="spark2"}': "1x40 0x3 1x76"},
+    "a backup of yesterday": {"lockstep_backup_last_success_timestamp_seconds": f"{-DAY}x120"},
+    "a certificate for 22 days": {CERTIFICATE: f"{22 * DAY}x120"},
+    "a comparison while a deploy is under way": {
+        'lockstep_drift_differences{severity="error"}': "0x40 4x10 0x69"
+    },
+    "a host whose last switch was to none": {
+        'lockstep_wanted_hot{target="qwen"}': "_x120",
+        'lockstep_hot_target{target="qwen"}': "_x120",
+        'lockstep_engine_wedged{target="qwen"}': "_x120",
+        'lockstep_sense_ok{target="qwen"}': "_x120",
+    },
+}
+
+
+@pytest.mark.parametrize("what", ORDINARY)
+def test_what_is_ordinary_raises_none(what: str, tmp_path: Path) -> None:
+    judged(tmp_path, WELL | ORDINARY[what], [each / 2 for each in range(119)], {})
+
+
+def test_without_any_metric_the_host_says_that_it_is_blind(tmp_path: Path) -> None:
+    said = CAUSES["MetricsStopped"][2]
+    judged(tmp_path, {"up": "1x120"}, [30], {"MetricsStopped": said})
+
+
+def test_without_a_cap_nothing_is_judged_of_one() -> None:
+    assert "ClockCapLost" not in {alert.name for alert in alerts(spark().settings)}
+
+
+def test_a_host_that_records_nobody_judges_itself_alone() -> None:
+    assert "TwinSilent" not in rules_text(PLAN.settings)
