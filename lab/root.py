@@ -69,6 +69,9 @@ LATER = [
     "netplan.io",
     "python3.11-dev",
     "caddy",
+    "prometheus",
+    "prometheus-alertmanager",
+    "prometheus-node-exporter",
 ]
 _UNUSED_FILES = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*")
 _GUEST = Path(__file__).with_name("guest")
