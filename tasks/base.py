@@ -12,7 +12,7 @@ from lockstep.system.folders import folders
 from lockstep.units import tls_unit
 from lockstep.units.variants import unit_names
 from tasks import run
-from tasks.operations import files, services, system
+from tasks.operations import files, secrets, services, system
 
 
 @deploy("Base")
@@ -31,6 +31,8 @@ def base() -> None:
         folders=folders(settings),
         absent=absent_files(settings),
     )
+    if run.given():
+        secrets.given(name="Write secrets from the operator's machine")
     services.reread(
         name="Restart system services that our settings concern",
         units=SYSTEM_UNITS,

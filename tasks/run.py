@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ from lockstep.deploy import copying
 from lockstep.deploy.plan import plan_hosts
 from lockstep.deploy.questions import questions
 from lockstep.deploy.summary import findings_table
+from lockstep.files.managed_file import ManagedFile
 from lockstep.fit import catalogue
 from lockstep.host.intended import Intended
 from lockstep.inventory import cluster_join, inventory_file
 from lockstep.inventory.host import HostPlan
 from lockstep.lock import lockfile, pins
 from lockstep.lock.wanted import wanted
+from lockstep.units.tls_unit import GIVEN
 from tasks import connection, report, turns
 from tasks.facts import host as facts
 
@@ -35,6 +38,8 @@ class Refusal(PyinfraError):
 _lock = threading.Lock()
 _runs: dict[str, Intended] = {}
 _leases: dict[str, dict[str, Any]] = {}
+# The secrets that each host is brought.
+_given: dict[str, list[ManagedFile]] = {}
 # What preflight learned of each host that answered.
 _found: dict[str, dict[str, Any]] = {}
 _refused: list[Refusal] = []
@@ -44,6 +49,12 @@ def lease() -> dict[str, Any] | None:
     """What lets the current host copy from the others of this run; None: nothing to copy."""
     current()
     return _leases.get(host.name)
+
+
+def given() -> list[ManagedFile]:
+    """The secrets that this run brings to the current host."""
+    current()
+    return _given[host.name]
 
 
 def stale_leases() -> list[str]:
@@ -98,9 +109,11 @@ def _begin() -> None:
         known = lockfile.load(path)
         _refuse(*_planned(list(plans.values()), known), "the plan", shown_by="lockstep plan")
         resolved = _resolved(list(plans.values()), known, path)
+        intended = {each: Intended(plan, resolved) for each, plan in plans.items()}
+        for this in intended.values():
+            _given[this.plan.name] = [each.fetched() for each in this.given_secrets]
     except LockstepError as fault:
         raise Refusal(paragraph(f"{fault}\nNothing was touched on any host.")) from None
-    intended = {each: Intended(plan, resolved) for each, plan in plans.items()}
     found = _refuse_findings(intended)
     _leases.update(copying.leases(list(_members(plans, found)), resolved))
     _found.update({each.name: answer for each, answer in found.items()})
@@ -141,6 +154,7 @@ def _resolved(plans: list[HostPlan], known: pins.Pins, path: Path) -> pins.Pins:
         known,
         sources=first.sources,
         proxy=first.proxy,
+        token=first.hub_token,
         report=lambda line: logger.info(f"    {line}"),
     )
     lockfile.save(path, resolved)
@@ -166,6 +180,10 @@ def _refuse_findings(intended: dict[Any, Intended]) -> dict[Any, dict[str, Any]]
         if each not in found:
             report.failed(each.name, "Preflight | Ask the host what it is")
             continue
+        brought = {file.path: file.text for file in _given[each.name]}
+        if GIVEN["key"] in brought:
+            chain, key = (brought[path] for path in GIVEN.values())
+            found[each]["tls"] = preflight.brought(chain, key, time.time())
         findings = preflight.findings(this.plan, this.pins, found[each])
         stands, set_aside = split_waived(findings, this.plan.settings.waive)
         standing += stands

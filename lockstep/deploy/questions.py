@@ -17,6 +17,7 @@ from lockstep.files.managed_file import (
     UV_VENV,
     WEBUI_SECRETS,
 )
+from lockstep.files.tree import KEY
 from lockstep.host.intended import Intended
 from lockstep.host.specs import UV
 from lockstep.preflight import foreign
@@ -25,7 +26,7 @@ from lockstep.system.accounts import ours, people
 from lockstep.system.base_files import absent_files
 from lockstep.system.folders import folders
 from lockstep.units.agent_unit import key_path
-from lockstep.units.tls_unit import CADDYFILE, ROOT, authority_path
+from lockstep.units.tls_unit import CADDYFILE, GIVEN, ROOT, authority_path
 
 #: What our drop-ins concern: protection from the out-of-memory killer, Docker's proxy.
 SYSTEM_UNITS = ("ssh.service", "docker.service")
@@ -64,6 +65,7 @@ def questions(this: Intended) -> dict[str, Any]:
                 key_path("*"),
                 PEER_KEY,
                 authority_path("*"),
+                *GIVEN.values(),
                 CADDYFILE,
                 ROOT,
                 API_KEY,
@@ -88,11 +90,17 @@ def _files(this: Intended) -> dict[str, Any]:
     files = this.all_files
     absent = absent_files(settings)
     secrets = [API_KEY, WEBUI_SECRETS, *(key.path for key in this.shared_keys)]
+    secrets += [each.path for each in this.given_secrets]
     places = [folder.path for folder in folders(settings)]
     return {
         "paths": [*(file.path for file in files), *places, *absent, *secrets],
         "private": [*(file.path for file in files if file.private), *absent, *secrets],
-        "known": {file.path: hashlib.sha256(file.text.encode()).hexdigest() for file in files},
+        "key": KEY,
+        "known": {
+            file.path: hashlib.sha256(file.text.encode()).hexdigest()
+            for file in files
+            if not file.private
+        },
     }
 
 

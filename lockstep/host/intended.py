@@ -18,6 +18,7 @@ from lockstep.files.managed_file import (
     Stage,
 )
 from lockstep.host.engine_questions import image_questions
+from lockstep.host.given_secrets import GivenSecret, given_secrets
 from lockstep.host.shared_keys import SharedKey, shared_keys
 from lockstep.host.specs import engine_spec, weights_spec
 from lockstep.inventory.host import HostPlan, images_of
@@ -129,6 +130,11 @@ class Intended:
     def shared_keys(self) -> tuple[SharedKey, ...]:
         """The keys that it has in common with other hosts."""
         return shared_keys(self.plan)
+
+    @cached_property
+    def given_secrets(self) -> tuple[GivenSecret, ...]:
+        """The secrets that a deploy brings to it."""
+        return given_secrets(self.plan)
 
     @property
     def timers(self) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from lockstep.inventory import values
 from lockstep.inventory.cluster import ClusterData, Fabric
 from lockstep.inventory.monitoring import Monitoring
+from lockstep.inventory.secret import Secret, Source
 from lockstep.onhost.core.schema import Rule, one_of
 from lockstep.recipes.block import Specifier
 
@@ -310,15 +311,23 @@ class WebUi:
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate of yours on the host: its whole chain and its key, both PEM.
+    """A certificate of yours: its whole chain and its key, both PEM.
 
     Attributes:
-        certificate: Full path of the chain, the gateway's own certificate first.
-        key: Full path of its key.
+        certificate: The chain, the gateway's own certificate first: its full path on the host, or
+            where the operator's machine has it.
+        key: Its key, in the same way.
     """
 
-    certificate: values.File
-    key: values.File
+    certificate: values.File | Secret
+    key: values.File | Secret
+
+    @property
+    def given(self) -> tuple[Source, Source] | None:
+        """Chain and key, where the deploy brings them; None where they are on the host."""
+        if isinstance(self.certificate, Source) and isinstance(self.key, Source):
+            return self.certificate, self.key
+        return None
 
 
 @dataclass(frozen=True)
@@ -345,7 +354,7 @@ class Gateway:
         port: Port on loopback, at `bind` where `plain` is set, and for `peers`.
         plain: Whether it is open at `bind` without TLS.
         tls: Certificate at `bind`: "own" for an authority of the inventory, "tailscale" for
-            Tailscale's, or paths of one of yours. None: no TLS.
+            Tailscale's, or one of yours. None: no TLS.
         tls_port: Port at `bind` with TLS.
         names: Names and addresses of the host in its certificate, beside the inventory's name of
             it, its `ssh_hostname` and `bind`.
@@ -426,6 +435,9 @@ class Settings:
         differs: Intended differences of this host, as `lockstep diff` names them, with wildcards
             ("apt package htop", "setting /etc/cron.d/*"). They are no drift. The deploy's own
             files and settings cannot be excused.
+        hub_token: Token of the hub for gated weights, for this machine and for the hosts
+            (docs/security.md). None: what was put on each host, and on this machine HF_TOKEN or the
+            file of `hf auth login`.
         adopt: Foreign things on this host that the deploy takes over: a full path,
             "unit NAME", "container NAME", "volume NAME" or "account NAME".
         lock: The inventory's lock file, from the repository or with a full path; None:
@@ -475,6 +487,7 @@ class Settings:
     waive: tuple[values.Code, ...] = ()
     boot: str = "none"
     differs: tuple[str, ...] = ()
+    hub_token: Secret | None = None
     adopt: tuple[values.Adopted, ...] = ()
 
     @property

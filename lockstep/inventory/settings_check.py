@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from lockstep.core.errors import InventoryError
 from lockstep.inventory.cluster_check import check_clusters
 from lockstep.inventory.monitoring import is_address
-from lockstep.inventory.settings import Paths, Settings
+from lockstep.inventory.settings import Certificate, Paths, Settings
 from lockstep.inventory.values import PATH, name_of_system
 
 # Kernel setting → the most that leaves room for an engine: what the kernel keeps from processes.
@@ -105,6 +105,15 @@ def _check_gateway(settings: Settings, file: str) -> None:
                 where=file,
                 found=repr(gateway.bind),
                 remedy=f'Set gateway.bind ("0.0.0.0"), or remove gateway.{key}.',
+            )
+    if isinstance(gateway.tls, Certificate):
+        kinds = {isinstance(part, str) for part in (gateway.tls.certificate, gateway.tls.key)}
+        if len(kinds) > 1:
+            raise InventoryError(
+                "gateway.tls has one half on the host and one on your machine",
+                where=file,
+                remedy="Name both by their full path on the host, or both by a command or a file "
+                "of your machine.",
             )
     if gateway.tls == "tailscale" and not any(
         name.lower().endswith(".ts.net") for name in (settings.name, *gateway.names)

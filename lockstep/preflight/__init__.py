@@ -25,6 +25,7 @@ from lockstep.preflight import (
 )
 from lockstep.preflight.ask import ENGINE, MODELS, TOOLS, addresses, questions
 from lockstep.preflight.containers import adopted
+from lockstep.preflight.tls import brought
 
 __all__ = [
     "ENGINE",
@@ -33,6 +34,7 @@ __all__ = [
     "addresses",
     "adopted",
     "between",
+    "brought",
     "findings",
     "questions",
 ]

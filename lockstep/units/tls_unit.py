@@ -22,11 +22,20 @@ PACKAGED_UNIT = "caddy.service"
 CADDYFILE = f"{CONFIGURATION}/Caddyfile"
 #: The authority's certificate, for everybody: what phones and laptops install.
 ROOT = f"{CONFIGURATION}/authority.crt"
+#: Chain and key of a certificate that a deploy brings, by their keys in `gateway.tls`; mode 0600.
+GIVEN = {name: f"{CONFIGURATION}/secrets/gateway-tls-{name}.pem" for name in ("certificate", "key")}
 
 
 def authority_path(name: str) -> str:
     """Where a host has the authority's key with its certificate; mode 0600."""
     return f"{CONFIGURATION}/secrets/authority-{name}.pem"
+
+
+def certificate_paths(tls: Certificate) -> dict[str, str]:
+    """Where a host has the chain ("certificate") and the "key" of a certificate of yours."""
+    if tls.given:
+        return GIVEN
+    return {"certificate": str(tls.certificate), "key": str(tls.key)}
 
 
 def tls_files(plan: HostPlan) -> tuple[ManagedFile, ...]:
@@ -71,5 +80,5 @@ def _in_url(name: str) -> str:
 def _credentials(tls: object, authority: Authority | None) -> dict[str, str]:
     """Name of a systemd credential → file on the host."""
     if isinstance(tls, Certificate):
-        return {"certificate": tls.certificate, "key": tls.key}
+        return certificate_paths(tls)
     return {"authority": authority_path(authority.id)} if authority else {}

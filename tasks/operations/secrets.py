@@ -1,4 +1,4 @@
-"""Keys that are made on the host and never leave it."""
+"""Keys that are made on the host and never leave it, and secrets of the operator's machine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pyinfra import host
 from pyinfra.api import operation
 
 from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS, command
-from tasks import remote
+from tasks import remote, run
 from tasks.facts import host as facts
+from tasks.operations.files import write_tree
 from tasks.remote import Commands
 
 _PROGRAM = command("make-secrets")
@@ -46,6 +47,12 @@ def api_key(units: Sequence[str]) -> Commands:
     if running:
         # What runs with a key that somebody removed must not go on accepting it.
         yield remote.words(["systemctl", "restart", *running])
+
+
+@operation()
+def given() -> Commands:
+    """Write the secrets that this run has fetched; what they are is shown nowhere."""
+    yield from write_tree(run.given())
 
 
 def _is_there(path: str) -> bool:

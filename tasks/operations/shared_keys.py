@@ -92,9 +92,9 @@ class Carried(remote.Changing):
 
 
 def _hash(name: str, key: SharedKey) -> str | None:
-    """SHA-256 of the key on a host; None where it has none that only root can read."""
+    """A keyed hash of the key on a host; None where it has none that only root can read."""
     found = facts.ask("files", state.inventory.get_host(name))
     have = found[key.path] if found else None
     if have is None or (have["mode"], have["owner"], have["group"]) != ("0600", "root", "root"):
         return None
-    return str(have["sha256"])
+    return str(have["seal"])

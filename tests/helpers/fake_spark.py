@@ -25,6 +25,7 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 from lockstep.files import sent
 from lockstep.files.managed_file import GATEWAY_HOME, HOME, MARK, PROGRAMS
 from lockstep.host.specs import check_wanted
+from lockstep.onhost.facts.reading import seal
 from lockstep.preflight import ENGINE
 
 HOSTS = ("@fake/spark1", "@fake/spark2")
@@ -307,7 +308,7 @@ class Spark:
         for path in set(asked.get("private", [])) & set(found):
             if found[path]:
                 text = (found[path]["text"] or "").encode()
-                found[path] = {**found[path], "text": None, "sha256": sha256(text).hexdigest()}
+                found[path] = {**found[path], "text": None, "seal": seal(asked["key"], text)}
         return found
 
     def _read_files_marked(self, asked: dict[str, Any]) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,6 +20,7 @@ from lockstep.files.sent import Reader
 from lockstep.host.intended import Intended
 from lockstep.host.specs import UV
 from lockstep.onhost.facts import files
+from lockstep.onhost.facts.reading import seal
 from lockstep.system.base_files import absent_files
 from lockstep.system.firewall import KEPT
 from lockstep.system.folders import HUB_TOKEN, folders
@@ -94,17 +93,17 @@ def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
 
 
 def _secrets(this: Intended) -> tuple[list[str], list[str]]:
-    """Files of secrets with named entries, and those that are one key."""
+    """Files of secrets with named entries, and others for root alone."""
     entries = [WEBUI_SECRETS] if this.plan.settings.webui.enabled else []
     keys = [API_KEY] if this.key_users else []
-    return entries, [*keys, *(key.path for key in this.shared_keys)]
+    given = [each.path for each in this.given_secrets if each.path != HUB_TOKEN]
+    return entries, [*keys, *(key.path for key in this.shared_keys), *given]
 
 
 def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
     """See `subjects.expected`."""
     for file in this.all_files:
-        sealed = hmac.new(seen.key, file.text.encode(), hashlib.sha256).hexdigest()[:32]
-        yield Expectation("file", file.path, sealed)
+        yield Expectation("file", file.path, seal(seen.key.hex(), file.text.encode()))
         owner = f"{file.mode} {file.owner}:{file.group}"
         yield Expectation("file mode", file.path, owner, if_there=True)
     settings = this.plan.settings
@@ -121,7 +120,8 @@ def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
         for name in _ENTRIES:
             yield Expectation("secret entry", f"{path} {name}", "set")
     readable = f"0640 root:{settings.service_user}"
-    yield Expectation("hub token mode", HUB_TOKEN, readable, if_there=True)
+    given = any(each.path == HUB_TOKEN for each in this.given_secrets)
+    yield Expectation("hub token mode", HUB_TOKEN, readable, if_there=not given)
 
 
 def shared_keys(this: Intended, facts: Mapping[str, Facts]) -> Iterator[Expectation]:

@@ -7,12 +7,15 @@ from typing import Any
 from lockstep.drift.subjects.kind import Kind
 from lockstep.files.sent import Reader
 from lockstep.host.intended import Intended
+from lockstep.inventory.settings import Certificate
 from lockstep.onhost.facts import tls
-from lockstep.preflight.tls import question
+from lockstep.units.tls_unit import certificate_paths
 
 KINDS = {"certificate": Kind(tls.findings, scope="odd")}
 
 
 def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
-    return {tls.findings: question(this.plan)}
+    wanted = this.plan.settings.gateway.tls
+    asked = certificate_paths(wanted) if isinstance(wanted, Certificate) else {}
+    return {tls.findings: asked}

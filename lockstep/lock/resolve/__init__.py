@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from lockstep.core.errors import InventoryError, ResolveError
+from lockstep.inventory.secret import Source
 from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.moving import (
     GitWanted,
@@ -69,6 +70,7 @@ def resolve(
     *,
     sources: Sources,
     proxy: Proxy,
+    token: Source | None = None,
     report: Callable[[str], None],
     before: Mapping[str, Before] | None = None,
     hashed: Mapping[str, PrecompiledPin] | None = None,
@@ -80,6 +82,7 @@ def resolve(
         known: The lock; what it holds is not asked again.
         sources: Where to ask.
         proxy: How to get there.
+        token: The inventory's `hub_token`.
         report: Called with one line of at most 78 columns per result, from this thread.
         before: Environment → what of an older lock is kept where it is resolved again; None keeps
             the versions of ``known``.
@@ -91,7 +94,7 @@ def resolve(
     """
     if before is None:
         before = {name: Before(pin) for name, pin in known.python.items()}
-    asked = _Asked(sources, proxy, report, before, hashed or {})
+    asked = _Asked(sources, proxy, token, report, before, hashed or {})
     apart = [item for item in missing(wanted, known) if not _trees(item)]
     pins = asked.all(apart, known)
     # What a source tree needs is known only when its commit is.
@@ -117,6 +120,7 @@ class _Asked:
 
     sources: Sources
     proxy: Proxy
+    token: Source | None
     report: Callable[[str], None]
     before: Mapping[str, Before]
     hashed: Mapping[str, PrecompiledPin]
@@ -197,7 +201,7 @@ class _Asked:
                 held = known.models.get(identity)
                 # Only more files of what is pinned already: they come from the same commit.
                 at = held.commit if held and held.asked == revision else None
-                return resolve_model(item, at=at, **where)
+                return resolve_model(item, at=at, given=self.token, **where)
 
 
 def _start(

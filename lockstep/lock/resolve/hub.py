@@ -11,6 +11,8 @@ from requests.utils import parse_header_links
 
 from lockstep.core.digest import is_commit
 from lockstep.core.errors import ResolveError
+from lockstep.inventory import secret
+from lockstep.inventory.secret import Source
 from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.moving import ModelWanted
 from lockstep.lock.pins import FilePin, ModelPin, is_inside
@@ -22,7 +24,12 @@ MOST_PAGES = 100
 
 
 def resolve_model(
-    item: ModelWanted, *, sources: Sources, proxy: Proxy, at: str | None = None
+    item: ModelWanted,
+    *,
+    sources: Sources,
+    proxy: Proxy,
+    at: str | None = None,
+    given: Source | None = None,
 ) -> ModelPin:
     """Commit and files of one repository.
 
@@ -31,12 +38,14 @@ def resolve_model(
         sources: Names the hub.
         proxy: From the inventory.
         at: A commit to stay at, where the revision is pinned already and only files are missing.
+        given: The inventory's `hub_token`.
 
     Raises:
+        LockstepError: the token cannot be had.
         ResolveError: no such repository, revision or file, a licence that was not accepted, or the
             hub cannot be asked.
     """
-    token = hub_token()
+    token = hub_token(given)
     hub = sources.hub.rstrip("/")
     shown = without_credentials(hub)
     revision = quote(at or item.revision, safe="")
@@ -60,13 +69,20 @@ def resolve_model(
     return ModelPin(item.revision, commit, ordered, partial=bool(item.files))
 
 
-def hub_token() -> str | None:
-    """The user's token, from HF_TOKEN or the file that `hf auth login` writes; None without one.
+def hub_token(given: Source | None = None) -> str | None:
+    """The inventory's token, or the user's: from HF_TOKEN or the file that `hf auth login` writes.
+
+    Returns:
+        None without one.
 
     Raises:
+        LockstepError: it cannot be had.
         ResolveError: it is unusable. Its value is never shown.
     """
-    token = os.environ.get("HF_TOKEN", "").strip()
+    if given:
+        token = secret.read(given, key="hub_token", where="this machine").strip()
+    else:
+        token = os.environ.get("HF_TOKEN", "").strip()
     if not token:
         home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
         path = Path(os.environ.get("HF_TOKEN_PATH", home / "token")).expanduser()
@@ -82,7 +98,7 @@ def hub_token() -> str | None:
         raise ResolveError(
             "the hub token is not a token",
             found=f"{len(token)} characters, some of them blank or not ASCII",
-            remedy="Set HF_TOKEN, or run `hf auth login`.",
+            remedy="Correct hub_token of the inventory, or set HF_TOKEN, or run `hf auth login`.",
         )
     return token or None
 

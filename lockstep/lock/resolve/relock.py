@@ -52,6 +52,7 @@ def relock(
         _kept(old, moved) if only else Pins(),
         sources=first.sources,
         proxy=first.proxy,
+        token=first.hub_token,
         report=report,
         before=moved.before(old) if only else {},
         hashed=moved.hashed(old),

@@ -1,7 +1,7 @@
 """The deploy's own files and folders, what is left of earlier ones, and its secrets.
 
-The text of a private file never leaves the host: a hash says whether it is the wanted one. Nor
-does a text that is known already.
+The text of a private file never leaves the host: a keyed hash says whether it is the wanted one.
+Nor does a text that is known already.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.facts.reading import Facts, below, listed, mode, owner, seal_file, text
+from lockstep.onhost.facts.reading import Facts, below, listed, mode, owner, seal, seal_file, text
 from lockstep.onhost.records import ours
 
 # Above this, the size stands for the content, bytes: no settings are that long.
@@ -22,16 +22,21 @@ _LONG = 4 * 2**20
 
 
 def read(asked: dict[str, Any]) -> dict[str, dict[str, Any] | None]:
-    """Path → {"kind", "mode", "owner", "group", "text"} and perhaps "sha256"; null for none.
+    """Path → {"kind", "mode", "owner", "group", "text"}, of a private file its "seal", and
+    "sha256" where that is the known one; null for none.
 
     Args:
-        asked: "paths", those of them that are "private", and of some the SHA-256 that is "known".
+        asked: "paths", those of them that are "private", the "key" that seals these, and of others
+            the SHA-256 that is "known".
     """
     private, known = set(asked.get("private", [])), asked.get("known", {})
-    return {path: _described(path, path in private, known.get(path)) for path in asked["paths"]}
+    return {
+        path: _described(path, asked["key"] if path in private else None, known.get(path))
+        for path in asked["paths"]
+    }
 
 
-def _described(path: str, private: bool, known: str | None) -> dict[str, Any] | None:
+def _described(path: str, key: str | None, known: str | None) -> dict[str, Any] | None:
     try:
         # /data/models may be a link to another disk: the folder it leads to is what counts.
         entry = os.stat(path) if os.path.isdir(path) else os.lstat(path)
@@ -45,7 +50,9 @@ def _described(path: str, private: bool, known: str | None) -> dict[str, Any] | 
         with open(path, "rb") as content:
             whole = content.read()
         digest = hashlib.sha256(whole).hexdigest()
-        if private or digest == known:
+        if key:
+            found["seal"] = seal(key, whole)
+        elif digest == known:
             found["sha256"] = digest
         else:
             found["text"] = whole.decode("utf-8", "replace")

@@ -26,7 +26,7 @@ class Unreadable(errors.Problem):
 
 
 def seal(key: str, content: bytes) -> str:
-    """A keyed hash: the same content gives the same text only within one run of `diff`.
+    """A keyed hash: the same content gives the same text only within one run.
 
     Args:
         key: Of this run, hexadecimal.

@@ -16,7 +16,7 @@ from lockstep.onhost.facts.reading import Facts, run
 
 #: A certificate that ends sooner than this is told, days: its owner has to do something.
 SOON_DAYS = 21
-_DAY_S = 86400
+DAY_S = 86400
 _TAILSCALED = "/run/tailscale/tailscaled.sock"
 _ACCOUNT = "caddy"
 _LIMIT_S = 10
@@ -71,7 +71,7 @@ def _yours(certificate: str, key: str, now: float | None) -> dict[str, Any]:
         return {"fault": f"{certificate}: openssl does not say when it ends", "days": None}
     left = ssl.cert_time_to_seconds(end[1]) - (time.time() if now is None else now)
     over = f"{certificate} has ended on {end[1]}" if left <= 0 else ""
-    return {"fault": over, "days": int(left // _DAY_S)}
+    return {"fault": over, "days": int(left // DAY_S)}
 
 
 def _tailscale(names: list[str]) -> str:

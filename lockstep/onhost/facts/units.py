@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.facts.reading import Fact, Facts, below, output, states
+from lockstep.onhost.facts.reading import Fact, Facts, below, output, states, text
 from lockstep.onhost.records import boots, ended
 
 _PROPERTIES = (
@@ -24,13 +25,16 @@ _FOLDER = "/etc/systemd/system"
 _WANTS = (".wants", ".requires", ".upholds")
 # Where somebody puts a unit or a drop-in; those under /usr/lib come with packages.
 _BY_HAND = ("/etc/", "/run/")
+# A secret of ours that systemd reads for a service when it starts it.
+_CREDENTIAL = re.compile(r"^LoadCredential=[^:\n]+:(/etc/lockstep/secrets/\S+)$", re.MULTILINE)
 _RUNNING = ("active", "activating", "reloading")
 
 
 def read(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Unit → systemd's properties, its "generation", its boot "links", and whether it is
-    "outdated": it runs since before one of our drop-ins was written; others' restart nothing. One
-    that has done its work has no process with a generation: its own file counts, too."""
+    "outdated": it runs since before one of our drop-ins was written; others' restart nothing. So it
+    is where a secret of ours was written that it is given at its start. One that has done its work
+    has no process with a generation: its own file counts, too."""
     boot = _links()
     return {
         name: {
@@ -53,8 +57,8 @@ def generation(state: Mapping[str, str]) -> str:
     # A unit whose gate still waits for memory has no main process yet.
     for pid in (state.get("MainPID", "0"), state.get("ControlPID", "0")):
         try:
-            with open(f"/proc/{pid}/environ", "rb") as text:
-                pairs = (item.partition(b"=") for item in text.read().split(b"\0"))
+            with open(f"/proc/{pid}/environ", "rb") as variables:
+                pairs = (item.partition(b"=") for item in variables.read().split(b"\0"))
                 values = {key: value for key, _, value in pairs}
         except OSError:
             continue
@@ -89,6 +93,10 @@ def _outdated(name: str, state: Mapping[str, str]) -> bool:
     if state.get("SubState") == "exited":
         read_files.append(state["FragmentPath"])
         ours.append(state["FragmentPath"])
+    secrets = _CREDENTIAL.findall(text(state.get("FragmentPath", "")) or "")
+    secrets = [path for path in secrets if os.path.exists(path)]
+    read_files += secrets
+    ours += secrets
     try:
         return since is not None and any(
             # One that systemd does not name is not read at all.

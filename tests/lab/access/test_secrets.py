@@ -1,7 +1,10 @@
-"""Open WebUI's administrator and key: made on the host, seen nowhere else."""
+"""Open WebUI's administrator and key, made on the host, and the hub's token, which a program prints
+on the operator's machine: seen nowhere but in their files."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,16 +12,41 @@ from stack import Deployed, Host, Stack, command_lines
 
 FILE = "/etc/lockstep/secrets/open-webui.env"
 SECRETS = ("WEBUI_SECRET_KEY", "WEBUI_ADMIN_PASSWORD")
+TOKEN_FILE = "/etc/lockstep/hub-token"
+BROUGHT = "Base | Write secrets from the operator's machine"
 
 
 @pytest.fixture(scope="module")
-def loud(stack: Stack, first: Deployed) -> tuple[str, str]:
+def token(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the program prints: it holds a token, and the program is `program` beside it."""
+    folder = tmp_path_factory.mktemp("vault")
+    program = folder / "program"
+    # As unkind as a real one: slow, and it repeats the token where nobody should keep it.
+    program.write_text(
+        f"#!/bin/sh\necho >> {folder}/runs\nsleep 2\ntee /dev/stderr < {folder}/token\n"
+    )
+    program.chmod(0o755)
+    (folder / "token").write_text("hf_" + hashlib.sha256(str(folder).encode()).hexdigest() + "\n")
+    return folder / "token"
+
+
+@pytest.fixture(scope="module")
+def inventory(stack: Stack, token: Path) -> Iterator[Path]:
+    """The lab's, with that program."""
+    yield stack.inventory("vault", hub_token={"command": (str(token.parent / "program"),)})
+    for host in stack.hosts:
+        host.root(f"rm -f {TOKEN_FILE}")
+
+
+@pytest.fixture(scope="module")
+def loud(stack: Stack, first: Deployed, inventory: Path, token: Path) -> tuple[str, str]:
     """Output and command lines of a deploy with everything shown that makes new secrets."""
     for host in stack.hosts:
         host.root(f"systemctl stop open-webui && rm {FILE} && docker volume rm -f open-webui")
     with command_lines() as seen:
-        done = stack.good_deploy("-y", "-vvv", "--diff", "--debug")
-    assert "Open WebUI | Make Open WebUI's keys once" in done.changed
+        done = stack.good_deploy("-y", "-vvv", "--diff", "--debug", inventory=inventory)
+    assert {"Open WebUI | Make Open WebUI's keys once", BROUGHT} <= done.changed
+    assert (token.parent / "runs").read_text() == "\n"
     return done.output, "\n".join(seen)
 
 
@@ -26,7 +54,8 @@ def secrets(host: Host) -> list[str]:
     """The values, read as only root can."""
     lines = host.root(f"cat {FILE}").splitlines()
     found = [line.partition("=")[2] for line in lines if line.partition("=")[0] in SECRETS]
-    assert len(found) == len(SECRETS) and all(len(value) >= 20 for value in found)
+    found.append(host.root(f"cat {TOKEN_FILE}").strip())
+    assert len(found) == len(SECRETS) + 1 and all(len(value) >= 20 for value in found)
     return found
 
 
@@ -34,12 +63,15 @@ def test_no_output_holds_a_secret(host: Host, loud: tuple[str, str]) -> None:
     output, _ = loud
     # Everything is shown: the command that makes them, and what the host answers.
     assert f"make-secrets {FILE}" in output and "ActiveState" in output
+    assert f"will create {TOKEN_FILE}" in output
     assert [value for value in secrets(host) if value in output] == []
+    plain = (hashlib.sha256(f"{value}\n".encode()).hexdigest() for value in secrets(host))
+    assert [value for value in plain if value[:16] in output] == []
 
 
 def test_no_command_line_holds_a_secret(host: Host, loud: tuple[str, str]) -> None:
     _, lines = loud
-    assert "make-secrets" in lines and "deploy.py" in lines
+    assert "make-secrets" in lines and "deploy.py" in lines and "vault" in lines
     assert [value for value in secrets(host) if value in lines] == []
     now = host.root("ps -efww")
     assert "open-webui" in now
@@ -54,7 +86,8 @@ def test_no_command_line_holds_a_secret(host: Host, loud: tuple[str, str]) -> No
         "journalctl --no-pager --all -o export",
         "find /var/log /run/log /data /opt/lockstep/engines -maxdepth 3 -type f -size -4M"
         " -exec cat {} +",
-        "find /etc /usr/local -type f -size -4M ! -path '*/secrets/*' -exec cat {} +",
+        "find /etc /usr/local -type f -size -4M ! -path '*/secrets/*' ! -name hub-token"
+        " -exec cat {} +",
         "find /tmp /var/tmp /root /home -type f -exec cat {} +",
     ],
 )
@@ -64,8 +97,9 @@ def test_nothing_on_the_host_but_the_file_holds_a_secret(
     """The host searches itself, with the values read from a file: they are in no argument."""
     names = r"\|".join(SECRETS)
     needles = "/run/needles"
-    host.root(f"umask 077; sed -n 's/^\\({names}\\)=//p' {FILE} > {needles}")
-    assert host.root(f"wc -l < {needles}").strip() == "2"
+    found = f"sed -n 's/^\\({names}\\)=//p' {FILE}; cat {TOKEN_FILE}"
+    host.root(f"umask 077; {{ {found}; }} > {needles}")
+    assert host.root(f"wc -l < {needles}").strip() == "3"
     found = host.root(f"{{ {place}; }} 2>/dev/null | grep -a -c -F -f {needles} || true")
     host.root(f"rm {needles}")
     assert found.strip() == "0"
@@ -102,3 +136,43 @@ def test_a_second_deploy_keeps_them(deployed: Stack, one: Host) -> None:
     before = secrets(one)
     assert deployed.good_deploy().changed == set()
     assert secrets(one) == before
+
+
+def test_the_token_that_a_program_prints_is_for_those_who_fetch(
+    host: Host, loud: tuple[str, str], token: Path
+) -> None:
+    assert host.root(f"stat -c '%a %U %G' {TOKEN_FILE}").split() == ["640", "root", "lockstep"]
+    assert host.root(f"cat {TOKEN_FILE}") == token.read_text()
+
+
+def test_the_lock_and_this_machine_s_folder_hold_no_token(
+    stack: Stack, loud: tuple[str, str], token: Path
+) -> None:
+    value = token.read_text().strip()
+    assert value not in stack.lock.read_text()
+    ours = (path for path in stack.folder.rglob("*") if path.is_file())
+    assert [path for path in ours if value.encode() in path.read_bytes()] == []
+
+
+def test_another_token_is_brought_and_restarts_nothing(
+    stack: Stack, loud: tuple[str, str], inventory: Path, token: Path
+) -> None:
+    started = "systemctl show --property=Id,ActiveEnterTimestampMonotonic 'lockstep-*' open-webui"
+    before = [host.root(started) for host in stack.hosts]
+    assert stack.good_deploy(inventory=inventory).changed == set()
+    token.write_text(token.read_text().strip() + "-newer\n")
+    assert stack.good_deploy(inventory=inventory).changed == {BROUGHT}
+    assert [host.root(f"cat {TOKEN_FILE}") for host in stack.hosts] == 2 * [token.read_text()]
+    assert [host.root(started) for host in stack.hosts] == before
+
+
+def test_a_program_that_fails_or_hangs_touches_no_host(
+    stack: Stack, loud: tuple[str, str], inventory: Path, token: Path
+) -> None:
+    program = token.parent / "program"
+    program.write_text(f"#!/bin/sh\ncat {token}\nexit 3\n")
+    done = stack.deploy("-y", "--debug", inventory=inventory)
+    assert done.code != 0 and token.read_text().strip() not in done.output
+    said = " ".join(done.output.split())
+    assert f"spark1: the command of hub_token gives no secret; found `{program}`" in said
+    assert "it ended with 3" in said and "Nothing was touched on any host." in said

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from lockstep.files.managed_file import ManagedFile
-from lockstep.files.tree import Changes, Folder, changes
+from lockstep.files.tree import KEY, Changes, Folder, changes
+from lockstep.onhost.facts.reading import seal
 
 FILE = ManagedFile("/etc/a", "text\n", mode="0644", owner="root", group="adm")
 FOLDER = Folder("/data", mode="0750", owner="lockstep", group="lockstep")
@@ -83,13 +84,13 @@ def test_an_empty_file_that_must_go_is_removed_too() -> None:
 PRIVATE = ManagedFile("/etc/proxy.env", "http_proxy=http://me:secret@proxy\n", mode="0600")
 HELD = {
     **{"kind": "file", "mode": "0600", "owner": "root", "group": "root", "text": None},
-    "sha256": "ef6d8f1d5f5f1f5f",
+    "seal": "ef6d8f1d5f5f1f5f",
 }
 
 
-def test_a_private_file_is_compared_by_its_hash() -> None:
-    digest = hashlib.sha256(PRIVATE.text.encode()).hexdigest()
-    assert not changes([PRIVATE], [], [], {PRIVATE.path: {**HELD, "sha256": digest}})
+def test_a_private_file_is_compared_by_a_keyed_hash() -> None:
+    sealed = seal(KEY, PRIVATE.text.encode())
+    assert not changes([PRIVATE], [], [], {PRIVATE.path: {**HELD, "seal": sealed}})
 
 
 @pytest.mark.parametrize("have", [None, HELD, {**HELD, "mode": "0644"}])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import pytest
 from a_spark import healthy, pins_for, spark
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.x509 import CertificateBuilder, Name, random_serial_number
 
 from lockstep import preflight
 from lockstep.core.findings import Finding
@@ -49,3 +53,30 @@ def test_one_that_ends_soon_is_a_warning() -> None:
     [finding] = found(days=20)
     assert (finding.code, finding.severity) == ("certificate-ends", "warning")
     assert "20 days" in finding.message and "restart lockstep-tls" in finding.remedy
+
+
+def pem(days: int) -> tuple[str, str]:
+    """A certificate that ends so many days after 1970-01-11, with its key."""
+    key, start = generate_private_key(SECP256R1()), datetime.datetime(1970, 1, 1)
+    end = datetime.datetime(1970, 1, 11) + datetime.timedelta(days=days)
+    builder = CertificateBuilder(Name([]), Name([]), key.public_key(), random_serial_number())
+    chain = builder.not_valid_before(start).not_valid_after(end).sign(key, hashes.SHA256())
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return chain.public_bytes(serialization.Encoding.PEM).decode(), private.decode()
+
+
+def test_one_that_the_deploy_brings_is_judged_on_this_machine() -> None:
+    given = {"certificate": {"file": "/chain"}, "key": {"file": "/key"}}
+    assert preflight.questions(plan(given), pins_for(plan(given)))["tls"] == {}
+    now = 10 * 86400.0
+    chain, key = pem(30)
+    _, other = pem(30)
+    assert preflight.brought(chain + pem(90)[0], key, now) == {"fault": "", "days": 30}
+    assert "does not belong" in preflight.brought(chain, other, now)["fault"]
+    assert "certificate is no PEM" in preflight.brought(key, key, now)["fault"]
+    assert "key is no PEM" in preflight.brought(chain, "sk-1", now)["fault"]
+    assert "has ended on 1970-01-10" in preflight.brought(*pem(-1), now)["fault"]

@@ -88,10 +88,16 @@ def test_files_answers_text_mode_and_owner(tmp_path: Path) -> None:
 def test_files_never_sends_a_private_text(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("hunter2")
-    answer = ask("files", {"paths": [str(secret)], "private": [str(secret)]})
-    assert answer[str(secret)]["text"] is None
-    assert answer[str(secret)]["sha256"] == hashlib.sha256(b"hunter2").hexdigest()
-    assert "hunter2" not in json.dumps(answer)
+    paths = [str(secret)]
+    one, other = (
+        ask("files", {"paths": paths, "private": paths, "key": 32 * digit})[str(secret)]
+        for digit in "ab"
+    )
+    assert one["text"] is None and one["seal"] != other["seal"]
+    shown = json.dumps([one, other])
+    assert "hunter2" not in shown
+    # Whoever reads a plain hash tries words until one fits.
+    assert hashlib.sha256(b"hunter2").hexdigest()[:32] not in shown
 
 
 def test_files_takes_a_link_to_a_folder_for_the_folder(tmp_path: Path) -> None:
@@ -186,6 +192,31 @@ def test_units_sees_a_service_that_is_older_than_our_settings(
     text = state.format(now=now, later=now + 60, file=f"{file} {theirs}", exited=exited)
     program(tmp_path / "bin", "systemctl", f"printf 'Id=a.service\\n{text}\\n'")
     places = {"/etc/systemd/system": str(tmp_path)}
+    answer = ask("units", ["a.service"], tmp_path / "bin", places)
+    assert answer["a.service"]["outdated"] is outdated
+
+
+@pytest.mark.parametrize(
+    ("written", "line", "outdated"),
+    [
+        (60, "LoadCredential=key:{secret}", True),
+        (-60, "LoadCredential=key:{secret}", False),
+        (60, "# LoadCredential=key:{secret}", False),
+        # Its owner renews it, and says when Caddy is to read it.
+        (60, "LoadCredential=key:/etc/ssl/yours.key", False),
+        (60, "LoadCredential=key:{secret}.gone", False),
+    ],
+)
+def test_units_sees_a_service_that_is_older_than_a_secret_that_it_was_given(
+    tmp_path: Path, written: int, line: str, outdated: bool
+) -> None:
+    unit, secret = tmp_path / "a.service", tmp_path / "key"
+    secret.touch()
+    os.utime(secret, (2000 + written, 2000 + written))
+    unit.write_text(f"[Service]\n{line.format(secret=secret)}\n")
+    text = f"ActiveState=active\nActiveEnterTimestamp=@2000\nFragmentPath={unit}"
+    program(tmp_path / "bin", "systemctl", f"printf 'Id=a.service\n{text}\n'")
+    places = {"/etc/systemd/system": str(tmp_path), "/etc/lockstep/secrets": str(tmp_path)}
     answer = ask("units", ["a.service"], tmp_path / "bin", places)
     assert answer["a.service"]["outdated"] is outdated
 

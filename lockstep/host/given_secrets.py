@@ -1,0 +1,62 @@
+"""Secrets that the operator's machine has and a deploy brings to a host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lockstep.files.managed_file import ManagedFile
+from lockstep.inventory import secret
+from lockstep.inventory.host import HostPlan
+from lockstep.inventory.settings import Certificate
+from lockstep.system.folders import HUB_TOKEN
+from lockstep.units.tls_unit import GIVEN
+
+
+@dataclass(frozen=True)
+class GivenSecret:
+    """One such secret.
+
+    Attributes:
+        key: Its key in the inventory.
+        source: Where the operator's machine has it.
+        host: The host that it is for.
+        path: Where that host has it.
+        mode: Permissions there, octal.
+        group: Group there.
+        lines: Whether it has several lines.
+    """
+
+    key: str
+    source: secret.Source
+    host: str
+    path: str
+    mode: str = "0600"
+    group: str = "root"
+    lines: bool = False
+
+    def fetched(self) -> ManagedFile:
+        """The file as the host is to have it.
+
+        Raises:
+            LockstepError: the secret cannot be had.
+        """
+        text = secret.read(self.source, key=self.key, where=self.host, lines=self.lines)
+        return ManagedFile(self.path, f"{text}\n", mode=self.mode, group=self.group)
+
+
+def given_secrets(plan: HostPlan) -> tuple[GivenSecret, ...]:
+    """The secrets that a deploy brings to a host."""
+    return tuple(_given(plan))
+
+
+def _given(plan: HostPlan) -> Iterator[GivenSecret]:
+    settings = plan.settings
+    if settings.hub_token:
+        user = settings.service_user
+        yield GivenSecret("hub_token", settings.hub_token, plan.name, HUB_TOKEN, "0640", user)
+    tls = settings.gateway.tls
+    if isinstance(tls, Certificate) and tls.given:
+        for name, source in zip(GIVEN, tls.given, strict=True):
+            key = f"gateway.tls.{name}"
+            yield GivenSecret(key, source, plan.name, GIVEN[name], lines=True)

@@ -1,0 +1,90 @@
+"""A deploy with a secret that a command prints: brought once, compared by a keyed hash, unseen."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_site import Site
+from fake_spark import HOSTS
+
+pytestmark = pytest.mark.slow
+
+SECRET = "hf_0123456789Geheim"
+HUB_TOKEN = "/etc/lockstep/hub-token"
+
+
+@pytest.fixture
+def site(repository: Path, whole: Any, tmp_path: Path) -> Site:
+    """Two hosts with everything but the token, and a program that prints what `secret` holds."""
+    program = tmp_path / "op"
+    program.write_text(f"#!/bin/sh\necho run >> {tmp_path}/runs\n. {tmp_path}/secret\n")
+    program.chmod(0o755)
+    (tmp_path / "secret").write_text(f"echo {SECRET}\n")
+    inventory = repository / "inventories/secretive.py"
+    text = (repository / "inventories/site.py").read_text()
+    own = f'{{"lock": "site.lock.yaml", "hub_token": {{"command": ({str(program)!r},)}}, '
+    inventory.write_text(text.replace("site = ", "secretive = ").replace("{", own, 1))
+    return Site(repository, whole, "inventories/secretive.py")
+
+
+def token(site: Site, host: str) -> Any:
+    return site.document["hosts"][host]["files"].get(HUB_TOKEN)
+
+
+def test_it_is_written_on_every_host_and_asked_for_once(site: Site, tmp_path: Path) -> None:
+    done = site.deploy("-vvv", "--diff", "--debug")
+    assert done.returncode == 0, done.stderr
+    for host in HOSTS:
+        assert site.changes(host) == [f"write {HUB_TOKEN}"]
+        assert token(site, host) == {
+            **{"kind": "file", "text": f"{SECRET}\n"},
+            **{"mode": "0640", "owner": "root", "group": "lockstep"},
+        }
+    assert (tmp_path / "runs").read_text() == "run\n"
+    plain = hashlib.sha256(f"{SECRET}\n".encode()).hexdigest()
+    output = done.stdout + done.stderr
+    assert "will create /etc/lockstep/hub-token" in output
+    assert SECRET not in output and plain not in output
+    lock = (site.repository / "site.lock.yaml").read_text()
+    assert SECRET not in lock and plain[:16] not in lock
+
+
+def test_a_second_deploy_changes_nothing_and_another_secret_is_brought_alone(
+    site: Site, tmp_path: Path
+) -> None:
+    assert site.deploy().returncode == 0
+    assert site.deploy().returncode == 0
+    assert site.ran() == ["? all"]
+    (tmp_path / "secret").write_text("echo hf_another\n")
+    dry = site.deploy("--dry")
+    assert "will modify /etc/lockstep/hub-token" in dry.stdout + dry.stderr
+    assert site.changes() == [] and "hf_another" not in dry.stdout + dry.stderr
+    assert site.deploy().returncode == 0
+    assert site.changes() == [f"write {HUB_TOKEN}"]
+    assert token(site, HOSTS[0])["text"] == "hf_another\n"
+
+
+def test_a_command_that_fails_ends_the_deploy_before_any_host_is_asked(
+    site: Site, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text(f"echo {SECRET}; echo {SECRET} >&2; exit 7\n")
+    done = site.deploy("--debug")
+    assert done.returncode == 1
+    output = " ".join((done.stdout + done.stderr).split())
+    assert f"{HOSTS[0]}: the command of hub_token gives no secret; found `{tmp_path}/op`" in output
+    assert "it ended with 7" in output and "Nothing was touched on any host." in output
+    assert SECRET not in output and "Traceback" not in output
+    assert site.document["ran"] == {}
+
+
+def test_one_that_was_put_there_by_hand_stays_where_the_inventory_names_none(
+    converged: Site,
+) -> None:
+    by_hand = {"kind": "file", "mode": "0640", "owner": "root", "group": "lockstep", "text": "x"}
+    converged.document["hosts"][HOSTS[0]]["files"][HUB_TOKEN] = by_hand
+    assert converged.deploy().returncode == 0
+    assert converged.changes() == []
+    assert token(converged, HOSTS[0]) == by_hand
