@@ -37,6 +37,41 @@ class Guard:
 
 GUARDS = (
     Guard(
+        "what a secret's program says besides is thrown away",
+        "lockstep/inventory/secret.py",
+        "stdout=subprocess.PIPE, stderr=quiet)",
+        "stdout=subprocess.PIPE)",
+        "tests/unit/inventory/test_secret.py",
+    ),
+    Guard(
+        "a secret's program is run once",
+        "lockstep/inventory/secret.py",
+        "        with _one_at_a_time:\n            text = _text(source)",
+        "        text = _text(source)",
+        "tests/unit/inventory/test_secret.py",
+    ),
+    Guard(
+        "nobody waits for a child of a secret's program",
+        "lockstep/inventory/secret.py",
+        "communicate(timeout=LIMIT_S)",
+        "communicate()",
+        "tests/unit/inventory/test_secret.py",
+    ),
+    Guard(
+        "a service that was given another secret is restarted",
+        f"{ONHOST}/facts/units.py",
+        "    ours += secrets\n",
+        "",
+        "tests/unit/onhost/facts/test_readers.py",
+    ),
+    Guard(
+        "a private file is compared by a keyed hash",
+        f"{ONHOST}/facts/files.py",
+        '        if key:\n            found["seal"] = seal(key, whole)\n',
+        '        if key:\n            found["seal"] = digest[:32]\n',
+        "tests/unit/onhost/facts/test_readers.py tests/unit/files",
+    ),
+    Guard(
         "a page asks no token of an engine",
         f"{ONHOST}/operator/facts.py",
         "status.gather(self._host, self._paths, closely=False)",
