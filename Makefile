@@ -7,6 +7,9 @@ STAMP := $(VENV)/.installed
 APT := bubblewrap caddy chromium-headless-shell python3-venv git logrotate netplan.io nftables openssh-client \
 	prometheus prometheus-alertmanager shellcheck sudo systemd
 
+# A program that tests start many times is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: deploy test check slow-tests check-and-slow guards lab-parts lab-tests soak cuts cluster-faults webui bench lab-down help
 
 help:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import gateway_site
-import openai
 import pytest
 from gateway_process import KEYS
 from lab_servers import ask, until
+
+if TYPE_CHECKING:
+    import anthropic
+    import openai
 
 ASKED: list[Any] = [{"role": "user", "content": "Repeat these words:\n\none two three"}]
 SAID = "one two three"
@@ -42,11 +44,16 @@ def url(site: gateway_site.Site) -> str:
     return f"http://{door.address}:{door.port}"
 
 
+# The packages are imported late: each worker imports this file, one of them runs its tests.
 def of_openai(url: str, key: str = KEYS["use"]) -> openai.OpenAI:
+    import openai
+
     return openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
 
 
 def of_anthropic(url: str, key: str = KEYS["use"]) -> anthropic.Anthropic:
+    import anthropic
+
     return anthropic.Anthropic(base_url=url, api_key=key, max_retries=0)
 
 
@@ -82,6 +89,8 @@ def test_messages_whole_and_streamed(url: str) -> None:
 
 
 def test_refusals_are_the_packages_own_errors(url: str) -> None:
+    import openai
+
     def chat(model: str, key: str = KEYS["use"]) -> Any:
         return of_openai(url, key).chat.completions.create(model=model, messages=ASKED)
 
@@ -106,6 +115,8 @@ def test_refusals_are_the_packages_own_errors(url: str) -> None:
 def test_refusals_of_messages_have_the_other_form(
     url: str, model: str, role: str, status: int, kind: str
 ) -> None:
+    import anthropic
+
     key = KEYS.get(role, "sk-guessed")
     with pytest.raises(anthropic.APIStatusError) as refused:
         of_anthropic(url, key).messages.create(model=model, messages=ASKED, max_tokens=5)

@@ -1,4 +1,4 @@
-"""Open WebUI's stand-in in a browser: every model of the gateway, hot and cold."""
+"""Open WebUI of a host in a browser, as its operator opens it: through ssh, at a port of ours."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from browser import browser
-from stack import Host, Stack
+from stack import Host
 from webui_page import WebUI
 
 from lab.host import connection
@@ -51,26 +50,3 @@ def signed_in(host: Host) -> Iterator[WebUI]:
     with browser(network(host)) as chromium:
         page = chromium.page(f"http://127.0.0.1:{PORT}/")
         yield WebUI(page, secrets["WEBUI_ADMIN_EMAIL"], secrets["WEBUI_ADMIN_PASSWORD"])
-
-
-@pytest.fixture(scope="module")
-def host(stack: Stack, first: object) -> Iterator[Host]:
-    """spark1 with qwen hot, and its Open WebUI at a port of the control machine."""
-    answer = stack.one.switch("qwen")
-    assert answer.code == 0, answer.text
-    with tunnel(stack.one, PORT):
-        yield stack.one
-    assert stack.one.switch("none").code == 0
-
-
-def test_the_list_has_every_model_and_a_cold_one_says_what_is_hot(host: Host) -> None:
-    with signed_in(host) as somebody:
-        assert {"qwen", "mistral", "tiny", "auto"} <= set(somebody.models())
-        assert somebody.chosen == "auto"
-        somebody.say("Count from 1 to 12")
-        somebody.reads("1 2 3 4 5 6 7 8 9 10 11 12")
-        somebody.new_chat("mistral")
-        somebody.say("Count from 1 to 12")
-        somebody.reads("mistral is cold")
-        somebody.reads("qwen is hot")
-    assert host.status()["hot"] == "qwen"
