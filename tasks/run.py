@@ -24,6 +24,7 @@ from lockstep.fit import catalogue
 from lockstep.host.intended import Intended
 from lockstep.inventory import cluster_join, inventory_file
 from lockstep.inventory.host import HostPlan
+from lockstep.inventory.logins import logged_in
 from lockstep.lock import lockfile, pins
 from lockstep.lock.wanted import wanted
 from lockstep.units.tls_unit import GIVEN
@@ -109,7 +110,7 @@ def _begin() -> None:
         known = lockfile.load(path)
         _refuse(*_planned(list(plans.values()), known), "the plan", shown_by="lockstep plan")
         resolved = _resolved(list(plans.values()), known, path)
-        intended = {each: Intended(plan, resolved) for each, plan in plans.items()}
+        intended = {each: Intended(logged_in(plan), resolved) for each, plan in plans.items()}
         for this in intended.values():
             _given[this.plan.name] = [each.fetched() for each in this.given_secrets]
     except LockstepError as fault:
@@ -148,7 +149,7 @@ def _resolved(plans: list[HostPlan], known: pins.Pins, path: Path) -> pins.Pins:
 
     why = "does not hold yet" if path.exists() else "shall hold; there is no lock yet"
     logger.info(f"--> Resolving what {path.name} {why}...")
-    first = plans[0].settings
+    first = logged_in(plans[0]).settings
     resolved = resolve(
         every,
         known,

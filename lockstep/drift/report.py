@@ -19,6 +19,7 @@ from lockstep.files.sent import named
 from lockstep.fleet.hosts import at_once, choose
 from lockstep.host.intended import Intended
 from lockstep.inventory import inventory_file as inventories
+from lockstep.inventory.logins import logged_in
 from lockstep.lock import lockfile, pins
 from lockstep.lock.wanted import wanted
 from lockstep.system.accounts import people
@@ -109,7 +110,7 @@ def read(
             where=str(lock_path),
             remedy="Deploy first: there is nothing yet to compare with.",
         )
-    intended = [Intended(host.plan, record) for host in chosen]
+    intended = [Intended(logged_in(host.plan), record) for host in chosen]
     asked = [
         hosts.Asked(
             host.login,

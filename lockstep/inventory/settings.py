@@ -438,6 +438,8 @@ class Settings:
         hub_token: Token of the hub for gated weights, for this machine and for the hosts
             (docs/security.md). None: what was put on each host, and on this machine HF_TOKEN or the
             file of `hf auth login`.
+        logins: Server of `sources` or `proxy`, "https://HOST" or with a port → its login, as
+            USER:PASSWORD (docs/security.md).
         adopt: Foreign things on this host that the deploy takes over: a full path,
             "unit NAME", "container NAME", "volume NAME" or "account NAME".
         lock: The inventory's lock file, from the repository or with a full path; None:
@@ -488,6 +490,7 @@ class Settings:
     boot: str = "none"
     differs: tuple[str, ...] = ()
     hub_token: Secret | None = None
+    logins: Mapping[values.Server, Secret] = field(default_factory=dict)
     adopt: tuple[values.Adopted, ...] = ()
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from lockstep.core.errors import InventoryError
 from lockstep.inventory.cluster_check import check_clusters
+from lockstep.inventory.logins import unused
 from lockstep.inventory.monitoring import is_address
 from lockstep.inventory.settings import Certificate, Paths, Settings
 from lockstep.inventory.values import PATH, name_of_system
@@ -34,6 +35,7 @@ def check_values(settings: Settings, where: Mapping[str, str], login: str | None
     _check_engine(settings, where.get("engine", settings.name))
     _check_gateway(settings, where.get("gateway", settings.name))
     _check_monitoring(settings, where.get("monitoring", settings.name))
+    _check_logins(settings, where.get("logins", settings.name))
     check_clusters(settings, where)
 
 
@@ -185,6 +187,16 @@ def _check_script(key: str, path: str, paths: Paths, file: str) -> None:
             found=repr(path)[:80],
             allowed=f"{folders[0]}/NAME.sh",
             remedy="The deploy replaces this file. Move it there, or set paths.scripts.",
+        )
+
+
+def _check_logins(settings: Settings, file: str) -> None:
+    if idle := unused(settings):
+        raise InventoryError(
+            "logins names a server that no address of sources or proxy is at",
+            where=file,
+            found=", ".join(idle),
+            remedy="Write it as the address begins, without the login: https://HOST:PORT.",
         )
 
 

@@ -384,6 +384,15 @@ Url = Annotated[
         hidden=True,
     ),
 ]
+Server = Annotated[
+    str,
+    like(
+        r"https?://[^/\s@]+",
+        "is not a server",
+        "https://HOST or https://HOST:PORT, without a login and without a path",
+        hidden=True,
+    ),
+]
 Git = Annotated[str, _IS_GIT]
 Repository = Annotated[str, _IS_GIT, _no_login]
 # As git-check-ref-format(1) has it, without what a shell or an option begins with.

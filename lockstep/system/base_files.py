@@ -70,9 +70,13 @@ def tools_environment(settings: Settings) -> str | None:
 
 
 def docker_generation(settings: Settings) -> str:
-    """What Docker's daemon must run with: changes with the proxy, "" without one."""
+    """What Docker's daemon must run with: changes with the proxy, "" without one.
+
+    Everybody may read it, so a password is not in it: of one the file's time tells.
+    """
     values = settings.proxy.environment()
-    return digest(values, 16) if values else ""
+    shown = {name: apt_login.without_logins(value) for name, value in values.items()}
+    return digest(shown, 16) if values else ""
 
 
 def _apt_sources(settings: Settings) -> tuple[ManagedFile, ...]:

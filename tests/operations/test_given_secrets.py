@@ -88,3 +88,23 @@ def test_one_that_was_put_there_by_hand_stays_where_the_inventory_names_none(
     assert converged.deploy().returncode == 0
     assert converged.changes() == []
     assert token(converged, HOSTS[0]) == by_hand
+
+
+def test_a_login_is_in_private_files_alone(site: Site, tmp_path: Path, repository: Path) -> None:
+    (tmp_path / "secret").write_text("echo anna:g@heim/4711\n")
+    inventory = repository / "inventories/secretive.py"
+    server = "http://index.lan:3141"
+    own = f'"sources": {{"python_index": "{server}/simple"}}, "logins": {{"{server}":'
+    text = inventory.read_text().replace('"hub_token":', own).replace("',)},", "',)}},")
+    inventory.write_text(text)
+    done = site.deploy("-vvv", "--diff", "--debug")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "runs").read_text() == "run\n"
+    files = site.document["hosts"][HOSTS[0]]["files"]
+    login = "http://anna:g%40heim%2F4711@index.lan:3141/simple"
+    assert login in files["/etc/lockstep/tools.env"]["text"]
+    for word in ("heim", "4711@"):
+        holders = {path for path, file in files.items() if word in (file["text"] or "")}
+        assert holders and {files[path]["mode"] for path in holders} <= {"0600", "0640"}
+        assert word not in done.stdout + done.stderr
+    assert site.deploy().returncode == 0 and site.changes() == []

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from lockstep.core.errors import LockstepError
 from lockstep.inventory.host import HostPlan
+from lockstep.inventory.logins import logged_in
 from lockstep.lock.moving import (
     GitWanted,
     ImageWanted,
@@ -46,7 +47,7 @@ def relock(
     """
     every = wanted([(plan.settings, plan.targets) for plan in plans])
     moved = _chosen(every, old, only)
-    first = plans[0].settings
+    first = logged_in(plans[0]).settings
     new = resolve(
         every,
         _kept(old, moved) if only else Pins(),

@@ -27,14 +27,15 @@ _WANTS = (".wants", ".requires", ".upholds")
 _BY_HAND = ("/etc/", "/run/")
 # A secret of ours that systemd reads for a service when it starts it.
 _CREDENTIAL = re.compile(r"^LoadCredential=[^:\n]+:(/etc/lockstep/secrets/\S+)$", re.MULTILINE)
+_OURS = "/etc/lockstep/"
 _RUNNING = ("active", "activating", "reloading")
 
 
 def read(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Unit → systemd's properties, its "generation", its boot "links", and whether it is
     "outdated": it runs since before one of our drop-ins was written; others' restart nothing. So it
-    is where a secret of ours was written that it is given at its start. One that has done its work
-    has no process with a generation: its own file counts, too."""
+    is where secrets or variables of ours were written that it read at its start. One that has done
+    its work has no process with a generation: its own file counts, too."""
     boot = _links()
     return {
         name: {
@@ -87,6 +88,11 @@ def _newer(path: str, since: int) -> bool:
     return os.stat(path).st_mtime >= since + 1
 
 
+def _environment(state: Mapping[str, str]) -> list[str]:
+    """Files of variables that a unit reads when it starts."""
+    return [line.partition(" (")[0] for line in state.get("EnvironmentFiles", "").splitlines()]
+
+
 def _outdated(name: str, state: Mapping[str, str]) -> bool:
     since, read_files = _since(state), state.get("DropInPaths", "").split()
     ours = glob.glob(f"{_FOLDER}/{name}.d/*lockstep*.conf")
@@ -94,6 +100,7 @@ def _outdated(name: str, state: Mapping[str, str]) -> bool:
         read_files.append(state["FragmentPath"])
         ours.append(state["FragmentPath"])
     secrets = _CREDENTIAL.findall(text(state.get("FragmentPath", "")) or "")
+    secrets += [path for path in _environment(state) if path.startswith(_OURS)]
     secrets = [path for path in secrets if os.path.exists(path)]
     read_files += secrets
     ours += secrets
@@ -147,10 +154,7 @@ def _older(name: str, state: Mapping[str, str], reads: Sequence[str]) -> Iterato
     since = _since(state)
     if since is None:
         return
-    environment = [
-        line.partition(" (")[0] for line in state.get("EnvironmentFiles", "").splitlines()
-    ]
-    places = (*reads, *state["DropInPaths"].split(), *environment)
+    places = (*reads, *state["DropInPaths"].split(), *_environment(state))
     for path in dict.fromkeys(file for place in places for file in below(place)):
         if _newer(path, since):
             yield "older process", f"{name} {path}", "started before"

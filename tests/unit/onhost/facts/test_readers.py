@@ -221,6 +221,22 @@ def test_units_sees_a_service_that_is_older_than_a_secret_that_it_was_given(
     assert answer["a.service"]["outdated"] is outdated
 
 
+def test_units_sees_a_service_that_is_older_than_its_variables_of_ours(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "proxy.env", tmp_path.parent / "theirs.env"
+    for path, written in ((ours, 1000), (theirs, 3000)):
+        path.touch()
+        os.utime(path, (written, written))
+    text = "ActiveState=active\\nActiveEnterTimestamp=@2000\\nFragmentPath=/nonexistent"
+    for path in (ours, theirs):
+        text += f"\\nEnvironmentFiles={path} (ignore_errors=no)"
+    program(tmp_path / "bin", "systemctl", f"printf 'Id=docker.service\\n{text}\\n'")
+    places = {"/etc/systemd/system": str(tmp_path), '"/etc/lockstep/"': f'"{tmp_path}/"'}
+    for written, outdated in ((1000, False), (3000, True)):
+        os.utime(ours, (written, written))
+        answer = ask("units", ["docker.service"], tmp_path / "bin", places)
+        assert answer["docker.service"]["outdated"] is outdated
+
+
 def test_units_reads_the_gate_of_a_unit_that_has_no_main_process_yet(tmp_path: Path) -> None:
     running = subprocess.Popen(["sleep", "60"], env={"LOCKSTEP_GENERATION": "0123456789abcdef"})
     try:
