@@ -281,7 +281,7 @@ def twin_alerts(twins: Sequence[str]) -> tuple[Alert, ...]:
     return tuple(
         Alert(
             "TwinSilent",
-            f'up{{job="{TWIN_JOB}", instance="{twin}"}} == 0',
+            f'up{{job="{TWIN_JOB}", host="{twin}"}} == 0',
             # A boot takes less.
             120,
             "critical",

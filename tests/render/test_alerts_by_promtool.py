@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from lockstep.monitoring.rules import alerts, rules_text, twin_alerts
 PLAN = spark("spark1", gpu={"max_clock_mhz": 2100})
 TEXT = rules_text(PLAN.settings, ["spark2"])
 EVERY = {alert.name: alert for alert in (*alerts(PLAN.settings), *twin_alerts(["spark2"]))}
+DASHBOARDS = Path(__file__).parents[2] / "docs/dashboards"
 GIB = 1024**3
 #: What the causes below are about.
 LABELS = {"target": "qwen", "unit": "fstrim.service", "path": "/etc/ssl/spark.pem"}
@@ -46,7 +48,7 @@ WELL = {
     "lockstep_metrics_written_timestamp_seconds": "0+30x120",
     'lockstep_gateway_refusals_total{reason="no answer"}': "7x120",
     'vllm:request_success_total{finished_reason="error"}': "2x120",
-    'up{job="twin", instance="spark2"}': "1x120",
+    'up{job="twin", host="spark2"}': "1x120",
     # What is recorded of another host is not this one's.
     'lockstep_memory_available_bytes{job="twin"}': f"{1 * GIB}x120",
     'lockstep_gpu_slow{job="twin"}': "1x120",
@@ -89,7 +91,7 @@ def judged(
 def _alert(name: str, summary: str) -> dict[str, Any]:
     rule, host = EVERY[name], "spark2" if name == "TwinSilent" else "spark1"
     labels = {"severity": rule.severity, "subject": rule.subject, "instance": host}
-    labels |= {"job": "twin"} if name == "TwinSilent" else {}
+    labels |= {"job": "twin", "host": "spark2"} if name == "TwinSilent" else {}
     remedy = rule.remedy
     for label, value in LABELS.items():
         word = f"{{{{ $labels.{label} }}}}"
@@ -195,7 +197,7 @@ CAUSES: dict[str, tuple[dict[str, str], float, str]] = {
         "The last backup that succeeded is 3d 0h 0m 0s old.",
     ),
     "TwinSilent": (
-        {'up{job="twin", instance="spark2"}': "1x40 0x79"},
+        {'up{job="twin", host="spark2"}': "1x40 0x79"},
         23,
         "The Spark has not answered for two minutes.",
     ),
@@ -259,7 +261,7 @@ ORDINARY: dict[str, dict[str, str]] = {
     "a unit that fails and is started again": {
         'lockstep_failed_unit{unit="fstrim.service"}': "_x40 1 stale _x77"
     },
-    "a boot of the twin": {'up{job="twin", instance="spark2"}': "1x40 0x3 1x76"},
+    "a boot of the twin": {'up{job="twin", host="spark2"}': "1x40 0x3 1x76"},
     "a backup of yesterday": {"lockstep_backup_last_success_timestamp_seconds": f"{-DAY}x120"},
     "a certificate for 22 days": {CERTIFICATE: f"{22 * DAY}x120"},
     "a comparison while a deploy is under way": {
@@ -290,3 +292,18 @@ def test_without_a_cap_nothing_is_judged_of_one() -> None:
 
 def test_a_host_that_records_nobody_judges_itself_alone() -> None:
     assert "TwinSilent" not in rules_text(PLAN.settings)
+
+
+@pytest.mark.parametrize("file", sorted(DASHBOARDS.glob("*.json")), ids=lambda file: file.stem)
+def test_promtool_reads_every_expression_of_a_dashboard(file: Path, tmp_path: Path) -> None:
+    panels = json.loads(file.read_text(encoding="utf-8"))["panels"]
+    rules = [
+        {"record": "r", "expr": target["expr"].replace("$__rate_interval", "1m")}
+        for panel in panels
+        for target in panel["targets"]
+    ]
+    # A rule of the same name twice is a fault of its own.
+    groups = [{"name": f"{place}", "rules": [rule]} for place, rule in enumerate(rules)]
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": groups}))
+    done = tools.run(["promtool", "check", "rules", "--lint=none", tmp_path / "rules.yml"])
+    assert done.returncode == 0, done.stdout + done.stderr

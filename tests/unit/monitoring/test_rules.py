@@ -5,26 +5,21 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import metric_names
 import pytest
 from a_spark import spark
 
 from lockstep.monitoring.rules import PAGE, Alert, alerts, twin_alerts
-from lockstep.onhost.monitoring.metrics import COMING, METRICS
+from lockstep.onhost.monitoring.metrics import METRICS
 
 EVERY = (*alerts(spark(gpu={"max_clock_mhz": 2100}).settings), *twin_alerts(["spark2"]))
-#: Published by others: the gateway and vLLM.
-OTHERS = {"lockstep_gateway_refusals_total", "vllm:request_success_total", "up"}
 _REPOSITORY = Path(__file__).parents[3]
 
 
-def _metrics(expr: str) -> set[str]:
-    return set(re.findall(r"\b(?:lockstep_\w+|vllm:\w+|sglang:\w+|node_\w+|up)\b", expr))
-
-
 @pytest.mark.parametrize("alert", EVERY, ids=lambda alert: alert.name)
-def test_a_rule_asks_for_metrics_and_labels_that_exist(alert: Alert) -> None:
-    asked = _metrics(alert.expr) - OTHERS
-    assert asked <= METRICS.keys() | COMING.keys()
+def test_a_rule_asks_for_metrics_and_labels_that_exist(alert: Alert, tmp_path: Path) -> None:
+    asked = metric_names.asked(alert.expr)
+    assert asked <= metric_names.published(tmp_path)
     said = set(re.findall(r"\$labels\.(\w+)", alert.summary + alert.remedy))
     known = {label for name in asked & METRICS.keys() for label in METRICS[name].labels}
     assert said <= known
