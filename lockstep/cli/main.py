@@ -14,6 +14,7 @@ _OWN = ("bench", "cluster", "diff", "evidence", "gc", "lock", "model", "plan", "
 _COMMANDS = {
     **{name: f"lockstep.cli.{name}" for name in (*_OWN, "rollback", "status", "switch")},
     **{name: f"lockstep.cli.gateway.{name}" for name in ("client", "key")},
+    "alert": "lockstep.cli.monitoring.alert",
 }
 
 

@@ -9,6 +9,7 @@ from lockstep.files.managed_file import ManagedFile
 from lockstep.inventory import secret
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import Certificate
+from lockstep.monitoring.alertmanager import given_secrets as receivers_secrets
 from lockstep.system.folders import HUB_TOKEN
 from lockstep.units.tls_unit import GIVEN
 
@@ -25,6 +26,7 @@ class GivenSecret:
         mode: Permissions there, octal.
         group: Group there.
         lines: Whether it has several lines.
+        ended: Whether its file ends with the end of a line.
     """
 
     key: str
@@ -34,6 +36,7 @@ class GivenSecret:
     mode: str = "0600"
     group: str = "root"
     lines: bool = False
+    ended: bool = True
 
     def fetched(self) -> ManagedFile:
         """The file as the host is to have it.
@@ -42,7 +45,8 @@ class GivenSecret:
             LockstepError: the secret cannot be had.
         """
         text = secret.read(self.source, key=self.key, where=self.host, lines=self.lines)
-        return ManagedFile(self.path, f"{text}\n", mode=self.mode, group=self.group)
+        text += "\n" if self.ended else ""
+        return ManagedFile(self.path, text, mode=self.mode, group=self.group)
 
 
 def given_secrets(plan: HostPlan) -> tuple[GivenSecret, ...]:
@@ -60,3 +64,6 @@ def _given(plan: HostPlan) -> Iterator[GivenSecret]:
         for name, source in zip(GIVEN, tls.given, strict=True):
             key = f"gateway.tls.{name}"
             yield GivenSecret(key, source, plan.name, GIVEN[name], lines=True)
+    for key, source, path in receivers_secrets(settings):
+        # Alertmanager 0.25 takes a whole file for the password.
+        yield GivenSecret(key, source, plan.name, path, ended=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from lockstep.inventory import values
+from lockstep.inventory.receivers import Told
 from lockstep.onhost.core.schema import between
 
 
@@ -26,6 +27,7 @@ class Monitoring:
         prometheus_port: Port of Prometheus.
         alertmanager_port: Port of Alertmanager on loopback.
         retention_gib: Disk space of Prometheus' data, GiB; the oldest are removed.
+        tell: Who is told of alerts.
     """
 
     enabled: bool = False
@@ -36,6 +38,7 @@ class Monitoring:
     prometheus_port: values.Port = 9090
     alertmanager_port: values.Port = 9093
     retention_gib: Annotated[int, between(1, 1000, "is no size for the data", " GiB")] = 5
+    tell: tuple[Told, ...] = ()
 
     @property
     def ports(self) -> dict[str, int]:

@@ -13,6 +13,7 @@ from lockstep.onhost.core import errors, orderly_end, terminal
 
 #: Word on the command line → module of this package.
 MODULES = {
+    "alert-test": "monitoring.alert_test",
     "apt-turn": "system.apt_turn",
     "boot": "operator.boot",
     "boots": "records.boots",

@@ -1,0 +1,105 @@
+"""The configuration of Alertmanager: whom it tells, once for each alert, and in which words.
+
+Secrets are not in it: Alertmanager reads them from credentials of its unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from lockstep.files.managed_file import CONFIGURATION, MARK
+from lockstep.inventory.receivers import Receiver
+from lockstep.inventory.secret import Source
+from lockstep.inventory.settings import Settings
+
+UNIT = "lockstep-alertmanager.service"
+#: Where systemd puts the credentials of that unit.
+_CREDENTIALS = f"/run/credentials/{UNIT}"
+# Of an alert that is still there.
+_AGAIN = "24h"
+_SUBJECT = (
+    '{{ if eq .Status "resolved" }}Over: {{ end }}{{ (index .Alerts 0).Annotations.summary }}'
+)
+_TEXT = "{{ range .Alerts }}{{ .Annotations.summary }}\n\n{{ .Annotations.description }}\n{{ end }}"
+
+
+def receivers(settings: Settings) -> dict[str, Receiver]:
+    """Name → whom an alert of the host is told to."""
+    told = settings.monitoring.tell if settings.monitoring.tells else ()
+    return {f"{place}-{receiver.way}": receiver for place, receiver in enumerate(told, 1)}
+
+
+def given_secrets(settings: Settings) -> Iterator[tuple[str, Source, str]]:
+    """Key of the inventory, source and path on the host of each secret that a receiver needs."""
+    for place, (name, receiver) in enumerate(receivers(settings).items()):
+        for key in ("token", "password"):
+            source = getattr(receiver, key)
+            if source:
+                yield f"monitoring.tell[{place}].{key}", source, _path(name)
+
+
+def credentials(settings: Settings) -> dict[str, str]:
+    """Credential of Alertmanager's unit → file on the host."""
+    return {
+        name: _path(name)
+        for name, receiver in receivers(settings).items()
+        if receiver.token or receiver.password
+    }
+
+
+def _path(name: str) -> str:
+    return f"{CONFIGURATION}/secrets/alerts-{name}"
+
+
+def alertmanager_text(settings: Settings) -> str:
+    """The file that Alertmanager reads on a host. A topic's name is in it: for root alone."""
+    found = receivers(settings)
+    whole = {
+        "route": {
+            # Told to nobody where the inventory names nobody.
+            "receiver": "nobody",
+            # Each alert is a message of its own.
+            "group_by": ["..."],
+            "group_wait": "5s",
+            "group_interval": "30s",
+            "repeat_interval": _AGAIN,
+            "routes": [
+                # A test names the one that it is for; all others are for everybody.
+                {"receiver": name, "matchers": [f'receiver=~"|{name}"'], "continue": True}
+                for name in found
+            ],
+        },
+        "receivers": [{"name": "nobody"}, *(_receiver(*each) for each in found.items())],
+    }
+    text = yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=10_000)
+    return f"# {MARK}. Do not edit: the next deploy replaces it.\n{text}"
+
+
+def _receiver(name: str, receiver: Receiver) -> dict[str, Any]:
+    secret = f"{_CREDENTIALS}/{name}"
+    if receiver.email:
+        mail: dict[str, Any] = {
+            "to": receiver.email,
+            "from": receiver.sender,
+            "smarthost": receiver.smarthost,
+            "require_tls": receiver.starttls,
+            "send_resolved": True,
+            "headers": {"Subject": _SUBJECT},
+            "text": _TEXT,
+            "html": "",
+        }
+        if receiver.password:
+            mail |= {"auth_username": receiver.user, "auth_password_file": secret}
+        return {"name": name, "email_configs": [mail]}
+    url = f"{receiver.ntfy}?template=alertmanager" if receiver.ntfy else receiver.webhook
+    hook: dict[str, Any] = {"url": url, "send_resolved": True}
+    if receiver.token:
+        hook["http_config"] = _bearer(secret)
+    return {"name": name, "webhook_configs": [hook]}
+
+
+def _bearer(path: str) -> Mapping[str, Any]:
+    return {"authorization": {"type": "Bearer", "credentials_file": path}}

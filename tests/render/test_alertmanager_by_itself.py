@@ -1,0 +1,221 @@
+"""What the deploy writes for Alertmanager, by the real amtool and the real Alertmanager."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import socket
+import socketserver
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import tools
+from a_spark import spark
+from local_server import LocalServer, Reply, serving
+
+from lockstep.monitoring.alertmanager import UNIT, alertmanager_text, credentials
+from lockstep.onhost.monitoring import alert_test
+from lockstep.onhost.monitoring.alertmanager import Alertmanager, Unreachable
+from lockstep.onhost.monitoring.silences import DEPLOY, SWITCH, Silences
+
+TOKEN, PASSWORD = "tk_" + 20 * "t", "p4ss word"
+_CREDENTIALS = f"/run/credentials/{UNIT}"
+
+
+def until(holds: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+class Mail(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    """A mail server that keeps what it is given; it asks for a login."""
+
+    daemon_threads = allow_reuse_address = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Mail)
+        self.mails: list[str] = []
+        self.logins: list[str] = []
+
+
+class _Mail(socketserver.StreamRequestHandler):
+    server: Mail
+
+    def handle(self) -> None:
+        self._say("220 mail")
+        for line in self.rfile:
+            word = line.decode().strip()
+            match word.upper().split(" ")[0]:
+                case "EHLO":
+                    self._say("250-mail")
+                    self._say("250 AUTH PLAIN")
+                case "AUTH":
+                    self.server.logins.append(base64.b64decode(word.split()[2]).decode())
+                    self._say("235 welcome")
+                case "DATA":
+                    self._say("354 go on")
+                    self.server.mails.append(self._mail())
+                    self._say("250 taken")
+                case "QUIT":
+                    self._say("221 bye")
+                    return
+                case _:
+                    self._say("250 yes")
+
+    def _mail(self) -> str:
+        lines = []
+        for line in self.rfile:
+            if line.strip() == b".":
+                break
+            lines.append(line.decode().rstrip("\r\n"))
+        return "\n".join(lines)
+
+    def _say(self, line: str) -> None:
+        self.wfile.write(f"{line}\r\n".encode())
+
+
+@dataclass
+class Site:
+    """Alertmanager with its three receivers."""
+
+    alertmanager: Alertmanager
+    ntfy: LocalServer
+    hook: LocalServer
+    mail: Mail
+    log: Path
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("alertmanager")
+    with Mail() as mail, socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+        free.close()
+        threading.Thread(target=mail.serve_forever, daemon=True).start()
+        with serving({"/topic": Reply()}) as ntfy, serving({"/hook": Reply()}) as hook:
+            settings = spark(
+                monitoring={
+                    "enabled": True,
+                    "tell": (
+                        {"ntfy": f"{ntfy.url}/topic", "token": {"file": "token"}},
+                        {"webhook": f"{hook.url}/hook"},
+                        {
+                            "email": "you@example.org",
+                            "sender": "spark@example.org",
+                            "smarthost": f"127.0.0.1:{mail.server_address[1]}",
+                            "user": "spark",
+                            "password": {"file": "password"},
+                            "starttls": False,
+                        },
+                    ),
+                }
+            ).settings
+            for name, secret in zip(credentials(settings), (TOKEN, PASSWORD), strict=True):
+                (folder / name).write_text(secret)
+            # A group that waits makes the tests slow.
+            text = re.sub(r"(group_\w+): \w+s", r"\1: 1s", alertmanager_text(settings))
+            (folder / "alertmanager.yml").write_text(text.replace(_CREDENTIALS, str(folder)))
+            words = ["prometheus-alertmanager", f"--config.file={folder}/alertmanager.yml"]
+            words += [f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address="]
+            words += [f"--storage.path={folder}/data"]
+            with (folder / "log").open("w") as log:
+                process = subprocess.Popen(words, stdout=log, stderr=log)
+            try:
+                asked = Alertmanager(port)
+                until(lambda: _answers(asked), (folder / "log").read_text())
+                yield Site(asked, ntfy, hook, mail, folder / "log")
+            finally:
+                process.kill()
+                process.wait(30)
+                mail.shutdown()
+
+
+def _answers(asked: Alertmanager) -> bool:
+    try:
+        asked.silences()
+    except Unreachable:
+        return False
+    return True
+
+
+def test_amtool_accepts_it_without_and_with_receivers(tmp_path: Path) -> None:
+    secret = {"command": ("pass", "show", "ntfy")}
+    every = (
+        {"ntfy": "https://ntfy.sh/topic", "token": secret},
+        {"webhook": "https://example.org/hook?a=b", "token": secret},
+        {"email": "a@example.org", "sender": "b@example.org", "smarthost": "mail:25"},
+    )
+    for tell in ((), every[:1], every):
+        settings = spark(monitoring={"enabled": True, "tell": tell}).settings
+        (path,) = tools.written(tmp_path, {"alertmanager.yml": alertmanager_text(settings)})
+        done = tools.run(["amtool", "check-config", path])
+        assert done.returncode == 0 and f"{len(tell) + 1} receivers" in done.stdout, done.stderr
+
+
+def test_each_receiver_is_told_of_an_alert_and_of_its_end(site: Site) -> None:
+    labels = {"alertname": "GpuHot", "instance": "spark1", "severity": "warning"}
+    words = {"summary": "spark1: The GPU is hot.", "description": "Remedy. See docs/x.md#gpuhot"}
+    site.alertmanager.raise_alert(labels, words, "2099-01-01T00:00:00Z")
+    until(lambda: site.ntfy.seen and site.hook.seen and site.mail.mails, site.log.read_text())
+    (first,) = site.ntfy.seen
+    assert first.path == "/topic?template=alertmanager"
+    assert first.headers["Authorization"] == f"Bearer {TOKEN}"
+    (told,) = json.loads(first.body)["alerts"]
+    assert told["annotations"] == words and told["labels"]["instance"] == "spark1"
+    assert "Authorization" not in site.hook.seen[0].headers
+    assert site.mail.logins[0].split("\0")[1:] == ["spark", PASSWORD]
+    mail = site.mail.mails[0]
+    assert "Subject: spark1: The GPU is hot." in mail
+    assert "Remedy. See docs/x.md#gpuhot" in mail and "text/html" not in mail
+    site.alertmanager.raise_alert(labels, words, "2020-01-01T00:00:00Z")
+    until(lambda: len(site.mail.mails) == 2 and len(site.hook.seen) == 2, site.log.read_text())
+    assert "Subject: Over: spark1: The GPU is hot." in site.mail.mails[1]
+    assert json.loads(site.hook.seen[1].body)["status"] == "resolved"
+
+
+def test_a_test_says_of_each_receiver_whether_it_took_it(site: Site) -> None:
+    test = alert_test.Test(site.alertmanager, "spark1")
+    before = len(site.ntfy.seen), len(site.hook.seen), len(site.mail.mails)
+    assert test.told("1-ntfy", "webhook") == ""
+    assert test.told("3-email", "email") == ""
+    # The others are not told of a test that is not theirs.
+    after = len(site.ntfy.seen), len(site.hook.seen), len(site.mail.mails)
+    assert after == (before[0] + 1, before[1], before[2] + 1)
+    assert "Nothing is wrong" in site.mail.mails[-1]
+    site.hook.answers["/hook"] = Reply(status=403)
+    assert test.told("2-webhook", "webhook") == "it did not take the message"
+    site.hook.answers["/hook"] = Reply()
+    assert test.told("2-webhook", "webhook") == ""
+
+
+def test_a_silence_keeps_an_alert_back_until_it_is_taken_back(site: Site) -> None:
+    watch = Silences(site.alertmanager)
+    assert watch.keep({SWITCH: True, DEPLOY: False}) == ""
+    before = len(site.hook.seen)
+    words = {"summary": "spark1: qwen is gone.", "description": "Look."}
+    ends = "2099-01-01T00:00:00Z"
+    model = {"alertname": "HotModelGone", "subject": "model"}
+    gpu = {"alertname": "GpuSlow", "subject": "gpu"}
+    for labels in (model, gpu):
+        site.alertmanager.raise_alert(labels, words, ends)
+    until(lambda: len(site.hook.seen) > before, "an alert that no switch silences")
+    told = [json.loads(each.body)["groupLabels"]["alertname"] for each in site.hook.seen[before:]]
+    assert told == ["GpuSlow"]
+    # It is made to last longer, and not made twice.
+    watch._made.clear()
+    assert watch.keep({SWITCH: True, DEPLOY: False}) == ""
+    active = [each for each in site.alertmanager.silences() if each["status"]["state"] == "active"]
+    assert len(active) == 1
+    # What a killed watch left is taken back by the next one.
+    assert Silences(site.alertmanager).keep({SWITCH: False, DEPLOY: False}) == ""
+    until(lambda: len(site.hook.seen) > before + 1, "what is still wrong is told")
+    last = json.loads(site.hook.seen[-1].body)["groupLabels"]["alertname"]
+    assert last == "HotModelGone"

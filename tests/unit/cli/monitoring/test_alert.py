@@ -1,0 +1,75 @@
+"""`lockstep alert test`: what each receiver did, by Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from a_probe import program
+from click.testing import CliRunner, Result
+
+from lockstep.cli.main import main
+
+INVENTORY = """\
+from lockstep.deploy.checked import checked
+
+_TELL = ({"ntfy": "https://ntfy.sh/secret-topic"}, {"webhook": "http://10.0.0.9:8/x"})
+sparks = checked(
+    __file__,
+    [
+        ("spark-1.local", {"ssh_user": "anna", "monitoring": {"enabled": True, "tell": _TELL}}),
+        ("spark-2.local", {"ssh_user": "anna", "monitoring": {"enabled": True}}),
+    ],
+)
+"""
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Path:
+    path = tmp_path / "sparks.py"
+    path.write_text(INVENTORY)
+    return path
+
+
+def run(inventory: Path, ssh: str, *words: str) -> Result:
+    folder = inventory.parent / "bin"
+    program(folder, "ssh", f'echo "$*" > "$(dirname "$0")/asked"\n{ssh}')
+    environment = {"PATH": f"{folder}:/usr/bin:/bin"}
+    return CliRunner().invoke(main, ["alert", "test", str(inventory), *words], env=environment)
+
+
+def test_each_receiver_that_took_the_message_is_named(inventory: Path) -> None:
+    done = run(inventory, """echo '{"1-ntfy": "", "2-webhook": ""}'""")
+    assert done.exit_code == 0, done.output
+    assert done.output.splitlines() == [
+        # The topic is as good as a password.
+        "spark-1.local: 1-ntfy (https://ntfy.sh): took the message",
+        "spark-1.local: 2-webhook (http://10.0.0.9:8): took the message",
+    ]
+    asked = (inventory.parent / "bin/asked").read_text()
+    assert asked.rstrip().endswith("alert-test spark-1.local 9093 1-ntfy=webhook 2-webhook=webhook")
+    assert "secret-topic" not in asked
+
+
+def test_one_that_did_not_is_a_finding_with_a_remedy(inventory: Path) -> None:
+    answer = '{"1-ntfy": "it did not take the message", "2-webhook": ""}'
+    done = run(inventory, f"echo '{answer}'; exit 1")
+    assert done.exit_code == 1
+    assert "1-ntfy (https://ntfy.sh): it did not take the message" in done.output
+    assert "→ on spark-1.local: journalctl -u lockstep-alertmanager.service" in done.output
+    data = json.loads(run(inventory, f"echo '{answer}'", "--json").output)
+    assert data["spark-1.local"]["receivers"]["2-webhook"] == ""
+
+
+def test_a_spark_without_an_answer_cannot_be_told(inventory: Path) -> None:
+    done = run(inventory, "echo 'Alertmanager at port 9093: refused' >&2; exit 2")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "spark-1.local: Alertmanager at port 9093: refused" in done.stderr
+
+
+def test_a_spark_that_tells_nobody_is_wrong_use(inventory: Path) -> None:
+    done = run(inventory, "exit 1", "spark-2.local")
+    assert done.exit_code == 2
+    assert "nobody is told of alerts; found spark-2.local" in " ".join(done.output.split())
+    assert not (inventory.parent / "bin/asked").exists()

@@ -1,0 +1,69 @@
+"""Who is told of alerts, as an inventory names them; what cannot work is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from a_spark import spark
+
+from lockstep.core.errors import InventoryError
+from lockstep.host.given_secrets import given_secrets
+
+MAIL = {"email": "a@example.org", "smarthost": "mail.example.org:587", "sender": "s@example.org"}
+
+
+def told(*tell: object) -> object:
+    return spark(monitoring={"enabled": True, "tell": tell}).settings.monitoring.tell
+
+
+@pytest.mark.parametrize(
+    ("receiver", "said"),
+    [
+        ({}, "must name one way; found none of them"),
+        ({"ntfy": "https://n/t", "webhook": "http://h"}, "found ntfy and webhook"),
+        ({"ntfy": "https://u:pw@ntfy.sh/t"}, "without a login"),
+        ({"ntfy": "https://ntfy.sh/"}, "is not the address of a topic"),
+        ({"webhook": "ftp://h/x"}, "is not an address to send to"),
+        ({"webhook": "http://h", "smarthost": "m:25"}, "webhook does not have; found smarthost"),
+        ({**MAIL, "token": {"file": "x"}}, "email does not have; found token"),
+        ({"email": "a@example.org"}, "names no mail server"),
+        ({**MAIL, "user": "u"}, "has half a login"),
+        ({**MAIL, "smarthost": "mail"}, "is not a mail server with its port"),
+        ({"ntfy": "https://n/t", "token": "tk_1"}, "must be a mapping"),
+        ({"nfty": "https://n/t"}, "Did you mean 'ntfy'?"),
+    ],
+)
+def test_a_receiver_that_cannot_work_is_refused(receiver: dict[str, object], said: str) -> None:
+    with pytest.raises(InventoryError) as refused:
+        told(receiver)
+    assert said in str(refused.value) and "monitoring.tell[0]" in str(refused.value)
+    assert "pw" not in str(refused.value)
+
+
+def test_secrets_come_from_the_operator_s_machine_for_root_alone() -> None:
+    tell = (
+        {"ntfy": "https://ntfy.sh/t", "token": {"command": ("pass", "ntfy")}},
+        {**MAIL, "user": "u", "password": {"file": "~/mail"}},
+    )
+    plan = spark(monitoring={"enabled": True, "tell": tell})
+    given = {each.key: (each.path, each.mode, each.group) for each in given_secrets(plan)}
+    assert given == {
+        "monitoring.tell[0].token": ("/etc/lockstep/secrets/alerts-1-ntfy", "0600", "root"),
+        "monitoring.tell[1].password": ("/etc/lockstep/secrets/alerts-2-email", "0600", "root"),
+    }
+
+
+def test_where_nothing_tells_no_secret_is_asked_for() -> None:
+    tell = ({"ntfy": "https://ntfy.sh/t", "token": {"command": ("pass", "ntfy")}},)
+    for data in ({"enabled": False}, {"enabled": True, "alertmanager": False}):
+        assert given_secrets(spark(monitoring={**data, "tell": tell})) == ()
+
+
+def test_a_password_s_file_ends_with_the_password(tmp_path: Path) -> None:
+    # Alertmanager 0.25 would send the end of the line, too.
+    path = tmp_path / "password"
+    path.write_text("p4ss\n")
+    tell = ({**MAIL, "user": "u", "password": {"file": str(path)}},)
+    (given,) = given_secrets(spark(monitoring={"enabled": True, "tell": tell}))
+    assert given.fetched().text == "p4ss"
