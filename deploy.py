@@ -10,6 +10,7 @@ from tasks import (
     firewall,
     gateway,
     images,
+    monitoring,
     preflight,
     services,
     shared_keys,
@@ -41,5 +42,6 @@ services.services()
 gateway.gateway()
 switch.switch()
 webui.webui()
+monitoring.monitoring()
 sharing.closed()
 verify.verify()

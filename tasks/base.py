@@ -6,6 +6,7 @@ from pyinfra.api import deploy
 
 from lockstep.deploy.questions import SYSTEM_UNITS
 from lockstep.files.managed_file import OPERATORS_GROUP
+from lockstep.monitoring import stack
 from lockstep.system.accounts import ours, people
 from lockstep.system.base_files import absent_files, docker_generation, tools_environment
 from lockstep.system.folders import folders
@@ -45,7 +46,9 @@ def base() -> None:
     system.packages(
         name="Install packages",
         names=this.packages,
-        masked={tls_unit.PACKAGE: tls_unit.PACKAGED_UNIT},
+        masked={tls_unit.PACKAGE: tls_unit.PACKAGED_UNIT, **stack.PACKAGED_UNITS},
+        leaving=stack.PACKAGED_UNITS,
+        account=stack.ACCOUNT,
     )
     system.sysctls(
         name="Apply kernel settings", values=settings.sysctls, path="/etc/sysctl.d/60-lockstep.conf"

@@ -20,6 +20,7 @@ from lockstep.files.managed_file import (
 from lockstep.files.tree import KEY
 from lockstep.host.intended import Intended
 from lockstep.host.specs import UV
+from lockstep.monitoring import stack
 from lockstep.preflight import foreign
 from lockstep.system import firewall, netplan
 from lockstep.system.accounts import ours, people
@@ -49,6 +50,7 @@ def questions(this: Intended) -> dict[str, Any]:
         "preflight": preflight.questions(this.plan, this.pins),
         "records.intruders": foreign.question(this),
         "packages": this.packages,
+        "packages.noted": None,
         "accounts": {
             "accounts": [account.name for account in (*ours(settings), *people(settings))],
             "groups": [OPERATORS_GROUP],
@@ -68,6 +70,7 @@ def questions(this: Intended) -> dict[str, Any]:
                 *GIVEN.values(),
                 CADDYFILE,
                 ROOT,
+                *stack.CONFIGURATIONS,
                 API_KEY,
                 f"{PROGRAMS}/lockstep/**/*.py",
             ],
@@ -109,6 +112,7 @@ def _units(this: Intended) -> list[str]:
     every = (
         *(*SYSTEM_UNITS, *this.model_units, *this.gateway_units, *this.webui_units),
         *watching,
+        *stack.units(this.plan),
     )
     # A pattern finds the jobs that systemd still has; it would look for each name that it has not.
     return [*dict.fromkeys(every), "lockstep-job-*.service"]

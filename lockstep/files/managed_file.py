@@ -8,8 +8,12 @@ from typing import Literal
 from lockstep.onhost.core.program import PROGRAMS, PYTHON, command
 from lockstep.onhost.records.ours import GATEWAY_HOME, HOME, MARK
 
-Check = Literal["unit", "shell", "sudoers", "json", "nft", "caddy"]
-Stage = Literal["base", "firewall", "fabric", "services", "gateway", "switch", "webui"]
+Check = Literal[
+    "unit", "shell", "sudoers", "json", "nft", "caddy", "prometheus", "rules", "alertmanager"
+]
+Stage = Literal[
+    "base", "firewall", "fabric", "services", "gateway", "switch", "webui", "monitoring"
+]
 
 # Environments of our own tools, named by what is in them.
 ENVIRONMENTS = f"{PROGRAMS}/environments"
@@ -60,7 +64,8 @@ class ManagedFile:
         owner: Account.
         group: Group.
         check: Which tool must accept it before it replaces what is there: systemd-analyze verify,
-            sh -n, visudo -cf, nft -c, caddy adapt, a JSON parser; None: nothing can be checked.
+            sh -n, visudo -cf, nft -c, caddy adapt, promtool, amtool, a JSON parser; None: nothing
+            can be checked.
         stage: Step of the deploy that writes it. What model units read comes with them, so that a
             restart never meets the file of the deploy before.
     """

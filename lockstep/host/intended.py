@@ -26,6 +26,7 @@ from lockstep.lock import pins
 from lockstep.lock.engine_id import engine_id
 from lockstep.lock.image_reference import api_address, parse, pinned_reference
 from lockstep.lock.wanted import needs_engine
+from lockstep.monitoring import stack
 from lockstep.onhost.records import boots
 from lockstep.onhost.system.gpu import CAP_UNIT
 from lockstep.recipes.placeholders import engine_of
@@ -124,7 +125,7 @@ class Intended:
     def packages(self) -> list[str]:
         """Debian packages that it is to have."""
         tls = [tls_unit.PACKAGE] if self.plan.settings.gateway.tls else []
-        return [*self.plan.settings.packages, *tls]
+        return [*self.plan.settings.packages, *tls, *stack.packages(self.plan)]
 
     @cached_property
     def shared_keys(self) -> tuple[SharedKey, ...]:
@@ -183,8 +184,11 @@ class Intended:
         """The managed files of all stages."""
         name = self.engine_id if self.engine_spec else ""
         plan = self.plan
-        made = artefacts(plan.settings, plan.targets, self.pins, engine_id=name, peers=plan.peers)
-        return [*made, *tls_unit.tls_files(plan), *self._specs(), self._served_weights()]
+        made = artefacts(
+            plan.settings, plan.targets, self.pins, engine_id=name, peers=plan.peers, ring=plan.ring
+        )
+        more = (*tls_unit.tls_files(plan), *stack.monitoring_files(plan))
+        return [*made, *more, *self._specs(), self._served_weights()]
 
     @cached_property
     def paths(self) -> list[str]:

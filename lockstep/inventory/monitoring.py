@@ -26,6 +26,8 @@ class Monitoring:
         exporter_port: Port of node_exporter on loopback, and at `fabric_address` for the recorder.
         prometheus_port: Port of Prometheus.
         alertmanager_port: Port of Alertmanager on loopback.
+        gateway_key: Full path, on the host, of a file with a key for the gateway's counts, where
+            `gateway.local_keys` asks for one.
         retention_gib: Disk space of Prometheus' data, GiB; the oldest are removed.
         tell: Who is told of alerts.
     """
@@ -37,6 +39,7 @@ class Monitoring:
     exporter_port: values.Port = 9100
     prometheus_port: values.Port = 9090
     alertmanager_port: values.Port = 9093
+    gateway_key: values.File | None = None
     retention_gib: Annotated[int, between(1, 1000, "is no size for the data", " GiB")] = 5
     tell: tuple[Told, ...] = ()
 

@@ -145,6 +145,13 @@ def _check_monitoring(settings: Settings, file: str) -> None:
             remedy="Give the host its own address on the link between the Sparks, or remove "
             "monitoring.bind.",
         )
+    if monitoring.keeps and settings.gateway.local_keys and monitoring.gateway_key is None:
+        raise InventoryError(
+            "gateway.local_keys asks Prometheus for a key too",
+            where=file,
+            remedy="Put a key for it into a file on the host (`lockstep gateway keys`), and name "
+            "that file in monitoring.gateway_key.",
+        )
 
 
 def _check_sysctls(sysctls: Mapping[str, str], file: str) -> None:

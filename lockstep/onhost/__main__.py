@@ -38,6 +38,8 @@ MODULES = {
     "make-authority": "access.authority",
     "make-secrets": "access.make_secrets",
     "memory-floor": "switching.memory_floor",
+    "metrics": "monitoring.writer",
+    "packages": "records.packages",
     "peer-server": "fetch.peer_server",
     "pull-image": "images.pull_image",
     "ready": "engine.ready",

@@ -31,6 +31,7 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         ports.append(settings.gateway.tls_port)
     if settings.webui.enabled:
         ports.append(settings.webui.port)
+    ports += settings.monitoring.ports.values()
     return {
         "paths": [settings.paths.models, settings.paths.engines, IMAGE_STORE],
         "cache": settings.paths.hub_cache,

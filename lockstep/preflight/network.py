@@ -64,6 +64,7 @@ def _ports(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     owners |= {port: target.name for target in plan.targets for port in target.ports}
     if plan.settings.webui.enabled:
         owners[plan.settings.webui.port] = "webui"
+    owners |= {port: f"monitoring.{key}" for key, port in plan.settings.monitoring.ports.items()}
     # They are gone before anything of ours starts.
     leaving = containers.adopted(plan, facts["docker"]).values()
     for text, listener in facts["listeners"].items():
@@ -81,5 +82,5 @@ def _ports(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
             plan.name,
             f"port {port} of {owners.get(port, 'this stack')} is taken by "
             f"{listener['process']} ({listener['unit'] or 'no unit'})",
-            "Stop that process, or set another port in targets, gateway or webui.",
+            "Stop that process, or set another port in targets, gateway, webui or monitoring.",
         )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from lockstep.files.managed_file import CONFIGURATION, SYSTEMD, ManagedFile, command
 from lockstep.files.templating import render
 from lockstep.inventory.bound_targets import BoundTarget
+from lockstep.inventory.monitoring import Ring
 from lockstep.inventory.settings import Settings
 from lockstep.inventory.values import is_loopback
 from lockstep.onhost.gateway.configuration import Peer
@@ -26,7 +27,10 @@ QUESTION = {
 
 
 def firewall_files(
-    settings: Settings, targets: Sequence[BoundTarget], gateways: Sequence[Peer] = ()
+    settings: Settings,
+    targets: Sequence[BoundTarget],
+    gateways: Sequence[Peer] = (),
+    ring: Ring | None = None,
 ) -> tuple[ManagedFile, ...]:
     """The rules and the unit that loads them at boot; () where the inventory wants none."""
     firewall = settings.firewall
@@ -38,14 +42,27 @@ def firewall_files(
         ssh=sorted(set(firewall.ssh_ports)),
         open=opened(settings, targets),
         peers=_by_family((*firewall.peers, *_members(targets))),
-        gateways=_by_family(peer.address for peer in gateways),
-        gateway_port=settings.gateway.port,
+        admitted=_admitted(settings, gateways, ring or Ring()),
     )
     unit = render("units/firewall.service.j2", program=PROGRAM, kept=KEPT)
     return (
         ManagedFile(RULES, rules, check="nft", stage="firewall"),
         ManagedFile(f"{SYSTEMD}/{UNIT}", unit, check="unit", stage="firewall"),
     )
+
+
+def _admitted(
+    settings: Settings, gateways: Sequence[Peer], ring: Ring
+) -> list[tuple[str, int, dict[str, list[str]]]]:
+    """What is open to some hosts alone: what it is, its port, networks by nftables' families."""
+    monitoring = settings.monitoring
+    recorders = [ring.recorder] if ring.recorder else []
+    found = (
+        ("gateways", settings.gateway.port, [peer.address for peer in gateways]),
+        ("recorder", monitoring.exporter_port, [each.address for each in recorders]),
+        ("Prometheus", monitoring.prometheus_port, [each.address for each in ring.readers]),
+    )
+    return [(what, port, _by_family(addresses)) for what, port, addresses in found]
 
 
 def opened(settings: Settings, targets: Iterable[BoundTarget]) -> dict[str, list[int]]:

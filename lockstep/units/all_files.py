@@ -9,6 +9,7 @@ from lockstep.core.errors import InventoryError
 from lockstep.files.managed_file import ManagedFile
 from lockstep.files.programs import programs
 from lockstep.inventory.bound_targets import BoundTarget
+from lockstep.inventory.monitoring import Ring
 from lockstep.inventory.settings import Settings
 from lockstep.lock.pins import Pins
 from lockstep.onhost.gateway.configuration import Peer
@@ -35,6 +36,7 @@ def artefacts(
     *,
     engine_id: str,
     peers: Sequence[Peer] = (),
+    ring: Ring | None = None,
 ) -> tuple[ManagedFile, ...]:
     """All files of one host: its own, the firewall's, programs, units and scripts, in this order.
 
@@ -44,6 +46,7 @@ def artefacts(
         pins: What every tag, branch and revision stands for.
         engine_id: Name of the venv engine's generation ("" where no target needs one).
         peers: Gateways of other hosts.
+        ring: Its place among the monitored hosts; None: it has none.
 
     Raises:
         LockstepError: something that cannot be written down safely, with what, where and remedy.
@@ -52,7 +55,7 @@ def artefacts(
     webui = (webui_unit(settings, made, pins),) if settings.webui.enabled else ()
     found = (
         *host_files(settings),
-        *firewall_files(settings, targets, peers),
+        *firewall_files(settings, targets, peers, ring),
         *netplan_files(settings),
         *programs(),
         targets_file(settings, made),

@@ -10,6 +10,7 @@ from pyinfra import host, state
 from pyinfra.api import operation
 
 from lockstep.files.managed_file import AGENT_UNIT, API_KEY, Stage
+from lockstep.monitoring import stack
 from lockstep.system.folders import generation
 from lockstep.units import tls_unit
 from lockstep.units.agent_unit import RECORDS
@@ -175,6 +176,9 @@ def forget(left: Sequence[str]) -> Commands:
     units = unit_names(left)
     if units:
         yield remote.words(["systemctl", "disable", "--now", "--quiet", *units])
+    keeping = [unit for unit in stack.KEEPING if unit in units]
+    if keeping:
+        yield remote.words(["systemctl", "clean", "--what=state", *keeping])
     records = RECORDS if AGENT_UNIT in units else ()
     yield remote.write({"remove": [*left, *records]})
     yield remote.words(["systemctl", "daemon-reload"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pyinfra import host
 from pyinfra.api import operation
@@ -21,7 +21,12 @@ _TOOLS = {"environments.tools", "files.links"}
 
 
 @operation()
-def packages(names: Sequence[str], masked: Mapping[str, str] | None = None) -> Commands:
+def packages(
+    names: Sequence[str],
+    masked: Mapping[str, str] | None = None,
+    leaving: Collection[str] = (),
+    account: str = "",
+) -> Commands:
     """Install the archive's candidate of what is missing; its index is read again only then.
 
     A package that is there stays at its version. Each command waits for its turn: other services
@@ -31,6 +36,8 @@ def packages(names: Sequence[str], masked: Mapping[str, str] | None = None) -> C
         names: Debian packages.
         masked: Package → unit of its own that is not to run. It is masked before the package comes,
             which would start it, and stays so; of a package that is there it stays as it is.
+        leaving: Those that leave the host with what asks for them (`purged`).
+        account: The account that those make.
     """
     found = facts.ask("packages")
     missing = [name for name in names if found is not None and name not in found]
@@ -40,6 +47,9 @@ def packages(names: Sequence[str], masked: Mapping[str, str] | None = None) -> C
     units = [unit for name, unit in (masked or {}).items() if name in missing]
     if units:
         yield remote.words(["systemctl", "mask", "--quiet", *units])
+    new = [name for name in missing if name in leaving]
+    if new:
+        yield remote.words(command("packages", "note", "--account", account, *new))
     # What a cut-off run left half configured, first. Settings that we wrote before the package
     # came (earlyoom's) are kept without a question.
     keep = ("--force-confdef", "--force-confold")
@@ -50,6 +60,24 @@ def packages(names: Sequence[str], masked: Mapping[str, str] | None = None) -> C
     # A package that conflicts with one of the system's (docker.io with docker-ce) is refused.
     options = ["-y", "--no-remove", "--no-install-recommends"]
     yield remote.job("apt", [*turn, *install, *options, *missing])
+
+
+@operation()
+def purged(units: Mapping[str, str]) -> Commands:
+    """Purge packages that an earlier deploy brought and nothing asks for any more.
+
+    Args:
+        units: Package → unit of its own, masked by that deploy.
+    """
+    noted = facts.ask("packages.noted") or []
+    leaving = [name for name in units if name in noted]
+    if not leaving:
+        host.noop("no package of an earlier deploy is left over")
+        return
+    host.log(f"{', '.join(leaving)}: nothing asks for them any more")
+    purge = command("packages", "purge", *leaving)
+    yield remote.job("apt", [*command("apt-turn", "--"), *purge])
+    yield remote.words(["systemctl", "unmask", "--quiet", *(units[name] for name in leaving)])
 
 
 @operation()

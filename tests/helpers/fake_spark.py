@@ -33,6 +33,7 @@ WIPED: dict[str, Any] = {
     "files": {},
     "folders": {},
     "packages": [],
+    "noted": [],
     "groups": {},
     "accounts": {"spark": ["spark", "sudo"]},
     "foreign": {},
@@ -282,6 +283,9 @@ class Spark:
 
     def _read_packages(self, asked: list[str]) -> Any:
         return dict.fromkeys(self.state["packages"], "1")
+
+    def _read_packages_noted(self, _: object) -> Any:
+        return list(self.state["noted"])
 
     def _read_accounts(self, asked: dict[str, list[str]]) -> Any:
         state = self.state

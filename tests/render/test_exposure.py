@@ -16,6 +16,7 @@ from tools import run
 
 from lockstep.files.managed_file import ManagedFile
 from lockstep.inventory.cluster_join import joined
+from lockstep.monitoring.stack import monitoring_files
 from lockstep.units.tls_unit import tls_files
 
 YOURS = {"certificate": "/etc/ssl/spark.pem", "key": "/etc/ssl/spark.key"}
@@ -42,11 +43,19 @@ def before_gateway(tls: object) -> dict[str, ManagedFile]:
     return {file.path: file for file in tls_files(plan)}
 
 
+def monitored() -> dict[str, ManagedFile]:
+    """What tells of a host, with a Prometheus that other hosts reach."""
+    keys = {"enabled": True, "bind": "fabric"}
+    plans = [spark(f"spark{n}", fabric_address=f"10.77.0.{n}", monitoring=keys) for n in (1, 2)]
+    return {file.path: file for file in monitoring_files(joined(plans, "site.py")[0])}
+
+
 def services() -> dict[str, str]:
     """Name of every service that a deploy writes, with its host → its text."""
     hosts = {host: rendered(host) for host in HOSTS}
     hosts |= {f"pair-{rank}": pair.rendered(rank) for rank in (0, 1)}
     hosts |= {kind: before_gateway(tls) for kind, tls in (("own", "own"), ("yours", YOURS))}
+    hosts["monitored"] = monitored()
     return {
         f"{host}:{Path(path).name}": file.text
         for host, files in hosts.items()

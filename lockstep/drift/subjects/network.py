@@ -9,6 +9,7 @@ from lockstep.files.sent import Reader
 from lockstep.host.intended import Intended
 from lockstep.inventory.bound_targets import LOOPBACK
 from lockstep.inventory.values import is_loopback
+from lockstep.monitoring import stack
 from lockstep.onhost.facts import firewall, network
 
 # Any address of the host beyond loopback.
@@ -64,6 +65,8 @@ def _ports(this: Intended) -> dict[str, list[str]]:
         found[str(gateway.port)].append(_OWN)
     if webui.enabled:
         found.setdefault(str(webui.port), []).append(_shown(webui.bind))
+    for port, addresses in stack.listening(this.plan).items():
+        found[str(port)] = [_shown(address) for address in addresses]
     return found
 
 

@@ -81,6 +81,8 @@ class Paths:
     boots = _Place("var/lib/lockstep-deploy/boots.json")
     #: What there was before a rollout that has not ended well yet.
     before = _Place("var/lib/lockstep-deploy/before.json")
+    #: Which packages leave this host with what asked for them.
+    packages = _Place("var/lib/lockstep-deploy/packages.json")
     #: How the last switches ended.
     switches = _Place("var/log/lockstep/switches.json")
     #: What the last `lockstep diff` said of this host.

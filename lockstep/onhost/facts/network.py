@@ -121,7 +121,8 @@ def _processes(inodes: set[str]) -> dict[str, str]:
             continue
         for link in links:
             if link.startswith("socket:[") and link[8:-1] in inodes:
-                found.setdefault(link[8:-1], pid)
+                # The last one: systemd, the first, hands sockets on to a service.
+                found[link[8:-1]] = pid
     return found
 
 

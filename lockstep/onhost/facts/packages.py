@@ -6,7 +6,9 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
+from lockstep.onhost.core import layout
 from lockstep.onhost.facts.reading import Facts, listed, output, run, text
+from lockstep.onhost.records import packages
 
 _QUERY = ("dpkg-query", "-W", "-f")
 _FORMAT = "${binary:Package}\t${Version}\t${db:Status-Want}\t${db:Status-Status}\n"
@@ -16,6 +18,11 @@ def read(names: Sequence[str]) -> dict[str, str]:
     """Package → version, of those among the names that are installed."""
     rows = _rows(run(*_QUERY, _FORMAT, *names).stdout)
     return {name: version for name, version, _, status in rows if status == "installed"}
+
+
+def noted(_: object) -> list[str]:
+    """Packages that leave this host when nothing asks for them any more."""
+    return packages.load(layout.Paths()).packages
 
 
 def candidate(name: str) -> str:

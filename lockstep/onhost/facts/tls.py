@@ -65,13 +65,19 @@ def _yours(certificate: str, key: str, now: float | None) -> dict[str, Any]:
     except OSError as fault:
         path = next((each for each in (certificate, key) if not os.path.exists(each)), certificate)
         return {"fault": f"{path}: {fault.strerror}", "days": None}
-    shown = run("openssl", "x509", "-in", certificate, "-noout", "-enddate").stdout
-    end = re.search(r"notAfter=(.+)", shown)
+    end = ends(certificate)
     if end is None:
         return {"fault": f"{certificate}: openssl does not say when it ends", "days": None}
-    left = ssl.cert_time_to_seconds(end[1]) - (time.time() if now is None else now)
-    over = f"{certificate} has ended on {end[1]}" if left <= 0 else ""
+    left = ssl.cert_time_to_seconds(end) - (time.time() if now is None else now)
+    over = f"{certificate} has ended on {end}" if left <= 0 else ""
     return {"fault": over, "days": int(left // DAY_S)}
+
+
+def ends(certificate: str) -> str | None:
+    """When a certificate in a file ends, as openssl says it; None where it does not."""
+    shown = run("openssl", "x509", "-in", certificate, "-noout", "-enddate").stdout
+    end = re.search(r"notAfter=(.+)", shown)
+    return end[1] if end else None
 
 
 def _tailscale(names: list[str]) -> str:

@@ -111,6 +111,9 @@ METRICS: Mapping[str, Metric] = {
             "systemd",
         ),
         Metric(
+            "lockstep_loading_target", "", _TARGET, "1 for a target that is loading.", "systemd"
+        ),
+        Metric(
             "lockstep_hot_since_timestamp_seconds",
             "seconds",
             _TARGET,
@@ -128,7 +131,7 @@ METRICS: Mapping[str, Metric] = {
             "lockstep_engine_up",
             "",
             _TARGET,
-            "Whether the engine of the hot target publishes its counters.",
+            "Whether the engine of the hot target answers that it is well.",
             "the engine",
         ),
         Metric(
@@ -201,6 +204,13 @@ METRICS: Mapping[str, Metric] = {
         ),
         Metric("lockstep_gpu_clock_cap_held", "", (), "Whether that cap is in force.", _WATCH),
         Metric(
+            "lockstep_disk_free_bytes",
+            "bytes",
+            (),
+            "Space that is free on the disk of the models.",
+            "the file system",
+        ),
+        Metric(
             "lockstep_drift_differences",
             "",
             ("severity",),
@@ -238,8 +248,6 @@ METRICS: Mapping[str, Metric] = {
 #: Metrics that a later part of Lockstep is to write; rules may name them already.
 COMING = {
     "lockstep_backup_last_success_timestamp_seconds": "seconds",
-    "lockstep_disk_free_bytes": "bytes",
-    "lockstep_loading_target": "",
 }
 
 

@@ -74,8 +74,15 @@ class _Counted:
 class Facts:
     """The facts of one host; `now` may be called by any thread."""
 
-    def __init__(self, host: config.Host, paths: layout.Paths) -> None:
+    def __init__(
+        self,
+        host: config.Host,
+        paths: layout.Paths,
+        look: Callable[[], gpu.Reading] | None = None,
+    ) -> None:
+        """`look` is another way to look at the GPU than a program for each look."""
         self._host = host
+        self._look_at_gpu = look
         self._paths = paths
         self._turn = threading.Lock()
         self._kept: tuple[float, dict[str, Any]] | None = None
@@ -104,7 +111,7 @@ class Facts:
             "at": round(time.time(), 1),
             "phase": self._phase(found.switching),
             "engine": self._engine(found),
-            "gpu": _shown(self._gpu.last(gpu.look)),
+            "gpu": _shown(self._gpu.last(self._look_at_gpu or gpu.look)),
             "disk": _disk(self._paths),
             "switches": [asdict(each) for each in switches.load(self._paths)],
             "diff": last_diff.load(self._paths),

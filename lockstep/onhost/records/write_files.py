@@ -92,8 +92,12 @@ def candidates(files: list[File], check: str, folder: str) -> list[str]:
     return paths
 
 
+# What names things of the same batch, and the checker does not look for.
+_CHECKED_FIRST = ("unit", "sudoers", "caddy", "prometheus", "rules", "alertmanager")
+
+
 def refusals(files: list[File]) -> list[str]:
-    """What systemd, sudo, sh, nft, Caddy and JSON say against files; [] when all are accepted."""
+    """What systemd, sudo, sh, nft, Caddy, Prometheus and JSON say; [] when all are accepted."""
     faults = []
     with tempfile.TemporaryDirectory(prefix="lockstep-verify-") as folder:
         units = candidates(files, "unit", folder)
@@ -111,6 +115,13 @@ def refusals(files: list[File]) -> list[str]:
             places = {"RUNTIME_DIRECTORY": folder, "CREDENTIALS_DIRECTORY": folder}
             argv = ("caddy", "adapt", "--adapter", "caddyfile", "--config", path)
             faults.append(said(*argv, **places))
+        for path in candidates(files, "prometheus", folder):
+            # Its rules may be new too, and are looked at by themselves.
+            faults.append(said("promtool", "check", "config", "--syntax-only", path))
+        for path in candidates(files, "rules", folder):
+            faults.append(said("promtool", "check", "rules", path))
+        for path in candidates(files, "alertmanager", folder):
+            faults.append(said("amtool", "check-config", path))
         faults = [fault.replace(folder + "/", "") for fault in faults if fault]
     for file in files:
         if file.get("check") == "json":
@@ -123,7 +134,7 @@ def refusals(files: list[File]) -> list[str]:
 
 def must_come_first(file: File) -> bool:
     """Whether a unit in the same batch may refer to this file and would not find it."""
-    if file.get("check") in ("unit", "sudoers", "caddy"):
+    if file.get("check") in _CHECKED_FIRST:
         return False
     runs = int(file["mode"], 8) & 0o111
     return not os.access(file["path"], os.X_OK if runs else os.F_OK)

@@ -58,7 +58,7 @@ class Floor:
     def step(self) -> float:
         """Look once, and act; the seconds until the next look."""
         targets = self._targets()
-        highest = max((max(_floors(target).values()) for target in targets), default=0.0)
+        highest = max((max(floors(target).values()) for target in targets), default=0.0)
         room = self._available() - highest
         if room >= 0:
             return min(max(room / _FASTEST, _SHORTEST_S), _LONGEST_S)
@@ -81,7 +81,7 @@ class Floor:
         phase = _phase(unit)
         if phase is None:
             return
-        floor, available = _floors(target)[phase], self._available()
+        floor, available = floors(target)[phase], self._available()
         if available < floor:
             self._end(ended.Ended(target.name, unit.name, phase, floor, available), target)
 
@@ -126,7 +126,8 @@ def _phase(unit: units.Unit) -> str | None:
     return {"loading": LOADING, "hot": SERVING}.get(unit.state)
 
 
-def _floors(target: config.Target) -> dict[str, float]:
+def floors(target: config.Target) -> dict[str, float]:
+    """Phase → least MemAvailable, GiB."""
     return {LOADING: target.floor_loading_gib, SERVING: target.floor_serving_gib}
 
 

@@ -10,6 +10,8 @@ import contextlib
 import re
 import statistics
 import subprocess
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -35,6 +37,8 @@ _FIELDS = {
 }
 _UNKNOWN = re.compile(r'Field "([^"]+)" is not a valid field')
 _SAMPLE_MS = 500
+# After this nothing is known of the present; so long after its end it is started again, seconds.
+_OLD_S, _AGAIN_S = 3.0, 10.0
 
 
 @dataclass(frozen=True)
@@ -67,18 +71,60 @@ class Reading:
 
 def look() -> Reading:
     """One look. Of a field that this driver does not know, or all without a driver: None."""
+    return _asked()[1]
+
+
+def _asked() -> tuple[list[str], Reading]:
+    """The fields that this driver knows, none without one, and one look at them."""
     asked = list(_FIELDS)
     while asked:
-        query = [f"--query-gpu={','.join(asked)}", "--format=csv,noheader,nounits"]
         try:
-            done = runner.run(["nvidia-smi", *query], timeout=20)
+            done = runner.run(["nvidia-smi", *_query(asked)], timeout=20)
         except errors.Problem:
-            return Reading()
+            break
         unknown = _UNKNOWN.search(done.stdout + done.stderr)
         if unknown is None or unknown[1] not in asked:
-            return _reading(asked, done.stdout) if done.returncode == 0 else Reading()
+            return (
+                (asked, _reading(asked, done.stdout)) if done.returncode == 0 else ([], Reading())
+            )
         asked.remove(unknown[1])
-    return Reading()
+    return [], Reading()
+
+
+def _query(fields: Sequence[str]) -> tuple[str, str]:
+    return f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"
+
+
+class Watched:
+    """A look each second, by one nvidia-smi that stays: starting it costs more than a look."""
+
+    def __init__(self) -> None:
+        self._newest: tuple[float, Reading] | None = None
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def now(self) -> Reading:
+        """The newest look; nothing where that is old, because a driver hangs, or there is none."""
+        newest = self._newest
+        fresh = newest is not None and time.monotonic() - newest[0] < _OLD_S
+        return newest[1] if newest is not None and fresh else Reading()
+
+    def _follow(self) -> None:
+        while True:
+            fields, first = _asked()
+            if fields:
+                self._newest = time.monotonic(), first
+                self._read(fields)
+            time.sleep(_AGAIN_S)
+
+    def _read(self, fields: Sequence[str]) -> None:
+        with subprocess.Popen(
+            ("nvidia-smi", *_query(fields), "--loop-ms=1000"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as asking:
+            for line in asking.stdout or ():
+                self._newest = time.monotonic(), _reading(fields, line)
 
 
 def _reading(asked: Sequence[str], line: str) -> Reading:
@@ -115,10 +161,9 @@ class Band:
 def sampled() -> Iterator[Band]:
     """Samples of power and clock each half second while the block runs; none without a driver."""
     band = Band([], [])
-    query = ("--query-gpu=power.draw,clocks.sm", "--format=csv,noheader,nounits")
     try:
         asking = subprocess.Popen(
-            ("nvidia-smi", *query, f"--loop-ms={_SAMPLE_MS}"),
+            ("nvidia-smi", *_query(("power.draw", "clocks.sm")), f"--loop-ms={_SAMPLE_MS}"),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,

@@ -1,0 +1,212 @@
+"""What runs on a monitored host: node_exporter, our writer, Prometheus, Alertmanager.
+
+All come from the distribution. The packages' own units stay masked; ours run the same programs with
+configuration of ours, on loopback or on the fast link, under an account that systemd makes for the
+time of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lockstep.files.managed_file import CONFIGURATION, SYSTEMD, ManagedFile, command
+from lockstep.files.programs import closure
+from lockstep.files.templating import render
+from lockstep.inventory.bound_targets import LOOPBACK
+from lockstep.inventory.host import HostPlan
+from lockstep.inventory.settings import Certificate
+from lockstep.monitoring import alertmanager
+from lockstep.monitoring.rules import EVERY_S, rules_text
+from lockstep.onhost.__main__ import MODULES
+from lockstep.units.restart_key import keyed
+from lockstep.units.tls_unit import certificate_paths
+
+EXPORTER, PROMETHEUS, ALERTMANAGER = (
+    "prometheus-node-exporter",
+    "prometheus",
+    "prometheus-alertmanager",
+)
+#: Package → unit of its own, which would run with a configuration of its own as soon as it comes.
+PACKAGED_UNITS = {name: f"{name}.service" for name in (EXPORTER, PROMETHEUS, ALERTMANAGER)}
+#: The account that these packages make.
+ACCOUNT = "prometheus"
+METRICS_UNIT = "lockstep-metrics.service"
+EXPORTER_UNIT = "lockstep-node-exporter.service"
+EXPORTER_SOCKET = "lockstep-node-exporter.socket"
+PROMETHEUS_UNIT = "lockstep-prometheus.service"
+ALERTMANAGER_UNIT = alertmanager.UNIT
+#: Units with data of their own, which leave with them.
+KEEPING = (PROMETHEUS_UNIT, ALERTMANAGER_UNIT)
+PROMETHEUS_FILE = f"{CONFIGURATION}/prometheus.yml"
+RULES_FILE = f"{CONFIGURATION}/prometheus-rules.yml"
+ALERTMANAGER_FILE = f"{CONFIGURATION}/alertmanager.yml"
+#: Files that nothing but their name tells apart.
+CONFIGURATIONS = (PROMETHEUS_FILE, RULES_FILE, ALERTMANAGER_FILE)
+#: Where the writer writes and node_exporter reads.
+TEXTFILES = "/run/lockstep-metrics"
+# Names of credentials.
+_KEY, _CONFIGURATION = "gateway-key", "alertmanager.yml"
+# What a picture of a Spark needs; the rest of the defaults costs time at each look.
+_COLLECTORS = (
+    *("cpu", "diskstats", "filesystem", "hwmon", "infiniband", "loadavg", "meminfo", "netdev"),
+    *("nvme", "os", "pressure", "stat", "textfile", "thermal_zone", "time", "uname"),
+    "vmstat",
+)
+
+
+def packages(plan: HostPlan) -> list[str]:
+    """Debian packages that monitoring needs on a host."""
+    monitoring = plan.settings.monitoring
+    found = [EXPORTER] if monitoring.enabled else []
+    found += [PROMETHEUS] if monitoring.keeps else []
+    return [*found, ALERTMANAGER] if monitoring.tells else found
+
+
+def units(plan: HostPlan) -> list[str]:
+    """What of it starts at boot, in the order of the start."""
+    monitoring = plan.settings.monitoring
+    found = [METRICS_UNIT, EXPORTER_SOCKET, EXPORTER_UNIT] if monitoring.enabled else []
+    found += [ALERTMANAGER_UNIT] if monitoring.tells else []
+    return [*found, PROMETHEUS_UNIT] if monitoring.keeps else found
+
+
+def listening(plan: HostPlan) -> dict[int, list[str]]:
+    """Port → addresses at which something of it listens."""
+    monitoring = plan.settings.monitoring
+    address = str(plan.settings.fabric_address)
+    found = {port: [LOOPBACK] for port in monitoring.ports.values()}
+    if plan.ring.recorder:
+        found[monitoring.exporter_port].append(address)
+    if monitoring.keeps and monitoring.bind == "fabric":
+        found[monitoring.prometheus_port] = [address]
+    return found
+
+
+def monitoring_files(plan: HostPlan) -> tuple[ManagedFile, ...]:
+    """Everything that the deploy writes for monitoring; () where it is off."""
+    return tuple(_files(plan))
+
+
+def _files(plan: HostPlan) -> Iterator[ManagedFile]:
+    monitoring = plan.settings.monitoring
+    if not monitoring.enabled:
+        return
+    yield _unit(METRICS_UNIT, _writer(plan))
+    yield from _exporter(plan)
+    if monitoring.tells:
+        yield from _alertmanager(plan)
+    if monitoring.keeps:
+        yield from _prometheus(plan)
+
+
+def _writer(plan: HostPlan) -> str:
+    tls, monitoring = plan.settings.gateway.tls, plan.settings.monitoring
+    words: tuple[str, ...] = ()
+    if isinstance(tls, Certificate):
+        words = ("--certificate", certificate_paths(tls)["certificate"])
+    if monitoring.tells:
+        words += ("--alertmanager", str(monitoring.alertmanager_port))
+    return keyed(
+        "units/metrics.service.j2",
+        contents=closure(MODULES["metrics"]),
+        start=command("metrics", *words),
+    )
+
+
+def _exporter(plan: HostPlan) -> Iterator[ManagedFile]:
+    port = plan.settings.monitoring.exporter_port
+    addresses = [_at(address, port) for address in listening(plan)[port]]
+    start = (
+        "/usr/bin/prometheus-node-exporter",
+        "--web.systemd-socket",
+        "--web.disable-exporter-metrics",
+        "--collector.disable-defaults",
+        *(f"--collector.{name}" for name in _COLLECTORS),
+        f"--collector.textfile.directory={TEXTFILES}",
+    )
+    # Another address is taken up with a restart of the service, which restarts the socket.
+    service = keyed(
+        "units/node-exporter.service.j2",
+        contents=addresses,
+        socket=EXPORTER_SOCKET,
+        writer=METRICS_UNIT,
+        start=start,
+    )
+    yield _unit(EXPORTER_UNIT, service)
+    socket = render("units/node-exporter.socket.j2", addresses=addresses, service=EXPORTER_UNIT)
+    yield _unit(EXPORTER_SOCKET, socket)
+
+
+def _prometheus(plan: HostPlan) -> Iterator[ManagedFile]:
+    settings = plan.settings
+    monitoring, gateway = settings.monitoring, settings.gateway
+    credentials = {_KEY: monitoring.gateway_key} if gateway.local_keys else {}
+    engines = {
+        target.name: _at(LOOPBACK, target.engine_port or target.port)
+        for target in plan.targets
+        if target.answers
+    }
+    text = render(
+        "monitoring/prometheus.yml.j2",
+        host=plan.name,
+        rules=RULES_FILE,
+        every_s=EVERY_S,
+        exporter=_at(LOOPBACK, monitoring.exporter_port),
+        gateway=_at(LOOPBACK, gateway.port),
+        gateway_key=f"/run/credentials/{PROMETHEUS_UNIT}/{_KEY}" if credentials else None,
+        engines=engines,
+        alertmanager=_at(LOOPBACK, monitoring.alertmanager_port) if monitoring.tells else None,
+    )
+    rules = rules_text(settings, [each.name for each in plan.ring.recorded])
+    yield ManagedFile(PROMETHEUS_FILE, text, check="prometheus", stage="monitoring")
+    yield ManagedFile(RULES_FILE, rules, check="rules", stage="monitoring")
+    ((address,),) = [listening(plan)[monitoring.prometheus_port]]
+    service = keyed(
+        "units/prometheus.service.j2",
+        contents={"configuration": text, "rules": rules},
+        description="Keep what this Spark tells of itself",
+        credentials=credentials,
+        loopback=address == LOOPBACK and not plan.ring.recorded,
+        memory="1G",
+        start=(
+            "/usr/bin/prometheus",
+            f"--config.file={PROMETHEUS_FILE}",
+            "--storage.tsdb.path=/var/lib/lockstep-prometheus",
+            f"--storage.tsdb.retention.size={monitoring.retention_gib}GB",
+            f"--web.listen-address={_at(address, monitoring.prometheus_port)}",
+        ),
+    )
+    yield _unit(PROMETHEUS_UNIT, service)
+
+
+def _alertmanager(plan: HostPlan) -> Iterator[ManagedFile]:
+    text = alertmanager.alertmanager_text(plan.settings)
+    yield ManagedFile(
+        ALERTMANAGER_FILE, text, mode="0600", check="alertmanager", stage="monitoring"
+    )
+    given = {_CONFIGURATION: ALERTMANAGER_FILE, **alertmanager.credentials(plan.settings)}
+    service = keyed(
+        "units/prometheus.service.j2",
+        contents={"configuration": text},
+        description="Tell people what Prometheus finds wrong",
+        credentials=given,
+        loopback=not alertmanager.receivers(plan.settings),
+        memory="256M",
+        start=(
+            "/usr/bin/prometheus-alertmanager",
+            f"--config.file=/run/credentials/{ALERTMANAGER_UNIT}/{_CONFIGURATION}",
+            "--storage.path=/var/lib/lockstep-alertmanager",
+            # No gossip: each host tells of itself.
+            "--cluster.listen-address=",
+            f"--web.listen-address={_at(LOOPBACK, plan.settings.monitoring.alertmanager_port)}",
+        ),
+    )
+    yield _unit(ALERTMANAGER_UNIT, service)
+
+
+def _unit(name: str, text: str) -> ManagedFile:
+    return ManagedFile(f"{SYSTEMD}/{name}", text, check="unit", stage="monitoring")
+
+
+def _at(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -1,0 +1,153 @@
+"""Write what a Spark knows of itself where node_exporter finds it (docs/monitoring.md).
+
+usage: metrics [--certificate FILE] [--alertmanager PORT]
+
+Runs as root in lockstep-metrics.service, from boot on. Writes quick.prom each second and slow.prom
+each 15 s into the folder that systemd gives it; metrics.py says which metric is in which. What
+cannot be told is left out. A look that hangs takes its file away, so that nothing old counts as
+new. It also keeps the silences of a switch and of a deploy at the host's Alertmanager.
+
+exit codes: 2 wrong use; it ends by a signal only
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from lockstep.onhost.core import (
+    atomic,
+    errors,
+    layout,
+    meminfo,
+    output,
+    program,
+    switch_lock,
+)
+from lockstep.onhost.monitoring import looks, silences
+from lockstep.onhost.monitoring.alertmanager import Alertmanager
+from lockstep.onhost.monitoring.metrics import QUICK_S, SLOW_S, Sample, text
+from lockstep.onhost.monitoring.silences import Silences
+from lockstep.onhost.system import gpu
+
+QUICK, SLOW = "quick.prom", "slow.prom"
+# A slow look that takes longer hangs.
+_HANGS_S = 60.0
+
+
+def quick(paths: layout.Paths, reading: gpu.Reading) -> Iterator[Sample]:
+    """What a black box needs: each second, and without a program or a request."""
+
+    def of(name: str, value: float, **labels: str) -> Sample:
+        return Sample(f"lockstep_{name}", value, labels)
+
+    yield of("metrics_written_timestamp_seconds", round(time.time(), 3))
+    yield of("memory_available_bytes", int(meminfo.memory(paths.proc).available * meminfo.GIB))
+    yield of("switch_running", int(switch_lock.holder(paths.switch_lock) is not None))
+    for name, value, factor in (
+        ("gpu_temperature_celsius", reading.temperature_c, 1.0),
+        ("gpu_clock_hertz", reading.clock_mhz, 1e6),
+        ("gpu_power_watts", reading.power_w, 1.0),
+        ("gpu_utilization_ratio", reading.utilization, 0.01),
+    ):
+        if value is not None:
+            yield of(name, round(value * factor, 4))
+    if reading.reasons is not None:
+        for bit, words in gpu.HEAT.items():
+            yield of("gpu_throttled", int(bool(reading.reasons & bit)), reason=words)
+
+
+class Writer:
+    """Both files of one host."""
+
+    def __init__(
+        self,
+        paths: layout.Paths,
+        folder: Path,
+        look: Callable[[], gpu.Reading],
+        certificate: str = "",
+        silences: Silences | None = None,
+    ) -> None:
+        self._paths = paths
+        self._folder = folder
+        self._gpu = look
+        self._slow = looks.Slow(paths, look, _expiry(certificate) if certificate else None)
+        self._pool = ThreadPoolExecutor(2)
+        self._silences = silences
+        self._silencing: Future[str] | None = None
+        self._running: Future[str] | None = None
+        self._began = -float(SLOW_S)
+
+    def step(self, now: float) -> None:
+        """Write what is due at a time of the monotonic clock.
+
+        Raises:
+            OSError: it cannot be written, or the kernel does not tell.
+            Problem: the same of what the host's programs say.
+        """
+        atomic.write(self._folder / QUICK, text(quick(self._paths, self._gpu())))
+        self._silence()
+        running = self._running
+        if running is not None and not running.done():
+            if now - self._began > _HANGS_S:
+                (self._folder / SLOW).unlink(missing_ok=True)
+            return
+        self._running = None
+        if running is not None:
+            atomic.write(self._folder / SLOW, running.result())
+        if now - self._began >= SLOW_S:
+            self._began, self._running = now, self._pool.submit(lambda: text(self._slow.look()))
+
+    def _silence(self) -> None:
+        """An Alertmanager that does not answer holds nothing up, and is asked again."""
+        if self._silences is None or (self._silencing and not self._silencing.done()):
+            return
+        reasons = {
+            silences.SWITCH: switch_lock.holder(self._paths.switch_lock) is not None,
+            silences.DEPLOY: self._slow.deploying,
+        }
+        self._silencing = self._pool.submit(self._silences.keep, reasons)
+
+
+def _expiry(certificate: str) -> looks.Expiry:
+    from lockstep.onhost.facts import tls
+
+    def read() -> float | None:
+        end = tls.ends(certificate)
+        return None if end is None else ssl.cert_time_to_seconds(end)
+
+    return looks.Expiry(certificate, read)
+
+
+def tell(line: str) -> None:
+    """One line for the journal."""
+    output.say(f"lockstep metrics: {line}")
+
+
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    parser = program.parser(__doc__)
+    parser.add_argument("--certificate", default="", metavar="FILE")
+    parser.add_argument("--alertmanager", type=int, metavar="PORT")
+    options = parser.parse_args(argv)
+    folder = Path(os.environ["RUNTIME_DIRECTORY"])
+    port = options.alertmanager
+    kept = Silences(Alertmanager(port)) if port else None
+    watched = gpu.Watched()
+    writer = Writer(paths or layout.Paths(), folder, watched.now, options.certificate, kept)
+    told = ""
+    while True:
+        now = time.monotonic()
+        try:
+            writer.step(now)
+            told = ""
+        except (OSError, errors.Problem) as problem:
+            # Nothing that ails one look may end the rest.
+            if str(problem) != told:
+                told = str(problem)
+                tell(told)
+        time.sleep(max(0.0, now + QUICK_S - time.monotonic()))

@@ -1,0 +1,154 @@
+"""The slow looks: each metric from what knows it, and left out where nobody does."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from onhost_fakes import FakeEngine, FakeSystemd, host_root
+
+from lockstep.onhost.core import atomic
+from lockstep.onhost.monitoring import looks
+from lockstep.onhost.monitoring.metrics import METRICS, SLOW_S, text
+from lockstep.onhost.records import boots, ended, last_diff, switches
+from lockstep.onhost.switching import wedge_state
+from lockstep.onhost.system import gpu
+
+UNIT = "vllm-qwen36.service"
+COUNTERS = """\
+vllm:num_requests_running{model_name="q"} 2
+vllm:num_requests_waiting{model_name="q"} 1
+vllm:generation_tokens_total{model_name="q"} 20
+vllm:prompt_tokens_total{model_name="q"} 10
+"""
+
+
+class Spark:
+    """A host where qwen is hot, and mistral is not."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.engine = FakeEngine()
+        self.engine.metrics = COUNTERS
+        target = {
+            "unit": UNIT,
+            "recipe": "qwen-recipe",
+            "engine": "vllm",
+            "url": self.engine.url,
+            "engine_url": self.engine.url,
+            "model": "qwen",
+            "memory_gib": 67.0,
+            "start_timeout_s": 1800,
+            "floor_loading_gib": 8.0,
+            "floor_serving_gib": 4.0,
+        }
+        mistral = {**target, "unit": "sglang-mistral4.service"}
+        self.paths = host_root(folder / "root", {"qwen": target, "mistral": mistral}, 41.2)
+        self.systemd = FakeSystemd(folder / "systemd", monkeypatch)
+        self.hot()
+        self.reading = gpu.Reading()
+        self.expiry = looks.Expiry("/etc/ssl/spark.pem", lambda: 1.8e9)
+        self.slow = looks.Slow(self.paths, lambda: self.reading, self.expiry)
+
+    def hot(self, state: str = "active") -> None:
+        sub = "running" if state == "active" else "dead"
+        self.systemd.unit(
+            UNIT, ActiveState=state, SubState=sub, StateChangeTimestamp="@1790000000", MainPID="7"
+        )
+
+    def look(self) -> dict[str, dict[str, Any]]:
+        """Metric, without its prefix → its labels as text → value; the text is accepted, too."""
+        samples = self.slow.look()
+        text(samples)
+        found: dict[str, dict[str, Any]] = {}
+        for sample in samples:
+            assert METRICS[sample.name].every_s == SLOW_S
+            name = sample.name.removeprefix("lockstep_")
+            found.setdefault(name, {})[" ".join(sample.labels.values())] = sample.value
+        return found
+
+
+@pytest.fixture
+def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
+    found = Spark(tmp_path, monkeypatch)
+    monkeypatch.setattr(looks.unit_facts, "failed", lambda _: [("failed unit", "a.service", "")])
+    yield found
+    found.engine.close()
+
+
+def test_a_hot_model_and_its_engine(spark: Spark) -> None:
+    found = spark.look()
+    assert found["hot_target"] == {"qwen qwen-recipe": 1}
+    assert found["hot_since_timestamp_seconds"] == {"qwen": 1790000000}
+    assert found["engine_up"] == {"qwen": 1}
+    assert found["engine_requests"] == {"qwen": 3}
+    assert found["memory_floor_bytes"] == {"qwen loading": 8 * 2**30, "qwen serving": 4 * 2**30}
+    assert found["failed_unit"] == {"a.service": 1}
+    assert found["boot_unclean"] == {"": 0}
+    assert found["certificate_expiry_timestamp_seconds"] == {"/etc/ssl/spark.pem": 1.8e9}
+    for absent in ("wanted_hot", "sense_ok", "drift_differences", "gpu_clock_cap_held"):
+        assert absent not in found
+
+
+def test_an_engine_that_does_not_answer_is_not_up(spark: Spark) -> None:
+    spark.engine.close()
+    assert spark.look()["engine_up"] == {"qwen": 0}
+
+
+def test_what_the_last_switch_made_hot_is_wanted_though_it_is_gone(spark: Spark) -> None:
+    boots.switched(spark.paths, "qwen")
+    spark.hot("inactive")
+    time.sleep(looks.facts.FRESH_S)
+    found = spark.look()
+    assert found["wanted_hot"] == {"qwen": 1} and "hot_target" not in found
+    boots.switched(spark.paths, None)
+    assert "wanted_hot" not in spark.look()
+
+
+def test_switches_are_counted_from_the_first_look_on(spark: Spark) -> None:
+    def keep(at: float, code: int) -> None:
+        switches.keep(spark.paths, switches.Ended(at, 1.0, "anna", "qwen", code, "said"))
+
+    keep(1.0, 0)
+    assert spark.look()["switches_total"] == {"done": 0, "failed": 0}
+    keep(2.0, 0)
+    keep(3.0, 1)
+    assert spark.look()["switches_total"] == {"done": 1, "failed": 1}
+    assert spark.look()["switches_total"] == {"done": 1, "failed": 1}
+
+
+def test_what_guards_did_and_found(spark: Spark) -> None:
+    deeds = [
+        wedge_state.Deed(UNIT, 1.0, 1790000100.0, "hung"),
+        wedge_state.Deed("sglang-mistral4.service", 2.0, 1790000200.0, "hung", left_down=True),
+    ]
+    wedge_state.save(spark.paths, wedge_state.Record(deeds=deeds))
+    ended.note(spark.paths, ended.Ended("qwen", UNIT, "serving", 4.0, 3.0))
+    record = {"findings": {"gpu-hot": "hot"}, "slow": 0, "last_boot": "cut off"}
+    atomic.write_json(spark.paths.gpu_record, record)
+    found = spark.look()
+    assert found["engine_wedged"] == {"qwen": 0, "mistral": 1}
+    assert found["wedge_deed_timestamp_seconds"] == {"qwen": 1790000100.0, "mistral": 1790000200.0}
+    assert found["memory_floor_ended"] == {"qwen": 1}
+    assert found["gpu_hot"] == {"": 1} and found["gpu_slow"] == {"": 0}
+    assert found["boot_unclean"] == {"": 1}
+
+
+def test_a_cap_of_the_clock_is_held_or_not(spark: Spark) -> None:
+    written = json.loads(spark.paths.targets.read_text())
+    spark.paths.targets.write_text(json.dumps({**written, "max_clock_mhz": 2200}))
+    assert spark.look()["gpu_clock_cap_held"] == {"": 1}
+    atomic.write_json(spark.paths.gpu_record, {"findings": {"gpu-cap": "lost"}})
+    found = spark.look()
+    assert found["gpu_clock_cap_hertz"] == {"": 2.2e9} and found["gpu_clock_cap_held"] == {"": 0}
+
+
+def test_the_last_diff_by_severity(spark: Spark) -> None:
+    differences = [{"severity": "error"}, {"severity": "note"}, {"severity": "note"}]
+    last_diff.take({"differences": differences, "more": 0, "unknown": None}, spark.paths)
+    found = spark.look()
+    assert found["drift_differences"] == {"error": 1, "warning": 0, "note": 2}
+    assert found["drift_read_timestamp_seconds"][""] == pytest.approx(time.time(), abs=60)

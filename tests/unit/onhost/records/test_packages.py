@@ -1,0 +1,114 @@
+"""Packages that leave: what was here before stays, and what came for them alone goes too."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lockstep.onhost.core import errors, layout
+from lockstep.onhost.records import packages
+
+
+class Apt:
+    """dpkg and apt over a set of packages; `needs` is what apt installed for a package."""
+
+    def __init__(self, here: set[str], needs: dict[str, set[str]]) -> None:
+        self.here, self.needs = here, needs
+        self.argv: list[list[str]] = []
+        self.fails = False
+
+    def run(self, argv: list[str], timeout: float) -> subprocess.CompletedProcess[str]:
+        self.argv.append(argv)
+        out, code = "", 0
+        if argv[0] == "dpkg-query":
+            out = (
+                "".join(f"installed {name}\n" for name in sorted(self.here)) + "config-files old\n"
+            )
+        elif "--simulate" in argv:
+            wanted = {each for name in self.here for each in self.needs.get(name, ())}
+            automatic = {each for needs in self.needs.values() for each in needs} | {"kernel-old"}
+            out = "".join(f"Remv {name} [1.0]\n" for name in (automatic & self.here) - wanted)
+        elif "purge" in argv:
+            code = 100 if self.fails else 0
+            self.here -= set() if self.fails else set(argv[4:])
+        return subprocess.CompletedProcess(argv, code, out, "E: no" if code else "")
+
+    @property
+    def done(self) -> list[list[str]]:
+        """What changed the host."""
+        return [argv for argv in self.argv if "purge" in argv or argv[0] == "userdel"]
+
+
+@pytest.fixture
+def apt(monkeypatch: pytest.MonkeyPatch) -> Apt:
+    needs = {"prometheus": {"libjs", "shared"}, "other": {"shared"}}
+    found = Apt({"other", "shared", "kernel-old", "curl"}, needs)
+    monkeypatch.setattr(packages.runner, "run", found.run)
+    return found
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> layout.Paths:
+    return layout.Paths(tmp_path)
+
+
+def test_what_came_goes_with_what_came_for_it_alone(
+    apt: Apt, paths: layout.Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there: list[str] = []
+    monkeypatch.setattr(packages, "_is_account", lambda name: name in there)
+    packages.note(paths, ["prometheus", "curl"], "prometheus")
+    kept = packages.Noted(["prometheus"], ["prometheus"])
+    assert packages.load(paths) == kept and paths.packages.stat().st_mode & 0o777 == 0o600
+    apt.here |= {"prometheus", "libjs"}
+    there.append("prometheus")
+    # A second deploy that meets it half installed forgets nothing.
+    packages.note(paths, ["prometheus", "old"], "prometheus")
+    assert packages.load(paths) == packages.Noted(["prometheus", "old"], ["prometheus"])
+    gone = packages.purge(paths, ["prometheus", "old", "curl", "never"])
+    assert gone == ["prometheus", "old", "libjs"]
+    assert [argv[4:] for argv in apt.done[:2]] == [["prometheus", "old"], ["libjs"]]
+    assert apt.done[2] == ["userdel", "prometheus"]
+    assert apt.here == {"other", "shared", "kernel-old", "curl"}
+    assert packages.load(paths) == packages.Noted()
+
+
+def test_a_package_and_an_account_that_were_here_stay(
+    apt: Apt, paths: layout.Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apt.here.add("prometheus")
+    monkeypatch.setattr(packages, "_is_account", lambda _: True)
+    packages.note(paths, ["prometheus", "exporter"], "prometheus")
+    assert packages.purge(paths, ["prometheus", "exporter"]) == ["exporter"]
+    assert "prometheus" in apt.here and not any(argv[0] == "userdel" for argv in apt.done)
+
+
+def test_one_that_stays_keeps_the_account(
+    apt: Apt, paths: layout.Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there: list[str] = []
+    monkeypatch.setattr(packages, "_is_account", lambda name: name in there)
+    packages.note(paths, ["prometheus", "exporter"], "prometheus")
+    apt.here |= {"prometheus", "exporter"}
+    there.append("prometheus")
+    packages.purge(paths, ["prometheus"])
+    assert packages.load(paths) == packages.Noted(["exporter"], ["prometheus"])
+    assert not any(argv[0] == "userdel" for argv in apt.done)
+
+
+def test_what_apt_refuses_stays_noted(apt: Apt, paths: layout.Paths) -> None:
+    packages.note(paths, ["prometheus"], None)
+    apt.fails = True
+    with pytest.raises(errors.Problem, match="purge prometheus failed: E: no"):
+        packages.purge(paths, ["prometheus"])
+    assert packages.load(paths).packages == ["prometheus"]
+
+
+def test_a_record_that_cannot_be_read_is_empty(paths: layout.Paths) -> None:
+    paths.packages.parent.mkdir(parents=True)
+    for text in ("", json.dumps([]), json.dumps({"others": []})):
+        paths.packages.write_text(text)
+        assert packages.load(paths) == packages.Noted()
