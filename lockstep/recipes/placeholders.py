@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from lockstep.core.errors import RecipeError
 from lockstep.onhost.core.kind import Kind
@@ -74,6 +75,12 @@ def _inline(value: object) -> str:
     return str(value)
 
 
+@cache
+def _words(text: str) -> tuple[str, ...]:
+    # A command line is asked for again with each of its settings, and a shell's rules take time.
+    return tuple(shlex.split(text.replace("\\\r\n", " ").replace("\\\n", " ")))
+
+
 def split(recipe: Recipe, text: str) -> tuple[str, ...]:
     """A filled template as an argument list that starts the recipe's engine.
 
@@ -81,7 +88,7 @@ def split(recipe: Recipe, text: str) -> tuple[str, ...]:
         RecipeError: unbalanced quotes, shell constructs, or another program.
     """
     try:
-        argv = tuple(shlex.split(text.replace("\\\r\n", " ").replace("\\\n", " ")))
+        argv = _words(text)
     except ValueError as fault:
         raise RecipeError(
             "the command's quotes do not balance",

@@ -31,7 +31,8 @@ def ask(
         texts = {path: text.replace(old, new) for path, text in texts.items()}
     document |= sent.packed(texts)
     done = subprocess.run(
-        [sys.executable, *sent.COMMAND[1:]],
+        # A host's own Python has no such site packages to look through.
+        [sys.executable, "-S", *sent.COMMAND[1:]],
         input=json.dumps(document),
         capture_output=True,
         text=True,

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser as Chromium
-from playwright.sync_api import ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, sync_playwright
 
 _PACKAGE = "chromium-headless-shell"
 _PICTURES = Path(__file__).parents[2] / "docs" / "images"
@@ -21,10 +21,11 @@ _ANSWERED = "Failed to load resource: the server responded with a status of "
 
 
 class Browser:
-    """One Chromium; `faults` is what its pages did that no page may do."""
+    """Sessions in a Chromium; `faults` is what their pages did that no page may do."""
 
     def __init__(self, chromium: Chromium) -> None:
         self._chromium = chromium
+        self._sessions: list[BrowserContext] = []
         self.faults: list[str] = []
 
     def page(
@@ -41,6 +42,7 @@ class Browser:
         context = self._chromium.new_context(
             viewport={"width": width, "height": height}, color_scheme=scheme
         )
+        self._sessions.append(context)
         page = context.new_page()
         page.on("console", lambda message: self._said(message, refusals))
         page.on("pageerror", lambda error: self.faults.append(f"exception: {error}"))
@@ -51,6 +53,11 @@ class Browser:
         )
         page.goto(url)
         return page
+
+    def close(self) -> None:
+        """End the sessions."""
+        for context in self._sessions:
+            context.close()
 
     def _said(self, message: ConsoleMessage, refusals: tuple[int, ...]) -> None:
         wanted = any(message.text.startswith(f"{_ANSWERED}{code} ") for code in refusals)
@@ -67,8 +74,8 @@ class Browser:
 
 
 @contextlib.contextmanager
-def browser(namespace: Path | None = None) -> Iterator[Browser]:
-    """One Chromium; a fault of one of its pages fails the block's end.
+def started(namespace: Path | None = None) -> Iterator[Chromium]:
+    """A Chromium for `browser`.
 
     One at a time in a thread, and no `asyncio.run` in the block: Playwright's own loop runs there.
 
@@ -86,7 +93,22 @@ def browser(namespace: Path | None = None) -> Iterator[Browser]:
             program = str(inside)
         # The address of a test is on this machine, whatever proxy its environment names.
         chromium = playwright.chromium.launch(executable_path=program, args=["--no-proxy-server"])
-        pages = Browser(chromium)
+        try:
+            yield chromium
+        finally:
+            chromium.close()
+
+
+@contextlib.contextmanager
+def browser(namespace: Path | None = None, chromium: Chromium | None = None) -> Iterator[Browser]:
+    """Sessions in Chromium, ended with the block; a fault of one of their pages fails its end.
+
+    Args:
+        namespace: See `started`.
+        chromium: One that is started; None for one of the block's own.
+    """
+    with contextlib.ExitStack() as stack:
+        pages = Browser(chromium or stack.enter_context(started(namespace)))
         try:
             yield pages
         except BaseException as error:
@@ -94,7 +116,7 @@ def browser(namespace: Path | None = None) -> Iterator[Browser]:
                 error.add_note(f"in the browser: {fault}")
             raise
         finally:
-            chromium.close()
+            pages.close()
         if pages.faults:
             pytest.fail("in the browser: " + "; ".join(pages.faults))
 

@@ -83,7 +83,7 @@ def free_port() -> int:
 @contextlib.contextmanager
 def program(code: str, words: list[str], **environment: str) -> Iterator[subprocess.Popen[str]]:
     """A stand-in program with ``lab/content`` on its path, killed when the block ends."""
-    known = {"PATH": os.environ["PATH"], "PYTHONPATH": str(CONTENT), "PYTHONDONTWRITEBYTECODE": "1"}
+    known = {"PATH": os.environ["PATH"], "PYTHONPATH": str(CONTENT)}
     with subprocess.Popen(
         [sys.executable, "-c", code, *words],
         env=known | environment,

@@ -1,18 +1,16 @@
 """A make-believe systemd: unit states are JSON files in $FAKE_SYSTEMD, jobs are real processes.
 
-Copied to systemctl, systemd-run, journalctl and sudo by onhost_fakes.FakeSystemd. What `systemctl
-show` says of a unit stands in a file beside its state, for SHOW.
+onhost_fakes.FakeSystemd names it systemctl, systemd-run, journalctl and sudo. What `systemctl show`
+says of a unit stands in a file beside its state, for SHOW. It is started some thousand times: what
+few calls need is imported late.
 """
 
 import json
 import os
-import shlex
-import subprocess
 import sys
 import time
-from pathlib import Path
 
-FOLDER = Path(os.environ.get("FAKE_SYSTEMD", ""))
+FOLDER = os.environ.get("FAKE_SYSTEMD", "")
 NOT_FOUND = {"LoadState": "not-found", "ActiveState": "inactive", "SubState": "dead"}
 
 
@@ -40,14 +38,22 @@ def shown(fields):
 def write(folder, name, state):
     """Keep a unit's state, and what is shown of it."""
     for suffix, text in (("json", json.dumps(state)), ("show", shown({"Id": name, **state}))):
-        new = folder / f"{name}.{os.getpid()}.new"
-        new.write_text(text)
-        new.rename(folder / f"{name}.{suffix}")
+        new = f"{folder}/{name}.{os.getpid()}.new"
+        with open(new, "w") as file:
+            file.write(text)
+        os.rename(new, f"{folder}/{name}.{suffix}")
+
+
+def text_of(path):
+    with open(path) as file:
+        return file.read()
 
 
 def load(name):
-    path = FOLDER / f"{name}.json"
-    return json.loads(path.read_text()) if path.exists() else dict(NOT_FOUND)
+    try:
+        return json.loads(text_of(f"{FOLDER}/{name}.json"))
+    except FileNotFoundError:
+        return dict(NOT_FOUND)
 
 
 def set_state(name, active, sub, **more):
@@ -65,7 +71,7 @@ def start(name):
         return 1
     if "starts_with" in state:
         path, text = state["starts_with"]
-        state["start_ok"] = text in Path(path).read_text()
+        state["start_ok"] = text in text_of(path)
     if state.get("killed_whole"):
         set_state(name, "activating", "auto-restart", ExecMainCode="2", ExecMainStatus="9")
         return 0
@@ -82,6 +88,8 @@ def start(name):
 
 def stopped_meanwhile(name, argv):
     """Run a part of the start; a stop ends it, as systemd does."""
+    import subprocess
+
     with subprocess.Popen(argv) as part:
         while part.poll() is None:
             if load(name)["ActiveState"] == "inactive":
@@ -96,8 +104,8 @@ def stop(name):
     if "stop_fails" in state:
         sys.exit(state["stop_fails"])
     if state.get("transient"):
-        (FOLDER / f"{name}.json").unlink()
-        (FOLDER / f"{name}.show").unlink()
+        os.unlink(f"{FOLDER}/{name}.json")
+        os.unlink(f"{FOLDER}/{name}.show")
     elif state["LoadState"] == "loaded":
         set_state(name, "inactive", "dead")
 
@@ -106,9 +114,12 @@ def systemctl(argv):
     verb, *rest = argv
     names = [name for name in rest if not name.startswith("-")]
     if verb == "list-units":
-        for path in sorted(FOLDER.glob(f"{names[0]}.json")):
-            state = load(path.stem)
-            print(path.stem, state["LoadState"], state["ActiveState"], state["SubState"])
+        import fnmatch
+
+        for file in sorted(fnmatch.filter(os.listdir(FOLDER), f"{names[0]}.json")):
+            unit = file.removesuffix(".json")
+            state = load(unit)
+            print(unit, state["LoadState"], state["ActiveState"], state["SubState"])
         return 0
     if verb == "start":
         return max(start(name) for name in names)
@@ -119,6 +130,9 @@ def systemctl(argv):
 
 
 def systemd_run(argv):
+    import shlex
+    import subprocess
+
     at = argv.index("--")
     options, work = argv[:at], argv[at + 1 :]
     if "--wait" in options:
@@ -137,7 +151,7 @@ def systemd_run(argv):
     # Whoever waits for the end of our output must not wait for the work.
     for descriptor in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
-    with Path(log).open("a") as stream:
+    with open(log, "a") as stream:
         code = subprocess.run(
             work, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
         ).returncode
@@ -145,7 +159,7 @@ def systemd_run(argv):
         os._exit(0)
     if "ExecStopPost" in properties:
         set_state(name, "deactivating", "stop-post")
-        with Path(log).open("a") as stream:
+        with open(log, "a") as stream:
             after = shlex.split(properties["ExecStopPost"].replace("$$", "$"))
             subprocess.run(after, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
     if code == 0:
@@ -164,14 +178,14 @@ def systemd_run(argv):
 
 
 def journalctl(argv):
-    synced = FOLDER / "synced"
+    synced = f"{FOLDER}/synced"
     if "--sync" in argv:
-        synced.touch()
+        open(synced, "a").close()
         return 0
     # Of no unit: what the kernel said.
     unit = next((o.partition("=")[2] for o in argv if o.startswith("--unit=")), "kernel")
     state = load(unit)
-    lines = state.get("journal", []) + (state.get("late", []) if synced.exists() else [])
+    lines = state.get("journal", []) + (state.get("late", []) if os.path.exists(synced) else [])
     print("\n".join(lines), flush=True)
     if "--follow" in argv:
         time.sleep(60)
@@ -179,7 +193,7 @@ def journalctl(argv):
 
 
 def sudo(argv):
-    allowed = (FOLDER / "sudo-allows").exists()
+    allowed = os.path.exists(f"{FOLDER}/sudo-allows")
     if "-l" not in argv:
         print("sudo runs", *argv[2:])
     elif not allowed:
@@ -187,15 +201,15 @@ def sudo(argv):
     return 0 if allowed else 1
 
 
-if __name__ == "__main__":
-    name, argv = Path(sys.argv[0]).stem, sys.argv[1:]
+def main():
+    name, argv = os.path.basename(sys.argv[0]).removesuffix(".py"), sys.argv[1:]
     if name != "journalctl":
-        with (FOLDER / "calls").open("a") as calls:
+        with open(f"{FOLDER}/calls", "a") as calls:
             calls.write(" ".join([name, *argv]) + "\n")
-    main = {
+    programs = {
         "systemctl": systemctl,
         "systemd-run": systemd_run,
         "journalctl": journalctl,
         "sudo": sudo,
     }
-    sys.exit(main[name](argv))
+    return programs[name](argv)

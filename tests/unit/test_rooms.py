@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 from collections import defaultdict
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -29,17 +30,23 @@ def modules(root: Path = ROOT) -> dict[str, Path]:
     }
 
 
+@cache
+def _imports(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return [node for node in tree if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imports(path: Path, known: dict[str, Path]) -> set[str]:
     """The modules of ours that one file imports, also where it does so late or for types only."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+    for node in _imports(path):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif node.module and not node.level:
             found |= {
                 full if (full := f"{node.module}.{alias.name}") in known else node.module
                 for alias in node.names
             }
-        elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
     return found & set(known)
 
 

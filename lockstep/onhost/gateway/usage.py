@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
@@ -106,6 +105,9 @@ class Usage:
 
     async def keep(self, every_s: float = EVERY_S) -> None:
         """Write again and again until it is cancelled, and a last time then."""
+        # Only the gateway itself runs this; who lists keys does not wait for the import.
+        import asyncio
+
         try:
             while True:
                 await asyncio.sleep(every_s)

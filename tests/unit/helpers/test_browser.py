@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 import pytest
-from browser import browser
+from browser import Chromium, browser, started
 from local_server import LocalServer, Reply, serving
 
 HTML = {"Content-Type": "text/html; charset=utf-8"}
+
+
+@pytest.fixture(scope="module")
+def started_once() -> Iterator[Chromium]:
+    with started() as chromium:
+        yield chromium
 
 
 def served(body: str, **answers: Reply) -> AbstractContextManager[LocalServer]:
@@ -17,10 +24,10 @@ def served(body: str, **answers: Reply) -> AbstractContextManager[LocalServer]:
     return serving({"/": Reply((head + body).encode(), headers=HTML), **paths})
 
 
-def test_a_page_has_the_width_and_the_colours_that_were_asked_for() -> None:
+def test_a_page_has_the_width_and_the_colours_that_were_asked_for(started_once: Chromium) -> None:
     style = "<style>@media (prefers-color-scheme: dark) {body {color: #111}}</style>"
     seen = "[innerWidth, getComputedStyle(document.body).color]"
-    with served(style) as server, browser() as chromium:
+    with served(style) as server, browser(chromium=started_once) as chromium:
         phone = chromium.page(server.url, 390, dark=True)
         assert phone.evaluate(seen) == [
             390,
@@ -29,7 +36,7 @@ def test_a_page_has_the_width_and_the_colours_that_were_asked_for() -> None:
         assert chromium.page(server.url).evaluate(seen) == [1280, "rgb(0, 0, 0)"]
 
 
-def test_what_no_page_may_do_fails_the_test() -> None:
+def test_what_no_page_may_do_fails_the_test(started_once: Chromium) -> None:
     faults = {
         "console.error('broken')": "console: broken",
         "await noSuchFunction()": "noSuchFunction is not defined",
@@ -37,7 +44,7 @@ def test_what_no_page_may_do_fails_the_test() -> None:
         "new WebSocket('ws://elsewhere.invalid/')": "ws://elsewhere.invalid/",
         "await fetch('/absent')": "status of 404",
     }
-    with pytest.raises(pytest.fail.Exception) as told, browser() as chromium:
+    with pytest.raises(pytest.fail.Exception) as told, browser(chromium=started_once) as chromium:
         for script in faults:
             module = f"try {{{script}}} finally {{document.title = 'done'}}"
             with served(f"<script type=module>{module}</script>") as server:
@@ -45,8 +52,11 @@ def test_what_no_page_may_do_fails_the_test() -> None:
     assert [fault for fault in faults.values() if fault not in str(told.value)] == []
 
 
-def test_an_answer_that_the_test_wants_to_meet_is_no_fault() -> None:
+def test_an_answer_that_the_test_wants_to_meet_is_no_fault(started_once: Chromium) -> None:
     script = "<script>fetch('/busy').then(answer => document.title = answer.status)</script>"
-    with served(script, busy=Reply(status=503)) as server, browser() as chromium:
+    with (
+        served(script, busy=Reply(status=503)) as server,
+        browser(chromium=started_once) as chromium,
+    ):
         page = chromium.page(server.url, refusals=(503,))
         page.wait_for_function("document.title === '503'")

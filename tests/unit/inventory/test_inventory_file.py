@@ -392,15 +392,23 @@ defaults: {port: %d}
 """
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """A copy of what a deploy reads, to be damaged."""
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what a deploy reads."""
+    folder = tmp_path_factory.mktemp("whole")
     for part in PARTS:
         source = REPOSITORY / part
         if source.is_dir():
-            shutil.copytree(source, tmp_path / part)
+            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copy(source, tmp_path / part)
+            shutil.copy(source, folder / part)
+    return folder
+
+
+@pytest.fixture
+def repository(tmp_path: Path, whole: Path) -> Path:
+    """The same files, to be damaged."""
+    shutil.copytree(whole, tmp_path, copy_function=os.link, dirs_exist_ok=True)
     for folder in ("inventories", "few"):
         (tmp_path / folder).mkdir()
     for name, port in {"a": 8000, "b": 8001}.items():
@@ -425,8 +433,11 @@ def damage(repository: Path, case: Case, port: int = 22) -> Path:
         f"{case.after}"
     )
     if case.file:
-        with (repository / case.file).open("a", errors="surrogateescape") as file:
-            file.write(case.text)
+        damaged = repository / case.file
+        before = damaged.read_text() if damaged.exists() else ""
+        # The file itself is every test's.
+        damaged.unlink(missing_ok=True)
+        damaged.write_text(before + case.text, errors="surrogateescape")
     return path
 
 

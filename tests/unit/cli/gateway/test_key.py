@@ -43,7 +43,7 @@ sys.exit(errors.ended("lockstep gateway-keys", run))
 # Notes each call, and runs the program as the host that it was asked for.
 SSH = """\
 for word in "$@"; do host=$command; command=$word; done
-folder=$(dirname "$0")/..
+folder=${{0%/*}}/..
 echo "$host $command" >> "$folder/calls"
 [ -e "$folder/$host.down" ] && {{ echo timed out >&2; exit 255; }}
 exec {python} -IS "$folder/host.py" "$host" "${{command##* }}"

@@ -350,6 +350,6 @@ def test_preflight_tries_no_address_from_which_nothing_is_needed(
     assert list(answer["reach"]) == ["http://index.invalid", "http://other.invalid"]
 
 
-def test_interfaces_that_are_not_there_are_named_among_those_that_are(tmp_path: Path) -> None:
-    found = ask("preflight", ASKED, tmp_path)["fabric"]
+def test_interfaces_that_are_not_there_are_named_among_those_that_are(spark: Path) -> None:
+    found = preflight(spark)["fabric"]
     assert found["absent"] == ["enp9s9"] and "lo" in found["known"]

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from a_probe import program
 from a_switching_spark import UNITS, SwitchingSpark
-from browser import Browser, browser, picture
+from browser import Browser, Chromium, browser, picture, started
 from gateway_process import KEYS, write_keys
 from onhost_fakes import REPOSITORY
 from playwright.sync_api import Locator, Page, expect
@@ -117,6 +117,13 @@ class Spark(SwitchingSpark):
         last_diff.take({"differences": differences, "more": 0, "unknown": []}, self.paths)
 
 
+@pytest.fixture(scope="module")
+def started_once() -> Iterator[Chromium]:
+    """The Chromium of all tests here, each with sessions of its own."""
+    with started() as chromium:
+        yield chromium
+
+
 @pytest.fixture
 def spark(tmp_path, monkeypatch) -> Iterator[Spark]:
     spark = Spark(tmp_path, monkeypatch)
@@ -159,9 +166,9 @@ def hot(page: Page) -> Locator:
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])
-def test_an_operator_switches_from_the_page_and_sees_its_phases(spark, width):
+def test_an_operator_switches_from_the_page_and_sees_its_phases(started_once, spark, width):
     spark.has_done_much()
-    with browser() as chromium:
+    with browser(chromium=started_once) as chromium:
         page = opened(chromium, spark, width)
         expect(hot(page)).to_contain_text("mistral")
         assert page.get_by_role("button", name="Switch to").count() == 0
@@ -190,10 +197,10 @@ def test_an_operator_switches_from_the_page_and_sees_its_phases(spark, width):
     assert spark.hot == ["qwen"]
 
 
-def test_what_came_back_after_a_failed_switch_is_said_with_the_reason(spark):
+def test_what_came_back_after_a_failed_switch_is_said_with_the_reason(started_once, spark):
     for name in ("qwen", "spare"):
         spark.systemd.unit(UNITS[name], start_ok=False, journal=["lockstep ready: engine died"])
-    with browser() as chromium:
+    with browser(chromium=started_once) as chromium:
         page = opened(chromium, spark)
         give_key(page, "operate")
         switch(page, "qwen")
@@ -205,8 +212,8 @@ def test_what_came_back_after_a_failed_switch_is_said_with_the_reason(spark):
         picture(page, "page-failed")
 
 
-def test_who_may_only_use_gets_no_button_and_a_refusal_by_the_gateway(spark):
-    with browser() as chromium:
+def test_who_may_only_use_gets_no_button_and_a_refusal_by_the_gateway(started_once, spark):
+    with browser(chromium=started_once) as chromium:
         page = opened(chromium, spark, refusals=(403,))
         give_key(page, "use")
         expect(page.get_by_role("button", name="anna (use)")).to_be_visible()
@@ -218,8 +225,8 @@ def test_who_may_only_use_gets_no_button_and_a_refusal_by_the_gateway(spark):
     assert spark.hot == ["mistral"]
 
 
-def test_a_switch_that_is_refused_meanwhile_says_why(spark):
-    with browser() as chromium:
+def test_a_switch_that_is_refused_meanwhile_says_why(started_once, spark):
+    with browser(chromium=started_once) as chromium:
         page = opened(chromium, spark, refusals=(401,))
         give_key(page, "operate")
         button = page.get_by_role("button", name="Switch to qwen", exact=True)
@@ -233,8 +240,8 @@ def test_a_switch_that_is_refused_meanwhile_says_why(spark):
     assert spark.hot == ["mistral"]
 
 
-def test_from_another_machine_the_page_asks_for_a_key_and_forgets_it_when_told(spark):
-    with browser() as chromium:
+def test_from_another_machine_the_page_asks_for_a_key_and_forgets_it_when_told(started_once, spark):
+    with browser(chromium=started_once) as chromium:
         page = chromium.page(spark.doors["open"], PHONE, refusals=(401,))
         ask = page.get_by_role("heading", name="This Spark asks for a key")
         expect(ask).to_be_visible()
@@ -257,10 +264,10 @@ def test_from_another_machine_the_page_asks_for_a_key_and_forgets_it_when_told(s
 
 @pytest.mark.parametrize("width", [PHONE, DESK])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_everything_can_be_read_and_reached(spark, width, dark):
+def test_everything_can_be_read_and_reached(started_once, spark, width, dark):
     spark.has_done_much()
     spark.systemd.unit(UNITS["spare"], ActiveState="failed", SubState="failed", Result="timeout")
-    with browser() as chromium:
+    with browser(chromium=started_once) as chromium:
         page = opened(chromium, spark, width, dark=dark)
         give_key(page, "operate")
         expect(page.get_by_role("button", name="Switch to qwen", exact=True)).to_be_visible()
@@ -283,8 +290,8 @@ def test_everything_can_be_read_and_reached(spark, width, dark):
     assert spark.hot == ["mistral"]
 
 
-def test_the_page_is_live_and_says_when_it_is_not(spark):
-    with browser() as chromium:
+def test_the_page_is_live_and_says_when_it_is_not(started_once, spark):
+    with browser(chromium=started_once) as chromium:
         page = opened(chromium, spark)
         expect(page.get_by_text("live", exact=True)).to_be_visible()
         spark.systemd.unit(UNITS["mistral"])
@@ -300,10 +307,10 @@ def test_the_page_is_live_and_says_when_it_is_not(spark):
         expect(page.get_by_text("live", exact=True)).to_be_visible()
 
 
-def test_twins_are_shown_and_a_silent_one_is_said(spark):
+def test_twins_are_shown_and_a_silent_one_is_said(started_once, spark):
     twins = "(peers) => { stream.abort(); facts.peers = peers(facts); paint(); }"
     peers = "(facts) => ({ spark2: { ...facts, host: 'spark2' }, spark3: { fault: 'no answer' } })"
-    with browser() as chromium:
+    with browser(chromium=started_once) as chromium:
         page = opened(chromium, spark)
         expect(hot(page)).to_contain_text("mistral")
         region = page.get_by_role("region", name="Twins")
@@ -316,20 +323,20 @@ def test_twins_are_shown_and_a_silent_one_is_said(spark):
         assert faults(page) == []
 
 
-def test_words_of_others_are_words_and_no_page(spark):
+def test_words_of_others_are_words_and_no_page(started_once, spark):
     said = "<img src=x onerror=alert(1)><script>alert(2)</script>"
     switches.keep(spark.paths, switches.Ended(time.time(), 1.0, said, said, 1, said))
-    with browser() as chromium:
+    with browser(chromium=started_once) as chromium:
         page = opened(chromium, spark)
         expect(page.get_by_role("region", name="Last switches")).to_contain_text(said)
         assert page.locator("main img, main script").count() == 0
 
 
-def test_a_gateway_that_is_killed_in_a_switch_ends_its_display_alone(spark):
+def test_a_gateway_that_is_killed_in_a_switch_ends_its_display_alone(started_once, spark):
     gate = spark.paths.root / "loaded"
     wait = f"until test -e {gate}; do sleep 0.05; done"
     spark.systemd.unit(UNITS["qwen"], on_start=["sh", "-c", wait])
-    with browser() as chromium:
+    with browser(chromium=started_once) as chromium:
         page = opened(chromium, spark)
         give_key(page, "operate")
         switch(page, "qwen")
