@@ -120,6 +120,7 @@ class Proof:
         self._addresses, self._keys, self._engines = dict(addresses), keys, engines
         self._seed, self._grace_s, self._enter = seed, grace_s, enter
         self._lock = threading.Lock()
+        self._over = threading.Event()
         #: Clients that are to hang up, one for each release.
         self.hang_up = threading.Semaphore(0)
         self.asked: list[Asked] = []
@@ -142,6 +143,8 @@ class Proof:
                 answer off before it begins.
             record: File with a line for each request; its faults are beside it.
             progress: Called after each fault.
+
+        An error of `throw` or `progress` ends it as soon as the requests under way have ended.
         """
         of_faults = record.with_suffix(".faults") if record else None
         self.asked = run_record.read(record, Asked)
@@ -155,16 +158,22 @@ class Proof:
         ]
         for each in clients:
             each.start()
-        for number in range(faults):
-            at = (number + 0.5) * requests / faults
-            while len(self.asked) < at and any(each.is_alive() for each in clients):
-                time.sleep(0.05)
-            if number not in thrown:
-                fault = self._thrown(number, throw)
-                run_record.add(of_faults, fault)
-            progress()
-        for each in clients:
-            each.join()
+        try:
+            for number in range(faults):
+                at = (number + 0.5) * requests / faults
+                while len(self.asked) < at and any(each.is_alive() for each in clients):
+                    time.sleep(0.05)
+                if number not in thrown:
+                    fault = self._thrown(number, throw)
+                    run_record.add(of_faults, fault)
+                progress()
+        except BaseException:
+            # Whoever called takes the hosts down now, and a later run asks the rest.
+            self._over.set()
+            raise
+        finally:
+            for each in clients:
+                each.join()
 
     @property
     def violations(self) -> list[str]:
@@ -190,6 +199,8 @@ class Proof:
     def _client(self, client: int, todo: list[int], record: Path | None) -> None:
         self._enter()
         for number in todo[client::CLIENTS]:
+            if self._over.is_set():
+                return
             one, words = self._request(number)
             began = time.monotonic()
             hang_up = self.hang_up.acquire(blocking=False)

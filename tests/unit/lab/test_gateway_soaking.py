@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
-from gateway_proof import CHAT, MESSAGES, Answer, Asked, Thrown, judged, read
+from gateway_proof import CHAT, MESSAGES, PLAIN, Answer, Asked, Proof, Thrown, judged, read
+from local_server import as_json, serving
 
 WORDS = "0123abcd 4567ef01"
 ENGINES = {"qwen": {"vllm Q"}, "auto": {"vllm Q", "sglang M"}}
@@ -96,3 +99,26 @@ def test_answers_in_the_other_form() -> None:
     whole = {"id": "msg_1 vllm Q", "content": [{"type": "text", "text": WORDS}]}
     answer = Answer(200, "application/json", json.dumps(whole).encode())
     assert verdict(answer, path=MESSAGES).outcome == "answered"
+
+
+def test_a_fault_that_cannot_be_made_ends_it_and_the_next_run_asks_the_rest(tmp_path: Path) -> None:
+    record = tmp_path / "soak.jsonl"
+    refused = as_json({"error": {"message": "no model of this name here"}})
+    with serving(dict.fromkeys((CHAT, MESSAGES, PLAIN), refused)) as server:
+        where = urlsplit(server.url)
+        hosts = {"spark1": (str(where.hostname), int(where.port or 0))}
+
+        def throw(number: int, begin: Any) -> None:
+            begin("memory", "spark1", False)
+            raise OSError("the lab does not answer")
+
+        proof = Proof(hosts, ["a", "b"], {"qwen": set()}, 1, 0.0)
+        with pytest.raises(OSError, match="does not answer"):
+            proof.run(200, 10, throw, record)
+        done = [json.loads(line)["number"] for line in record.read_text().splitlines()]
+        assert 10 <= len(done) < 100
+        assert not record.with_suffix(".faults").exists()
+        again = Proof(hosts, ["a", "b"], {"qwen": set()}, 1, 0.0)
+        again.run(200, 10, lambda number, begin: begin("memory", "spark1", False), record)
+    assert sorted(one.number for one in again.asked) == list(range(200))
+    assert len(record.with_suffix(".faults").read_text().splitlines()) == 10
