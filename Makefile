@@ -80,7 +80,7 @@ cluster-faults: $(STAMP)
 	$(BIN)/python tests/proofs/cluster_faults.py
 
 webui: $(STAMP)
-	PYTHONPATH=.:tests/helpers $(BIN)/python tests/proofs/real_webui.py
+	PYTHONPATH=.:tests/helpers:tests/helpers/gateway:tests/helpers/onhost $(BIN)/python tests/proofs/real_webui.py
 
 bench: $(STAMP)
 	@code=0; for name in noop switch diff copy gateway; do \

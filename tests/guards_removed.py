@@ -118,14 +118,14 @@ GUARDS = (
         "templates/page/gateway.html.j2",
         "onclick: () => confirm(target.name)",
         "onclick: () => change(target.name)",
-        "tests/unit/onhost/gateway/test_page_in_browser.py",
+        "tests/unit/onhost/gateway/process/test_page_in_browser.py",
     ),
     Guard(
         "nobody looks at a page: nothing is asked",
         "templates/page/gateway.html.j2",
         "if (document.hidden) { clearTimeout(asked); stream?.abort();",
         "if (document.hidden) { clearTimeout(asked);",
-        "tests/unit/onhost/gateway/test_page_in_browser.py",
+        "tests/unit/onhost/gateway/process/test_page_in_browser.py",
     ),
     Guard(
         "no switch for who is neither root nor the gateway",
@@ -293,7 +293,7 @@ GUARDS = (
         f"{ONHOST}/gateway/app.py",
         "headers = _headers(scope, *KEY_HEADERS, *but)",
         "headers = _headers(scope, *but)",
-        "tests/unit/onhost/gateway/test_doors.py",
+        "tests/unit/onhost/gateway/process/test_doors.py",
     ),
     Guard(
         "no request that ends an engine",
@@ -314,14 +314,14 @@ GUARDS = (
         f"{ONHOST}/gateway/access.py",
         "        self._only_from_here(headers)\n",
         "",
-        "tests/unit/onhost/gateway/test_doors.py",
+        "tests/unit/onhost/gateway/process/test_doors.py",
     ),
     Guard(
         "no forwarded request without a key",
         f"{ONHOST}/gateway/access.py",
         "        if any(name in _FORWARDED for name, _ in headers):",
         "        if False:",
-        "tests/unit/onhost/gateway/test_doors.py",
+        "tests/unit/onhost/gateway/process/test_doors.py",
     ),
     Guard(
         "an engine reads the path that was allowed",
@@ -335,14 +335,14 @@ GUARDS = (
         f"{ONHOST}/gateway/forward.py",
         '                chunk = await anext(chunks, b"")\n',
         '                chunk = await self.patiently(anext(chunks, b""))\n',
-        "tests/unit/onhost/gateway/test_streams.py",
+        "tests/unit/onhost/gateway/process/test_streams.py",
     ),
     Guard(
         "who hangs up ends the work",
         f"{ONHOST}/gateway/wire/body.py",
         "await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)",
         "await working",
-        "tests/unit/onhost/gateway/test_streams.py",
+        "tests/unit/onhost/gateway/process/test_streams.py",
     ),
     Guard(
         "a bound of the requests of one key",
@@ -902,7 +902,7 @@ GUARDS = (
         f"{ONHOST}/gateway/app.py",
         "[] if caller.hops else await",
         "await",
-        "tests/unit/onhost/gateway/test_two_gateways.py",
+        "tests/unit/onhost/gateway/process/test_two_gateways.py",
     ),
     Guard(
         "a gateway is believed by the key of gateways alone",

@@ -44,7 +44,9 @@ _MAIN = (
 )
 METRICS = 'vllm:num_requests_running{{m="q"}} {0}\nvllm:generation_tokens_total{{m="q"}} {1}\n'
 # Faults of what is shown now, as functions of one object.
-READABLE = Path(__file__).parents[3].joinpath("helpers/readable.js").read_text(encoding="utf-8")
+READABLE = (
+    Path(__file__).parents[4].joinpath("helpers/gateway/readable.js").read_text(encoding="utf-8")
+)
 HIDDEN = """(hidden) => {
   Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
   document.dispatchEvent(new Event("visibilitychange"));

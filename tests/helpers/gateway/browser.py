@@ -15,7 +15,7 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, sync_playwright
 
 _PACKAGE = "chromium-headless-shell"
-_PICTURES = Path(__file__).parents[2] / "docs" / "images"
+_PICTURES = Path(__file__).parents[3] / "docs" / "images"
 #: How Chromium itself reports an answer of 400 and more; a script did not write it.
 _ANSWERED = "Failed to load resource: the server responded with a status of "
 

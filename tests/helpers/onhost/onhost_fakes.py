@@ -19,7 +19,7 @@ import onhost_fake_systemd
 
 from lockstep.onhost.core import layout
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 HELPERS = str(Path(__file__).parent)
 ONHOST = REPOSITORY / "lockstep" / "onhost"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).resolve().parents[2] / "lab/guest/root/usr/bin/nvidia-smi"
+PROGRAM = Path(__file__).resolve().parents[3] / "lab/guest/root/usr/bin/nvidia-smi"
 
 
 class AGpu:
