@@ -111,3 +111,12 @@ def test_wrong_values_are_refused(data: dict[str, Any], said: str) -> None:
 
 def test_ports_of_what_does_not_run_are_free() -> None:
     assert host(1, enabled=False, exporter_port=8090).settings.monitoring.ports == {}
+
+
+def test_the_page_asks_prometheus_where_it_listens() -> None:
+    assert spark().settings.prometheus_url is None
+    assert spark(monitoring={"enabled": True, "prometheus": False}).settings.prometheus_url is None
+    assert spark(monitoring={"enabled": True}).settings.prometheus_url == "http://127.0.0.1:9090"
+    bound = {"enabled": True, "bind": "fabric", "prometheus_port": 9191}
+    settings = spark(fabric_address="fd00::1", monitoring=bound).settings
+    assert settings.prometheus_url == "http://[fd00::1]:9191"
