@@ -494,6 +494,16 @@ class Settings:
     adopt: tuple[values.Adopted, ...] = ()
 
     @property
+    def prometheus_url(self) -> str | None:
+        """Where Prometheus on this host is asked, without a path; None where none runs here."""
+        if not self.monitoring.keeps:
+            return None
+        fabric = str(self.fabric_address)
+        address = "127.0.0.1" if self.monitoring.bind == "loopback" else fabric
+        shown = f"[{address}]" if ":" in address else address
+        return f"http://{shown}:{self.monitoring.prometheus_port}"
+
+    @property
     def webui_adopted(self) -> bool:
         """Whether Open WebUI keeps the accounts of an older volume."""
         return f"volume {self.webui.volume}" in self.adopt

@@ -90,7 +90,7 @@ def gateway_files(
         socket=SOCKET,
         start=command("gateway", python=f"{TOOLS_VENV}/bin/python"),
         credentials=credentials,
-        loopback=all(map(_loopback, said.doors)),
+        loopback=all(map(_loopback, said.doors)) and settings.monitoring.bind == "loopback",
     )
     switch = command("gateway-switch")
     return (
@@ -137,6 +137,7 @@ def configured(
         ttl_s=gateway.ttl_s,
         keepalive_s=gateway.keepalive_s,
         limits=configuration.Limits(**asdict(gateway.limits)),
+        prometheus=settings.prometheus_url,
     )
 
 

@@ -82,6 +82,7 @@ class Application:
                 Route("/root.crt", _Raw(self._root), methods=["GET"]),
                 Route("/metrics", _Raw(self._metrics), methods=["GET"]),
                 Route("/status", _Raw(self._status), methods=["GET"]),
+                Route("/history", _Raw(self._history), methods=["GET"]),
                 Route("/switch", _Raw(self._switch), methods=["POST"]),
                 Route("/v1/models", _Raw(self._list), methods=["GET"]),
                 Route("/v1/models/{name:path}", _Raw(self._model), methods=["GET"]),
@@ -132,6 +133,10 @@ class Application:
         caller = scope["state"]["caller"]
         asked = Request(scope, receive)
         response = await self._parts.page.status(asked, caller.person, alone=caller.hops > 0)
+        await response(scope, receive, send)
+
+    async def _history(self, scope: Message, receive: Receive, send: Send) -> None:
+        response = await self._parts.page.history()
         await response(scope, receive, send)
 
     async def _root(self, scope: Message, receive: Receive, send: Send) -> None:

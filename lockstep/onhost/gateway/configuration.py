@@ -90,6 +90,7 @@ class Gateway:
         queue: How many requests may wait for a switch.
         ttl_s: How long a target without requests stays hot, seconds; None: for ever.
         keepalive_s: Between two comments while a stream has not begun, seconds.
+        prometheus: Where Prometheus on this host is asked, without a path; None: it has none.
     """
 
     host: str
@@ -104,6 +105,7 @@ class Gateway:
     ttl_s: float | None = None
     keepalive_s: float = 15.0
     limits: Limits = Limits()
+    prometheus: str | None = None
 
     def model(self, target: str) -> Model:
         """What is said of a target; nothing special where nothing is."""

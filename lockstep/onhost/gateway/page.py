@@ -1,4 +1,4 @@
-"""The page at `/`, and the facts behind it at `/status`.
+"""The page at `/`, and the facts behind it at `/status` and `/history`.
 
 A watcher holds one answer open. All watchers share the looks, which end with the last of them.
 """
@@ -17,6 +17,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
+from lockstep.onhost.gateway.history import History
 from lockstep.onhost.gateway.keys import Person
 from lockstep.onhost.operator.facts import FRESH_S, Facts
 
@@ -52,17 +53,25 @@ def policy(text: str) -> str:
 
 
 class Page:
-    """Both handlers; who may come here is decided before them.
+    """The handlers; who may come here is decided before them.
 
     Args:
         facts: Of this host.
         peers: The facts of other hosts by name, {"fault": why} where one does not tell; None:
             there are no others.
         path: The page as the deploy wrote it.
+        history: The last hour; None: nobody keeps it here.
     """
 
-    def __init__(self, facts: Facts, peers: Peers | None = None, path: Path = PAGE) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        peers: Peers | None = None,
+        path: Path = PAGE,
+        history: History | None = None,
+    ) -> None:
         self._facts = facts
+        self._history = history
         self._peers = peers
         self._path = path
         self._turn = asyncio.Lock()
@@ -76,6 +85,11 @@ class Page:
             return PlainTextResponse(f"{self._path} is missing: run the deploy again\n", 503)
         headers = {**_HEADERS, "content-security-policy": policy(text)}
         return Response(text, media_type="text/html", headers=headers)
+
+    async def history(self) -> Response:
+        """GET /history: the last hour as one JSON document, null where nobody keeps it here."""
+        found = await self._history.last_hour() if self._history else None
+        return JSONResponse(found, headers=_HEADERS)
 
     async def status(self, request: Request, person: Person, alone: bool = False) -> Response:
         """GET /status: one JSON document, or one a second as server-sent events.

@@ -29,6 +29,7 @@ from lockstep.onhost.core import config, errors, layout, output, program
 from lockstep.onhost.gateway import access, app, configuration, peers, swap, usage
 from lockstep.onhost.gateway.configuration import Door
 from lockstep.onhost.gateway.counts import Counts
+from lockstep.onhost.gateway.history import History
 from lockstep.onhost.gateway.hot import Hot
 from lockstep.onhost.gateway.keys import Keys
 from lockstep.onhost.gateway.page import Page
@@ -220,7 +221,12 @@ def main(argv: list[str], paths: layout.Paths | None = None, kept: Path = usage.
         peers=twins,
         counts=Counts(totals),
         swaps=swaps,
-        page=Page(Facts(host, paths), twins.facts if gateway.peers else None, paths.gateway_page),
+        page=Page(
+            Facts(host, paths),
+            twins.facts if gateway.peers else None,
+            paths.gateway_page,
+            History(gateway.prometheus) if gateway.prometheus else None,
+        ),
         authority=paths.authority,
     )
     doors = Doors(gateway.doors)

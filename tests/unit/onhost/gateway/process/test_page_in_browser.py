@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from a_probe import program
+from a_prometheus import prometheus
 from a_switching_spark import UNITS, SwitchingSpark
 from browser import Browser, Chromium, browser, picture, started
 from gateway_process import KEYS, write_keys
@@ -57,7 +58,7 @@ expect.set_options(timeout=LIMIT_S * 1000)
 class Spark(SwitchingSpark):
     """The host, with a gateway at a local and an open door; mistral is hot."""
 
-    def __init__(self, folder: Path, monkeypatch) -> None:
+    def __init__(self, folder: Path, monkeypatch, history: str | None) -> None:
         super().__init__(folder, monkeypatch)
         for name in UNITS:
             self.tell(name, recipe=RECIPES[name], engine="vllm", engine_url=self.engine.url)
@@ -69,7 +70,9 @@ class Spark(SwitchingSpark):
         address = ".".join(map(str, (127, *os.getpid().to_bytes(3, "big"))))
         doors = (Door("local", address, 8090), Door("open", address, 8091))
         self.doors = {door.kind: f"http://{door.address}:{door.port}/" for door in doors}
-        self.paths.gateway.write_text(json.dumps(asdict(Gateway("spark1", doors))))
+        self.paths.gateway.write_text(
+            json.dumps(asdict(Gateway("spark1", doors, prometheus=history)))
+        )
         self.paths.gateway_page.write_text(render("page/gateway.html.j2"))
         self.engine.metrics = METRICS.format(3, 1000)
         write_keys(self.paths)
@@ -128,10 +131,11 @@ def started_once() -> Iterator[Chromium]:
 
 @pytest.fixture
 def spark(tmp_path, monkeypatch) -> Iterator[Spark]:
-    spark = Spark(tmp_path, monkeypatch)
-    with spark.gateway():
-        yield spark
-    spark.close()
+    with prometheus() as kept:
+        spark = Spark(tmp_path, monkeypatch, kept.url)
+        with spark.gateway():
+            yield spark
+        spark.close()
 
 
 def opened(chromium: Browser, spark: Spark, width: int = PHONE, **more) -> Page:
@@ -307,6 +311,32 @@ def test_the_page_is_live_and_says_when_it_is_not(started_once, spark):
         assert page.evaluate("stream.signal.aborted")
         page.evaluate(HIDDEN, False)
         expect(page.get_by_text("live", exact=True)).to_be_visible()
+
+
+def test_the_last_hour_is_drawn_where_prometheus_keeps_it(started_once, spark):
+    with browser(chromium=started_once) as chromium:
+        page = opened(chromium, spark)
+        region = page.get_by_role("region", name="The last hour")
+        expect(region).to_contain_text("Memory available40.0 to 100.0 GiB")
+        expect(region).to_contain_text("GPU temperature45 to 75 °C")
+        # No model was hot in that hour.
+        expect(region).not_to_contain_text("tok/s")
+        drawn = region.get_by_role("img", name="Memory available in the last hour").locator("path")
+        # A gap, where the host was off.
+        assert drawn.get_attribute("d").count("M") == 2
+        assert faults(page) == []
+        page.evaluate("hour({ fault: 'Prometheus does not answer' })")
+        expect(region).to_be_hidden()
+
+
+def test_where_nobody_keeps_it_no_hour_is_shown(started_once, tmp_path, monkeypatch):
+    spark = Spark(tmp_path, monkeypatch, None)
+    with spark.gateway(), browser(chromium=started_once) as chromium:
+        page = opened(chromium, spark)
+        expect(hot(page)).to_contain_text("mistral")
+        page.wait_for_function("!kept")
+        expect(page.get_by_role("region", name="The last hour")).to_be_hidden()
+    spark.close()
 
 
 def test_twins_are_shown_and_a_silent_one_is_said(started_once, spark):
