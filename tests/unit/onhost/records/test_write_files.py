@@ -16,6 +16,7 @@ from a_spark import spark
 
 from lockstep.files import sent
 from lockstep.inventory.cluster_join import joined
+from lockstep.monitoring.stack import monitoring_files
 from lockstep.onhost.records.ours import MARK
 from lockstep.units.tls_unit import tls_files
 
@@ -249,3 +250,25 @@ def test_what_caddy_cannot_read_is_not_written(tmp_path: Path) -> None:
     done = write([file(path, text, "caddy")])
     assert (done.returncode, done.stderr) == (0, "")
     assert path.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("prometheus.yml", ("scrape_configs:", "scrape_config:")),
+        ("prometheus-rules.yml", ("expr: ", "expr: 7 7 ")),
+        ("alertmanager.yml", ("receiver: nobody", "receiver: nowhere")),
+    ],
+)
+def test_what_prometheus_and_alertmanager_refuse_is_not_written(
+    tmp_path: Path, name: str, wrong: tuple[str, str]
+) -> None:
+    (plan,) = joined([spark("spark1", monitoring={"enabled": True})], "site.py")
+    (wanted,) = (each for each in monitoring_files(plan) if each.path.endswith(f"/{name}"))
+    path = tmp_path / name
+    assert wrong[0] in wanted.text
+    done = write([file(path, wanted.text.replace(*wrong), wanted.check)])
+    assert done.returncode == 1 and "refused by its own checker" in done.stderr
+    assert not path.exists()
+    done = write([file(path, wanted.text, wanted.check)])
+    assert (done.returncode, done.stderr) == (0, "")
