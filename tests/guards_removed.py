@@ -1222,7 +1222,7 @@ GUARDS = (
     Guard(
         "no target has the name of a unit of Lockstep's",
         "lockstep/inventory/values.py",
-        'lambda unit: not re.fullmatch(r"lockstep(-.*)?|earlyoom|nftables", unit)',
+        'lambda unit: not re.fullmatch(r"lockstep(-.*)?|prometheus(-.*)?|earlyoom|nftables", unit)',
         "lambda unit: True",
         "tests/unit/inventory/test_hostile_values.py",
     ),

@@ -30,7 +30,18 @@ _ACCOUNTS = frozenset(
         *("gdm", "geoclue", "hplip", "kernoops", "lightdm", "ntp", "polkitd", "pulse"),
         *("speech-dispatcher", "whoopsie", "tcpdump", "landscape", "fwupd-refresh", "pollinate"),
         *("nm-openvpn", "nvidia-persistenced", "chrony", "statd", "sssd", "postfix", "mysql"),
-        *("postgres", "redis", "nginx", "ollama", "users", "staff", "shadow", "kvm", "render"),
+        *(
+            "postgres",
+            "prometheus",
+            "redis",
+            "nginx",
+            "ollama",
+            "users",
+            "staff",
+            "shadow",
+            "kvm",
+            "render",
+        ),
         *("video", "disk", "lxd", OPERATORS_GROUP, GATEWAY_ACCOUNT),
     )
 )
@@ -201,7 +212,7 @@ Unit = Annotated[
     # Units of the system are seen on the host, before anything is touched.
     Rule(
         "is a unit of Lockstep, or of a package that it installs",
-        lambda unit: not re.fullmatch(r"lockstep(-.*)?|earlyoom|nftables", unit),
+        lambda unit: not re.fullmatch(r"lockstep(-.*)?|prometheus(-.*)?|earlyoom|nftables", unit),
         remedy="Give it a name of its own, for example the engine's and the model's.",
     ),
 ]

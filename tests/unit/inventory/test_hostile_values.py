@@ -32,7 +32,7 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
     *(
         ("targets.qwen.unit", target(unit=unit))
         for unit in (
-            *("lockstep", "lockstep-firewall", "earlyoom", "nftables"),
+            *("lockstep", "lockstep-firewall", "earlyoom", "nftables", "prometheus"),
             *("a" * 65, "../ssh", "ssh.service", "a b", "-a"),
         )
     ),
@@ -75,7 +75,17 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
     *(
         ("service_user", {"service_user": name, "operators": ("spark",), "ssh_user": "admin"})
         for name in (
-            *("root", "spark", "admin", "docker", "www-data", "sshd", "nobody", "sudo"),
+            *(
+                "root",
+                "spark",
+                "admin",
+                "docker",
+                "www-data",
+                "prometheus",
+                "sshd",
+                "nobody",
+                "sudo",
+            ),
             *("systemd-network", "_apt", "lockstep-operators", "-r", "a b", "a:b", "a\t"),
         )
     ),
