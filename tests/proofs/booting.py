@@ -11,7 +11,6 @@ import argparse
 import json
 import random
 import sys
-import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +23,7 @@ import faults
 import run_record
 import soaking
 from soaking import SWITCH, UNITS, WATCHER
-from stack import Host, Stack, until
+from stack import Host, Stack, lent, until
 
 from lab import control
 from lab.core.errors import LabError
@@ -333,16 +332,8 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--lab", help="a lab that is up and deployed")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        stack = Stack(options.lab or "booting", Path(folder))
-        try:
-            if not options.lab:
-                stack.lab("up")
-            done = boot(stack, options.runs, options.seed, options.record, options.limit)
-        finally:
-            stack.reap()
-            if not options.lab:
-                stack.lab("down", "--delete")
+    with lent(options.lab, "booting") as stack:
+        done = boot(stack, options.runs, options.seed, options.record, options.limit)
     print(report(done))
     return 1 if any(run.violations for run in done) else 0
 

@@ -9,14 +9,12 @@ import argparse
 import itertools
 import json
 import sys
-import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from faults import KNOBS
-from stack import REPOSITORY, Host, Stack, until
+from stack import REPOSITORY, Host, Stack, lent, until
 
 INVENTORY = REPOSITORY / "inventories/lab_cluster.py"
 #: The stand-in for SGLang in containers, and the real vLLM.
@@ -193,21 +191,15 @@ def main() -> int:
     parser.add_argument("--lab", help="a lab that is up and deployed with lab_cluster.py")
     options = parser.parse_args()
     counts = Counts()
-    with tempfile.TemporaryDirectory() as folder:
-        stack = Stack(options.lab or "cluster-faults", Path(folder))
+    with lent(options.lab, "cluster-faults") as stack:
         if not options.lab:
-            stack.lab("up")
             stack.good_deploy(inventory=INVENTORY)
-        try:
-            for target in options.target or (STANDIN, REAL):
-                for case in cases(target):
-                    wanted = case.phase in (options.phase or PHASES)
-                    if wanted and case.fault in (options.fault or FAULTS):
-                        run(stack, case, counts)
-            print(counts.report())
-        finally:
-            if not options.lab:
-                stack.lab("down", "--delete")
+        for target in options.target or (STANDIN, REAL):
+            for case in cases(target):
+                wanted = case.phase in (options.phase or PHASES)
+                if wanted and case.fault in (options.fault or FAULTS):
+                    run(stack, case, counts)
+        print(counts.report())
     return 1 if counts.violations else 0
 
 

@@ -15,15 +15,13 @@ import argparse
 import json
 import random
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from stack import Deploy, Host, Stack, forget_leases, until
+from stack import Deploy, Host, Stack, forget_leases, lent, until
 
 ENGINES = "/opt/lockstep/engines"
 QWEN = "/data/models/huggingface/hub/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
@@ -170,20 +168,12 @@ def main() -> int:
     parser.add_argument("--points", type=int, default=10)
     parser.add_argument("--lab", help="a lab that is up and deployed")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        stack = Stack(options.lab or "cutting", Path(folder))
-        try:
-            if not options.lab:
-                stack.lab("up")
-            stack.good_deploy()
-            began = time.monotonic()
-            counts = Cutter(stack, options.seed).run(options.points)
-            print(f"seed    {options.seed}, {time.monotonic() - began:.0f} s")
-            print(counts.report())
-        finally:
-            stack.reap()
-            if not options.lab:
-                stack.lab("down", "--delete")
+    with lent(options.lab, "cutting") as stack:
+        stack.good_deploy()
+        began = time.monotonic()
+        counts = Cutter(stack, options.seed).run(options.points)
+        print(f"seed    {options.seed}, {time.monotonic() - began:.0f} s")
+        print(counts.report())
     return 1 if counts.broken else 0
 
 

@@ -12,7 +12,6 @@ import json
 import random
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -25,7 +24,7 @@ from typing import Any
 import faults
 import run_record
 import soaking
-from stack import Host, Stack, until
+from stack import Host, Stack, lent, until
 
 from lab import control
 from lab.core.state import open_lab
@@ -397,16 +396,10 @@ def main() -> int:
             left.clear()
 
     left = [each for each in wanted if each not in made]
-    with tempfile.TemporaryDirectory() as folder:
-        stack = Stack(options.lab or "drain", Path(folder))
+    with lent(options.lab, "drain") as stack:
         if not options.lab:
-            stack.lab("up")
             stack.good_deploy()
-        try:
-            drained(stack, left, options.seed, done)
-        finally:
-            if not options.lab:
-                stack.lab("down", "--delete")
+        drained(stack, left, options.seed, done)
     print(report(runs))
     return 1 if any(run.violation for run in runs) else 0
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +24,7 @@ sys.path.append(str(Path(__file__).parents[1] / "helpers/gateway"))
 import faults
 import soaking
 from gateway_proof import Proof, Thrown
-from stack import BIN, REPOSITORY, Host, Stack, until
+from stack import Host, Stack, lent, until
 
 from lab import control
 from lab.core.state import open_lab
@@ -236,25 +234,14 @@ def _engines(stack: Stack) -> dict[str, set[str]]:
 def a_key(stack: Stack, path: Path, name: str) -> str:
     """A new key of a person on every host."""
     end_key(stack, path, name)
-    done = _lockstep(stack, "key", "add", str(path), name)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.strip()
+    done = stack.lockstep("key add", name, inventory=path)
+    assert done.code == 0, done.text
+    return done.out.strip()
 
 
 def end_key(stack: Stack, path: Path, name: str) -> None:
     """A person's key is refused from now on; nothing where there is none."""
-    _lockstep(stack, "key", "revoke", str(path), name)
-
-
-def _lockstep(stack: Stack, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(BIN / "lockstep"), *words],
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        env={**os.environ, **stack.environment},
-        check=False,
-    )
+    stack.lockstep("key revoke", name, inventory=path)
 
 
 def given(host: Host, command: str, text: str) -> None:
@@ -300,29 +287,22 @@ def main() -> int:
     parser.add_argument("--record", type=Path, help="file with a line per request, to go on with")
     parser.add_argument("--lab", help="a lab that is up; it stays")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        stack = Stack(options.lab or "gateway-soak", Path(folder))
-        if not options.lab:
-            stack.lab("up")
-        try:
-            began = time.monotonic()
-            count = max(1, round(options.requests * FAULTS / 1000))
-            proof, site = proved(
-                stack,
-                options.seed,
-                options.requests,
-                count,
-                options.record,
-                lambda line: print(line, flush=True),
-            )
-            counts = site.counts
-            print(f"seed          {options.seed}, {time.monotonic() - began:.0f} s")
-            print(proof.report())
-            print(f"samples       {counts.samples}, longest gap {counts.longest_gap_s:.2f} s")
-            print(f"violations    {len(site.violations)}", *site.violations, sep="\n  ")
-        finally:
-            if not options.lab:
-                stack.lab("down", "--delete")
+    with lent(options.lab, "gateway-soak") as stack:
+        began = time.monotonic()
+        count = max(1, round(options.requests * FAULTS / 1000))
+        proof, site = proved(
+            stack,
+            options.seed,
+            options.requests,
+            count,
+            options.record,
+            lambda line: print(line, flush=True),
+        )
+        counts = site.counts
+        print(f"seed          {options.seed}, {time.monotonic() - began:.0f} s")
+        print(proof.report())
+        print(f"samples       {counts.samples}, longest gap {counts.longest_gap_s:.2f} s")
+        print(f"violations    {len(site.violations)}", *site.violations, sep="\n  ")
     return 1 if site.violations else 0
 
 

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from collections import Counter
-from pathlib import Path
 
 from copies import OWN, address, fetched
-from stack import Stack
+from stack import Stack, lent
 
 
 def rebuilt(stack: Stack) -> int:
@@ -47,16 +45,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n    python")[0])
     parser.add_argument("--lab", help="a lab that is up; it is left up")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        stack = Stack(options.lab or "rebuilding", Path(folder))
-        try:
-            if not options.lab:
-                stack.lab("up")
-            return rebuilt(stack)
-        finally:
-            stack.reap()
-            if not options.lab:
-                stack.lab("down", "--delete")
+    with lent(options.lab, "rebuilding") as stack:
+        return rebuilt(stack)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import json
 import random
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -25,7 +24,7 @@ from typing import Any
 
 import faults
 import run_record
-from stack import Host, Stack, until
+from stack import Host, Stack, lent, until
 
 from lab import control
 from lab.core.state import open_lab
@@ -341,26 +340,20 @@ def main() -> int:
     parser.add_argument("--record", type=Path, help="file with a line per round, to go on with")
     parser.add_argument("--lab", help="a lab that is up and deployed with start_timeout_s 12")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        stack = Stack(options.lab or "soak", Path(folder))
+    with lent(options.lab, "soak") as stack:
         if not options.lab:
-            stack.lab("up")
             stack.good_deploy(inventory=inventory(stack))
-        try:
-            began = time.monotonic()
-            counts = soak(
-                stack,
-                options.seed,
-                options.switches,
-                slow=True,
-                progress=_tell,
-                record=options.record,
-            )
-            print(f"seed          {options.seed}, {time.monotonic() - began:.0f} s")
-            print(counts.report())
-        finally:
-            if not options.lab:
-                stack.lab("down", "--delete")
+        began = time.monotonic()
+        counts = soak(
+            stack,
+            options.seed,
+            options.switches,
+            slow=True,
+            progress=_tell,
+            record=options.record,
+        )
+        print(f"seed          {options.seed}, {time.monotonic() - began:.0f} s")
+        print(counts.report())
     return 1 if counts.violations else 0
 
 

@@ -9,9 +9,10 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -298,14 +299,16 @@ class Stack:
         assert done.returncode == 0, f"{shlex.join(argv)}\n{done.stdout}{done.stderr}"
         return done.stdout
 
-    def lockstep(self, command: str, *words: str) -> Answer:
-        """`lockstep COMMAND INVENTORY WORDS` on the lab's inventory, whatever its end."""
-        argv = [str(BIN / "lockstep"), *command.split(), str(INVENTORY), *words]
+    def lockstep(self, command: str, *words: str, inventory: Path = INVENTORY) -> Answer:
+        """`lockstep COMMAND INVENTORY WORDS`, whatever its end."""
+        done = self._run([str(BIN / "lockstep"), *command.split(), str(inventory), *words])
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    def _run(self, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **self.environment}
-        done = subprocess.run(
+        return subprocess.run(
             argv, capture_output=True, text=True, cwd=REPOSITORY, env=environment, check=False
         )
-        return Answer(done.returncode, done.stdout, done.stderr)
 
     def requests(self, service: str) -> Iterator[Request]:
         """What a server of the lab has answered so far."""
@@ -351,25 +354,11 @@ class Stack:
 
     def diff(self, *options: str, inventory: Path = INVENTORY) -> subprocess.CompletedProcess[str]:
         """`lockstep diff INVENTORY OPTIONS`, whatever it says."""
-        return subprocess.run(
-            [str(BIN / "lockstep"), "diff", str(inventory), *options],
-            capture_output=True,
-            text=True,
-            cwd=REPOSITORY,
-            env={**os.environ, **self.environment},
-            check=False,
-        )
+        return self._run([str(BIN / "lockstep"), "diff", str(inventory), *options])
 
     def plan(self, inventory: Path = INVENTORY) -> str:
         """`lockstep plan INVENTORY`: what it prints."""
-        return subprocess.run(
-            [str(BIN / "lockstep"), "plan", str(inventory)],
-            capture_output=True,
-            text=True,
-            cwd=REPOSITORY,
-            env={**os.environ, **self.environment},
-            check=False,
-        ).stdout
+        return self.lockstep("plan", inventory=inventory).out
 
     def bench(
         self, file: Path, *words: str, host: str = "spark1", inventory: Path = INVENTORY
@@ -380,14 +369,7 @@ class Stack:
         """
         argv = [str(BIN / "lockstep"), "bench", host, "-i", str(inventory), "--quick"]
         argv += ["--repeat", "3"]
-        done = subprocess.run(
-            [*argv, "--waive", "quiet", "-o", str(file), *words],
-            env={**os.environ, **self.environment},
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = self._run([*argv, "--waive", "quiet", "-o", str(file), *words])
         said = done.stdout + done.stderr
         suites = json.loads(file.read_text())["suites"] if file.exists() else []
         return done.returncode, {suite["name"]: suite for suite in suites}, said
@@ -418,6 +400,21 @@ class Stack:
         )
         found: dict[str, dict[str, Any]] = json.loads(done.stdout)
         return found
+
+
+@contextmanager
+def lent(kept: str | None, name: str) -> Iterator[Stack]:
+    """A lab for a program: `kept`, which is up and stays, or one of its own, gone afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        stack = Stack(kept or name, Path(folder))
+        try:
+            if not kept:
+                stack.lab("up")
+            yield stack
+        finally:
+            stack.reap()
+            if not kept:
+                stack.lab("down", "--delete")
 
 
 _COPY = """\

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from stack import BIN, INVENTORY, REPOSITORY, Stack
+from stack import Stack
 
 from lab.core.state import open_lab
 from lab.packages.python_packages import python_index
@@ -29,23 +27,11 @@ TRIPLE = (
 )
 
 
-def lockstep(stack: Stack, *words: str) -> subprocess.CompletedProcess[str]:
-    """`lockstep WORDS` on the control machine."""
-    return subprocess.run(
-        [str(BIN / "lockstep"), *words],
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        env={**os.environ, **stack.environment},
-        check=False,
-    )
-
-
 def lock(stack: Stack, *options: str) -> tuple[int, list[tuple[str, str]]]:
     """Exit code of `lockstep lock`, and (kind, name) of what it says has moved."""
-    done = lockstep(stack, "lock", str(INVENTORY), "--json", *options)
-    assert done.returncode in (0, 1), done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)["changes"]
+    done = stack.lockstep("lock", "--json", *options)
+    assert done.code in (0, 1), done.err
+    found: list[dict[str, Any]] = json.loads(done.out)["changes"]
     return done.returncode, [(change["kind"], change["name"]) for change in found]
 
 
@@ -92,8 +78,8 @@ def test_one_thing_moves_is_deployed_and_goes_back_with_every_server_off(
     assert set(current(deployed)).isdisjoint(generation)
 
     deployed.lab("services", "stop")
-    done = lockstep(deployed, "rollback", str(INVENTORY))
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    done = deployed.lockstep("rollback")
+    assert done.code == 0, done.text[-8000:]
     assert current(deployed) == generation
     assert lockfile.load(deployed.lock) == old
     for host in deployed.hosts:
