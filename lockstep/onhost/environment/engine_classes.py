@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import re
 import struct
 import tempfile
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,12 +62,23 @@ def fault(version: str, name: str, config: Any) -> str | None:
         try:
             registered.load_model_cls()
         except Exception as error:
+            said, beside = _first_line(error), ""
+            remedy = "build the environment anew, or name another vLLM"
+            if _of_transformers(error):
+                beside = f" with transformers {_transformers()}"
+                remedy = "name another transformers (engine.transformers) or another vLLM"
             return (
-                f"recipe {name}: vLLM {version} cannot import its class {architecture} with "
-                f"transformers {_transformers()}: {_first_line(error)}. Remedy: name another "
-                "transformers (engine.transformers) or another vLLM"
+                f"recipe {name}: vLLM {version} cannot import its class {architecture}{beside}: "
+                f"{said}. Remedy: {remedy}"
             )
     return None
+
+
+def _of_transformers(error: Exception) -> bool:
+    """Whether an import failed for what transformers lacks, or within it."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    within = str(frames[-1].f_globals.get("__name__")).partition(".")[0]
+    return "transformers" in (within, *re.findall(r"\w+", str(error)))
 
 
 def _config(folder: Path, argv: Sequence[str]) -> Any:

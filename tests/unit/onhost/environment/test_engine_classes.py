@@ -60,7 +60,30 @@ def test_the_part_that_writes_text_is_imported_too(
     faults = venv.ask()[1]["faults"]
     assert bool(faults) == bool(named)
     for fault in faults:
-        assert f"cannot import its class {named} with transformers 5.17.0: no kernel. " in fault
+        assert f"cannot import its class {named}: no kernel. " in fault
+        assert "another transformers" not in fault
+
+
+def test_a_missing_part_of_the_engine_is_not_blamed_on_transformers(
+    venv: Venv, tmp_path: Path
+) -> None:
+    """vLLM 0.26.0 without FlashAttention: no other transformers helps."""
+    folder = configured(tmp_path / "snapshot", "config.json", **{"class": "Writes"})
+    said = "vllm.vllm_flash_attn requires the CUDA flash attention extensions (_vllm_fa2_C)"
+    venv.files["vllm/models/writes.py"] = f"raise ImportError('{said}')\n"
+    venv.asked["recipes"] = [recipe((folder, ["config.json"]))]
+    assert venv.ask()[1]["faults"] == [
+        f"recipe mistral: vLLM 0.19.2 cannot import its class Writes: {said}. Remedy: build the "
+        "environment anew, or name another vLLM"
+    ]
+
+
+def test_what_fails_within_transformers_is_its_fault(venv: Venv, tmp_path: Path) -> None:
+    folder = configured(tmp_path / "snapshot", "config.json", **{"class": "Sees"})
+    venv.files["transformers/pixtral.py"] = "raise AttributeError('ambiguous head_dim')\n"
+    venv.asked["recipes"] = [recipe((folder, ["config.json"]))]
+    (fault,) = venv.ask()[1]["faults"]
+    assert "with transformers 5.17.0: ambiguous head_dim. Remedy: name another transf" in fault
 
 
 def test_files_that_are_not_here_yet_decide_by_their_names(venv: Venv, tmp_path: Path) -> None:
