@@ -7,16 +7,14 @@ import json
 
 import pytest
 from a_gpu import AGpu
-from onhost_fakes import FakeEngine, FakeSystemd, host_root
+from a_hot_spark import HotSpark
 
 from lockstep.onhost.core import config
-from lockstep.onhost.operator import status
 from lockstep.onhost.records import accepted, boots
 from lockstep.onhost.switching import gpu_watch
 from lockstep.onhost.system import gpu
 from lockstep.onhost.system.gpu import CAP_UNIT
 
-UNIT = "vllm-qwen36.service"
 BAND = {"median": 38.0, "low": 35.0, "high": 41.0}
 METRICS = """\
 vllm:num_requests_running{{engine="0"}} {running}
@@ -27,25 +25,15 @@ SGLANG = 'sglang:num_running_reqs{{a="b"}} 1\nsglang:gen_throughput{{a="b"}} {ra
 )
 
 
-class Spark:
+class Spark(HotSpark):
     """A host where qwen is hot; it was accepted with 50 tok/s at 35 to 41 W."""
 
     def __init__(self, tmp_path, monkeypatch) -> None:
-        self.engine, self.gpu = FakeEngine(), AGpu(tmp_path / "gpu", monkeypatch)
-        self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+        super().__init__(tmp_path, monkeypatch, recipe="qwen-nvfp4")
+        self.gpu = AGpu(tmp_path / "gpu", monkeypatch)
         # Each sleep of 5 s brings tokens at this rate; `after` is then called.
         self.rate, self.running, self.tokens, self.time = 50.0, 1, 0, 0.0
         self.after = lambda: None
-        target = {
-            "unit": UNIT,
-            "url": self.engine.url,
-            "model": "qwen",
-            "memory_gib": 67.0,
-            "start_timeout_s": 1800,
-            "recipe": "qwen-nvfp4",
-        }
-        self.paths = host_root(tmp_path / "root", {"qwen": target})
-        self.systemd.unit(UNIT, ActiveState="active", SubState="running", MainPID="7")
         self.systemd.unit(CAP_UNIT, ActiveState="active", SubState="exited")
         self.boot("b")
         self.accept()
@@ -88,11 +76,6 @@ class Spark:
         host = config.load_host(self.paths.targets)
         gpu_watch.Look(host, self.paths, self.sleep, lambda: self.time).take(host.targets["qwen"])
         return gpu_watch.load(self.paths).findings
-
-    def said(self) -> str:
-        """What `switch.sh status` shows."""
-        found = status.gather(config.load_host(self.paths.targets), self.paths)
-        return " ".join(line.strip() for line in status.lines(found, 60))
 
 
 @pytest.fixture

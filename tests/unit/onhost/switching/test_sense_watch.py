@@ -5,38 +5,25 @@ from __future__ import annotations
 import json
 
 import pytest
-from onhost_fakes import FakeEngine, FakeSystemd, host_root, write_targets
+from a_hot_spark import UNIT, HotSpark
+from onhost_fakes import write_targets
 
 from lockstep.onhost.core import atomic, config, layout, switch_lock
 from lockstep.onhost.engine import sense, sense_record
 from lockstep.onhost.facts import records
-from lockstep.onhost.operator import status
 from lockstep.onhost.switching import sense_watch
 
-UNIT = "vllm-qwen36.service"
 LABEL = '{engine="0"}'
 RIGHT = {"echo": {"sha256": "aa", "leading": []}}
 SOUND = sense.Verdict((sense.Look("echo", "sound", ""),), answers=RIGHT)
 WRONG = sense.Verdict((sense.Look("echo", "nonsense", "expected a, came b"),))
 
 
-class Spark:
+class Spark(HotSpark):
     """A host with a hot model, and looks whose outcome is given."""
 
     def __init__(self, tmp_path, monkeypatch) -> None:
-        self.engine = FakeEngine()
-        self.target = {
-            "unit": UNIT,
-            "url": self.engine.url,
-            "model": "m",
-            "memory_gib": 1.0,
-            "start_timeout_s": 60,
-            "sense": "answers",
-            "identity": "one",
-        }
-        self.paths = host_root(tmp_path / "root", {"qwen": self.target})
-        self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
-        self.systemd.unit(UNIT, ActiveState="active", SubState="running", MainPID="7")
+        super().__init__(tmp_path, monkeypatch, sense="answers", identity="one")
         self.running(0)
         self.looks: list[sense.Verdict] = [SOUND]
         self.asked: list[tuple[config.Target, object]] = []
@@ -56,10 +43,6 @@ class Spark:
 
     def run(self, *words: str) -> int:
         return sense_watch.main(list(words), self.paths)
-
-    def said(self) -> str:
-        found = status.gather(config.load_host(self.paths.targets), self.paths)
-        return " ".join(line.strip() for line in status.lines(found, 60))
 
 
 @pytest.fixture

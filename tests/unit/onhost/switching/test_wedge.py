@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from a_hot_spark import UNIT, HotSpark
 from local_server import refused_address
-from onhost_fakes import FakeEngine, FakeSystemd, host_root
+from onhost_fakes import FakeEngine
 
 from lockstep.onhost.core import config, switch_lock
-from lockstep.onhost.operator import status
 from lockstep.onhost.switching import wedge, wedge_state
 
-UNIT = "vllm-qwen36.service"
 METRICS = """\
 # TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{{engine="0",model_name="q"}} {running}
@@ -26,24 +25,11 @@ vllm:generation_tokens_created{{engine="0",model_name="q"}} 1.7e+09
 def spark(tmp_path, monkeypatch):
     """A host whose hot engine has two requests and no way to generate; time stands still."""
 
-    class Spark:
+    class Spark(HotSpark):
         def __init__(self) -> None:
-            self.engine = FakeEngine()
+            super().__init__(tmp_path, monkeypatch)
             self.time, self.tokens, self.running = 1000.0, 5.0, 1.0
             self.engine.chat = lambda _: (503, {"error": "busy"})
-            target = {
-                "unit": UNIT,
-                "url": self.engine.url,
-                "model": "qwen",
-                "memory_gib": 67.0,
-                "start_timeout_s": 1800,
-            }
-            self.paths = host_root(tmp_path / "root", {"qwen": target})
-            self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
-            self.hot(pid=7)
-
-        def hot(self, pid: int) -> None:
-            self.systemd.unit(UNIT, ActiveState="active", SubState="running", MainPID=str(pid))
 
         def sleep(self, seconds: float) -> None:
             self.time += seconds
@@ -57,10 +43,6 @@ def spark(tmp_path, monkeypatch):
             host = config.load_host(self.paths.targets)
             wedge.Watch(host, self.paths, 30.0, lambda: self.time, self.sleep).look()
             return self.systemd.calls[done:]
-
-        def said(self) -> str:
-            found = status.gather(config.load_host(self.paths.targets), self.paths)
-            return " ".join(line.strip() for line in status.lines(found, 60))
 
     spark = Spark()
     spark.engine.metrics = ""
