@@ -53,8 +53,8 @@ GUARDS = (
     Guard(
         "an address to tell holds no login",
         "lockstep/inventory/receivers.py",
-        'r"https?://[^/\s@]+/[A-Za-z0-9_-]{1,64}"',
-        'r"https?://[^/\s]+/[A-Za-z0-9_-]{1,64}"',
+        r'r"https?://[^/\s@]+/[A-Za-z0-9_-]{1,64}"',
+        r'r"https?://[^/\s]+/[A-Za-z0-9_-]{1,64}"',
         "tests/unit/inventory/test_receivers.py",
     ),
     Guard(

@@ -26,7 +26,8 @@ _FIRST = (
     *("deploy/test_deploy", "deploy/test_same_hosts"),
     *("deploy/test_interrupted", "cluster/test_cluster_faults", "deploy/test_copying"),
     *("switching/test_switching", "gateway/test_doors", "deploy/test_rolling"),
-    *("drift/test_drift_is_named", "deploy/test_cuts"),
+    *("drift/test_drift_is_named", "deploy/test_cuts", "deploy/test_artefacts"),
+    *("switching/test_power", "gateway/test_switching", "switching/test_memory"),
 )
 
 
