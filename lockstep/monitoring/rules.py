@@ -236,7 +236,8 @@ def _of_host(settings: Settings) -> tuple[Alert, ...]:
 
 
 def _told_elsewhere(settings: Settings) -> tuple[str, ...]:
-    models = (f"{target.unit}.service" for target in settings.targets.values())
+    # A fallback has a unit of its own.
+    models = (f"{target.unit}(-fallback)?.service" for target in settings.targets.values())
     return (SWITCH_UNIT, *models)
 
 

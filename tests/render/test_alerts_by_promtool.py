@@ -43,6 +43,8 @@ WELL = {
     'lockstep_drift_differences{severity="note"}': "2x120",
     "lockstep_boot_unclean": "0x120",
     'lockstep_failed_unit{unit="lockstep-switch.service"}': "1x120",
+    'lockstep_failed_unit{unit="sglang-mistral4.service"}': "1x120",
+    'lockstep_failed_unit{unit="sglang-mistral4-fallback.service"}': "1x120",
     CERTIFICATE: f"{90 * DAY}x120",
     "lockstep_backup_last_success_timestamp_seconds": "0x120",
     "lockstep_metrics_written_timestamp_seconds": "0+30x120",
