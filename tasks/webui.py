@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
+from lockstep.files.managed_file import command
 from tasks import run
 from tasks.operations import secrets
 from tasks.operations import services as operations
@@ -20,4 +21,10 @@ def webui() -> None:
     secrets.webui(name="Make Open WebUI's keys once", email=email)
     operations.written(name="Write Open WebUI's unit", stage="webui")
     unit = f"{settings.webui.unit}.service"
-    operations.in_force(name="Run Open WebUI", units=[unit], stage="webui", enabled=[unit])
+    operations.in_force(
+        name="Run Open WebUI",
+        units=[unit],
+        stage="webui",
+        enabled=[unit],
+        program=command("webui"),
+    )

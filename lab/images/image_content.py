@@ -39,8 +39,16 @@ TAGS = (
     Tag("spark-arena/dgx-vllm-eugr-nightly", "arm64-only", "vllm", "0.32.0", foreign=True),
     Tag("lmsysorg/sglang", "latest", "sglang", "0.5.23"),
     Tag("lmsysorg/sglang", "v0.5.22", "sglang", "0.5.22"),
-    Tag("open-webui/open-webui", "main", "open-webui", "0.12.4"),
+    Tag("open-webui/open-webui", "v0.12.4", "open-webui", "0.12.4"),
     Tag("open-webui/open-webui", "v0.12.3", "open-webui", "0.12.3"),
+    # An update that migrates the database and never serves.
+    Tag(
+        "open-webui/open-webui",
+        "broken",
+        "open-webui",
+        "0.13.0",
+        knobs=("STANDIN_BROKEN_UPDATE=1",),
+    ),
     # Its engine cannot be asked about recipes without a GPU, and serves all the same.
     Tag("lmsysorg/sglang", "needs-gpu", "sglang", "0.5.24", knobs=("STANDIN_NEEDS_GPU=1",)),
     # An update that its engine's parser accepts, and that never serves.
@@ -92,7 +100,7 @@ def _image(tag: Tag, architecture: str, layers: tuple[Layer, ...], labels: dict[
             architecture,
             layers,
             command=("python3", "/app/backend/start.py"),
-            environment=(path, "ENV=prod", "PORT=8080"),
+            environment=(path, "ENV=prod", "PORT=8080", *tag.knobs),
             working_directory="/app/backend",
             ports=("8080/tcp",),
             labels=labels,

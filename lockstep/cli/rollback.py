@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -9,7 +11,8 @@ import click
 from lockstep.cli.lock import print_changes
 from lockstep.cli.shared import DONE, FINDINGS
 from lockstep.core.errors import LockstepError
-from lockstep.fleet.hosts import deploy
+from lockstep.fleet.hosts import Host, choose, deploy
+from lockstep.fleet.webui import Fitting, fitting, use
 from lockstep.inventory import inventory_file as inventories
 from lockstep.lock import lockfile
 from lockstep.lock.lockdiff import changes
@@ -19,8 +22,13 @@ from lockstep.lock.pins import Pins
 @click.command()
 @click.argument("inventory", type=click.Path(path_type=Path))
 @click.option("--dry", is_flag=True, help="Show what would change; write and deploy nothing.")
+@click.option(
+    "--data",
+    type=click.Choice(["return", "keep"]),
+    help="What Open WebUI's older image begins with, without a question.",
+)
 @click.pass_context
-def rollback(context: click.Context, inventory: Path, dry: bool) -> None:
+def rollback(context: click.Context, inventory: Path, dry: bool, data: str | None) -> None:
     """Restore the lock that was deployed before, and deploy it.
 
     Its content is still on the hosts (until `lockstep gc`), so nothing is downloaded. A lock that
@@ -34,9 +42,11 @@ def rollback(context: click.Context, inventory: Path, dry: bool) -> None:
     now = lockfile.load(path)
     pins, what, undone = _target(path, now)
     print_changes(changes(now, pins))
+    copies = _copies(choose(inventory)[0], pins)
     if dry:
         click.echo(f"Would go back to {what}.")
         context.exit(DONE)
+    _returned(copies, data)
     lockfile.save(path, pins)
     click.echo(f"{path.name} is {what} again; deploying it.")
     code = deploy(inventory)
@@ -49,6 +59,43 @@ def rollback(context: click.Context, inventory: Path, dry: bool) -> None:
             err=True,
         )
     context.exit(FINDINGS if code else DONE)
+
+
+def _copies(hosts: Sequence[Host], pins: Pins) -> list[Fitting]:
+    """Say what of Open WebUI's data fits the lock; the hosts that have such a copy."""
+    found = fitting(hosts, pins)
+    for each in found:
+        said = f"{each.host.name}: Open WebUI gets an older or newer image"
+        if each.fault:
+            said = f"{each.host.name}: copies of Open WebUI's data: {each.fault}"
+        elif each.number is None:
+            said += ", and no copy of its data is from that one. Where it refuses the present "
+            said += "data, the present image returns."
+        else:
+            said += f". Its data of {each.date} (generation {each.generation}) fit: {each.loss}."
+        click.echo(said, err=bool(each.fault))
+    return [each for each in found if each.number is not None]
+
+
+def _returned(copies: Sequence[Fitting], data: str | None) -> None:
+    """Have the copies return, if that is wanted."""
+    if not copies or data == "keep":
+        return
+    if data is None:
+        if not sys.stdin.isatty():
+            raise click.UsageError(
+                "nobody can be asked here: --data return takes the older data, --data keep tries "
+                "the older image on the present ones"
+            )
+        if not click.confirm("Return these data with the image?"):
+            return
+    for each in copies:
+        if fault := use(each):
+            raise LockstepError(
+                "its copy of Open WebUI's data cannot be used; nothing was changed",
+                where=each.host.name,
+                found=fault,
+            )
 
 
 def _target(path: Path, now: Pins) -> tuple[Pins, str, bool]:

@@ -301,7 +301,7 @@ class WebUi:
     """Open WebUI: a container under a unit, enabled at boot."""
 
     enabled: bool = True
-    image: values.Image = "ghcr.io/open-webui/open-webui:main"
+    image: values.Image = "ghcr.io/open-webui/open-webui:v0.12.4"
     unit: values.Unit = "open-webui"
     bind: values.Bind = "127.0.0.1"
     port: values.Port = 8080

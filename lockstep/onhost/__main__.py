@@ -48,6 +48,7 @@ MODULES = {
     "sharing": "fetch.sharing",
     "stop-container": "docker.stop_container",
     "switch": "operator.switch_sh",
+    "webui": "webui.update",
     "wedge": "switching.wedge",
 }
 

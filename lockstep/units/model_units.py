@@ -125,6 +125,9 @@ def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> M
     """
     webui = settings.webui
     argv = webui_command(settings, variants, pins)
+    unit, image = f"{webui.unit}.service", argv[-1]
+    data = (unit, webui.volume, image)
+    url = f"http://{_reachable(webui.bind)}:{webui.port}/health"
     text = keyed(
         "units/webui.service.j2",
         unit=webui.unit,
@@ -132,8 +135,10 @@ def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> M
         gateway=GATEWAY_UNIT,
         docker_config=DOCKER_CONFIG,
         start=argv,
-        image=argv[-1],
-        ready=_webui_ready(f"http://{_reachable(webui.bind)}:{webui.port}/health"),
+        image=image,
+        begin=command("webui", "begin", *data),
+        ready=command("webui", "ready", *data, url, "--main-pid"),
+        ended=command("webui", "ended", unit),
         stop_container=_stop_container(webui.unit),
     )
     return ManagedFile(unit_path(webui.unit), text, check="unit", stage="webui")
@@ -175,15 +180,6 @@ def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -
         *("--env-file", WEBUI_SECRETS),
         *(word for pair in environment.items() for word in ("--env", "=".join(pair))),
         pinned_reference(webui.image, pins),
-    )
-
-
-def _webui_ready(url: str) -> tuple[str, ...]:
-    # Its first start migrates a database.
-    return (
-        *("/usr/bin/curl", "--fail", "--silent", "--show-error", "--noproxy", "*"),
-        *("--output", "/dev/null", "--max-time", "5"),
-        *("--retry", "240", "--retry-delay", "1", "--retry-all-errors", url),
     )
 
 

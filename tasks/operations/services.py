@@ -198,6 +198,7 @@ def in_force(
     next_boot: Sequence[str] = (),
     together: Sequence[str] = (),
     settled: Sequence[str] = (),
+    program: Sequence[str] = ("systemctl",),
 ) -> Commands:
     """Reload systemd where it holds older files, and restart what runs with an older generation.
 
@@ -211,6 +212,7 @@ def in_force(
         next_boot: Those that start at boot and are neither started nor restarted now.
         together: Those that run on several hosts at once: never restarted on one of them.
         settled: Jobs of which an earlier failure is over when the host has come so far.
+        program: What starts and restarts them, as `systemctl restart UNIT` does.
     """
     files = run.current().files(stage)
     states = facts.ask("units")
@@ -230,7 +232,7 @@ def in_force(
         verb = due(state, generation(files, unit), unit in enabled)
         if verb and unit not in (*together, *next_boot):
             host.log(f"{verb} {unit}")
-            yield remote.job(f"{verb}-{PurePosixPath(unit).stem}", ["systemctl", verb, unit])
+            yield remote.job(f"{verb}-{PurePosixPath(unit).stem}", [*program, verb, unit])
             changed = True
     failed = [unit for unit in settled if states.get(unit, {}).get("ActiveState") == "failed"]
     if failed:

@@ -261,6 +261,9 @@ class Spark:
         if {"start", "restart", "--now"} & set(words):
             unit |= {"ActiveState": "active", "SubState": "running", "generation": unit["wanted"]}
 
+    def _run_webui(self, words: list[str]) -> None:
+        self._run_systemctl(words)
+
     # Readers ----------------------------------------------------------------------------------
 
     def _read_preflight(self, asked: dict[str, Any]) -> Any:

@@ -18,6 +18,8 @@ from lockstep.lock.pins import GitPin
 
 pytestmark = pytest.mark.slow
 
+PROGRAM = "/usr/bin/python3 /usr/local/lib/lockstep webui"
+
 
 def test_a_wiped_host_gets_everything_in_order(first: Any) -> None:
     golden = Path(__file__).parent / "golden/wiped_host.txt"
@@ -126,7 +128,7 @@ def test_a_container_that_the_inventory_takes_over_is_removed_before_ours_starts
     assert done.returncode == 0
     changes = wiped.changes(HOSTS[0])
     removed = changes.index("/usr/bin/docker rm --force open-webui")
-    assert removed < changes.index("job start-open-webui: systemctl start open-webui.service")
+    assert removed < changes.index(f"job start-open-webui: {PROGRAM} start open-webui.service")
     assert not [line for line in wiped.changes(HOSTS[1]) if "docker rm" in line]
     # No administrator is made beside the accounts that are there.
     (made,) = (line for line in changes if "make-secrets" in line and "open-webui.env" in line)
@@ -219,5 +221,5 @@ def test_one_task_runs_alone(converged: Site) -> None:
     done = converged.deploy(task="tasks.webui.webui")
     assert done.returncode == 0, done.stderr
     assert converged.changes(HOSTS[0]) == [
-        "job start-open-webui: systemctl start open-webui.service"
+        f"job start-open-webui: {PROGRAM} start open-webui.service"
     ]

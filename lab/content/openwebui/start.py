@@ -27,9 +27,9 @@ class WebServer(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int]) -> None:
         environment = dict(os.environ)
-        self.store = Store(DATA, environment)
-        self.key = secret_key(DATA, environment).encode()
         self.version = version("open-webui")
+        self.store = Store(DATA, environment, self.version)
+        self.key = secret_key(DATA, environment).encode()
         bases, keys = (
             self.store.setting(name).split(";")
             for name in ("OPENAI_API_BASE_URLS", "OPENAI_API_KEYS")
@@ -60,7 +60,7 @@ class Page(BaseHTTPRequestHandler):
             self._json(200, self._config())
         elif path == "/standin/environment":
             self._json(200, hashed_environment())
-        elif path in ("/api/models", "/api/v1/auths/"):
+        elif path in ("/api/models", "/api/v1/auths/", "/api/v1/chats/"):
             self._for_users(path)
         elif path == "/":
             self._send(200, PAGE.read_bytes(), "text/html; charset=utf-8")
@@ -81,6 +81,8 @@ class Page(BaseHTTPRequestHandler):
             return
         if path == "/api/models":
             self._json(200, {"data": self.server.connections.models()})
+        elif path == "/api/v1/chats/":
+            self._json(200, self.server.store.chats(email))
         else:
             role = dict(self.server.store.users()).get(email, "pending")
             token = self.server.token(email)
@@ -102,6 +104,11 @@ class Page(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.path == "/api/chat/completions":
             self._chat(body)
+            return
+        if self.path == "/api/v1/chats/new":
+            if email := self._session():
+                chat = json.loads(body)["chat"]
+                self._json(200, {"id": self.server.store.add_chat(email, chat)})
             return
         try:
             form = json.loads(body)

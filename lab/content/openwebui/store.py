@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -16,14 +17,26 @@ from pathlib import Path
 #: ENABLE_PERSISTENT_CONFIG is false: changing the variable later changes nothing.
 PERSISTENT = ("ENABLE_SIGNUP", "OPENAI_API_BASE_URLS", "OPENAI_API_KEYS", "WEBUI_URL")
 
+#: Revisions of the database, each with the first version that knows it, and its migration. As with
+#: the real program, there is none back.
+REVISIONS = {
+    "1a2b": ((0,), "CREATE TABLE chat (id TEXT PRIMARY KEY, user_id TEXT, title TEXT, chat TEXT)"),
+    "3c4d": ((0, 12, 3), "ALTER TABLE chat ADD COLUMN updated_at BIGINT DEFAULT 0"),
+    "5e6f": ((0, 12, 4), "ALTER TABLE chat ADD COLUMN meta TEXT DEFAULT '{}'"),
+    "7a8b": ((0, 13, 0), "ALTER TABLE chat RENAME COLUMN meta TO details"),
+}
+
 
 class Store:
     """The database ``webui.db`` in the data folder; safe to share among threads."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str], version: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._db = sqlite3.connect(folder / "webui.db", check_same_thread=False)
+        self._migrate(tuple(int(part) for part in version.split(".")))
+        if environment.get("STANDIN_BROKEN_UPDATE"):
+            sys.exit("an error of this version, after it has migrated")
         with self._db:
             self._db.execute(
                 "CREATE TABLE IF NOT EXISTS user "
@@ -42,6 +55,20 @@ class Store:
         if email and password and not self.users():
             self.add(email, environment.get("WEBUI_ADMIN_NAME", "Admin"), password, "admin")
             self._remember("ENABLE_SIGNUP", "false", replace=True)
+
+    def _migrate(self, version: tuple[int, ...]) -> None:
+        """Bring an older database to this version's revision; a newer one ends the program."""
+        with self._db:
+            self._db.execute("CREATE TABLE IF NOT EXISTS alembic_version (version_num TEXT)")
+        row = self._db.execute("SELECT version_num FROM alembic_version").fetchone()
+        known = [name for name, (since, _) in REVISIONS.items() if since <= version]
+        if row and row[0] not in known:
+            sys.exit(f"Can't locate revision identified by '{row[0]}'")
+        for name in known[known.index(row[0]) + 1 if row else 0 :]:
+            with self._db:
+                self._db.execute(REVISIONS[name][1])
+                self._db.execute("DELETE FROM alembic_version")
+                self._db.execute("INSERT INTO alembic_version VALUES (?)", (name,))
 
     def _remember(self, name: str, value: str, *, replace: bool) -> None:
         verb = "REPLACE" if replace else "IGNORE"
@@ -67,6 +94,22 @@ class Store:
         row = (email.lower(), name, role, salt, _hashed(salt, password), time.time())
         with self._lock, self._db:
             self._db.execute("INSERT INTO user VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def add_chat(self, email: str, chat: Mapping[str, object]) -> str:
+        """Keep a chat; its id."""
+        name, title = secrets.token_hex(16), str(chat.get("title", "New Chat"))
+        columns = "(id, user_id, title, chat, updated_at)"
+        row = (name, email, title, json.dumps(chat), int(time.time()))
+        with self._lock, self._db:
+            self._db.execute(f"INSERT INTO chat {columns} VALUES (?, ?, ?, ?, ?)", row)
+        return name
+
+    def chats(self, email: str) -> list[dict[str, object]]:
+        """A user's chats, the newest first."""
+        query = "SELECT id, title, updated_at FROM chat WHERE user_id = ? ORDER BY updated_at DESC"
+        with self._lock:
+            rows = self._db.execute(query, (email,)).fetchall()
+        return [{"id": name, "title": title, "updated_at": at} for name, title, at in rows]
 
     def role_of(self, email: str, password: str) -> str | None:
         """The user's role, or ``None`` when address or password is wrong."""

@@ -83,6 +83,9 @@ class Paths:
     before = _Place("var/lib/lockstep-deploy/before.json")
     #: Which packages leave this host with what asked for them.
     packages = _Place("var/lib/lockstep-deploy/packages.json")
+    #: Which image opened Open WebUI's data last, and the copies of these from before updates.
+    webui = _Place("var/lib/lockstep-deploy/webui.json")
+    webui_kept = _Place("var/lib/lockstep-deploy/webui")
     #: How the last switches ended.
     switches = _Place("var/log/lockstep/switches.json")
     #: What the last `lockstep diff` said of this host.

@@ -12,6 +12,8 @@ from click.testing import CliRunner
 
 from lockstep.cli import rollback
 from lockstep.cli.main import main
+from lockstep.fleet.hosts import choose
+from lockstep.fleet.webui import Fitting
 from lockstep.lock import lockfile
 from lockstep.lock.pins import Pins
 
@@ -33,7 +35,11 @@ class Site:
         self.inventory.write_text(INVENTORY.replace("LOCK", str(self.lock)))
         self.code = 0
         self.deploys: list[Pins] = []
+        self.copies: list[Fitting] = []
+        self.used: list[int | None] = []
         monkeypatch.setattr(rollback, "deploy", self._deploy)
+        monkeypatch.setattr(rollback, "fitting", lambda hosts, pins: self.copies)
+        monkeypatch.setattr(rollback, "use", self._use)
 
     def _deploy(self, inventory: Path) -> int:
         assert inventory == self.inventory
@@ -41,6 +47,15 @@ class Site:
         if self.code == 0:
             lockfile.deployed(self.lock, self.deploys[-1])
         return self.code
+
+    def _use(self, each: Fitting) -> str:
+        self.used.append(each.number)
+        return ""
+
+    def copy(self, number: int | None) -> None:
+        """Let the host have this copy of Open WebUI's data."""
+        host = choose(self.inventory)[0][0]
+        self.copies = [Fitting(host, "image", number, "2026-11-23 10:00 UTC", 3, 2)]
 
     def locked(self, pins: Pins, *, deploy: bool) -> None:
         lockfile.save(self.lock, pins)
@@ -130,3 +145,35 @@ def test_without_a_lock_to_go_back_to_nothing_is_done(site: Site) -> None:
     assert "there is no lock to go back to; found no some.lock.deployed.yaml" in first.stderr
     assert "there is no lock to go back to; found no some.lock.previous.yaml" in second.stderr
     assert site.deploys == []
+
+
+@pytest.mark.parametrize(("words", "used"), [(("--data", "return"), [7]), (("--data", "keep"), [])])
+def test_open_webuis_data_return_where_that_is_wanted(
+    site: Site, words: tuple[str, ...], used: list[int]
+) -> None:
+    for pins in (FIRST, SECOND):
+        site.locked(pins, deploy=True)
+    site.copy(7)
+    done = site.back(*words)
+    assert done.exit_code == 0, done.output
+    assert "2 chat(s) that were begun or continued since are not in it" in done.stdout
+    assert (site.used, site.deploys) == (used, [FIRST])
+
+
+def test_where_nobody_can_be_asked_about_the_data_nothing_is_changed(site: Site) -> None:
+    for pins in (FIRST, SECOND):
+        site.locked(pins, deploy=True)
+    site.copy(7)
+    done = site.back()
+    assert done.exit_code == 2
+    assert (site.used, site.deploys, lockfile.load(site.lock)) == ([], [], SECOND)
+
+
+def test_without_a_copy_that_fits_the_older_image_is_tried(site: Site) -> None:
+    for pins in (FIRST, SECOND):
+        site.locked(pins, deploy=True)
+    site.copy(None)
+    done = site.back()
+    assert done.exit_code == 0
+    assert "no copy of its data is from that one" in done.stdout
+    assert site.deploys == [FIRST]

@@ -99,7 +99,7 @@ def test_everything_that_moves_is_found_and_each_thing_once() -> None:
         ),
         FORK,
         PrecompiledWanted(FORK, "https://github.com/vllm-project/vllm.git", "aarch64", "cu130"),
-        ImageWanted("ghcr.io/open-webui/open-webui:main", "aarch64"),
+        ImageWanted("ghcr.io/open-webui/open-webui:v0.12.4", "aarch64"),
         ImageWanted("registry.example/engine:nightly", "aarch64"),
         ImageWanted("registry.example/engine:stable", "aarch64"),
         ModelWanted("org/main", "v1"),
@@ -122,7 +122,7 @@ def test_a_fork_without_compiled_parts_and_a_release_want_no_wheel_of_them() -> 
 
 def test_a_disabled_web_ui_needs_no_image() -> None:
     found = wanted([host(webui=WebUi(enabled=False))])
-    assert "ghcr.io/open-webui/open-webui:main" not in [item.key for item in found]
+    assert "ghcr.io/open-webui/open-webui:v0.12.4" not in [item.key for item in found]
 
 
 def test_the_inventorys_image_replaces_that_of_recipe_and_fallback() -> None:

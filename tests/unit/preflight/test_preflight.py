@@ -28,7 +28,7 @@ IMAGES = [
             "ghcr.io/spark-arena/dgx-vllm-eugr-nightly"
         ),
         "lmsysorg/sglang:latest": "docker.io/lmsysorg/sglang",
-        "ghcr.io/open-webui/open-webui:main": "ghcr.io/open-webui/open-webui",
+        "ghcr.io/open-webui/open-webui:v0.12.4": "ghcr.io/open-webui/open-webui",
     }.items()
 ]
 

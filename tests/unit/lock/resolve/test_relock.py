@@ -124,8 +124,8 @@ def test_a_new_commit_asks_again_what_its_tree_needs_and_keeps_the_versions(worl
 @pytest.mark.parametrize(
     ("name", "kind", "key"),
     [
-        ("open-webui", "image", "ghcr.io/open-webui/open-webui:main"),
-        ("ghcr.io/open-webui/open-webui", "image", "ghcr.io/open-webui/open-webui:main"),
+        ("open-webui", "image", "ghcr.io/open-webui/open-webui:v0.12.4"),
+        ("ghcr.io/open-webui/open-webui", "image", "ghcr.io/open-webui/open-webui:v0.12.4"),
         ("Qwen3.6-35B-A3B-DFlash", "model", "z-lab/Qwen3.6-35B-A3B-DFlash"),
     ],
 )
@@ -159,7 +159,7 @@ def test_what_has_not_moved_keeps_its_date(world: World) -> None:
     old = {name: replace(pin, resolved="then") for name, pin in OLD.images.items()}
     new = relock.relock([PLAN], replace(OLD, images=old), only=["open-webui"], report=print)
     moved = {name for name, pin in new.images.items() if pin.resolved != "then"}
-    assert moved == {"ghcr.io/open-webui/open-webui:main"} and len(old) > 1
+    assert moved == {"ghcr.io/open-webui/open-webui:v0.12.4"} and len(old) > 1
 
 
 def test_every_kind_of_change_is_one_line() -> None:

@@ -1,0 +1,1 @@
+"""Open WebUI: its data before, during and after an update."""

@@ -1,0 +1,154 @@
+"""What is on record of Open WebUI: which image opened its data last, and the copies of its data.
+
+The record is /var/lib/lockstep-deploy/webui.json, a copy the folder webui/NNNN beside it with
+"about.json" and "data".
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lockstep.onhost.core import atomic, errors, layout, schema
+from lockstep.onhost.records import generations
+from lockstep.onhost.webui import data
+
+#: Copies that stay beside those that an update still needs.
+KEPT = 3
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A copy of the data.
+
+    Attributes:
+        number: Its own; the folder's name.
+        at: When it was made, seconds of Unix time.
+        image: The image that had the data open before.
+        generation: The generation of this host then.
+    """
+
+    number: int
+    at: float
+    image: str
+    generation: int
+
+    @property
+    def date(self) -> str:
+        """When it was made, in UTC."""
+        return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(self.at))
+
+
+@dataclass(frozen=True)
+class Update:
+    """An update that has not ended yet.
+
+    Attributes:
+        to: Its image.
+        snapshot: Number of the copy from before it.
+        use: Number of the copy that `to` is to be given first; None: the data as they are.
+        failed: Why image and data are to return; "" while that is open.
+    """
+
+    to: str
+    snapshot: int
+    use: int | None = None
+    failed: str = ""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A copy that an image is to be given when it comes in the place of another one.
+
+    Attributes:
+        image: The image.
+        number: Of the copy.
+        until: When that is no longer so, seconds of Unix time.
+    """
+
+    image: str
+    number: int
+    until: float
+
+
+@dataclass(frozen=True)
+class Record:
+    """The record.
+
+    Attributes:
+        image: The image that opened the data last; "" where none is on record.
+        unit: Lines of the unit's file then.
+        generation: The generation of this host then.
+        update: What is under way.
+        wanted: What a rollback asked for.
+        last: How the last update that failed ended.
+    """
+
+    image: str = ""
+    unit: tuple[str, ...] = ()
+    generation: int = 0
+    update: Update | None = None
+    wanted: Wanted | None = None
+    last: str = ""
+
+
+def load(paths: layout.Paths) -> Record:
+    """The record; an empty one where there is none. Problem when it cannot be read."""
+    try:
+        found = json.loads(paths.webui.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Record()
+    except (OSError, ValueError) as error:
+        raise errors.Problem(f"{paths.webui}: {error}") from error
+    known: Record = schema.convert(Record, found, where=str(paths.webui), key="", error=_unusable)
+    return known
+
+
+def save(paths: layout.Paths, record: Record) -> None:
+    """Write the record."""
+    atomic.write_json(paths.webui, asdict(record), mode=0o600)
+
+
+def snapshots(paths: layout.Paths) -> list[Snapshot]:
+    """The copies, newest first; what is half made is none."""
+    found = []
+    for path in paths.webui_kept.glob("[0-9]*/about.json"):
+        about = json.loads(path.read_text(encoding="utf-8"))
+        found.append(schema.convert(Snapshot, about, where=str(path), key="", error=_unusable))
+    return sorted(found, key=lambda each: -each.number)
+
+
+def kept_data(paths: layout.Paths, number: int) -> Path:
+    """The folder of a copy's data."""
+    return paths.webui_kept / f"{number:04}" / "data"
+
+
+def keep(paths: layout.Paths, source: Path, record: Record) -> Snapshot:
+    """Copy data that nobody has open, and say so on disk when all of it is there."""
+    known = snapshots(paths)
+    number = known[0].number + 1 if known else 1
+    made = Snapshot(number, time.time(), record.image, record.generation)
+    folder = kept_data(paths, number).parent
+    data.remove(folder)
+    folder.mkdir(parents=True, mode=0o700)
+    data.copy(source, folder / "data")
+    atomic.write_json(folder / "about.json", asdict(made), mode=0o600)
+    return made
+
+
+def forget_old(paths: layout.Paths) -> None:
+    """Remove the oldest copies."""
+    for each in snapshots(paths)[KEPT:]:
+        data.remove(kept_data(paths, each.number).parent)
+
+
+def generation(paths: layout.Paths) -> int:
+    """The number of this host's generation; 0 where none is on record."""
+    newest = generations.newest(paths)
+    return int(newest["number"]) if newest else 0
+
+
+def _unusable(what: str, *, where: str, **_: object) -> errors.Problem:
+    return errors.Problem(f"{where}: {what}")

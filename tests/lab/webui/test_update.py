@@ -1,0 +1,112 @@
+"""Open WebUI across updates: a chat, an update, a rollback, and the chat is there."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stack import Host, Stack, until
+
+IMAGE = "ghcr.io/open-webui/open-webui"
+OLD, NEW = "0.12.3", "0.12.4"
+UNIT = "open-webui.service"
+URL = "http://127.0.0.1:8080"
+SECRETS = "/etc/lockstep/secrets/open-webui.env"
+RECORD = "/var/lib/lockstep-deploy/webui.json"
+
+
+def asked(host: Host, path: str, body: object = None, token: str = "") -> Any:
+    """JSON that Open WebUI answers to its administrator."""
+    sent = f"-d {shlex.quote(json.dumps(body))}" if body is not None else ""
+    header = f"-H 'Authorization: Bearer {token}'" if token else ""
+    return json.loads(host.root(f"curl -fsS --max-time 20 {header} {sent} {URL}{path}"))
+
+
+def token(host: Host) -> str:
+    lines = host.root(f"cat {SECRETS}").splitlines()
+    known = dict(line.split("=", 1) for line in lines if "=" in line)
+    who = {"email": known["WEBUI_ADMIN_EMAIL"], "password": known["WEBUI_ADMIN_PASSWORD"]}
+    return str(asked(host, "/api/v1/auths/signin", who)["token"])
+
+
+def say(host: Host, title: str) -> None:
+    """Keep a chat."""
+    asked(host, "/api/v1/chats/new", {"chat": {"title": title}}, token(host))
+
+
+def chats(host: Host) -> set[str]:
+    return {chat["title"] for chat in asked(host, "/api/v1/chats/", token=token(host))}
+
+
+def version(host: Host) -> str:
+    return str(asked(host, "/api/version")["version"])
+
+
+def updating(host: Host) -> bool:
+    return json.loads(host.root(f"cat {RECORD}"))["update"] is not None
+
+
+@pytest.fixture(scope="module")
+def inventories(stack: Stack, first: object) -> Iterator[dict[str, Path]]:
+    """Name → inventory; both hosts run the older one, and chat; the shipped one afterwards."""
+    tags = {"old": f"v{OLD}", "new": f"v{NEW}", "broken": "broken"}
+    found = {
+        name: stack.inventory(name, webui={"image": f"{IMAGE}:{tag}"}) for name, tag in tags.items()
+    }
+    for host in stack.hosts:
+        host.root(
+            f"systemctl stop {UNIT}; docker volume rm open-webui;"
+            f" rm -rf {RECORD} /var/lib/lockstep-deploy/webui"
+        )
+    stack.good_deploy(inventory=found["old"])
+    say(stack.one, "of the old image")
+    yield found
+    stack.good_deploy()
+
+
+def test_a_broken_update_ends_with_the_old_image_and_its_chats(
+    stack: Stack, inventories: dict[str, Path]
+) -> None:
+    done = stack.deploy(inventory=inventories["broken"])
+    assert done.code != 0
+    assert "is back, with its data" in " ".join(done.output.split())
+    for host in stack.hosts:
+        assert version(host) == OLD
+        assert not updating(host)
+    assert chats(stack.one) == {"of the old image"}
+
+
+def test_a_killed_update_is_done_or_taken_back_each_time(
+    stack: Stack, inventories: dict[str, Path]
+) -> None:
+    stack.good_deploy(inventory=inventories["old"])
+    stack.start(inventory=inventories["new"]).kill_at("restart open-webui")
+    until(lambda: not updating(stack.one), "the update has ended")
+    for _ in range(3):
+        stack.one.root(f"systemctl kill --signal=KILL {UNIT}; docker kill open-webui || true")
+        until(lambda: stack.one.run(f"curl -fs {URL}/health").code == 0, "Open WebUI is up")
+        assert chats(stack.one) == {"of the old image"}
+    stack.good_deploy(inventory=inventories["new"])
+    assert version(stack.one) == NEW
+    assert chats(stack.one) == {"of the old image"}
+
+
+def test_a_rollback_brings_the_chats_of_before_and_says_which_it_loses(
+    stack: Stack, inventories: dict[str, Path]
+) -> None:
+    say(stack.one, "of the new image")
+    old = inventories["old"]
+    seen = stack.lockstep("rollback", "--dry", inventory=old)
+    assert "1 chat(s) that were begun or continued since are not in it" in seen.out
+    unasked = stack.lockstep("rollback", inventory=old)
+    assert unasked.code == 2 and "--data return" in unasked.err
+    assert version(stack.one) == NEW
+
+    back = stack.lockstep("rollback", "--data", "return", inventory=old)
+    assert back.code == 0, back.text
+    assert version(stack.one) == OLD
+    assert chats(stack.one) == {"of the old image"}

@@ -1,0 +1,265 @@
+"""An update of Open WebUI: data are copied, proved, returned, and nothing is lost on the way."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from local_server import Reply, serving
+from onhost_fakes import FakeDocker, FakeSystemd
+
+from lockstep.onhost.core import errors, layout
+from lockstep.onhost.webui import data, record, update
+
+UNIT, VOLUME, OLD, NEW = "open-webui.service", "open-webui", "i@sha256:1", "i@sha256:2"
+
+
+class Spark:
+    """A host whose Open WebUI is its volume; a start is what its unit runs."""
+
+    def __init__(self, root: Path, url: str) -> None:
+        self.paths = layout.Paths(root)
+        self.url = url
+        self.place = root / "volume/_data"
+        self.place.mkdir(parents=True)
+        self.unit = root / "etc/systemd/system" / UNIT
+        self.unit.parent.mkdir(parents=True)
+
+    def chat(self, title: str, at: float = 0.0) -> None:
+        with closing(sqlite3.connect(self.place / "webui.db")) as db, db:
+            db.execute("CREATE TABLE IF NOT EXISTS chat (title TEXT, updated_at REAL)")
+            db.execute("INSERT INTO chat VALUES (?, ?)", (title, at))
+
+    @property
+    def chats(self) -> list[str]:
+        with closing(sqlite3.connect(self.place / "webui.db")) as db:
+            return [row[0] for row in db.execute("SELECT title FROM chat")]
+
+    def begin(self, image: str) -> None:
+        update.begin(self.paths, UNIT, VOLUME, image)
+
+    def ready(self, image: str) -> None:
+        update.ready(self.paths, UNIT, VOLUME, image, self.url, lambda: None)
+
+    def ended(self, result: str) -> None:
+        update.ended(self.paths, UNIT, result)
+
+    def runs(self, image: str) -> None:
+        self.unit.write_text(text(image))
+        self.begin(image)
+        self.ready(image)
+
+    def fails(self, image: str) -> None:
+        """A start of `image` that writes into the database and then ends."""
+        self.unit.write_text(text(image))
+        self.begin(image)
+        self.chat(f"half a migration of {image}")
+        self.ended("exit-code")
+
+
+@pytest.fixture
+def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
+    with serving({"/": Reply(b"{}")}) as server:
+        FakeSystemd(tmp_path / "systemd", monkeypatch)
+        # It would wait for the disk of this machine.
+        monkeypatch.setattr(data.os, "sync", lambda: None)
+        made = Spark(tmp_path / "root", server.url)
+        made.paths.docker_socket.parent.mkdir(parents=True)
+        docker = FakeDocker(made.paths.docker_socket)
+        docker.answers["/volumes/open-webui"] = {"Mountpoint": "/volume/_data"}
+        try:
+            yield made
+        finally:
+            docker.close()
+
+
+def text(image: str) -> str:
+    """A unit's file."""
+    return f"[Service]\nExecStart=docker run {image}\n"
+
+
+def numbers(spark: Spark) -> list[int]:
+    return [each.number for each in record.snapshots(spark.paths)]
+
+
+def test_the_same_image_has_nothing_copied(spark: Spark) -> None:
+    spark.chat("one")
+    spark.runs(OLD)
+    before = numbers(spark)
+    spark.runs(OLD)
+    assert numbers(spark) == before
+
+
+def test_a_first_start_without_data_has_nothing_copied(spark: Spark) -> None:
+    spark.begin(OLD)
+    assert numbers(spark) == []
+
+
+def test_an_update_that_serves_keeps_a_copy_of_before(spark: Spark) -> None:
+    spark.chat("one")
+    spark.runs(OLD)
+    spark.runs(NEW)
+    spark.chat("two")
+    newest = record.snapshots(spark.paths)[0]
+    assert newest.image == OLD
+    assert record.load(spark.paths).image == NEW
+    with closing(sqlite3.connect(record.kept_data(spark.paths, newest.number) / "webui.db")) as db:
+        assert db.execute("SELECT title FROM chat").fetchall() == [("one",)]
+
+
+def test_an_update_that_fails_returns_unit_and_data(spark: Spark) -> None:
+    spark.chat("one")
+    spark.runs(OLD)
+    spark.fails(NEW)
+    assert spark.unit.read_text() == text(OLD)
+    spark.begin(OLD)
+    assert spark.chats == ["one"]
+    spark.ready(OLD)
+    known = record.load(spark.paths)
+    assert (known.image, known.update) == (OLD, None)
+    assert "is back, with its data" in known.last
+
+
+def test_a_return_that_was_cut_off_before_the_unit_is_finished_by_the_next_start(
+    spark: Spark,
+) -> None:
+    spark.chat("one")
+    spark.runs(OLD)
+    spark.fails(NEW)
+    spark.unit.write_text(text(NEW))
+    with pytest.raises(errors.Problem, match="is back"):
+        spark.begin(NEW)
+    assert (spark.unit.read_text(), spark.chats) == (text(OLD), ["one"])
+
+
+@pytest.mark.parametrize("moment", ["copied", "data.old", "nothing there"])
+def test_a_return_that_was_cut_off_while_data_were_put_back_is_done_again(
+    spark: Spark, moment: str
+) -> None:
+    spark.chat("one")
+    spark.runs(OLD)
+    spark.fails(NEW)
+    new, old = (spark.place.with_name(f"_data.{word}") for word in ("new", "old"))
+    if moment == "copied":
+        (new / "half").mkdir(parents=True)
+    else:
+        spark.place.rename(old)
+        if moment == "data.old":
+            new.mkdir()
+    spark.begin(OLD)
+    assert spark.chats == ["one"]
+    assert not new.exists() and not old.exists()
+
+
+def test_an_update_that_was_stopped_on_purpose_goes_on(spark: Spark) -> None:
+    spark.chat("one")
+    spark.runs(OLD)
+    spark.begin(NEW)
+    spark.ended("success")
+    spark.runs(NEW)
+    assert record.load(spark.paths).image == NEW
+    assert len(numbers(spark)) == 2
+
+
+def test_a_third_image_begins_with_the_data_of_before_the_one_that_never_served(
+    spark: Spark,
+) -> None:
+    spark.chat("one")
+    spark.runs(OLD)
+    spark.begin(NEW)
+    spark.chat("half a migration")
+    spark.ended("success")
+    spark.runs("i@sha256:3")
+    assert spark.chats == ["one"]
+
+
+def test_a_broken_database_is_no_start(spark: Spark) -> None:
+    spark.chat("one")
+    spark.runs(OLD)
+    spark.begin(NEW)
+    (spark.place / "webui.db").write_bytes(b"SQLite format 3\0" + bytes(4096))
+    with pytest.raises(errors.Problem, match="database is broken"):
+        spark.ready(NEW)
+    assert record.load(spark.paths).image == OLD
+
+
+def test_without_room_for_the_copy_the_old_image_stays(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.chat("one")
+    spark.runs(OLD)
+    spark.unit.write_text(text(NEW))
+
+    def full(*_: object, **__: object) -> None:
+        raise errors.Problem("No space left on device")
+
+    monkeypatch.setattr(data, "copy", full)
+    with pytest.raises(errors.Problem, match="No space left"):
+        spark.begin(NEW)
+    assert (spark.unit.read_text(), spark.chats) == (text(OLD), ["one"])
+    spark.ready(OLD)
+
+
+def test_a_rollback_begins_with_its_copy_and_keeps_what_there_was(spark: Spark) -> None:
+    spark.chat("one", at=1)
+    spark.runs(OLD)
+    spark.runs(NEW)
+    spark.chat("two", at=2**40)
+    listed = update.listed(spark.paths, VOLUME)
+    assert listed["image"] == NEW
+    fits = next(each for each in record.snapshots(spark.paths) if each.image == OLD)
+    assert data.chats_since(spark.place, fits.at) == 1
+    update.use(spark.paths, OLD, fits.number)
+    spark.runs(OLD)
+    assert spark.chats == ["one"]
+    newest = record.snapshots(spark.paths)[0]
+    assert newest.image == NEW
+    with closing(sqlite3.connect(record.kept_data(spark.paths, newest.number) / "webui.db")) as db:
+        assert db.execute("SELECT count(*) FROM chat").fetchone() == (2,)
+
+
+def test_a_copy_that_was_asked_for_long_ago_is_not_used(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.chat("one")
+    spark.runs(OLD)
+    spark.runs(NEW)
+    spark.chat("two")
+    update.use(spark.paths, OLD, numbers(spark)[0])
+    later = record.load(spark.paths).wanted
+    assert later
+    monkeypatch.setattr(update.time, "time", lambda: later.until + 1)
+    spark.runs(OLD)
+    assert spark.chats == ["one", "two"]
+
+
+def test_a_rollback_whose_image_fails_returns_the_newer_data(spark: Spark) -> None:
+    spark.chat("one")
+    spark.runs(OLD)
+    spark.runs(NEW)
+    spark.chat("two")
+    update.use(spark.paths, OLD, numbers(spark)[0])
+    spark.fails(OLD)
+    spark.begin(NEW)
+    assert spark.chats == ["one", "two"]
+
+
+def test_only_the_newest_copies_stay(spark: Spark) -> None:
+    spark.chat("one")
+    for number in range(record.KEPT + 3):
+        spark.runs(f"i@sha256:{number}")
+    assert len(numbers(spark)) == record.KEPT
+
+
+def test_a_live_copy_of_a_database_has_what_is_in_its_log(spark: Spark, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(spark.place / "webui.db")) as db:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("CREATE TABLE chat (title TEXT)")
+        db.execute("INSERT INTO chat VALUES ('in the log')")
+        db.commit()
+        data.copy(spark.place, tmp_path / "copy", live=True)
+    with closing(sqlite3.connect(tmp_path / "copy/webui.db")) as db:
+        assert db.execute("SELECT title FROM chat").fetchall() == [("in the log",)]
