@@ -13,7 +13,7 @@ from pyinfra.context import ctx_host
 
 from lockstep.files import sent
 from lockstep.files.managed_file import command
-from tasks import report
+from tasks import deploy_lock, report
 from tasks.facts import host as facts
 
 #: What an operation yields.
@@ -32,6 +32,10 @@ class Changing(StringCommand):
 
     def execute(self, state: Any, host: Any, connector_arguments: Any) -> Any:
         """Run it on the host."""
+        if deploy_lock.lost(host):
+            why = "the lock of this deploy is gone: the connection was cut, or this machine slept"
+            return failed(host, f"{why}. Remedy: deploy again."), CommandOutput([])
+        deploy_lock.changes(host)
         # Before as well: another host's operation may ask meanwhile.
         facts.forget(host)
         try:

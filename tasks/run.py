@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from lockstep.deploy.questions import questions
 from lockstep.deploy.summary import findings_table
 from lockstep.files.managed_file import ManagedFile
 from lockstep.fit import catalogue
+from lockstep.fleet.hosts import WAIT
 from lockstep.host.intended import Intended
 from lockstep.inventory import cluster_join, inventory_file
 from lockstep.inventory.host import HostPlan
@@ -28,7 +29,7 @@ from lockstep.inventory.logins import logged_in
 from lockstep.lock import lockfile, pins
 from lockstep.lock.wanted import wanted
 from lockstep.units.tls_unit import GIVEN
-from tasks import connection, report, turns
+from tasks import connection, deploy_lock, report, turns
 from tasks.facts import host as facts
 
 
@@ -92,12 +93,14 @@ def begin() -> None:
         try:
             _begin()
         except Refusal as refusal:
+            deploy_lock.released("refused, nothing was touched")
             _refused.append(refusal)
             raise
 
 
 def _begin() -> None:
     report.watch(state)
+    state.add_callback_handler(deploy_lock.Ends())
     try:
         hosts = [each for each in state.inventory if each in state.active_hosts]
         if option := turns.obstacle(len(hosts)):
@@ -165,16 +168,28 @@ def _resolved(plans: list[HostPlan], known: pins.Pins, path: Path) -> pins.Pins:
 
 def _refuse_findings(intended: dict[Any, Intended]) -> dict[Any, dict[str, Any]]:
     """What preflight learned of each host that answered, if no error of it stands."""
+    found: dict[Any, dict[str, Any]] = {}
 
-    def read(each: Any, this: Intended) -> dict[str, Any] | None:
-        if not facts.ask_all(each, questions(this)):
-            return None
+    def read(each: Any, this: Intended) -> str:
+        deploy_lock.sent_for(each)
+        if not facts.ask_all(each, {**questions(this), **deploy_lock.question()}):
+            return ""
         host, foreign = facts.ask("preflight", each), facts.ask("records.intruders", each)
-        return None if host is None or foreign is None else {**host, "foreign": foreign}
+        if host is not None and foreign is not None:
+            found[each] = {**host, "foreign": foreign}
+        return deploy_lock.other(each)
 
-    greenlets = {each: gevent.spawn(read, each, this) for each, this in intended.items()}
-    gevent.joinall(greenlets.values())
-    found = {each: greenlet.value for each, greenlet in greenlets.items() if greenlet.value}
+    def all_read() -> dict[str, str]:
+        greenlets = {each: gevent.spawn(read, each, this) for each, this in intended.items()}
+        gevent.joinall(greenlets.values())
+        return {each.name: task.value for each, task in greenlets.items() if task.value}
+
+    try:
+        others = deploy_lock.patiently(all_read)
+    except LockstepError as fault:
+        raise Refusal(paragraph(str(fault))) from None
+    if others:
+        raise Refusal(_occupied(others))
     standing: list[Finding] = []
     waived: list[Finding] = []
     for each, this in intended.items():
@@ -192,6 +207,18 @@ def _refuse_findings(intended: dict[Any, Intended]) -> dict[Any, dict[str, Any]]
     standing += preflight.between({each.name: read for each, read in found.items()})
     _refuse(standing, waived, "preflight")
     return found
+
+
+def _occupied(others: Mapping[str, str]) -> str:
+    lines = [f"{name}: {who}" for name, who in others.items()]
+    return paragraph(
+        "\n".join(
+            (
+                *("another deploy is under way:", *lines, "Nothing was touched on any host."),
+                f"Remedy: wait for its end, or let this one wait for it: {WAIT}=600 (seconds).",
+            )
+        )
+    )
 
 
 def _members(plans: dict[Any, HostPlan], found: dict[Any, Any]) -> Iterator[copying.Member]:

@@ -53,7 +53,7 @@ def diff(
     if fix and (hosts := list(dict.fromkeys(item.host for item in fixable(found.differences)))):
         click.echo(f"Deploying to {', '.join(hosts)} ...", err=True)
         # What it changes, it says itself.
-        code = deploy(inventory, hosts, output=sys.stderr if as_json else None)
+        code = deploy(inventory, hosts, what="diff --fix", output=sys.stderr if as_json else None)
         if code:
             click.echo(f"The deploy ended with {code}; what is left:", err=True)
         found = look()

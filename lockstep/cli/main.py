@@ -10,7 +10,7 @@ import click
 from lockstep.cli.shared import UNUSABLE, LazyGroup
 from lockstep.core.errors import LockstepError, paragraph
 
-_OWN = ("bench", "cluster", "diff", "evidence", "gc", "lock", "model", "plan", "recipe")
+_OWN = ("bench", "cluster", "diff", "evidence", "gc", "lock", "log", "model", "plan", "recipe")
 _COMMANDS = {
     **{name: f"lockstep.cli.{name}" for name in (*_OWN, "rollback", "status", "switch")},
     **{name: f"lockstep.cli.gateway.{name}" for name in ("client", "key")},

@@ -49,7 +49,7 @@ def rollback(context: click.Context, inventory: Path, dry: bool, data: str | Non
     _returned(copies, data)
     lockfile.save(path, pins)
     click.echo(f"{path.name} is {what} again; deploying it.")
-    code = deploy(inventory)
+    code = deploy(inventory, what="rollback")
     if code:
         back = f"`lockstep rollback {inventory}` puts the other lock back."
         click.echo(

@@ -43,16 +43,18 @@ else:
     sys.path.insert(0, f"/proc/self/fd/{{archive}}")
 program = importlib.import_module(sent["program"])
 """
-# Reads the last line of standard input.
 _BOOT = f"""\
 import json, sys
-sent = json.loads(sys.stdin.read().strip().rpartition("\\n")[2])
+sent = json.loads(%s)
 {IMPORTER}
 json.dump(program.take(sent["asked"]), sys.stdout)
 """
 
 #: The command on the host. Isolated, so that nothing in a folder of the operator's is imported.
-COMMAND = (PYTHON, "-I", "-c", _BOOT)
+#: It reads the last line of standard input.
+COMMAND = (PYTHON, "-I", "-c", _BOOT % r'sys.stdin.read().strip().rpartition("\n")[2]')
+#: The same for a program that goes on reading: the first line is the document.
+LISTENING = (PYTHON, "-I", "-c", _BOOT % "sys.stdin.readline()")
 
 
 def document(program: str, asked: object, *more: str) -> str:

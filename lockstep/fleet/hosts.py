@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,10 @@ from lockstep.files import sent
 from lockstep.fleet.login import NO_CONNECTION, SUDO, Login, login, sudo_refused
 from lockstep.inventory import inventory_file as inventories
 from lockstep.inventory.host import HostPlan
+
+#: Variables that tell a deploy what pyinfra's command line has no option for: how long it waits for
+#: another deploy to a host of its own, seconds, and what it is for those who meet it ("rollback").
+WAIT, WHAT = "LOCKSTEP_WAIT", "LOCKSTEP_WHAT"
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -192,16 +197,30 @@ def answered(where: Login, code: int, out: str, err: str, sudo_remedy: str = SUD
     return found
 
 
-def deploy(inventory: Path, limit: Sequence[str] = (), *, output: IO[str] | None = None) -> int:
+def deploy(
+    inventory: Path,
+    limit: Sequence[str] = (),
+    *,
+    what: str = "deploy",
+    output: IO[str] | None = None,
+) -> int:
     """Deploy, by pyinfra as a process of its own; its exit code.
 
     Args:
         inventory: The inventory's file.
         limit: Only these hosts; () for all.
+        what: What it is for the log of the hosts ("rollback").
         output: Where its standard output goes; None: to ours.
     """
     sys.stdout.flush()
     pyinfra = Path(sys.executable).with_name("pyinfra")
     chosen = [word for name in limit for word in ("--limit", name)]
     argv = [str(pyinfra), "-y", *chosen, str(inventory.absolute()), "deploy.py"]
-    return subprocess.run(argv, cwd=inventories.REPOSITORY, stdout=output, check=False).returncode
+    done = subprocess.run(
+        argv,
+        cwd=inventories.REPOSITORY,
+        env={**os.environ, WHAT: what},
+        stdout=output,
+        check=False,
+    )
+    return done.returncode

@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 import time
+from collections.abc import Iterable
 from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
@@ -66,6 +67,8 @@ class Spark:
         self.state = state
         self.fails = fails
         self.ran: list[str] = []
+        self.holder = ""
+        self.said: list[str] = []
 
     def answer(self, command: str, stdin: str) -> str:
         """What a command prints on this host."""
@@ -108,6 +111,13 @@ class Spark:
             self._changes(command)
             self._run(words)
         return ""
+
+    def hears(self, said: Iterable[str]) -> None:
+        """The program that holds the lock of a deploy."""
+        lines = iter(said)
+        self.holder = json.loads(next(lines))["asked"]["run"]
+        for line in filter(None, lines):
+            self.said.append(line)
 
     def _changes(self, line: str) -> None:
         self.ran.append(line)
@@ -280,6 +290,10 @@ class Spark:
         facts["docker"]["foreign"] |= self.fails.get("foreign", {})
         return facts | self.fails.get("facts", {})
 
+    def _read_records_deploying(self, asked: dict[str, Any]) -> Any:
+        assert self.holder == asked["run"]
+        return {"other": self.fails.get("other", "")}
+
     def _read_records_intruders(self, asked: dict[str, Any]) -> Any:
         found = self.state["foreign"]
         return {what: whose for what, whose in found.items() if what not in asked["adopt"]}
@@ -398,6 +412,7 @@ def install() -> None:
     def save() -> None:
         document["hosts"] = {name: spark.state for name, spark in sparks.items()}
         document["ran"] = {name: spark.ran for name, spark in sparks.items()}
+        document["said"] = {name: spark.said for name, spark in sparks.items()}
         document["order"] = order
         path.write_text(json.dumps(document))
 
@@ -410,6 +425,10 @@ def install() -> None:
             state = document["hosts"].setdefault(name, json.loads(json.dumps(WIPED)))
             sparks[name] = Spark(name, state, document.get("fails", {}).get(name, {}))
         text = command if isinstance(command, str) else command.get_raw_value()
+        if shlex.split(text) == list(sent.LISTENING):
+            # Heard to its end, which is that of the deploy.
+            sparks[name].hears(arguments["_stdin"])
+            return True, CommandOutput([])
         try:
             said = sparks[name].answer(text, "".join(arguments.get("_stdin") or []))
         except Failed as failed:

@@ -223,3 +223,32 @@ def test_one_task_runs_alone(converged: Site) -> None:
     assert converged.changes(HOSTS[0]) == [
         f"job start-open-webui: {PROGRAM} start open-webui.service"
     ]
+
+
+def test_each_host_is_told_what_is_changed_there_and_how_the_deploy_ended(
+    wiped: Site, whole: Any
+) -> None:
+    assert wiped.deploy(fails={HOSTS[1]: {"sysctl": "no"}}).returncode == 1
+    good, bad = (wiped.document["said"][host] for host in HOSTS)
+    assert good[0] == "changed Base | Create the service accounts and the operators' group"
+    assert good[-1] == "ended done" and len(good) == len(set(good)) > 10
+    assert bad[-1] == "ended failed at Base | Write folders, programs and settings"
+    site = Site(wiped.repository, whole)
+    assert site.deploy().returncode == 0
+    assert site.document["said"] == {host: ["ended done"] for host in HOSTS}
+    assert site.deploy("--dry").returncode == 0
+    assert site.document["said"] == {host: [] for host in HOSTS}
+
+
+def test_a_host_that_another_deploy_changes_ends_this_one_before_anything_is_touched(
+    wiped: Site,
+) -> None:
+    who = "anna from laptop: deploy of spark, since 12 s"
+    done = wiped.deploy(fails={HOSTS[1]: {"other": who}})
+    assert done.returncode == 1
+    assert wiped.changes(HOSTS[0]) == wiped.changes(HOSTS[1]) == []
+    said = " ".join(done.stderr.split())
+    assert f"another deploy is under way: {HOSTS[1]}: {who} Nothing was touched" in said
+    assert "LOCKSTEP_WAIT=600" in said and "Traceback" not in said
+    # Who only looks is in nobody's way.
+    assert wiped.deploy("--dry", fails={HOSTS[1]: {"other": who}}).returncode == 0

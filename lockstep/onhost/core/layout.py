@@ -49,6 +49,8 @@ class Paths:
     run = _Place("run/lockstep")
     #: Held by who changes what is hot.
     switch_lock = _Place("run/lockstep/switch.lock")
+    #: Held by a deploy.
+    deploy_lock = _Place("run/lockstep/deploy.lock")
     #: What a switch that was cut off owes.
     unfinished = _Place("run/lockstep/unfinished-switch.json")
     #: Which target a deploy is just restarting.

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lockstep.onhost.facts.reading import Fact, Facts, Unreadable, run, text
+from lockstep.onhost.records import audit
 
 # Who runs apt on a Spark besides an operator (facts of the field, 2026-11).
 APT_UNITS = (
@@ -93,6 +94,19 @@ def told(line: str, tells: str, arguments: str) -> str:
         return " ".join(dict.fromkeys(re.findall(arguments, line)))
     # The words after the time and the program's name.
     return line if re.search(tells, line.partition(": ")[2]) else ""
+
+
+def audited(asked: dict[str, str]) -> list[tuple[float, str]]:
+    """What people and deploys did to this host: Unix time and line, oldest first.
+
+    Args:
+        asked: "since", as journalctl takes it.
+    """
+    entries = _entries("-t", audit.IDENTIFIER, "--since", asked["since"])
+    return [
+        (int(str(each["__REALTIME_TIMESTAMP"])) / 1e6, _message(each.get("MESSAGE")))
+        for each in entries
+    ]
 
 
 def kernel(_: object) -> Facts:

@@ -7,7 +7,7 @@ from typing import Any
 from lockstep.onhost.core import config, errors, layout
 from lockstep.onhost.engine import sense_record
 from lockstep.onhost.facts.reading import Facts, document
-from lockstep.onhost.records import generations, ours
+from lockstep.onhost.records import deploys, generations, ours
 from lockstep.onhost.systemd import units
 
 
@@ -16,6 +16,17 @@ def generation(_: object) -> dict[str, Any]:
     {} without one."""
     newest = generations.newest(layout.Paths())
     return {key: newest[key] for key in ("number", "date", "digest", "lock")} if newest else {}
+
+
+def deploying(asked: dict[str, Any]) -> dict[str, str]:
+    """ "other": who else deploys to this host, in words; "" where the deploy that asks may.
+
+    Args:
+        asked: That deploy (`deploys.Deploy`), which has sent for the lock.
+    """
+    mine = deploys.Deploy(**asked)
+    found = deploys.other_than(mine, layout.Paths().deploy_lock)
+    return {"other": str(found) if found else ""}
 
 
 def intruders(asked: dict[str, Any]) -> dict[str, str]:

@@ -26,13 +26,19 @@ from lockstep.onhost.core import errors, layout, program, runner, switch_lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import unneeded
 from lockstep.onhost.images import image_store
+from lockstep.onhost.records import audit, deploys
 from lockstep.onhost.weights import hub_cache
 
 KEEP = 2
 
 
 def refuse_while_busy(paths: layout.Paths) -> None:
-    """Problem (75) while a job of a deploy runs here; a switch is kept out by its lock."""
+    """Problem (75) while a deploy or its job runs here; a switch is kept out by its lock."""
+    if other := deploys.holder(paths.deploy_lock):
+        raise errors.Problem(
+            f"a deploy is under way ({other}); nothing was removed. Remedy: wait for its end",
+            errors.EXIT_LOCKED,
+        )
     argv = ["systemctl", "list-units", "--plain", "--no-legend", "--all", "lockstep-job-*.service"]
     listed = runner.run(argv).stdout.splitlines()
     words = [line.split() for line in listed]
@@ -135,6 +141,8 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
             return errors.EXIT_DONE
         with switch_lock.held(paths.switch_lock, "lockstep gc", "nothing else"):
             answer = removed(paths, docker, options.keep, set(_ids()))
+            told = f"removed {len(answer['removed'])}, could not remove {len(answer['failed'])}"
+            audit.note(os.environ.get("SUDO_USER", "root"), "gc", told)
     except docker_api.Unreachable as error:
         raise errors.Problem(str(error)) from error
     print(json.dumps(answer))

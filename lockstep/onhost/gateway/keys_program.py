@@ -19,7 +19,6 @@ import json
 import os
 import shutil
 import sys
-import syslog
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -27,6 +26,7 @@ from pathlib import Path
 
 from lockstep.onhost.core import atomic, errors, program
 from lockstep.onhost.gateway import keys, usage
+from lockstep.onhost.records import audit
 
 
 def main(argv: list[str], path: Path = keys.PATH, totals: Path = usage.PATH) -> int:
@@ -65,9 +65,9 @@ def take(path: Path, new: list[keys.Entry]) -> list[keys.Entry]:
         here |= {entry.person: entry for entry in changed}
         document = keys.document(here.values())
         atomic.write_json(path, document, mode=0o640, owner=("root", keys.ACCOUNT))
-        syslog.openlog(keys.ACCOUNT, facility=syslog.LOG_AUTHPRIV)
         for entry in changed:
-            syslog.syslog(_told(entry))
+            who = os.environ.get("SUDO_USER", "root")
+            audit.note(who, f"key of {entry.person}", _told(entry))
     return list(here.values())
 
 
@@ -81,12 +81,10 @@ def _read(path: Path) -> list[keys.Entry]:
 
 
 def _told(entry: keys.Entry) -> str:
-    """The line of one change in the journal."""
-    who = os.environ.get("SUDO_USER", "root")
+    """One change in words."""
     if entry.sha256 is None:
-        return f"key of {entry.person} revoked by {who}"
-    until = f", until {entry.until}" if entry.until else ""
-    return f"key of {entry.person} ({entry.role}{until}) added by {who}"
+        return "revoked"
+    return f"added, {entry.role}{f', until {entry.until}' if entry.until else ''}"
 
 
 @contextmanager

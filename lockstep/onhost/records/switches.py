@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from lockstep.onhost.core import atomic, errors, layout, output
+from lockstep.onhost.records import audit
 
 #: A page shows no more.
 KEPT = 20
@@ -62,6 +63,7 @@ def kept(
         # A switch that is done is not to fail for its record.
         with suppress(OSError):
             keep(paths, Ended(now, round(now - began, 1), person, target, code, words))
+        audit.note(person, f"switch to {target}", words or f"it ended with {code}")
 
     try:
         code = switch(say)

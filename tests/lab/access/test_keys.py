@@ -108,8 +108,8 @@ def test_each_change_is_a_line_in_the_journal(
     stack: Stack, anna: tuple[str, str, dict[str, str]]
 ) -> None:
     for host in stack.hosts:
-        told = host.root("journalctl -t lockstep-gateway -o cat --no-pager")
-        assert "key of anna (operate) added by spark" in told
+        told = host.root("journalctl -t lockstep-audit -o cat --no-pager")
+        assert "spark: key of anna: added, operate" in told
 
 
 def test_a_deploy_leaves_keys_alone(deployed: Stack, anna: tuple[str, str, dict[str, str]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 
 import pytest
@@ -403,3 +404,15 @@ def test_files_are_removed_with_the_rights_of_their_owner_only(spark):
         seen.append((os.geteuid(), os.getegid()))
     assert seen == [(12345, 12346)]
     assert (os.geteuid(), os.getegid()) == (0, 0)
+
+
+def test_a_deploy_that_holds_its_lock_keeps_it_out(spark):
+    spark.paths.deploy_lock.parent.mkdir(parents=True, exist_ok=True)
+    with spark.paths.deploy_lock.open("a+") as lock:
+        flock(lock, LOCK_EX)
+        who = {"person": "anna", "origin": "laptop", "what": "deploy of spark"}
+        lock.write(json.dumps({**who, "run": "1", "began": 1}))
+        lock.flush()
+        with pytest.raises(errors.Problem, match="anna from laptop: deploy of spark") as caught:
+            cleanup.main(["plan"], spark.paths)
+    assert caught.value.code == errors.EXIT_LOCKED

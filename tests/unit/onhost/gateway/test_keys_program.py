@@ -67,9 +67,9 @@ def test_the_later_change_of_a_person_stands(host: AHost) -> None:
     host.take(ANNA)
     assert host.entries == [REVOKED, BEN], "a key that was revoked came back"
     assert host.journal == [
-        "key of anna (use) added by spark",
-        "key of ben (operate, until 2026-12-31) added by spark",
-        "key of anna revoked by spark",
+        "spark: key of anna: added, use",
+        "spark: key of ben: added, operate, until 2026-12-31",
+        "spark: key of anna: revoked",
     ]
 
 

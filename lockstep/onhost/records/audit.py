@@ -1,0 +1,25 @@
+"""What people and deploys did to this host, one line each in the journal, which bounds itself.
+
+`journalctl -t lockstep-audit` shows the lines of a host, `lockstep log` those of all.
+"""
+
+from __future__ import annotations
+
+import syslog
+
+IDENTIFIER = "lockstep-audit"
+
+
+def note(person: str, what: str, result: str, origin: str = "") -> None:
+    """Add a line.
+
+    Args:
+        person: Who did it.
+        what: "switch to qwen".
+        result: How it ended; no secret may be in it.
+        origin: From which machine, where that is known.
+    """
+    who = f"{person} from {origin}" if origin else person
+    line = " ".join(f"{who}: {what}: {result}".split())
+    syslog.openlog(IDENTIFIER, facility=syslog.LOG_AUTHPRIV)
+    syslog.syslog(line)

@@ -1,0 +1,161 @@
+"""One deploy at a time: the lock of a deploy on this host, and the lines that tell of it.
+
+A deploy sends this program to a host and speaks to its standard input until it ends: what it
+changes, how it ended, and every `BEAT_S` a line, so that it is known to live. The lock is the
+kernel's and goes with this process: at once where the deploy or its connection ends, and after
+`SILENCE_S` where the network was cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+from lockstep.onhost.core import errors, layout, output
+from lockstep.onhost.records import audit
+
+BEAT_S = 20
+SILENCE_S = 70
+#: Of two that begin at once and each have some of the hosts, the younger gives up, and the elder
+#: waits so long for that, seconds.
+PATIENCE_S = 10.0
+# A deploy that asks who has the lock has sent this program just before, seconds.
+_COMING_S = 12.0
+_LOOK_S = 0.05
+
+
+@dataclass(frozen=True)
+class Deploy:
+    """Who deploys.
+
+    Attributes:
+        run: This run's own name.
+        person: The account on the operator's machine.
+        origin: That machine.
+        what: "deploy of spark".
+        began: When, by that machine's clock, Unix time.
+    """
+
+    run: str
+    person: str
+    origin: str
+    what: str
+    began: float
+
+    def __str__(self) -> str:
+        age = output.duration(max(0.0, time.time() - self.began))
+        return f"{self.person} from {self.origin}: {self.what}, since {age}"
+
+    def elder(self, other: Deploy) -> bool:
+        """Whether it goes before another one that began at the same time."""
+        return (self.began, self.run) < (other.began, other.run)
+
+
+def take(asked: dict[str, Any], said: Iterable[str] = sys.stdin) -> None:
+    """Hold the lock while somebody speaks; ends with 75 where another deploy has it.
+
+    Args:
+        asked: A `Deploy` by its attributes.
+        said: What the deploy says: "changed WHAT", "ended HOW", or nothing.
+    """
+    mine, paths = Deploy(**asked), layout.Paths()
+    paths.deploy_lock.parent.mkdir(parents=True, exist_ok=True)
+    with paths.deploy_lock.open("a+", encoding="utf-8") as file:
+        # Whoever can open a file can lock it.
+        paths.deploy_lock.chmod(0o600)
+        if not _locked(file, mine):
+            sys.exit(errors.EXIT_LOCKED)
+        _write(file, json.dumps(asdict(mine)))
+        result = _listened(mine, said)
+        _write(file, "")
+    if result:
+        audit.note(mine.person, mine.what, result, mine.origin)
+
+
+def _listened(mine: Deploy, said: Iterable[str]) -> str:
+    """What is said until the end; how the deploy ended."""
+    result = "cut off"
+    signal.signal(signal.SIGALRM, _silent)
+    signal.alarm(SILENCE_S)
+    try:
+        for line in said:
+            signal.alarm(SILENCE_S)
+            word, _, rest = line.strip().partition(" ")
+            if word == "changed":
+                audit.note(mine.person, mine.what, f"changed {rest}", mine.origin)
+            elif word == "ended":
+                result = rest
+    except TimeoutError:
+        result = f"nothing heard for {SILENCE_S} s"
+    finally:
+        signal.alarm(0)
+    return result
+
+
+def _silent(*_: object) -> NoReturn:
+    raise TimeoutError
+
+
+def _locked(file: TextIO, mine: Deploy) -> bool:
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        other = _read(file)
+        if (other and other.elder(mine)) or time.monotonic() >= until:
+            return False
+        time.sleep(_LOOK_S)
+
+
+def holder(path: Path) -> Deploy | None:
+    """Who deploys to this host now; needs the right to read the file."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return _read(file) or Deploy("", "somebody", "elsewhere", "deploy", time.time())
+    except FileNotFoundError:
+        pass
+    return None
+
+
+def other_than(mine: Deploy, path: Path) -> Deploy | None:
+    """The deploy that has the lock and keeps it, None where this is `mine`.
+
+    Raises:
+        Problem: nobody took it.
+    """
+    began = time.monotonic()
+    while True:
+        found, waited = holder(path), time.monotonic() - began
+        if found and found.run == mine.run:
+            return None
+        if found and found.run and (found.elder(mine) or waited >= PATIENCE_S):
+            return found
+        if waited >= _COMING_S:
+            raise errors.Problem("the lock of this deploy was not taken")
+        time.sleep(_LOOK_S)
+
+
+def _read(file: TextIO) -> Deploy | None:
+    file.seek(0)
+    try:
+        return Deploy(**json.loads(file.read()))
+    except (ValueError, TypeError):
+        return None
+
+
+def _write(file: TextIO, text: str) -> None:
+    file.truncate(0)
+    file.write(text)
+    file.flush()

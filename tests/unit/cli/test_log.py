@@ -1,0 +1,78 @@
+"""`lockstep log`: the lines of all Sparks in one order, and who did not answer."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from lockstep.cli import log as module
+from lockstep.cli.main import main
+from lockstep.fleet.login import Login
+
+INVENTORY = """\
+from lockstep.deploy.checked import checked
+site = checked(
+    __file__,
+    [(name, {"operators": ("anna",)}) for name in ("spark-1.local", "two.local")],
+)
+"""
+ANSWERS: dict[str, tuple[Any, str]] = {
+    "spark-1.local": ([[1000.0, "anna: switch to qwen: hot"], [3000.5, "anna: gc: x"]], ""),
+    "two.local": ([[2000.0, "anna from laptop: deploy of spark: done"]], ""),
+}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    found: list[Any] = []
+
+    def read(where: Login, name: str, question: Any, **_: Any) -> tuple[Any, str]:
+        found.append((name, question["since"]))
+        return ANSWERS[where.name]
+
+    monkeypatch.setattr(module, "read", read)
+    return found
+
+
+def run(tmp_path: Path, *words: str) -> Any:
+    inventory = tmp_path / "site.py"
+    inventory.write_text(INVENTORY)
+    return CliRunner().invoke(main, ["log", str(inventory), *words])
+
+
+def test_all_hosts_are_shown_together_in_the_order_of_time(
+    tmp_path: Path, asked: list[Any]
+) -> None:
+    done = run(tmp_path, "--since", "2026-11-20")
+    assert done.exit_code == 0
+    assert done.output.splitlines() == [
+        "1970-01-01 00:16:40  spark-1.local  anna: switch to qwen: hot",
+        "1970-01-01 00:33:20  two.local      anna from laptop: deploy of spark: done",
+        "1970-01-01 00:50:00  spark-1.local  anna: gc: x",
+    ]
+    first = int(datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC).timestamp())
+    assert asked == 2 * [("history.audited", f"@{first}")]
+
+
+def test_a_week_is_shown_unless_more_is_asked_for(tmp_path: Path, asked: list[Any]) -> None:
+    run(tmp_path, "--limit", "two.local")
+    [(_, since)] = asked
+    ago = datetime.datetime.now().timestamp() - int(since.removeprefix("@"))
+    assert ago == pytest.approx(7 * 86400, abs=600)
+
+
+def test_one_that_does_not_answer_is_named_and_the_others_are_shown(
+    tmp_path: Path, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ANSWERS, "two.local", (None, "no connection: timed out"))
+    done = run(tmp_path)
+    assert done.exit_code == 2
+    assert "two.local: no connection: timed out" in done.output and "anna: gc: x" in done.output
+    found = json.loads(run(tmp_path, "--json").stdout)
+    assert found["unknown"] == {"two.local": "no connection: timed out"}
+    assert [each["at"] for each in found["lines"]] == [1000.0, 3000.5]

@@ -1,0 +1,134 @@
+"""The lock of a deploy: whose it is, how it ends, and what it tells the journal."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from lockstep.onhost.core import errors
+from lockstep.onhost.core.layout import Paths
+from lockstep.onhost.records import deploys
+from lockstep.onhost.records.deploys import Deploy
+
+MINE = Deploy("run1", "anna", "laptop", "deploy of spark", 1000.0)
+YOUNGER = Deploy("run2", "ben", "desktop", "rollback of spark", 1000.5)
+
+
+@pytest.fixture
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What went to the journal, of a host in a folder."""
+    said: list[str] = []
+    monkeypatch.setattr("syslog.syslog", said.append)
+    monkeypatch.setattr(deploys.layout, "Paths", lambda: Paths(tmp_path))
+    return said
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return Paths(tmp_path).deploy_lock
+
+
+class Busy:
+    """Another deploy that has the lock, in a file of its own as in a process of its own."""
+
+    def __init__(self, path: Path, deploy: Deploy) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = path.open("a+")
+        fcntl.flock(self.file, fcntl.LOCK_EX)
+        self.file.write(json.dumps(asdict(deploy)))
+        self.file.flush()
+
+
+def test_it_is_held_while_the_deploy_speaks_and_told_line_by_line(
+    journal: list[str], path: Path
+) -> None:
+    def said() -> Iterator[str]:
+        assert deploys.holder(path) == MINE
+        assert deploys.other_than(MINE, path) is None
+        assert path.stat().st_mode & 0o777 == 0o600
+        yield "changed Base | Apply kernel settings\n"
+        yield "\n"
+        yield "ended done\n"
+
+    deploys.take(asdict(MINE), said())
+    assert deploys.holder(path) is None and path.read_text() == ""
+    assert journal == [
+        "anna from laptop: deploy of spark: changed Base | Apply kernel settings",
+        "anna from laptop: deploy of spark: done",
+    ]
+
+
+def test_one_that_ends_without_a_word_was_cut_off(journal: list[str]) -> None:
+    deploys.take(asdict(MINE), iter(["\n"]))
+    assert journal == ["anna from laptop: deploy of spark: cut off"]
+
+
+def test_one_that_only_tried_is_not_told(journal: list[str]) -> None:
+    deploys.take(asdict(MINE), iter(["ended \n"]))
+    assert journal == []
+
+
+def test_silence_ends_it(journal: list[str], path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deploys, "SILENCE_S", 1)
+
+    def said() -> Iterator[str]:
+        signal.pause()
+        yield "changed what nobody hears"
+
+    deploys.take(asdict(MINE), said())
+    assert deploys.holder(path) is None
+    assert journal == ["anna from laptop: deploy of spark: nothing heard for 1 s"]
+
+
+def test_the_younger_gives_up_at_once(journal: list[str], path: Path) -> None:
+    busy = Busy(path, MINE)
+    with pytest.raises(SystemExit) as ended:
+        deploys.take(asdict(YOUNGER), iter(()))
+    assert ended.value.code == errors.EXIT_LOCKED and journal == []
+    assert deploys.other_than(YOUNGER, path) == MINE
+    assert json.loads(path.read_text()) == asdict(MINE)
+    busy.file.close()
+
+
+def test_the_elder_waits_until_the_younger_has_given_up(journal: list[str], path: Path) -> None:
+    busy = Busy(path, YOUNGER)
+    waiting = threading.Timer(0.3, busy.file.close)
+    waiting.start()
+    asked = threading.Thread(target=lambda: found.append(deploys.other_than(MINE, path)))
+    found: list[Deploy | None] = []
+    asked.start()
+
+    def said() -> Iterator[str]:
+        asked.join()
+        yield "ended done"
+
+    deploys.take(asdict(MINE), said())
+    assert found == [None]
+    assert journal == ["anna from laptop: deploy of spark: done"]
+
+
+def test_but_not_for_ever(journal: list[str], path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deploys, "PATIENCE_S", 0.2)
+    busy = Busy(path, YOUNGER)
+    with pytest.raises(SystemExit):
+        deploys.take(asdict(MINE), iter(()))
+    assert deploys.other_than(MINE, path) == YOUNGER
+    busy.file.close()
+
+
+def test_a_lock_that_nobody_took_is_a_fault(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deploys, "_COMING_S", 0.1)
+    with pytest.raises(errors.Problem, match="was not taken"):
+        deploys.other_than(MINE, path)
+
+
+def test_it_is_said_who_works_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 1012.0)
+    assert str(MINE) == "anna from laptop: deploy of spark, since 12 s"
