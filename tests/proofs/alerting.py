@@ -1,0 +1,321 @@
+"""Alerts of hosts, seeded: each cause raises exactly its own alert, once, and a switch raises none.
+
+`python tests/proofs/alerting.py --rounds 12 --minutes 60 --seed 7` throws causes at the hosts of a
+lab, each a line of JSON in a file, and then only switches for so many minutes. What is told comes
+to a stand-in receiver on the lab's side. `tests/lab/monitoring/test_alerts.py` makes a few.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import faults
+import run_record
+import soaking
+from stack import Host, Stack, lent, until
+
+from lab import control
+from lab.core.state import open_lab
+from lab.host import connection
+from lab.host.network import NAMESPACES
+from lockstep.monitoring.rules import EVERY_S, alerts
+
+#: Where the receiver listens, on the lab's side of its network.
+ADDRESS, PORT = "10.77.0.1", 8499
+#: Two scrapes, an evaluation, a slow look of the writer and the wait of a group.
+LAG_S = 3 * EVERY_S + 20.0
+SWITCH = soaking.SWITCH
+_KNOB = "curl -fsS -d '{}' http://127.0.0.1:30001/standin/knob"
+_RECEIVER = """
+import http.server, json, sys, time
+
+
+class Taker(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(200)
+        self.end_headers()
+        for alert in body["alerts"]:
+            print(json.dumps([time.time(), alert["status"], alert["labels"]]), flush=True)
+
+    def log_message(self, *_):
+        pass
+
+
+server = http.server.ThreadingHTTPServer((sys.argv[1], int(sys.argv[2])), Taker)
+print("[]", flush=True)
+server.serve_forever()
+"""
+
+
+@dataclass(frozen=True)
+class Told:
+    """One message: when (Unix time, s), "firing" or "resolved", which alert, of which host."""
+
+    at: float
+    status: str
+    alert: str
+    host: str
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One thing that goes wrong.
+
+    Attributes:
+        alert: What it must raise.
+        wrong: Shell text for root that makes it so; `{host}` is the host's name.
+        right: Shell text after which it is over.
+        hot: Whether qwen must be hot before it.
+        memory_gib: Memory that the host has meanwhile, besides.
+        gpu: Options of `lockstep lab gpu` meanwhile.
+        bound_s: In what time it must be told, beyond the rule's own wait and `LAG_S`.
+    """
+
+    alert: str
+    wrong: str = "true"
+    right: str = "true"
+    hot: bool = False
+    memory_gib: float | None = None
+    gpu: tuple[str, ...] = ()
+    bound_s: float = 0.0
+
+
+_LOOK = "systemctl start lockstep-wedge.service"
+_SENSE = "rm -f /run/lockstep/sensed.json; systemctl start lockstep-sense.service"
+CAUSES = (
+    Cause(
+        "GpuHot",
+        wrong=_LOOK,
+        right=_LOOK,
+        gpu=("--celsius", "93", "--slowed-by", "sw_thermal_slowdown"),
+    ),
+    Cause(
+        "ModelTalksNonsense",
+        wrong=f"{_KNOB.format(json.dumps({'corruption': 'salad'}))}; {_SENSE}",
+        right=f"{_KNOB.format(json.dumps({'corruption': ''}))}; {_SENSE}",
+        hot=True,
+    ),
+    Cause(
+        "EndedByMemoryFloor",
+        # Started again, it is forgiven.
+        right=f"timeout 120 {SWITCH} wait; {SWITCH} qwen",
+        hot=True,
+        # Qwen holds 63.6 of it, and its floor is 4.
+        memory_gib=65.0,
+    ),
+    Cause(
+        "FailedUnit",
+        wrong="systemctl reset-failed planted.service 2>/dev/null;"
+        " systemd-run --quiet --unit=planted sh -c 'exit 1'",
+        right="systemctl reset-failed planted.service",
+    ),
+    Cause(
+        "HotModelGone",
+        wrong="systemctl stop vllm-qwen36.service",
+        right=f"{SWITCH} qwen",
+        hot=True,
+    ),
+    Cause(
+        "MetricsStopped",
+        wrong="systemctl stop lockstep-metrics.service",
+        right="systemctl start lockstep-metrics.service",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One round, as it stands in the file; times in seconds from the cause on."""
+
+    number: int
+    host: str
+    alert: str
+    told_s: float | None
+    bound_s: float
+    over_s: float | None
+    violation: str = ""
+
+
+class Receiver:
+    """A webhook on the lab's side, and what it was told."""
+
+    def __init__(self, lab: str) -> None:
+        self._lab = lab
+        self.told: list[Told] = []
+
+    def __enter__(self) -> Receiver:
+        namespace = NAMESPACES / connection.load(self._lab).namespace
+        words = ["nsenter", f"--net={namespace}", sys.executable, "-c", _RECEIVER]
+        self._process = subprocess.Popen(
+            [*words, ADDRESS, str(PORT)], stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "[]\n", "the receiver does not listen"
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._thread.join(10)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            at, status, labels = json.loads(line)
+            self.told.append(Told(at, status, labels["alertname"], labels["instance"]))
+
+    def since(self, began: float) -> list[Told]:
+        """What was told from a moment on."""
+        return [told for told in self.told if told.at >= began]
+
+
+def inventory(stack: Stack) -> Path:
+    """The lab's inventory with monitoring, whose hosts tell the receiver."""
+    tell = ({"webhook": f"http://{ADDRESS}:{PORT}/"},)
+    return stack.inventory("monitored", monitoring={"enabled": True, "tell": tell})
+
+
+@contextmanager
+def wrong(stack: Stack, host: Host, cause: Cause) -> Iterator[float]:
+    """Make a cause, and put it right; the moment at which it was made."""
+    if cause.hot:
+        answer = host.switch("qwen")
+        assert answer.code == 0, answer.text
+    if cause.gpu:
+        stack.lab("gpu", host.name, *cause.gpu)
+    began = time.time()
+    try:
+        host.root(cause.wrong)
+        if cause.memory_gib is not None:
+            _memory(stack, host, cause.memory_gib)
+            until(lambda: host.status()["hot"] != "qwen", "qwen is ended")
+        yield began
+    finally:
+        if cause.memory_gib is not None:
+            _memory(stack, host, soaking.USUAL_GIB)
+        if cause.gpu:
+            stack.lab("gpu", host.name)
+        host.root(cause.right)
+
+
+def _memory(stack: Stack, host: Host, gib: float) -> None:
+    control.ask(open_lab(stack.name), "memory", host=host.name, available=gib, rate=None)
+
+
+def raised(stack: Stack, host: Host, cause: Cause, receiver: Receiver, number: int = 0) -> Run:
+    """Make a cause on a host, and see what is told of that host until it is over."""
+    bound = LAG_S + cause.bound_s + wait_s(cause.alert)
+    told_s = over_s = None
+    with wrong(stack, host, cause) as began:
+
+        def of_host(status: str) -> list[Told]:
+            return [
+                told
+                for told in receiver.since(began)
+                if told.host == host.name and told.status == status
+            ]
+
+        if _within(lambda: of_host("firing"), bound):
+            told_s = round(of_host("firing")[0].at - began, 1)
+        # What else there is to say would come with the next evaluations.
+        time.sleep(2 * EVERY_S)
+        names = [told.alert for told in of_host("firing")]
+    ended = time.time()
+    if told_s is not None and _within(lambda: of_host("resolved"), LAG_S + 2 * EVERY_S + 300):
+        over_s = round(of_host("resolved")[0].at - ended, 1)
+    violation = ""
+    if names != [cause.alert]:
+        violation = f"told {names or 'nothing'}, {cause.alert} belongs to it"
+    elif [told.alert for told in of_host("resolved")] != names:
+        violation = f"{cause.alert} is not told to be over, once"
+    return Run(number, host.name, cause.alert, told_s, bound, over_s, violation)
+
+
+def wait_s(name: str) -> float:
+    """How long a rule's condition must hold."""
+    from a_spark import spark
+
+    (found,) = [each for each in alerts(spark().settings) if each.name == name]
+    return found.wait_s
+
+
+def _within(holds: Callable[[], object], limit_s: float) -> bool:
+    give_up = time.monotonic() + limit_s
+    while not holds():
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def quiet(stack: Stack, receiver: Receiver, minutes: float, chance: random.Random) -> list[Told]:
+    """Switch for so long on all hosts, with nothing wrong; what was told, which must be nothing."""
+    began, ends = time.time(), time.monotonic() + minutes * 60
+    while time.monotonic() < ends:
+        for host in stack.hosts:
+            host.root(faults.set_knobs(None, "none"))
+            answer = host.switch(chance.choice(("qwen", "mistral", "none", "tiny")))
+            assert answer.code == 0, answer.text
+        time.sleep(chance.uniform(1, 40))
+    # What the last of them raised is told by then.
+    time.sleep(LAG_S + 120)
+    return receiver.since(began)
+
+
+def report(runs: list[Run]) -> str:
+    """The figures as text."""
+    lines = []
+    for name in sorted({run.alert for run in runs}):
+        mine = [run for run in runs if run.alert == name]
+        told = [run.told_s for run in mine if run.told_s is not None]
+        over = [run.over_s for run in mine if run.over_s is not None]
+        lines.append(
+            f"{name}: {len(mine)} times, told after {max(told, default=0):.0f} s at most "
+            f"(bound {mine[0].bound_s:.0f}), over after {max(over, default=0):.0f} s at most"
+        )
+    lines += [f"  {run.number} {run.host}: {run.violation}" for run in runs if run.violation]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Command line; the exit code is 1 when a rule was broken."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--minutes", type=float, default=60.0, help="of switches without a cause")
+    parser.add_argument("--file", type=Path, default=Path("alerting.jsonl"))
+    parser.add_argument("--lab", help="a lab that is up and deployed")
+    options = parser.parse_args()
+    chance = random.Random(options.seed)
+    plan = [(chance.choice(CAUSES), chance.randrange(2)) for _ in range(options.rounds)]
+    runs = run_record.read(options.file, Run)
+    with lent(options.lab, "alerting") as stack:
+        stack.good_deploy(inventory=inventory(stack))
+        with Receiver(stack.name) as receiver:
+            for number, (cause, place) in enumerate(plan):
+                if number not in {run.number for run in runs}:
+                    run = raised(stack, stack.hosts[place], cause, receiver, number)
+                    runs.append(run)
+                    run_record.add(options.file, run)
+                    print(asdict(run), flush=True)
+            told = quiet(stack, receiver, options.minutes, chance) if options.minutes else []
+    print(report(runs))
+    print(f"{options.minutes:g} minutes of switches: {len(told)} messages {told or ''}")
+    return 1 if told or any(run.violation for run in runs) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
