@@ -52,7 +52,7 @@ def copy(source: Path, to: Path, *, live: bool = False) -> None:
     if live:
         for database in databases(source):
             _copy_database(database, to / database.relative_to(source))
-    os.sync()
+    _flush(to)
 
 
 def remove(path: Path) -> None:
@@ -69,7 +69,7 @@ def replace(data: Path, by: Path) -> None:
         remove(old)
         data.rename(old)
     new.rename(data)
-    os.sync()
+    _flush_one(data.parent)
     remove(old)
 
 
@@ -102,6 +102,21 @@ def chats_since(data: Path, since: float) -> int | None:
             return int(connection.execute(query, (since,)).fetchone()[0])
     except (sqlite3.Error, TypeError):
         return None
+
+
+def _flush(folder: Path) -> None:
+    """Have a copy on disk. Not by sync(2), which waits for whatever else is written to any disk."""
+    for each in (folder, *folder.rglob("*")):
+        if each.is_dir() or (each.is_file() and not each.is_symlink()):
+            _flush_one(each)
+
+
+def _flush_one(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _is_database(path: Path) -> bool:

@@ -65,7 +65,7 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
     with serving({"/": Reply(b"{}")}) as server:
         FakeSystemd(tmp_path / "systemd", monkeypatch)
         # It would wait for the disk of this machine.
-        monkeypatch.setattr(data.os, "sync", lambda: None)
+        monkeypatch.setattr(data.os, "fsync", lambda _: None)
         made = Spark(tmp_path / "root", server.url)
         made.paths.docker_socket.parent.mkdir(parents=True)
         docker = FakeDocker(made.paths.docker_socket)
