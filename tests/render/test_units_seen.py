@@ -119,6 +119,7 @@ def test_a_program_of_root_has_nothing_of_an_engines_environment() -> None:
         for file in UNITS.values()
         for directive, prefix, command in _LINE.findall(file.text)
         if "+" in prefix and directive in ("ExecStartPre", "ExecStopPost")
+        if re.search("^Environment=.?PATH=", file.text, re.MULTILINE)
     ]
     assert lines
     for command in lines:

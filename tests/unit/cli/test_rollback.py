@@ -41,8 +41,8 @@ class Site:
         monkeypatch.setattr(rollback, "fitting", lambda hosts, pins: self.copies)
         monkeypatch.setattr(rollback, "use", self._use)
 
-    def _deploy(self, inventory: Path) -> int:
-        assert inventory == self.inventory
+    def _deploy(self, inventory: Path, what: str = "rollback") -> int:
+        assert (inventory, what) == (self.inventory, "rollback")
         self.deploys.append(lockfile.load(self.lock))
         if self.code == 0:
             lockfile.deployed(self.lock, self.deploys[-1])
