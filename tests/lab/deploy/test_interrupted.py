@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from stack import Host, Stack, until
 
+from lockstep.fleet.hosts import WAIT
+
 ENGINES = "/opt/lockstep/engines"
 VLLM_JOB = "lockstep-job-engine-vllm.service"
 WEIGHTS_JOB = "lockstep-job-weights.service"
@@ -174,10 +176,10 @@ def test_two_deploys_at_once_do_no_work_twice(deployed: Stack, alone: Path) -> N
     deployed.plant("hub", SLOW)
     since = now(one)
     with ThreadPoolExecutor() as pool:
-        runs = [deployed.start(inventory=alone) for _ in range(2)]
+        runs = [deployed.start("-y", inventory=alone, **{WAIT: "600"}) for _ in range(2)]
         ends = [pool.submit(run.end) for run in runs]
         for run in runs:
-            run.says(r"\[spark1\].*(weights .*PrismaQuant|job weights: is running already)")
+            run.says(r"\[spark1\].*weights .*PrismaQuant|waiting for .* deploy of ")
         deployed.plant("hub")
         done = [end.result() for end in ends]
     assert [each.code for each in done] == [0, 0]
