@@ -37,6 +37,7 @@ HELD_GIB = {"qwen": 70.0, "mistral": 96.0, "mistral-fallback": 96.0}
 PORTS = {"qwen": 30001, "mistral": 30000, "mistral-fallback": 30000}
 #: An engine must be gone before so much is missing from its floor.
 LATE_GIB = 1.0
+LATE = "ended"
 _SETTLE_S = 90.0
 _SAMPLER = """
 import json, sys, time
@@ -263,10 +264,11 @@ class Drain:
             return f"{target} was started again"
         if not ended:
             return f"status does not say why {target} was ended"
+        if hot not in {None, before, soaking.FALLBACK.get(target)}:
+            return f"{hot} is hot, {before} was before {target}"
         if least < FLOORS[phase] - LATE_GIB:
-            return f"ended at {least:.2f} GiB, the floor is {FLOORS[phase]:.0f}"
-        allowed = {None, before, soaking.FALLBACK.get(target)}
-        return "" if hot in allowed else f"{hot} is hot, {before} was before {target}"
+            return f"{LATE} at {least:.2f} GiB, the floor is {FLOORS[phase]:.0f}"
+        return ""
 
     def _status(self) -> dict[str, Any]:
         return self._host.status()

@@ -24,8 +24,7 @@ def nothing_is_left(stack: Stack) -> Iterator[None]:
 
 def strays_listen(one: Host) -> None:
     """Start both anew."""
-    there = "docker inspect open-webui >/dev/null 2>&1; echo $?"
-    until(lambda: one.root(there).strip() == "0", "Open WebUI's container is there")
+    until(lambda: one.show("open-webui", "ActiveState") == "active", "Open WebUI serves")
     one.root(f"systemctl stop stray; docker rm -f stray; {STRAY} && {CONTAINER}")
     until(lambda: answers(one, 9990) and answers(one, 9991), "both answer on the host itself")
 

@@ -32,7 +32,7 @@ def lock(stack: Stack, *options: str) -> tuple[int, list[tuple[str, str]]]:
     done = stack.lockstep("lock", "--json", *options)
     assert done.code in (0, 1), done.err
     found: list[dict[str, Any]] = json.loads(done.out)["changes"]
-    return done.returncode, [(change["kind"], change["name"]) for change in found]
+    return done.code, [(change["kind"], change["name"]) for change in found]
 
 
 def current(stack: Stack) -> list[str]:
