@@ -2,7 +2,7 @@
 
 `python tests/proofs/alerting.py --rounds 12 --minutes 60 --seed 7` throws causes at the hosts of a
 lab, each a line of JSON in a file, and then only switches for so many minutes. What is told comes
-to a stand-in receiver on the lab's side. `tests/lab/monitoring/test_alerts.py` makes a few.
+to a stand-in receiver on the lab's side.
 """
 
 from __future__ import annotations

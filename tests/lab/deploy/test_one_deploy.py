@@ -17,7 +17,7 @@ from stack import Deploy, Host, Stack, until
 from lockstep.fleet.hosts import WAIT
 from lockstep.onhost.records.deploys import SILENCE_S
 
-KILLS = int(os.environ.get("LOCKSTEP_TEST_KILLS", "3"))
+KILLS = int(os.environ.get("LOCKSTEP_TEST_KILLS", "2"))
 LOCK = "/run/lockstep/deploy.lock"
 
 
