@@ -18,8 +18,7 @@ class Monitoring:
 
     Attributes:
         enabled: Whether the host tells its state to Prometheus, its own and its recorder's.
-        prometheus: Whether a Prometheus runs here. Without one nothing watches this host but its
-            recorder, which notes that it is silent.
+        prometheus: Whether a Prometheus runs here. Without one nothing watches this host.
         alertmanager: Whether that Prometheus has an Alertmanager beside it, which tells people.
         bind: Where Prometheus listens: "loopback", or "fabric" for `fabric_address`, where the
             other monitored hosts reach it.
