@@ -24,7 +24,7 @@ from lockstep.core.errors import LockstepError
 from lockstep.deploy.beats import Beats
 from lockstep.files import sent
 from lockstep.fleet.hosts import WAIT, WHAT
-from lockstep.onhost.records.deploys import Deploy
+from lockstep.onhost.records.deploys import DONE, Deploy
 from tasks.facts import host as facts
 
 READER = "records.deploying"
@@ -151,7 +151,7 @@ class Ends(BaseStateCallback):
     def operation_host_success(state: Any, host: Any, op_hash: str, retry_count: int = 0) -> None:
         """Its last operation was the end."""
         if host in _held and _last_of(host) == op_hash:
-            say(host, "ended done")
+            say(host, f"ended {DONE}")
 
     @staticmethod
     def host_disconnect(state: Any, host: Any) -> None:

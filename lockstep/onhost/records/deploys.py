@@ -19,11 +19,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from lockstep.onhost.core import errors, layout, output
+from lockstep.onhost.core import errors, layout, output, runner
 from lockstep.onhost.records import audit
 
 BEAT_S = 20
 SILENCE_S = 70
+#: How a deploy ended that did all it had to do.
+DONE = "done"
 #: Of two that begin at once and each have some of the hosts, the younger gives up, and the elder
 #: waits so long for that, seconds.
 PATIENCE_S = 10.0
@@ -75,6 +77,9 @@ def take(asked: dict[str, Any], said: Iterable[str] = sys.stdin) -> None:
             sys.exit(errors.EXIT_LOCKED)
         _write(file, json.dumps(asdict(mine)))
         result = _listened(mine, said)
+        if result == DONE:
+            # What an earlier deploy could not do is not wanted any more, or was done by this one.
+            runner.run(["systemctl", "reset-failed", "lockstep-job-*"], timeout=30)
         _write(file, "")
     if result:
         audit.note(mine.person, mine.what, result, mine.origin)

@@ -76,7 +76,9 @@ def purge(paths: layout.Paths, names: Sequence[str]) -> list[str]:
 
 def _unneeded() -> set[str]:
     """Packages that apt installed for others, which are gone."""
-    return set(_REMOVED.findall(_said("apt-get", "--simulate", "autoremove")))
+    # apt keeps by default what any package only suggests, although nobody asked for it.
+    suggested = "APT::AutoRemove::SuggestsImportant=false"
+    return set(_REMOVED.findall(_said("apt-get", "--simulate", "-o", suggested, "autoremove")))
 
 
 def _apt(verb: str, names: Sequence[str]) -> None:

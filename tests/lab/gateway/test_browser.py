@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 from browser import browser
@@ -25,16 +26,23 @@ def host(stack: Stack, first: object) -> Iterator[Host]:
     assert stack.one.switch("none").code == 0
 
 
+class Person(NamedTuple):
+    """Somebody with a key."""
+
+    name: str
+    key: str
+
+
 @pytest.fixture(scope="module")
-def keys(stack: Stack, host: Host) -> Iterator[dict[str, str]]:
-    """The keys of two persons, by their roles."""
-    # A lab that is kept has those of an earlier run.
-    names = {role: f"{role}-{os.getpid()}" for role in ("use", "operate")}
+def persons(stack: Stack, host: Host) -> Iterator[dict[str, Person]]:
+    """Two persons with keys, by their roles."""
+    # A lab that is kept has those of an earlier run, and a second try those of the first.
+    names = {role: f"{role}-{secrets.token_hex(3)}" for role in ("use", "operate")}
     given = {}
     for role, name in names.items():
         done = stack.lockstep("key add", name, "--role", role)
         assert done.code == 0, done.text
-        given[role] = done.out.strip()
+        given[role] = Person(name, done.out.strip())
     yield given
     for name in names.values():
         stack.lockstep("key revoke", name)
@@ -49,12 +57,12 @@ def give_key(page: Page, key: str) -> None:
 
 @pytest.mark.parametrize(("width", "target"), [(390, "mistral"), (1280, "qwen")])
 def test_an_operator_switches_from_the_page(
-    host: Host, keys: dict[str, str], width: int, target: str
+    host: Host, persons: dict[str, Person], width: int, target: str
 ) -> None:
     expect.set_options(timeout=SWITCH_LIMIT_S * 1000)
     with browser(network(host)) as chromium:
         page = chromium.page(f"http://127.0.0.1:{GATEWAY}/", width)
-        give_key(page, keys["operate"])
+        give_key(page, persons["operate"].key)
         page.get_by_role("button", name=f"Switch to {target}", exact=True).click()
         sure = page.get_by_role("dialog", name=f"Make {target} hot?")
         sure.get_by_role("button", name="Switch").click()
@@ -65,11 +73,11 @@ def test_an_operator_switches_from_the_page(
     assert host.status()["hot"] == target
 
 
-def test_the_page_gives_a_user_no_button(host: Host, keys: dict[str, str]) -> None:
+def test_the_page_gives_a_user_no_button(host: Host, persons: dict[str, Person]) -> None:
     with browser(network(host)) as chromium:
         page = chromium.page(f"http://127.0.0.1:{GATEWAY}/", 390)
-        give_key(page, keys["use"])
-        expect(page.get_by_role("button", name=f"use-{os.getpid()} (use)")).to_be_visible()
+        give_key(page, persons["use"].key)
+        expect(page.get_by_role("button", name=f"{persons['use'].name} (use)")).to_be_visible()
         assert page.get_by_role("button", name="Switch to").count() == 0
 
 

@@ -30,6 +30,14 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return said
 
 
+@pytest.fixture(autouse=True)
+def systemd(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What systemd was told."""
+    told: list[list[str]] = []
+    monkeypatch.setattr(deploys.runner, "run", lambda argv, **_: told.append(argv))
+    return told
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return Paths(tmp_path).deploy_lock
@@ -63,6 +71,17 @@ def test_it_is_held_while_the_deploy_speaks_and_told_line_by_line(
         "anna from laptop: deploy of spark: changed Base | Apply kernel settings",
         "anna from laptop: deploy of spark: done",
     ]
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [("done", [["systemctl", "reset-failed", "lockstep-job-*"]]), ("failed at Base", []), ("", [])],
+)
+def test_a_failed_job_of_an_earlier_deploy_is_forgotten_after_one_that_did_all(
+    journal: list[str], systemd: list[list[str]], end: str, told: list[list[str]]
+) -> None:
+    deploys.take(asdict(MINE), iter([f"ended {end}"]))
+    assert systemd == told
 
 
 def test_one_that_ends_without_a_word_was_cut_off(journal: list[str]) -> None:
