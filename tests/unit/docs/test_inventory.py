@@ -171,8 +171,8 @@ def test_the_readme_says_what_plan_says_about_the_targets_as_they_are(repository
     text = " ".join((ROOT / "README.md").read_text().split())
     weights = sum(size for size in sizes if size) / 1e9
     assert f"{weights:.1f} GB of weights for the default targets" in text
-    assert sizes.count(None) == 2 and "and two images, whose size" in text
+    assert sizes.count(None) == 2 and "two images, Open WebUI" in text
     found = sorted(item.code for item in made.findings)
     assert found == ["draft-licence-unknown", "draft-licence-unknown", "eagle-on-moving-tag"]
     assert {item.severity for item in made.findings} == {"warning"}
-    assert "it warns three times (two licences that nobody stated, EAGLE on a tag" in text
+    assert "it warns three times" in text
