@@ -27,10 +27,17 @@ _LIMIT_S = 900.0
 
 @dataclass
 class Noted:
-    """What this host did not have before."""
+    """What this host did not have before.
+
+    Attributes:
+        packages: Those that a deploy named.
+        accounts: Those that they make.
+        before: Every package that was here when the first of them came.
+    """
 
     packages: list[str] = field(default_factory=list)
     accounts: list[str] = field(default_factory=list)
+    before: list[str] = field(default_factory=list)
 
 
 def load(paths: layout.Paths) -> Noted:
@@ -44,8 +51,11 @@ def load(paths: layout.Paths) -> Noted:
 def note(paths: layout.Paths, names: Sequence[str], account: str | None) -> None:
     """Remember what is not here yet. OSError where that fails."""
     kept = load(paths)
-    here = set(_said("dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\n").split("\n"))
-    new = [name for name in names if f"installed {name}" not in here]
+    listed = _said("dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\n").splitlines()
+    here = {line.removeprefix("installed ") for line in listed if line.startswith("installed ")}
+    new = [name for name in names if name not in here]
+    if new and not kept.packages:
+        kept.before = sorted(here)
     kept.packages += [name for name in new if name not in kept.packages]
     if account and new and not _is_account(account) and account not in kept.accounts:
         kept.accounts.append(account)
@@ -61,24 +71,24 @@ def purge(paths: layout.Paths, names: Sequence[str]) -> list[str]:
     """
     kept = load(paths)
     leaving = [name for name in names if name in kept.packages]
-    before = _unneeded()
+    unneeded = _unneeded()
     _apt("purge", leaving)
-    alone = sorted(_unneeded() - before)
+    alone = sorted(_unneeded() - unneeded - set(kept.before))
     _apt("purge", alone)
     kept.packages = [name for name in kept.packages if name not in leaving]
     if not kept.packages:
         for account in filter(_is_account, kept.accounts):
             _run("userdel", account)
-        kept.accounts = []
+        kept.accounts, kept.before = [], []
     atomic.write_json(paths.packages, asdict(kept), mode=0o600)
     return [*leaving, *alone]
 
 
 def _unneeded() -> set[str]:
     """Packages that apt installed for others, which are gone."""
-    # apt keeps by default what any package only suggests, although nobody asked for it.
-    suggested = "APT::AutoRemove::SuggestsImportant=false"
-    return set(_REMOVED.findall(_said("apt-get", "--simulate", "-o", suggested, "autoremove")))
+    # By default apt keeps what a package that stays only recommends or suggests.
+    needs = [f"-oAPT::AutoRemove::{kind}Important=false" for kind in ("Recommends", "Suggests")]
+    return set(_REMOVED.findall(_said("apt-get", "--simulate", *needs, "autoremove")))
 
 
 def _apt(verb: str, names: Sequence[str]) -> None:

@@ -61,19 +61,30 @@ def test_what_came_goes_with_what_came_for_it_alone(
     there: list[str] = []
     monkeypatch.setattr(packages, "_is_account", lambda name: name in there)
     packages.note(paths, ["prometheus", "curl"], "prometheus")
-    kept = packages.Noted(["prometheus"], ["prometheus"])
+    before = sorted(apt.here)
+    kept = packages.Noted(["prometheus"], ["prometheus"], before)
     assert packages.load(paths) == kept and paths.packages.stat().st_mode & 0o777 == 0o600
     apt.here |= {"prometheus", "libjs"}
     there.append("prometheus")
     # A second deploy that meets it half installed forgets nothing.
     packages.note(paths, ["prometheus", "old"], "prometheus")
-    assert packages.load(paths) == packages.Noted(["prometheus", "old"], ["prometheus"])
+    assert packages.load(paths) == packages.Noted(["prometheus", "old"], ["prometheus"], before)
     gone = packages.purge(paths, ["prometheus", "old", "curl", "never"])
     assert gone == ["prometheus", "old", "libjs"]
     assert [argv[4:] for argv in apt.done[:2]] == [["prometheus", "old"], ["libjs"]]
     assert apt.done[2] == ["userdel", "prometheus"]
     assert apt.here == {"other", "shared", "kernel-old", "curl"}
     assert packages.load(paths) == packages.Noted()
+
+
+def test_what_was_here_before_stays_although_nobody_needs_it_any_more(
+    apt: Apt, paths: layout.Paths
+) -> None:
+    apt.here.add("libjs")
+    packages.note(paths, ["prometheus"], None)
+    apt.here.add("prometheus")
+    assert packages.purge(paths, ["prometheus"]) == ["prometheus"]
+    assert "libjs" in apt.here
 
 
 def test_a_package_and_an_account_that_were_here_stay(
@@ -95,7 +106,8 @@ def test_one_that_stays_keeps_the_account(
     apt.here |= {"prometheus", "exporter"}
     there.append("prometheus")
     packages.purge(paths, ["prometheus"])
-    assert packages.load(paths) == packages.Noted(["exporter"], ["prometheus"])
+    kept = packages.load(paths)
+    assert (kept.packages, kept.accounts) == (["exporter"], ["prometheus"])
     assert not any(argv[0] == "userdel" for argv in apt.done)
 
 
