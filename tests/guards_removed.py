@@ -1054,15 +1054,22 @@ GUARDS = (
     Guard(
         "a package that was there before Lockstep is not purged",
         "lockstep/onhost/records/packages.py",
-        'new = [name for name in names if f"installed {name}" not in here]',
+        "new = [name for name in names if name not in here]",
         "new = list(names)",
         "tests/unit/onhost/records/test_packages.py",
     ),
     Guard(
         "what apt could remove before is not removed with monitoring",
         "lockstep/onhost/records/packages.py",
-        "alone = sorted(_unneeded() - before)",
-        "alone = sorted(_unneeded())",
+        "alone = sorted(_unneeded() - unneeded - set(kept.before))",
+        "alone = sorted(_unneeded() - set(kept.before))",
+        "tests/unit/onhost/records/test_packages.py",
+    ),
+    Guard(
+        "what was there before monitoring is not removed with it",
+        "lockstep/onhost/records/packages.py",
+        "alone = sorted(_unneeded() - unneeded - set(kept.before))",
+        "alone = sorted(_unneeded() - unneeded)",
         "tests/unit/onhost/records/test_packages.py",
     ),
     Guard(
