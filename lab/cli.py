@@ -240,6 +240,22 @@ def _cable(lab: Lab, host: str, connectx: bool, *, plugged: bool) -> None:
 
 
 @lab.command()
+@click.argument("host")
+@_of_a_lab
+def freeze(lab: Lab, host: str) -> None:
+    """Let nothing on HOST run, until `thaw`; its power stays on."""
+    control.ask(lab, "freeze", host=host, frozen=True)
+
+
+@lab.command()
+@click.argument("host")
+@_of_a_lab
+def thaw(lab: Lab, host: str) -> None:
+    """Let a frozen HOST go on."""
+    control.ask(lab, "freeze", host=host, frozen=False)
+
+
+@lab.command()
 @click.argument("what", type=click.Choice(["stop", "start"]))
 @click.argument("names", nargs=-1, metavar="[SERVER]...")
 @_of_a_lab

@@ -129,6 +129,7 @@ class Supervisor:
             "wipe": self._wipe,
             "delay": self._delay,
             "cut": self._cut,
+            "freeze": self._freeze,
             "memory": self._memory,
             "gpu": self._gpu,
             "services": self._switch_services,
@@ -161,7 +162,7 @@ class Supervisor:
         return {
             "name": host.name,
             "address": host.address,
-            "power": machine.power,
+            "power": "frozen" if machine.frozen else machine.power,
             "fresh": machine.fresh,
             "boots": machine.boots,
             "delay_ms": link.delay,
@@ -228,6 +229,14 @@ class Supervisor:
         await link.apply()
         if mended:
             await machine.ready()
+
+    async def _freeze(self, request: Request) -> None:
+        """Freeze a host that has power, or let it go on."""
+        host = find_host(self._hosts, request["host"])
+        async with self._buttons[host]:
+            if self._machines[host].power == "off":
+                raise LabError(f"{host.name} is off", f"Run: lockstep lab cycle {host.name} --on")
+            self._machines[host].freeze(request["frozen"])
 
     async def _memory(self, request: Request) -> float:
         machine = self._machines[find_host(self._hosts, request["host"])]

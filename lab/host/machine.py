@@ -26,6 +26,8 @@ BOOT_LIMIT = 30.0
 #: Longest wait for a clean shutdown before the power is cut, in seconds.
 SHUTDOWN_LIMIT = 15.0
 _SYSCTLS = ("vm", "fs/inotify")
+#: One that is a file: the console's level, by which messages of the kernel go to netconsole.
+_PRINTK = "kernel/printk"
 #: Version of control groups a host has: 2 as on DGX OS, 1 where limits must be enforced.
 CGROUP_VERSIONS = ("v2", "v1")
 _ENTER_GROUPS = 'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit; shift; done; '
@@ -91,6 +93,15 @@ class Machine:
             await asyncio.wait({watch}, timeout=0.2)
         # Raises what kept the host from ending: its disk must not be touched then.
         await watch
+
+    def freeze(self, frozen: bool) -> None:
+        """Let nothing in the guest run, or go on, as a host that hangs with its power on."""
+        (self._group / "cgroup.freeze").write_text(str(int(frozen)))
+
+    @property
+    def frozen(self) -> bool:
+        """Whether nothing in the guest runs."""
+        return self.power != "off" and (self._group / "cgroup.freeze").read_text().strip() == "1"
 
     async def power_off(self) -> None:
         """Shut down cleanly; a guest that does not finish in time loses its power."""
@@ -219,6 +230,10 @@ class Machine:
                 else:
                     # Only ever written: drop_caches, which the ledger sees, and compact_memory.
                     (target / source.name).touch(0o200)
+        printk = self._folder / "kept/sys" / _PRINTK
+        printk.parent.mkdir(exist_ok=True)
+        # As Ubuntu sets it.
+        printk.write_text("4 4 1 7\n")
 
     async def _listen(self) -> None:
         """Hear the guest's systemd say that its boot is over."""
@@ -267,7 +282,7 @@ def nspawn_command(lab: Lab, host: Host, cgroups: str) -> list[str]:
     binds = [f"{folder / 'kept'}:{kept}", f"{folder / 'kept/held'}:/run/unified-memory"]
     binds += [f"{folder / name}:{inside}" for name, inside in disk.OUTSIDE.items()]
     binds += [f"{kept}/meminfo:/proc/meminfo"]
-    binds += [f"{kept}/sys/{name}:/proc/sys/{name}" for name in _SYSCTLS]
+    binds += [f"{kept}/sys/{name}:/proc/sys/{name}" for name in (*_SYSCTLS, _PRINTK)]
     return [
         *("unshare", "--time", f"--monotonic=-{awake}", f"--boottime=-{since_boot}"),
         "systemd-nspawn",
