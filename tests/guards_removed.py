@@ -1087,6 +1087,37 @@ GUARDS = (
         "tests/unit/onhost/monitoring/test_writer.py",
     ),
     Guard(
+        "what a kernel sends is let in from that host alone",
+        "lockstep/system/firewall.py",
+        """(f"kernel of {each.name}", f"udp dport {each.console}", [each.address])
+            for each in ring.recorded""",
+        """(f"kernel of {each.name}", f"udp dport {each.console}", ["0.0.0.0/0"])
+            for each in ring.recorded""",
+        "tests/unit/monitoring/test_netconsole.py",
+    ),
+    Guard(
+        "a kernel's messages do not leave by another way than the fast link",
+        "lockstep/onhost/monitoring/netconsole.py",
+        'if not ways or ways[0].get("prefsrc") != source:',
+        "if not ways:",
+        "tests/unit/onhost/monitoring/test_netconsole.py",
+    ),
+    Guard(
+        "a target that sends is stopped before it is changed",
+        "lockstep/onhost/monitoring/netconsole.py",
+        """        self._stop()
+        for name, value in""",
+        "        for name, value in",
+        "tests/unit/onhost/monitoring/test_netconsole.py",
+    ),
+    Guard(
+        "the end of the boot before is not that of the present one",
+        "lockstep/onhost/facts/blackbox.py",
+        "before = [at for at, value in samples if value < latest - SAME_BOOT_S]",
+        "before = [at for at, value in samples]",
+        "tests/render/test_blackbox_by_prometheus.py",
+    ),
+    Guard(
         "node_exporter is open to the host's recorder alone",
         "lockstep/system/firewall.py",
         "recorders = [ring.recorder] if ring.recorder else []",

@@ -14,7 +14,7 @@ _OWN = ("bench", "cluster", "diff", "evidence", "gc", "lock", "log", "model", "p
 _COMMANDS = {
     **{name: f"lockstep.cli.{name}" for name in (*_OWN, "rollback", "status", "switch")},
     **{name: f"lockstep.cli.gateway.{name}" for name in ("client", "key")},
-    "alert": "lockstep.cli.monitoring.alert",
+    **{name: f"lockstep.cli.monitoring.{name}" for name in ("alert", "blackbox")},
 }
 
 

@@ -11,8 +11,12 @@ from lockstep.core.errors import InventoryError
 from lockstep.inventory.authority import authority
 from lockstep.inventory.cluster import ClusterData, Group, Member
 from lockstep.inventory.host import HostPlan
-from lockstep.inventory.monitoring import Monitored, rings
+from lockstep.inventory.monitoring import Monitored, Ring, rings
+from lockstep.inventory.settings import Settings
 from lockstep.onhost.gateway.configuration import Peer
+
+#: Warnings and worse; the rest as Ubuntu has it.
+CONSOLE_LEVEL = "5 4 1 7"
 
 
 def joined(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]:
@@ -57,6 +61,7 @@ def joined(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]:
             gateways=gateways if plan.name in gateways else (),
             authority=authority(own) if plan.settings.gateway.tls == "own" else None,
             ring=ring[plan.name],
+            settings=_with_console_level(plan.settings, ring[plan.name]),
         )
         for plan in plans
     )
@@ -89,6 +94,13 @@ def _check_peers(plan: HostPlan, known: dict[str, HostPlan], where: str) -> None
                 where=where,
                 remedy="Name each host in the gateway.peers of the other.",
             )
+
+
+def _with_console_level(settings: Settings, ring: Ring) -> Settings:
+    """netconsole gets what the console gets, which on Ubuntu is errors and worse alone."""
+    if ring.recorder is None or ring.recorder.console is None:
+        return settings
+    return replace(settings, sysctls={"kernel.printk": CONSOLE_LEVEL, **settings.sysctls})
 
 
 def _with_groups(

@@ -28,6 +28,9 @@ class Monitoring:
         gateway_key: Full path, on the host, of a file with a key for the gateway's counts, where
             `gateway.local_keys` asks for one.
         retention_gib: Disk space of Prometheus' data, GiB; the oldest are removed.
+        netconsole: Whether the kernel of this host sends its messages to the recorder.
+        netconsole_port: UDP port at `fabric_address` for the messages of the host that this one
+            records; of a second one, the port after it.
         tell: Who is told of alerts.
     """
 
@@ -40,6 +43,8 @@ class Monitoring:
     alertmanager_port: values.Port = 9093
     gateway_key: values.File | None = None
     retention_gib: Annotated[int, between(1, 1000, "is no size for the data", " GiB")] = 5
+    netconsole: bool = True
+    netconsole_port: values.Port = 6666
     tell: tuple[Told, ...] = ()
 
     @property
@@ -65,11 +70,20 @@ class Monitoring:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """Another monitored host: its name, its address on the fast link, its exporter's port."""
+    """Another monitored host.
+
+    Attributes:
+        name: As the inventory has it.
+        address: On the fast link.
+        port: Its exporter's.
+        console: Where the kernel's messages go: UDP port of the one that records, for this pair.
+            None where none are sent.
+    """
 
     name: str
     address: str
     port: int
+    console: int | None = None
 
 
 @dataclass(frozen=True)
@@ -104,18 +118,35 @@ def rings(hosts: Sequence[Monitored]) -> dict[str, Ring]:
             address on the fast link, has no part in the ring.
     """
     linked = [host for host in hosts if host.data.enabled and is_address(host.address)]
-    known = {host.name: _neighbour(host) for host in linked}
+    known = {host.name: host for host in linked}
     recorder = {host.name: _next(linked, place) for place, host in enumerate(linked)}
+    recorded = {name: [of for of, by in recorder.items() if by == name] for name in known}
+    # A datagram does not say whose it is to a program that only reads: each has a port.
+    console = {
+        of: known[by].data.netconsole_port + place if known[of].data.netconsole else None
+        for by, every in recorded.items()
+        for place, of in enumerate(every)
+    }
+
+    def neighbour(name: str, of: str = "") -> Neighbour:
+        host = known[name]
+        return Neighbour(name, str(host.address), host.data.exporter_port, console.get(of))
+
     return {
         host.name: Ring(
-            recorder=known.get(recorder.get(host.name) or ""),
-            recorded=tuple(known[name] for name, by in recorder.items() if by == host.name),
-            readers=tuple(known[name] for name in known if name != host.name)
+            recorder=neighbour(by, host.name) if (by := recorder.get(host.name)) else None,
+            recorded=tuple(neighbour(name, name) for name in recorded.get(host.name, ())),
+            readers=tuple(neighbour(name) for name in known if name != host.name)
             if host.data.keeps and host.data.bind == "fabric"
             else (),
         )
         for host in hosts
     }
+
+
+def at(address: str, port: int) -> str:
+    """An address to listen at or to ask, with its port."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def is_address(text: str | None) -> bool:
@@ -130,7 +161,3 @@ def is_address(text: str | None) -> bool:
 def _next(linked: Sequence[Monitored], place: int) -> str | None:
     after = (*linked[place + 1 :], *linked[:place])
     return next((host.name for host in after if host.data.keeps), None)
-
-
-def _neighbour(host: Monitored) -> Neighbour:
-    return Neighbour(host.name, str(host.address), host.data.exporter_port)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from lockstep.inventory import values
 from lockstep.inventory.cluster import ClusterData, Fabric
-from lockstep.inventory.monitoring import Monitoring
+from lockstep.inventory.monitoring import Monitoring, at
 from lockstep.inventory.secret import Secret, Source
 from lockstep.onhost.core.schema import Rule, one_of
 from lockstep.recipes.block import Specifier
@@ -500,8 +500,7 @@ class Settings:
             return None
         fabric = str(self.fabric_address)
         address = "127.0.0.1" if self.monitoring.bind == "loopback" else fabric
-        shown = f"[{address}]" if ":" in address else address
-        return f"http://{shown}:{self.monitoring.prometheus_port}"
+        return f"http://{at(address, self.monitoring.prometheus_port)}"
 
     @property
     def webui_adopted(self) -> bool:

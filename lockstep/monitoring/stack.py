@@ -14,9 +14,11 @@ from lockstep.files.programs import closure
 from lockstep.files.templating import render
 from lockstep.inventory.bound_targets import LOOPBACK
 from lockstep.inventory.host import HostPlan
+from lockstep.inventory.monitoring import at
 from lockstep.inventory.settings import Certificate
-from lockstep.monitoring import alertmanager
-from lockstep.monitoring.rules import EVERY_S, rules_text
+from lockstep.monitoring import alertmanager, netconsole
+from lockstep.monitoring.recording import COLLECTORS, RECORD_S, SERIES
+from lockstep.monitoring.rules import EVERY_S, TWIN_JOB, rules_text
 from lockstep.onhost.__main__ import MODULES
 from lockstep.units.restart_key import keyed
 from lockstep.units.tls_unit import certificate_paths
@@ -66,6 +68,7 @@ def units(plan: HostPlan) -> list[str]:
     """What of it starts at boot, in the order of the start."""
     monitoring = plan.settings.monitoring
     found = [METRICS_UNIT, EXPORTER_SOCKET, EXPORTER_UNIT] if monitoring.enabled else []
+    found += netconsole.units(plan.ring)
     found += [ALERTMANAGER_UNIT] if monitoring.tells else []
     return [*found, PROMETHEUS_UNIT] if monitoring.keeps else found
 
@@ -79,6 +82,8 @@ def listening(plan: HostPlan) -> dict[int, list[str]]:
         found[monitoring.exporter_port].append(address)
     if monitoring.keeps and monitoring.bind == "fabric":
         found[monitoring.prometheus_port] = [address]
+    for port in netconsole.senders(plan.ring).values():
+        found[port] = [address]
     return found
 
 
@@ -93,6 +98,7 @@ def _files(plan: HostPlan) -> Iterator[ManagedFile]:
         return
     yield _unit(METRICS_UNIT, _writer(plan))
     yield from _exporter(plan)
+    yield from netconsole.netconsole_files(plan)
     if monitoring.tells:
         yield from _alertmanager(plan)
     if monitoring.keeps:
@@ -115,7 +121,7 @@ def _writer(plan: HostPlan) -> str:
 
 def _exporter(plan: HostPlan) -> Iterator[ManagedFile]:
     port = plan.settings.monitoring.exporter_port
-    addresses = [_at(address, port) for address in listening(plan)[port]]
+    addresses = [at(address, port) for address in listening(plan)[port]]
     start = (
         "/usr/bin/prometheus-node-exporter",
         "--web.systemd-socket",
@@ -142,7 +148,7 @@ def _prometheus(plan: HostPlan) -> Iterator[ManagedFile]:
     monitoring, gateway = settings.monitoring, settings.gateway
     credentials = {_KEY: monitoring.gateway_key} if gateway.local_keys else {}
     engines = {
-        target.name: _at(LOOPBACK, target.engine_port or target.port)
+        target.name: at(LOOPBACK, target.engine_port or target.port)
         for target in plan.targets
         if target.answers
     }
@@ -151,11 +157,16 @@ def _prometheus(plan: HostPlan) -> Iterator[ManagedFile]:
         host=plan.name,
         rules=RULES_FILE,
         every_s=EVERY_S,
-        exporter=_at(LOOPBACK, monitoring.exporter_port),
-        gateway=_at(LOOPBACK, gateway.port),
+        exporter=at(LOOPBACK, monitoring.exporter_port),
+        gateway=at(LOOPBACK, gateway.port),
         gateway_key=f"/run/credentials/{PROMETHEUS_UNIT}/{_KEY}" if credentials else None,
         engines=engines,
-        alertmanager=_at(LOOPBACK, monitoring.alertmanager_port) if monitoring.tells else None,
+        twin=TWIN_JOB,
+        recorded={each.name: at(each.address, each.port) for each in plan.ring.recorded},
+        record_s=RECORD_S,
+        collectors=COLLECTORS,
+        series=SERIES,
+        alertmanager=at(LOOPBACK, monitoring.alertmanager_port) if monitoring.tells else None,
     )
     rules = rules_text(settings, [each.name for each in plan.ring.recorded])
     yield ManagedFile(PROMETHEUS_FILE, text, check="prometheus", stage="monitoring")
@@ -173,7 +184,7 @@ def _prometheus(plan: HostPlan) -> Iterator[ManagedFile]:
             f"--config.file={PROMETHEUS_FILE}",
             "--storage.tsdb.path=/var/lib/lockstep-prometheus",
             f"--storage.tsdb.retention.size={monitoring.retention_gib}GB",
-            f"--web.listen-address={_at(address, monitoring.prometheus_port)}",
+            f"--web.listen-address={at(address, monitoring.prometheus_port)}",
         ),
     )
     yield _unit(PROMETHEUS_UNIT, service)
@@ -198,7 +209,7 @@ def _alertmanager(plan: HostPlan) -> Iterator[ManagedFile]:
             "--storage.path=/var/lib/lockstep-alertmanager",
             # No gossip: each host tells of itself.
             "--cluster.listen-address=",
-            f"--web.listen-address={_at(LOOPBACK, plan.settings.monitoring.alertmanager_port)}",
+            f"--web.listen-address={at(LOOPBACK, plan.settings.monitoring.alertmanager_port)}",
         ),
     )
     yield _unit(ALERTMANAGER_UNIT, service)
@@ -206,7 +217,3 @@ def _alertmanager(plan: HostPlan) -> Iterator[ManagedFile]:
 
 def _unit(name: str, text: str) -> ManagedFile:
     return ManagedFile(f"{SYSTEMD}/{name}", text, check="unit", stage="monitoring")
-
-
-def _at(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

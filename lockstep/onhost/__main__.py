@@ -39,6 +39,7 @@ MODULES = {
     "make-secrets": "access.make_secrets",
     "memory-floor": "switching.memory_floor",
     "metrics": "monitoring.writer",
+    "netconsole": "monitoring.netconsole",
     "packages": "records.packages",
     "peer-server": "fetch.peer_server",
     "pull-image": "images.pull_image",

@@ -53,14 +53,27 @@ def firewall_files(
 
 def _admitted(
     settings: Settings, gateways: Sequence[Peer], ring: Ring
-) -> list[tuple[str, int, dict[str, list[str]]]]:
-    """What is open to some hosts alone: what it is, its port, networks by nftables' families."""
+) -> list[tuple[str, str, dict[str, list[str]]]]:
+    """What is open to some hosts alone: what it is, its "tcp dport", networks by families."""
     monitoring = settings.monitoring
     recorders = [ring.recorder] if ring.recorder else []
     found = (
-        ("gateways", settings.gateway.port, [peer.address for peer in gateways]),
-        ("recorder", monitoring.exporter_port, [each.address for each in recorders]),
-        ("Prometheus", monitoring.prometheus_port, [each.address for each in ring.readers]),
+        ("gateways", f"tcp dport {settings.gateway.port}", [peer.address for peer in gateways]),
+        (
+            "recorder",
+            f"tcp dport {monitoring.exporter_port}",
+            [each.address for each in recorders],
+        ),
+        (
+            "Prometheus",
+            f"tcp dport {monitoring.prometheus_port}",
+            [each.address for each in ring.readers],
+        ),
+        *(
+            (f"kernel of {each.name}", f"udp dport {each.console}", [each.address])
+            for each in ring.recorded
+            if each.console is not None
+        ),
     )
     return [(what, port, _by_family(addresses)) for what, port, addresses in found]
 

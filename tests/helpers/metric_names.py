@@ -15,6 +15,9 @@ NODE = {
     *("node_cpu_seconds_total", "node_disk_read_bytes_total", "node_disk_written_bytes_total"),
     *("node_filesystem_avail_bytes", "node_network_receive_bytes_total"),
     "node_network_transmit_bytes_total",
+    *("node_boot_time_seconds", "node_load1", "node_memory_MemFree_bytes"),
+    *("node_pressure_io_stalled_seconds_total", "node_pressure_memory_stalled_seconds_total"),
+    "node_thermal_zone_temp",
 }
 #: Of vLLM alone; the stand-in engine counts no error.
 _VLLM = {"vllm:request_success_total"}

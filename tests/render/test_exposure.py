@@ -66,7 +66,9 @@ def services() -> dict[str, str]:
 
 def row(unit: str) -> str:
     """The row of the table that is about a unit."""
-    # A docker client is one like the other.
+    # A docker client is one like the other, and so is what receives from a host.
+    if unit.startswith("lockstep-netconsole-"):
+        return "lockstep-netconsole-HOST"
     return "vllm-qwen36" if unit.startswith(("vllm-", "sglang-")) else unit
 
 

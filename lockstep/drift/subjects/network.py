@@ -1,15 +1,18 @@
-"""Drift of the network: listening sockets, interfaces, firewall."""
+"""Drift of the network: listening sockets, interfaces, firewall, where the kernel's words go."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from lockstep.drift.subjects.kind import Kind, Row
+from lockstep.drift.subjects.kind import Expectation, Kind, Row, Seen
 from lockstep.files.sent import Reader
 from lockstep.host.intended import Intended
 from lockstep.inventory.bound_targets import LOOPBACK
+from lockstep.inventory.monitoring import at
 from lockstep.inventory.values import is_loopback
 from lockstep.monitoring import stack
+from lockstep.monitoring.netconsole import SENDER
 from lockstep.onhost.facts import firewall, network
 
 # Any address of the host beyond loopback.
@@ -41,12 +44,21 @@ KINDS = {
     "exposed port": Kind(network.sockets, "error", mend=_opener, scope="odd"),
     "network": Kind(network.interfaces, mend=_mtu),
     "firewall": Kind(firewall.every, sealed=True),
+    # Its unit sets it up again and again: what is missing is the module, or the way there.
+    "netconsole": Kind(network.netconsole, mend=f"systemctl status {SENDER}", scope="odd"),
 }
 
 
 def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
     return {network.sockets: {"ports": _ports(this), "units": this.unit_files}}
+
+
+def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
+    """See `subjects.expected`."""
+    to = this.plan.ring.recorder
+    if to is not None and to.console is not None:
+        yield Expectation("netconsole", network.SENT, at(to.address, to.console))
 
 
 def _ports(this: Intended) -> dict[str, list[str]]:

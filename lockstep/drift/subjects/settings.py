@@ -14,7 +14,7 @@ from lockstep.files.managed_file import SYSTEMD, TOOLS_VENV, UV_VENV
 from lockstep.files.sent import Reader
 from lockstep.host.intended import Intended
 from lockstep.host.specs import UV
-from lockstep.onhost.facts import machine, settings, units
+from lockstep.onhost.facts import files, machine, units
 from lockstep.system.base_files import absent_files, system_units
 
 # What differs by nature is not here: names, addresses, keys and identities of hosts.
@@ -48,8 +48,8 @@ def _mode(row: Row) -> tuple[str, ...]:
 
 KINDS = {
     # One that the others do not have is looked at first.
-    "setting": Kind(settings.every, extra="rm {item}", sealed=True),
-    "setting mode": Kind(settings.every, mend=_mode, part=True),
+    "setting": Kind(files.settings, extra="rm {item}", sealed=True),
+    "setting mode": Kind(files.settings, mend=_mode, part=True),
     "older process": Kind(units.every, mend="systemctl restart {first}", scope="odd"),
     # Until the next boot.
     "sysctl": Kind(machine.settings, "warning", "deploy", "sysctl -w {item}={expected}"),
@@ -60,7 +60,7 @@ def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
     names = [*this.unit_files, *system_units(this.plan.settings)]
     return {
-        settings.every: {
+        files.settings: {
             "places": _PLACES,
             "known": [
                 *this.paths,

@@ -43,6 +43,8 @@ class Paths:
     sensed = _Place("run/lockstep/sensed.json")
     #: What the engines inside images said about their recipes.
     image_answers = _Place("var/cache/lockstep/images")
+    #: Our target of netconsole, in the folder that the kernel's module makes.
+    netconsole = _Place("sys/kernel/config/netconsole/lockstep")
     #: The kernel's process file system.
     proc = _Place("proc")
     #: Locks; gone after a reboot.

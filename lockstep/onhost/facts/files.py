@@ -1,4 +1,5 @@
-"""The deploy's own files and folders, what is left of earlier ones, and its secrets.
+"""The deploy's own files and folders, what is left of earlier ones, its secrets, and settings of
+the system in files that are not its own.
 
 The text of a private file never leaves the host: a keyed hash says whether it is the wanted one.
 Nor does a text that is known already.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,6 +21,8 @@ from lockstep.onhost.records import ours
 
 # Above this, the size stands for the content, bytes: no settings are that long.
 _LONG = 4 * 2**20
+_FSTAB = "/etc/fstab"
+_ID = re.compile(rb"(UUID|PARTUUID|LABEL)=\S+")
 
 
 def read(asked: dict[str, Any]) -> dict[str, dict[str, Any] | None]:
@@ -172,3 +176,24 @@ def content(key: str, path: str) -> str:
     if not stat.S_ISREG(entry.st_mode):
         return "no regular file"
     return f"{entry.st_size} bytes" if entry.st_size > _LONG else seal_file(key, path)
+
+
+def settings(asked: dict[str, Any]) -> Facts:
+    """Content, mode and owner of everything that sets the system up and is not the deploy's.
+
+    Args:
+        asked: "key"; the "places" of settings, of which the paths in "known" and what begins with
+            one of "theirs" are other readers' matter.
+    """
+    known, theirs = set(asked["known"]), tuple(asked["theirs"])
+    for path in (path for place in asked["places"] for path in below(place)):
+        link = path.startswith(ours.UNITS) and os.path.islink(path)
+        if path in known or link or path.startswith(theirs) or ours.marked(Path(path)):
+            continue
+        if path == _FSTAB:
+            # A disk has an identity of its own.
+            whole = _ID.sub(rb"\1=(own)", Path(path).read_bytes())
+            yield "setting", path, seal(asked["key"], whole)
+        else:
+            yield "setting", path, content(asked["key"], path)
+        yield "setting mode", path, owner(os.lstat(path))

@@ -102,10 +102,20 @@ def audited(asked: dict[str, str]) -> list[tuple[float, str]]:
     Args:
         asked: "since", as journalctl takes it.
     """
-    entries = _entries("-t", audit.IDENTIFIER, "--since", asked["since"])
     return [
-        (int(str(each["__REALTIME_TIMESTAMP"])) / 1e6, _message(each.get("MESSAGE")))
-        for each in entries
+        (at, line) for at, _, line in entries("-t", audit.IDENTIFIER, "--since", asked["since"])
+    ]
+
+
+def entries(*matches: str) -> list[tuple[float, str, str]]:
+    """Unix time, program and message of each entry of the journal. Unreadable as `journal`."""
+    return [
+        (
+            int(str(each["__REALTIME_TIMESTAMP"])) / 1e6,
+            str(each.get("SYSLOG_IDENTIFIER") or "unnamed"),
+            _message(each.get("MESSAGE")),
+        )
+        for each in _entries(*matches)
     ]
 
 

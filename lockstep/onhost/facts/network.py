@@ -12,10 +12,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lockstep.onhost.core import layout
 from lockstep.onhost.facts.reading import Facts, digest, listed, run, text
 from lockstep.onhost.records.ours import UNITS, marked
 
 _TABLES = (("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07"))
+#: What the kernel's messages go to, as an item.
+SENT = "kernel messages to"
 VIRTUAL = ("lo", "veth", "docker", "br-", "virbr", "tap", "tun", "wg")
 
 
@@ -176,3 +179,11 @@ def interfaces(_: object) -> Facts:
         words = line.split()
         if words and words[0] in ("nameserver", "search", "options"):
             yield "network", " ".join(words), "present"
+
+
+def netconsole(_: object) -> Facts:
+    """Where the kernel sends its messages, while it does; targets of others are theirs."""
+    folder = layout.Paths().netconsole
+    if text(f"{folder}/enabled") == "1":
+        address, port = text(f"{folder}/remote_ip") or "", text(f"{folder}/remote_port")
+        yield "netconsole", SENT, f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

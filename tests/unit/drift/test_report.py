@@ -114,7 +114,7 @@ def test_this_machine_can_be_read_and_what_it_lacks_is_told() -> None:
     assert found["facts"]["kernel"]["release"]
     assert found["facts"]["sysctl"]["vm.swappiness"]
     assert found["facts"]["account"]["root"] == "uid 0"
-    said = {"accounts.every", "machine.kernel", "settings.every", "files.managed"}
+    said = {"accounts.every", "machine.kernel", "files.settings", "files.managed"}
     assert not said & set(found["faults"])
     # Of every part that failed there are kinds that must not be compared.
     assert set(found["faults"]) <= {named(about.reader) for about in KINDS.values()}

@@ -33,9 +33,9 @@ def ring(*hosts: Any) -> dict[str, tuple[str | None, list[str]]]:
 
 def test_two_record_each_other() -> None:
     one, two = joined([host(1), host(2, exporter_port=9200)], "site")
-    assert one.ring.recorder == Neighbour("spark-2", "10.77.0.2", 9200)
-    assert one.ring.recorded == (Neighbour("spark-2", "10.77.0.2", 9200),)
-    assert two.ring.recorder == Neighbour("spark-1", "10.77.0.1", 9100)
+    assert one.ring.recorder == Neighbour("spark-2", "10.77.0.2", 9200, 6666)
+    assert one.ring.recorded == (Neighbour("spark-2", "10.77.0.2", 9200, 6666),)
+    assert two.ring.recorder == Neighbour("spark-1", "10.77.0.1", 9100, 6666)
     assert one.ring.readers == ()
 
 
@@ -53,6 +53,33 @@ def test_one_without_prometheus_is_recorded_and_records_nobody() -> None:
         "spark-2": ("spark-3", []),
         "spark-3": ("spark-1", ["spark-1", "spark-2"]),
     }
+
+
+def test_kernels_that_send_to_one_host_have_a_port_each() -> None:
+    one, two, three = joined(
+        [host(1, netconsole_port=7000), host(2, prometheus=False), host(3)], ""
+    )
+    # The third records the first two, and the first the third.
+    assert [each.console for each in three.ring.recorded] == [6666, 6667]
+    sent = {plan.name: plan.ring.recorder.console for plan in (one, two, three)}  # type: ignore[union-attr]
+    assert sent == {"spark-1": 6666, "spark-2": 6667, "spark-3": 7000}
+
+
+def test_a_kernel_that_is_to_be_silent_is_recorded_without_its_words() -> None:
+    one, two = joined([host(1, netconsole=False), host(2)], "site")
+    assert one.ring.recorder and one.ring.recorder.console is None
+    assert two.ring.recorder and two.ring.recorder.console == 6666
+    assert "kernel.printk" not in one.settings.sysctls
+
+
+def test_what_the_console_gets_is_raised_where_a_kernel_sends_it() -> None:
+    quiet = joined([host(1)], "site")[0]
+    assert "kernel.printk" not in quiet.settings.sysctls
+    data = {"monitoring": {"enabled": True}, "fabric_address": "10.77.0.3"}
+    theirs = spark("spark-3", sysctls={"kernel.printk": "7 4 1 7"}, **data)
+    one, three = joined([host(1), theirs], "site")
+    assert one.settings.sysctls["kernel.printk"] == "5 4 1 7"
+    assert three.settings.sysctls["kernel.printk"] == "7 4 1 7"
 
 
 @pytest.mark.parametrize(

@@ -5,32 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import metric_names
 import pytest
 import yaml
-from a_spark import pins_for, spark
+from monitored import ON, hosts, written
 from tools import run
 
 from lockstep.deploy.questions import questions
 from lockstep.host.intended import Intended
-from lockstep.inventory.cluster_join import joined
 from lockstep.monitoring import stack
+from lockstep.monitoring.recording import SERIES
+from lockstep.onhost.monitoring.metrics import METRICS
 from lockstep.system.firewall import RULES
-
-ON = {"enabled": True}
-
-
-def hosts(*monitoring: dict[str, Any], **data: Any) -> list[Intended]:
-    """Hosts with these keys of monitoring, on one fast link."""
-    plans = [
-        spark(f"spark-{number}", fabric_address=f"10.77.0.{number}", monitoring=keys, **data)
-        for number, keys in enumerate(monitoring, start=1)
-    ]
-    return [Intended(plan, pins_for(plan)) for plan in joined(plans, "site.py")]
-
-
-def written(this: Intended, name: str) -> str:
-    """The text of a file; "" where it is not written."""
-    return next((file.text for file in this.all_files if file.path.endswith(f"/{name}")), "")
 
 
 def scraped(this: Intended) -> dict[str, Any]:
@@ -85,6 +71,7 @@ def test_listeners_are_on_loopback_and_the_exporter_is_open_to_its_recorder() ->
         9100: ["127.0.0.1", "10.77.0.1"],
         9090: ["127.0.0.1"],
         9093: ["127.0.0.1"],
+        6666: ["10.77.0.1"],
     }
     assert "ip saddr { 10.77.0.2/32 } tcp dport 9100 accept" in written(
         one, Path(RULES).name
@@ -102,6 +89,27 @@ def test_prometheus_on_the_fast_link_is_open_to_the_monitored_hosts_alone() -> N
     assert "--web.listen-address=10.77.0.1:9999" in written(one, stack.PROMETHEUS_UNIT)
     assert "ip saddr { 10.77.0.2/32 } tcp dport 9999 accept" in written(one, Path(RULES).name)
     assert "9999" not in written(two, Path(RULES).name)
+
+
+def test_it_looks_at_whom_it_records_each_second_and_keeps_little() -> None:
+    one, _ = hosts(ON, {**ON, "exporter_port": 9111})
+    twin = scraped(one)["twin"]
+    assert twin["static_configs"] == [
+        {"targets": ["10.77.0.2:9111"], "labels": {"host": "spark-2"}}
+    ]
+    assert (twin["scrape_interval"], twin["scrape_timeout"]) == ("1s", "1s")
+    assert "textfile" in twin["params"]["collect[]"]
+    (kept,) = twin["metric_relabel_configs"]
+    assert kept["action"] == "keep" and "lockstep_gpu_clock_hertz" in kept["regex"].split("|")
+    assert "lockstep_drift_differences" not in kept["regex"]
+    assert "twin" not in scraped(hosts(ON)[0])
+
+
+def test_what_a_black_box_keeps_is_told_by_somebody() -> None:
+    known = {*METRICS, *metric_names.NODE}
+    assert {*SERIES} <= known
+    # Each second, or what changes with the model.
+    assert {name for name, each in METRICS.items() if each.every_s == 1} <= {*SERIES}
 
 
 def test_a_gateway_that_asks_for_a_key_is_asked_with_one_that_only_systemd_reads() -> None:
@@ -137,7 +145,7 @@ def key(this: Intended, unit: str) -> list[str]:
 
 
 def test_prometheus_and_alertmanager_accept_their_configuration(tmp_path: Path) -> None:
-    (this,) = hosts(ON)
+    this, _ = hosts(ON, ON)
     for name, check in (
         ("prometheus.yml", ["promtool", "check", "config", "--syntax-only"]),
         ("alertmanager.yml", ["amtool", "check-config"]),

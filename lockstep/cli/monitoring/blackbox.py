@@ -1,0 +1,102 @@
+"""`lockstep blackbox`: the last minutes of a Spark, from the Spark that records it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lockstep.cli.shared import print_json
+from lockstep.core.errors import LockstepError
+from lockstep.fleet.hosts import Host, choose, read
+from lockstep.monitoring.blackbox import Story, story
+from lockstep.monitoring.blackbox_page import render
+from lockstep.monitoring.blackbox_text import lines
+from lockstep.monitoring.netconsole import identifier
+from lockstep.monitoring.recording import SERIES
+from lockstep.monitoring.rules import TWIN_JOB
+
+_LIMIT_S = 90.0
+
+
+@click.command()
+@click.argument("inventory", type=click.Path(path_type=Path))
+@click.argument("host")
+@click.option("--before-boot", is_flag=True, help="The end of the boot before the present one.")
+@click.option(
+    "--minutes",
+    type=click.IntRange(1, 60),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="How long before the end to begin; 1 to 60.",
+)
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write a page with pictures too.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+def blackbox(
+    inventory: Path, host: str, before_boot: bool, minutes: int, html: Path | None, as_json: bool
+) -> None:
+    """Show the last minutes of HOST: figures, changes, and what its kernel said.
+
+    They come from the Spark that records HOST, so HOST may be frozen or without power. Where none
+    does, HOST itself is asked for what it wrote to its disk, and what that lacks is said. While
+    HOST is up, the last minutes are those until now. Times are in UTC.
+
+    Exit codes: 0 shown; 2 nothing is known, or wrong use.
+    """
+    found = _asked(inventory, host, before_boot, minutes)
+    if html is not None:
+        html.write_text(render(found), encoding="utf-8")
+    if as_json:
+        print_json(_data(found))
+        return
+    for line in lines(found):
+        click.echo(line)
+
+
+def _asked(inventory: Path, name: str, before_boot: bool, minutes: int) -> Story:
+    every, (host,) = choose(inventory, [name])
+    recorder = host.plan.ring.recorder
+    known = {each.name: each for each in every}
+    there = known[recorder.name] if recorder else host
+    question = {
+        "host": host.name,
+        "minutes": minutes,
+        "before_boot": before_boot,
+        "job": TWIN_JOB if recorder else "node",
+        "url": there.plan.settings.prometheus_url,
+        "series": list(SERIES),
+        "identifier": identifier(host.name) if recorder else None,
+    }
+    answer, fault = read(there.login, "blackbox", question, sudo=there.with_sudo, limit_s=_LIMIT_S)
+    if fault:
+        raise LockstepError(
+            _nothing(host, there, fault), where=str(inventory), remedy=_remedy(host, there)
+        )
+    return story(host.name, recorder.name if recorder else None, minutes, answer)
+
+
+def _nothing(host: Host, there: Host, fault: str) -> str:
+    by = "" if there is host else f", which records {host.name},"
+    return f"{there.name}{by} tells nothing: {fault}"
+
+
+def _remedy(host: Host, there: Host) -> str:
+    if there is host:
+        return (
+            f"No other Spark records {host.name}: start it, and ask with --before-boot. "
+            "docs/monitoring.md#black-box says how two Sparks keep each other's last minutes."
+        )
+    return f"On {there.name}: systemctl status lockstep-prometheus."
+
+
+def _data(found: Story) -> dict[str, Any]:
+    series = {key: sorted(values.items()) for key, values in found.figures.items()}
+    return {**asdict(found), "figures": series, "state": sorted(found.state.items())}

@@ -1,0 +1,170 @@
+"""The last minutes of a host, as the real Prometheus has them; the journal is a stand-in."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_probe import program
+from tools import run
+
+from lockstep.monitoring.recording import SERIES
+from lockstep.onhost.facts import blackbox
+from lockstep.onhost.facts.reading import Unreadable
+
+#: Seconds before now: the first boot was cut off, the second one fell silent.
+FIRST, CUT_OFF, AGAIN, SILENT = 5000, 4000, 3960, 1200
+GIB = 1024**3
+
+
+def samples(now: int) -> Iterator[tuple[str, str, int, float]]:
+    """Metric, host, time and value; `up` goes on while a host is silent."""
+    for host, spans in {
+        "spark-1": ((FIRST, CUT_OFF), (AGAIN, SILENT)),
+        "spark-2": ((FIRST, 0),),
+    }.items():
+        for begin, end in spans:
+            for back in range(begin, end, -1):
+                at = now - back
+                # A clock that is set moves the time of a boot a little.
+                yield "node_boot_time_seconds", host, at, now - begin - 5 + (back % 3)
+                yield "lockstep_memory_available_bytes", host, at, (back - end) * GIB / 10
+                yield "lockstep_drift_differences", host, at, 1
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    """A Prometheus with these samples, and the time that they are before."""
+    folder, now = tmp_path_factory.mktemp("kept"), int(time.time())
+    by_metric: dict[str, list[str]] = {}
+    for name, host, at, value in samples(now):
+        line = f'{name}{{job="twin",host="{host}"}} {value} {at}'
+        by_metric.setdefault(name, [f"# TYPE {name} gauge"]).append(line)
+    text = "".join(f"{line}\n" for lines in by_metric.values() for line in lines)
+    (folder / "samples").write_text(f"{text}# EOF\n")
+    made = run(
+        [
+            "promtool",
+            "tsdb",
+            "create-blocks-from",
+            "openmetrics",
+            folder / "samples",
+            folder / "data",
+        ]
+    )
+    assert made.returncode == 0, made.stdout + made.stderr
+    (folder / "prometheus.yml").write_text("scrape_configs: []\n")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    server = subprocess.Popen(
+        [
+            "prometheus",
+            f"--config.file={folder}/prometheus.yml",
+            f"--storage.tsdb.path={folder}/data",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 30
+        while not ready(url):
+            assert time.monotonic() < deadline and server.poll() is None
+            time.sleep(0.05)
+        yield url, now
+    finally:
+        server.kill()
+        server.wait()
+
+
+def ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/-/ready", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def ask(kept: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Ask about a host; what the journal was asked for is in "asked" of the answer."""
+    entry = {"__REALTIME_TIMESTAMP": "1000000", "SYSLOG_IDENTIFIER": "x", "MESSAGE": "3,1,2,-;oops"}
+    body = f'echo "$*" > {tmp_path}/asked\necho {json.dumps(json.dumps(entry))}'
+    program(tmp_path / "bin", "journalctl", body)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+
+    def asked(host: str, **more: Any) -> dict[str, Any]:
+        question = {
+            "host": host,
+            "minutes": 2,
+            "before_boot": False,
+            "job": "twin",
+            "url": kept[0],
+            "series": list(SERIES),
+            "identifier": f"netconsole-{host}",
+        }
+        found = blackbox.read({**question, **more})
+        return {**found, "asked": (tmp_path / "asked").read_text().split()}
+
+    return asked
+
+
+def memory(found: dict[str, Any]) -> list[list[float]]:
+    (series,) = [each for each in found["series"] if each["name"].startswith("lockstep_memory")]
+    values: list[list[float]] = series["values"]
+    return values
+
+
+def test_a_silent_host_ends_at_its_last_sample(kept: tuple[str, int], ask: Any) -> None:
+    found, now = ask("spark-1"), kept[1]
+    assert found["end"] == now - SILENT - 1
+    assert found["alive"] is False
+    assert abs(found["booted"] - (now - AGAIN)) < 10
+    values = memory(found)
+    # Of two minutes, each second, to the very end.
+    assert [len(values), values[-1]] == [120, [found["end"], GIB / 10]]
+    # Nothing else is brought.
+    assert {each["name"] for each in found["series"]} <= {*SERIES}
+    assert found["said"] == [(1.0, "x", "3,1,2,-;oops")]
+    asked = found["asked"]
+    assert asked[asked.index("-t") + 1] == "netconsole-spark-1"
+    # A kernel may go on speaking when nothing else does.
+    assert int(asked[-2].removeprefix("--until=@")) >= now
+
+
+def test_the_end_of_the_boot_before(kept: tuple[str, int], ask: Any) -> None:
+    found, now = ask("spark-1", before_boot=True), kept[1]
+    assert found["end"] == now - CUT_OFF - 1
+    assert memory(found)[-1] == [found["end"], GIB / 10]
+    # Not what the kernel of the next boot says.
+    assert int(found["asked"][-2].removeprefix("--until=@")) == now - AGAIN + 1
+
+
+def test_a_host_that_is_up_is_shown_until_now(kept: tuple[str, int], ask: Any) -> None:
+    found = ask("spark-2")
+    assert found["end"] == kept[1] - 1
+    # The samples end where the test began.
+    assert found["alive"] is (found["now"] - found["end"] < 5)
+
+
+@pytest.mark.parametrize(
+    ("host", "more"),
+    [("spark-9", {}), ("spark-2", {"before_boot": True})],
+    ids=["never", "no boot"],
+)
+def test_a_host_of_which_nothing_is_known(ask: Any, host: str, more: dict[str, Any]) -> None:
+    with pytest.raises(Unreadable, match=f"no sample of {host} is here"):
+        ask(host, **more)
+
+
+def test_a_prometheus_that_does_not_run_is_named(ask: Any) -> None:
+    with pytest.raises(Unreadable, match=r"127\.0\.0\.1:9 does not answer.*Remedy: journalctl -u"):
+        ask("spark-1", url="http://127.0.0.1:9")
