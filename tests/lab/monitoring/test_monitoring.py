@@ -1,10 +1,15 @@
-"""Monitoring with the real Prometheus, Alertmanager and node_exporter: on, again, and gone."""
+"""Monitoring with the real Prometheus, Alertmanager and node_exporter: on, again, and gone.
+
+The last seconds of a host that lost its power or froze are on the host that records it.
+"""
 
 from __future__ import annotations
 
 import json
 import shlex
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -23,14 +28,20 @@ ALWAYS = {
     *("lockstep_switches_total", "lockstep_gpu_hot", "lockstep_gpu_slow"),
     "lockstep_disk_free_bytes",
 }
+#: No machine of a lab says how warm its board is.
+NOT_HERE = {"node_thermal_zone_temp"}
 RECORD = "/var/lib/lockstep-deploy/packages.json"
 FILES = f"/etc/lockstep/prometheus* /etc/lockstep/alertmanager* {monitoring.TEXTFILES}"
+TARGET = "/sys/kernel/config/netconsole/lockstep"
 DATA = "/var/lib/lockstep-prometheus /var/lib/private/lockstep-* /var/lib/lockstep-alertmanager"
 
 
 @pytest.fixture(scope="module")
-def monitored(stack: Stack, first: Deployed) -> Iterator[Stack]:
-    """Both hosts with monitoring, in a ring of two; taken out of the inventory it is gone."""
+def recorded(stack: Stack, first: Deployed) -> Iterator[Path]:
+    """Both hosts with monitoring, in a ring of two; taken out of the inventory it is gone.
+
+    Gives the inventory that has it.
+    """
     assert first.code == 0, first.output[-8000:]
     accounts = {host.name: host.root("getent passwd | cut -d: -f1 | sort") for host in stack.hosts}
     listed = {host.name: host.root("dpkg-query -W -f '${Package}\\n'") for host in stack.hosts}
@@ -38,7 +49,9 @@ def monitored(stack: Stack, first: Deployed) -> Iterator[Stack]:
     inventory = stack.inventory("monitored", monitoring={"enabled": True}, **fabric)
     stack.good_deploy("-y", inventory=inventory)
     assert stack.good_deploy("-y", inventory=inventory).changed == set()
-    yield stack
+    for host in stack.hosts:
+        until(lambda host=host: sends(host), f"{host.name} sends")  # type: ignore[misc]
+    yield inventory
     done = stack.good_deploy()
     assert "Monitoring | Purge packages that monitoring brought" in done.changed
     for host in stack.hosts:
@@ -47,11 +60,19 @@ def monitored(stack: Stack, first: Deployed) -> Iterator[Stack]:
         assert host.root("getent passwd | cut -d: -f1 | sort") == accounts[host.name]
         assert not any(json.loads(host.root(f"cat {RECORD}")).values())
         assert listeners(host) == {}
+        assert host.root(f"test ! -e {TARGET} && echo gone") == "gone\n"
+        assert host.root("systemctl list-unit-files -q 'lockstep-netconsole*' || true") == ""
         for unit in (*monitoring.PACKAGED_UNITS.values(), monitoring.PROMETHEUS_UNIT):
             assert host.show(unit, "LoadState") == "not-found"
     assert stack.good_deploy().changed == set()
     drift = stack.diff()
     assert not any(word in drift.stdout for word in ("prometheus", "masked", "node-exporter"))
+
+
+@pytest.fixture
+def monitored(stack: Stack, recorded: Path) -> Stack:
+    """The lab with it."""
+    return stack
 
 
 def address(host: Host) -> str:
@@ -91,7 +112,7 @@ def test_each_host_scrapes_itself_and_the_writer_s_metrics_are_there(monitored: 
                     each["metric"]["__name__"]
                     for each in series(host, '{__name__=~"lockstep_.*|node_.*",job="node"}')
                 }
-                >= ALWAYS | metric_names.NODE
+                >= ALWAYS | metric_names.NODE - NOT_HERE
             ),
             f"{host.name} has every metric that is always there",
         )
@@ -153,3 +174,71 @@ def test_a_configuration_that_promtool_refuses_replaces_nothing(monitored: Stack
     answer = host.run(f"sudo -n python3 -c {shlex.quote(program)} {asked}")
     assert answer.code != 0 and "refused by its own checker" in answer.err
     assert host.root(f"cat {path}") == before
+
+
+def sends(host: Host) -> bool:
+    return bool(host.run(f"sudo -n cat {TARGET}/enabled").out.strip() == "1")
+
+
+def say(host: Host, words: str, level: int = 3) -> None:
+    """Have the kernel say something."""
+    host.root(f"echo '<{level}>{words}' > /run/kmsg")
+
+
+def blackbox(stack: Stack, inventory: Path, host: Host, *words: str) -> dict[str, Any]:
+    done = stack.lockstep("blackbox", host.name, "--json", *words, inventory=inventory)
+    assert done.code == 0, done.text
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+def seen_now(host: Host, by: Host) -> None:
+    """Wait until a host has a sample of another one that is younger than a second."""
+    sample = f'node_boot_time_seconds{{job="twin", host="{host.name}"}}'
+    fresh = f"time() - timestamp({sample}) < 1"
+    until(lambda: series(by, fresh), f"{by.name} records {host.name} each second")
+
+
+def spoken(found: dict[str, Any]) -> list[str]:
+    return [event["words"] for event in found["events"] if event["kind"] == "kernel"]
+
+
+def test_a_power_cut(stack: Stack, recorded: Path) -> None:
+    host = stack.one
+    say(host, "NVRM: Xid (PCI:000f:01:00): 79, before the cut", level=4)
+    say(host, "a note that no console gets", level=6)
+    seen_now(host, stack.two)
+    cut = time.time()
+    stack.lab("cycle", host.name)
+    found = blackbox(stack, recorded, host, "--before-boot")
+    assert cut - 2 <= found["end"]
+    assert found["recorder"] == stack.two.name and not found["alive"]
+    assert any("before the cut" in words for words in spoken(found))
+    assert not any("no console" in words for words in spoken(found))
+    assert len(found["figures"]["available_gib"]) > 10
+    until(lambda: sends(host), "it sends again after the boot")
+
+
+def test_a_frozen_host(stack: Stack, recorded: Path) -> None:
+    host = stack.two
+    say(host, "NVRM: NV_ERR_NO_MEMORY, before the freeze")
+    seen_now(host, stack.one)
+    began = time.time()
+    stack.lab("freeze", host.name)
+    frozen = time.time()
+    try:
+        until(lambda: not blackbox(stack, recorded, host)["alive"], f"{host.name} counts as silent")
+        found = blackbox(stack, recorded, host)
+        assert began - 2 <= found["end"] <= frozen + 1
+        assert any("before the freeze" in words for words in spoken(found))
+    finally:
+        stack.lab("thaw", host.name)
+    until(lambda: blackbox(stack, recorded, host)["alive"], f"{host.name} is seen again")
+
+
+def test_one_alone_says_what_nobody_can_know(stack: Stack, recorded: Path) -> None:
+    host = stack.one
+    alone = stack.inventory("alone", monitoring={"enabled": False})
+    done = stack.lockstep("blackbox", host.name, "--before-boot", inventory=alone)
+    assert done.code == 0, done.text
+    assert "is recorded by no other Spark" in " ".join(done.out.split())
