@@ -29,7 +29,7 @@ class Apt:
             )
         elif "--simulate" in argv:
             wanted = {each for name in self.here for each in self.needs.get(name, ())}
-            automatic = {each for needs in self.needs.values() for each in needs} | {"kernel-old"}
+            automatic = {each for needs in self.needs.values() for each in needs} | {"kernel-old", "kernel-new"}
             out = "".join(f"Remv {name} [1.0]\n" for name in (automatic & self.here) - wanted)
         elif "purge" in argv:
             code = 100 if self.fails else 0
@@ -64,7 +64,8 @@ def test_what_came_goes_with_what_came_for_it_alone(
     before = sorted(apt.here)
     kept = packages.Noted(["prometheus"], ["prometheus"], before)
     assert packages.load(paths) == kept and paths.packages.stat().st_mode & 0o777 == 0o600
-    apt.here |= {"prometheus", "libjs"}
+    # One that was not needed before it is purged is nothing of ours.
+    apt.here |= {"prometheus", "libjs", "kernel-new"}
     there.append("prometheus")
     # A second deploy that meets it half installed forgets nothing.
     packages.note(paths, ["prometheus", "old"], "prometheus")
@@ -73,7 +74,7 @@ def test_what_came_goes_with_what_came_for_it_alone(
     assert gone == ["prometheus", "old", "libjs"]
     assert [argv[4:] for argv in apt.done[:2]] == [["prometheus", "old"], ["libjs"]]
     assert apt.done[2] == ["userdel", "prometheus"]
-    assert apt.here == {"other", "shared", "kernel-old", "curl"}
+    assert apt.here == {"other", "shared", "kernel-old", "kernel-new", "curl"}
     assert packages.load(paths) == packages.Noted()
 
 
