@@ -29,7 +29,10 @@ class Apt:
             )
         elif "--simulate" in argv:
             wanted = {each for name in self.here for each in self.needs.get(name, ())}
-            automatic = {each for needs in self.needs.values() for each in needs} | {"kernel-old", "kernel-new"}
+            automatic = {each for needs in self.needs.values() for each in needs} | {
+                "kernel-old",
+                "kernel-new",
+            }
             out = "".join(f"Remv {name} [1.0]\n" for name in (automatic & self.here) - wanted)
         elif "purge" in argv:
             code = 100 if self.fails else 0
