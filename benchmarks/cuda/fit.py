@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cuda import log, page
+from benchmarks.cuda.card import Card
 from benchmarks.cuda.cases import CASES, Case, command, predicted
 from benchmarks.cuda.server import MODEL, Environment, Server, serving
 from lockstep.bench.client import Client
@@ -29,10 +30,7 @@ def measure(
 
 def _case(environment: Environment, case: Case, folders: Path) -> dict[str, Any]:
     card = environment.card
-    said = predicted(case, card, folders)
-    if case.longest:
-        case = replace(case, overrides={**case.overrides, "max_model_len": _longest(said)})
-        said = predicted(case, card, folders)
+    case, said = prediction(case, card, folders)
     words, variables = command(case, folders)
     with serving(environment, case.name, words, variables) as (
         server,
@@ -47,6 +45,15 @@ def _case(environment: Environment, case: Case, folders: Path) -> dict[str, Any]
                 "end": server.stopped(),
             }
     return {**seen, **_beside(said, seen, card.total_gib)}
+
+
+def prediction(case: Case, card: Card, folders: Path) -> tuple[Case, Fit]:
+    """The case as it is started, and what Lockstep predicts of it on this card."""
+    said = predicted(case, card, folders)
+    if case.longest:
+        case = replace(case, overrides={**case.overrides, "max_model_len": _longest(said)})
+        said = predicted(case, card, folders)
+    return case, said
 
 
 def _longest(said: Fit) -> int:

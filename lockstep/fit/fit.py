@@ -1,7 +1,8 @@
 """Does it fit? Arithmetic on published figures; `docs/fit.md` explains each term.
 
-All sizes are GiB per host. The overhead of an engine is a range between two observed cases, so the
-verdict has a middle: "tight" fits with the better case and not with the worse.
+All sizes are GiB per host. The overhead of an engine is a range between two observed cases, and the
+better one is computed where its profile is known (`profile`). So the verdict has a middle: "tight"
+fits with the better case and not with the worse.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from lockstep.core.figures import Figure
+from lockstep.fit import profile
 from lockstep.fit.pages import sequence_bytes, with_head
 from lockstep.models.architecture import ArchitectureUnknown, Layers, element_bytes
 from lockstep.models.known_models import GIB, Hardware, Knowledge, Model
@@ -146,7 +147,7 @@ class _Case:
         return replace(
             start,
             verdict=verdict,
-            terms=(*self.weights(), self.overhead_term()),
+            terms=(*self.weights(), self.overhead_term("low")),
             room_gib=(worse, better),
             sequence_gib=each,
             largest_context=None if each is None else self.largest_context(worse),
@@ -186,10 +187,19 @@ class _Case:
         return self.engine.pool(self.sizes(0.0))
 
     def overhead(self, end: Literal["low", "high"]) -> float:
-        return float(self.overhead_figure(end).value)
+        return self.overhead_term(end).gib
 
-    def overhead_figure(self, end: Literal["low", "high"]) -> Figure:
-        return self.machine.overhead(self.engine.name, end, dense=self.dense)
+    def overhead_term(self, end: Literal["low", "high"]) -> Term:
+        """By the rules of the engine's profile where they hold, else as observed."""
+        figure = self.machine.overhead(self.engine.name, end, dense=self.dense)
+        seen = Term(OVERHEAD, float(figure.value), figure.source)
+        shapes = self.model.architecture
+        if shapes is None or not self.engine.counts_overhead:
+            return seen
+        ruled = profile.overhead_gib(shapes, self.asked, vision=self.model.vision)
+        if ruled is None or (end == "high" and ruled < seen.gib):
+            return seen
+        return Term(OVERHEAD, ruled, profile.SOURCE)
 
     @property
     def beyond(self) -> float:
@@ -208,10 +218,6 @@ class _Case:
     def own_head(self) -> bool:
         """Whether the model's own multi-token-prediction head drafts."""
         return (self.asked.speculative or "").endswith("mtp")
-
-    def overhead_term(self) -> Term:
-        figure = self.overhead_figure("low")
-        return Term(OVERHEAD, float(figure.value), figure.source)
 
     def weights(self) -> list[Term]:
         """Weights of the model and of its draft, split over the hosts."""

@@ -22,7 +22,7 @@ from lockstep.recipes.sizing import Serving
 # Tokens in a page, where no recurrent state asks for more.
 BLOCK = 16
 # Its default on a GPU with 70 GiB or more (`EngineArgs.get_batch_defaults`).
-_BATCHED_TOKENS = 8192
+BATCHED_TOKENS = 8192
 # A batch is scheduled while the one before it runs (`VllmConfig.max_concurrent_batches`).
 _BATCHES = 2
 
@@ -58,7 +58,7 @@ def sequence_bytes(layers: Sequence[Layers], tokens: int, asked: Serving) -> flo
     if states and token:
         block = BLOCK * math.ceil(max(states) / (BLOCK * token[0]))
     page = max([*states, *(block * each for each in token)])
-    in_flight = _BATCHES * (asked.batched_tokens or _BATCHED_TOKENS)
+    in_flight = _BATCHES * (asked.batched_tokens or BATCHED_TOKENS)
 
     def blocks(group: Layers) -> int:
         if group.kind == "recurrent":

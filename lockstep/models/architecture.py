@@ -102,12 +102,18 @@ class Architecture:
         context: Longest context the model was made for, tokens; None: not stated.
         heads: Attention heads of a layer; None: not stated.
         dense: Whether it is known to have no experts.
+        vocabulary: Words that it knows; None: not stated.
+        width: Elements of its hidden state; None: not stated.
+        experts: Experts that a token goes through; None: none, or not stated.
     """
 
     layers: tuple[Layers, ...]
     context: int | None = None
     heads: int | None = None
     dense: bool = False
+    vocabulary: int | None = None
+    width: int | None = None
+    experts: int | None = None
 
     def kv_bytes_per_token(self, kv_dtype: str = "auto", tensor_parallel: int = 1) -> float:
         """Bytes added per token once every sliding window is full, on one host."""
@@ -158,16 +164,18 @@ def from_config(config: Mapping[str, Any], source: str) -> Architecture:
     if not isinstance(text, Mapping):
         raise ArchitectureUnknown("text_config is not a mapping", where=source)
     reader = _Config(text, source)
-    context, heads = text.get("max_position_embeddings"), text.get("num_attention_heads")
     groups = [reader.group(kind, count) for kind, count in Counter(reader.kinds()).items()]
     kept = tuple(group for group in groups if group is not None)
     if not kept or not all(is_sound(group) for group in kept):
         raise ArchitectureUnknown("the configuration's sizes make no sense", where=source)
     return Architecture(
         kept,
-        context if isinstance(context, int) else None,
-        heads if isinstance(heads, int) else None,
+        reader.stated("max_position_embeddings"),
+        reader.stated("num_attention_heads"),
         dense=not any(text.get(key) for key in _EXPERTS),
+        vocabulary=reader.stated("vocab_size"),
+        width=reader.stated("hidden_size", "n_embd"),
+        experts=reader.stated("num_experts_per_tok", "top_k_experts", "moe_topk"),
     )
 
 
@@ -192,11 +200,17 @@ class _Config:
         self.config = config
         self.source = source
 
-    def size(self, *keys: str) -> int:
+    def stated(self, *keys: str) -> int | None:
+        """The first of these that is a size; None where none is."""
         for key in keys:
             value = self.config.get(key)
             if isinstance(value, int) and not isinstance(value, bool) and value > 0:
                 return value
+        return None
+
+    def size(self, *keys: str) -> int:
+        if (value := self.stated(*keys)) is not None:
+            return value
         raise ArchitectureUnknown(
             f"the configuration gives no {' or '.join(keys)}",
             where=self.source,

@@ -8,8 +8,11 @@ import pytest
 import benchmarks.cuda
 from benchmarks.cuda import compared, fit, log, page, ranks
 from benchmarks.cuda.card import Card
-from benchmarks.cuda.cases import CASES, command, predicted
+from benchmarks.cuda.cases import CASES, command, predicted, recipe_of
+from lockstep.fit.fit import OVERHEAD
+from lockstep.recipes.sizing import read_back
 
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "cuda.md").read_text()
 SHAPES = json.loads(Path(benchmarks.cuda.__file__).with_name("shapes.json").read_text())
 CARD = Card("NVIDIA H200", "580.159.04", "9.0", 139.8, unified=False)
 # vLLM 0.26.0 on that card, 2026-11-23.
@@ -56,6 +59,47 @@ def test_a_case_is_predicted_for_this_card_alone(tmp_path, name: str) -> None:
     said = predicted(case, CARD, tmp_path)
     assert said.budget_gib == pytest.approx(139.8 * (0.8 if name == "gemma4-fp8" else 0.9))
     assert said.room_gib and said.sequence_gib
+
+
+DENSE = {
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "hidden_size": 4096,
+    "vocab_size": 151936,
+    "max_position_embeddings": 40960,
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "qwen3-8b-longest",
+        "qwen3.6-bf16-long",
+        "qwen3.6-bf16-dflash3",
+        "qwen3.6-fp8-mtp3",
+        "qwen3.6-nvfp4-mtp2",
+    ],
+)
+def test_what_docs_predict_of_a_case_not_run_is_what_is_computed(tmp_path, name: str) -> None:
+    """A later run is held against these rows; with its figures they become the other table's."""
+    folder = tmp_path / CASES[name].checkpoint
+    folder.mkdir()
+    # The shapes of the others stand in the catalogue.
+    (folder / "config.json").write_text(json.dumps(DENSE))
+    case, said = fit.prediction(CASES[name], CARD, tmp_path)
+    assert said.room_gib and said.sequence_gib and said.context
+    asked = read_back(recipe_of(case), command(case, tmp_path)[0])
+    held = {term.name: term.gib for term in said.terms}
+    overhead, weights = held.pop(OVERHEAD), sum(held.values())
+    room = said.room_gib[1]
+    cells = (
+        *(name, f"{asked.sequences or 1024}", f"{asked.batched_tokens or 8192}"),
+        *(f"{said.context}", f"{weights:.2f}", f"{overhead:.2f}", f"{room:.2f}"),
+        *(f"{said.sequence_gib:.3f}", f"{room / said.sequence_gib:.2f}"),
+    )
+    assert f"| {' | '.join(cells)} |\n" in DOCUMENT
 
 
 def test_a_figure_that_was_not_measured_is_refused() -> None:

@@ -26,15 +26,16 @@ CARD = replace(
 )
 
 
-def dense(name: str, layers: int, weights_gib: float) -> Model:
-    shapes = Architecture((Layers("full", layers, kv_heads=8, head_dim=128),), 40960, dense=True)
+def dense(name: str, layers: int, width: int, weights_gib: float) -> Model:
+    kept = (Layers("full", layers, kv_heads=8, head_dim=128),)
+    shapes = Architecture(kept, 40960, dense=True, vocabulary=151936, width=width)
     size = replace(SPARK.memory_total_gib, value=weights_gib * GIB / 1e9, unit="GB")
     return Model(name, weights_gb=size, architecture=shapes)
 
 
 MODELS = {
-    "Qwen3-8B": dense("Qwen3-8B", 36, 15.27),
-    "Qwen3-0.6B": dense("Qwen3-0.6B", 28, 1.12),
+    "Qwen3-8B": dense("Qwen3-8B", 36, 4096, 15.27),
+    "Qwen3-0.6B": dense("Qwen3-0.6B", 28, 1024, 1.12),
     MIXTURE: KNOWN.knowledge.model(MIXTURE),
 }
 KNOWLEDGE = Knowledge(MODELS, {"h200": CARD})

@@ -1,0 +1,110 @@
+"""What vLLM keeps of its share beside weights and KV cache, from sequences, tokens and widths.
+
+Before it shares out a KV cache it runs one full step with all sequences, and keeps back the peak of
+that run. The peak is the largest of a few sums, and each belongs to one part of the run. Every
+figure is of vLLM 0.26.0 on one H200, read from its log or from PyTorch, 2026-11-22 and 2026-11-23;
+docs/cuda.md has the starts. What is said to be fitted holds for the kinds of model that were
+started, on one host. There is no answer for others.
+"""
+
+from __future__ import annotations
+
+from lockstep.fit.pages import BATCHED_TOKENS
+from lockstep.models.architecture import Architecture
+from lockstep.models.known_models import GIB
+from lockstep.recipes.sizing import Serving
+
+SOURCE = "rules fitted to starts of vLLM 0.26.0 on an H200, 2026-11-23 (docs/cuda.md)"
+# Its default on a GPU with 70 GiB or more (`EngineArgs.get_batch_defaults`).
+_SEQUENCES = 1024
+# The sampler of the first runner holds logits in 16 and in 32 bits, probabilities and noise: 14
+# bytes for each sequence and word, read in its code. With a draft 30, fitted; so is the rest.
+_SAMPLED, _DRAFTED, _SAMPLER = 14, 30, 0.19e9
+# Bytes of a step for each token and element of the width of a dense model, fitted.
+_DENSE_STEP = 24.7
+# Kind of layer, width and experts of a token -> (bytes, bytes a token) of a step, fitted. The first
+# is Qwen3.6-35B-A3B, the second Mistral Small 4: it has a workspace for 65,536 tokens of its cache.
+_STEPS = {
+    ("recurrent", 2048, 8): ((0.03e9, 150.5e3),),
+    ("mla", 4096, 4): ((0.84e9, 91e3), (0.0, 136.7e3)),
+}
+# Outside PyTorch, as its log says: 0.22 to 0.26 GiB.
+_OUTSIDE_GIB = 0.24
+# Beside the peak of one model with and without pictures, its draft's head included: 0.3 to 0.7 GiB.
+_PICTURES_GIB = 0.5
+
+
+def overhead_gib(shapes: Architecture, asked: Serving, *, vision: bool | None) -> float | None:
+    """What vLLM keeps beside weights and KV cache, GiB; None for what was not measured.
+
+    Args:
+        shapes: Those of the model.
+        asked: What the recipe asks for.
+        vision: Whether the model sees pictures. A mixture of which nobody said it does, as those
+            that were started do.
+    """
+    if asked.hosts > 1 or asked.kind != "chat":
+        return None
+    if not shapes.dense:
+        peak = first_runner(shapes, asked)
+        beside = graphs_gib(asked) + (0.0 if vision is False else _PICTURES_GIB)
+    elif not vision and asked.speculative is None:
+        peak, beside = second_runner(shapes, asked), 0.0
+    elif not vision and asked.speculative == "ngram":
+        peak, beside = first_runner(shapes, asked), graphs_gib(asked)
+    else:
+        return None
+    return None if peak is None else peak / GIB + _OUTSIDE_GIB + beside
+
+
+def first_runner(shapes: Architecture, asked: Serving) -> float | None:
+    """Peak of the profile, bytes: vLLM's first model runner, of mixtures and n-grams.
+
+    The sampler stands beside the workspace of the experts, which is kept: 4 bytes for each token,
+    element of the width and expert of a token.
+    """
+    steps = _steps(shapes)
+    if not steps or shapes.vocabulary is None:
+        return None
+    tokens, sequences = _tokens(asked), asked.sequences or _SEQUENCES
+    word = _DRAFTED if asked.speculative else _SAMPLED
+    workspace = 4 * (shapes.experts or 0) * (shapes.width or 0) * tokens
+    sampler = word * sequences * shapes.vocabulary + workspace + _SAMPLER
+    return max(sampler, *(once + each * tokens for once, each in steps))
+
+
+def second_runner(shapes: Architecture, asked: Serving) -> float | None:
+    """Peak of the profile, bytes: vLLM's second model runner, of a dense model without a draft.
+
+    Sequences do not count. It holds as much as a copy of the table of words, or a step.
+    """
+    steps = _steps(shapes)
+    if not steps or shapes.vocabulary is None or shapes.width is None:
+        return None
+    tokens = _tokens(asked)
+    words = 2 * shapes.vocabulary * shapes.width + 4 * shapes.width * tokens
+    return max(words, *(once + each * tokens for once, each in steps))
+
+
+def graphs_gib(asked: Serving) -> float:
+    """What the first runner estimates that its CUDA graphs will take, GiB.
+
+    0.1 with 4 sequences and 0.5 with 1024, as its share less all else says. vLLM captures batches
+    of 512 at most, twice the sequences, so it grows up to 256 of them.
+    """
+    return 0.1 + 0.4 * min(asked.sequences or _SEQUENCES, 256) / 256
+
+
+def _tokens(asked: Serving) -> int:
+    return asked.batched_tokens or BATCHED_TOKENS
+
+
+def _steps(shapes: Architecture) -> tuple[tuple[float, float], ...]:
+    """What a step takes, (bytes, bytes a token) of each part; () for a kind not measured."""
+    if shapes.width is None:
+        return ()
+    kinds = {group.kind for group in shapes.layers}
+    if shapes.dense:
+        return ((0.0, _DENSE_STEP * shapes.width),) if kinds == {"full"} else ()
+    kind = next((kind for kind in ("recurrent", "mla") if kind in kinds), "full")
+    return _STEPS.get((kind, shapes.width, shapes.experts or 0), ())

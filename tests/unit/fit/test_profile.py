@@ -1,0 +1,204 @@
+"""The peak of vLLM's profile against the starts of docs/cuda.md (0.26.0 on an H200, 2026-11-23)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockstep.fit import catalogue as catalogues
+from lockstep.fit.fit import OVERHEAD, fit
+from lockstep.fit.profile import first_runner, graphs_gib, overhead_gib, second_runner
+from lockstep.models.architecture import Architecture, Layers
+from lockstep.models.known_models import GIB, Knowledge, Model
+from lockstep.recipes.sizing import Serving, serving
+
+KNOWN = catalogues.load()
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "cuda.md").read_text()
+SPARK = KNOWN.knowledge.hardware["dgx-spark"]
+CARD = replace(
+    SPARK,
+    memory_total_gib=replace(SPARK.memory_total_gib, value=139.8),
+    reserve_gib=replace(SPARK.reserve_gib, value=1),
+)
+
+
+def dense(layers: int, width: int) -> Architecture:
+    shapes = (Layers("full", layers, kv_heads=8, head_dim=128),)
+    return Architecture(shapes, 40960, dense=True, vocabulary=151936, width=width)
+
+
+def shapes_of(model: str) -> Architecture:
+    shapes = KNOWN.knowledge.model(model).architecture
+    assert shapes is not None
+    return shapes
+
+
+MISTRAL_ID = "mistralai/Mistral-Small-4-119B-2603-NVFP4"
+QWEN_ID = "Qwen/Qwen3.6-35B-A3B"
+MISTRAL, QWEN = shapes_of(MISTRAL_ID), shapes_of(QWEN_ID)
+SMALL, LARGE = dense(28, 1024), dense(36, 4096)
+
+
+def at(sequences: int, tokens: int, draft: str | None = None) -> Serving:
+    return Serving(sequences=sequences, batched_tokens=tokens, speculative=draft)
+
+
+# Row of docs/cuda.md, runner, shapes, settings; GiB of the peak that was measured.
+STARTS = [
+    ("Mistral Small 4, first", first_runner, MISTRAL, at(1024, 8192), 2.425),
+    (
+        "the same with V = 262,144",
+        first_runner,
+        replace(MISTRAL, vocabulary=262144),
+        at(1024, 8192),
+        4.239,
+    ),
+    ("Qwen3-0.6B, first", first_runner, SMALL, at(1024, 8192), 2.156),
+    (
+        "Qwen3-8B, drafting by n-grams, first",
+        first_runner,
+        LARGE,
+        at(1024, 8192, "ngram"),
+        4.534,
+    ),
+    (
+        "Qwen3-0.6B, drafting by n-grams, first",
+        first_runner,
+        SMALL,
+        at(256, 8192, "ngram"),
+        1.209,
+    ),
+    ("Qwen3.6-35B-A3B without pictures, first", first_runner, QWEN, at(4, 8192), 1.180),
+    ("the same", first_runner, QWEN, at(4, 32768), 4.625),
+    ("Mistral Small 4, first", first_runner, MISTRAL, at(4, 8192), 1.474),
+    ("the same", first_runner, MISTRAL, at(4, 16384), 2.167),
+    ("the same", first_runner, MISTRAL, at(64, 32768), 4.173),
+    ("Qwen3-8B, second", second_runner, LARGE, at(4, 8192), 1.285),
+    ("Qwen3-8B, second", second_runner, LARGE, at(1024, 8192), 1.285),
+    (
+        "the same with V = 262,144",
+        second_runner,
+        replace(LARGE, vocabulary=262144),
+        at(1024, 8192),
+        2.125,
+    ),
+    ("Qwen3-8B, second", second_runner, LARGE, at(4, 32768), 3.090),
+    ("Qwen3-0.6B, second", second_runner, SMALL, at(1024, 8192), 0.340),
+]
+# GiB that the rules miss by more than 3 percent: both of the smallest model.
+WIDER = {"Qwen3-0.6B, drafting by n-grams, first": 0.056, "Qwen3-0.6B, second": 0.02}
+
+
+@pytest.mark.parametrize(("row", "runner", "shapes", "asked", "measured"), STARTS)
+def test_the_peak_of_a_start_is_what_its_rule_gives(
+    row: str,
+    runner: Callable[[Architecture, Serving], float | None],
+    shapes: Architecture,
+    asked: Serving,
+    measured: float,
+) -> None:
+    found = runner(shapes, asked)
+    assert found is not None
+    assert found / GIB == pytest.approx(measured, rel=0.03, abs=WIDER.get(row, 0.0))
+    rows = [line for line in DOCUMENT.splitlines() if line.startswith(f"| {row} |")]
+    ends = (f" {found / GIB:.3f} |", f" {measured:.3f} |")
+    assert any(line.endswith(ends[0]) and ends[1] in line for line in rows)
+
+
+# Full starts: row of docs/cuda.md, model, share, settings; GiB of KV cache that vLLM gave. Of
+# Mistral only its ratio to an older prediction was kept: 125.82 - 65.94 - 5.4 GiB are 0.940 of it.
+SIZE = replace(SPARK.memory_total_gib, value=15.27 * GIB / 1e9, unit="GB")
+MTP = {"kv_dtype": "fp8", "prefix_caching": False, "speculative": "mtp", "draft_tokens": 2}
+ROOMS = [
+    (
+        "Qwen3-8B, BF16",
+        Model("Qwen/Qwen3-8B", weights_gb=SIZE, architecture=LARGE),
+        0.5,
+        Serving(context=32768),
+        53.12,
+    ),
+    (
+        "Qwen3.6-35B-A3B, BF16, 65536",
+        KNOWN.knowledge.model(QWEN_ID),
+        0.8,
+        Serving(context=65536),
+        41.25,
+    ),
+    (
+        "the same with MTP of 2 tokens, FP8 cache, 262144",
+        KNOWN.knowledge.model(QWEN_ID),
+        0.7,
+        Serving(context=262144, sequences=4, **MTP),  # type: ignore[arg-type]
+        28.45,
+    ),
+    (
+        "Mistral Small 4, NVFP4 through Marlin, 262144",
+        KNOWN.knowledge.model(MISTRAL_ID),
+        0.9,
+        Serving(context=262144, sequences=128, batched_tokens=16384),
+        57.96,
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "model", "share", "asked", "kv"), ROOMS)
+def test_the_room_of_a_full_start_is_predicted_within_three_percent(
+    row: str, model: Model, share: float, asked: Serving, kv: float
+) -> None:
+    recipe = replace(KNOWN.recipes["qwen3.6-35b-a3b-bf16"], model=model.id)
+    knowledge = Knowledge({model.id: model}, {"h200": CARD})
+    found = fit(recipe, knowledge, machine="h200", asked=replace(asked, utilization=share))
+    assert found.room_gib
+    assert found.room_gib[1] == pytest.approx(kv, rel=0.03)
+    line = next(line for line in DOCUMENT.splitlines() if line.startswith(f"| {row} |"))
+    assert line.endswith(f" {found.room_gib[1] / kv:.3f} |"), found.room_gib[1] / kv
+
+
+def test_a_kind_that_nobody_started_has_no_rule() -> None:
+    asked = at(4, 8192)
+    assert overhead_gib(QWEN, asked, vision=True) is not None
+    unmeasured = [
+        (replace(QWEN, width=4096), asked, True),
+        (replace(QWEN, experts=4), asked, True),
+        (replace(QWEN, vocabulary=None), asked, True),
+        (replace(QWEN, layers=MISTRAL.layers), asked, True),
+        (QWEN, replace(asked, tensor_parallel=2), True),
+        (LARGE, replace(asked, kind="embed"), False),
+        (LARGE, replace(asked, speculative="eagle"), False),
+        (LARGE, asked, True),
+        (replace(LARGE, width=None), asked, False),
+        (replace(LARGE, layers=(Layers("sliding", 4, 8, 128, 512),)), asked, False),
+    ]
+    for shapes, settings, vision in unmeasured:
+        assert overhead_gib(shapes, settings, vision=vision) is None
+
+
+def test_what_stands_beside_the_peak() -> None:
+    """0.24 GiB outside PyTorch; of the first runner graphs, and 0.5 GiB where pictures are seen."""
+    asked = at(4, 8192)
+    first, second = first_runner(QWEN, asked), second_runner(LARGE, asked)
+    assert first and second
+    blind = overhead_gib(QWEN, asked, vision=False)
+    assert blind == pytest.approx(first / GIB + 0.24 + graphs_gib(asked))
+    assert overhead_gib(QWEN, asked, vision=None) == pytest.approx(blind + 0.5)
+    assert overhead_gib(LARGE, asked, vision=None) == pytest.approx(second / GIB + 0.24)
+    assert graphs_gib(asked) == pytest.approx(0.106, abs=0.001)
+    assert graphs_gib(at(256, 8192)) == graphs_gib(at(1024, 8192)) == 0.5
+
+
+def test_a_spark_keeps_its_worse_case_and_the_engines_that_have_no_such_profile() -> None:
+    recipe = KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-dflash-k3"]
+    found = fit(recipe, KNOWN.knowledge)
+    assert found.room_gib and found.budget_gib
+    held = {term.name: term.gib for term in found.terms}
+    low = held.pop(OVERHEAD)
+    assert low == overhead_gib(QWEN, serving(recipe), vision=False)
+    assert found.budget_gib - sum(held.values()) - found.room_gib[0] == pytest.approx(18.4)
+    many = replace(serving(recipe), sequences=4096)
+    worse, better = fit(recipe, KNOWN.knowledge, asked=many).room_gib or (0.0, 1.0)
+    assert worse == better
+    sglang = fit(KNOWN.recipes["mistral-small-4-119b-nvfp4-sglang"], KNOWN.knowledge)
+    assert next(t.gib for t in sglang.terms if t.name == OVERHEAD) == 2.7
