@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import shlex
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pyinfra.api.state import BaseStateCallback
@@ -56,6 +59,11 @@ def held(name: str, keeps: str) -> None:
     _outcomes.setdefault(name, HostOutcome(name)).held = keeps
 
 
+def generation(name: str, which: str) -> None:
+    """Remember whether a host has the generation of this run ("new") or lacks it ("old")."""
+    _outcomes.setdefault(name, HostOutcome(name)).generation = which
+
+
 def to_restart(name: str, units: list[str]) -> None:
     """Remember what a run that only looks would restart on a host."""
     outcome = _outcomes.setdefault(name, HostOutcome(name))
@@ -89,8 +97,15 @@ class _Watcher(BaseStateCallback):
         failed(host.name, ", ".join(sorted(state.get_op_meta(op_hash).names)))
 
 
+def _again() -> str:
+    """The command of this run without its options, one of which may be a password."""
+    files = [word for word in sys.argv[1:] if word.endswith(".py")]
+    inventory = next((word for word in files if Path(word).name != "deploy.py"), "INVENTORY")
+    return shlex.join(["pyinfra", inventory, "deploy.py"])
+
+
 def _print() -> None:
-    text = render(list(_outcomes.values()))
+    text = render(list(_outcomes.values()), again=_again())
     if text:
         print(text)
     whole = all(each.snapshot and not each.failed_at for each in _outcomes.values())

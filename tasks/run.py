@@ -123,6 +123,10 @@ def _begin() -> None:
     _found.update({each.name: answer for each, answer in found.items()})
     report.when_whole(lambda: lockfile.answered(path, resolved, report.unanswered()))
     report.when_whole(lambda: lockfile.deployed(path, resolved))
+    for each in found:
+        newest = facts.ask("records.generation", each) or {}
+        same = newest.get("digest") == intended[each].generation["digest"]
+        report.generation(each.name, "new" if same else "old")
     _runs.update({each.name: this for each, this in intended.items()})
 
 

@@ -33,6 +33,8 @@ class HostOutcome:
         failed_at: The operation at which it failed, "" while it has not.
         reason: That operation's own message.
         held: What it goes on with, where it was left as it was because another host failed.
+        generation: "old" while it lacks what this run brings, "new" once it has it, "" while
+            nobody knows.
         restarts: Hot units that a run which only looks would restart.
         together: Hot models of clusters that it would take down and start again: model → members.
         snapshot: What was read back from the host at the end: {"rows": [(what, state), …],
@@ -44,13 +46,20 @@ class HostOutcome:
     failed_at: str = ""
     reason: str = ""
     held: str = ""
+    generation: str = ""
     restarts: Sequence[str] = ()
     together: Mapping[str, Sequence[str]] = field(default_factory=dict)
     snapshot: dict[str, Any] = field(default_factory=dict)
 
 
-def render(outcomes: Sequence[HostOutcome], *, width: int = WIDTH) -> str:
-    """The closing text, at most ``width`` columns wide; "" where there is nothing to say."""
+def render(outcomes: Sequence[HostOutcome], *, again: str = "", width: int = WIDTH) -> str:
+    """The closing text, at most ``width`` columns wide; "" where there is nothing to say.
+
+    Args:
+        outcomes: Of all hosts of the run, in the inventory's order.
+        again: The command that deploys to all of them; "" where it is not known.
+        width: Columns.
+    """
     parts = []
     shown = [outcome for outcome in outcomes if outcome.snapshot]
     if shown:
@@ -64,6 +73,7 @@ def render(outcomes: Sequence[HostOutcome], *, width: int = WIDTH) -> str:
     if failed:
         good = [outcome.name for outcome in outcomes if not outcome.failed_at and outcome.snapshot]
         parts.append(_failures(failed, good, width))
+        parts.append(_end(outcomes, again, width))
     return "\n".join(parts)
 
 
@@ -127,8 +137,23 @@ def _failures(failed: Sequence[HostOutcome], good: Sequence[str], width: int) ->
             lines += _wrapped(f"Held back: {outcome.name}, where {outcome.held}", width)
     if good:
         lines += _wrapped("Done on: " + ", ".join(good), width)
-    lines.append("Run the same command again: it goes on where this run ended.")
     return "\n".join(lines)
+
+
+def _end(outcomes: Sequence[HostOutcome], again: str, width: int) -> str:
+    """Whether the hosts are of two generations now, and what to do after a failure."""
+    new, old = (
+        [outcome.name for outcome in outcomes if outcome.generation == generation]
+        for generation in ("new", "old")
+    )
+    if not new or not old:
+        return "Run the same command again: it goes on where this run ended."
+    lines = _wrapped(
+        "The hosts differ now. The new generation is on: "
+        f"{', '.join(new)}. The one before is still on: {', '.join(old)}.",
+        width,
+    )
+    return "\n".join([*lines, "To make them equal, go on where this run ended:", f"  {again}"])
 
 
 def _restarts(outcomes: Sequence[HostOutcome], width: int) -> str:

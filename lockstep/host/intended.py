@@ -18,6 +18,7 @@ from lockstep.files.managed_file import (
     Stage,
 )
 from lockstep.host.engine_questions import image_questions
+from lockstep.host.generation import contents
 from lockstep.host.given_secrets import GivenSecret, given_secrets
 from lockstep.host.shared_keys import SharedKey, shared_keys
 from lockstep.host.specs import engine_spec, weights_spec
@@ -178,6 +179,18 @@ class Intended:
     def files(self, stage: Stage) -> list[ManagedFile]:
         """The managed files of one stage of the deploy ("base", "services", "switch", "webui")."""
         return [file for file in self.all_files if file.stage == stage]
+
+    @cached_property
+    def generation(self) -> dict[str, Any]:
+        """The record of this host once the deploy is done, but for its number and date."""
+        return contents(
+            self.plan.settings,
+            self.pins,
+            engine_id=self.engine_id if self.engine_spec else "",
+            images=self.images,
+            weights=weights_spec(self.plan, self.pins),
+            files=self.files("services"),
+        )
 
     @cached_property
     def all_files(self) -> list[ManagedFile]:

@@ -13,7 +13,7 @@ from pyinfra.connectors.util import CommandOutput
 from lockstep.deploy.group_rollout import GroupRollout, Step
 from lockstep.files.managed_file import command
 from lockstep.inventory.cluster import Group
-from tasks import remote, run
+from tasks import remote, report, run
 from tasks.facts import host as facts
 from tasks.remote import Commands
 
@@ -90,6 +90,8 @@ def _bring_up(state: Any, host: Any, group: Group, owing: GroupRollout) -> bool:
     members = [member.name for member in group.members if member.name in every]
     failed = owing.bring_up(host.name, members, take)
     _changed_on_all()
+    for member in members if failed else ():
+        report.generation(member, "old")
     return not failed or remote.failed(host, "\n".join(failed))
 
 

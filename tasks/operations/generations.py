@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
-from pyinfra import host
+from pyinfra import host, state
 from pyinfra.api import operation
 
-from lockstep.files.managed_file import ManagedFile, command
-from lockstep.host.generation import contents
-from lockstep.host.specs import weights_spec
-from tasks import remote, run
+from lockstep.files.managed_file import command
+from tasks import remote, report, run
 from tasks.facts import host as facts
 from tasks.remote import Commands
 
@@ -22,22 +19,12 @@ def recorded() -> Commands:
     newest = facts.ask("records.generation")
     if newest is None:
         return
-    present = contents_of(run.current().files("services"))
+    present = run.current().generation
     if (newest.get("digest"), newest.get("lock")) == (present["digest"], present["lock"]):
         host.noop(f"this is generation {newest['number']}")
         return
     program = command("generations", "record")
     yield remote.words(program, _stdin=[json.dumps(present)])
-
-
-def contents_of(files: list[ManagedFile]) -> dict[str, Any]:
-    """The record of the current host, whose model units are these files."""
-    this = run.current()
-    return contents(
-        this.plan.settings,
-        this.pins,
-        engine_id=this.engine_id if this.engine_spec else "",
-        images=this.images,
-        weights=weights_spec(this.plan, this.pins),
-        files=files,
-    )
+    # pyinfra goes on here only when the command succeeded.
+    if state.is_executing:
+        report.generation(host.name, "new")

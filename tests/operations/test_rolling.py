@@ -74,6 +74,24 @@ def test_where_the_first_fails_the_second_keeps_everything_that_it_has(converged
     assert "Traceback" not in done.stderr
 
 
+def test_where_the_second_fails_the_end_says_which_host_has_which_generation(
+    converged: Site,
+) -> None:
+    for host in HOSTS:
+        outdate(converged, host)
+        converged.document["hosts"][host]["generations"][-1]["digest"] = OLD
+    done = converged.deploy(fails={TWO: {"job rollout": MESSAGE}})
+    assert done.returncode == 1
+    assert done.stdout.endswith(
+        f"Done on: {ONE}\n"
+        f"The hosts differ now. The new generation is on: {ONE}. The one before is\n"
+        f"  still on: {TWO}.\n"
+        "To make them equal, go on where this run ended:\n"
+        "  pyinfra inventories/site.py deploy.py\n"
+    )
+    assert converged.deploy().returncode == 0
+
+
 def test_a_host_without_a_hot_model_comes_after_those_with_one(converged: Site) -> None:
     outdate(converged, ONE, hot=False)
     outdate(converged, TWO)

@@ -178,3 +178,25 @@ def test_no_line_is_wider_than_80_columns_and_nothing_is_cut() -> None:
     for host in hosts:
         assert text.count(host) >= 3
     assert text.count("many") == 5
+
+
+def test_after_a_failure_it_says_which_host_has_which_generation_and_what_ends_that() -> None:
+    hosts = [
+        HostOutcome("spark1", snapshot=snapshot(), generation="new"),
+        HostOutcome("spark2", "Services", "it does not start", generation="old"),
+        HostOutcome("spark3", "Services", held="qwen runs on", generation="old"),
+    ]
+    said = render(hosts, again="pyinfra site.py deploy.py")
+    assert said.endswith(
+        "\n"
+        "The hosts differ now. The new generation is on: spark1. The one before is still\n"
+        "  on: spark2, spark3.\n"
+        "To make them equal, go on where this run ended:\n"
+        "  pyinfra site.py deploy.py"
+    )
+    for same in ("new", "old", ""):
+        for host in hosts:
+            host.generation = same
+        said = render(hosts, again="pyinfra site.py deploy.py")
+        assert "differ" not in said
+        assert said.endswith("Run the same command again: it goes on where this run ended.")
