@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import socket
 import sys
@@ -27,6 +28,8 @@ from lockstep.fleet.hosts import WAIT, WHAT
 from lockstep.onhost.records.deploys import DONE, Deploy
 from tasks.facts import host as facts
 
+#: Group data by which hosts keep what a deploy brought only together.
+ALL = "all"
 READER = "records.deploying"
 # Between two tries of a deploy that waits for another one, seconds.
 _AGAIN_S = 5.0
@@ -66,15 +69,17 @@ def sent_for(each: Any) -> None:
     gevent.wait([beats.begun, task], count=1)
 
 
-def _hold(each: Any, beats: Beats) -> None:
+def _hold(each: Any, beats: Beats) -> Any:
     command = StringCommand(*(QuoteString(word) for word in sent.LISTENING))
     with ctx_host.use(each):
         arguments = {**facts.connector_arguments(each), "_stdin": beats, "_timeout": None}
         try:
-            each.run_shell_command(command, print_output=False, print_input=False, **arguments)
+            return each.run_shell_command(
+                command, print_output=False, print_input=False, **arguments
+            )
         except (OSError, SSHException):
             # Said where it matters: by `lost`.
-            return
+            return None
 
 
 def released(how: str = "") -> None:
@@ -88,6 +93,31 @@ def released(how: str = "") -> None:
         _held[each][0].end()
     gevent.joinall([task for _, task in _held.values()], timeout=_AGAIN_S)
     _held.clear()
+
+
+def ended(each: Any, how: str) -> dict[str, Any] | None:
+    """Tell a host how this run ended there, and wait until it has returned from it.
+
+    Args:
+        each: A host of pyinfra's.
+        how: For the log of the host; "" where it was said already.
+
+    Returns:
+        "returned", whether it is as it was before, and "said", by the program that returned; None
+        where there was nothing to return from, or no answer came.
+    """
+    if each not in _held:
+        return None
+    beats, task = _held[each]
+    if how:
+        say(each, f"ended {how}")
+    beats.end()
+    answer = task.get()
+    try:
+        found: dict[str, Any] = json.loads(answer[1].stdout)
+    except (TypeError, ValueError):
+        return None
+    return found
 
 
 def lost(each: Any) -> bool:
@@ -107,6 +137,12 @@ def changes(each: Any) -> None:
     if each in _held and operation and _changing.get(each) != operation:
         _changing[each] = operation
         say(each, f"changed {', '.join(sorted(state.get_op_meta(operation).names))}")
+
+
+def before(each: Any) -> str:
+    """How the deploy before ended, where the host had to return from it; else ""."""
+    found = facts.ask(READER, each) if each in _held else None
+    return found["before"] if found else ""
 
 
 def other(each: Any) -> str:
@@ -149,8 +185,8 @@ class Ends(BaseStateCallback):
 
     @staticmethod
     def operation_host_success(state: Any, host: Any, op_hash: str, retry_count: int = 0) -> None:
-        """Its last operation was the end."""
-        if host in _held and _last_of(host) == op_hash:
+        """Its last operation was the end, unless the other hosts have a say in that."""
+        if host in _held and host.data.get("rollout") != ALL and _last_of(host) == op_hash:
             say(host, f"ended {DONE}")
 
     @staticmethod

@@ -59,6 +59,28 @@ def held(name: str, keeps: str) -> None:
     _outcomes.setdefault(name, HostOutcome(name)).held = keeps
 
 
+def stopped(name: str, first: str, returned: bool | None) -> None:
+    """Remember what became of a host whose run ended because one of all failed.
+
+    Args:
+        name: The host.
+        first: The host that failed.
+        returned: Whether it is as it was before; None: nothing of its generation was changed.
+    """
+    outcome = _outcomes.setdefault(name, HostOutcome(name))
+    if returned:
+        outcome.generation = "old"
+    stuck = "it could not return: /var/log/lockstep/jobs/rollout.log on it says why"
+    if returned is False:
+        outcome.reason = "\n".join(filter(None, (outcome.reason, stuck)))
+    if outcome.failed_at:
+        return
+    outcome.failed_at = f"all or none, after {first}"
+    if returned is None:
+        outcome.held = "nothing of its generation was changed"
+    outcome.returned = bool(returned)
+
+
 def generation(name: str, which: str) -> None:
     """Remember whether a host has the generation of this run ("new") or lacks it ("old")."""
     _outcomes.setdefault(name, HostOutcome(name)).generation = which

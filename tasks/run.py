@@ -29,7 +29,7 @@ from lockstep.inventory.logins import logged_in
 from lockstep.lock import lockfile, pins
 from lockstep.lock.wanted import wanted
 from lockstep.units.tls_unit import GIVEN
-from tasks import connection, deploy_lock, report, turns
+from tasks import all_or_none, connection, deploy_lock, report, turns
 from tasks.facts import host as facts
 
 
@@ -101,6 +101,7 @@ def begin() -> None:
 def _begin() -> None:
     report.watch(state)
     state.add_callback_handler(deploy_lock.Ends())
+    state.add_callback_handler(all_or_none.AllOrNone())
     try:
         hosts = [each for each in state.inventory if each in state.active_hosts]
         if option := turns.obstacle(len(hosts)):
@@ -194,6 +195,15 @@ def _refuse_findings(intended: dict[Any, Intended]) -> dict[Any, dict[str, Any]]
         raise Refusal(paragraph(str(fault))) from None
     if others:
         raise Refusal(_occupied(others))
+    for each in intended:
+        if before := deploy_lock.before(each):
+            logger.warning(f"{each.print_prefix}the deploy before did not end well: {before}")
+    lacking = [each.name for each in all_or_none.of_run(state) if each not in found]
+    if lacking:
+        raise Refusal(
+            f'rollout is "all", and these cannot be asked: {", ".join(lacking)}.\n'
+            "Nothing was touched on any host. Remedy: mend them, or leave them out with --limit."
+        )
     standing: list[Finding] = []
     waived: list[Finding] = []
     for each, this in intended.items():

@@ -6,7 +6,7 @@ from pyinfra.api import deploy
 
 from lockstep.deploy.questions import JOB_UNITS
 from lockstep.units.variants import unit_names
-from tasks import run
+from tasks import deploy_lock, run
 from tasks.operations import engine, generations, rollout, secrets
 from tasks.operations import services as operations
 
@@ -16,6 +16,8 @@ def services() -> None:
     """Launchers and units, verified before they replace what is there."""
     this = run.current()
     units = this.model_units
+    if this.plan.settings.rollout == deploy_lock.ALL:
+        rollout.kept(name="Keep what there is until all hosts are done")
     if this.key_users:
         secrets.api_key(name="Make the API key of open targets once", units=this.key_users)
     ranks = unit_names([target for target in this.plan.targets if target.group])

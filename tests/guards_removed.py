@@ -37,6 +37,34 @@ class Guard:
 
 GUARDS = (
     Guard(
+        "a host that is done keeps what all may return to",
+        "lockstep/onhost/records/before.py",
+        'or deploy or not kept["whole"]',
+        "or True",
+        "tests/unit/onhost/rollout/test_taken_back.py",
+    ),
+    Guard(
+        "a host returns from a deploy that was cut off",
+        "lockstep/onhost/records/deploys.py",
+        "elif changed and _between(paths):",
+        "elif False:",
+        "tests/unit/onhost/records/test_deploys.py",
+    ),
+    Guard(
+        "a restart that is under way is left to its own end",
+        "lockstep/onhost/records/deploys.py",
+        'bool(kept["whole"]) or not transient.running(job)',
+        "True",
+        "tests/unit/onhost/records/test_deploys.py",
+    ),
+    Guard(
+        "the host that came last returns first",
+        "tasks/all_or_none.py",
+        "in reversed(hosts)",
+        "in hosts",
+        "tests/operations/test_all_or_none.py",
+    ),
+    Guard(
         "a topic's name is shown to nobody",
         "lockstep/inventory/receivers.py",
         'f"{parts.scheme}://{parts.netloc}"',

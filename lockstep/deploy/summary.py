@@ -33,6 +33,7 @@ class HostOutcome:
         failed_at: The operation at which it failed, "" while it has not.
         reason: That operation's own message.
         held: What it goes on with, where it was left as it was because another host failed.
+        returned: Whether it was done and returned to what it was, because another host failed.
         generation: "old" while it lacks what this run brings, "new" once it has it, "" while
             nobody knows.
         restarts: Hot units that a run which only looks would restart.
@@ -46,6 +47,7 @@ class HostOutcome:
     failed_at: str = ""
     reason: str = ""
     held: str = ""
+    returned: bool = False
     generation: str = ""
     restarts: Sequence[str] = ()
     together: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -61,7 +63,7 @@ def render(outcomes: Sequence[HostOutcome], *, again: str = "", width: int = WID
         width: Columns.
     """
     parts = []
-    shown = [outcome for outcome in outcomes if outcome.snapshot]
+    shown = [outcome for outcome in outcomes if outcome.snapshot and not outcome.returned]
     if shown:
         parts += [_table(outcome, width) for outcome in shown]
         parts.append(_next(shown[0], width))
@@ -127,7 +129,7 @@ def _cell(text: str, width: int) -> list[str]:
 def _failures(failed: Sequence[HostOutcome], good: Sequence[str], width: int) -> str:
     lines = [""]
     for outcome in failed:
-        if outcome.held:
+        if outcome.held or outcome.returned:
             continue
         lines += _wrapped(f"FAILED  {outcome.name}: {outcome.failed_at}", width)
         for line in outcome.reason.splitlines():
@@ -135,6 +137,8 @@ def _failures(failed: Sequence[HostOutcome], good: Sequence[str], width: int) ->
     for outcome in failed:
         if outcome.held:
             lines += _wrapped(f"Held back: {outcome.name}, where {outcome.held}", width)
+    if back := [outcome.name for outcome in failed if outcome.returned]:
+        lines += _wrapped(f"Returned, because not all came through: {', '.join(back)}", width)
     if good:
         lines += _wrapped("Done on: " + ", ".join(good), width)
     return "\n".join(lines)

@@ -46,6 +46,7 @@ def joined(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]:
         _check_members(name, data, known, where)
         _check_targets(name, data, known, where)
         _check_boot(name, data, known, where)
+        _check_rollout(name, data, known, where)
         _check_networks(name, data, [known[host] for host in data.hosts], where)
     gateways = tuple(plan.name for plan in plans if {*plan.settings.gateway.peers} - {plan.name})
     ring = rings(
@@ -260,4 +261,16 @@ def _check_networks(name: str, data: ClusterData, members: list[HostPlan], where
             ),
             allowed=rule,
             remedy="Correct the addresses or their prefix lengths, or the topology.",
+        )
+
+
+def _check_rollout(name: str, data: ClusterData, known: dict[str, HostPlan], where: str) -> None:
+    """A cluster's model returns on all members, by a way of its own."""
+    found = [host for host in data.hosts if known[host].settings.rollout == "all"]
+    if found:
+        raise InventoryError(
+            f'rollout "all" does not go with cluster {name}',
+            where=where,
+            found=f"rollout is 'all' on {', '.join(found)}",
+            remedy="Leave rollout out: a cluster's model returns on all members anyway.",
         )

@@ -452,6 +452,8 @@ class Settings:
         clusters: Name → hosts that serve one model together.
         copying: Whether it copies from and to the other Sparks. False: it downloads everything.
         copy_port: Port of the copying at `fabric_address`, open while a deploy copies.
+        rollout: What a failure on one host means for the others: "each", they keep what they have
+            by then; "all", they return to their generation too (docs/rolling.md).
         Other keys: see the classes above.
     """
 
@@ -485,6 +487,7 @@ class Settings:
     clusters: Mapping[values.ClusterName, ClusterData] = field(default_factory=dict)
     copying: bool = True
     copy_port: values.Port = 7077
+    rollout: Literal["each", "all"] = "each"
     accept_licences: tuple[str, ...] = ()
     waive: tuple[values.Code, ...] = ()
     boot: str = "none"

@@ -27,6 +27,8 @@ _JOB = (
     *("--property", "OOMScoreAdjust=-900", "--property", "TimeoutStopSec=7200"),
     *("--property", f"ExecStopPost={' '.join(cluster_rollout.ROLLOUT)} mend"),
 )
+# What the deploy writes from the services on; all before that is added, and nothing uses it yet.
+_RETURNING = ("services", "gateway", "switch", "webui", "monitoring")
 _settled: set[str] = set()
 
 
@@ -62,6 +64,22 @@ class Change:
         if self.stale or self.ending:
             return "restart"
         return "change" if self.differs or self.activate or self.left else "nothing"
+
+
+@operation()
+def kept() -> Commands:
+    """Keep every file that this deploy may change from here on, for a return of all hosts."""
+    this = run.current()
+    found, left, engines = facts.ask("files"), services.left_over(), facts.ask("environments")
+    if found is None or left is None or engines is None:
+        return
+    files = [file for file in this.all_files if file.stage in _RETURNING]
+    spec = this.engine_spec
+    activate = spec is not None and engines["current"] != spec["id"]
+    if not activate and not left and not changes(files, (), (), found):
+        host.noop("nothing is to be changed")
+        return
+    yield _begin([file.path for file in files], left, whole=True)
 
 
 @operation()
@@ -170,11 +188,14 @@ def _baseline() -> Commands:
 
 
 def _kept(change: Change, rollout: str = "") -> StringCommand:
+    return _begin([file.path for file in change.files], change.left, rollout=rollout)
+
+
+def _begin(files: Sequence[str], left: Sequence[str], **more: object) -> StringCommand:
     spec = run.current().engine_spec
     # Nobody returns to the key of a cluster that is no more; the next deploy makes another one.
-    left = [path for path in change.left if not PurePosixPath(path).match(key_path("*"))]
-    paths = [*(file.path for file in change.files), *left]
-    kept = {"current": spec["current"] if spec else None, "paths": paths, "rollout": rollout}
+    left = [path for path in left if not PurePosixPath(path).match(key_path("*"))]
+    kept = {"current": spec["current"] if spec else None, "paths": [*files, *left], **more}
     return remote.words([*cluster_rollout.ROLLOUT, "begin"], _stdin=[json.dumps(kept)])
 
 

@@ -8,6 +8,7 @@ command is written down.
 from __future__ import annotations
 
 import atexit
+import copy
 import json
 import os
 import re
@@ -91,6 +92,15 @@ class Spark:
             return json.dumps({"answers": answers, "facts": {}, "faults": {}})
         if words[1:] == [PROGRAMS, "rollout", "begin"]:
             self._changes("begin")
+            asked = json.loads(stdin)
+            was = {key: copy.deepcopy(self.state[key]) for key in ("files", "units", "current")}
+            was |= {
+                "rollout": asked.get("rollout", ""),
+                "records": list(self.state["generations"]),
+                "paths": [],
+            }
+            kept = self.state.setdefault("before", {**was, "whole": asked.get("whole", False)})
+            kept["paths"] += asked["paths"]
             return ""
         if words[1:] == [PROGRAMS, "generations", "record"]:
             self._changes("record")
@@ -105,19 +115,47 @@ class Spark:
             return ""
         if words[1:3] == [PROGRAMS, "job"]:
             at = words.index("--")
-            self._changes(f"job {words[4]}: {' '.join(words[at + 1 :])}")
+            try:
+                self._changes(f"job {words[4]}: {' '.join(words[at + 1 :])}")
+            except Failed:
+                if words[4] == "rollout":
+                    self._return()
+                raise
             self._run(words[at + 1 :])
         else:
             self._changes(command)
             self._run(words)
         return ""
 
-    def hears(self, said: Iterable[str]) -> None:
-        """The program that holds the lock of a deploy."""
+    def hears(self, said: Iterable[str]) -> str:
+        """The program that holds the lock of a deploy; what it prints at the end."""
         lines = iter(said)
         self.holder = json.loads(next(lines))["asked"]["run"]
         for line in filter(None, lines):
             self.said.append(line)
+        if self.said and self.said[-1] == "ended done":
+            self.state.pop("before", None)
+        elif self._between() and any(line.startswith("changed") for line in self.said):
+            self.ran.append("return")
+            self._return()
+            return json.dumps({"returned": True, "said": "qwen is hot"})
+        return ""
+
+    def _between(self) -> bool:
+        return "before" in self.state and not self.state["before"]["rollout"]
+
+    def _return(self) -> None:
+        """To the paths that were named and kept, and to no other."""
+        kept = self.state.pop("before")
+        for path in kept["paths"]:
+            self.state["files"].pop(path, None)
+            if path in kept["files"]:
+                self.state["files"][path] = kept["files"][path]
+        names = {Path(path).name for path in kept["paths"]}
+        units = {name: unit for name, unit in self.state["units"].items() if name not in names}
+        was = {name: unit for name, unit in kept["units"].items() if name in names}
+        self.state |= {"current": kept["current"], "generations": kept["records"]}
+        self.state["units"] = units | was
 
     def _changes(self, line: str) -> None:
         self.ran.append(line)
@@ -248,6 +286,8 @@ class Spark:
             self.state["files"].pop(path, None)
 
     def _run_rollout(self, words: list[str]) -> None:
+        if words[2] == "ended" or not self.state.get("before", {}).get("whole"):
+            self.state.pop("before", None)
         for unit in self.state["units"].values():
             if unit["ActiveState"] == "active" and unit["wanted"]:
                 unit["generation"] = unit["wanted"]
@@ -292,7 +332,7 @@ class Spark:
 
     def _read_records_deploying(self, asked: dict[str, Any]) -> Any:
         assert self.holder == asked["run"]
-        return {"other": self.fails.get("other", "")}
+        return {key: self.fails.get(key, "") for key in ("other", "before")}
 
     def _read_records_intruders(self, asked: dict[str, Any]) -> Any:
         found = self.state["foreign"]
@@ -427,8 +467,9 @@ def install() -> None:
         text = command if isinstance(command, str) else command.get_raw_value()
         if shlex.split(text) == list(sent.LISTENING):
             # Heard to its end, which is that of the deploy.
-            sparks[name].hears(arguments["_stdin"])
-            return True, CommandOutput([])
+            said = sparks[name].hears(arguments["_stdin"])
+            order.extend([(name, "return")] if said else [])
+            return True, CommandOutput([OutputLine("stdout", line) for line in said.splitlines()])
         try:
             said = sparks[name].answer(text, "".join(arguments.get("_stdin") or []))
         except Failed as failed:

@@ -55,18 +55,10 @@ def ended(paths: layout.Paths, rollout: str, why: str = "") -> int:
             return errors.EXIT_DONE
         if why:
             before.restore(paths, kept)
-            _record(paths, int(kept["since"]), why)
+            generations.returned(paths, int(kept["since"]), why)
             output.say("as it was before this deploy")
         paths.before.unlink(missing_ok=True)
     return errors.EXIT_DONE
-
-
-def _record(paths: layout.Paths, since: int, why: str) -> None:
-    """The deploy may have written its record already; the newest one says what this host is."""
-    found = generations.records(paths)
-    was = next((record for record in found[1:] if record["number"] == since), None)
-    if was is not None:
-        generations.record(paths, was, f"returned from generation {found[0]['number']}: {why}")
 
 
 def switched(name: str) -> int:

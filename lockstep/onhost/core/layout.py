@@ -85,6 +85,8 @@ class Paths:
     boots = _Place("var/lib/lockstep-deploy/boots.json")
     #: What there was before a rollout that has not ended well yet.
     before = _Place("var/lib/lockstep-deploy/before.json")
+    #: What became of the last deploy, where this host had to end it by itself.
+    cut_off = _Place("var/lib/lockstep-deploy/cut-off.json")
     #: Which packages leave this host with what asked for them.
     packages = _Place("var/lib/lockstep-deploy/packages.json")
     #: Which image opened Open WebUI's data last, and the copies of these from before updates.

@@ -20,13 +20,14 @@ def generation(_: object) -> dict[str, Any]:
 
 def deploying(asked: dict[str, Any]) -> dict[str, str]:
     """ "other": who else deploys to this host, in words; "" where the deploy that asks may.
+    "before": how the deploy before ended, where this host had to return from it; else "".
 
     Args:
         asked: That deploy (`deploys.Deploy`), which has sent for the lock.
     """
     mine = deploys.Deploy(**asked)
     found = deploys.other_than(mine, layout.Paths().deploy_lock)
-    return {"other": str(found) if found else ""}
+    return {"other": str(found) if found else "", "before": deploys.cut_off(layout.Paths())}
 
 
 def intruders(asked: dict[str, Any]) -> dict[str, str]:

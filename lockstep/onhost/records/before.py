@@ -2,7 +2,10 @@
 
 A document of it is {"current": path of the link or None, "points": where it leads or None,
 "files": [{"path", "text", "mode", "owner", "group"}], "absent": [paths that did not exist],
-"since": number of the newest record then, "rollout": id of one of a whole cluster, or ""}.
+"since": number of the newest record then, "rollout": id of one of a whole cluster, or "",
+"whole": whether it is kept until the deploy has ended well on all hosts, "units": {unit among the
+files: {"enabled", "up"}}, "hot": what of them `targets.json` names and was up, or None, "webui":
+Open WebUI's image}.
 """
 
 from __future__ import annotations
@@ -12,21 +15,30 @@ import json
 import os
 import pwd
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from lockstep.onhost.core import atomic, errors, layout, runner
+from lockstep.onhost.core import atomic, config, errors, layout, runner
 from lockstep.onhost.records import generations, ours
-from lockstep.onhost.systemd import generation
+from lockstep.onhost.systemd import generation, units
 
 Document = dict[str, Any]
 
+_UNITS = PurePosixPath("/etc/systemd/system")
+_KINDS = (".service", ".socket", ".timer")
+
 
 def keep(
-    paths: layout.Paths, current: str | None, watched: Iterable[str], rollout: str = ""
+    paths: layout.Paths,
+    current: str | None,
+    watched: Iterable[str],
+    rollout: str = "",
+    *,
+    whole: bool = False,
 ) -> None:
     """Keep the state of `watched` paths and of the link `current`, under the id `rollout`.
 
+    `whole` keeps it until the deploy has ended well on all hosts, else until the model is hot.
     What an earlier rollout from the same generation kept, and did not bring to an end, stays: the
     files now may be half its own.
     """
@@ -34,6 +46,7 @@ def keep(
     kept = there(paths)
     if kept is None or kept["since"] != newest:
         kept = {"since": newest, "current": current, "points": None, "files": [], "absent": []}
+        kept |= {"whole": False, "units": {}, "hot": _hot(paths), "webui": _webui_image(paths)}
         link = paths.root / current.lstrip("/") if current else None
         if link is not None and link.is_symlink():
             kept["points"] = str(link.readlink())
@@ -46,7 +59,51 @@ def keep(
             kept["absent"].append(path)
         else:
             kept["files"].append({"path": path, **found})
-    atomic.write_json(paths.before, {**kept, "rollout": rollout}, mode=0o600)
+    names = watched_units(kept) - kept["units"].keys()
+    kept["units"] |= {
+        name: {"enabled": unit.enabled, "up": unit.up} for name, unit in units.show(names).items()
+    }
+    kept |= {"rollout": rollout, "whole": whole or kept["whole"]}
+    atomic.write_json(paths.before, kept, mode=0o600)
+
+
+def over(paths: layout.Paths, *, deploy: bool = False) -> None:
+    """Forget what was kept, because all is well: a rollout, or the whole deploy."""
+    kept = there(paths)
+    if kept is None or deploy or not kept["whole"]:
+        paths.before.unlink(missing_ok=True)
+
+
+def watched_units(kept: Document) -> set[str]:
+    """The units among the paths that were kept; systemd starts none of a template's own."""
+    known = [PurePosixPath(each) for each in (*_paths_of(kept), *kept["absent"])]
+    return {
+        path.name
+        for path in known
+        if path.parent == _UNITS and path.suffix in _KINDS and not path.stem.endswith("@")
+    }
+
+
+def _paths_of(kept: Document) -> list[str]:
+    return [file["path"] for file in kept["files"]]
+
+
+def _hot(paths: layout.Paths) -> str | None:
+    """Name of the target that is up."""
+    try:
+        targets = config.load_host(paths.targets).targets.values()
+    except errors.Problem:
+        return None
+    state = units.show(target.unit for target in targets)
+    return next((target.name for target in targets if state[target.unit].up), None)
+
+
+def _webui_image(paths: layout.Paths) -> str:
+    """The image that opened Open WebUI's data last."""
+    try:
+        return str(json.loads(paths.webui.read_text(encoding="utf-8"))["image"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
 
 
 def there(paths: layout.Paths) -> Document | None:
@@ -56,7 +113,9 @@ def there(paths: layout.Paths) -> Document | None:
     except (OSError, ValueError):
         return None
     wanted = {"since", "current", "points", "files", "absent"}
-    return found if isinstance(found, dict) and wanted <= found.keys() else None
+    if not isinstance(found, dict) or not wanted <= found.keys():
+        return None
+    return {"rollout": "", "whole": False, "units": {}, "hot": None, "webui": "", **found}
 
 
 def of_records(before: generations.Record, now: generations.Record) -> Document:

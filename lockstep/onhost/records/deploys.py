@@ -4,6 +4,9 @@ A deploy sends this program to a host and speaks to its standard input until it 
 changes, how it ended, and every `BEAT_S` a line, so that it is known to live. The lock is the
 kernel's and goes with this process: at once where the deploy or its connection ends, and after
 `SILENCE_S` where the network was cut.
+
+A deploy that did not end well leaves no host between two generations: what `before` kept is
+returned to while this process still has the lock, and the next deploy is told of it.
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from lockstep.onhost.core import errors, layout, output, runner
-from lockstep.onhost.records import audit
+from lockstep.onhost.core import atomic, errors, layout, output, program, runner
+from lockstep.onhost.records import audit, before
+from lockstep.onhost.systemd import transient, units
 
 BEAT_S = 20
 SILENCE_S = 70
@@ -32,6 +36,17 @@ PATIENCE_S = 10.0
 # A deploy that asks who has the lock has sent this program just before, seconds.
 _COMING_S = 12.0
 _LOOK_S = 0.05
+_JOB = "lockstep-job-rollout.service"
+# What a deploy does here is a job of this name; the return comes after it, and ends by itself too.
+_RETURN = program.command(
+    *("job", "run", "rollout"),
+    *("--property", "OOMScoreAdjust=-900", "--property", "TimeoutStopSec=7200"),
+    *("--property", f"ExecStopPost={' '.join(program.command('rollout', 'mend'))}"),
+    *("--", *program.command("rollout", "return")),
+)
+# Two starts of a large model, and the wait for a switch of an operator.
+_RETURN_S = 4 * 3600.0
+_SAID = 2000
 
 
 @dataclass(frozen=True)
@@ -76,18 +91,54 @@ def take(asked: dict[str, Any], said: Iterable[str] = sys.stdin) -> None:
         if not _locked(file, mine):
             sys.exit(errors.EXIT_LOCKED)
         _write(file, json.dumps(asdict(mine)))
-        result = _listened(mine, said)
+        result, changed = _listened(mine, said)
         if result == DONE:
             # What an earlier deploy could not do is not wanted any more, or was done by this one.
             runner.run(["systemctl", "reset-failed", "lockstep-job-*"], timeout=30)
+            before.over(paths, deploy=True)
+            paths.cut_off.unlink(missing_ok=True)
+        elif changed and _between(paths):
+            result = _returned(paths, mine, result)
         _write(file, "")
     if result:
         audit.note(mine.person, mine.what, result, mine.origin)
 
 
-def _listened(mine: Deploy, said: Iterable[str]) -> str:
-    """What is said until the end; how the deploy ended."""
-    result = "cut off"
+def _between(paths: layout.Paths) -> bool:
+    """Whether a deploy that has ended leaves this host between what it was and was to be."""
+    kept = before.there(paths)
+    if kept is None or kept["rollout"]:
+        return False
+    job = units.show([_JOB])[_JOB]
+    # A restart under way comes to its own end, good or bad, unless the other hosts return too.
+    return bool(kept["whole"]) or not transient.running(job)
+
+
+def _returned(paths: layout.Paths, mine: Deploy, result: str) -> str:
+    """Return to what was kept; how the deploy ended, in words. Whoever listens is told, too."""
+    why = f"{mine.what} of {mine.person}: {result}"
+    done = runner.run([*_RETURN, why], timeout=_RETURN_S)
+    ended = f"{result}; " + (
+        "this host returned to what it was before"
+        if done.returncode == errors.EXIT_DONE
+        else "this host could not return, /var/log/lockstep/jobs/rollout.log says why"
+    )
+    atomic.write_json(paths.cut_off, {"said": f"{mine.what} of {mine.person}: {ended}"}, mode=0o600)
+    output.say(json.dumps({"returned": done.returncode == 0, "said": done.stdout[-_SAID:]}))
+    return ended
+
+
+def cut_off(paths: layout.Paths) -> str:
+    """What became of the deploy before, where this host had to return by itself; else ""."""
+    try:
+        return str(json.loads(paths.cut_off.read_text(encoding="utf-8"))["said"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+
+
+def _listened(mine: Deploy, said: Iterable[str]) -> tuple[str, bool]:
+    """What is said until the end; how the deploy ended, and whether it changed anything."""
+    result, changed = "cut off", False
     signal.signal(signal.SIGALRM, _silent)
     signal.alarm(SILENCE_S)
     try:
@@ -95,6 +146,7 @@ def _listened(mine: Deploy, said: Iterable[str]) -> str:
             signal.alarm(SILENCE_S)
             word, _, rest = line.strip().partition(" ")
             if word == "changed":
+                changed = True
                 audit.note(mine.person, mine.what, f"changed {rest}", mine.origin)
             elif word == "ended":
                 result = rest
@@ -102,7 +154,7 @@ def _listened(mine: Deploy, said: Iterable[str]) -> str:
         result = f"nothing heard for {SILENCE_S} s"
     finally:
         signal.alarm(0)
-    return result
+    return result, changed
 
 
 def _silent(*_: object) -> NoReturn:

@@ -81,6 +81,14 @@ def record(paths: layout.Paths, contents: Record, note: str = "") -> Record:
     return written
 
 
+def returned(paths: layout.Paths, since: int, why: str) -> None:
+    """Make record `since` the newest again: the deploy that this host returned from wrote one."""
+    found = records(paths)
+    was = next((each for each in found[1:] if each["number"] == since), None)
+    if was is not None:
+        record(paths, was, f"returned from generation {found[0]['number']}: {why}")
+
+
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     paths = paths or layout.Paths()

@@ -1,7 +1,8 @@
 """Put a deploy into force on a host with a hot model, or restore the previous state.
 
 usage: rollout begin                     keep what there is: {"current": LINK, "paths": [...]} on
-                                         standard input
+                                         standard input; with "whole": true until the deploy has
+                                         ended well on all hosts
        rollout go [--gate -- ARGV...]    restart what runs an older generation; it must generate a
                                          token, and the gate end with 0
        rollout up TARGET [--gate -- ARGV...]
@@ -11,6 +12,7 @@ usage: rollout begin                     keep what there is: {"current": LINK, "
                                          return to it
        rollout back [WHY]                return to the previous generation on record; a cluster's
                                          model that is hot ends on all members, and stays down
+       rollout return [WHY]              return to what was kept, of a deploy that did not end well
        rollout mend                      return where `go` was cut off; for systemd
 
 exit codes: 0 done, 1 `go` failed: what was hot is hot again, as it was; `up` failed; 2 wrong use;
@@ -29,6 +31,7 @@ from lockstep.onhost.cluster import cluster_rollout
 from lockstep.onhost.core import config, errors, layout, output
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.records import before, generations
+from lockstep.onhost.rollout import taken_back
 from lockstep.onhost.switching import rollout_mark, switch
 from lockstep.onhost.systemd import generation, units
 
@@ -63,7 +66,7 @@ def go(paths: layout.Paths, gate: Sequence[str] = ()) -> int:
                     output.say(f"{target.name}: {why}; returning to what there was")
                     return switched_back(paths, target.name, errors.EXIT_FAILED)
             output.say(f"{target.name} is hot with what was deployed")
-        paths.before.unlink(missing_ok=True)
+        before.over(paths)
     return errors.EXIT_DONE
 
 
@@ -184,11 +187,14 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         return cluster_rollout.ended(paths, *rest)
     if verb == "back" and len(rest) <= 1:
         return back(paths, "".join(rest))
+    if verb == "return" and len(rest) <= 1:
+        return taken_back.take_back(paths, "".join(rest))
     if argv == ["mend"]:
         return mend(paths)
     if argv == ["begin"]:
         asked = json.load(sys.stdin)
-        before.keep(paths, asked["current"], asked["paths"], asked.get("rollout", ""))
+        rollout, whole = asked.get("rollout", ""), asked.get("whole", False)
+        before.keep(paths, asked["current"], asked["paths"], rollout, whole=whole)
         return errors.EXIT_DONE
     print((__doc__ or "").strip(), file=sys.stderr)
     return errors.EXIT_USAGE

@@ -6,17 +6,20 @@ It goes back where the new one fails, or is slower than its floor.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from stack import Host, Stack
+from stack import Host, Stack, until
 
 IMAGE = "ghcr.io/spark-arena/dgx-vllm-eugr-nightly"
 UNIT = "vllm-qwen36.service"
 LOG = "/run/rolling-watch"
+BEFORE = "/var/lib/lockstep-deploy/before.json"
+LOCK = "/run/lockstep/deploy.lock"
 ACCEPTED = "/var/lib/lockstep-deploy/accepted.json"
 # A line each time that the answer of the API changes; all hosts have one clock.
 WATCH = (
@@ -63,6 +66,11 @@ def everything(host: Host) -> str:
         " readlink /opt/lockstep/engines/current;"
         f" systemctl show -p MainPID -p ActiveEnterTimestampMonotonic {UNIT}"
     )
+
+
+def files(host: Host) -> str:
+    """Hash of every unit, launcher and configuration, where `current` leads, and what serves."""
+    return everything(host).partition("MainPID")[0] + version(host)
 
 
 def version(host: Host) -> str:
@@ -142,6 +150,32 @@ def test_an_image_that_never_serves_stops_at_the_first_host_which_gets_the_old_o
         "Services | Reload systemd, restart what is outdated",
     }
     assert hot.one.root("systemctl list-units --failed --no-legend --plain 'lockstep-*'") == ""
+
+
+def test_a_deploy_to_all_or_none_that_is_killed_is_taken_back_by_the_hosts_themselves(
+    hot: Stack,
+) -> None:
+    hot.good_deploy()
+    was = [files(host) for host in hot.hosts]
+    wanted = hot.inventory("all", targets={"qwen": {"image": f"{IMAGE}:2026110101"}}, rollout="all")
+    killed = hot.start("-y", inventory=wanted)
+    killed.says(r"\[spark1\].*qwen is hot with what was deployed")
+    killed.kill()
+    for host in hot.hosts:
+        until(
+            lambda host=host: host.run(f"sudo -n flock --nonblock {LOCK} true").code == 0,
+            f"{host.name}: it has ended what the deploy began",
+            120,
+        )
+    assert [files(host) for host in hot.hosts] == was
+    for host in hot.hosts:
+        assert (host.status()["hot"], host.status()["problems"]) == ("qwen", [])
+        assert host.run(f"sudo -n test -e {BEFORE}").code == 1
+    done = hot.good_deploy("-y", inventory=wanted)
+    said = "cut off; this host returned to what it was before"
+    assert len(re.findall(rf"the deploy before did not end well: .*{said}", done.output)) == 2
+    assert [version(host) for host in hot.hosts] == ["0.31.0", "0.31.0"]
+    assert "did not end well" not in hot.good_deploy(inventory=wanted).output
 
 
 def test_gc_frees_what_two_generations_do_not_need_and_returning_fetches_nothing(

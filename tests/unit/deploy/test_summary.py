@@ -200,3 +200,16 @@ def test_after_a_failure_it_says_which_host_has_which_generation_and_what_ends_t
         said = render(hosts, again="pyinfra site.py deploy.py")
         assert "differ" not in said
         assert said.endswith("Run the same command again: it goes on where this run ended.")
+
+
+def test_hosts_that_returned_because_another_failed_are_named_and_have_no_table() -> None:
+    hosts = [
+        HostOutcome("spark1", "all", snapshot=snapshot(), returned=True, generation="old"),
+        HostOutcome("spark2", "all", returned=True, generation="old"),
+        HostOutcome("spark3", "Gateway", generation="old"),
+    ]
+    assert render(hosts, again="pyinfra site.py deploy.py") == (
+        "\nFAILED  spark3: Gateway\n"
+        "Returned, because not all came through: spark1, spark2\n"
+        "Run the same command again: it goes on where this run ended."
+    )

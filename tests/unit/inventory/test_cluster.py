@@ -65,6 +65,11 @@ def test_a_host_beside_a_cluster_is_no_part_of_it() -> None:
             "site.py: clusters.pair must be the same on all hosts",
         ),
         (
+            {"rollout": "all"},
+            'site.py: rollout "all" does not go with cluster pair; found '
+            "rollout is 'all' on spark-2",
+        ),
+        (
             {"boot": "glm"},
             "site.py: boot must be the same on all members of cluster pair, whose target it names; "
             "found 'none' on spark-1, 'glm' on spark-2. Put it into group data, or into one "

@@ -5,10 +5,12 @@ from __future__ import annotations
 import fcntl
 import json
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from lockstep.onhost.core import errors
 from lockstep.onhost.core.layout import Paths
 from lockstep.onhost.records import deploys
 from lockstep.onhost.records.deploys import Deploy
+from lockstep.onhost.systemd.units import Unit
 
 MINE = Deploy("run1", "anna", "laptop", "deploy of spark", 1000.0)
 YOUNGER = Deploy("run2", "ben", "desktop", "rollback of spark", 1000.5)
@@ -151,3 +154,84 @@ def test_a_lock_that_nobody_took_is_a_fault(path: Path, monkeypatch: pytest.Monk
 def test_it_is_said_who_works_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: 1012.0)
     assert str(MINE) == "anna from laptop: deploy of spark, since 12 s"
+
+
+@pytest.fixture
+def returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, journal: list[str]) -> dict[str, Any]:
+    """What the job of a rollout does and how a return ends, and "asked": what returns."""
+    found: dict[str, Any] = {"sub": "exited", "code": 0, "asked": []}
+
+    def run(argv: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        found["asked"].append(argv)
+        assert deploys.holder(Paths(tmp_path).deploy_lock) == MINE, "nobody else begins meanwhile"
+        return subprocess.CompletedProcess(argv, found["code"], "qwen is hot again\n", "")
+
+    def job(names: list[str]) -> dict[str, Unit]:
+        state = {"ActiveState": "active", "SubState": found["sub"]}
+        return {name: a_unit(name, state) for name in names}
+
+    monkeypatch.setattr(deploys.runner, "run", run)
+    monkeypatch.setattr(deploys.units, "show", job)
+    return found
+
+
+def a_unit(name: str, state: dict[str, str]) -> Unit:
+    return Unit(name, active=state["ActiveState"], sub=state["SubState"])
+
+
+def kept(tmp_path: Path, **more: object) -> None:
+    document = {"since": 0, "current": None, "points": None, "files": [], "absent": [], **more}
+    before = Paths(tmp_path).before
+    before.parent.mkdir(parents=True, exist_ok=True)
+    before.write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(("said", "how"), [([], "cut off"), (["ended failed at X"], "failed at X")])
+def test_a_host_between_two_generations_returns_and_the_next_deploy_is_told(
+    returns: dict[str, Any],
+    journal: list[str],
+    tmp_path: Path,
+    said: list[str],
+    how: str,
+    capsys: Any,
+) -> None:
+    kept(tmp_path)
+    deploys.take(asdict(MINE), iter(["changed Services", *said]))
+    (asked,) = returns["asked"]
+    assert asked[-3:] == ["rollout", "return", f"deploy of spark of anna: {how}"]
+    ended = f"{how}; this host returned to what it was before"
+    assert journal[-1] == f"anna from laptop: deploy of spark: {ended}"
+    assert deploys.cut_off(Paths(tmp_path)) == f"deploy of spark of anna: {ended}"
+    assert json.loads(capsys.readouterr().out) == {"returned": True, "said": "qwen is hot again\n"}
+    deploys.take(asdict(MINE), iter(["ended done"]))
+    assert deploys.cut_off(Paths(tmp_path)) == ""
+
+
+def test_a_return_that_fails_is_told_with_the_place_of_its_log(
+    returns: dict[str, Any], journal: list[str], tmp_path: Path
+) -> None:
+    kept(tmp_path)
+    returns["code"] = 4
+    deploys.take(asdict(MINE), iter(["changed Services"]))
+    assert journal[-1].endswith(
+        "cut off; this host could not return, /var/log/lockstep/jobs/rollout.log says why"
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "sub", "said", "times"),
+    [
+        ({}, "running", ["changed Services"], 0),
+        ({"whole": True}, "running", ["changed Services"], 1),
+        ({"rollout": "id"}, "exited", ["changed Services"], 0),
+        ({}, "exited", ["ended refused"], 0),
+    ],
+    ids=["a restart ends by itself", "but not with all", "a cluster", "nothing was changed"],
+)
+def test_when_a_host_returns(
+    returns: dict[str, Any], tmp_path: Path, more: Any, sub: str, said: list[str], times: int
+) -> None:
+    kept(tmp_path, **more)
+    returns["sub"] = sub
+    deploys.take(asdict(MINE), iter(said))
+    assert len(returns["asked"]) == times

@@ -7,7 +7,7 @@ import json
 import stat
 
 import pytest
-from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root, write_targets
+from onhost_fakes import write_targets
 
 from lockstep.onhost.core import config, errors, switch_lock
 from lockstep.onhost.records import before, generations
@@ -17,90 +17,6 @@ from lockstep.onhost.switching import rollout_mark
 
 QWEN, SPARE, OTHER = "vllm-qwen36.service", "vllm-qwen36-fallback.service", "vllm.service"
 OLD, NEW = "a" * 16, "b" * 16
-
-
-@pytest.fixture
-def spark(tmp_path, monkeypatch):
-    """A host where qwen is hot with the old generation; `deploy` writes the new one."""
-
-    class Spark:
-        def __init__(self) -> None:
-            self.engine = FakeEngine()
-            common_data = {
-                "url": self.engine.url,
-                "model": "qwen",
-                "memory_gib": 67.0,
-                "start_timeout_s": 1800,
-            }
-            self.targets = {
-                "qwen": {**common_data, "unit": QWEN},
-                "other": {**common_data, "unit": OTHER},
-            }
-            self.paths = host_root(tmp_path / "root", self.targets)
-            self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
-            self.docker = FakeDocker(self.paths.docker_socket)
-            self.root = tmp_path / "root"
-            self.units = self.root / "etc/systemd/system"
-            self.units.mkdir(parents=True)
-            self.engines = self.root / "opt/engines"
-            for name in (OLD, NEW):
-                (self.engines / name).mkdir(parents=True)
-            (self.engines / "current").symlink_to(OLD)
-            self.unit(OLD)
-            self.systemd.unit(OTHER)
-            self.hot()
-
-        def unit(self, generation: str) -> None:
-            (self.units / QWEN).write_text(
-                f"# {MARK}\nEnvironment=LOCKSTEP_GENERATION={generation}\n"
-            )
-
-        def hot(self, **more: object) -> None:
-            """Let qwen run, as process 7, with the old generation."""
-            (self.paths.proc / "7").mkdir(exist_ok=True)
-            environ = f"A=b\0LOCKSTEP_GENERATION={OLD}\0C=d\0"
-            (self.paths.proc / "7/environ").write_text(environ)
-            running = {"ActiveState": "active", "SubState": "running", "MainPID": "7"}
-            self.systemd.unit(QWEN, **running, **more)
-
-        def starts_only_with(self, generation: str) -> None:
-            self.hot(starts_with=[str(self.units / QWEN), generation])
-
-        def begin(self, *more: str) -> None:
-            paths = [f"/etc/systemd/system/{QWEN}", "/etc/lockstep/targets.json", *more]
-            before.keep(self.paths, "/opt/engines/current", paths)
-
-        def deploy(self) -> None:
-            """What the deploy does between `begin` and `go`."""
-            self.begin("/data/new-launch.sh")
-            self.unit(NEW)
-            launcher = self.root / "data/new-launch.sh"
-            launcher.parent.mkdir(exist_ok=True)
-            launcher.write_text(f"# {MARK}\n")
-            (self.engines / "current").unlink()
-            (self.engines / "current").symlink_to(NEW)
-
-        @property
-        def found(self) -> tuple[str, str, bool]:
-            """Generation of the unit file, where `current` leads, whether the new file is there."""
-            generation = (self.units / QWEN).read_text().strip().rpartition("=")[2]
-            current = str((self.engines / "current").readlink())
-            return generation, current, (self.root / "data/new-launch.sh").exists()
-
-        @property
-        def active(self) -> list[str]:
-            names = (QWEN, SPARE, OTHER)
-            states = {
-                name: self.systemd.state(name)["ActiveState"]
-                for name in names
-                if (self.systemd.folder / f"{name}.json").exists()
-            }
-            return [name for name, state in states.items() if state == "active"]
-
-    spark = Spark()
-    yield spark
-    spark.docker.close()
-    spark.engine.close()
 
 
 def test_a_hot_model_is_restarted_with_what_was_deployed(spark, capsys):
