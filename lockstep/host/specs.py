@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +23,7 @@ from lockstep.lock.packages import (
 )
 from lockstep.lock.pins import ModelPin, Pins, WheelPin
 from lockstep.lock.vllm_wheels import wheel_url
-from lockstep.onhost.environment.engine_check import ASKED
+from lockstep.onhost.environment import engine_check
 from lockstep.recipes.command import environment, serve_command
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.system.tools import same_version
@@ -214,8 +213,7 @@ def _files(pin: ModelPin, only: tuple[str, ...] | None = None) -> list[dict[str,
 
 def check_wanted(spec: Mapping[str, Any]) -> str:
     """Hash of what `engine_check` is asked: its record counts only for the same question."""
-    asked = json.dumps({key: spec[key] for key in ASKED})
-    return hashlib.sha256(asked.encode()).hexdigest()
+    return engine_check.digest(json.dumps({key: spec[key] for key in engine_check.ASKED}))
 
 
 def engine_missing(spec: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, list[str]]:

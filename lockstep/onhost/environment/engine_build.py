@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import errors, layout, output
+from lockstep.onhost.core import atomic, errors, layout, output
 from lockstep.onhost.core.program import command
 from lockstep.onhost.environment import engine_check, engine_content, uv_cache
 from lockstep.onhost.fetch import growth
@@ -55,6 +55,7 @@ class Build:
         self.venv = self.home / "venv"
         self.python = self.venv / "bin/python"
         self.record = self.home / "check.json"
+        self.answers = self.home / "answers"
         self.mark = self.home / "unfinished"
         self.content = engine_content.Content(spec, stage, self.home.parent / "store")
         self.environment = {
@@ -98,6 +99,7 @@ class Build:
             mark.flush()
             # What was found out about the environment before holds no longer.
             self.record.unlink(missing_ok=True)
+            shutil.rmtree(self.answers, ignore_errors=True)
             yield cut_off
             self.mark.unlink()
 
@@ -203,13 +205,23 @@ class Build:
                 self.install("flashinfer")
 
     def check(self) -> None:
-        """Ask the engine itself; the answer is kept beside the environment."""
-        check = command("engine-check", str(self.record), python=str(self.python))
-        self.run(*check, **self._asked())
+        """Ask the engine itself, which imports all of it; each answer is kept beside it.
 
-    def _asked(self) -> dict[str, str]:
-        asked = {key: self.spec[key] for key in engine_check.ASKED}
-        return {"LOCKSTEP_ENGINE": json.dumps(asked)}
+        A deploy that goes back asks what was asked before, and has its answer at once.
+        """
+        question = json.dumps({key: self.spec[key] for key in engine_check.ASKED})
+        kept = self.answers / f"{engine_check.digest(question)}.json"
+        if kept.exists():
+            output.say("the engine has answered this before")
+            atomic.write_json(self.record, json.loads(kept.read_text(encoding="utf-8")))
+            return
+        check = command("engine-check", str(self.record), python=str(self.python))
+        self.run(*check, LOCKSTEP_ENGINE=question)
+        answer = json.loads(self.record.read_text(encoding="utf-8"))
+        # A kernel that had no GPU or no memory is tried the next time.
+        if not answer["unasked"]:
+            self.answers.mkdir(exist_ok=True)
+            atomic.write_json(kept, answer)
 
     def activate(self) -> None:
         """Point `current` at this generation, in one step."""

@@ -32,6 +32,11 @@ ASKED = ("id", "engine_cuda", "waive_kernels", "recipes")
 TRIPLE = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
 
 
+def digest(question: str) -> str:
+    """What a record says that it was asked: the hash of the text."""
+    return hashlib.sha256(question.encode()).hexdigest()
+
+
 def version(name: str) -> str | None:
     """Installed version of a distribution, None where it is not installed."""
     try:
@@ -155,7 +160,7 @@ def main(argv: list[str]) -> int:
     """Command line; see the module's docstring."""
     text = os.environ["LOCKSTEP_ENGINE"]
     record = examine(json.loads(text))
-    record["asked"] = hashlib.sha256(text.encode()).hexdigest()
+    record["asked"] = digest(text)
     atomic.write_json(Path(argv[0]), record)
     print(f"engine check: vllm {record['version']}, torch {record['torch']}", flush=True)
     for part, differs in record["agreed"].items():
