@@ -12,7 +12,7 @@ from lockstep.onhost.records.ours import ADOPTED, MARK
 NAME = "vllm-mine"
 UNIT = f"/etc/systemd/system/{NAME}.service"
 THEIRS = "[Service]\nExecStart=/usr/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n"
-MINE = {"recipe": "tiny-qwen3", "unit": NAME, "port": 8055, "sense": "record"}
+MINE = {"recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3", "unit": NAME, "port": 8055}
 
 
 @pytest.fixture
