@@ -91,6 +91,17 @@ class Host:
         """`switch.sh WORDS` as the operator types it."""
         return self.run(shlex.join(["/data/scripts/llm/switch.sh", *words]))
 
+    def on_a_phone(self, *words: str) -> list[str]:
+        """What `switch.sh WORDS` prints on a terminal of forty columns, without bold.
+
+        `script` gives the terminal; it shows its own end of input as ^@.
+        """
+        command = f"stty cols 40; /data/scripts/llm/switch.sh {shlex.join(words)}"
+        shown = self.run(f"script -qec {shlex.quote(command)} /dev/null")
+        assert shown.code == 0, shown.text
+        plain = re.sub(r"\x1b\[\d*m|\0|\^@", "", shown.out)
+        return [line.rstrip() for line in plain.splitlines()]
+
     def status(self) -> dict[str, Any]:
         """`switch.sh status --json`."""
         answer = self.switch("status", "--json")

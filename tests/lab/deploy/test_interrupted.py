@@ -128,7 +128,9 @@ def test_weights_resume_after_the_deploy_and_their_job_were_killed(
     assert sum(seen.sent for seen in fetched) == sizes - had
 
 
-def test_a_silent_host_is_given_up_and_the_other_one_finishes(deployed: Stack, alone: Path) -> None:
+def test_a_silent_host_is_given_up_and_after_a_power_cut_finished_by_the_next_run(
+    deployed: Stack, alone: Path
+) -> None:
     one, two = deployed.hosts
     two.root(f"rm -rf {QWEN_FOLDER}")
     one.root("rm /etc/logrotate.d/lockstep /data/scripts/llm/start-mistral.sh")
@@ -141,27 +143,9 @@ def test_a_silent_host_is_given_up_and_the_other_one_finishes(deployed: Stack, a
     assert failure(done.output) == "FAILED  spark2: Weights | Fetch and verify weights"
     assert "Done on: spark1" in done.closing
     assert one.run("test -e /data/scripts/llm/start-mistral.sh").code == 0
-    deployed.lab("mend", two.name)
-    deployed.plant("hub")
-    deployed.good_deploy(inventory=alone)
-    assert len(whole_shards(two)) == 2
-
-
-def test_a_host_that_loses_power_is_named_and_finished_by_the_next_run(
-    deployed: Stack, alone: Path
-) -> None:
-    one, two = deployed.hosts
-    two.root(f"rm -rf {QWEN_FOLDER}")
-    one.root("rm /etc/logrotate.d/lockstep /data/scripts/llm/start-mistral.sh")
-    deployed.plant("hub", SLOW)
-    run = deployed.start(inventory=alone)
-    until(lambda: partial_bytes(two) > 0, "spark2 fetches")
+    # Its job has gone on meanwhile, and ends in the middle of a shard.
     deployed.lab("cycle", two.name)
-    done = run.end()
-    assert done.code == 1
-    assert failure(done.output) == "FAILED  spark2: Weights | Fetch and verify weights"
-    assert "Done on: spark1" in done.closing
-    assert one.run("test -e /data/scripts/llm/start-mistral.sh").code == 0
+    deployed.lab("mend", two.name)
     assert not running(two, WEIGHTS_JOB)
     deployed.plant("hub")
     deployed.good_deploy(inventory=alone)

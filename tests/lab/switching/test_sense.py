@@ -11,23 +11,6 @@ from stack import Host, Stack
 KNOBS = "/run/unified-memory/standin-sglang.json"
 SENSE = "sudo -n /usr/bin/python3 /usr/local/lib/lockstep sense"
 HOT = "http://127.0.0.1:30001/standin/knob"
-WEIGHTS = "/data/models/huggingface/hub/models--lab--tiny-qwen3/snapshots/*/model.safetensors"
-# A low bit of the exponent of one weight: 0.046 becomes 0.73, and the engine talks as readily as
-# before. The file keeps its size, and gets its time stamp back.
-FLIP = """
-import json, os, struct, sys
-path, name, element = os.path.realpath(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-stat = os.stat(path)
-with open(path, "r+b") as file:
-    length = struct.unpack("<Q", file.read(8))[0]
-    first, _ = json.loads(file.read(length))[name]["data_offsets"]
-    at = 8 + length + first + 2 * element + 1
-    file.seek(at)
-    byte = file.read(1)[0]
-    file.seek(at)
-    file.write(bytes([byte ^ 0x02]))
-os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-"""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -75,23 +58,3 @@ def test_what_the_timer_finds_is_told_and_nothing_is_restarted(stack: Stack, hot
     again = hot.run(f"{SENSE} qwen")
     assert again.code == 0, again.text
     assert "talks nonsense" not in json.dumps(hot.status())
-
-
-def test_one_flipped_bit_of_the_real_model_is_seen(hot: Host) -> None:
-    first = hot.switch("tiny")
-    assert first.code == 0, first.text
-    said = hot.root("journalctl -u vllm -b --no-pager -o cat")
-    assert "tiny makes sense (judged by its record only)" in said
-    before = hot.root(f"stat -L -c '%s %Y' {WEIGHTS}")
-    hot.switch("none")
-    flip = f"python3 -c '{FLIP}' {WEIGHTS} model.layers.0.self_attn.k_proj.weight 10802"
-    hot.root(flip)
-    assert hot.root(f"stat -L -c '%s %Y' {WEIGHTS}") == before
-    try:
-        answer = hot.switch("tiny")
-    finally:
-        hot.root(flip)
-    said = " ".join(answer.text.split())
-    assert answer.code == 4, answer.text
-    assert "tiny talks nonsense (judged by its record only)" in said
-    assert "--forget" in said

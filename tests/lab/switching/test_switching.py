@@ -1,18 +1,15 @@
-"""`switch.sh` on hosts: the real vLLM, both stand-in engines, and one of them at a time."""
+"""`switch.sh` on hosts: both stand-in engines, and one of them at a time."""
 
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from stack import Answer, Host, Stack, until
-
-from lab.host import connection
+from stack import Host, Stack, until
 
 KNOBS = "/run/unified-memory"
 Variants = dict[str, dict[str, dict[str, Any]]]
@@ -27,119 +24,12 @@ def nothing_hot_afterwards(stack: Stack) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def tiny(stack: Stack, first: object) -> Answer:
-    """`switch.sh tiny` on spark1; test_96 has the real vLLM on both hosts."""
-    return stack.one.switch("tiny")
-
-
-@pytest.fixture(scope="module")
 def variants(stack: Stack, first: object) -> Variants:
     """What recipes, pins and the engines' answers ask for, per host and target."""
     return stack.variants()
 
 
-def test_the_real_vllm_becomes_hot(one: Host, tiny: Answer) -> None:
-    assert tiny.code == 0, tiny.text
-    assert "tiny is hot, started in" in tiny.out
-    assert one.active() == {"vllm.service"}
-    reply = one.complete(8000, "tiny-qwen3")
-    assert reply["usage"]["completion_tokens"] == 8
-    assert one.get("http://127.0.0.1:8000/version")["version"].startswith("0.32")
-
-
-def test_status_says_what_systemd_says(one: Host, tiny: Answer) -> None:
-    found = one.status()
-    assert found["hot"] == "tiny"
-    assert found["problems"] == [] and found["unknown"] == []
-    assert found["webui"] == "active"
-    states = {name: target["state"] for name, target in found["targets"].items()}
-    assert states == {
-        "qwen": "off",
-        "mistral": "off",
-        "mistral-fallback": "off",
-        "tiny": "hot",
-    }
-    for target in found["targets"].values():
-        active = one.show(f"{target['unit'].removesuffix('.service')}.service", "ActiveState")
-        assert (target["state"] == "hot") == (active == "active")
-    assert found["targets"]["tiny"]["ready"] is True
-
-
-def test_status_for_people_says_the_same_within_forty_columns(one: Host, tiny: Answer) -> None:
-    lines = on_a_phone(one, "status")
-    assert lines[0] == "spark1: tiny hot"
-    assert any(line.startswith("tiny  ") and "hot since" in line for line in lines[1:])
-    assert [line for line in lines if len(line) > 40] == []
-
-
-def test_the_engine_survives_the_operators_logout(stack: Stack, one: Host, tiny: Answer) -> None:
-    """With an ordinary account logind would remove the engine's semaphores now."""
-    pid = one.show("vllm.service", "MainPID")
-    # Asking over SSH would be a login, so the host itself reports that logind let go of the user.
-    report = f"{connection.load(stack.name).services['python_index']}nobody-is-logged-in/"
-    gone = f"while loginctl show-user spark; do sleep 0.2; done; curl -s {report}"
-    one.root(f"systemd-run --quiet --collect sh -c {shlex.quote(gone)}")
-    until(
-        lambda: any("nobody-is-logged-in" in seen.path for seen in stack.requests("web")),
-        "spark1: logind has let go of the operator",
-    )
-    assert one.complete(8000, "tiny-qwen3")["usage"]["completion_tokens"] == 8
-    assert one.show("vllm.service", "MainPID") == pid
-    assert one.show("vllm.service", "NRestarts") == "0"
-
-
-def test_the_running_engine_was_started_as_the_recipe_says(
-    one: Host, tiny: Answer, variants: Variants
-) -> None:
-    asked = variants[one.name]["tiny"]
-    pid = one.show("vllm.service", "MainPID")
-    argv, environment = process(one, pid)
-    # The kernel puts the interpreter of the console script before its words.
-    assert argv[1:] == asked["argv"]
-    assert argv[2:4] == ["serve", "lab/tiny-qwen3"]
-    assert argv[argv.index("--revision") + 1] == asked["commit"]
-    assert asked["environment"].items() <= environment.items()
-    assert environment["HF_HUB_OFFLINE"] == "1"
-    assert not {name for name in environment if "proxy" in name.lower()}
-    seen = one.root(f"nsenter --target {pid} --mount ls -A /etc/lockstep /run/lockstep")
-    assert seen.split() == ["/etc/lockstep:", "targets.json", "/run/lockstep:"]
-
-
-def test_a_switch_does_not_wait_for_the_clients_of_the_real_vllm(one: Host, tiny: Answer) -> None:
-    one.hold_streams(8000, "tiny-qwen3", 16)
-    # As a wedge, or an end before the streams were told of it: nothing more comes, and they stay.
-    one.root(f"kill -STOP {engine_process(one)}")
-    processes = one.root("pgrep -u $(systemctl show -p User --value vllm.service)").split()
-    since = one.root("date +%s").strip()
-    answer = one.switch("none")
-    assert answer.code == 0, answer.text
-    told = one.root(f"journalctl -q --output=cat --since=@{since} _SYSTEMD_UNIT=vllm.service")
-    waits, killed = (told.find(words) for words in ("Waiting for connections", "lockstep end: "))
-    assert -1 < waits < killed, told
-    assert (one.show("vllm.service", "ActiveState"), one.show("vllm.service", "Result")) == (
-        "inactive",
-        "success",
-    )
-    left = one.root(f"ps -o pid= -p {','.join(processes)} || true; ls /dev/shm")
-    assert left == "", "memory is still taken"
-
-
-def test_the_engine_process_of_the_real_vllm_does_not_outlive_its_main_process(one: Host) -> None:
-    one.root("systemctl start --no-block vllm.service")
-    process = until(lambda: engine_process(one), "spark1: vLLM loads")
-    one.root("kill -KILL $(systemctl show -p MainPID --value vllm.service)")
-    until(lambda: engine_process(one) == "", f"spark1: process {process} is gone")
-    assert one.switch("none").code == 0
-
-
-def engine_process(host: Host) -> str:
-    """Process id of the real vLLM's engine."""
-    return host.root("pgrep -f ^VLLM::EngineCore || true").strip()
-
-
-def test_qwen_takes_over_with_exactly_the_recipes_words(
-    host: Host, tiny: Answer, variants: Variants
-) -> None:
+def test_qwen_takes_over_with_exactly_the_recipes_words(host: Host, variants: Variants) -> None:
     answer = host.switch("qwen")
     assert answer.code == 0, answer.text
     assert host.active() == {"vllm-qwen36.service"}
@@ -181,7 +71,7 @@ def test_mistral_was_started_with_exactly_the_recipes_words(host: Host, variants
 
 
 def test_none_stops_what_is_hot(one: Host) -> None:
-    shown = on_a_phone(one, "qwen") + on_a_phone(one, "none")
+    shown = one.on_a_phone("qwen") + one.on_a_phone("none")
     assert "qwen is hot, started in" in " ".join(shown)
     assert shown[-1] == "no model is hot"
     assert [line for line in shown if len(line) > 40] == []
@@ -370,24 +260,6 @@ def test_an_account_without_the_rule_may_look_and_not_switch(one: Host) -> None:
         assert one.active() == before
     finally:
         one.root("userdel --remove guest 2>&1")
-
-
-def on_a_phone(host: Host, *words: str) -> list[str]:
-    """What `switch.sh WORDS` prints on a terminal of forty columns, without bold.
-
-    `script` gives the terminal; it shows its own end of input as ^@.
-    """
-    command = f"stty cols 40; /data/scripts/llm/switch.sh {shlex.join(words)}"
-    shown = host.run(f"script -qec {shlex.quote(command)} /dev/null")
-    assert shown.code == 0, shown.text
-    return [line.rstrip() for line in re.sub(r"\x1b\[\d*m|\0|\^@", "", shown.out).splitlines()]
-
-
-def process(host: Host, pid: str) -> tuple[list[str], dict[str, str]]:
-    """Command line and environment of a process."""
-    argv = host.root(f"cat /proc/{pid}/cmdline").split("\0")[:-1]
-    pairs = host.root(f"cat /proc/{pid}/environ").split("\0")
-    return argv, dict(pair.partition("=")[::2] for pair in pairs if pair)
 
 
 def value(argv: list[str], flag: str) -> str:

@@ -1,0 +1,168 @@
+"""The real vLLM on a host: its start by `switch.sh`, its end, and one flipped bit of its model.
+
+All of it at one start of vLLM, and one more that is to fail: each takes a minute.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+import pytest
+from stack import Answer, Host, Stack, until
+
+from lab.host import connection
+
+WEIGHTS = "/data/models/huggingface/hub/models--lab--tiny-qwen3/snapshots/*/model.safetensors"
+# A low bit of the exponent of one weight: 0.046 becomes 0.73, and the engine talks as readily as
+# before. The file keeps its size, and gets its time stamp back.
+FLIP = """
+import json, os, struct, sys
+path, name, element = os.path.realpath(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+stat = os.stat(path)
+with open(path, "r+b") as file:
+    length = struct.unpack("<Q", file.read(8))[0]
+    first, _ = json.loads(file.read(length))[name]["data_offsets"]
+    at = 8 + length + first + 2 * element + 1
+    file.seek(at)
+    byte = file.read(1)[0]
+    file.seek(at)
+    file.write(bytes([byte ^ 0x02]))
+os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_hot_afterwards(stack: Stack) -> Iterator[None]:
+    """Leave the host as the next tests expect it."""
+    yield
+    stack.one.switch("none")
+
+
+@pytest.fixture(scope="module")
+def tiny(stack: Stack, first: object) -> Answer:
+    """`switch.sh tiny` on spark1."""
+    return stack.one.switch("tiny")
+
+
+def test_the_real_vllm_becomes_hot(one: Host, tiny: Answer) -> None:
+    assert tiny.code == 0, tiny.text
+    assert "tiny is hot, started in" in tiny.out
+    assert one.active() == {"vllm.service"}
+    reply = one.complete(8000, "tiny-qwen3")
+    assert reply["usage"]["completion_tokens"] == 8
+    assert one.get("http://127.0.0.1:8000/version")["version"].startswith("0.32")
+
+
+def test_status_says_what_systemd_says(one: Host, tiny: Answer) -> None:
+    found = one.status()
+    assert found["hot"] == "tiny"
+    assert found["problems"] == [] and found["unknown"] == []
+    assert found["webui"] == "active"
+    states = {name: target["state"] for name, target in found["targets"].items()}
+    assert states == {
+        "qwen": "off",
+        "mistral": "off",
+        "mistral-fallback": "off",
+        "tiny": "hot",
+    }
+    for target in found["targets"].values():
+        active = one.show(f"{target['unit'].removesuffix('.service')}.service", "ActiveState")
+        assert (target["state"] == "hot") == (active == "active")
+    assert found["targets"]["tiny"]["ready"] is True
+
+
+def test_status_for_people_says_the_same_within_forty_columns(one: Host, tiny: Answer) -> None:
+    lines = one.on_a_phone("status")
+    assert lines[0] == "spark1: tiny hot"
+    assert any(line.startswith("tiny  ") and "hot since" in line for line in lines[1:])
+    assert [line for line in lines if len(line) > 40] == []
+
+
+def test_the_engine_survives_the_operators_logout(stack: Stack, one: Host, tiny: Answer) -> None:
+    """With an ordinary account logind would remove the engine's semaphores now."""
+    pid = one.show("vllm.service", "MainPID")
+    # Asking over SSH would be a login, so the host itself reports that logind let go of the user.
+    report = f"{connection.load(stack.name).services['python_index']}nobody-is-logged-in/"
+    gone = f"while loginctl show-user spark; do sleep 0.2; done; curl -s {report}"
+    one.root(f"systemd-run --quiet --collect sh -c {shlex.quote(gone)}")
+    until(
+        lambda: any("nobody-is-logged-in" in seen.path for seen in stack.requests("web")),
+        "spark1: logind has let go of the operator",
+    )
+    assert one.complete(8000, "tiny-qwen3")["usage"]["completion_tokens"] == 8
+    assert one.show("vllm.service", "MainPID") == pid
+    assert one.show("vllm.service", "NRestarts") == "0"
+
+
+def test_the_running_engine_was_started_as_the_recipe_says(
+    stack: Stack, one: Host, tiny: Answer
+) -> None:
+    asked = stack.variants()[one.name]["tiny"]
+    pid = one.show("vllm.service", "MainPID")
+    argv, environment = process(one, pid)
+    # The kernel puts the interpreter of the console script before its words.
+    assert argv[1:] == asked["argv"]
+    assert argv[2:4] == ["serve", "lab/tiny-qwen3"]
+    assert argv[argv.index("--revision") + 1] == asked["commit"]
+    assert asked["environment"].items() <= environment.items()
+    assert environment["HF_HUB_OFFLINE"] == "1"
+    assert not {name for name in environment if "proxy" in name.lower()}
+    seen = one.root(f"nsenter --target {pid} --mount ls -A /etc/lockstep /run/lockstep")
+    assert seen.split() == ["/etc/lockstep:", "targets.json", "/run/lockstep:"]
+
+
+def test_a_switch_does_not_wait_for_the_clients_of_the_real_vllm(one: Host, tiny: Answer) -> None:
+    one.hold_streams(8000, "tiny-qwen3", 16)
+    # As a wedge, or an end before the streams were told of it: nothing more comes, and they stay.
+    one.root(f"kill -STOP {engine_process(one)}")
+    processes = one.root("pgrep -u $(systemctl show -p User --value vllm.service)").split()
+    since = one.root("date +%s").strip()
+    answer = one.switch("none")
+    assert answer.code == 0, answer.text
+    told = one.root(f"journalctl -q --output=cat --since=@{since} _SYSTEMD_UNIT=vllm.service")
+    waits, killed = (told.find(words) for words in ("Waiting for connections", "lockstep end: "))
+    assert -1 < waits < killed, told
+    assert (one.show("vllm.service", "ActiveState"), one.show("vllm.service", "Result")) == (
+        "inactive",
+        "success",
+    )
+    left = one.root(f"ps -o pid= -p {','.join(processes)} || true; ls /dev/shm")
+    assert left == "", "memory is still taken"
+
+
+def test_the_engine_process_of_the_real_vllm_does_not_outlive_its_main_process(one: Host) -> None:
+    one.root("systemctl start --no-block vllm.service")
+    process = until(lambda: engine_process(one), "spark1: vLLM loads")
+    one.root("kill -KILL $(systemctl show -p MainPID --value vllm.service)")
+    until(lambda: engine_process(one) == "", f"spark1: process {process} is gone")
+    assert one.switch("none").code == 0
+
+
+def test_one_flipped_bit_of_the_real_model_is_seen(one: Host, tiny: Answer) -> None:
+    said = one.root("journalctl -u vllm -b --no-pager -o cat")
+    assert "tiny makes sense (judged by its record only)" in said
+    before = one.root(f"stat -L -c '%s %Y' {WEIGHTS}")
+    flip = f"python3 -c '{FLIP}' {WEIGHTS} model.layers.0.self_attn.k_proj.weight 10802"
+    one.root(flip)
+    assert one.root(f"stat -L -c '%s %Y' {WEIGHTS}") == before
+    try:
+        answer = one.switch("tiny")
+    finally:
+        one.root(flip)
+    said = " ".join(answer.text.split())
+    assert answer.code == 4, answer.text
+    assert "tiny talks nonsense (judged by its record only)" in said
+    assert "--forget" in said
+
+
+def engine_process(host: Host) -> str:
+    """Process id of the real vLLM's engine."""
+    return host.root("pgrep -f ^VLLM::EngineCore || true").strip()
+
+
+def process(host: Host, pid: str) -> tuple[list[str], dict[str, str]]:
+    """Command line and environment of a process."""
+    argv = host.root(f"cat /proc/{pid}/cmdline").split("\0")[:-1]
+    pairs = host.root(f"cat /proc/{pid}/environ").split("\0")
+    return argv, dict(pair.partition("=")[::2] for pair in pairs if pair)
