@@ -49,9 +49,8 @@ check: $(STAMP)
 slow-tests: $(STAMP)
 	$(BIN)/pytest -q $(AGAIN) -n 4 -m slow tests/unit tests/operations tests/render
 
-# A lab takes less than 1 GiB, the real vLLM in it 2.5 more; some wait while others use the processor.
 lab-tests: $(STAMP)
-	$(BIN)/pytest -q $(AGAIN) -n 4 --dist loadfile --no-loadscope-reorder tests/lab
+	$(BIN)/pytest -q $(AGAIN) -n 3 --dist loadfile --no-loadscope-reorder tests/lab
 
 lab-parts: $(STAMP)
 	$(BIN)/lockstep lab build
