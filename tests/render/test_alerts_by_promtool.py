@@ -14,6 +14,8 @@ from a_spark import spark
 
 from lockstep.monitoring.rules import alerts, rules_text, twin_alerts
 
+pytestmark = pytest.mark.slow
+
 PLAN = spark("spark1", gpu={"max_clock_mhz": 2100})
 TEXT = rules_text(PLAN.settings, ["spark2"])
 EVERY = {alert.name: alert for alert in (*alerts(PLAN.settings), *twin_alerts(["spark2"]))}

@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from browser import browser
 from lab_servers import ask, free_port, program, until
 from local_server import LocalServer, Reply, Seen, as_json, serving
 from webui_page import WebUI
+
+pytestmark = pytest.mark.slow
 
 CODE = (
     "import sys, types; sys.path.insert(0, sys.argv[1]); from openwebui import start; start.main()"

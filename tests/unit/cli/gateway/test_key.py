@@ -18,6 +18,8 @@ from lockstep.onhost.core import atomic
 from lockstep.onhost.gateway import keys
 from lockstep.onhost.gateway.usage import Total
 
+pytestmark = pytest.mark.slow
+
 INVENTORY = """\
 from lockstep.deploy.checked import checked
 

@@ -28,6 +28,8 @@ from lab_servers import free_port
 from lockstep.onhost.gateway.app import MODEL_PATHS
 from lockstep.onhost.gateway.configuration import Door
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:

@@ -10,6 +10,8 @@ import pytest
 from gateway_process import KEYS
 from lab_servers import ask, until
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     import anthropic
     import openai

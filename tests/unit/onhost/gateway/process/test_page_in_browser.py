@@ -28,6 +28,8 @@ from lockstep.files.templating import render
 from lockstep.onhost.gateway.configuration import Door, Gateway
 from lockstep.onhost.records import last_diff, switches
 
+pytestmark = pytest.mark.slow
+
 LIMIT_S = 30
 PHONE, DESK = 390, 1280
 RECIPES = {

@@ -22,6 +22,8 @@ from lockstep.onhost.gateway.configuration import (
     Peer,
 )
 
+pytestmark = pytest.mark.slow
+
 KEY = "sk-" + 43 * "p"
 
 
