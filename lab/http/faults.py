@@ -58,11 +58,6 @@ class Faults:
         with self._lock:
             return [asdict(fault) | {"times": left} for fault, left in self._faults]
 
-    def has(self, fault: Fault) -> bool:
-        """Whether a fault is planted still: one that is removed slows no transfer any more."""
-        with self._lock:
-            return any(planted == fault for planted, _ in self._faults)
-
     def take(self, path: str) -> Fault | None:
         """The first fault for this path, counted as used once."""
         with self._lock:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -121,19 +120,6 @@ def test_a_planted_corruption_changes_bytes_but_not_the_length(site: str) -> Non
     ask(f"{site}/-/faults", [{"match": "whl$", "corrupt": True}])
     body = ask(f"{site}/simple/file.whl").body
     assert (len(body), body == CONTENT) == (len(CONTENT), False)
-
-
-def test_a_slow_transfer_is_slow_no_longer_than_its_fault(site: str) -> None:
-    ask(f"{site}/-/faults", [{"match": "whl$", "rate": 20}])
-    connection = http.client.HTTPConnection(site.removeprefix("http://"), timeout=10)
-    connection.request("GET", "/simple/file.whl")
-    answer = connection.getresponse()
-    found = [answer.read(1)]
-    ask(f"{site}/-/faults", [])
-    threading.Thread(target=lambda: found.append(answer.read()), daemon=True).start()
-    # At that rate it would take 14 hours.
-    until(lambda: len(found) == 2, "the rest of the file")
-    assert b"".join(found) == CONTENT
 
 
 def test_an_unknown_fault_is_refused_by_name(site: str) -> None:
