@@ -139,7 +139,7 @@ class Spark:
             self.ran.append("return")
             self._return()
             return json.dumps({"returned": True, "said": "qwen is hot"})
-        return ""
+        return "null"
 
     def _between(self) -> bool:
         return "before" in self.state and not self.state["before"]["rollout"]
@@ -468,7 +468,7 @@ def install() -> None:
         if shlex.split(text) == list(sent.LISTENING):
             # Heard to its end, which is that of the deploy.
             said = sparks[name].hears(arguments["_stdin"])
-            order.extend([(name, "return")] if said else [])
+            order.extend([(name, "return")] if said != "null" else [])
             return True, CommandOutput([OutputLine("stdout", line) for line in said.splitlines()])
         try:
             said = sparks[name].answer(text, "".join(arguments.get("_stdin") or []))

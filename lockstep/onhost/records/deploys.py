@@ -76,13 +76,18 @@ class Deploy:
         return (self.began, self.run) < (other.began, other.run)
 
 
-def take(asked: dict[str, Any], said: Iterable[str] = sys.stdin) -> None:
+def take(asked: dict[str, Any], said: Iterable[str] = sys.stdin) -> dict[str, Any] | None:
     """Hold the lock while somebody speaks; ends with 75 where another deploy has it.
 
     Args:
         asked: A `Deploy` by its attributes.
         said: What the deploy says: "changed WHAT", "ended HOW", or nothing.
+
+    Returns:
+        "returned": whether this host is as it was before, and what was "said"; None where there was
+        nothing to return from.
     """
+    answer = None
     mine, paths = Deploy(**asked), layout.Paths()
     paths.deploy_lock.parent.mkdir(parents=True, exist_ok=True)
     with paths.deploy_lock.open("a+", encoding="utf-8") as file:
@@ -98,10 +103,11 @@ def take(asked: dict[str, Any], said: Iterable[str] = sys.stdin) -> None:
             before.over(paths, deploy=True)
             paths.cut_off.unlink(missing_ok=True)
         elif changed and _between(paths):
-            result = _returned(paths, mine, result)
+            result, answer = _returned(paths, mine, result)
         _write(file, "")
     if result:
         audit.note(mine.person, mine.what, result, mine.origin)
+    return answer
 
 
 def _between(paths: layout.Paths) -> bool:
@@ -114,8 +120,8 @@ def _between(paths: layout.Paths) -> bool:
     return bool(kept["whole"]) or not transient.running(job)
 
 
-def _returned(paths: layout.Paths, mine: Deploy, result: str) -> str:
-    """Return to what was kept; how the deploy ended, in words. Whoever listens is told, too."""
+def _returned(paths: layout.Paths, mine: Deploy, result: str) -> tuple[str, dict[str, Any]]:
+    """Return to what was kept; how the deploy ended, in words, and what `take` answers."""
     why = f"{mine.what} of {mine.person}: {result}"
     done = runner.run([*_RETURN, why], timeout=_RETURN_S)
     ended = f"{result}; " + (
@@ -124,8 +130,7 @@ def _returned(paths: layout.Paths, mine: Deploy, result: str) -> str:
         else "this host could not return, /var/log/lockstep/jobs/rollout.log says why"
     )
     atomic.write_json(paths.cut_off, {"said": f"{mine.what} of {mine.person}: {ended}"}, mode=0o600)
-    output.say(json.dumps({"returned": done.returncode == 0, "said": done.stdout[-_SAID:]}))
-    return ended
+    return ended, {"returned": done.returncode == 0, "said": done.stdout[-_SAID:]}
 
 
 def cut_off(paths: layout.Paths) -> str:

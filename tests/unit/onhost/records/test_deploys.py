@@ -196,14 +196,15 @@ def test_a_host_between_two_generations_returns_and_the_next_deploy_is_told(
     capsys: Any,
 ) -> None:
     kept(tmp_path)
-    deploys.take(asdict(MINE), iter(["changed Services", *said]))
+    answer = deploys.take(asdict(MINE), iter(["changed Services", *said]))
     (asked,) = returns["asked"]
     assert asked[-3:] == ["rollout", "return", f"deploy of spark of anna: {how}"]
     ended = f"{how}; this host returned to what it was before"
     assert journal[-1] == f"anna from laptop: deploy of spark: {ended}"
     assert deploys.cut_off(Paths(tmp_path)) == f"deploy of spark of anna: {ended}"
-    assert json.loads(capsys.readouterr().out) == {"returned": True, "said": "qwen is hot again\n"}
-    deploys.take(asdict(MINE), iter(["ended done"]))
+    assert answer == {"returned": True, "said": "qwen is hot again\n"}
+    assert capsys.readouterr().out == "", "the answer alone is printed, by who runs this"
+    assert deploys.take(asdict(MINE), iter(["ended done"])) is None
     assert deploys.cut_off(Paths(tmp_path)) == ""
 
 
