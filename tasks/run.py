@@ -195,7 +195,7 @@ def _refuse_findings(intended: dict[Any, Intended]) -> dict[Any, dict[str, Any]]
         raise Refusal(paragraph(str(fault))) from None
     if others:
         raise Refusal(_occupied(others))
-    for each in intended:
+    for each in found:
         if before := deploy_lock.before(each):
             logger.warning(f"{each.print_prefix}the deploy before did not end well: {before}")
     lacking = [each.name for each in all_or_none.of_run(state) if each not in found]

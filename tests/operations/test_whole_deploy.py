@@ -177,7 +177,10 @@ def test_one_broken_host_neither_stops_nor_taints_the_other(wiped: Site, whole: 
         f"FAILED  {HOSTS[0]}: vLLM | Build the engine's environment: vLLM\n"
         f"        {message}\n"
         f"Done on: {HOSTS[1]}\n"
-        "Run the same command again: it goes on where this run ended.\n"
+        f"The hosts differ now. The new generation is on: {HOSTS[1]}. The one before is\n"
+        f"  still on: {HOSTS[0]}.\n"
+        "To make them equal, go on where this run ended:\n"
+        "  pyinfra inventories/site.py deploy.py\n"
     )
     assert "Traceback" not in done.stderr
     assert wiped.deploy().returncode == 0
