@@ -145,6 +145,12 @@ def before(each: Any) -> str:
     return found["before"] if found else ""
 
 
+def waited(each: Any) -> bool:
+    """Whether another deploy still ran on a host when this one asked, and has ended since."""
+    found = facts.ask(READER, each) if each in _held else None
+    return bool(found and found["waited"] and not found["other"])
+
+
 def other(each: Any) -> str:
     """Who else deploys to a host, in words; "" where it is this run's, or cannot be asked."""
     found = facts.ask(READER, each) if each in _held else None

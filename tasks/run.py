@@ -177,8 +177,12 @@ def _refuse_findings(intended: dict[Any, Intended]) -> dict[Any, dict[str, Any]]
 
     def read(each: Any, this: Intended) -> str:
         deploy_lock.sent_for(each)
-        if not facts.ask_all(each, {**questions(this), **deploy_lock.question()}):
+        # The lock first: what is read before it is held may be of another deploy's middle.
+        every = {**deploy_lock.question(), **questions(this)}
+        if not facts.ask_all(each, every):
             return ""
+        if deploy_lock.waited(each):
+            facts.ask_all(each, every)
         host, foreign = facts.ask("preflight", each), facts.ask("records.intruders", each)
         if host is not None and foreign is not None:
             found[each] = {**host, "foreign": foreign}

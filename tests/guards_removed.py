@@ -37,6 +37,13 @@ class Guard:
 
 GUARDS = (
     Guard(
+        "what a host said beside another deploy is asked again",
+        "tasks/run.py",
+        "        if deploy_lock.waited(each):\n            facts.ask_all(each, every)\n",
+        "",
+        "tests/operations/test_whole_deploy.py",
+    ),
+    Guard(
         "a host that is done keeps what all may return to",
         "lockstep/onhost/records/before.py",
         'or deploy or not kept["whole"]',

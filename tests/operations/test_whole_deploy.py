@@ -243,6 +243,16 @@ def test_each_host_is_told_what_is_changed_there_and_how_the_deploy_ended(
     assert site.document["said"] == {host: [] for host in HOSTS}
 
 
+def test_what_a_host_said_beside_another_deploy_is_asked_again(
+    converged: Site,
+) -> None:
+    site = converged
+    done = site.deploy(fails={HOSTS[0]: {"waited": {"packages": [], "units": {}}}})
+    assert done.returncode == 0, done.stderr
+    assert site.changes(HOSTS[0]) == []
+    assert [site.ran(each).count("? all") for each in HOSTS] == [2, 1]
+
+
 def test_a_host_that_another_deploy_changes_ends_this_one_before_anything_is_touched(
     wiped: Site,
 ) -> None:

@@ -18,16 +18,23 @@ def generation(_: object) -> dict[str, Any]:
     return {key: newest[key] for key in ("number", "date", "digest", "lock")} if newest else {}
 
 
-def deploying(asked: dict[str, Any]) -> dict[str, str]:
+def deploying(asked: dict[str, Any]) -> dict[str, Any]:
     """ "other": who else deploys to this host, in words; "" where the deploy that asks may.
-    "before": how the deploy before ended, where this host had to return from it; else "".
+    "waited": whether another deploy was under way when this was asked, so that what was read beside
+    it is of no use. "before": how the deploy before ended, where this host had to return from it;
+    else "".
 
     Args:
         asked: That deploy (`deploys.Deploy`), which has sent for the lock.
     """
-    mine = deploys.Deploy(**asked)
-    found = deploys.other_than(mine, layout.Paths().deploy_lock)
-    return {"other": str(found) if found else "", "before": deploys.cut_off(layout.Paths())}
+    mine, paths = deploys.Deploy(**asked), layout.Paths()
+    there = deploys.holder(paths.deploy_lock)
+    found = deploys.other_than(mine, paths.deploy_lock)
+    return {
+        "other": str(found) if found else "",
+        "waited": bool(there and there.run not in ("", mine.run)),
+        "before": deploys.cut_off(paths),
+    }
 
 
 def intruders(asked: dict[str, Any]) -> dict[str, str]:

@@ -16,6 +16,7 @@ import pytest
 
 from lockstep.onhost.core import errors
 from lockstep.onhost.core.layout import Paths
+from lockstep.onhost.facts import records
 from lockstep.onhost.records import deploys
 from lockstep.onhost.records.deploys import Deploy
 from lockstep.onhost.systemd.units import Unit
@@ -134,6 +135,25 @@ def test_the_elder_waits_until_the_younger_has_given_up(journal: list[str], path
     deploys.take(asdict(MINE), said())
     assert found == [None]
     assert journal == ["anna from laptop: deploy of spark: done"]
+
+
+def test_a_host_says_that_another_deploy_ran_when_it_was_asked(
+    journal: list[str], path: Path
+) -> None:
+    found: list[dict[str, Any]] = []
+    asked = threading.Thread(target=lambda: found.append(records.deploying(asdict(MINE))))
+
+    def said() -> Iterator[str]:
+        asked.join()
+        found.append(records.deploying(asdict(MINE)))
+        yield "ended done"
+
+    busy = Busy(path, YOUNGER)
+    threading.Timer(0.3, busy.file.close).start()
+    asked.start()
+    deploys.take(asdict(MINE), said())
+    assert [each["waited"] for each in found] == [True, False]
+    assert [each["other"] for each in found] == ["", ""]
 
 
 def test_but_not_for_ever(journal: list[str], path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
