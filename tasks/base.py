@@ -21,6 +21,7 @@ def base() -> None:
     """Everything that the engines stand on."""
     this = run.current()
     settings = this.plan.settings
+    system.noted(name="Note what was here before")
     system.accounts(
         name="Create the service accounts and the operators' group",
         groups=[OPERATORS_GROUP],
@@ -47,8 +48,7 @@ def base() -> None:
         name="Install packages",
         names=this.packages,
         masked={tls_unit.PACKAGE: tls_unit.PACKAGED_UNIT, **stack.PACKAGED_UNITS},
-        leaving=stack.PACKAGED_UNITS,
-        account=stack.ACCOUNT,
+        accounts={tls_unit.PACKAGE: tls_unit.ACCOUNT, **stack.ACCOUNTS},
     )
     system.sysctls(
         name="Apply kernel settings", values=settings.sysctls, path="/etc/sysctl.d/60-lockstep.conf"

@@ -12,7 +12,7 @@ from lockstep.core.errors import LockstepError, paragraph
 
 _OWN = ("bench", "cluster", "diff", "evidence", "gc", "lock", "log", "model", "plan", "recipe")
 _COMMANDS = {
-    **{name: f"lockstep.cli.{name}" for name in (*_OWN, "rollback", "status", "switch")},
+    **{name: f"lockstep.cli.{name}" for name in (*_OWN, "remove", "rollback", "status", "switch")},
     **{name: f"lockstep.cli.gateway.{name}" for name in ("client", "key")},
     **{name: f"lockstep.cli.monitoring.{name}" for name in ("alert", "blackbox")},
 }

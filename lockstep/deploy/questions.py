@@ -21,6 +21,7 @@ from lockstep.files.tree import KEY
 from lockstep.host.intended import Intended
 from lockstep.host.specs import UV
 from lockstep.monitoring import stack
+from lockstep.onhost.records import found
 from lockstep.preflight import foreign
 from lockstep.system import firewall, netplan
 from lockstep.system.accounts import ours, people
@@ -31,6 +32,8 @@ from lockstep.units.tls_unit import CADDYFILE, GIVEN, ROOT, authority_path
 
 #: What our drop-ins concern: protection from the out-of-memory killer, Docker's proxy.
 SYSTEM_UNITS = ("ssh.service", "docker.service")
+#: Where uv and pip keep what root installs through them.
+TOOLS_CACHES = ("/root/.cache/uv", "/root/.cache/pip")
 WEIGHTS_SPEC = f"{CONFIGURATION}/weights.json"
 _ENGINE = ("pytorch", "vllm", "flashinfer", "check", "activate")
 #: Jobs of a deploy that a host which comes to its units has behind it, whichever run did them.
@@ -46,11 +49,12 @@ JOB_UNITS = tuple(
 def questions(this: Intended) -> dict[str, Any]:
     """Everything that the operations of a deploy to one host want to know of it."""
     settings = this.plan.settings
-    found: dict[str, Any] = {
+    asked: dict[str, Any] = {
         "preflight": preflight.questions(this.plan, this.pins),
         "records.intruders": foreign.question(this),
         "packages": this.packages,
         "packages.noted": None,
+        "records.unnoted": touched(this),
         "accounts": {
             "accounts": [account.name for account in (*ours(settings), *people(settings))],
             "groups": [OPERATORS_GROUP],
@@ -82,10 +86,25 @@ def questions(this: Intended) -> dict[str, Any]:
         "machine.available": None,
     }
     if settings.firewall.enabled:
-        found["firewall"] = firewall.QUESTION
+        asked["firewall"] = firewall.QUESTION
     if settings.fabric.netplan:
-        found["network.fabric"] = netplan.question(settings)
-    return found
+        asked["network.fabric"] = netplan.question(settings)
+    return asked
+
+
+def touched(this: Intended) -> dict[str, list[str]]:
+    """Everything outside our own folders that a deploy may make or change, for its first note."""
+    settings = this.plan.settings
+    accounts = [*ours(settings), *people(settings)]
+    places = [folder.path for folder in folders(settings)]
+    return {
+        "paths": found.parents([*this.paths, *places, UV, *TOOLS_CACHES]),
+        "accounts": [account.name for account in accounts],
+        "groups": list(
+            dict.fromkeys([OPERATORS_GROUP, *(name for each in accounts for name in each.groups)])
+        ),
+        "sysctls": list(settings.sysctls),
+    }
 
 
 def _files(this: Intended) -> dict[str, Any]:

@@ -30,8 +30,8 @@ EXPORTER, PROMETHEUS, ALERTMANAGER = (
 )
 #: Package → unit of its own, which would run with a configuration of its own as soon as it comes.
 PACKAGED_UNITS = {name: f"{name}.service" for name in (EXPORTER, PROMETHEUS, ALERTMANAGER)}
-#: The account that these packages make.
-ACCOUNT = "prometheus"
+#: Package → the account that it makes.
+ACCOUNTS = dict.fromkeys(PACKAGED_UNITS, "prometheus")
 METRICS_UNIT = "lockstep-metrics.service"
 EXPORTER_UNIT = "lockstep-node-exporter.service"
 EXPORTER_SOCKET = "lockstep-node-exporter.socket"

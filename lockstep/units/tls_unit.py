@@ -17,6 +17,8 @@ from lockstep.units.restart_key import keyed
 
 UNIT = "lockstep-tls.service"
 PACKAGE = "caddy"
+#: The account that it makes.
+ACCOUNT = "caddy"
 #: The package's own unit, which would listen on port 80 as soon as it is installed.
 PACKAGED_UNIT = "caddy.service"
 CADDYFILE = f"{CONFIGURATION}/Caddyfile"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pyinfra import host
 from pyinfra.api import operation
 
+from lockstep.files import sent
 from lockstep.files.managed_file import TOOLS_VENV, UV_VENV, command
 from lockstep.system.accounts import Account, account_commands
 from lockstep.system.tools import Environment, same_version
@@ -21,11 +22,20 @@ _TOOLS = {"environments.tools", "files.links"}
 
 
 @operation()
+def noted() -> Commands:
+    """Note what is here of what this deploy may touch, before it does: for `lockstep remove`."""
+    unnoted = facts.ask("records.unnoted")
+    if unnoted:
+        yield remote.words(sent.COMMAND, _stdin=[sent.document("records.found", unnoted)])
+    elif unnoted is not None:
+        host.noop("what was here before is on record")
+
+
+@operation()
 def packages(
     names: Sequence[str],
     masked: Mapping[str, str] | None = None,
-    leaving: Collection[str] = (),
-    account: str = "",
+    accounts: Mapping[str, str] | None = None,
 ) -> Commands:
     """Install the archive's candidate of what is missing; its index is read again only then.
 
@@ -36,8 +46,7 @@ def packages(
         names: Debian packages.
         masked: Package → unit of its own that is not to run. It is masked before the package comes,
             which would start it, and stays so; of a package that is there it stays as it is.
-        leaving: Those that leave the host with what asks for them (`purged`).
-        account: The account that those make.
+        accounts: Package → the account that it makes.
     """
     found = facts.ask("packages")
     missing = [name for name in names if found is not None and name not in found]
@@ -47,9 +56,9 @@ def packages(
     units = [unit for name, unit in (masked or {}).items() if name in missing]
     if units:
         yield remote.words(["systemctl", "mask", "--quiet", *units])
-    new = [name for name in missing if name in leaving]
-    if new:
-        yield remote.words(command("packages", "note", "--account", account, *new))
+    made = accounts or {}
+    noted = [f"{name}={made[name]}" if name in made else name for name in missing]
+    yield remote.words(command("packages", "note", *noted))
     # What a cut-off run left half configured, first. Settings that we wrote before the package
     # came (earlyoom's) are kept without a question.
     keep = ("--force-confdef", "--force-confold")

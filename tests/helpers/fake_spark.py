@@ -36,6 +36,7 @@ WIPED: dict[str, Any] = {
     "folders": {},
     "packages": [],
     "noted": [],
+    "found": {},
     "groups": {},
     "accounts": {"spark": ["spark", "sudo"]},
     "foreign": {},
@@ -80,6 +81,11 @@ class Spark:
             writes = any(document.get(key) for key in ("folders", "files", "links"))
             self._changes(f"{'write' if writes else 'remove'} {' '.join(_paths(document))}")
             self._write(document)
+            return ""
+        if given.get("program") == "lockstep.onhost.records.found":
+            self._changes("note what is here")
+            for part, names in given["asked"].items():
+                self.state["found"].setdefault(part, []).extend(names)
             return ""
         if given:
             asked = given["asked"]
@@ -346,6 +352,11 @@ class Spark:
 
     def _read_packages(self, asked: list[str]) -> Any:
         return dict.fromkeys(self.state["packages"], "1")
+
+    def _read_records_unnoted(self, asked: dict[str, list[str]]) -> Any:
+        found = self.state["found"]
+        left = {part: [x for x in asked[part] if x not in found.get(part, ())] for part in asked}
+        return left if any(left.values()) else {}
 
     def _read_packages_noted(self, _: object) -> Any:
         return list(self.state["noted"])

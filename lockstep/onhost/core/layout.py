@@ -87,7 +87,9 @@ class Paths:
     before = _Place("var/lib/lockstep-deploy/before.json")
     #: What became of the last deploy, where this host had to end it by itself.
     cut_off = _Place("var/lib/lockstep-deploy/cut-off.json")
-    #: Which packages leave this host with what asked for them.
+    #: What this host was before the first deploy.
+    found = _Place("var/lib/lockstep-deploy/found.json")
+    #: Which packages a deploy installed here.
     packages = _Place("var/lib/lockstep-deploy/packages.json")
     #: Which image opened Open WebUI's data last, and the copies of these from before updates.
     webui = _Place("var/lib/lockstep-deploy/webui.json")

@@ -7,7 +7,7 @@ from typing import Any
 from lockstep.onhost.core import config, errors, layout
 from lockstep.onhost.engine import sense_record
 from lockstep.onhost.facts.reading import Facts, document
-from lockstep.onhost.records import deploys, generations, ours
+from lockstep.onhost.records import deploys, found, generations, ours
 from lockstep.onhost.systemd import units
 
 
@@ -44,6 +44,11 @@ def intruders(asked: dict[str, Any]) -> dict[str, str]:
         asked: As for `ours.intruders`.
     """
     return ours.intruders(asked)
+
+
+def unnoted(asked: dict[str, list[str]]) -> dict[str, list[str]]:
+    """What of the things that a deploy may touch nobody has noted yet, as `found` is told it."""
+    return found.unnoted(layout.Paths(), asked)
 
 
 def deployed(_: object) -> Facts:

@@ -39,6 +39,11 @@ def refuse_while_busy(paths: layout.Paths) -> None:
             f"a deploy is under way ({other}); nothing was removed. Remedy: wait for its end",
             errors.EXIT_LOCKED,
         )
+    refuse_jobs(paths)
+
+
+def refuse_jobs(paths: layout.Paths) -> None:
+    """Problem (75) while a job that a deploy began runs here."""
     argv = ["systemctl", "list-units", "--plain", "--no-legend", "--all", "lockstep-job-*.service"]
     listed = runner.run(argv).stdout.splitlines()
     words = [line.split() for line in listed]

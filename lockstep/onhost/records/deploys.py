@@ -17,7 +17,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
@@ -89,25 +89,43 @@ def take(asked: dict[str, Any], said: Iterable[str] = sys.stdin) -> dict[str, An
     """
     answer = None
     mine, paths = Deploy(**asked), layout.Paths()
-    paths.deploy_lock.parent.mkdir(parents=True, exist_ok=True)
-    with paths.deploy_lock.open("a+", encoding="utf-8") as file:
-        # Whoever can open a file can lock it.
-        paths.deploy_lock.chmod(0o600)
-        if not _locked(file, mine):
-            sys.exit(errors.EXIT_LOCKED)
-        _write(file, json.dumps(asdict(mine)))
-        result, changed = _listened(mine, said)
-        if result == DONE:
-            # What an earlier deploy could not do is not wanted any more, or was done by this one.
-            runner.run(["systemctl", "reset-failed", "lockstep-job-*"], timeout=30)
-            before.over(paths, deploy=True)
-            paths.cut_off.unlink(missing_ok=True)
-        elif changed and _between(paths):
-            result, answer = _returned(paths, mine, result)
-        _write(file, "")
+    try:
+        with held(mine, paths.deploy_lock):
+            result, changed = _listened(mine, said)
+            if result == DONE:
+                # What an earlier deploy could not do is not wanted any more, or was done by this.
+                runner.run(["systemctl", "reset-failed", "lockstep-job-*"], timeout=30)
+                before.over(paths, deploy=True)
+                paths.cut_off.unlink(missing_ok=True)
+            elif changed and _between(paths):
+                result, answer = _returned(paths, mine, result)
+    except Occupied:
+        sys.exit(errors.EXIT_LOCKED)
     if result:
         audit.note(mine.person, mine.what, result, mine.origin)
     return answer
+
+
+class Occupied(errors.Problem):
+    """Another deploy has the lock."""
+
+
+@contextlib.contextmanager
+def held(mine: Deploy, path: Path) -> Iterator[None]:
+    """Hold the lock of a deploy. Occupied (75) where another one has it and keeps it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8") as file:
+        # Whoever can open a file can lock it.
+        path.chmod(0o600)
+        if not _locked(file, mine):
+            raise Occupied(
+                f"a deploy is under way ({_read(file) or 'by somebody'}); nothing was changed. "
+                "Remedy: wait for its end",
+                errors.EXIT_LOCKED,
+            )
+        _write(file, json.dumps(asdict(mine)))
+        yield
+        _write(file, "")
 
 
 def _between(paths: layout.Paths) -> bool:

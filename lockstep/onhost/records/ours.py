@@ -121,9 +121,14 @@ class Ours:
         return f"its restart would end {', '.join(theirs)}" if theirs else ""
 
     def keep_adopted(self, path: str) -> None:
-        """Put a copy aside of what an adoption is about to replace, once."""
+        """Put a copy aside of what an adoption is about to replace, once; also a package's file."""
         at, copy = self._root / path.lstrip("/"), self._root / (ADOPTED + path).lstrip("/")
-        if not self._adopts(path) or not at.is_file() or marked(at) or copy.exists():
+        if (
+            not (self._adopts(path) or path in CONFFILES)
+            or not at.is_file()
+            or marked(at)
+            or copy.exists()
+        ):
             return
         top = self._root / ADOPTED.lstrip("/")
         top.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -197,8 +202,21 @@ def _recorded(root: Path) -> frozenset[str]:
     return frozenset()
 
 
+def in_homes(path: str) -> bool:
+    """Whether a path lies in a folder in which everything is ours."""
+    return _lies_in(path, HOMES)
+
+
 def _lies_in(path: str, folders: Iterable[str]) -> bool:
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+
+
+def home_of(account: str) -> str | None:
+    """The home of an account; None for no account."""
+    try:
+        return pwd.getpwnam(account).pw_dir
+    except KeyError:
+        return None
 
 
 def owners(entry: os.stat_result) -> tuple[str, str]:

@@ -19,6 +19,8 @@ class Apt:
         self.here, self.needs = here, needs
         self.argv: list[list[str]] = []
         self.fails = False
+        #: Package of somebody else's → what it cannot be without.
+        self.depends: dict[str, set[str]] = {}
 
     def run(self, argv: list[str], timeout: float) -> subprocess.CompletedProcess[str]:
         self.argv.append(argv)
@@ -28,12 +30,18 @@ class Apt:
                 "".join(f"installed {name}\n" for name in sorted(self.here)) + "config-files old\n"
             )
         elif "--simulate" in argv:
-            wanted = {each for name in self.here for each in self.needs.get(name, ())}
-            automatic = {each for needs in self.needs.values() for each in needs} | {
-                "kernel-old",
-                "kernel-new",
-            }
-            out = "".join(f"Remv {name} [1.0]\n" for name in (automatic & self.here) - wanted)
+            going = set(argv[argv.index("purge") + 1 :]) if "purge" in argv else set()
+            while more := {
+                name for name in self.here - going if self.depends.get(name, set()) & going
+            }:
+                going |= more
+            out = "".join(f"Purg {name} [1.0]\n" for name in going)
+            if {"--auto-remove", "autoremove"} & set(argv):
+                here = self.here - going
+                wanted = {each for name in here for each in self.needs.get(name, ())}
+                automatic = {each for needs in self.needs.values() for each in needs}
+                unneeded = ((automatic | {"kernel-old", "kernel-new"}) & here) - wanted
+                out += "".join(f"Remv {name} [1.0]\n" for name in unneeded)
         elif "purge" in argv:
             code = 100 if self.fails else 0
             self.here -= set() if self.fails else set(argv[4:])
@@ -42,7 +50,9 @@ class Apt:
     @property
     def done(self) -> list[list[str]]:
         """What changed the host."""
-        return [argv for argv in self.argv if "purge" in argv or argv[0] == "userdel"]
+        return [
+            argv for argv in self.argv if argv[1:4] == ["-q", "-y", "purge"] or argv[0] == "userdel"
+        ]
 
 
 @pytest.fixture
@@ -63,29 +73,30 @@ def test_what_came_goes_with_what_came_for_it_alone(
 ) -> None:
     there: list[str] = []
     monkeypatch.setattr(packages, "_is_account", lambda name: name in there)
-    packages.note(paths, ["prometheus", "curl"], "prometheus")
+    packages.note(paths, ["prometheus=prometheus", "curl"])
     before = sorted(apt.here)
-    kept = packages.Noted(["prometheus"], ["prometheus"], before)
+    kept = packages.Noted(["prometheus"], {"prometheus": ["prometheus"]}, before)
     assert packages.load(paths) == kept and paths.packages.stat().st_mode & 0o777 == 0o600
     # One that was not needed before it is purged is nothing of ours.
     apt.here |= {"prometheus", "libjs", "kernel-new"}
     there.append("prometheus")
     # A second deploy that meets it half installed forgets nothing.
-    packages.note(paths, ["prometheus", "old"], "prometheus")
-    assert packages.load(paths) == packages.Noted(["prometheus", "old"], ["prometheus"], before)
+    packages.note(paths, ["prometheus=prometheus", "old"])
+    kept.packages.append("old")
+    assert packages.load(paths) == kept
     gone = packages.purge(paths, ["prometheus", "old", "curl", "never"])
     assert gone == ["prometheus", "old", "libjs"]
-    assert [argv[4:] for argv in apt.done[:2]] == [["prometheus", "old"], ["libjs"]]
-    assert apt.done[2] == ["userdel", "prometheus"]
+    assert apt.done[0][4:] == ["prometheus", "old", "libjs"]
+    assert apt.done[1] == ["userdel", "prometheus"]
     assert apt.here == {"other", "shared", "kernel-old", "kernel-new", "curl"}
-    assert packages.load(paths) == packages.Noted()
+    assert packages.load(paths) == packages.Noted(before=before)
 
 
 def test_what_was_here_before_stays_although_nobody_needs_it_any_more(
     apt: Apt, paths: layout.Paths
 ) -> None:
     apt.here.add("libjs")
-    packages.note(paths, ["prometheus"], None)
+    packages.note(paths, ["prometheus"])
     apt.here.add("prometheus")
     assert packages.purge(paths, ["prometheus"]) == ["prometheus"]
     assert "libjs" in apt.here
@@ -96,7 +107,8 @@ def test_a_package_and_an_account_that_were_here_stay(
 ) -> None:
     apt.here.add("prometheus")
     monkeypatch.setattr(packages, "_is_account", lambda _: True)
-    packages.note(paths, ["prometheus", "exporter"], "prometheus")
+    packages.note(paths, ["prometheus=prometheus", "exporter=prometheus"])
+    apt.here.add("exporter")
     assert packages.purge(paths, ["prometheus", "exporter"]) == ["exporter"]
     assert "prometheus" in apt.here and not any(argv[0] == "userdel" for argv in apt.done)
 
@@ -106,21 +118,69 @@ def test_one_that_stays_keeps_the_account(
 ) -> None:
     there: list[str] = []
     monkeypatch.setattr(packages, "_is_account", lambda name: name in there)
-    packages.note(paths, ["prometheus", "exporter"], "prometheus")
+    packages.note(paths, ["prometheus=prometheus", "exporter=prometheus"])
     apt.here |= {"prometheus", "exporter"}
     there.append("prometheus")
     packages.purge(paths, ["prometheus"])
     kept = packages.load(paths)
-    assert (kept.packages, kept.accounts) == (["exporter"], ["prometheus"])
+    assert (kept.packages, kept.accounts) == (
+        ["exporter"],
+        {"prometheus": ["prometheus", "exporter"]},
+    )
     assert not any(argv[0] == "userdel" for argv in apt.done)
 
 
+def test_one_that_somebody_else_s_package_needs_by_now_stays(apt: Apt, paths: layout.Paths) -> None:
+    packages.note(paths, ["jq", "prometheus", "rsync"])
+    apt.here |= {"jq", "prometheus", "rsync", "libjs", "mine"}
+    apt.depends = {"mine": {"jq"}}
+    assert packages.needed(["jq", "prometheus"]) == ["jq"]
+    assert packages.purge(paths, ["jq", "prometheus", "rsync"]) == ["prometheus", "rsync", "libjs"]
+    assert {"mine", "jq"} <= apt.here and packages.load(paths).packages == ["jq"]
+
+
+def test_what_came_for_others_goes_also_after_a_run_that_was_cut_off(
+    apt: Apt, paths: layout.Paths
+) -> None:
+    packages.note(paths, ["prometheus"])
+    apt.here |= {"prometheus", "libjs"}
+    apt.fails = True
+    with pytest.raises(errors.Problem):
+        packages.purge(paths, ["prometheus"])
+    # As far as dpkg came.
+    apt.here.remove("prometheus")
+    apt.fails = False
+    assert packages.purge(paths, packages.load(paths).packages) == ["libjs"]
+    assert packages.load(paths).packages == []
+
+
 def test_what_apt_refuses_stays_noted(apt: Apt, paths: layout.Paths) -> None:
-    packages.note(paths, ["prometheus"], None)
+    packages.note(paths, ["prometheus"])
+    apt.here.add("prometheus")
     apt.fails = True
     with pytest.raises(errors.Problem, match="purge prometheus failed: E: no"):
         packages.purge(paths, ["prometheus"])
     assert packages.load(paths).packages == ["prometheus"]
+
+
+def test_one_that_makes_no_account_does_not_keep_it(
+    apt: Apt, paths: layout.Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there: list[str] = []
+    monkeypatch.setattr(packages, "_is_account", lambda name: name in there)
+    packages.note(paths, ["prometheus=prometheus", "jq"])
+    apt.here |= {"prometheus", "jq"}
+    there.append("prometheus")
+    packages.purge(paths, ["prometheus"])
+    assert apt.done[-1] == ["userdel", "prometheus"]
+    assert packages.load(paths).packages == ["jq"] and packages.load(paths).accounts == {}
+
+
+def test_the_record_of_an_earlier_version_is_understood(paths: layout.Paths) -> None:
+    paths.packages.parent.mkdir(parents=True)
+    old = {"packages": ["prometheus"], "accounts": ["prometheus"], "before": ["curl"]}
+    paths.packages.write_text(json.dumps(old))
+    assert packages.load(paths).accounts == {"prometheus": ["prometheus"]}
 
 
 def test_a_record_that_cannot_be_read_is_empty(paths: layout.Paths) -> None:

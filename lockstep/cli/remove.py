@@ -1,0 +1,177 @@
+"""`lockstep remove`: takes Lockstep off hosts, after a plan of what goes and what stays."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, print_json
+from lockstep.core.terminal import console, indented
+from lockstep.files import sent
+from lockstep.files.managed_file import GATEWAY_ACCOUNT, GATEWAY_HOME, HOME, OPERATORS_GROUP
+from lockstep.fleet.hosts import Host, ask, at_once, choose
+from lockstep.inventory.host import HostPlan
+from lockstep.monitoring import stack
+from lockstep.onhost.removal.items import DATA, KINDS, WEIGHTS
+from lockstep.system.folders import folders
+from lockstep.units import tls_unit
+
+_LIMIT_S = 3600.0
+_KEEPS = (WEIGHTS, DATA)
+
+
+def _kept(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    unknown = [name for name in names if name not in _KEEPS]
+    if unknown:
+        raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(_KEEPS)}")
+    return names
+
+
+@click.command()
+@click.argument("inventory", type=click.Path(path_type=Path))
+@click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
+@click.option(
+    "--keep",
+    default="",
+    metavar="weights,data",
+    callback=_kept,
+    help="What stays: fetched models, or chats, keys and secrets (data), or both.",
+)
+@click.option("--dry", is_flag=True, help="Show the plan; change nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Remove without asking.")
+@click.option("--json", "as_json", is_flag=True, help="The plan for programs; changes nothing.")
+@click.pass_context
+def remove(
+    context: click.Context,
+    inventory: Path,
+    limit: tuple[str, ...],
+    keep: tuple[str, ...],
+    dry: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Take Lockstep off every Spark of INVENTORY.
+
+    First it shows of each Spark what goes, what stays, and what cannot be known. Then models are
+    stopped, and everything goes that a deploy brought: units, files, packages, images, models,
+    accounts, firewall rules. What was there before the first deploy returns. A run that was cut
+    off is gone on with by the next one. It holds the lock of a deploy.
+
+    Exit codes: 0 done, or only shown; 1 something could not be removed, or the answer was no; 2
+    wrong use, no terminal for the question, no connection, a password for sudo, or a deploy or
+    switch under way on a host.
+    """
+    _, hosts = choose(inventory, limit)
+    plans = at_once(lambda host: _asked(host, keep, {"action": "plan"}), hosts)
+    unusable = any(fault for _, fault in plans)
+    if as_json:
+        print_json(
+            {host.name: made or {"fault": fault} for host, (made, fault) in _with(hosts, plans)}
+        )
+        context.exit(UNUSABLE if unusable else DONE)
+    for host, (made, fault) in _with(hosts, plans):
+        _show(host.name, made, fault)
+    todo = [
+        (host, made["goes"]) for host, (made, _) in _with(hosts, plans) if made and made["goes"]
+    ]
+    if dry or not todo:
+        context.exit(UNUSABLE if unusable else DONE)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("nobody can be asked here: --yes removes, --dry only shows")
+        click.confirm(f"Remove Lockstep from {len(todo)} host(s)?", abort=True)
+    ended = at_once(lambda each: _removed(each[0], keep, each[1], inventory.stem), todo)
+    for (host, _), (answer, fault) in zip(todo, ended, strict=True):
+        _tell(host.name, answer, fault)
+    unusable = unusable or any(fault for _, fault in ended)
+    failed = any(answer and answer["failed"] for answer, _ in ended)
+    context.exit(UNUSABLE if unusable else FINDINGS if failed else DONE)
+
+
+def _with(hosts: Sequence[Host], plans: Sequence[Any]) -> list[tuple[Host, Any]]:
+    return list(zip(hosts, plans, strict=True))
+
+
+def _removed(
+    host: Host, keep: Sequence[str], goes: Sequence[Sequence[str]], name: str
+) -> tuple[Any, str]:
+    deploy = {
+        "run": uuid.uuid4().hex,
+        "person": getpass.getuser(),
+        "origin": socket.gethostname(),
+        "what": f"remove of {name}",
+        "began": time.time(),
+    }
+    ids = [f"{kind} {thing}" for kind, thing, _ in goes]
+    return _asked(host, keep, {"action": "remove", "ids": ids, "deploy": deploy})
+
+
+def _asked(host: Host, keep: Sequence[str], asked: dict[str, Any]) -> tuple[Any, str]:
+    """The answer of a host, or None and why there is none."""
+    document = sent.document("removal.remove", {**asked, "inventory": question(host.plan, keep)})
+    answer, fault = ask(
+        host.login, ["sudo", "-n", *sent.COMMAND], text=document, limit_s=_LIMIT_S
+    ).json()
+    if fault or "fault" in answer:
+        return None, fault or answer["fault"]
+    return answer, ""
+
+
+def question(plan: HostPlan, keep: Sequence[str]) -> dict[str, Any]:
+    """What the inventory says of a host, as `removal.plan.Asked` has it."""
+    settings, units = plan.settings, {tls_unit.PACKAGE: tls_unit.PACKAGED_UNIT}
+    units |= stack.PACKAGED_UNITS
+    named = dict.fromkeys([*settings.packages, *units])
+    asked = {*settings.packages, *stack.packages(plan)}
+    asked |= {tls_unit.PACKAGE} if settings.gateway.tls else set()
+    return {
+        "keep": list(keep),
+        "scripts": settings.paths.scripts,
+        "engines": settings.paths.engines,
+        "hub_cache": settings.paths.hub_cache,
+        "packages": {name: units.get(name, "") for name in named if name in asked},
+        "accounts": {settings.service_user: HOME, GATEWAY_ACCOUNT: GATEWAY_HOME},
+        "group": OPERATORS_GROUP,
+        "folders": {
+            each.path: f"folder {each.mode} {each.owner} {each.group}" for each in folders(settings)
+        },
+    }
+
+
+def _show(name: str, made: Any, fault: str) -> None:
+    if fault:
+        click.echo(f"{name}: {fault}", err=True)
+        return
+    console().print(f"\n{name}", style="bold")
+    if not made["goes"]:
+        click.echo("  nothing of Lockstep is here")
+        return
+    for kind, items in groupby(made["goes"], key=lambda item: item[0]):
+        things = [f"{thing} = {more}" if kind == "setting" else thing for _, thing, more in items]
+        plural = f"{len(things)} × {kind}" if len(things) > 1 else kind
+        indented(f"{plural} {KINDS[kind]}: {', '.join(things)}")
+    for what, why in made["stays"]:
+        indented(f"stays: {what} ({why})")
+    for line in made["unknown"]:
+        indented(f"not known: {line}")
+
+
+def _tell(name: str, answer: Any, fault: str) -> None:
+    if fault:
+        click.echo(f"{name}: {fault}", err=True)
+        return
+    failed = answer["failed"]
+    end = ". Mend it and run it again." if failed else ""
+    click.echo(f"{name}: {answer['gone']} things are gone, {len(failed)} are not{end}")
+    for kind, thing, why in failed:
+        click.echo(f"{name}: {kind} {thing} stays: {why}", err=True)

@@ -1,0 +1,1 @@
+"""Takes everything of Lockstep off this host, by the record of what was here before."""

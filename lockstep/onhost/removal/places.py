@@ -1,0 +1,138 @@
+"""Files and folders of ours on this host, by their names, first lines and the record."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from lockstep.onhost.core import layout
+from lockstep.onhost.records import found, generations, ours
+
+_STATE, _PROGRAMS = "/var/lib/lockstep-deploy", "/usr/local/lib/lockstep"
+#: Folders of ours that leave with all in them; the record and the program come after them.
+_CONTENTS = (
+    *(path for path in ours.HOMES if path not in (_STATE, _PROGRAMS, "/run/lockstep")),
+    *("/var/lib/lockstep-*", "/var/lib/private/lockstep-*", "/var/cache/private/lockstep-*"),
+    *("/var/lib/systemd/timers/stamp-lockstep-*", "/run/lockstep-*", "/tmp/torchinductor_lockstep"),
+)
+#: What people brought or were given, in folders of ours.
+DATA = ("/etc/lockstep/gateway", "/etc/lockstep/secrets", "/var/lib/lockstep-gateway")
+#: What beside the snapshots of models lies in the hub's folder and is ours.
+_BESIDE = ("lockstep-fetched", "lockstep-merged", "lockstep-verified")
+_ENGINE = ("store", "uv-cache", "current", "[0-9a-f]" * 12)
+
+
+def files(paths: layout.Paths, scripts: str) -> list[str]:
+    """Files and links of ours outside our own folders.
+
+    Args:
+        paths: The host.
+        scripts: Folder of scripts, which operators have scripts in too.
+    """
+    recorded = {str(file["path"]) for each in generations.records(paths) for file in each["files"]}
+    outside = {path for path in recorded if not ours.in_homes(path)}
+    found_here = {*_scanned(paths.root, "/etc"), *_scanned(paths.root, scripts)}
+    link = paths.root / ours.UV.lstrip("/")
+    if link.is_symlink() and ours.in_homes(str(link.readlink())):
+        found_here.add(ours.UV)
+    judge = ours.Ours(root=paths.root)
+    there = {path for path in outside if os.path.lexists(paths.root / path.lstrip("/"))}
+    return sorted(found_here | {path for path in there if not judge.file(path)})
+
+
+def _scanned(root: Path, folder: str) -> Iterator[str]:
+    for at, folders, names in os.walk(root / folder.lstrip("/")):
+        inside = "/" + os.path.relpath(at, root)
+        folders[:] = [name for name in folders if not ours.in_homes(f"{inside}/{name}")]
+        for name in names:
+            path = Path(at, name)
+            named = folder == "/etc" and "lockstep" in name
+            if named or (not path.is_symlink() and ours.marked(path)):
+                yield f"{inside}/{name}"
+
+
+def originals(paths: layout.Paths) -> list[str]:
+    """Files of others in whose place a deploy put its own, with a copy of each on this host."""
+    top = paths.root / ours.ADOPTED.lstrip("/")
+    return sorted("/" + str(path.relative_to(top)) for path in top.rglob("*") if path.is_file())
+
+
+def contents(paths: layout.Paths, engines: str, keeps_data: bool) -> list[str]:
+    """Folders that leave with all in them."""
+    here = [path for pattern in _CONTENTS for path in _glob(paths.root, pattern)]
+    kept = DATA if keeps_data else ()
+    every = [each for path in here for each in _but(paths.root, path, kept)]
+    kept_record = found.load(paths)
+    for path in (engines, "/root/.cache/uv", "/root/.cache/pip"):
+        there = (paths.root / path.lstrip("/")).exists()
+        if there and was_absent(kept_record, path):
+            every.append(path)
+        elif there and path == engines:
+            every += [each for name in _ENGINE for each in _glob(paths.root, f"{path}/{name}")]
+    return [path for path in dict.fromkeys(every) if path not in (_STATE, _PROGRAMS)]
+
+
+def _but(root: Path, path: str, kept: Iterable[str]) -> list[str]:
+    """A folder as a whole, or what of it does not lead to one that is kept."""
+    if path in kept:
+        return []
+    if not any(each.startswith(f"{path}/") for each in kept):
+        return [path]
+    return [part for each in _glob(root, f"{path}/*") for part in _but(root, each, kept)]
+
+
+def beside_weights(paths: layout.Paths, hub_cache: str) -> list[str]:
+    """What a deploy keeps in the hub's folder about the models in it."""
+    made = found.load(paths)
+    here = [each for name in _BESIDE for each in _glob(paths.root, f"{hub_cache}/{name}")]
+    if was_absent(made, f"{hub_cache}/hub"):
+        here += _glob(paths.root, f"{hub_cache}/hub/.locks")
+    return here
+
+
+def made_folders(paths: layout.Paths) -> list[str]:
+    """Folders that were not here before a deploy made them, the deepest first."""
+    record = found.load(paths)
+    missing = [path for path, was in (record.paths if record else {}).items() if was is None]
+    there = [path for path in missing if _folder(paths.root / path.lstrip("/"))]
+    return sorted(there, key=lambda path: (-path.count("/"), path))
+
+
+def was_absent(record: found.Found | None, path: str) -> bool:
+    """Whether it is on record that nothing was there."""
+    return record is not None and record.paths.get(path, "unknown") is None
+
+
+def changed_folders(paths: layout.Paths, given: Mapping[str, str]) -> dict[str, str]:
+    """Folder → mode and owners before, of those to which a deploy gave others that it still has.
+
+    Args:
+        paths: The host.
+        given: Folder → "folder", mode and owners that a deploy gives it.
+    """
+    record = found.load(paths)
+    if record is None or not record.whole:
+        return {}
+    changed = {}
+    for path, now in given.items():
+        was = record.paths.get(path) or ""
+        if was.startswith("folder") and was != now == found.described(paths.root, path):
+            changed[path] = was
+    return changed
+
+
+def record(paths: layout.Paths, keeps: bool) -> list[str]:
+    """The deploy's own records; but for what was here before, where something is kept."""
+    if not paths.state.exists():
+        return []
+    kept = (paths.found, paths.packages) if keeps else ()
+    return _but(paths.root, _STATE, ["/" + str(path.relative_to(paths.root)) for path in kept])
+
+
+def _folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _glob(root: Path, pattern: str) -> list[str]:
+    return sorted("/" + str(path.relative_to(root)) for path in root.glob(pattern.lstrip("/")))

@@ -1,0 +1,61 @@
+"""What was here before is noted once, and before the first change."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+
+import pytest
+
+from lockstep.onhost.core import layout
+from lockstep.onhost.records import found
+
+ASKED = {
+    "paths": ["/data", "/etc/lockstep.d"],
+    "accounts": ["nobody-knows", getpass.getuser()],
+    "groups": ["nobody-knows"],
+    "sysctls": ["vm.swappiness", "vm.none"],
+}
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> layout.Paths:
+    (tmp_path / "data").mkdir(mode=0o750)
+    (tmp_path / "proc/sys/vm").mkdir(parents=True)
+    (tmp_path / "proc/sys/vm/swappiness").write_text("60\n")
+    return layout.Paths(tmp_path)
+
+
+def test_it_is_noted_once_and_stays_as_it_was(paths: layout.Paths) -> None:
+    assert found.unnoted(paths, ASKED) == ASKED
+    found.note(paths, ASKED)
+    kept = found.load(paths)
+    assert kept and kept.whole
+    assert kept.paths["/data"] and kept.paths["/data"].startswith("folder 0750 ")
+    assert kept.paths["/etc/lockstep.d"] is None
+    assert kept.accounts["nobody-knows"] is None and kept.groups == {"nobody-knows": None}
+    assert kept.accounts[getpass.getuser()] is not None
+    assert kept.sysctls == {"vm.swappiness": "60", "vm.none": None}
+    assert paths.found.stat().st_mode & 0o777 == 0o600
+    assert found.unnoted(paths, ASKED) == {}
+
+    (paths.root / "proc/sys/vm/swappiness").write_text("10\n")
+    (paths.root / "etc/lockstep.d").mkdir(parents=True)
+    more = {**ASKED, "sysctls": ["vm.swappiness", "vm.later"]}
+    assert found.unnoted(paths, more)["sysctls"] == ["vm.later"]
+    found.note(paths, more)
+    again = found.load(paths)
+    assert again and again.sysctls == {**kept.sysctls, "vm.later": None}
+    assert again.paths == kept.paths and again.whole
+
+
+def test_a_host_that_an_earlier_version_deployed_is_known_as_that(paths: layout.Paths) -> None:
+    (paths.root / "usr/local/lib/lockstep").mkdir(parents=True)
+    found.note(paths, ASKED)
+    kept = found.load(paths)
+    assert kept and not kept.whole
+
+
+def test_the_question_has_every_folder_above_but_none_of_ours() -> None:
+    asked = found.parents(["/data/scripts/a.sh", "/etc/lockstep/x.json", "/var/lib/lockstep"])
+    assert asked == ["/data", "/data/scripts", "/data/scripts/a.sh", "/etc", "/var", "/var/lib"]

@@ -1,0 +1,164 @@
+"""What goes, what stays and what is unknown, of a host in a folder."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.onhost.core import layout, runner
+from lockstep.onhost.records import ours
+from lockstep.onhost.removal import plan
+from lockstep.onhost.removal.items import KINDS
+
+UNIT = "/etc/systemd/system/vllm.service"
+INSTALLED = ("jq", "git", "earlyoom", "old")
+
+
+@pytest.fixture(autouse=True)
+def said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system without accounts of ours, whose dpkg has some packages."""
+
+    def run(argv: list[str], timeout: float = 0.0) -> subprocess.CompletedProcess[str]:
+        out, code = "", 1
+        if argv[0] == "dpkg-query" and "-W" in argv:
+            out, code = "".join(f"installed {name}\n" for name in INSTALLED), 0
+        if "purge" in argv:
+            out, code = "".join(f"Purg {name}\n" for name in argv[argv.index("purge") + 1 :]), 0
+        return subprocess.CompletedProcess(argv, code, out, "")
+
+    monkeypatch.setattr(runner, "run", run)
+    monkeypatch.setattr(ours, "_said", lambda *_: "")
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> layout.Paths:
+    root = tmp_path
+    write(root, UNIT, f"# {ours.MARK}\n")
+    write(root, "/etc/systemd/system/mine.service", "[Service]\n")
+    write(root, "/etc/sudoers.d/lockstep", "x")
+    write(root, "/data/scripts/llm/switch.sh", f"#!/bin/sh\n# {ours.MARK}\n")
+    write(root, "/data/scripts/mine.sh", "#!/bin/sh\n")
+    write(root, "/etc/lockstep/gateway/keys.json", "{}")
+    write(root, "/etc/lockstep/targets.json", "{}")
+    write(root, "/usr/local/lib/lockstep/__main__.py", "")
+    write(root, "/opt/lockstep/engines/store/x", "")
+    write(root, "/opt/lockstep/engines/notes.txt", "mine")
+    write(root, "/proc/sys/vm/swappiness", "10\n")
+    write(root, "/data/models/huggingface/lockstep-fetched/org--a@" + 40 * "a", "")
+    write(root, "/data/models/huggingface/hub/models--org--a/x", "")
+    write(root, "/data/models/huggingface/hub/models--org--theirs/x", "")
+    found = {
+        "paths": {"/data": "folder 0755 root root", "/data/scripts/llm": None},
+        "accounts": {},
+        "groups": {},
+        "sysctls": {"vm.swappiness": "60"},
+    }
+    write(root, "/var/lib/lockstep-deploy/found.json", json.dumps(found))
+    noted = {"packages": ["jq", "earlyoom"], "accounts": {}, "before": ["git"]}
+    write(root, "/var/lib/lockstep-deploy/packages.json", json.dumps(noted))
+    return layout.Paths(root)
+
+
+def write(root: Path, path: str, text: str) -> None:
+    at = root / path.lstrip("/")
+    at.parent.mkdir(parents=True, exist_ok=True)
+    at.write_text(text)
+
+
+def made(paths: layout.Paths, keep: tuple[str, ...] = (), **others: Any) -> plan.Plan:
+    asked = {
+        "keep": keep,
+        "scripts": "/data/scripts",
+        "engines": "/opt/lockstep/engines",
+        "hub_cache": "/data/models/huggingface",
+        "packages": {"jq": "", "git": "", "earlyoom": "", "curl": ""},
+        "accounts": {"nobody-knows": ours.HOME},
+        "group": "nobody-knows",
+        "folders": {},
+        **others,
+    }
+    return plan.make(paths, None, plan.Asked(**asked))
+
+
+def names(found: plan.Plan, kind: str) -> list[str]:
+    return [item.name for item in found.goes if item.kind == kind]
+
+
+def test_what_is_ours_goes_and_what_is_not_stays(paths: layout.Paths) -> None:
+    found = made(paths)
+    files = ["/data/scripts/llm/switch.sh", "/etc/sudoers.d/lockstep", UNIT]
+    assert names(found, "file") == files
+    assert names(found, "unit") == ["vllm.service"]
+    assert names(found, "package") == ["jq", "earlyoom"]
+    assert [(item.name, item.detail) for item in found.goes if item.kind == "setting"] == [
+        ("vm.swappiness", "60")
+    ]
+    assert "/etc/lockstep" in names(found, "content")
+    # Others' files may lie in a folder of which nobody noted that it was not there.
+    assert "/opt/lockstep/engines/store" in names(found, "content")
+    assert "/opt/lockstep/engines" not in names(found, "content")
+    assert names(found, "weights") == ["org/a@" + 40 * "a"]
+    said = " ".join(each.what for each in found.stays)
+    assert "models--org--theirs" in said and "packages git" in said and "packages curl" in said
+    assert names(found, "folder") == [
+        *("/data/models/huggingface/lockstep-fetched", "/data/scripts/llm")
+    ]
+    assert found.unknown == []
+
+
+def test_the_record_goes_last_and_the_program_before_it(paths: layout.Paths) -> None:
+    goes = made(paths).goes
+    assert [item.kind for item in goes[-2:]] == ["program", "record"]
+    order = [list(KINDS).index(item.kind) for item in goes]
+    assert order == sorted(order)
+    kinds = [item.kind for item in goes]
+    assert kinds.index("unit") < kinds.index("weights") < kinds.index("content")
+
+
+def test_an_engine_folder_that_was_not_there_goes_whole(paths: layout.Paths) -> None:
+    record = json.loads(paths.found.read_text())
+    record["paths"]["/opt/lockstep/engines"] = None
+    paths.found.write_text(json.dumps(record))
+    assert "/opt/lockstep/engines" in names(made(paths), "content")
+
+
+def test_what_is_kept_stays_with_the_record_of_before(paths: layout.Paths) -> None:
+    found = made(paths, keep=("weights", "data"))
+    assert names(found, "weights") == []
+    content = names(found, "content")
+    assert "/etc/lockstep/targets.json" in content
+    assert not any(path.startswith("/etc/lockstep/gateway") for path in content)
+    assert "/etc/lockstep" not in content
+    assert not {"/var/lib/lockstep-deploy/found.json", "/var/lib/lockstep-deploy"} & set(
+        names(found, "record")
+    )
+
+
+def test_of_a_host_of_an_earlier_version_it_says_what_is_not_known(paths: layout.Paths) -> None:
+    paths.found.unlink()
+    found = made(paths)
+    assert names(found, "setting") == [] and len(found.unknown) >= 3
+    assert any("curl" in line for line in found.unknown)
+
+
+def test_what_was_replaced_returns(paths: layout.Paths) -> None:
+    write(paths.root, ours.ADOPTED + UNIT, "theirs")
+    found = made(paths)
+    assert names(found, "original") == [UNIT] and UNIT not in names(found, "file")
+
+
+def test_a_package_s_own_file_leaves_with_the_package_that_we_installed(
+    paths: layout.Paths,
+) -> None:
+    [path] = ours.CONFFILES
+    write(paths.root, ours.ADOPTED + path, "as shipped")
+    write(paths.root, path, f"# {ours.MARK}\n")
+    assert path in names(made(paths), "file")
+    noted = json.loads(paths.packages.read_text())
+    paths.packages.write_text(json.dumps({**noted, "packages": ["jq"], "before": ["earlyoom"]}))
+    found = made(paths)
+    assert path in names(found, "original") and path not in names(found, "file")
