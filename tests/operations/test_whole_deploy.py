@@ -233,7 +233,7 @@ def test_each_host_is_told_what_is_changed_there_and_how_the_deploy_ended(
 ) -> None:
     assert wiped.deploy(fails={HOSTS[1]: {"sysctl": "no"}}).returncode == 1
     good, bad = (wiped.document["said"][host] for host in HOSTS)
-    assert good[0] == "changed Base | Create the service accounts and the operators' group"
+    assert good[0] == "changed Base | Note what was here before"
     assert good[-1] == "ended done" and len(good) == len(set(good)) > 10
     assert bad[-1] == "ended failed at Base | Write folders, programs and settings"
     site = Site(wiped.repository, whole)

@@ -1,0 +1,79 @@
+"""A host that is wiped, deployed and freed of Lockstep is what it was, also where that was cut."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from typing import Any
+
+from stack import INVENTORY, Host, Stack, until
+
+# Without engines that are built: what is built lies in one folder, and takes most of the time.
+SMALL = {"tiny": None, "mistral": None}
+#: Of what the system itself writes whenever accounts or packages come and go.
+ITS_OWN = re.compile(
+    r"^(path|file) /(etc/(passwd|group|shadow|gshadow|subuid|subgid)-|etc/ld.so.cache"
+    r"|var/lib/(apt|dpkg|systemd|ucf|private)\b|var/cache/(apt|debconf|ldconfig))"
+)
+_SNAPSHOT = """
+find /etc /usr/local /opt /root /home /srv -xdev -printf 'path %p %M %u:%g %l\\n'
+find /data /var/lib /var/cache -maxdepth 3 -xdev \\( -path /var/lib/docker -o \
+ -path /var/lib/containerd -o -path /var/lib/dpkg \\) -prune -o -printf 'path %p %M %u:%g\\n' \
+ 2>/dev/null
+find /etc /usr/local -xdev -type f -exec sha256sum {} + | sed 's/\\([^ ]*\\)  \\(.*\\)/file \\2 \\1/'
+dpkg-query -Wf 'package ${Package} ${Version} ${db:Status-Abbrev}\\n'
+getent passwd | sed 's/^/account /'; getent group | sed 's/^/group /'
+systemctl list-unit-files --no-legend --plain --type=service,socket,timer | sed 's/^/unit /'
+for key in swappiness min_free_kbytes; do echo "setting $key $(cat /proc/sys/vm/$key)"; done
+nft list tables 2>/dev/null | grep lockstep
+docker images --format 'image {{.Repository}} {{.ID}}'
+docker volume ls --format 'volume {{.Name}}'
+docker ps -a --format 'container {{.Names}}'; true
+"""
+
+
+def snapshot(host: Host) -> set[str]:
+    """What of a host a deploy may change."""
+    lines = (" ".join(line.split()) for line in host.root(_SNAPSHOT).splitlines())
+    return {line for line in lines if line and not ITS_OWN.match(line)}
+
+
+def test_a_host_is_what_it_was_and_can_be_deployed_again(deployed: Stack) -> None:
+    two = deployed.two
+    small = deployed.inventory("small", targets=SMALL)
+    deployed.lab("wipe", "spark2")
+    before = snapshot(two)
+    deployed.good_deploy("-y", "--limit", "spark2", inventory=small)
+    assert "lockstep" in two.root("nft list tables")
+
+    shown = deployed.lockstep("remove", "--limit", "spark2", "--json", inventory=small)
+    [made] = json.loads(shown.out).values()
+    assert made["unknown"] == [] and made["goes"][-1][:2] == ["record", "/var/lib/lockstep-deploy"]
+
+    ended: dict[str, Any] = {}
+    cut = threading.Thread(
+        target=lambda: ended.update(
+            first=deployed.lockstep("remove", "--limit", "spark2", "-y", inventory=small)
+        )
+    )
+    cut.start()
+    until(
+        lambda: two.run("systemctl is-active --quiet lockstep-gateway").code,
+        "the gateway is stopped",
+    )
+    two.run("sudo -n pkill --signal KILL --full 'python3 -I -[c]'")
+    cut.join()
+    assert ended["first"].code == 2, ended["first"].text
+    two.root("test -e /var/lib/lockstep-deploy/found.json")
+
+    done = deployed.lockstep("remove", "--limit", "spark2", "-y", inventory=small)
+    assert done.code == 0 and " 0 are not" in done.out, done.text[-4000:]
+    after = snapshot(two)
+    assert sorted(after - before) == [] and sorted(before - after) == []
+    assert ": remove of lab: done" in two.root("journalctl -t lockstep-audit -o cat")
+    again = deployed.lockstep("remove", "--limit", "spark2", "-y", inventory=INVENTORY)
+    assert again.code == 0 and "nothing of Lockstep is here" in again.out
+
+    deployed.good_deploy("-y", "--limit", "spark2")
+    assert two.status()["hot"] is None
