@@ -21,7 +21,8 @@ find /etc /usr/local /opt /root /home /srv -xdev -printf 'path %p %M %u:%g %l\\n
 find /data /var/lib /var/cache -maxdepth 3 -xdev \\( -path /var/lib/docker -o \
  -path /var/lib/containerd -o -path /var/lib/dpkg \\) -prune -o -printf 'path %p %M %u:%g\\n' \
  2>/dev/null
-find /etc /usr/local -xdev -type f -exec sha256sum {} + | sed 's/\\([^ ]*\\)  \\(.*\\)/file \\2 \\1/'
+find /etc /usr/local -xdev -type f -exec sha256sum {} + \
+ | sed 's/\\([^ ]*\\)  \\(.*\\)/file \\2 \\1/'
 dpkg-query -Wf 'package ${Package} ${Version} ${db:Status-Abbrev}\\n'
 getent passwd | sed 's/^/account /'; getent group | sed 's/^/group /'
 systemctl list-unit-files --no-legend --plain --type=service,socket,timer | sed 's/^/unit /'
