@@ -214,7 +214,7 @@ GUARDS = (
     Guard(
         "nobody but root can lock deploys out",
         f"{ONHOST}/records/deploys.py",
-        "        paths.deploy_lock.chmod(0o600)\n",
+        "        path.chmod(0o600)\n",
         "",
         "tests/unit/onhost/records/test_deploys.py",
     ),
@@ -1089,22 +1089,22 @@ GUARDS = (
     Guard(
         "a package that was there before Lockstep is not purged",
         "lockstep/onhost/records/packages.py",
-        "new = [name for name in names if name not in here]",
-        "new = list(names)",
+        ' if each.partition("=")[0] not in here]',
+        "]",
         "tests/unit/onhost/records/test_packages.py",
     ),
     Guard(
         "what apt could remove before is not removed with monitoring",
         "lockstep/onhost/records/packages.py",
-        "alone = sorted(_unneeded() - unneeded - set(kept.before))",
-        "alone = sorted(_unneeded() - set(kept.before))",
+        '- _taken(*needs, "autoremove") - set(kept.before)',
+        "- set(kept.before)",
         "tests/unit/onhost/records/test_packages.py",
     ),
     Guard(
         "what was there before monitoring is not removed with it",
         "lockstep/onhost/records/packages.py",
-        "alone = sorted(_unneeded() - unneeded - set(kept.before))",
-        "alone = sorted(_unneeded() - unneeded)",
+        '_taken(*needs, "autoremove") - set(kept.before)',
+        '_taken(*needs, "autoremove")',
         "tests/unit/onhost/records/test_packages.py",
     ),
     Guard(
