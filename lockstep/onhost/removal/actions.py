@@ -59,8 +59,9 @@ class Actions:
 
     def _units(self, items: Sequence[Item]) -> None:
         names = [item.name for item in items]
-        # What a trial of rules or addresses left; disabling a unit that has no file fails.
-        runner.run(["systemctl", "disable", "--quiet", *names], _LIMIT_S)
+        # One that has no file, as what a trial of rules or addresses left, would keep all enabled.
+        files = [name for name in names if self._at(ours.UNITS + name).exists()]
+        runner.run(["systemctl", "disable", "--quiet", *files], _LIMIT_S)
         runner.run(["systemctl", "stop", *names], _LIMIT_S)
         runner.run(["systemctl", "reset-failed", *names])
         left = [name for name in names if _succeeds("systemctl", "is-active", "--quiet", name)]
@@ -157,7 +158,8 @@ class Actions:
         # Its restart ends containers, also those of others.
         if drop_in and self._docker is not None and not self._docker.running():
             runner.run(["systemctl", "try-restart", _DOCKER], _LIMIT_S)
-        if any(name.startswith("/etc/netplan/") for name in names):
+        # Without a file of before nothing is applied: a login may come through these addresses.
+        if kind == "original" and any(name.startswith("/etc/netplan/") for name in names):
             runner.run(["netplan", "apply"], _LIMIT_S)
 
 

@@ -17,6 +17,7 @@ from lockstep.onhost.weights import hub_cache as hub
 _UNITS = (".service", ".socket", ".timer")
 _TABLE = ("inet", "lockstep")
 _PROGRAM = "/usr/local/lib/lockstep"
+_NETPLAN = "/etc/netplan/"
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,10 @@ def make(paths: layout.Paths, docker: docker_api.Docker | None, asked: Asked) ->
     _packages(paths, asked, plan)
     leaving = {item.name for item in plan.goes if item.kind == "package"}
     _originals(returning, leaving, paths, plan)
+    if any(path.startswith(_NETPLAN) for path in files if path not in returning):
+        plan.stays.append(
+            Stays("addresses of the fast link, until the next boot", "a login may need them")
+        )
     _settings(paths, record, plan)
     _accounts(record, asked, plan)
     keeps_data = DATA in asked.keep

@@ -162,3 +162,69 @@ def test_a_package_s_own_file_leaves_with_the_package_that_we_installed(
     paths.packages.write_text(json.dumps({**noted, "packages": ["jq"], "before": ["earlyoom"]}))
     found = made(paths)
     assert path in names(found, "original") and path not in names(found, "file")
+
+
+ACCOUNTS = {"llm": ours.HOME, "gate": ours.GATEWAY_HOME}
+
+
+@pytest.fixture
+def accounts(paths: layout.Paths, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The record, of accounts: llm is a deploy's, gate was there, and ann got a group."""
+    here = {"llm": ["docker"], "gate": [], "ann": ["docker", "lockstep", "people"]}
+    monkeypatch.setattr(plan.found, "groups_of", here.get)
+    monkeypatch.setattr(plan.found, "members", lambda group: ["ann"])
+    record = json.loads(paths.found.read_text())
+    record["accounts"] = {"llm": None, "gate": [], "ann": []}
+    record["groups"] = {"docker": [], "lockstep": None}
+    paths.found.write_text(json.dumps(record))
+    return dict(record)
+
+
+def test_an_account_that_was_there_stays_and_leaves_the_groups_that_a_deploy_put_it_in(
+    paths: layout.Paths, accounts: dict[str, Any]
+) -> None:
+    found = made(paths, accounts=ACCOUNTS, group="lockstep")
+    assert names(found, "account") == ["llm"] and names(found, "group") == ["lockstep"]
+    # Into people somebody else put her, and lockstep goes with all its members.
+    assert names(found, "member") == ["ann of docker"]
+    assert "account gate" in [each.what for each in found.stays]
+
+
+def test_a_member_of_before_stays_one(paths: layout.Paths, accounts: dict[str, Any]) -> None:
+    accounts["accounts"]["ann"] = ["docker"]
+    paths.found.write_text(json.dumps(accounts))
+    assert names(made(paths, accounts=ACCOUNTS, group="lockstep"), "member") == []
+
+
+@pytest.mark.parametrize(
+    ("keep", "leaves"), [(["weights"], ["gate"]), (["data"], ["llm"]), ([], ["llm", "gate"])]
+)
+def test_an_account_stays_with_what_is_kept(
+    paths: layout.Paths, accounts: dict[str, Any], keep: tuple[str, ...], leaves: list[str]
+) -> None:
+    accounts["accounts"]["gate"] = None
+    paths.found.write_text(json.dumps(accounts))
+    found = made(paths, keep, accounts=ACCOUNTS, group="lockstep")
+    assert names(found, "account") == leaves
+
+
+def test_of_an_earlier_version_the_home_tells_whose_an_account_is(
+    paths: layout.Paths, accounts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths.found.unlink()
+    homes = {"llm": ours.HOME, "gate": "/home/gate"}
+    monkeypatch.setattr(ours, "home_of", homes.get)
+    found = made(paths, accounts=ACCOUNTS, group="lockstep")
+    assert names(found, "account") == ["llm"] and names(found, "member") == []
+
+
+def test_the_fast_link_keeps_its_addresses_until_the_next_boot(paths: layout.Paths) -> None:
+    def stays() -> bool:
+        return any("fast link" in each.what for each in made(paths).stays)
+
+    assert not stays()
+    write(paths.root, "/etc/netplan/40-cx7.yaml", f"# {ours.MARK}\n")
+    assert "/etc/netplan/40-cx7.yaml" in names(made(paths), "file") and stays()
+    # Of before it has others, and they are applied.
+    write(paths.root, f"{ours.ADOPTED}/etc/netplan/40-cx7.yaml", "theirs")
+    assert not stays()

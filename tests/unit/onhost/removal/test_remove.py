@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from lockstep.onhost.core import layout
+from lockstep.onhost.records import ours
 from lockstep.onhost.removal import remove
 from lockstep.onhost.removal.actions import Actions
 from lockstep.onhost.removal.items import Item
@@ -55,3 +57,44 @@ def test_a_setting_has_its_value_of_before(tmp_path: Path) -> None:
     actions = Actions(layout.Paths(tmp_path), None)
     assert actions.of("setting", [Item("setting", "vm.swappiness", "60")]) == []
     assert at.read_text() == "60"
+
+
+def test_a_unit_without_a_file_keeps_no_other_enabled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[list[str]] = []
+
+    def run(argv: list[str], limit: float = 0.0) -> subprocess.CompletedProcess[str]:
+        ran.append(argv)
+        return subprocess.CompletedProcess(argv, 3, "", "")
+
+    monkeypatch.setattr("lockstep.onhost.removal.actions.runner.run", run)
+    there = tmp_path / "etc/systemd/system/lockstep-a.service"
+    there.parent.mkdir(parents=True)
+    there.write_text("")
+    units = [Item("unit", there.name), Item("unit", "lockstep-back.timer")]
+    assert Actions(layout.Paths(tmp_path), None).of("unit", units) == []
+    assert ["systemctl", "disable", "--quiet", there.name] in ran
+    assert ["systemctl", "stop", there.name, "lockstep-back.timer"] in ran
+
+
+@pytest.mark.parametrize("kind", ["file", "original"])
+def test_addresses_of_before_are_applied_and_none_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    ran: list[str] = []
+
+    def run(argv: list[str], limit: float = 0.0) -> subprocess.CompletedProcess[str]:
+        ran.append(argv[0])
+        return subprocess.CompletedProcess(argv, 0, "", "")
+
+    monkeypatch.setattr("lockstep.onhost.removal.actions.runner.run", run)
+    path = "/etc/netplan/40-cx7.yaml"
+    for folder in ("", ours.ADOPTED):
+        at = tmp_path / f"{folder}{path}".lstrip("/")
+        at.parent.mkdir(parents=True)
+        at.write_text(folder)
+    assert Actions(layout.Paths(tmp_path), None).of(kind, [Item(kind, path)]) == []
+    assert ("netplan" in ran) == (kind == "original")
+    left = tmp_path / path.lstrip("/")
+    assert (left.read_text() if left.exists() else None) == {"original": ours.ADOPTED}.get(kind)
