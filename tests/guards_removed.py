@@ -1495,6 +1495,20 @@ GUARDS = (
         "if any(",
         "tests/unit/onhost/removal/test_remove.py",
     ),
+    Guard(
+        "a secret variable of somebody else's engine does not leave its host",
+        f"{ONHOST}/engine/theirs.py",
+        "if not _SECRET.search(key) and not _LOGIN.search(value)",
+        "",
+        "tests/unit/onhost/engine/test_theirs.py",
+    ),
+    Guard(
+        "a secret flag of somebody else's engine does not leave its host",
+        f"{ONHOST}/engine/theirs.py",
+        "bool(_SECRET.search(flag) or _LOGIN.search(word))",
+        "False",
+        "tests/unit/onhost/engine/test_theirs.py",
+    ),
 )
 
 

@@ -10,7 +10,19 @@ import click
 from lockstep.cli.shared import UNUSABLE, LazyGroup
 from lockstep.core.errors import LockstepError, paragraph
 
-_OWN = ("bench", "cluster", "diff", "evidence", "gc", "lock", "log", "model", "plan", "recipe")
+_OWN = (
+    "adopt",
+    "bench",
+    "cluster",
+    "diff",
+    "evidence",
+    "gc",
+    "lock",
+    "log",
+    "model",
+    "plan",
+    "recipe",
+)
 _COMMANDS = {
     **{name: f"lockstep.cli.{name}" for name in (*_OWN, "remove", "rollback", "status", "switch")},
     **{name: f"lockstep.cli.gateway.{name}" for name in ("client", "key")},

@@ -1,0 +1,94 @@
+"""A recipe and a target to start from, of an engine that somebody else starts on a host."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lockstep.core.argv import is_flag
+from lockstep.core.errors import RecipeError
+from lockstep.onhost.engines import ENGINES
+from lockstep.recipes.recipe_file import parse
+
+# vLLM's older start, which its image had as entry point until 2025; it takes the same flags.
+_API = "vllm.entrypoints.openai.api_server"
+_OLDER = {"vllm": (("python3", "-m", _API), ("python", "-m", _API))}
+
+
+def ways() -> dict[str, list[tuple[str, ...]]]:
+    """Engine → the words that start it, each way; how a recipe writes it first."""
+    return {name: [*each.entries, *_OLDER.get(name, ())] for name, each in ENGINES.items()}
+
+
+def named(theirs: dict[str, Any]) -> str:
+    """The recipe's name: the unit's or container's, in letters that a name may have."""
+    plain = str(theirs["name"]).removesuffix(".service").lower()
+    return re.sub(r"[^a-z0-9.]+", "-", plain).strip("-.") or "adopted"
+
+
+def recipe(theirs: dict[str, Any], host: str) -> str:
+    """The text of a recipe file; it need not be a valid one: `lockstep recipe check` says that.
+
+    Args:
+        theirs: What `lockstep.onhost.engine.theirs` found.
+        host: Its host.
+
+    Raises:
+        RecipeError: no recipe can be read from it, such as one without a model.
+    """
+    argv = list(theirs["argv"])
+    runs = "running" if theirs["running"] else "not running"
+    lines = [f"# Of the {theirs['kind']} {theirs['name']} on {host}, {runs}."]
+    if theirs["withheld"]:
+        lines.append(f"# May be secret and was not read: {', '.join(theirs['withheld'])}.")
+    lines += ['recipe_version: "2"', f"model: {json.dumps(_model(theirs['engine'], argv))}"]
+    lines.append(f"runtime: {ENGINES[theirs['engine']].runtimes[0]}")
+    if theirs["image"]:
+        lines += [f"container: {json.dumps(theirs['image'])}", "executor_config:"]
+        lines.append('  entrypoint: ""  # the command below is whole')
+    if theirs["environment"]:
+        lines += ["env:", *_mapping(theirs["environment"])]
+    text = "\n".join([*lines, "command: |", *_command(argv)]) + "\n"
+    parse(text, Path(f"{named(theirs)}.yaml"))
+    return text
+
+
+def target(theirs: dict[str, Any]) -> str:
+    """A line of `targets` in the inventory."""
+    name = named(theirs)
+    unit = re.sub(r"[^a-z0-9-]", "-", f"{name}-lockstep")
+    return f'"{name}": {{"recipe": "{name}", "unit": "{unit}"}},'
+
+
+def _mapping(values: dict[str, str]) -> list[str]:
+    return [f"  {key}: {json.dumps(value)}" for key, value in sorted(values.items())]
+
+
+def _model(engine: str, argv: Sequence[str]) -> str:
+    known = ENGINES[engine]
+    after = len(known.entries[0])
+    if known.positional_model and len(argv) > after and not is_flag(argv[after]):
+        return argv[after]
+    found = known.value(argv, "model")
+    if not found and known.hub_model:
+        places = [at for at, word in enumerate(argv[:-1]) if word in known.hub_model[:1]]
+        found = argv[places[-1] + 1] if places else None
+    if not found:
+        raise RecipeError(
+            "its command line names no model", remedy="Write the recipe by hand (docs/recipes.md)."
+        )
+    return found
+
+
+def _command(argv: Sequence[str]) -> list[str]:
+    """A flag and its values in each line, as people write it."""
+    rows: list[list[str]] = [[]]
+    for word in argv:
+        if is_flag(word) and rows[-1]:
+            rows.append([])
+        rows[-1].append(shlex.quote(word))
+    return [f"  {' '.join(row)}" + (" \\" if row is not rows[-1] else "") for row in rows]

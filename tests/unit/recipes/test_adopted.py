@@ -1,0 +1,53 @@
+"""What somebody else starts becomes a recipe that says the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.core.errors import RecipeError
+from lockstep.recipes import adopted
+from lockstep.recipes.command import environment, serve_command
+from lockstep.recipes.recipe_file import parse
+
+
+def theirs(argv: str, engine: str = "vllm", **others: Any) -> dict[str, Any]:
+    found = {"name": "My_LLM.service", "kind": "unit", "engine": engine, "argv": argv.split()}
+    found |= {"environment": {}, "withheld": [], "image": "", "running": True}
+    return {**found, **others}
+
+
+@pytest.mark.parametrize(
+    ("engine", "argv", "model"),
+    [
+        ("vllm", "vllm serve org/M --port 8000 --enforce-eager", "org/M"),
+        ("vllm", "vllm serve --model org/M --port 8000", "org/M"),
+        ("sglang", "sglang serve --model-path org/M --tp 1", "org/M"),
+        ("llamacpp", "llama-server -m /m/x.gguf -c 4096", "/m/x.gguf"),
+        ("llamacpp", "llama-server -hf org/M:Q4_K_M -c 4096", "org/M:Q4_K_M"),
+    ],
+)
+def test_the_recipe_starts_the_same(engine: str, argv: str, model: str) -> None:
+    found = theirs(argv, engine, environment={"A": 'b "c"'}, image="ghcr.io/x/y:1")
+    item = parse(adopted.recipe(found, "spark1"), Path("my-llm.yaml"))
+    assert item.engine and item.engine.name == engine and item.model == model
+    assert item.container == "ghcr.io/x/y:1" and item.executor_config["entrypoint"] == ""
+    assert environment(item)["A"] == 'b "c"'
+    flags = [word for word in argv.split() if word.startswith("--") and word != "--model"]
+    assert set(flags) <= set(serve_command(item))
+
+
+def test_json_stays_one_word_and_names_are_plain() -> None:
+    found = theirs("vllm serve org/M --speculative-config", withheld=["HF_TOKEN"])
+    found["argv"].append('{"method": "mtp"}')
+    text = adopted.recipe(found, "spark1")
+    assert '{"method": "mtp"}' in serve_command(parse(text, Path("my-llm.yaml")))
+    assert "HF_TOKEN" in text and "unit My_LLM.service on spark1, running" in text
+    assert adopted.target(found) == '"my-llm": {"recipe": "my-llm", "unit": "my-llm-lockstep"},'
+
+
+def test_without_a_model_there_is_no_recipe() -> None:
+    with pytest.raises(RecipeError, match="names no model"):
+        adopted.recipe(theirs("vllm serve --port 8000"), "spark1")
