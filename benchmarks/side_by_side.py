@@ -15,9 +15,7 @@ import json
 import secrets
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median, quantiles
@@ -126,23 +124,16 @@ def _prompts(count: int) -> list[str]:
 
 
 def _ours(client: Client, job: Job, streams: int) -> Row:
-    began: list[float] = []
-    gate = threading.Barrier(streams, action=lambda: began.append(client.clock.now()))
     asks = [
         Ask("x", user(text), job.tokens, ignore_eos=True) for text in _prompts(streams * job.each)
     ]
-
-    def stream(mine: Sequence[Ask]) -> list[Any]:
-        pools = [client.connection() for _ in mine]
-        gate.wait()
-        return [client.complete(ask, pool) for ask, pool in zip(mine, pools, strict=True)]
-
-    with ThreadPoolExecutor(streams) as pool:
-        parts = pool.map(stream, [asks[number::streams] for number in range(streams)])
-        samples = [sample for part in parts for sample in part]
-    seconds = client.clock.now() - began[0]
+    waves = [client.together(asks[at : at + streams]) for at in range(0, len(asks), streams)]
+    samples = [sample for of_one, _ in waves for sample in of_one]
+    seconds = sum(took for _, took in waves)
     good = [sample for sample in samples if sample.good]
-    times = [(one.tokens or 0, one.first_s or one.last_s, one.last_s) for one in good]
+    times = [
+        (one.tokens or 0, one.first_s or one.seconds, one.last_s or one.seconds) for one in good
+    ]
     faults = [sample.fault or sample.refusal for sample in samples if not sample.good]
     return row("ours", streams, times, sum(tokens for tokens, _, _ in times) / seconds, faults)
 

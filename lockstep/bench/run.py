@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import sleep
 from typing import Any
-
-from urllib3 import PoolManager
 
 from lockstep.bench.client import Client, Unreachable
 from lockstep.bench.look import AskHost, look
@@ -75,11 +73,16 @@ class Bench:
     tokens: int = TOKENS
     tell: Callable[[str], None] = field(default=lambda line: None)
 
-    def ask(self, ask: Ask, pool: PoolManager | None = None) -> Sample:
-        """One request to the engine, on a new connection or on an open one."""
-        sample = self.client.complete(ask, pool)
-        self.tell(_line(sample))
-        return sample
+    def ask(self, ask: Ask) -> Sample:
+        """One request to the engine."""
+        return self.together([ask])[0][0]
+
+    def together(self, asks: Sequence[Ask]) -> tuple[list[Sample], float]:
+        """Requests of the same moment to the engine, and the seconds until all are answered."""
+        samples, seconds = self.client.together(asks)
+        for sample in samples:
+            self.tell(_line(sample))
+        return samples, seconds
 
     def rounds(self) -> Iterator[int]:
         """The rounds of a suite about speed: `repeats`, or as many as `ENOUGH_S` holds."""

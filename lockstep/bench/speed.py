@@ -6,9 +6,7 @@ the spread of each level.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -49,23 +47,8 @@ def _rounds(bench: Bench, levels: Mapping[str, Callable[[], list[Ask]]]) -> Wave
     waves: dict[str, list[Wave]] = {level: [] for level in levels}
     for _ in bench.rounds():
         for level, asks in levels.items():
-            waves[level].append(_together(bench, asks()))
+            waves[level].append(Wave(*bench.together(asks())))
     return waves
-
-
-def _together(bench: Bench, asks: Sequence[Ask]) -> Wave:
-    began: list[float] = []
-    # Not before: threads and connections take milliseconds.
-    gate = threading.Barrier(len(asks), action=lambda: began.append(bench.client.clock.now()))
-
-    def one(ask: Ask) -> Sample:
-        pool = bench.client.connection() if asks[1:] else None
-        gate.wait()
-        return bench.ask(ask, pool)
-
-    with ThreadPoolExecutor(len(asks)) as pool:
-        samples = tuple(pool.map(one, asks))
-    return Wave(samples, bench.client.clock.now() - began[0])
 
 
 def _outcome(

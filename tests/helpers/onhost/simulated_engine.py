@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from threading import Lock
 
 from lockstep.bench.client import Client
 from lockstep.bench.clock import Clock
@@ -57,7 +57,6 @@ class Simulated(Client):
         self._first_s = 0.015 * self._chance.gauss(1, 2 * drift)
         self._time = 100.0
         self._wave: list[float] = []
-        self._lock = Lock()
         self._shapes: set[tuple[int, int]] = set()
         self.compiled: list[int] = []
         self.asked = self.finished = self.generated = 0
@@ -83,12 +82,9 @@ class Simulated(Client):
             )
         return None
 
-    def connection(self) -> None:
-        return None
-
-    def complete(self, ask: Ask, pool: None = None) -> Sample:
-        with self._lock:
-            return self._complete(ask)
+    def together(self, asks: Sequence[Ask]) -> tuple[list[Sample], float]:
+        began = self.now()
+        return [self._complete(ask) for ask in asks], self.now() - began
 
     def _complete(self, ask: Ask) -> Sample:
         self.asked += 1
