@@ -111,8 +111,9 @@ def refusals(files: list[File]) -> list[str]:
         for path in candidates(files, "nft", folder):
             faults.append(said("nft", "-c", "-f", path))
         for path in candidates(files, "caddy", folder):
-            # The folders that systemd gives to the unit.
-            places = {"RUNTIME_DIRECTORY": folder, "CREDENTIALS_DIRECTORY": folder}
+            # The folders that systemd gives to the unit. In a home it makes a folder .step.
+            given = ("RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY", "HOME")
+            places = dict.fromkeys(given, folder)
             argv = ("caddy", "adapt", "--adapter", "caddyfile", "--config", path)
             faults.append(said(*argv, **places))
         for path in candidates(files, "prometheus", folder):

@@ -257,7 +257,7 @@ def _always(plan: Plan, keeps: bool, keeps_data: bool, record: found.Found | Non
     plan.stays.append(
         Stays(
             "lines in the journal and in logs of apt and dpkg, packages that apt fetched and its "
-            "lists, numbers of accounts that the system has given out",
+            "lists, numbers of accounts that were given out, kernel modules until the next boot",
             "the system's own records",
         )
     )

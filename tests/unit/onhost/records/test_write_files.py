@@ -240,7 +240,12 @@ def test_a_link_is_made_and_moved(tmp_path: Path) -> None:
     assert names(tmp_path) == ["uv"]
 
 
-def test_what_caddy_cannot_read_is_not_written(tmp_path: Path) -> None:
+def test_what_caddy_cannot_read_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
     (plan,) = joined([spark("spark1", gateway={"bind": "0.0.0.0", "tls": "own"})], "site.py")
     text = next(each.text for each in tls_files(plan) if each.check == "caddy")
     path = tmp_path / "Caddyfile"
@@ -250,6 +255,7 @@ def test_what_caddy_cannot_read_is_not_written(tmp_path: Path) -> None:
     done = write([file(path, text, "caddy")])
     assert (done.returncode, done.stderr) == (0, "")
     assert path.read_text() == text
+    assert list(home.iterdir()) == []
 
 
 @pytest.mark.parametrize(
