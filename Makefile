@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 APT := bubblewrap caddy chromium-headless-shell python3-venv git logrotate netplan.io nftables openssh-client \
-	prometheus prometheus-alertmanager shellcheck sudo systemd
+	prometheus prometheus-alertmanager restic shellcheck sudo systemd
 
 # A program that tests start many times is compiled once.
 unexport PYTHONDONTWRITEBYTECODE

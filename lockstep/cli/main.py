@@ -12,6 +12,7 @@ from lockstep.core.errors import LockstepError, paragraph
 
 _OWN = (
     "adopt",
+    "backup",
     "bench",
     "cluster",
     "diff",

@@ -11,6 +11,7 @@ from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import Certificate
 from lockstep.monitoring.alertmanager import given_secrets as receivers_secrets
 from lockstep.system.folders import HUB_TOKEN
+from lockstep.units import backup_unit
 from lockstep.units.tls_unit import GIVEN
 
 
@@ -64,6 +65,9 @@ def _given(plan: HostPlan) -> Iterator[GivenSecret]:
         for name, source in zip(GIVEN, tls.given, strict=True):
             key = f"gateway.tls.{name}"
             yield GivenSecret(key, source, plan.name, GIVEN[name], lines=True)
+    if settings.backup.enabled and settings.backup.password:
+        given = settings.backup.password
+        yield GivenSecret("backup.password", given, plan.name, backup_unit.PASSWORD)
     for key, source, path in receivers_secrets(settings):
         # Alertmanager 0.25 takes a whole file for the password.
         yield GivenSecret(key, source, plan.name, path, ended=False)

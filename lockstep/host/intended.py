@@ -28,7 +28,7 @@ from lockstep.lock.engine_id import engine_id
 from lockstep.lock.image_reference import api_address, parse, pinned_reference
 from lockstep.lock.wanted import needs_engine
 from lockstep.monitoring import stack
-from lockstep.onhost.records import boots
+from lockstep.onhost.records import boots, restic
 from lockstep.onhost.system.gpu import CAP_UNIT
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
@@ -126,7 +126,8 @@ class Intended:
     def packages(self) -> list[str]:
         """Debian packages that it is to have."""
         tls = [tls_unit.PACKAGE] if self.plan.settings.gateway.tls else []
-        return [*self.plan.settings.packages, *tls, *stack.packages(self.plan)]
+        saved = [restic.PACKAGE] if self.plan.settings.backup.enabled else []
+        return [*self.plan.settings.packages, *tls, *saved, *stack.packages(self.plan)]
 
     @cached_property
     def shared_keys(self) -> tuple[SharedKey, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from lockstep.inventory import values
+from lockstep.inventory.backup import Backup
 from lockstep.inventory.cluster import ClusterData, Fabric
 from lockstep.inventory.monitoring import Monitoring, at
 from lockstep.inventory.secret import Secret, Source
@@ -472,6 +473,7 @@ class Settings:
     firewall: Firewall = field(default_factory=Firewall)
     gpu: Gpu = field(default_factory=Gpu)
     monitoring: Monitoring = field(default_factory=Monitoring)
+    backup: Backup = field(default_factory=Backup)
     python: values.Python = "3.12"
     service_user: values.Account = "lockstep"
     operators: tuple[values.Account, ...] = ()

@@ -15,6 +15,7 @@ from lockstep.onhost.core import errors, orderly_end, terminal
 MODULES = {
     "alert-test": "monitoring.alert_test",
     "apt-turn": "system.apt_turn",
+    "backup": "backup.backup",
     "boot": "operator.boot",
     "boots": "records.boots",
     "cleanup": "garbage.cleanup",
@@ -56,6 +57,7 @@ MODULES = {
 
 #: What programs are called in their errors, where that is not their word: logs are read for it.
 NAMES = {
+    "backup": "lockstep backup",
     "cleanup": "lockstep gc",
     "cluster": "lockstep gate",
     "cluster-agent": "lockstep cluster",

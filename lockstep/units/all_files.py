@@ -17,6 +17,7 @@ from lockstep.system.base_files import host_files
 from lockstep.system.firewall import firewall_files
 from lockstep.system.netplan import netplan_files
 from lockstep.units.agent_unit import agent_units
+from lockstep.units.backup_unit import backup_units
 from lockstep.units.boot_unit import boot_units
 from lockstep.units.gateway_unit import gateway_files
 from lockstep.units.gpu_unit import gpu_unit
@@ -67,6 +68,7 @@ def artefacts(
         *gpu_unit(settings),
         *sense_units(made),
         *boot_units(settings, made),
+        *backup_units(settings),
         memory_unit(),
         *agent_units(variant.target.group for variant in made if variant.target.group),
         sudoers(made),

@@ -8,7 +8,7 @@ from pathlib import Path
 from lab.content.standin.metrics import Counters, sglang_metrics, vllm_metrics
 from lockstep.onhost.gateway.counts import Counts
 from lockstep.onhost.gateway.usage import Usage
-from lockstep.onhost.monitoring.metrics import COMING, METRICS
+from lockstep.onhost.monitoring.metrics import METRICS
 
 #: Of node_exporter 1.5 and 1.7, those that are used; `tests/lab` asks a real one for them.
 NODE = {
@@ -37,7 +37,7 @@ def published(folder: Path) -> set[str]:
         Counters(drafts=1), "m", True, 1.0
     )
     gateway = Counts(Usage(folder / "usage.json")).text().decode()
-    return METRICS.keys() | COMING.keys() | NODE | _VLLM | _OWN | _typed(engines + gateway)
+    return METRICS.keys() | NODE | _VLLM | _OWN | _typed(engines + gateway)
 
 
 def _typed(page: str) -> set[str]:

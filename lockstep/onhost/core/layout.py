@@ -94,6 +94,12 @@ class Paths:
     #: Which image opened Open WebUI's data last, and the copies of these from before updates.
     webui = _Place("var/lib/lockstep-deploy/webui.json")
     webui_kept = _Place("var/lib/lockstep-deploy/webui")
+    #: What the deploy wrote of backups, the host's own repository, what restic keeps to be quicker,
+    #: and how the last night's ended.
+    backup = _Place("etc/lockstep/backup.json")
+    backup_kept = _Place("var/lib/lockstep-deploy/backup")
+    backup_cache = _Place("var/cache/lockstep/restic")
+    backup_record = _Place("var/lib/lockstep-deploy/backup.json")
     #: How the last switches ended.
     switches = _Place("var/log/lockstep/switches.json")
     #: What the last `lockstep diff` said of this host.

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lockstep.onhost.core import errors
 
 
-def run(argv: Sequence[str], timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+def run(
+    argv: Sequence[str], timeout: float = 60.0, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end and return it, whatever its exit status.
 
-    Problem when the program is missing or does not end within `timeout` seconds.
+    `env` is its whole environment; None: ours. Problem when the program is missing or does
+    not end within `timeout` seconds.
     """
     try:
         return subprocess.run(
-            list(argv), capture_output=True, text=True, errors="replace", timeout=timeout
+            list(argv), capture_output=True, text=True, errors="replace", timeout=timeout, env=env
         )
     except FileNotFoundError as error:
         raise errors.Problem(f"{argv[0]}: command not found") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -126,6 +127,8 @@ class Slow:
         number = self._present_generation()
         if number is not None:
             yield _of("generation", number)
+        if self.paths.backup.exists():
+            yield _of("backup_last_success_timestamp_seconds", self._last_backup())
         end = self.expiry.now() if self.expiry else None
         if self.expiry and end is not None:
             yield _of("certificate_expiry_timestamp_seconds", end, path=self.expiry.path)
@@ -142,6 +145,13 @@ class Slow:
             self._switches.update(fresh)
         self._newest_switch = newest
         return self._switches
+
+    def _last_backup(self) -> float:
+        """Of a host that never had one, since when it is to have one."""
+        for path in (self.paths.backup_record, self.paths.backup):
+            with contextlib.suppress(OSError):
+                return path.stat().st_mtime
+        return 0.0
 
     def _present_generation(self) -> int | None:
         """A record is long, and a new one changes its folder."""

@@ -242,12 +242,14 @@ METRICS: Mapping[str, Metric] = {
             "When a certificate of yours ends.",
             "the certificate",
         ),
+        Metric(
+            "lockstep_backup_last_success_timestamp_seconds",
+            "seconds",
+            (),
+            "When the last backup that reached every place was made.",
+            "the backup",
+        ),
     )
-}
-
-#: Metrics that a later part of Lockstep is to write; rules may name them already.
-COMING = {
-    "lockstep_backup_last_success_timestamp_seconds": "seconds",
 }
 
 

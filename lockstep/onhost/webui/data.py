@@ -73,6 +73,14 @@ def replace(data: Path, by: Path) -> None:
     remove(old)
 
 
+def within(unpacked: Path) -> Path:
+    """The data among the files of a backup. Problem where there are none."""
+    found = next((path.parent for path in sorted(unpacked.rglob(DATABASE))), None)
+    if found is None:
+        raise errors.Problem("the backup holds no data of Open WebUI")
+    return found
+
+
 def databases(data: Path) -> list[Path]:
     """The SQLite databases below a folder."""
     return [path for path in sorted(data.rglob("*")) if _is_database(path)]

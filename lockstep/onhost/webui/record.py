@@ -1,22 +1,25 @@
 """What is on record of Open WebUI: which image opened its data last, and the copies of its data.
 
 The record is /var/lib/lockstep-deploy/webui.json, a copy the folder webui/NNNN beside it with
-"about.json" and "data".
+"about.json" and "data". Where the host has backups, restic has the data instead.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from lockstep.onhost.core import atomic, errors, layout, schema
-from lockstep.onhost.records import generations
+from lockstep.onhost.records import generations, restic
+from lockstep.onhost.records.restic import Saved
 from lockstep.onhost.webui import data
 
 #: Copies that stay beside those that an update still needs.
 KEPT = 3
+#: Of copies from before updates, in a backup.
+TAG = "update"
 
 
 @dataclass(frozen=True)
@@ -28,12 +31,16 @@ class Snapshot:
         at: When it was made, seconds of Unix time.
         image: The image that had the data open before.
         generation: The generation of this host then.
+        repository: Where restic has it; "" for a plain copy, as of a host without backups.
+        backup: restic's id of it.
     """
 
     number: int
     at: float
     image: str
     generation: int
+    repository: str = ""
+    backup: str = ""
 
     @property
     def date(self) -> str:
@@ -127,21 +134,60 @@ def kept_data(paths: layout.Paths, number: int) -> Path:
 
 def keep(paths: layout.Paths, source: Path, record: Record) -> Snapshot:
     """Copy data that nobody has open, and say so on disk when all of it is there."""
-    known = snapshots(paths)
-    number = known[0].number + 1 if known else 1
-    made = Snapshot(number, time.time(), record.image, record.generation)
-    folder = kept_data(paths, number).parent
+    made = Snapshot(_next(paths), time.time(), record.image, record.generation)
+    if restic.config(paths) is None:
+        return take(paths, source, made)
+    own = restic.Repository(paths)
+    own.make()
+    tags = [TAG, f"generation={made.generation}", f"image={made.image}"]
+    made = replace(made, repository=own.place, backup=own.save([source], tags))
+    _say(paths, made)
+    return made
+
+
+def take(paths: layout.Paths, source: Path, made: Snapshot | Saved) -> Snapshot:
+    """Make a plain copy of data, as what is said or what a backup says of them."""
+    if isinstance(made, Saved):
+        generation = int(made.tag("generation") or 0)
+        made = Snapshot(_next(paths), made.at, made.tag("image"), generation)
+    folder = kept_data(paths, made.number).parent
     data.remove(folder)
     folder.mkdir(parents=True, mode=0o700)
     data.copy(source, folder / "data")
-    atomic.write_json(folder / "about.json", asdict(made), mode=0o600)
+    _say(paths, made)
     return made
+
+
+def put_back(paths: layout.Paths, place: Path, number: int) -> None:
+    """Put a copy in the place of the data; once more after a power cut, it does the same."""
+    made = next((each for each in snapshots(paths) if each.number == number), None)
+    if made is None or not made.backup:
+        data.replace(place, kept_data(paths, number))
+        return
+    unpacked = kept_data(paths, number)
+    data.remove(unpacked)
+    restic.Repository(paths, made.repository).unpack(made.backup, unpacked)
+    data.replace(place, data.within(unpacked))
+    data.remove(unpacked)
 
 
 def forget_old(paths: layout.Paths) -> None:
     """Remove the oldest copies."""
     for each in snapshots(paths)[KEPT:]:
+        if each.backup:
+            restic.Repository(paths, each.repository).forget(each.backup)
         data.remove(kept_data(paths, each.number).parent)
+
+
+def _next(paths: layout.Paths) -> int:
+    known = snapshots(paths)
+    return known[0].number + 1 if known else 1
+
+
+def _say(paths: layout.Paths, made: Snapshot) -> None:
+    folder = kept_data(paths, made.number).parent
+    folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+    atomic.write_json(folder / "about.json", asdict(made), mode=0o600)
 
 
 def generation(paths: layout.Paths) -> int:

@@ -8,9 +8,10 @@ usage: webui begin UNIT VOLUME IMAGE
        webui use IMAGE NUMBER
 
 The unit runs `begin` before each start, `ready` until it serves, and `ended` after it. An image
-that is another one than opened the data last finds them copied to /var/lib/lockstep-deploy/webui.
-Where it does not serve, or leaves a broken database, the unit's file and the data of before return,
-and systemd starts those. The record is on disk, so that a killed host goes on with it.
+that is another one than opened the data last finds them copied to /var/lib/lockstep-deploy/webui,
+or into the backup. Where it does not serve, or leaves a broken database, the unit's file and the
+data of before return, and systemd starts those. The record is on disk, so that a killed host goes
+on with it.
 
 `restart` and `start` are for a deploy: they fail with what happened, when the former image serves.
 `snapshots` prints JSON. `use` has IMAGE, when it comes in the place of another one, begin with the
@@ -32,6 +33,7 @@ from pathlib import Path
 
 from lockstep.onhost.core import atomic, errors, layout, output, program, runner
 from lockstep.onhost.engine.ready import MainProcess
+from lockstep.onhost.records.restic import Saved
 from lockstep.onhost.systemd import units
 from lockstep.onhost.webui import data, record
 
@@ -56,7 +58,7 @@ def begin(paths: layout.Paths, unit: str, volume: str, image: str) -> None:
         known = _kept(paths, unit, place, known, image)
     update = known.update
     if update and update.use is not None:
-        data.replace(place, record.kept_data(paths, update.use))
+        record.put_back(paths, place, update.use)
         record.save(paths, replace(known, update=replace(update, use=None)))
         output.say(f"Open WebUI has the data of copy {update.use}")
 
@@ -71,7 +73,7 @@ def _returned(
     if update.failed:
         _unit_back(paths, unit, known)
         last = f"{update.to} {update.failed}; {known.image} is back, with its data"
-    data.replace(place, record.kept_data(paths, update.snapshot))
+    record.put_back(paths, place, update.snapshot)
     known = replace(known, update=None, last=last)
     record.save(paths, known)
     record.forget_old(paths)
@@ -94,7 +96,8 @@ def _kept(
         record.save(paths, replace(known, last=last))
         _unit_back(paths, unit, known)
         raise errors.Problem(last) from error
-    output.say(f"copied Open WebUI's data: {record.kept_data(paths, made.number).parent}")
+    where = made.repository or record.kept_data(paths, made.number).parent
+    output.say(f"copied Open WebUI's data: {where}")
     if not known.image:
         # Without a record of what was there before there is no way back to it.
         return known
@@ -207,6 +210,29 @@ def listed(paths: layout.Paths, volume: str) -> dict[str, object]:
         for each in record.snapshots(paths)
     ]
     return {"image": record.load(paths).image, "snapshots": copies}
+
+
+def restored(paths: layout.Paths, unit: str, volume: str, saved: Saved, unpacked: Path) -> None:
+    """Begin again with data of a backup; where they do not serve, the present ones return.
+
+    Args:
+        paths: Of the host.
+        unit: Open WebUI's unit.
+        volume: Its volume.
+        saved: The backup.
+        unpacked: The folder with its files.
+    """
+    known, place = record.load(paths), data.folder(paths, volume)
+    if place is None or not known.image:
+        raise errors.Problem("Open WebUI has never served here. Remedy: deploy first")
+    chosen = record.take(paths, data.within(unpacked), saved)
+    done = runner.run(["systemctl", "stop", "--", unit], timeout=300)
+    if done.returncode:
+        raise errors.Problem(done.stderr.strip())
+    made = record.keep(paths, place, known)
+    update = record.Update(known.image, made.number, chosen.number)
+    record.save(paths, replace(known, update=update, wanted=None))
+    started(paths, "start", unit)
 
 
 def use(paths: layout.Paths, image: str, number: int) -> None:

@@ -8,77 +8,17 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from local_server import Reply, serving
-from onhost_fakes import FakeDocker, FakeSystemd
+from a_webui import NEW, OLD, VOLUME, Spark, running, text
 
-from lockstep.onhost.core import errors, layout
+from lockstep.onhost.core import errors
+from lockstep.onhost.records import restic
 from lockstep.onhost.webui import data, record, update
-
-UNIT, VOLUME, OLD, NEW = "open-webui.service", "open-webui", "i@sha256:1", "i@sha256:2"
-
-
-class Spark:
-    """A host whose Open WebUI is its volume; a start is what its unit runs."""
-
-    def __init__(self, root: Path, url: str) -> None:
-        self.paths = layout.Paths(root)
-        self.url = url
-        self.place = root / "volume/_data"
-        self.place.mkdir(parents=True)
-        self.unit = root / "etc/systemd/system" / UNIT
-        self.unit.parent.mkdir(parents=True)
-
-    def chat(self, title: str, at: float = 0.0) -> None:
-        with closing(sqlite3.connect(self.place / "webui.db")) as db, db:
-            db.execute("CREATE TABLE IF NOT EXISTS chat (title TEXT, updated_at REAL)")
-            db.execute("INSERT INTO chat VALUES (?, ?)", (title, at))
-
-    @property
-    def chats(self) -> list[str]:
-        with closing(sqlite3.connect(self.place / "webui.db")) as db:
-            return [row[0] for row in db.execute("SELECT title FROM chat")]
-
-    def begin(self, image: str) -> None:
-        update.begin(self.paths, UNIT, VOLUME, image)
-
-    def ready(self, image: str) -> None:
-        update.ready(self.paths, UNIT, VOLUME, image, self.url, lambda: None)
-
-    def ended(self, result: str) -> None:
-        update.ended(self.paths, UNIT, result)
-
-    def runs(self, image: str) -> None:
-        self.unit.write_text(text(image))
-        self.begin(image)
-        self.ready(image)
-
-    def fails(self, image: str) -> None:
-        """A start of `image` that writes into the database and then ends."""
-        self.unit.write_text(text(image))
-        self.begin(image)
-        self.chat(f"half a migration of {image}")
-        self.ended("exit-code")
 
 
 @pytest.fixture
 def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
-    with serving({"/": Reply(b"{}")}) as server:
-        FakeSystemd(tmp_path / "systemd", monkeypatch)
-        # It would wait for the disk of this machine.
-        monkeypatch.setattr(data.os, "fsync", lambda _: None)
-        made = Spark(tmp_path / "root", server.url)
-        made.paths.docker_socket.parent.mkdir(parents=True)
-        docker = FakeDocker(made.paths.docker_socket)
-        docker.answers["/volumes/open-webui"] = {"Mountpoint": "/volume/_data"}
-        try:
-            yield made
-        finally:
-            docker.close()
-
-
-def text(image: str) -> str:
-    """A unit's file."""
-    return f"[Service]\nExecStart=docker run {image}\n"
+    with running(tmp_path, monkeypatch) as made:
+        yield made
 
 
 def numbers(spark: Spark) -> list[int]:
@@ -263,3 +203,51 @@ def test_a_live_copy_of_a_database_has_what_is_in_its_log(spark: Spark, tmp_path
         data.copy(spark.place, tmp_path / "copy", live=True)
     with closing(sqlite3.connect(tmp_path / "copy/webui.db")) as db:
         assert db.execute("SELECT title FROM chat").fetchall() == [("in the log",)]
+
+
+def test_with_backups_the_copy_of_before_is_in_the_backup_alone(spark: Spark) -> None:
+    spark.backs_up()
+    spark.chat("one")
+    spark.runs(OLD)
+    spark.runs(NEW)
+    spark.chat("two")
+    newest = record.snapshots(spark.paths)[0]
+    assert newest.backup and newest.image == OLD
+    assert not record.kept_data(spark.paths, newest.number).exists()
+    update.use(spark.paths, OLD, newest.number)
+    spark.runs(OLD)
+    assert spark.chats == ["one"]
+
+
+def test_with_backups_an_update_that_fails_returns_unit_and_data(spark: Spark) -> None:
+    spark.backs_up()
+    spark.chat("one")
+    spark.runs(OLD)
+    spark.fails(NEW)
+    spark.begin(OLD)
+    assert spark.chats == ["one"]
+    assert not list(spark.paths.webui_kept.glob("*/data"))
+
+
+def test_copies_in_the_backup_are_forgotten_as_plain_ones_are(spark: Spark) -> None:
+    spark.backs_up()
+    spark.chat("one")
+    for image in (OLD, NEW, OLD, NEW, OLD):
+        spark.runs(image)
+    kept = record.snapshots(spark.paths)
+    saved = restic.Repository(spark.paths).saved()
+    assert [each.backup for each in kept] == [each.id[:8] for each in saved]
+    assert len(saved) == record.KEPT
+
+
+def test_backups_that_are_no_longer_wanted_still_return(spark: Spark) -> None:
+    spark.backs_up()
+    spark.chat("one")
+    spark.runs(OLD)
+    spark.unit.write_text(text(NEW))
+    spark.begin(NEW)
+    spark.chat("half")
+    spark.paths.backup.unlink()
+    spark.ended("exit-code")
+    spark.begin(OLD)
+    assert spark.chats == ["one"]

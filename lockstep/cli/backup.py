@@ -1,0 +1,193 @@
+"""`lockstep backup`: backups of the Sparks of an inventory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, print_json
+from lockstep.core.errors import InventoryError, LockstepError
+from lockstep.files.managed_file import command
+from lockstep.fleet.hosts import Answer, Host, ask, at_once, choose
+
+#: Seconds for a backup or a restore: a sftp server may be far away.
+_LIMIT_S = 4 * 3600.0
+_INVENTORY = click.argument("inventory", type=click.Path(path_type=Path))
+_HOSTS = click.argument("host", nargs=-1)
+
+
+@click.group()
+def backup() -> None:
+    """Backups of what each Spark alone has (docs/backup.md)."""
+
+
+@backup.command()
+@_INVENTORY
+@_HOSTS
+@click.pass_context
+def now(context: click.Context, inventory: Path, host: tuple[str, ...]) -> None:
+    """Back up each HOST of INVENTORY now; without HOST all of them.
+
+    Exit codes: 0 done; 1 one failed, with the reason; 2 a Spark did not answer, or wrong use.
+    """
+    _every(context, _with_backup(inventory, host), "now")
+
+
+@backup.command()
+@_INVENTORY
+@_HOSTS
+@click.pass_context
+def check(context: click.Context, inventory: Path, host: tuple[str, ...]) -> None:
+    """Have restic check every backup of each HOST of INVENTORY.
+
+    Exit codes: 0 all are whole; 1 one is not, or cannot be read; 2 a Spark did not answer, or
+    wrong use.
+    """
+    _every(context, _with_backup(inventory, host), "check")
+
+
+@backup.command(name="list")
+@_INVENTORY
+@_HOSTS
+@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+@click.pass_context
+def list_(context: click.Context, inventory: Path, host: tuple[str, ...], as_json: bool) -> None:
+    """Show the backups of each HOST of INVENTORY, newest first, place by place.
+
+    Exit codes: 0 done; 1 a place cannot be read; 2 a Spark did not answer, or wrong use.
+    """
+    chosen = _with_backup(inventory, host)
+    found = at_once(_listed, chosen)
+    if as_json:
+        print_json(
+            {
+                each.name: {"fault": fault} if fault else data
+                for each, (data, fault) in zip(chosen, found, strict=True)
+            }
+        )
+    else:
+        for each, (data, fault) in zip(chosen, found, strict=True):
+            _print(each, data, fault)
+    unread = any(
+        place.get("fault") for data, _ in found if data for place in data["places"].values()
+    )
+    silent = any(fault for _, fault in found)
+    context.exit(UNUSABLE if silent else FINDINGS if unread else DONE)
+
+
+@backup.command()
+@_INVENTORY
+@click.argument("host")
+@click.argument("snapshot", default="latest")
+@click.option("--from", "place", default="", help="Another place of its backups, as `list` has it.")
+@click.option("-y", "--yes", is_flag=True, help="Ask nothing.")
+@click.pass_context
+def restore(
+    context: click.Context, inventory: Path, host: str, snapshot: str, place: str, yes: bool
+) -> None:
+    """Bring the chats, keys and accepted results of HOST back as they were in SNAPSHOT.
+
+    SNAPSHOT is an id of `lockstep backup list`; without it the newest of a night. The present data
+    of Open WebUI are kept first, and return where those of the backup do not serve.
+
+    Exit codes: 0 done; 1 it failed, with the reason; 2 no such backup, nobody agreed, or wrong use.
+    """
+    (chosen,) = _with_backup(inventory, (host,))
+    data, fault = _listed(chosen)
+    if fault:
+        raise LockstepError("the backups cannot be listed", where=host, found=fault)
+    one = _chosen(chosen, data, snapshot, place)
+    lost = "what was written since is not in it"
+    if one["chats_since"] is not None:
+        lost = f"{one['chats_since']} chat(s) that were begun or continued since are not in it"
+    click.echo(f"{host}: {one['id']} of {one['date']} (generation {one['generation']}): {lost}.")
+    click.echo("Keys of people and accepted results return to that time too.")
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("nobody can be asked here: -y restores without a question")
+        click.confirm("Restore it?", abort=True)
+    words = ["restore", one["id"], *(("--from", place) if place else ())]
+    _every(context, [chosen], *words)
+
+
+def _chosen(host: Host, data: Any, snapshot: str, place: str) -> Any:
+    places = data["places"]
+    where = place or next(iter(places))
+    if where not in places or places[where].get("fault"):
+        raise LockstepError(
+            "no backup can be read there",
+            where=host.name,
+            found=places.get(where, {}).get("fault", where),
+            remedy=f"Name one of these with --from: {', '.join(places)}.",
+        )
+    every = places[where]["snapshots"]
+    if snapshot == "latest":
+        fits = [each for each in every if each["why"] == "nightly"][:1]
+    else:
+        fits = [each for each in every if each["id"] == snapshot]
+    if not fits:
+        raise LockstepError(
+            "no such backup",
+            where=host.name,
+            found=snapshot,
+            remedy="`lockstep backup list INVENTORY` shows them.",
+        )
+    return fits[0]
+
+
+def _with_backup(inventory: Path, names: Sequence[str]) -> list[Host]:
+    _, chosen = choose(inventory, names)
+    found = [each for each in chosen if each.plan.settings.backup.enabled]
+    if not found or (names and len(found) < len(chosen)):
+        lacking = [each.name for each in chosen if each not in found]
+        raise InventoryError(
+            "no backup is made",
+            where=str(inventory),
+            found=", ".join(lacking),
+            remedy='Set `backup` to {"enabled": True} (docs/backup.md), and deploy.',
+        )
+    return found
+
+
+def _asked(host: Host, *words: str) -> Answer:
+    return ask(host.login, ["sudo", "-n", *command("backup", *words)], limit_s=_LIMIT_S)
+
+
+def _listed(host: Host) -> tuple[Any, str]:
+    return _asked(host, "list").json()
+
+
+def _every(context: click.Context, hosts: Sequence[Host], *words: str) -> None:
+    """Have each host do it, all at once, and say of each how it ended when it has."""
+
+    def done(host: Host) -> Answer:
+        answer = _asked(host, *words)
+        said = answer.fault or (answer.said if answer.code else answer.out.rstrip())
+        for line in said.splitlines():
+            click.echo(f"{host.name}: {line}", err=bool(answer.fault or answer.code))
+        return answer
+
+    click.echo(f"{', '.join(each.name for each in hosts)}: {words[0]} ...", err=True)
+    found = at_once(done, hosts)
+    silent = any(each.fault for each in found)
+    failed = any(each.code for each in found)
+    context.exit(UNUSABLE if silent else FINDINGS if failed else DONE)
+
+
+def _print(host: Host, data: Any, fault: str) -> None:
+    if fault:
+        click.echo(f"{host.name}: {fault}", err=True)
+        return
+    click.echo(f"{host.name}: password in {data['password']}")
+    for place, found in data["places"].items():
+        click.echo(f"  {place}: {found.get('fault') or len(found['snapshots'])}")
+        for one in found["snapshots"]:
+            image = one["image"].partition("@")[0]
+            click.echo(
+                f"    {one['id']}  {one['date']}  {one['why']}, generation {one['generation']}"
+                f", {image}"
+            )

@@ -1,0 +1,192 @@
+"""The host's restic repository: what is put into it, and taken out again.
+
+restic reads the password from its file, by the environment's RESTIC_PASSWORD_FILE; it is in no
+argument.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lockstep.onhost.access import make_secrets
+from lockstep.onhost.core import errors, file_lock, layout, runner, schema
+
+PACKAGE = "restic"
+_LIMIT_S = 3600.0
+_FRACTION = re.compile(r"\.\d+")
+#: restic's words where a folder holds no repository.
+_NONE_THERE = "Is there a repository"
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the deploy wrote of it.
+
+    Attributes:
+        to: Other repositories that each night's backup goes to.
+        keep: How many of which time stay: "daily", "weekly", "monthly".
+        unit: Open WebUI's unit; "" where it has none.
+        volume: Its volume.
+    """
+
+    to: tuple[str, ...]
+    keep: Mapping[str, int]
+    unit: str
+    volume: str
+
+
+@dataclass(frozen=True)
+class Saved:
+    """One snapshot.
+
+    Attributes:
+        id: restic's own.
+        at: When it was made, seconds of Unix time.
+        tags: Ours, and one each of "generation=NUMBER" and "image=IMAGE".
+    """
+
+    id: str
+    at: float
+    tags: tuple[str, ...]
+
+    def tag(self, name: str) -> str:
+        """The value of a tag; "" where there is none."""
+        found = (tag.partition("=")[2] for tag in self.tags if tag.startswith(f"{name}="))
+        return next(found, "")
+
+
+def config(paths: layout.Paths) -> Config | None:
+    """What the deploy wrote; None where the inventory has no backup."""
+    try:
+        found = json.loads(paths.backup.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise errors.Problem(f"{paths.backup}: {error}") from error
+    known: Config = schema.convert(Config, found, where=str(paths.backup), key="", error=_unusable)
+    return known
+
+
+class Repository:
+    """One repository; the host's own where no other place is named.
+
+    All methods: Problem where restic fails, with what it said.
+    """
+
+    def __init__(self, paths: layout.Paths, place: str = "") -> None:
+        self.paths = paths
+        self.place = place or str(paths.backup_kept)
+        self.password = paths.secrets / "backup.key"
+
+    def make(self) -> None:
+        """Make password and repository where they are missing."""
+        if make_secrets.make(self.password, make_secrets.api_key):
+            self._new_password()
+        self._init()
+
+    def save(self, what: Sequence[Path], tags: Sequence[str], exclude: Sequence[Path] = ()) -> str:
+        """Put files and folders in; the id of the snapshot."""
+        words = [word for tag in tags for word in ("--tag", tag)]
+        words += [word for path in exclude for word in ("--exclude", str(path))]
+        with self._alone():
+            out = self._run("backup", "--json", *words, "--", *map(str, what))
+        for line in reversed(out.splitlines()):
+            said = json.loads(line)
+            if said.get("message_type") == "summary":
+                return str(said["snapshot_id"])
+        raise errors.Problem(f"restic named no snapshot in {self.place}")
+
+    def saved(self) -> list[Saved]:
+        """All snapshots, newest first."""
+        found = json.loads(self._run("snapshots", "--json")) or []
+        made = [
+            Saved(each["id"], _unix(each["time"]), tuple(each.get("tags") or ())) for each in found
+        ]
+        return sorted(made, key=lambda each: -each.at)
+
+    def unpack(self, snapshot: str, to: Path) -> None:
+        """Write a snapshot's files, each with its whole path, below a folder."""
+        self._run("restore", snapshot, "--target", str(to))
+
+    def copy_from(self, other: Repository) -> None:
+        """Take over the snapshots of another one that are not here yet."""
+        source = {
+            "RESTIC_FROM_REPOSITORY": other.place,
+            "RESTIC_FROM_PASSWORD_FILE": str(other.password),
+        }
+        self._init(source)
+        with self._alone():
+            self._run("copy", more=source)
+
+    def forget(self, snapshot: str) -> None:
+        """Forget one snapshot; its space is free after the next night."""
+        with self._alone():
+            self._run("forget", snapshot)
+
+    def forget_old(self, tag: str, keep: Mapping[str, int]) -> None:
+        """Forget the snapshots with a tag that a policy does not keep, and free their space."""
+        words = [word for name, n in keep.items() if n for word in (f"--keep-{name}", str(n))]
+        with self._alone():
+            self._run("forget", "--prune", "--group-by", "", "--tag", tag, *words)
+
+    def check(self) -> str:
+        """What `restic check` says of a repository that is whole."""
+        return self._run("check")
+
+    def _init(self, more: Mapping[str, str] | None = None) -> None:
+        done = self._done(("cat", "config"), {})
+        if done.returncode == 0:
+            return
+        if _NONE_THERE not in done.stderr:
+            raise self._problem(done.stderr)
+        self._run("init", *(("--copy-chunker-params",) if more else ()), more=more)
+
+    def _new_password(self) -> None:
+        """Refuse a password that was just made for a repository that is older: it fits nothing."""
+        if (Path(self.place) / "config").exists():
+            self.password.unlink()
+            raise errors.Problem(
+                f"{self.place} was made with another password. Remedy: put that into "
+                f"{self.password}, with mode 0600"
+            )
+
+    def _alone(self) -> AbstractContextManager[None]:
+        return file_lock.held(self.paths.run / "backup.lock")
+
+    def _run(self, *words: str, more: Mapping[str, str] | None = None) -> str:
+        done = self._done(words, more or {})
+        if done.returncode:
+            raise self._problem(done.stderr)
+        return done.stdout
+
+    def _done(
+        self, words: Sequence[str], more: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        own = {
+            "RESTIC_REPOSITORY": self.place,
+            "RESTIC_PASSWORD_FILE": str(self.password),
+            "RESTIC_CACHE_DIR": str(self.paths.backup_cache),
+        }
+        return runner.run(["restic", *words], timeout=_LIMIT_S, env={**os.environ, **own, **more})
+
+    def _problem(self, said: str) -> errors.Problem:
+        return errors.Problem(f"backup in {self.place}: {' '.join(said.split())[-600:]}")
+
+
+def _unix(text: str) -> float:
+    """restic's time, whose fraction has more digits than Python reads, as Unix time, s."""
+    return datetime.datetime.fromisoformat(
+        _FRACTION.sub("", text).replace("Z", "+00:00")
+    ).timestamp()
+
+
+def _unusable(what: str, *, where: str, **_: object) -> errors.Problem:
+    return errors.Problem(f"{where}: {what}")

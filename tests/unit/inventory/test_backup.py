@@ -1,0 +1,31 @@
+"""Keys of backups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from a_spark import spark
+
+from lockstep.core.errors import InventoryError
+
+
+@pytest.mark.parametrize("to", ["/mnt/backup", "sftp:anna@nas.local:/volume1/backup"])
+def test_a_folder_and_sftp_are_places(to: str) -> None:
+    assert spark(backup={"enabled": True, "to": (to,)}).settings.backup.to == (to,)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"to": ("s3:x",)}, "is no place for a backup"),
+        ({"to": ("/a/../b",)}, "is no place for a backup"),
+        ({"to": ("sftp:-oProxyCommand=x@h:/a",)}, "is no place for a backup"),
+        ({"keep_daily": 0}, "is no number of backups"),
+        ({"hour": 24}, "is no hour"),
+        ({"password": "open"}, "password"),
+    ],
+)
+def test_what_is_none_is_refused(data: dict[str, Any], said: str) -> None:
+    with pytest.raises(InventoryError, match=said):
+        spark(backup=data)

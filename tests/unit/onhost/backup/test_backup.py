@@ -1,0 +1,143 @@
+"""Backups by the real restic: what is lost returns, and the password is in no argument."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from a_webui import OLD, Spark, running
+
+from lockstep.onhost.backup import backup
+from lockstep.onhost.core import errors, runner
+from lockstep.onhost.records import restic
+from lockstep.onhost.webui import record, update
+
+
+@pytest.fixture
+def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
+    with running(tmp_path, monkeypatch) as made:
+        made.backs_up(str(tmp_path / "elsewhere/spark1"))
+        made.paths.gateway_keys.parent.mkdir(parents=True, exist_ok=True)
+        made.paths.gateway_keys.write_text('{"anna": 1}')
+        made.chat("one")
+        made.runs(OLD)
+        yield made
+
+
+def done(spark: Spark, *words: str) -> None:
+    assert backup.main(list(words), spark.paths) == 0
+
+
+def nightly(spark: Spark) -> restic.Saved:
+    return restic.Repository(spark.paths).saved()[0]
+
+
+def starts(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What systemd does when it starts Open WebUI."""
+
+    def started(*_: object) -> None:
+        spark.begin(OLD)
+        spark.ready(OLD)
+
+    monkeypatch.setattr(update, "started", started)
+
+
+def test_a_lost_volume_and_lost_keys_return(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts(spark, monkeypatch)
+    done(spark, "now")
+    (spark.place / "webui.db").unlink()
+    spark.paths.gateway_keys.unlink()
+    spark.chat("of a new volume")
+    done(spark, "restore", nightly(spark).id[:8])
+    assert spark.chats == ["one"]
+    assert spark.paths.gateway_keys.read_text() == '{"anna": 1}'
+    # What was there meanwhile is kept as before an update.
+    kept = record.snapshots(spark.paths)[0]
+    record.put_back(spark.paths, spark.place, kept.number)
+    assert spark.chats == ["of a new volume"]
+
+
+def test_a_wiped_host_returns_from_another_place_with_its_password(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts(spark, monkeypatch)
+    done(spark, "now")
+    one = nightly(spark)
+    shutil.rmtree(spark.paths.backup_kept)
+    (spark.place / "webui.db").unlink()
+    spark.chat("of a new volume")
+    elsewhere = json.loads(spark.paths.backup.read_text())["to"][0]
+    restic.Repository(spark.paths).make()
+    saved = restic.Repository(spark.paths, elsewhere).saved()[0]
+    assert saved.at == one.at and saved.tag("image") == OLD
+    done(spark, "restore", saved.id[:8], "--from", elsewhere)
+    assert spark.chats == ["one"]
+
+
+def test_every_place_is_listed_and_is_whole(
+    spark: Spark, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done(spark, "now")
+    done(spark, "check")
+    assert capsys.readouterr().out.count(": whole") == 2
+    spark.chat("two", at=4e9)
+    done(spark, "list")
+    places = json.loads(capsys.readouterr().out)["places"]
+    for place in places.values():
+        (one,) = [each for each in place["snapshots"] if each["why"] == "nightly"]
+        assert one["image"] == OLD and one["chats_since"] == 1
+
+
+def test_check_fails_at_a_broken_repository(spark: Spark) -> None:
+    done(spark, "now")
+    for pack in (spark.paths.backup_kept / "data").rglob("*"):
+        if pack.is_file():
+            pack.unlink()
+            break
+    with pytest.raises(errors.Problem, match=str(spark.paths.backup_kept)):
+        backup.main(["check"], spark.paths)
+
+
+def test_a_place_that_fails_leaves_the_hosts_own_and_no_success(spark: Spark) -> None:
+    (spark.paths.root.parent / "elsewhere").write_text("no folder")
+    with pytest.raises(errors.Problem, match="elsewhere"):
+        backup.main(["now"], spark.paths)
+    assert nightly(spark)
+    assert not spark.paths.backup_record.exists()
+
+
+def test_the_password_is_in_no_argument_and_no_backup(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    run = runner.run
+
+    def watched(argv: list[str], *rest: object, **more: object) -> object:
+        seen.extend([*argv, *dict(more.get("env") or {}).values()])  # type: ignore[call-overload]
+        return run(argv, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(runner, "run", watched)
+    done(spark, "now")
+    key = spark.paths.secrets / "backup.key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert seen and not any(key.read_text().strip() in word for word in seen)
+    unpacked = spark.paths.root / "unpacked"
+    restic.Repository(spark.paths).unpack(nightly(spark).id, unpacked)
+    assert not list(unpacked.rglob("backup.key"))
+
+
+def test_a_lost_password_is_not_replaced_by_one_that_opens_nothing(spark: Spark) -> None:
+    done(spark, "now")
+    (spark.paths.secrets / "backup.key").unlink()
+    with pytest.raises(errors.Problem, match="made with another password"):
+        backup.main(["now"], spark.paths)
+    assert not (spark.paths.secrets / "backup.key").exists()
+
+
+def test_without_the_inventorys_word_there_is_none(spark: Spark) -> None:
+    spark.paths.backup.unlink()
+    with pytest.raises(errors.Problem, match=r"backup\.enabled"):
+        backup.main(["now"], spark.paths)

@@ -1,0 +1,28 @@
+"""The host's restic repository; tests/unit/onhost/backup has what is done with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lockstep.onhost.core import errors, layout
+from lockstep.onhost.records.restic import Repository
+
+
+def test_the_policy_forgets_by_tag(tmp_path: Path) -> None:
+    paths = layout.Paths(tmp_path)
+    own = Repository(paths)
+    own.make()
+    file = tmp_path / "file"
+    for number in range(3):
+        file.write_text(str(number))
+        own.save([file], ["nightly", f"generation={number}"])
+    own.save([file], ["update", "generation=9"])
+    own.forget_old("nightly", {"daily": 1, "weekly": 0})
+    assert [each.tag("generation") for each in own.saved()] == ["9", "2"]
+
+
+def test_what_restic_says_is_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(errors.Problem, match=r"backup in .*backup"):
+        Repository(layout.Paths(tmp_path)).saved()
