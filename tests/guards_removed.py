@@ -144,7 +144,7 @@ GUARDS = (
     Guard(
         "Open WebUI's data return with the image of an update that failed",
         f"{ONHOST}/webui/update.py",
-        "    data.replace(place, record.kept_data(paths, update.snapshot))\n    known = replace",
+        "    record.put_back(paths, place, update.snapshot)\n    known = replace",
         "    known = replace",
         "tests/unit/onhost/webui/test_update.py",
     ),
