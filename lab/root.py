@@ -72,6 +72,7 @@ LATER = [
     "prometheus",
     "prometheus-alertmanager",
     "prometheus-node-exporter",
+    "restic",
 ]
 _UNUSED_FILES = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*")
 _GUEST = Path(__file__).with_name("guest")

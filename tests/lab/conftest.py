@@ -31,7 +31,7 @@ _FIRST = (
     *("switching/test_power", "gateway/test_switching", "engines/test_kinds"),
     *("gateway/test_clients", "access/test_secrets", "engines/test_llamacpp"),
     *("switching/test_gpu", "switching/test_switch_faults", "deploy/test_not_ours"),
-    *("switching/test_memory", "deploy/test_as_shipped", "webui/test_update"),
+    *("switching/test_memory", "deploy/test_as_shipped", "webui/test_data"),
 )
 
 

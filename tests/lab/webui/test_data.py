@@ -1,4 +1,4 @@
-"""Open WebUI across updates: a chat, an update, a rollback, and the chat is there."""
+"""Data of Open WebUI: a chat, an update, a rollback, a wiped host, and the chat is there."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ UNIT = "open-webui.service"
 URL = "http://127.0.0.1:8080"
 SECRETS = "/etc/lockstep/secrets/open-webui.env"
 RECORD = "/var/lib/lockstep-deploy/webui.json"
+COPIES = "/var/lib/lockstep-deploy/webui"
+BACKUP = "/var/lib/lockstep-deploy/backup"
+PASSWORD = "/etc/lockstep/secrets/backup.key"
 
 
 def asked(host: Host, path: str, body: object = None, token: str = "") -> Any:
@@ -58,10 +61,7 @@ def inventories(stack: Stack, first: object) -> Iterator[dict[str, Path]]:
         name: stack.inventory(name, webui={"image": f"{IMAGE}:{tag}"}) for name, tag in tags.items()
     }
     for host in stack.hosts:
-        host.root(
-            f"systemctl stop {UNIT}; docker volume rm open-webui;"
-            f" rm -rf {RECORD} /var/lib/lockstep-deploy/webui"
-        )
+        host.root(f"systemctl stop {UNIT}; docker volume rm open-webui; rm -rf {RECORD} {COPIES}")
     stack.good_deploy(inventory=found["old"])
     say(stack.one, "of the old image")
     yield found
@@ -110,3 +110,52 @@ def test_a_rollback_brings_the_chats_of_before_and_says_which_it_loses(
     assert back.code == 0, back.text
     assert version(stack.one) == OLD
     assert chats(stack.one) == {"of the old image"}
+
+
+@pytest.fixture
+def backed_up(stack: Stack, inventories: dict[str, Path]) -> Iterator[Path]:
+    """An inventory whose first Spark keeps its backups on the second too, deployed."""
+    place = "sftp:spark@spark2:/home/spark/backups"
+    stack.one.root(
+        "mkdir -p -m 700 /root/.ssh; ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519;"
+        " ssh-keyscan -t ed25519 spark2 > /root/.ssh/known_hosts 2>/dev/null"
+    )
+    taken = "/home/spark/.ssh/authorized_keys"
+    public = stack.one.root("cat /root/.ssh/id_ed25519.pub").strip()
+    stack.two.root(f"cp -p {taken} {taken}.before; echo {shlex.quote(public)} >> {taken}")
+    found = stack.inventory(
+        "backup",
+        webui={"image": f"{IMAGE}:v{OLD}"},
+        backup={"enabled": True, "to": (place,)},
+    )
+    stack.good_deploy("--limit", "spark1", inventory=found)
+    yield found
+    stack.two.root(f"mv {taken}.before {taken}; rm -rf /home/spark/backups")
+    stack.one.root(f"rm -rf /root/.ssh/id_ed25519* /root/.ssh/known_hosts {BACKUP} {PASSWORD}")
+
+
+def test_a_wiped_host_has_its_chats_and_keys_again(stack: Stack, backed_up: Path) -> None:
+    host, place = stack.one, "sftp:spark@spark2:/home/spark/backups"
+    say(host, "of before")
+    kept = chats(host)
+    assert stack.lockstep("key add", "anna", inventory=backed_up).code in (0, 2)
+    made = stack.lockstep("backup now", "spark1", inventory=backed_up)
+    assert made.code == 0, made.text
+    assert f"backed up to {place}" in made.out
+    clean = stack.lockstep("backup check", "spark1", inventory=backed_up)
+    assert clean.code == 0 and clean.out.count(": whole") == 2, clean.text
+    password = host.root(f"cat {PASSWORD}").strip()
+    for shown in ("journalctl --no-pager --all -o export", "cat /etc/systemd/system/lockstep-*"):
+        assert host.root(f"{shown} | grep -c -F {password} || true").strip() == "0"
+
+    host.root(
+        f"systemctl stop {UNIT} lockstep-gateway.service; docker volume rm open-webui;"
+        f" rm -rf {RECORD} {COPIES} {BACKUP} {PASSWORD} /etc/lockstep/gateway/keys.json"
+    )
+    stack.good_deploy("--limit", "spark1", inventory=backed_up)
+    assert chats(host) == set()
+    host.root(f"umask 077; echo {password} > {PASSWORD}")
+    back = stack.lockstep("backup restore", "spark1", "--from", place, "-y", inventory=backed_up)
+    assert back.code == 0, back.text
+    assert chats(host) == kept
+    assert "anna" in stack.lockstep("key list", inventory=backed_up).out
