@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 from lockstep.onhost.core import atomic, errors, layout, output, program, runner
+from lockstep.onhost.records import deploys
 from lockstep.onhost.records.restic import Config, Repository, Saved, config
 from lockstep.onhost.webui import data, record, update
 
@@ -49,7 +50,8 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     elif given.verb == "check":
         check(paths, found)
     else:
-        restore(paths, found, given.snapshot, given.place)
+        with deploys.none_beside("restore of a backup", paths):
+            restore(paths, found, given.snapshot, given.place)
     return errors.EXIT_DONE
 
 

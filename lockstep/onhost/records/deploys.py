@@ -14,9 +14,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import signal
 import sys
 import time
+import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -194,6 +196,30 @@ def _locked(file: TextIO, mine: Deploy) -> bool:
         if (other and other.elder(mine)) or time.monotonic() >= until:
             return False
         time.sleep(_LOOK_S)
+
+
+@contextlib.contextmanager
+def none_beside(what: str, paths: layout.Paths) -> Iterator[None]:
+    """Keep deploys away from this host meanwhile.
+
+    Args:
+        what: What is done here, for the deploy that meets it.
+
+    Raises:
+        Problem: a deploy is under way.
+    """
+    mine = Deploy(uuid.uuid4().hex, "root", os.uname().nodename, what, time.time())
+    paths.deploy_lock.parent.mkdir(parents=True, exist_ok=True)
+    with paths.deploy_lock.open("a+", encoding="utf-8") as file:
+        paths.deploy_lock.chmod(0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            other = _read(file) or "a deploy"
+            raise errors.Problem(f"{other}. Remedy: wait for its end") from None
+        _write(file, json.dumps(asdict(mine)))
+        yield
+        _write(file, "")
 
 
 def holder(path: Path) -> Deploy | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -21,7 +20,6 @@ from lockstep.onhost.core import errors, file_lock, layout, runner, schema
 
 PACKAGE = "restic"
 _LIMIT_S = 3600.0
-_FRACTION = re.compile(r"\.\d+")
 #: restic's words where a folder holds no repository.
 _NONE_THERE = "Is there a repository"
 
@@ -144,6 +142,8 @@ class Repository:
     def _init(self, more: Mapping[str, str] | None = None) -> None:
         done = self._done(("cat", "config"), {})
         if done.returncode == 0:
+            # Locks of processes that were killed; those of living ones stay.
+            self._run("unlock")
             return
         if _NONE_THERE not in done.stderr:
             raise self._problem(done.stderr)
@@ -182,10 +182,8 @@ class Repository:
 
 
 def _unix(text: str) -> float:
-    """restic's time, whose fraction has more digits than Python reads, as Unix time, s."""
-    return datetime.datetime.fromisoformat(
-        _FRACTION.sub("", text).replace("Z", "+00:00")
-    ).timestamp()
+    """restic's time as Unix time, seconds."""
+    return datetime.datetime.fromisoformat(text).timestamp()
 
 
 def _unusable(what: str, *, where: str, **_: object) -> errors.Problem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 from collections.abc import Iterator
@@ -12,8 +13,10 @@ from a_webui import OLD, Spark, running
 
 from lockstep.onhost.backup import backup
 from lockstep.onhost.core import errors, runner
-from lockstep.onhost.records import restic
+from lockstep.onhost.records import deploys, restic
 from lockstep.onhost.webui import record, update
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -141,3 +144,21 @@ def test_without_the_inventorys_word_there_is_none(spark: Spark) -> None:
     spark.paths.backup.unlink()
     with pytest.raises(errors.Problem, match=r"backup\.enabled"):
         backup.main(["now"], spark.paths)
+
+
+def test_a_restore_and_a_deploy_keep_away_from_each_other(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts(spark, monkeypatch)
+    done(spark, "now")
+    lock = spark.paths.deploy_lock
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(errors.Problem, match="wait for its end"):
+            backup.main(["restore", nightly(spark).id], spark.paths)
+    seen: list[object] = []
+    monkeypatch.setattr(backup, "restore", lambda *_: seen.append(deploys.holder(lock)))
+    done(spark, "restore", nightly(spark).id)
+    assert "restore of a backup" in str(seen[0])
+    assert deploys.holder(lock) is None

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
+from lab_servers import until
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.records.restic import Repository
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_policy_forgets_by_tag(tmp_path: Path) -> None:
@@ -26,3 +31,20 @@ def test_the_policy_forgets_by_tag(tmp_path: Path) -> None:
 def test_what_restic_says_is_the_reason(tmp_path: Path) -> None:
     with pytest.raises(errors.Problem, match=r"backup in .*backup"):
         Repository(layout.Paths(tmp_path)).saved()
+
+
+def test_the_lock_of_a_killed_backup_is_in_nobodys_way(tmp_path: Path) -> None:
+    own = Repository(layout.Paths(tmp_path))
+    own.make()
+    names = {"RESTIC_REPOSITORY": own.place, "RESTIC_PASSWORD_FILE": str(own.password)}
+    killed = subprocess.Popen(
+        ["restic", "--no-cache", "backup", "--stdin"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, **names},
+    )
+    until(lambda: any((Path(own.place) / "locks").iterdir()), "its lock is there")
+    killed.kill()
+    killed.communicate()
+    own.make()
+    own.forget_old("nightly", {"daily": 1})
