@@ -17,7 +17,10 @@ _CONTENTS = (
     *("/var/lib/systemd/timers/stamp-lockstep-*", "/run/lockstep-*", "/tmp/torchinductor_lockstep"),
 )
 #: What people brought or were given, in folders of ours.
-DATA = ("/etc/lockstep/gateway", "/etc/lockstep/secrets", "/var/lib/lockstep-gateway")
+DATA = (
+    *("/etc/lockstep/gateway", "/etc/lockstep/secrets", "/var/lib/lockstep-gateway"),
+    f"{_STATE}/backup",
+)
 #: What beside the snapshots of models lies in the hub's folder and is ours.
 _BESIDE = ("lockstep-fetched", "lockstep-merged", "lockstep-verified")
 _ENGINE = ("store", "uv-cache", "current", "[0-9a-f]" * 12)
@@ -122,12 +125,13 @@ def changed_folders(paths: layout.Paths, given: Mapping[str, str]) -> dict[str, 
     return changed
 
 
-def record(paths: layout.Paths, keeps: bool) -> list[str]:
+def record(paths: layout.Paths, keeps: bool, keeps_data: bool) -> list[str]:
     """The deploy's own records; but for what was here before, where something is kept."""
     if not paths.state.exists():
         return []
-    kept = (paths.found, paths.packages) if keeps else ()
-    return _but(paths.root, _STATE, ["/" + str(path.relative_to(paths.root)) for path in kept])
+    before = (paths.found, paths.packages) if keeps else ()
+    kept = ["/" + str(path.relative_to(paths.root)) for path in before]
+    return _but(paths.root, _STATE, [*kept, *(DATA if keeps_data else ())])
 
 
 def _folder(path: Path) -> bool:

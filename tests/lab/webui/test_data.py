@@ -128,7 +128,7 @@ def backed_up(stack: Stack, inventories: dict[str, Path]) -> Iterator[Path]:
         webui={"image": f"{IMAGE}:v{OLD}"},
         backup={"enabled": True, "to": (place,)},
     )
-    stack.good_deploy("--limit", "spark1", inventory=found)
+    stack.good_deploy("-y", "--limit", "spark1", inventory=found)
     yield found
     stack.two.root(f"mv {taken}.before {taken}; rm -rf /home/spark/backups")
     stack.one.root(f"rm -rf /root/.ssh/id_ed25519* /root/.ssh/known_hosts {BACKUP} {PASSWORD}")
@@ -152,7 +152,7 @@ def test_a_wiped_host_has_its_chats_and_keys_again(stack: Stack, backed_up: Path
         f"systemctl stop {UNIT} lockstep-gateway.service; docker volume rm open-webui;"
         f" rm -rf {RECORD} {COPIES} {BACKUP} {PASSWORD} /etc/lockstep/gateway/keys.json"
     )
-    stack.good_deploy("--limit", "spark1", inventory=backed_up)
+    stack.good_deploy("-y", "--limit", "spark1", inventory=backed_up)
     assert chats(host) == set()
     host.root(f"umask 077; echo {password} > {PASSWORD}")
     back = stack.lockstep("backup restore", "spark1", "--from", place, "-y", inventory=backed_up)

@@ -127,8 +127,12 @@ def test_an_engine_folder_that_was_not_there_goes_whole(paths: layout.Paths) -> 
 
 
 def test_what_is_kept_stays_with_the_record_of_before(paths: layout.Paths) -> None:
+    own = "/var/lib/lockstep-deploy/backup/config"
+    write(paths.root, own, "restic's")
+    assert "/var/lib/lockstep-deploy" in names(made(paths), "record")
     found = made(paths, keep=("weights", "data"))
     assert names(found, "weights") == []
+    assert not any(own.startswith(path) for path in names(found, "record"))
     content = names(found, "content")
     assert "/etc/lockstep/targets.json" in content
     assert not any(path.startswith("/etc/lockstep/gateway") for path in content)
