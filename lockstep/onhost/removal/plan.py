@@ -82,7 +82,9 @@ def make(paths: layout.Paths, docker: docker_api.Docker | None, asked: Asked) ->
     ]
     if (paths.root / _PROGRAM.lstrip("/")).exists():
         plan.goes.append(Item("program", _PROGRAM))
-    plan.goes += [Item("record", path) for path in places.record(paths, bool(asked.keep), keeps_data)]
+    plan.goes += [
+        Item("record", path) for path in places.record(paths, bool(asked.keep), keeps_data)
+    ]
     _always(plan, bool(asked.keep), keeps_data, record)
     return plan.ordered()
 
