@@ -20,6 +20,7 @@ RECORD = "/var/lib/lockstep-deploy/webui.json"
 COPIES = "/var/lib/lockstep-deploy/webui"
 BACKUP = "/var/lib/lockstep-deploy/backup"
 PASSWORD = "/etc/lockstep/secrets/backup.key"
+KEPT = "/root/backup.key"
 
 
 def asked(host: Host, path: str, body: object = None, token: str = "") -> Any:
@@ -144,17 +145,16 @@ def test_a_wiped_host_has_its_chats_and_keys_again(stack: Stack, backed_up: Path
     assert f"backed up to {place}" in made.out
     clean = stack.lockstep("backup check", "spark1", inventory=backed_up)
     assert clean.code == 0 and clean.out.count(": whole") == 2, clean.text
-    password = host.root(f"cat {PASSWORD}").strip()
     for shown in ("journalctl --no-pager --all -o export", "cat /etc/systemd/system/lockstep-*"):
-        assert host.root(f"{shown} | grep -c -F {password} || true").strip() == "0"
+        assert host.root(f"{shown} | grep -a -c -F -f {PASSWORD} || true").strip() == "0"
 
     host.root(
-        f"systemctl stop {UNIT} lockstep-gateway.service; docker volume rm open-webui;"
-        f" rm -rf {RECORD} {COPIES} {BACKUP} {PASSWORD} /etc/lockstep/gateway/keys.json"
+        f"mv {PASSWORD} {KEPT}; systemctl stop {UNIT} lockstep-gateway.service; docker volume rm open-webui;"
+        f" rm -rf {RECORD} {COPIES} {BACKUP} /etc/lockstep/gateway/keys.json"
     )
     stack.good_deploy("-y", "--limit", "spark1", inventory=backed_up)
     assert chats(host) == set()
-    host.root(f"umask 077; echo {password} > {PASSWORD}")
+    host.root(f"mv {KEPT} {PASSWORD}")
     back = stack.lockstep("backup restore", "spark1", "--from", place, "-y", inventory=backed_up)
     assert back.code == 0, back.text
     assert chats(host) == kept
