@@ -21,6 +21,7 @@ COPIES = "/var/lib/lockstep-deploy/webui"
 BACKUP = "/var/lib/lockstep-deploy/backup"
 PASSWORD = "/etc/lockstep/secrets/backup.key"
 KEPT = "/root/backup.key"
+PLACE = "sftp:spark@spark2:/home/spark/backups"
 
 
 def asked(host: Host, path: str, body: object = None, token: str = "") -> Any:
@@ -116,7 +117,6 @@ def test_a_rollback_brings_the_chats_of_before_and_says_which_it_loses(
 @pytest.fixture
 def backed_up(stack: Stack, inventories: dict[str, Path]) -> Iterator[Path]:
     """An inventory whose first Spark keeps its backups on the second too, deployed."""
-    place = "sftp:spark@spark2:/home/spark/backups"
     stack.one.root(
         "mkdir -p -m 700 /root/.ssh; ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519;"
         " ssh-keyscan -t ed25519 spark2 > /root/.ssh/known_hosts 2>/dev/null"
@@ -127,7 +127,7 @@ def backed_up(stack: Stack, inventories: dict[str, Path]) -> Iterator[Path]:
     found = stack.inventory(
         "backup",
         webui={"image": f"{IMAGE}:v{OLD}"},
-        backup={"enabled": True, "to": (place,)},
+        backup={"enabled": True, "to": (PLACE,)},
     )
     stack.good_deploy("-y", "--limit", "spark1", inventory=found)
     yield found
@@ -136,26 +136,29 @@ def backed_up(stack: Stack, inventories: dict[str, Path]) -> Iterator[Path]:
 
 
 def test_a_wiped_host_has_its_chats_and_keys_again(stack: Stack, backed_up: Path) -> None:
-    host, place = stack.one, "sftp:spark@spark2:/home/spark/backups"
+    host = stack.one
     say(host, "of before")
     kept = chats(host)
     assert stack.lockstep("key add", "anna", inventory=backed_up).code in (0, 2)
     made = stack.lockstep("backup now", "spark1", inventory=backed_up)
     assert made.code == 0, made.text
-    assert f"backed up to {place}" in made.out
+    assert f"backed up to {PLACE}/spark1" in made.out
     clean = stack.lockstep("backup check", "spark1", inventory=backed_up)
     assert clean.code == 0 and clean.out.count(": whole") == 2, clean.text
     for shown in ("journalctl --no-pager --all -o export", "cat /etc/systemd/system/lockstep-*"):
         assert host.root(f"{shown} | grep -a -c -F -f {PASSWORD} || true").strip() == "0"
 
     host.root(
-        f"mv {PASSWORD} {KEPT}; systemctl stop {UNIT} lockstep-gateway.service; docker volume rm open-webui;"
+        f"mv {PASSWORD} {KEPT}; systemctl stop {UNIT} lockstep-gateway.service;"
+        " docker volume rm open-webui;"
         f" rm -rf {RECORD} {COPIES} {BACKUP} /etc/lockstep/gateway/keys.json"
     )
     stack.good_deploy("-y", "--limit", "spark1", inventory=backed_up)
     assert chats(host) == set()
     host.root(f"mv {KEPT} {PASSWORD}")
-    back = stack.lockstep("backup restore", "spark1", "--from", place, "-y", inventory=backed_up)
+    back = stack.lockstep(
+        "backup restore", "spark1", "--from", f"{PLACE}/spark1", "-y", inventory=backed_up
+    )
     assert back.code == 0, back.text
     assert chats(host) == kept
     assert "anna" in stack.lockstep("key list", inventory=backed_up).out
