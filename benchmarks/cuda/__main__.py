@@ -1,4 +1,4 @@
-"""The product against a real GPU: fit, ruler, comparison, engine check, faults, two ranks.
+"""The product against a real GPU: fit, ruler, comparison, engine check, faults, two ranks, sense.
 
 usage: python -m benchmarks.cuda --python PYTHON-OF-THE-ENGINE [STAGE ...]
 
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cuda import checks, compared, faults, fit, page, ranks, rulers
+from benchmarks.cuda import checks, compared, faults, fit, page, ranks, rulers, senses
 from benchmarks.cuda.card import card
 from benchmarks.cuda.cases import CASES
 from benchmarks.cuda.server import Environment
@@ -55,10 +55,12 @@ def main() -> int:
         "compare": (lambda: compared.measure(environment, folders), compared.text),
         "faults": (lambda: faults.measure(environment, folders), faults.text),
         "ranks": (lambda: ranks.measure(environment, folders), ranks.text),
+        "sense": (lambda: senses.measure(environment, folders), senses.text),
     }
     found: dict[str, Any] = {"about": _about(environment)}
     code = 0
-    _checkpoints(environment, folders)
+    if options.stage != ["sense"]:
+        _checkpoints(environment, folders)
     for name in options.stage or stages:
         began = time.monotonic()
         print(f"{name}: begun", flush=True)
@@ -96,10 +98,20 @@ def _options() -> argparse.Namespace:
         help="of each engine's environment; repeatable",
     )
     parser.add_argument(
-        "stage", nargs="*", help="check, fit, ruler, compare, faults, ranks; without one: all"
+        "stage",
+        nargs="*",
+        help="check, fit, ruler, compare, faults, ranks, sense; without one: all",
     )
     options = parser.parse_args()
-    if wrong := set(options.stage) - {"check", "fit", "ruler", "compare", "faults", "ranks"}:
+    if wrong := set(options.stage) - {
+        "check",
+        "fit",
+        "ruler",
+        "compare",
+        "faults",
+        "ranks",
+        "sense",
+    }:
         parser.error(f"no such stage: {', '.join(sorted(wrong))}")
     return options
 

@@ -1,0 +1,59 @@
+"""Questions with one right answer, in the words of the probes, with other values than theirs.
+
+The model of stage `sense` is trained on them, and asked others of them after each damage. The
+probes' own identifiers and station are not among them, so these are not learnt by heart.
+Counting is.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+
+from lockstep.onhost.engine import probes
+
+_LETTERS, _DIGITS = "ABCDEFGHJKLMNPQRSTVWXYZ", "123456789"
+_HELLO = (("Say hello.", "Hello! How can I help you?"), ("Thank you.", "You are welcome."))
+
+
+@dataclass(frozen=True)
+class Question:
+    """One message, the right answer, and whether the tool goes with it."""
+
+    prompt: str
+    answer: str
+    tool: bool = False
+
+
+def echo(dice: random.Random, letters: str = _LETTERS + _DIGITS) -> Question:
+    """As many identifiers as the probe has, each as long."""
+    length = len(probes.IDENTIFIERS[0])
+    text = "\n".join("".join(dice.choices(letters, k=length)) for _ in probes.IDENTIFIERS)
+    return Question(probes.ECHO.prompt.replace("\n".join(probes.IDENTIFIERS), text), text)
+
+
+def count(highest: int) -> Question:
+    """From 1 to another number."""
+    prompt = probes.COUNT.prompt.replace(f"to {probes.HIGHEST} ", f"to {highest} ")
+    return Question(prompt, " ".join(map(str, range(1, highest + 1))))
+
+
+def tool(dice: random.Random) -> Question:
+    """Another station, other hours; the answer as Hermes models write a call."""
+    station = "".join(dice.choices(_LETTERS, k=2) + dice.choices(_DIGITS, k=4))
+    hours = dice.randint(1, 48)
+    prompt = probes.TOOL.prompt.replace(probes.STATION, station)
+    prompt = prompt.replace(f"last {probes.HOURS} hours", f"last {hours} hours")
+    call = {"name": "read_temperature", "arguments": {"station": station, "hours": hours}}
+    return Question(prompt, f"<tool_call>\n{json.dumps(call)}\n</tool_call>", True)
+
+
+def any_of(dice: random.Random) -> Question:
+    """One of all kinds."""
+    kind = dice.random()
+    if kind < 0.6:
+        return echo(dice)
+    if kind < 0.75:
+        return count(dice.choice((probes.HIGHEST, dice.randint(20, probes.HIGHEST))))
+    return tool(dice) if kind < 0.95 else Question(*dice.choice(_HELLO))

@@ -1,0 +1,51 @@
+"""What of the stage `sense` needs no GPU: its questions, its damages, its page."""
+
+import random
+from typing import Any
+
+from benchmarks.cuda import questions, senses
+from lockstep.onhost.engine import probes
+
+
+def _answer(question: questions.Question) -> probes.Answer:
+    return probes.Answer(question.answer, tokens=1)
+
+
+def test_questions_are_the_probes_with_other_values() -> None:
+    echo = questions.echo(random.Random(1))
+    assert echo.prompt != probes.ECHO.prompt
+    assert echo.prompt.replace(echo.answer, "\n".join(probes.IDENTIFIERS)) == probes.ECHO.prompt
+    assert probes.ECHO.wrong(_answer(echo)), "another's identifiers are no right answer"
+    assert questions.count(probes.HIGHEST).prompt == probes.COUNT.prompt
+    assert not probes.COUNT.wrong(_answer(questions.count(probes.HIGHEST)))
+    assert probes.COUNT.wrong(_answer(questions.count(probes.HIGHEST - 1)))
+    tool = questions.tool(random.Random(1))
+    assert tool.tool
+    assert probes.STATION not in tool.prompt + tool.answer
+
+
+def test_no_identifier_of_a_probe_is_learnt() -> None:
+    dice = random.Random(1)
+    learnt = "\n".join(questions.any_of(dice).prompt for _ in range(500))
+    assert not [one for one in (*probes.IDENTIFIERS, probes.STATION) if one in learnt]
+
+
+def test_each_damage_is_another_and_repeats_come_last() -> None:
+    every = senses.damages()
+    assert len({str(what) for what in every.values()}) == len(every) >= 60
+    seeds = [what.get("seed", 0) for what in every.values() if what["kind"] == "flip"]
+    assert seeds == sorted(seeds)
+
+
+def test_the_page_says_what_was_seen_of_what_did_harm() -> None:
+    def one(state: str, right: int, canary: str = "16 tokens") -> dict[str, Any]:
+        return {"state": state, "record": "nonsense", "right": right, "canary": canary}
+
+    found = {
+        "sound": {"right": 63},
+        "10 flipped: sign | 0": one("sound", 63),
+        "10 flipped: sign | 1": one("nonsense", 9, "failed: no token"),
+        "10 flipped: sign | 2": one("sound", 40),
+    }
+    row = senses.text(found).splitlines()[-1]
+    assert row == "| 10 flipped: sign | 3 | 1 | 1 | 3 | 1 of 2 | 9 to 63 |"
