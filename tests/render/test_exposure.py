@@ -17,6 +17,7 @@ from tools import run
 from lockstep.files.managed_file import ManagedFile
 from lockstep.inventory.cluster_join import joined
 from lockstep.monitoring.stack import monitoring_files
+from lockstep.units.backup_unit import backup_units
 from lockstep.units.tls_unit import tls_files
 
 YOURS = {"certificate": "/etc/ssl/spark.pem", "key": "/etc/ssl/spark.key"}
@@ -50,12 +51,19 @@ def monitored() -> dict[str, ManagedFile]:
     return {file.path: file for file in monitoring_files(joined(plans, "site.py")[0])}
 
 
+def backed_up() -> dict[str, ManagedFile]:
+    """Files of the nightly backup, which is off in the examples."""
+    plan = spark("spark1", backup={"enabled": True})
+    return {file.path: file for file in backup_units(plan.settings)}
+
+
 def services() -> dict[str, str]:
     """Name of every service that a deploy writes, with its host → its text."""
     hosts = {host: rendered(host) for host in HOSTS}
     hosts |= {f"pair-{rank}": pair.rendered(rank) for rank in (0, 1)}
     hosts |= {kind: before_gateway(tls) for kind, tls in (("own", "own"), ("yours", YOURS))}
     hosts["monitored"] = monitored()
+    hosts["backed up"] = backed_up()
     return {
         f"{host}:{Path(path).name}": file.text
         for host, files in hosts.items()
