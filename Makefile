@@ -80,7 +80,9 @@ cluster-faults: $(STAMP)
 	$(BIN)/python tests/proofs/cluster_faults.py
 
 webui: $(STAMP)
-	PYTHONPATH=.:tests/helpers:tests/helpers/gateway:tests/helpers/onhost $(BIN)/python tests/proofs/real_webui.py
+	@for name in real_webui real_webui_update; do \
+	PYTHONPATH=.:tests/helpers:tests/helpers/gateway:tests/helpers/onhost \
+	$(BIN)/python tests/proofs/$$name.py || exit; done
 
 bench: $(STAMP)
 	@code=0; for name in noop switch diff copy gateway; do \

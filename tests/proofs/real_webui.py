@@ -48,20 +48,25 @@ _GATEWAY = (
 )
 
 
-def install(folder: Path) -> Path:
+def install(folder: Path, version: str = VERSION) -> Path:
     """A new environment with Open WebUI; its program."""
     python = folder / "bin" / "python"
     subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, folder], check=True)
     pip = [UV, "pip", "install", "--quiet", "--python", python]
-    subprocess.run([*pip, "--no-deps", f"open-webui=={VERSION}"], check=True)
+    subprocess.run([*pip, "--no-deps", f"open-webui=={version}"], check=True)
     [needed] = folder.glob("lib/*/site-packages/requirements-slim.txt")
     subprocess.run([*pip, "-r", needed], check=True)
     return folder / "bin" / "open-webui"
 
 
 @contextlib.contextmanager
-def webui(program: Path, settings: Settings, folder: Path) -> Iterator[str]:
-    """Open WebUI's address; its variables are those of the unit, its data are in `folder`."""
+def started(
+    program: Path, settings: Settings, folder: Path
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Open WebUI's address and process; its variables are those of the unit, its data in `folder`.
+
+    It need not answer yet.
+    """
     targets = bound(settings)
     fixed = pins(settings, targets)
     made = variants(settings, targets, fixed, engine_id="")
@@ -71,20 +76,27 @@ def webui(program: Path, settings: Settings, folder: Path) -> Iterator[str]:
     given |= {"WEBUI_SECRET_KEY": "a key", "DATA_DIR": str(folder), "HOME": str(folder)}
     given |= {"PATH": os.environ["PATH"], "USE_SLIM_DOCKER": "true"}
     argv = [program, "serve", "--host", given["HOST"], "--port", given["PORT"]]
-    url, journal = f"http://{given['HOST']}:{given['PORT']}", folder / "log"
-    with journal.open("w") as log:
+    with (folder / "log").open("a") as log:
         server = subprocess.Popen(argv, env=given, cwd=folder, stdout=log, stderr=log)
-
-    def answers() -> bool:
-        assert server.poll() is None, journal.read_text()[-4000:]
-        return ask(f"{url}/health").status == 200
-
     try:
-        until(answers, f"Open WebUI answers: {journal}", LIMIT_S)
-        yield url
+        yield f"http://{given['HOST']}:{given['PORT']}", server
     finally:
         server.terminate()
         server.wait()
+
+
+@contextlib.contextmanager
+def webui(program: Path, settings: Settings, folder: Path) -> Iterator[str]:
+    """The same, once it answers; its address."""
+    journal = folder / "log"
+    with started(program, settings, folder) as (url, server):
+
+        def answers() -> bool:
+            assert server.poll() is None, journal.read_text()[-4000:]
+            return ask(f"{url}/health").status == 200
+
+        until(answers, f"Open WebUI answers: {journal}", LIMIT_S)
+        yield url
 
 
 def engine(seen: Seen) -> Reply:

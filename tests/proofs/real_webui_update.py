@@ -1,0 +1,130 @@
+"""Two real versions of Open WebUI on one volume: a chat, an update, a return: the chat is there.
+
+`make webui`. The programs that copy and return the data are those of a host; its systemd and Docker
+are made up. The newer version migrates the database so that the older one does not start on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_webui import Spark, running
+from example import HOSTS
+from lab_servers import ask, free_port
+from real_webui import EMAIL, PASSWORD, VERSION, install, started, webui
+
+from lockstep.inventory.settings import Settings
+from lockstep.inventory.settings import WebUi as WebUiData
+from lockstep.onhost.webui import record, update
+
+BEFORE = "0.11.4"
+KILLS = 10
+KEPT = {"before the update"}
+
+
+class Site:
+    """A host with both versions."""
+
+    def __init__(self, spark: Spark, settings: Settings, programs: dict[str, Path]) -> None:
+        self.spark = spark
+        self.settings = settings
+        self.programs = programs
+        spark.url = f"http://127.0.0.1:{settings.webui.port}/health"
+
+    def begin(self, version: str) -> None:
+        """What the unit does before the program."""
+        self.spark.unit.write_text(f"[Service]\nExecStart=docker run {version}\n")
+        self.spark.begin(version)
+
+    def serves(self, version: str, say: str = "") -> set[str]:
+        """The chats that a version shows, which then ends well; it keeps one more before that."""
+        with webui(self.programs[version], self.settings, self.spark.place) as url:
+            self.spark.ready(version)
+            who = {"email": EMAIL, "password": PASSWORD}
+            token = asked(url, "/api/v1/auths/signin", who)["token"]
+            if say:
+                chat = {"title": say, "models": [], "messages": [], "history": {"messages": {}}}
+                asked(url, "/api/v1/chats/new", {"chat": chat}, token)
+            return {each["title"] for each in asked(url, "/api/v1/chats/", token=token)}
+
+    def killed(self, version: str, after_s: float) -> None:
+        """A start that ends so long after it has begun."""
+        with started(self.programs[version], self.settings, self.spark.place) as (_, process):
+            try:
+                process.wait(after_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def asked(url: str, path: str, body: object = None, token: str = "") -> Any:
+    """JSON that Open WebUI answers."""
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+    data = json.dumps(body).encode() if body is not None else None
+    request = urllib.request.Request(url + path, data, headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def refused(site: Site, version: str) -> bool:
+    """Whether a version cannot begin with the present data."""
+    with started(site.programs[version], site.settings, site.spark.place) as (url, process):
+        while process.poll() is None:
+            with contextlib.suppress(OSError):
+                if ask(f"{url}/health").status == 200:
+                    return False
+            time.sleep(0.5)
+    return True
+
+
+def main() -> int:
+    """Everything is in a folder that is gone afterwards."""
+    port = free_port()
+    settings = replace(HOSTS["spark"], webui=WebUiData(port=port))
+    with (
+        tempfile.TemporaryDirectory() as name,
+        pytest.MonkeyPatch.context() as patch,
+        running(Path(name), patch) as spark,
+    ):
+        programs = {each: install(Path(name) / each, each) for each in (BEFORE, VERSION)}
+        site = Site(spark, settings, programs)
+        site.begin(BEFORE)
+        assert site.serves(BEFORE, say="before the update") == KEPT
+
+        site.begin(VERSION)
+        began = time.monotonic()
+        assert site.serves(VERSION, say="after it") == {*KEPT, "after it"}
+        took = time.monotonic() - began
+        print(f"updated from {BEFORE} to {VERSION} in {took:.0f} s: the chat is there")
+        print(f"{BEFORE} on the data of {VERSION}: {'ends' if refused(site, BEFORE) else 'starts'}")
+        update.use(spark.paths, BEFORE, record.snapshots(spark.paths)[0].number)
+        site.begin(BEFORE)
+        assert site.serves(BEFORE) == KEPT
+        print(f"rolled back to {BEFORE} with its data: the chat is there")
+
+        for number in range(KILLS):
+            after = took * (number + 0.5) / KILLS
+            site.begin(VERSION)
+            site.killed(VERSION, after)
+            spark.ended("signal")
+            site.begin(BEFORE)
+            assert site.serves(BEFORE) == KEPT, after
+            print(
+                f"killed {after:.1f} s after the start of {VERSION}: {BEFORE} and the chat return"
+            )
+        site.begin(VERSION)
+        assert site.serves(VERSION) == KEPT
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
