@@ -94,7 +94,8 @@ def test_a_host_is_what_it_was_and_can_be_deployed_again(deployed: Stack) -> Non
     done = deployed.lockstep("remove", "--limit", "spark2", "-y", inventory=small)
     assert done.code == 0 and " 0 are not" in done.out, done.text[-4000:]
     after = snapshot(two)
-    assert sorted(after - before) == [] and sorted(before - after) == []
+    assert sorted(after - before) == [], "what stayed"
+    assert sorted(before - after) == [], "what went"
     assert ": remove of lab: done" in two.root("journalctl -t lockstep-audit -o cat")
     again = deployed.lockstep("remove", "--limit", "spark2", "-y", inventory=small)
     assert again.code == 0 and "nothing of Lockstep is here" in again.out

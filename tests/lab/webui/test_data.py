@@ -131,6 +131,7 @@ def backed_up(stack: Stack, inventories: dict[str, Path]) -> Iterator[Path]:
     )
     stack.good_deploy("-y", "--limit", "spark1", inventory=found)
     yield found
+    stack.lockstep("key revoke", "anna")
     stack.two.root(f"mv {taken}.before {taken}; rm -rf /home/spark/backups")
     stack.one.root(f"rm -rf /root/.ssh/id_ed25519* /root/.ssh/known_hosts {BACKUP} {PASSWORD}")
 
