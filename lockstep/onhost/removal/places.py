@@ -63,7 +63,8 @@ def originals(paths: layout.Paths) -> list[str]:
 
 def contents(paths: layout.Paths, engines: str, keeps_data: bool) -> list[str]:
     """Folders that leave with all in them."""
-    here = [path for pattern in _CONTENTS for path in _glob(paths.root, pattern)]
+    found_here = [path for pattern in _CONTENTS for path in _glob(paths.root, pattern)]
+    here = [path for path in found_here if path not in (_STATE, _PROGRAMS)]
     kept = DATA if keeps_data else ()
     every = [each for path in here for each in _but(paths.root, path, kept)]
     kept_record = found.load(paths)
@@ -73,7 +74,7 @@ def contents(paths: layout.Paths, engines: str, keeps_data: bool) -> list[str]:
             every.append(path)
         elif there and path == engines:
             every += [each for name in _ENGINE for each in _glob(paths.root, f"{path}/{name}")]
-    return [path for path in dict.fromkeys(every) if path not in (_STATE, _PROGRAMS)]
+    return list(dict.fromkeys(every))
 
 
 def _but(root: Path, path: str, kept: Iterable[str]) -> list[str]:

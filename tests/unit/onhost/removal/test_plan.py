@@ -137,6 +137,7 @@ def test_what_is_kept_stays_with_the_record_of_before(paths: layout.Paths) -> No
     assert "/etc/lockstep/targets.json" in content
     assert not any(path.startswith("/etc/lockstep/gateway") for path in content)
     assert "/etc/lockstep" not in content
+    assert not [path for path in content if path.startswith("/var/lib/lockstep-deploy")]
     assert not {"/var/lib/lockstep-deploy/found.json", "/var/lib/lockstep-deploy"} & set(
         names(found, "record")
     )
