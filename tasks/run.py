@@ -107,7 +107,8 @@ def _begin() -> None:
         if option := turns.obstacle(len(hosts)):
             raise Refusal(
                 f"{option} cannot be used: the deploy itself says which host goes when; hosts "
-                "whose model is hot go one by one.\nNothing was touched on any host."
+                "whose model is hot go one by one.\nNothing was touched on any host. "
+                f"Remedy: leave such options out, or --parallel {len(hosts)}."
             )
         plans = _plans(hosts)
         path = lock_path(list(plans.values()))

@@ -27,8 +27,14 @@ def of_operation() -> Turns:
 
 
 def obstacle(hosts: int) -> str | None:
-    """The option of this command line that no host could take its turn with."""
+    """The option of this command line, or the habit of pyinfra's, that no turns can be taken with.
+
+    Args:
+        hosts: How many are deployed to.
+    """
     options = [option for option in _IN_ONE_GO if option in sys.argv]
-    if not options and 0 < state.config.PARALLEL < hosts:
-        options = [f"--parallel {state.config.PARALLEL}"]
+    if not options and 0 < (at_once := state.config.PARALLEL) < hosts:
+        # Where nobody says, pyinfra takes twenty for each processor of this machine.
+        given = "--parallel" in sys.argv
+        options = [f"--parallel {at_once}" if given else f"pyinfra's own {at_once} hosts at a time"]
     return options[0] if options else None

@@ -195,7 +195,8 @@ def test_a_dry_run_says_what_would_be_restarted_in_which_order(converged: Site) 
 def test_options_that_leave_no_host_its_turn_are_refused(converged: Site) -> None:
     done = converged.deploy("--parallel", "1")
     assert done.returncode == 1
-    assert "--parallel 1 cannot be used" in " ".join(done.stderr.split())
+    said = " ".join(done.stderr.split())
+    assert "--parallel 1 cannot be used" in said and "Remedy: leave such options out, or" in said
     assert changed(converged) == []
     assert "Traceback" not in done.stderr
 
@@ -206,7 +207,8 @@ def test_options_that_leave_no_host_its_turn_are_refused(converged: Site) -> Non
         (["-y"], 3, None),
         (["-y", "--serial"], 3, "--serial"),
         (["--no-wait"], 3, "--no-wait"),
-        (["-y"], 2, "--parallel 2"),
+        (["-y", "--parallel", "2"], 2, "--parallel 2"),
+        (["-y"], 2, "pyinfra's own 2 hosts at a time"),
     ],
 )
 def test_which_options_leave_no_host_its_turn(
