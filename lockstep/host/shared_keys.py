@@ -1,9 +1,13 @@
-"""Keys that several hosts of an inventory have alike: made on the first, carried to the others."""
+"""Keys that several hosts of an inventory have alike: made on the first, carried to the others.
+
+A key is secret, or the public half of a pair whose other half stays on the host that made it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from lockstep.files.managed_file import AGENT_UNIT, GATEWAY_UNIT, PEER_KEY, command
 from lockstep.inventory.authority import Authority
@@ -18,11 +22,12 @@ class SharedKey:
 
     Attributes:
         what: "key of cluster pair".
-        path: Where each host has it, for root alone.
+        path: Where each host has it.
         hosts: Who has it, as the inventory names them; the first one makes it.
         make: What makes it, once.
         take: What writes what comes on standard input instead.
         units: Those that read it when they start.
+        mode: Permissions there, octal; a public half is no secret.
     """
 
     what: str
@@ -31,6 +36,20 @@ class SharedKey:
     make: tuple[str, ...]
     take: tuple[str, ...]
     units: tuple[str, ...]
+    mode: str = "0600"
+
+    def seal(self, files: Mapping[str, Any] | None) -> str | None:
+        """A keyed hash of the key on a host; None where it has none with its owner and mode.
+
+        Args:
+            files: What the reader `files` answered there; None: nothing.
+        """
+        have = files[self.path] if files else None
+        if have is None or (have["mode"], have["owner"], have["group"]) != (
+            *(self.mode, "root", "root"),
+        ):
+            return None
+        return str(have["seal"])
 
 
 def shared_keys(plan: HostPlan) -> tuple[SharedKey, ...]:

@@ -5,10 +5,11 @@ One module for each subject; `ask` has what the host is asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lockstep.core.findings import Finding
+from lockstep.host.shared_keys import SharedKey
 from lockstep.inventory.host import HostPlan
 from lockstep.lock.pins import Pins
 from lockstep.preflight import (
@@ -18,6 +19,7 @@ from lockstep.preflight import (
     foreign,
     hardware,
     identity,
+    keys,
     memory,
     network,
     system,
@@ -36,6 +38,7 @@ __all__ = [
     "between",
     "brought",
     "findings",
+    "keys_elsewhere",
     "questions",
 ]
 
@@ -74,3 +77,19 @@ def between(facts: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
         facts: Host → what its reader answered.
     """
     return list(identity.findings(facts))
+
+
+def keys_elsewhere(
+    shared: Mapping[str, Sequence[SharedKey]], files: Mapping[str, Mapping[str, Any]]
+) -> list[Finding]:
+    """What the hosts of one run lack of the keys that they have in common.
+
+    Args:
+        shared: Host → those keys.
+        files: Host → what its reader `files` answered.
+    """
+    return [
+        found
+        for name, every in shared.items()
+        for found in keys.findings(name, every, files[name], shared)
+    ]

@@ -21,7 +21,7 @@ from tasks.remote import Commands
 
 @operation()
 def made() -> Commands:
-    """Make each key whose first host this is, once, in a file of mode 0600."""
+    """Make each key whose first host this is, once."""
     keys = run.current().shared_keys
     missing = [key for key in keys if key.hosts[0] == host.name and not _hash(host.name, key)]
     for key in missing:
@@ -92,9 +92,4 @@ class Carried(remote.Changing):
 
 
 def _hash(name: str, key: SharedKey) -> str | None:
-    """A keyed hash of the key on a host; None where it has none that only root can read."""
-    found = facts.ask("files", state.inventory.get_host(name))
-    have = found[key.path] if found else None
-    if have is None or (have["mode"], have["owner"], have["group"]) != ("0600", "root", "root"):
-        return None
-    return str(have["seal"])
+    return key.seal(facts.ask("files", state.inventory.get_host(name)))
