@@ -75,4 +75,5 @@ tools = {
     "pydantic": "pydantic",
     "starlette": "starlette",
     "uvicorn": "uvicorn",
+    "uvloop": "uvloop",
 }

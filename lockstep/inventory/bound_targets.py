@@ -24,7 +24,15 @@ FALLBACK = "-fallback"
 #: Of every Spark's own web page, at loopback (facts of the field, 2026-11).
 DASHBOARD_PORT = 11000
 #: Packages that the gateway imports, as `Settings.tools` names them.
-GATEWAY_TOOLS = ("httptools", "httpx2", "prometheus-client", "pydantic", "starlette", "uvicorn")
+GATEWAY_TOOLS = (
+    "httptools",
+    "httpx2",
+    "prometheus-client",
+    "pydantic",
+    "starlette",
+    "uvicorn",
+    "uvloop",
+)
 #: The name by which clients ask for whatever is hot.
 AUTO = "auto"
 

@@ -30,6 +30,8 @@ from lab.host import connection
 from lab.host.network import NAMESPACES
 from lockstep.monitoring.rules import EVERY_S, alerts
 
+sys.path.append(str(Path(__file__).parents[1] / "helpers"))
+
 #: Where the receiver listens, on the lab's side of its network.
 ADDRESS, PORT = "10.77.0.1", 8499
 #: Two scrapes, an evaluation, a slow look of the writer and the wait of a group.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -136,7 +137,12 @@ class Hot:
 def mark(group: Path) -> int | None:
     """What tells a unit's control group with processes from others; None: no process is in it."""
     try:
-        events = (group / "cgroup.events").read_text(encoding="ascii")
-        return group.stat().st_ino if "populated 1" in events else None
+        # Several times a request: an opened text file would cost twice as much.
+        file = os.open(group / "cgroup.events", os.O_RDONLY)
+        try:
+            events = os.read(file, 4096)
+        finally:
+            os.close(file)
+        return os.stat(group).st_ino if b"populated 1" in events else None
     except OSError:
         return None

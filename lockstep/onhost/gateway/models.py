@@ -46,11 +46,13 @@ class Models:
         None for no name of this host, and for `auto` while nothing is hot.
         """
         found = self.behind(name)
+        if not found:
+            return None
+        if len(found) == 1 and name != AUTO:
+            return found[0]
         for each in found:
             if self._hot.serves(each):
                 return each
-        if not found:
-            return None
         await self._hot.look()
         cold = None if name == AUTO else found[0]
         return next((each for each in found if self._hot.serves(each)), cold)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from lockstep.onhost.core import config, errors, layout, output, program
@@ -239,7 +240,7 @@ def main(argv: list[str], paths: layout.Paths | None = None, kept: Path = usage.
     beside = [totals.keep()]
     if gateway.ttl_s is not None:
         beside.append(Rest(hot, host, swaps, gateway.ttl_s, paths).forever())
-    asyncio.run(_serve(app.Application(parts), doors, sockets, beside))
+    uvloop.run(_serve(app.Application(parts), doors, sockets, beside))
     return errors.EXIT_DONE
 
 
