@@ -143,6 +143,6 @@ def mark(group: Path) -> int | None:
             events = os.read(file, 4096)
         finally:
             os.close(file)
-        return os.stat(group).st_ino if b"populated 1" in events else None
+        return group.stat().st_ino if b"populated 1" in events else None
     except OSError:
         return None
