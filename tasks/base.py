@@ -25,7 +25,7 @@ def base() -> None:
     system.accounts(
         name="Create the service accounts and the operators' group",
         groups=[OPERATORS_GROUP],
-        users=[*ours(settings), *people(settings)],
+        users=[*ours(this.plan), *people(settings)],
     )
     files.tree(
         name="Write folders, programs and settings",

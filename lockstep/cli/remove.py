@@ -17,7 +17,14 @@ import click
 from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, print_json
 from lockstep.core.terminal import console, indented
 from lockstep.files import sent
-from lockstep.files.managed_file import GATEWAY_ACCOUNT, GATEWAY_HOME, HOME, OPERATORS_GROUP
+from lockstep.files.managed_file import (
+    BACKUP_ACCOUNT,
+    BACKUP_HOME,
+    GATEWAY_ACCOUNT,
+    GATEWAY_HOME,
+    HOME,
+    OPERATORS_GROUP,
+)
 from lockstep.fleet.hosts import Host, ask, at_once, choose
 from lockstep.inventory.host import HostPlan
 from lockstep.monitoring import stack
@@ -140,7 +147,11 @@ def question(plan: HostPlan, keep: Sequence[str]) -> dict[str, Any]:
         "engines": settings.paths.engines,
         "hub_cache": settings.paths.hub_cache,
         "packages": {name: units.get(name, "") for name in named if name in asked},
-        "accounts": {settings.service_user: HOME, GATEWAY_ACCOUNT: GATEWAY_HOME},
+        "accounts": {
+            settings.service_user: HOME,
+            GATEWAY_ACCOUNT: GATEWAY_HOME,
+            BACKUP_ACCOUNT: BACKUP_HOME,
+        },
         "group": OPERATORS_GROUP,
         "folders": {
             each.path: f"folder {each.mode} {each.owner} {each.group}" for each in folders(settings)

@@ -27,6 +27,7 @@ from lockstep.system import firewall, netplan
 from lockstep.system.accounts import ours, people
 from lockstep.system.base_files import absent_files
 from lockstep.system.folders import folders
+from lockstep.units import backup_twin
 from lockstep.units.agent_unit import key_path
 from lockstep.units.tls_unit import CADDYFILE, GIVEN, ROOT, authority_path
 
@@ -56,7 +57,7 @@ def questions(this: Intended) -> dict[str, Any]:
         "packages.noted": None,
         "records.unnoted": touched(this),
         "accounts": {
-            "accounts": [account.name for account in (*ours(settings), *people(settings))],
+            "accounts": [account.name for account in (*ours(this.plan), *people(settings))],
             "groups": [OPERATORS_GROUP],
         },
         "machine.sysctls": list(settings.sysctls),
@@ -76,6 +77,7 @@ def questions(this: Intended) -> dict[str, Any]:
                 ROOT,
                 *stack.CONFIGURATIONS,
                 API_KEY,
+                *backup_twin.FILES,
                 f"{PROGRAMS}/lockstep/**/*.py",
             ],
         },
@@ -95,7 +97,7 @@ def questions(this: Intended) -> dict[str, Any]:
 def touched(this: Intended) -> dict[str, list[str]]:
     """Everything outside our own folders that a deploy may make or change, for its first note."""
     settings = this.plan.settings
-    accounts = [*ours(settings), *people(settings)]
+    accounts = [*ours(this.plan), *people(settings)]
     places = [folder.path for folder in folders(settings)]
     return {
         "paths": found.parents([*this.paths, *places, UV, *TOOLS_CACHES]),

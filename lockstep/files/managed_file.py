@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lockstep.onhost.core.program import PROGRAMS, PYTHON, command
-from lockstep.onhost.records.ours import GATEWAY_HOME, HOME, MARK
+from lockstep.onhost.records.ours import BACKUP_HOME, GATEWAY_HOME, HOME, MARK
 
 Check = Literal[
     "unit", "shell", "sudoers", "json", "nft", "caddy", "prometheus", "rules", "alertmanager"
@@ -41,6 +41,8 @@ TOOLS_ENVIRONMENT = f"{CONFIGURATION}/tools.env"
 OPERATORS_GROUP = "lockstep-operators"
 # Account of the gateway; its group may read the keys of people.
 GATEWAY_ACCOUNT = "lockstep-gateway"
+# Account by which another Spark puts its backups here; it has neither a shell nor a password.
+BACKUP_ACCOUNT = "lockstep-backup"
 # By which gateways of peers know each other; the same on each of them.
 PEER_KEY = f"{CONFIGURATION}/secrets/gateway-peers.key"
 GATEWAY_UNIT = "lockstep-gateway.service"
@@ -50,7 +52,16 @@ GATEWAY_CONFIGURATION = f"{CONFIGURATION}/gateway.json"
 # Written by `gateway-keys`, and by no deploy.
 GATEWAY_KEYS = f"{GATEWAY_HOME}/keys.json"
 
-__all__ = ["GATEWAY_HOME", "HOME", "MARK", "PROGRAMS", "PYTHON", "ManagedFile", "command"]
+__all__ = [
+    "BACKUP_HOME",
+    "GATEWAY_HOME",
+    "HOME",
+    "MARK",
+    "PROGRAMS",
+    "PYTHON",
+    "ManagedFile",
+    "command",
+]
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.system.folders import model_units
 from lockstep.system.tools import Environment, tool_environments
-from lockstep.units import gateway_unit, memory_unit, tls_unit
+from lockstep.units import backup_twin, gateway_unit, memory_unit, tls_unit
 from lockstep.units.all_files import artefacts
 from lockstep.units.variants import variants
 
@@ -149,7 +149,8 @@ class Intended:
         """What starts at boot beside a model and Open WebUI, and runs from the deploy on."""
         agent = [AGENT_UNIT] if self.plan.groups else []
         cap = [CAP_UNIT] if self.plan.settings.gpu.max_clock_mhz else []
-        return [*self.timers, memory_unit.UNIT, *agent, *cap]
+        door = [backup_twin.UNIT] if self.plan.backups.of else []
+        return [*self.timers, memory_unit.UNIT, *agent, *cap, *door]
 
     @cached_property
     def model_units(self) -> list[str]:
@@ -199,7 +200,13 @@ class Intended:
         name = self.engine_id if self.engine_spec else ""
         plan = self.plan
         made = artefacts(
-            plan.settings, plan.targets, self.pins, engine_id=name, peers=plan.peers, ring=plan.ring
+            plan.settings,
+            plan.targets,
+            self.pins,
+            engine_id=name,
+            peers=plan.peers,
+            ring=plan.ring,
+            backups=plan.backups,
         )
         more = (*tls_unit.tls_files(plan), *stack.monitoring_files(plan))
         return [*made, *more, *self._specs(), self._served_weights()]

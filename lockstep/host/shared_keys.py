@@ -12,7 +12,7 @@ from typing import Any
 from lockstep.files.managed_file import AGENT_UNIT, GATEWAY_UNIT, PEER_KEY, command
 from lockstep.inventory.authority import Authority
 from lockstep.inventory.host import HostPlan
-from lockstep.units import tls_unit
+from lockstep.units import backup_twin, tls_unit
 from lockstep.units.agent_unit import key_path
 
 
@@ -66,7 +66,7 @@ def shared_keys(plan: HostPlan) -> tuple[SharedKey, ...]:
     peers = []
     if plan.gateways:
         peers = [_key("key of gateways", PEER_KEY, plan.gateways, GATEWAY_UNIT)]
-    return (*clusters, *peers, *_authority(plan.authority))
+    return (*clusters, *peers, *_authority(plan.authority), *_backups(plan))
 
 
 def _key(what: str, path: str, hosts: tuple[str, ...], unit: str) -> SharedKey:
@@ -85,3 +85,31 @@ def _authority(authority: Authority | None) -> Iterator[SharedKey]:
             command("make-authority", "--take", path),
             (tls_unit.UNIT,),
         )
+
+
+def _backups(plan: HostPlan) -> Iterator[SharedKey]:
+    """The public halves by which a host and the one that keeps its backups know each other."""
+    pairs = []
+    if plan.backups.twin:
+        pairs.append((plan.name, plan.backups.twin.name))
+    if plan.backups.of:
+        pairs.append((plan.backups.of.name, plan.name))
+    for of, twin in pairs:
+        public, known = backup_twin.public_path(of), backup_twin.door_path(twin)
+        yield _public(
+            f"key of {of}'s backups",
+            public,
+            (of, twin),
+            command("backup-key", "make", backup_twin.PRIVATE, public),
+        )
+        yield _public(
+            f"host key of {twin} for backups",
+            known,
+            (twin, of),
+            command("backup-key", "door", backup_twin.alias(twin), known),
+        )
+
+
+def _public(what: str, path: str, hosts: tuple[str, ...], make: tuple[str, ...]) -> SharedKey:
+    take = command("backup-key", "take", path)
+    return SharedKey(what, path, hosts, make, take, (), mode="0644")

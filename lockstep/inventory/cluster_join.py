@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from lockstep.core.errors import InventoryError
 from lockstep.inventory.authority import authority
+from lockstep.inventory.backup import Saving, partners
 from lockstep.inventory.cluster import ClusterData, Group, Member
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.monitoring import Monitored, Ring, rings
@@ -55,6 +56,10 @@ def joined(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]:
             for plan in plans
         ]
     )
+    saved = partners(
+        [Saving(plan.name, plan.settings.fabric_address, plan.settings.backup) for plan in plans],
+        where,
+    )
     own = [(plan.name, plan.names) for plan in plans if plan.settings.gateway.tls == "own"]
     return tuple(
         replace(
@@ -62,6 +67,7 @@ def joined(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]:
             gateways=gateways if plan.name in gateways else (),
             authority=authority(own) if plan.settings.gateway.tls == "own" else None,
             ring=ring[plan.name],
+            backups=saved[plan.name],
             settings=_with_console_level(plan.settings, ring[plan.name]),
         )
         for plan in plans

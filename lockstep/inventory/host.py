@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lockstep.inventory.authority import Authority
+from lockstep.inventory.backup import Partners
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.cluster import Group
 from lockstep.inventory.monitoring import Ring
@@ -25,6 +26,7 @@ class HostPlan:
         authority: What signs its gateway's certificate, where that is to be an authority of ours.
         names: Names and addresses by which other machines reach it, for that certificate.
         ring: Its place among the monitored hosts of the inventory, once that is joined.
+        backups: Who keeps its backups and whose it keeps, once the inventory is joined.
     """
 
     name: str
@@ -35,6 +37,7 @@ class HostPlan:
     authority: Authority | None = None
     names: tuple[str, ...] = ()
     ring: Ring = field(default_factory=Ring)
+    backups: Partners = field(default_factory=Partners)
 
     @property
     def groups(self) -> tuple[Group, ...]:

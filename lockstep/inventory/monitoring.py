@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -119,7 +119,8 @@ def rings(hosts: Sequence[Monitored]) -> dict[str, Ring]:
     """
     linked = [host for host in hosts if host.data.enabled and is_address(host.address)]
     known = {host.name: host for host in linked}
-    recorder = {host.name: _next(linked, place) for place, host in enumerate(linked)}
+    keeping = [host.name for host in linked if host.data.keeps]
+    recorder = {host.name: after(host.name, list(known), keeping) for host in linked}
     recorded = {name: [of for of, by in recorder.items() if by == name] for name in known}
     # A datagram does not say whose it is to a program that only reads: each has a port.
     console = {
@@ -158,6 +159,13 @@ def is_address(text: str | None) -> bool:
     return True
 
 
-def _next(linked: Sequence[Monitored], place: int) -> str | None:
-    after = (*linked[place + 1 :], *linked[:place])
-    return next((host.name for host in after if host.data.keeps), None)
+def after(name: str, every: Sequence[str], fit: Collection[str]) -> str | None:
+    """The next of these hosts that fits; after the last one comes the first.
+
+    Args:
+        name: The host.
+        every: All hosts, in the inventory's order.
+        fit: Those of them that serve.
+    """
+    place = every.index(name)
+    return next((each for each in (*every[place + 1 :], *every[:place]) if each in fit), None)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from lockstep.core.findings import FATAL
-from lockstep.files.managed_file import GATEWAY_ACCOUNT, OPERATORS_GROUP
+from lockstep.files.managed_file import BACKUP_ACCOUNT, GATEWAY_ACCOUNT, OPERATORS_GROUP
 from lockstep.onhost.core.schema import Refusal, Rule, between, like
 
 #: Words that switch.sh itself takes.
@@ -42,7 +42,7 @@ _ACCOUNTS = frozenset(
             "kvm",
             "render",
         ),
-        *("video", "disk", "lxd", OPERATORS_GROUP, GATEWAY_ACCOUNT),
+        *("video", "disk", "lxd", OPERATORS_GROUP, GATEWAY_ACCOUNT, BACKUP_ACCOUNT),
     )
 )
 _ACCOUNT_FAMILIES = ("_", "systemd-", "avahi-", "gnome-", "dgx-", "nvidia-")

@@ -16,6 +16,7 @@ MODULES = {
     "alert-test": "monitoring.alert_test",
     "apt-turn": "system.apt_turn",
     "backup": "backup.backup",
+    "backup-key": "access.backup_key",
     "boot": "operator.boot",
     "boots": "records.boots",
     "cleanup": "garbage.cleanup",

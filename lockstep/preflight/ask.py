@@ -32,6 +32,8 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
     if settings.webui.enabled:
         ports.append(settings.webui.port)
     ports += settings.monitoring.ports.values()
+    if plan.backups.of:
+        ports.append(settings.backup.port)
     return {
         "paths": [settings.paths.models, settings.paths.engines, IMAGE_STORE],
         "cache": settings.paths.hub_cache,

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lockstep.core.findings import Finding
-from lockstep.files.managed_file import GATEWAY_ACCOUNT
+from lockstep.files.managed_file import BACKUP_ACCOUNT, GATEWAY_ACCOUNT
 from lockstep.host.intended import Intended
 from lockstep.host.specs import UV
 from lockstep.inventory.host import HostPlan
@@ -28,7 +28,7 @@ def question(this: Intended) -> dict[str, Any]:
         "files": [{"path": file.path, "check": file.check} for file in this.all_files],
         "folders": [asdict(folder) for folder in folders(settings)],
         "links": [UV],
-        "accounts": [account.name for account in ours(settings)],
+        "accounts": [account.name for account in ours(this.plan)],
         "docker": {"label": LABEL, "generation": docker_generation(settings)},
         "adopt": list(settings.adopt),
     }
@@ -52,5 +52,6 @@ _MEANS = {
     "": ("replace or change it", "Move it away, or name another path or unit in the inventory"),
     "unit": ("put another unit in its place", "Give the target another `unit`"),
     f"account {GATEWAY_ACCOUNT}": ("let the gateway run as it", "Give that account another name"),
+    f"account {BACKUP_ACCOUNT}": ("let a twin log in as it", "Give that account another name"),
     "account": ("let the engines run as it, with Docker", "Set `service_user` to another name"),
 }

@@ -65,6 +65,8 @@ def _ports(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     if plan.settings.webui.enabled:
         owners[plan.settings.webui.port] = "webui"
     owners |= {port: f"monitoring.{key}" for key, port in plan.settings.monitoring.ports.items()}
+    if plan.backups.of:
+        owners[plan.settings.backup.port] = "backup"
     # They are gone before anything of ours starts.
     leaving = containers.adopted(plan, facts["docker"]).values()
     for text, listener in facts["listeners"].items():
@@ -82,5 +84,6 @@ def _ports(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
             plan.name,
             f"port {port} of {owners.get(port, 'this stack')} is taken by "
             f"{listener['process']} ({listener['unit'] or 'no unit'})",
-            "Stop that process, or set another port in targets, gateway, webui or monitoring.",
+            "Stop that process, or set another port in targets, gateway, webui, monitoring "
+            "or backup.",
         )

@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.files.managed_file import GATEWAY_ACCOUNT, GATEWAY_HOME, HOME, OPERATORS_GROUP
+from lockstep.files.managed_file import (
+    BACKUP_ACCOUNT,
+    BACKUP_HOME,
+    GATEWAY_ACCOUNT,
+    GATEWAY_HOME,
+    HOME,
+    OPERATORS_GROUP,
+)
+from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import Settings
 
 
@@ -19,20 +27,25 @@ class Account:
         groups: Supplementary groups; others that it is in stay.
         home: Home folder of a system account that is created where it is missing, without the
             folder; None: the account must exist already.
+        by_key: Whether somebody logs in as it, with a key.
     """
 
     name: str
     groups: tuple[str, ...]
     home: str | None = None
+    by_key: bool = False
 
 
-def ours(settings: Settings) -> list[Account]:
-    """The system accounts that a deploy makes: of the engines, and of the gateway."""
+def ours(plan: HostPlan) -> list[Account]:
+    """The system accounts that a deploy makes: of the engines, the gateway, a twin's backups."""
     # The engine runs as a system account: logind removes the semaphores of a regular one.
-    return [
-        Account(settings.service_user, ("docker",), home=HOME),
+    found = [
+        Account(plan.settings.service_user, ("docker",), home=HOME),
         Account(GATEWAY_ACCOUNT, (), home=GATEWAY_HOME),
     ]
+    if plan.backups.of:
+        found.append(Account(BACKUP_ACCOUNT, (), home=BACKUP_HOME, by_key=True))
+    return found
 
 
 def people(settings: Settings) -> list[Account]:
@@ -59,11 +72,14 @@ def account_commands(
     for user in users:
         have = found["accounts"][user.name]
         if have is None and user.home:
+            # No password in either case; sshd takes the usual "!" for an account that is locked.
+            password = ("--password", "*") if user.by_key else ()
             groups_too = ("--groups", ",".join(user.groups)) if user.groups else ()
             commands.append(
                 [
                     *("useradd", "--system", "--user-group", "--shell", "/usr/sbin/nologin"),
-                    *("--home-dir", user.home, "--no-create-home", *groups_too, user.name),
+                    *("--home-dir", user.home, "--no-create-home", *password, *groups_too),
+                    user.name,
                 ]
             )
             continue

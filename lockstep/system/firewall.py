@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from lockstep.files.managed_file import CONFIGURATION, SYSTEMD, ManagedFile, command
 from lockstep.files.templating import render
+from lockstep.inventory.backup import Partners
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.monitoring import Ring
 from lockstep.inventory.settings import Settings
@@ -31,6 +32,7 @@ def firewall_files(
     targets: Sequence[BoundTarget],
     gateways: Sequence[Peer] = (),
     ring: Ring | None = None,
+    backups: Partners | None = None,
 ) -> tuple[ManagedFile, ...]:
     """The rules and the unit that loads them at boot; () where the inventory wants none."""
     firewall = settings.firewall
@@ -42,7 +44,7 @@ def firewall_files(
         ssh=sorted(set(firewall.ssh_ports)),
         open=opened(settings, targets),
         peers=_by_family((*firewall.peers, *_members(targets))),
-        admitted=_admitted(settings, gateways, ring or Ring()),
+        admitted=_admitted(settings, gateways, ring or Ring(), backups or Partners()),
     )
     unit = render("units/firewall.service.j2", program=PROGRAM, kept=KEPT)
     return (
@@ -52,11 +54,12 @@ def firewall_files(
 
 
 def _admitted(
-    settings: Settings, gateways: Sequence[Peer], ring: Ring
+    settings: Settings, gateways: Sequence[Peer], ring: Ring, backups: Partners
 ) -> list[tuple[str, str, dict[str, list[str]]]]:
     """What is open to some hosts alone: what it is, its "tcp dport", networks by families."""
     monitoring = settings.monitoring
     recorders = [ring.recorder] if ring.recorder else []
+    saved = [backups.of.address] if backups.of else []
     found = (
         ("gateways", f"tcp dport {settings.gateway.port}", [peer.address for peer in gateways]),
         (
@@ -69,6 +72,7 @@ def _admitted(
             f"tcp dport {monitoring.prometheus_port}",
             [each.address for each in ring.readers],
         ),
+        ("backups", f"tcp dport {settings.backup.port}", saved),
         *(
             (f"kernel of {each.name}", f"udp dport {each.console}", [each.address])
             for each in ring.recorded

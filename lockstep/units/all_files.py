@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from lockstep.core.errors import InventoryError
 from lockstep.files.managed_file import ManagedFile
 from lockstep.files.programs import programs
+from lockstep.inventory.backup import Partners
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.monitoring import Ring
 from lockstep.inventory.settings import Settings
@@ -17,6 +18,7 @@ from lockstep.system.base_files import host_files
 from lockstep.system.firewall import firewall_files
 from lockstep.system.netplan import netplan_files
 from lockstep.units.agent_unit import agent_units
+from lockstep.units.backup_twin import twin_files
 from lockstep.units.backup_unit import backup_units
 from lockstep.units.boot_unit import boot_units
 from lockstep.units.gateway_unit import gateway_files
@@ -38,6 +40,7 @@ def artefacts(
     engine_id: str,
     peers: Sequence[Peer] = (),
     ring: Ring | None = None,
+    backups: Partners | None = None,
 ) -> tuple[ManagedFile, ...]:
     """All files of one host: its own, the firewall's, programs, units and scripts, in this order.
 
@@ -48,6 +51,7 @@ def artefacts(
         engine_id: Name of the venv engine's generation ("" where no target needs one).
         peers: Gateways of other hosts.
         ring: Its place among the monitored hosts; None: it has none.
+        backups: Who keeps its backups and whose it keeps; None: no other host.
 
     Raises:
         LockstepError: something that cannot be written down safely, with what, where and remedy.
@@ -56,7 +60,7 @@ def artefacts(
     webui = (webui_unit(settings, made, pins),) if settings.webui.enabled else ()
     found = (
         *host_files(settings),
-        *firewall_files(settings, targets, peers, ring),
+        *firewall_files(settings, targets, peers, ring, backups),
         *netplan_files(settings),
         *programs(),
         targets_file(settings, made),
@@ -68,7 +72,8 @@ def artefacts(
         *gpu_unit(settings),
         *sense_units(made),
         *boot_units(settings, made),
-        *backup_units(settings),
+        *backup_units(settings, backups),
+        *twin_files(settings, backups),
         memory_unit(),
         *agent_units(variant.target.group for variant in made if variant.target.group),
         sudoers(made),

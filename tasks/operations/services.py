@@ -12,7 +12,7 @@ from pyinfra.api import operation
 from lockstep.files.managed_file import AGENT_UNIT, API_KEY, Stage
 from lockstep.monitoring import stack
 from lockstep.system.folders import generation
-from lockstep.units import tls_unit
+from lockstep.units import backup_twin, tls_unit
 from lockstep.units.agent_unit import RECORDS
 from lockstep.units.docker_run import DOCKER as DOCKER_PROGRAM
 from lockstep.units.docker_run import LABEL
@@ -153,6 +153,7 @@ def left_over() -> list[str] | None:
     keys = {key.path for key in this.shared_keys} | {each.path for each in this.given_secrets}
     keys |= {API_KEY} if this.key_users else set()
     keys |= {tls_unit.ROOT} if this.plan.authority else set()
+    keys |= {backup_twin.PRIVATE} if this.plan.backups.twin else set()
     return None if found is None else sorted(set(found).difference(this.paths, keys))
 
 
@@ -179,6 +180,8 @@ def forget(left: Sequence[str]) -> Commands:
     keeping = [unit for unit in stack.KEEPING if unit in units]
     if keeping:
         yield remote.words(["systemctl", "clean", "--what=state", *keeping])
+    if backup_twin.UNIT in units:
+        yield remote.words(backup_twin.CLOSED)
     records = RECORDS if AGENT_UNIT in units else ()
     yield remote.write({"remove": [*left, *records]})
     yield remote.words(["systemctl", "daemon-reload"])

@@ -25,7 +25,7 @@ from pyinfra.connectors.fake import FakeConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from lockstep.files import sent
-from lockstep.files.managed_file import GATEWAY_HOME, HOME, MARK, PROGRAMS
+from lockstep.files.managed_file import BACKUP_HOME, GATEWAY_HOME, HOME, MARK, PROGRAMS
 from lockstep.host.specs import check_wanted
 from lockstep.onhost.facts.reading import seal
 from lockstep.preflight import ENGINE
@@ -54,7 +54,7 @@ WIPED: dict[str, Any] = {
     "generations": [],
 }
 
-_HOMES = {"lockstep": HOME, "lockstep-gateway": GATEWAY_HOME}
+_HOMES = {"lockstep": HOME, "lockstep-gateway": GATEWAY_HOME, "lockstep-backup": BACKUP_HOME}
 
 
 class Failed(Exception):
@@ -120,9 +120,10 @@ class Spark:
         if words[0] == "cat":
             self.ran.append(f"? {command}")
             return str(self.state["files"][words[1]]["text"])
-        if words[1:4] == [PROGRAMS, "make-secrets", "--take"]:
+        takes = (["make-secrets", "--take"], ["backup-key", "take"])
+        if words[1:2] == [PROGRAMS] and words[2:4] in takes:
             self._changes(command)
-            self._secret(words[4], stdin.strip())
+            self._secret(words[4], stdin.strip(), "0600" if "--take" in words else "0644")
             return ""
         if words[1:3] == [PROGRAMS, "job"]:
             at = words.index("--")
@@ -247,8 +248,13 @@ class Spark:
         drawn = sha256(f"{self.name} {words[2]}".encode()).hexdigest()
         self._secret(words[2], f"sk-{drawn[:43]}")
 
-    def _secret(self, path: str, text: str) -> None:
-        kept = {"kind": "file", "mode": "0600", "owner": "root", "group": "root", "text": text}
+    def _run_backup_key(self, words: list[str]) -> None:
+        if words[2] == "make":
+            self._secret(words[3], f"private of {self.name}")
+        self._secret(words[4], f"public of {self.name}", "0644")
+
+    def _secret(self, path: str, text: str, mode: str = "0600") -> None:
+        kept = {"kind": "file", "mode": mode, "owner": "root", "group": "root", "text": text}
         self.state["files"][path] = kept
 
     def _spec(self) -> dict[str, Any]:

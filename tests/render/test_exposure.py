@@ -17,6 +17,7 @@ from tools import run
 from lockstep.files.managed_file import ManagedFile
 from lockstep.inventory.cluster_join import joined
 from lockstep.monitoring.stack import monitoring_files
+from lockstep.units.backup_twin import twin_files
 from lockstep.units.backup_unit import backup_units
 from lockstep.units.tls_unit import tls_files
 
@@ -52,9 +53,12 @@ def monitored() -> dict[str, ManagedFile]:
 
 
 def backed_up() -> dict[str, ManagedFile]:
-    """Files of the nightly backup, which is off in the examples."""
-    plan = spark("spark1", backup={"enabled": True})
-    return {file.path: file for file in backup_units(plan.settings)}
+    """Files of the nightly backup, to and from a twin, which is off in the examples."""
+    keys = {"enabled": True, "to": ("twin",)}
+    plans = [spark(f"spark{n}", fabric_address=f"10.77.0.{n}", backup=keys) for n in (1, 2)]
+    plan = joined(plans, "site.py")[0]
+    both = (backup_units(plan.settings, plan.backups), twin_files(plan.settings, plan.backups))
+    return {file.path: file for files in both for file in files}
 
 
 def services() -> dict[str, str]:

@@ -58,10 +58,10 @@ def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
     """See `subjects.expected`."""
     settings = this.plan.settings
     yield there("group", OPERATORS_GROUP)
-    for account in ours(settings):
+    for account in ours(this.plan):
         yield there("account", account.name)
         yield Expectation("account home", account.name, account.home or "")
         yield Expectation("account shell", account.name, "/usr/sbin/nologin")
-    for account in (*ours(settings), *people(settings)):
+    for account in (*ours(this.plan), *people(settings)):
         for group in account.groups:
             yield Expectation("right", f"{account.name} in {group}", "yes")

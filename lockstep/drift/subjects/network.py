@@ -77,6 +77,8 @@ def _ports(this: Intended) -> dict[str, list[str]]:
         found[str(gateway.port)].append(_OWN)
     if webui.enabled:
         found.setdefault(str(webui.port), []).append(_shown(webui.bind))
+    if this.plan.backups.of:
+        found[str(this.plan.settings.backup.port)] = [_OWN]
     for port, addresses in stack.listening(this.plan).items():
         found[str(port)] = [_shown(address) for address in addresses]
     return found

@@ -100,6 +100,8 @@ class Paths:
     backup_kept = _Place("var/lib/lockstep-deploy/backup")
     backup_cache = _Place("var/cache/lockstep/restic")
     backup_record = _Place("var/lib/lockstep-deploy/backup.json")
+    #: By which others know this host's sshd.
+    host_key = _Place("etc/ssh/ssh_host_ed25519_key.pub")
     #: How the last switches ended.
     switches = _Place("var/log/lockstep/switches.json")
     #: What the last `lockstep diff` said of this host.

@@ -27,11 +27,14 @@ HOMES = (
     *("/etc/lockstep", "/usr/local/lib/lockstep", "/run/lockstep"),
     *("/var/cache/lockstep", "/var/log/lockstep"),
     *("/var/lib/lockstep", "/var/lib/lockstep-deploy", "/var/lib/lockstep-cluster"),
+    "/var/lib/lockstep-backup",
 )
 #: Home of the service account, by which the account is known as made by a deploy.
 HOME = "/var/lib/lockstep"
 #: Home of the gateway's account, with the keys of people.
 GATEWAY_HOME = "/etc/lockstep/gateway"
+#: Home of the account by which another Spark puts its backups here.
+BACKUP_HOME = "/var/lib/lockstep-backup"
 GENERATIONS = "/var/lib/lockstep-deploy/generations"
 #: What was there before the inventory adopted it.
 ADOPTED = "/var/lib/lockstep-deploy/adopted"
@@ -97,7 +100,7 @@ class Ours:
             entry = pwd.getpwnam(name)
         except KeyError:
             return ""
-        if entry.pw_dir in (HOME, GATEWAY_HOME) or f"account {name}" in self._adopted:
+        if entry.pw_dir in (HOME, GATEWAY_HOME, BACKUP_HOME) or f"account {name}" in self._adopted:
             return ""
         return f"uid {entry.pw_uid}, home {entry.pw_dir}"
 

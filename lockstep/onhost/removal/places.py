@@ -19,7 +19,7 @@ _CONTENTS = (
 #: What people brought or were given, in folders of ours.
 DATA = (
     *("/etc/lockstep/gateway", "/etc/lockstep/secrets", "/var/lib/lockstep-gateway"),
-    f"{_STATE}/backup",
+    *(f"{_STATE}/backup", ours.BACKUP_HOME),
 )
 #: What beside the snapshots of models lies in the hub's folder and is ours.
 _BESIDE = ("lockstep-fetched", "lockstep-merged", "lockstep-verified")

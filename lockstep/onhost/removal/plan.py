@@ -240,7 +240,8 @@ def _accounts(record: found.Found | None, asked: Asked, plan: Plan) -> None:
 
 
 def _keeps(home: str, keep: Sequence[str]) -> bool:
-    return (home == ours.HOME and WEIGHTS in keep) or (home == ours.GATEWAY_HOME and DATA in keep)
+    of_data = home in (ours.GATEWAY_HOME, ours.BACKUP_HOME)
+    return (home == ours.HOME and WEIGHTS in keep) or (of_data and DATA in keep)
 
 
 def _always(plan: Plan, keeps: bool, keeps_data: bool, record: found.Found | None) -> None:

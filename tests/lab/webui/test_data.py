@@ -21,7 +21,7 @@ COPIES = "/var/lib/lockstep-deploy/webui"
 BACKUP = "/var/lib/lockstep-deploy/backup"
 PASSWORD = "/etc/lockstep/secrets/backup.key"
 KEPT = "/root/backup.key"
-PLACE = "sftp:spark@spark2:/home/spark/backups"
+PLACE = "sftp:spark2.lockstep:/spark1"
 
 
 def asked(host: Host, path: str, body: object = None, token: str = "") -> Any:
@@ -68,6 +68,11 @@ def inventories(stack: Stack, first: object) -> Iterator[dict[str, Path]]:
     say(stack.one, "of the old image")
     yield found
     stack.good_deploy()
+    for host in stack.hosts:
+        left = "/etc/lockstep/backup* /etc/lockstep/secrets/backup-ssh* /etc/ssh/*.d/*lockstep*"
+        assert host.root(f"ls -d {left} 2>/dev/null || true") == ""
+        assert host.run("id lockstep-backup").code != 0
+        assert host.show("lockstep-backup-door.service", "LoadState") == "not-found"
 
 
 def test_a_broken_update_ends_with_the_old_image_and_its_chats(
@@ -117,23 +122,39 @@ def test_a_rollback_brings_the_chats_of_before_and_says_which_it_loses(
 @pytest.fixture
 def backed_up(stack: Stack, inventories: dict[str, Path]) -> Iterator[Path]:
     """An inventory whose first Spark keeps its backups on the second too, deployed."""
-    stack.one.root(
-        "mkdir -p -m 700 /root/.ssh; ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519;"
-        " ssh-keyscan -t ed25519 spark2 > /root/.ssh/known_hosts 2>/dev/null"
-    )
-    taken = "/home/spark/.ssh/authorized_keys"
-    public = stack.one.root("cat /root/.ssh/id_ed25519.pub").strip()
-    stack.two.root(f"cp -p {taken} {taken}.before; echo {shlex.quote(public)} >> {taken}")
+    links = {f"{host.name}__fabric_address": address(host) for host in stack.hosts}
     found = stack.inventory(
         "backup",
         webui={"image": f"{IMAGE}:v{OLD}"},
-        backup={"enabled": True, "to": (PLACE,)},
+        spark1__backup={"enabled": True, "to": ("twin",)},
+        **links,
     )
-    stack.good_deploy("-y", "--limit", "spark1", inventory=found)
+    stack.good_deploy("-y", inventory=found)
     yield found
     stack.lockstep("key revoke", "anna")
-    stack.two.root(f"mv {taken}.before {taken}; rm -rf /home/spark/backups")
-    stack.one.root(f"rm -rf /root/.ssh/id_ed25519* /root/.ssh/known_hosts {BACKUP} {PASSWORD}")
+    stack.one.root(f"rm -rf {BACKUP} {PASSWORD}")
+
+
+def address(host: Host) -> str:
+    return host.root("hostname -I").split()[0]
+
+
+def test_the_door_of_a_twin_is_for_backups_alone(stack: Stack, backed_up: Path) -> None:
+    one, two = stack.hosts
+    assert one.root("echo ls -a | sftp -b - spark2.lockstep").split()[-1] == "spark1"
+    for words in ("ssh spark2.lockstep id", "ssh -N -o ExitOnForwardFailure=yes -L 1:a:1 "):
+        assert one.run(f"sudo -n timeout 20 {words}").code != 0
+    there = f"{address(two)} -p 7076"
+    # From another address, with the key; and the host key is that of nobody else.
+    key = "/etc/lockstep/secrets/backup-ssh"
+    options = f"-F none -i {key} -o BatchMode=yes -o StrictHostKeyChecking=no"
+    here = f"ssh {options} -o UserKnownHostsFile=/dev/null -l"
+    assert "Permission denied" in one.run(f"sudo -n {here} spark {there} true").err
+    assert "Permission denied" in one.run(f"sudo -n {here} root {there} true").err
+    assert one.run(f"sudo -n {here} lockstep-backup {address(two)} true").code != 0
+    other = "-o UserKnownHostsFile=/dev/null"
+    assert "Host key verification failed" in one.run(f"sudo -n ssh {other} spark2.lockstep").err
+    assert stack.good_deploy("-y", inventory=backed_up).changed == set()
 
 
 def test_a_wiped_host_has_its_chats_and_keys_again(stack: Stack, backed_up: Path) -> None:
@@ -143,7 +164,9 @@ def test_a_wiped_host_has_its_chats_and_keys_again(stack: Stack, backed_up: Path
     assert stack.lockstep("key add", "anna", inventory=backed_up).code in (0, 2)
     made = stack.lockstep("backup now", "spark1", inventory=backed_up)
     assert made.code == 0, made.text
-    assert f"backed up to {PLACE}/spark1" in made.out
+    assert f"backed up to {PLACE}" in made.out
+    # As each night does, confined.
+    host.root("systemctl start lockstep-backup.service")
     clean = stack.lockstep("backup check", "spark1", inventory=backed_up)
     assert clean.code == 0 and clean.out.count(": whole") == 2, clean.text
     for shown in ("journalctl --no-pager --all -o export", "cat /etc/systemd/system/lockstep-*"):
@@ -157,9 +180,7 @@ def test_a_wiped_host_has_its_chats_and_keys_again(stack: Stack, backed_up: Path
     stack.good_deploy("-y", "--limit", "spark1", inventory=backed_up)
     assert chats(host) == set()
     host.root(f"mv {KEPT} {PASSWORD}")
-    back = stack.lockstep(
-        "backup restore", "spark1", "--from", f"{PLACE}/spark1", "-y", inventory=backed_up
-    )
+    back = stack.lockstep("backup restore", "spark1", "--from", PLACE, "-y", inventory=backed_up)
     assert back.code == 0, back.text
     assert chats(host) == kept
     assert "anna" in stack.lockstep("key list", inventory=backed_up).out

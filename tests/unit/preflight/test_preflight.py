@@ -313,7 +313,7 @@ GOLDEN = """\
  spark1            error  port-taken: port 30001 of qwen is taken by python3
                           (/user.slice/x.scope)
                           -> Stop that process, or set another port in targets,
-                          gateway, webui or monitoring.
+                          gateway, webui, monitoring or backup.
  spark1            error  unreachable: cannot reach https://huggingface.co:
                           Name or service not known
                           -> Check name resolution and proxy, or set a mirror

@@ -66,7 +66,7 @@ def test_only_what_is_missing_is_added(
 
 
 def test_the_gateways_account_is_in_no_group_of_others() -> None:
-    gateway = ours(spark().settings)[1]
+    gateway = ours(spark())[1]
     found = {"groups": {}, "accounts": {"lockstep-gateway": None}}
     [command] = account_commands([], [gateway], found)
     assert command == [

@@ -129,6 +129,7 @@ def test_an_engine_folder_that_was_not_there_goes_whole(paths: layout.Paths) -> 
 def test_what_is_kept_stays_with_the_record_of_before(paths: layout.Paths) -> None:
     own = "/var/lib/lockstep-deploy/backup/config"
     write(paths.root, own, "restic's")
+    write(paths.root, f"{ours.BACKUP_HOME}/spark1/config", "restic's")
     assert "/var/lib/lockstep-deploy" in names(made(paths), "record")
     found = made(paths, keep=("weights", "data"))
     assert names(found, "weights") == []
@@ -138,6 +139,9 @@ def test_what_is_kept_stays_with_the_record_of_before(paths: layout.Paths) -> No
     assert not any(path.startswith("/etc/lockstep/gateway") for path in content)
     assert "/etc/lockstep" not in content
     assert not [path for path in content if path.startswith("/var/lib/lockstep-deploy")]
+    # Another Spark's backups.
+    assert not [path for path in content if path.startswith(ours.BACKUP_HOME)]
+    assert ours.BACKUP_HOME in names(made(paths), "content")
     assert not {"/var/lib/lockstep-deploy/found.json", "/var/lib/lockstep-deploy"} & set(
         names(found, "record")
     )
@@ -169,17 +173,18 @@ def test_a_package_s_own_file_leaves_with_the_package_that_we_installed(
     assert path in names(found, "original") and path not in names(found, "file")
 
 
-ACCOUNTS = {"llm": ours.HOME, "gate": ours.GATEWAY_HOME}
+ACCOUNTS = {"llm": ours.HOME, "gate": ours.GATEWAY_HOME, "twin": ours.BACKUP_HOME}
 
 
 @pytest.fixture
 def accounts(paths: layout.Paths, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The record, of accounts: llm is a deploy's, gate was there, and ann got a group."""
     here = {"llm": ["docker"], "gate": [], "ann": ["docker", "lockstep", "people"]}
+    here["twin"] = []
     monkeypatch.setattr(plan.found, "groups_of", here.get)
     monkeypatch.setattr(plan.found, "members", lambda group: ["ann"])
     record = json.loads(paths.found.read_text())
-    record["accounts"] = {"llm": None, "gate": [], "ann": []}
+    record["accounts"] = {"llm": None, "gate": [], "ann": [], "twin": []}
     record["groups"] = {"docker": [], "lockstep": None}
     paths.found.write_text(json.dumps(record))
     return dict(record)
@@ -202,12 +207,13 @@ def test_a_member_of_before_stays_one(paths: layout.Paths, accounts: dict[str, A
 
 
 @pytest.mark.parametrize(
-    ("keep", "leaves"), [(["weights"], ["gate"]), (["data"], ["llm"]), ([], ["llm", "gate"])]
+    ("keep", "leaves"),
+    [(["weights"], ["gate", "twin"]), (["data"], ["llm"]), ([], ["llm", "gate", "twin"])],
 )
 def test_an_account_stays_with_what_is_kept(
     paths: layout.Paths, accounts: dict[str, Any], keep: tuple[str, ...], leaves: list[str]
 ) -> None:
-    accounts["accounts"]["gate"] = None
+    accounts["accounts"] |= {"gate": None, "twin": None}
     paths.found.write_text(json.dumps(accounts))
     found = made(paths, keep, accounts=ACCOUNTS, group="lockstep")
     assert names(found, "account") == leaves

@@ -1,0 +1,86 @@
+"""The ssh keys of backups that go to another Spark, made on the host; public halves leave it.
+
+usage: backup-key make PRIVATE PUBLIC
+       backup-key door NAME PUBLIC
+       backup-key take PUBLIC
+
+`make` makes the pair in PRIVATE, for root alone, where there is none, and writes its public half to
+PUBLIC. `door` writes this host's own host key there as ssh knows it of a host called NAME. `take`
+writes what is on standard input, which another host has made. Prints no key.
+
+exit codes: 0 the files are there, 1 they cannot be made, 2 wrong use
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from lockstep.onhost.core import atomic, errors, layout, output, program, runner
+
+_PUBLIC = r"ssh-ed25519 [A-Za-z0-9+/]{68}(?: [\w.@-]+)?"
+#: A public half, or a line of ssh's known hosts.
+_LINE = re.compile(rf"(?:[\w.-]+ )?{_PUBLIC}\n?", re.ASCII)
+
+
+def make(private: Path, public: Path) -> None:
+    """Make a pair once, and write its public half. Problem where ssh-keygen cannot."""
+    if not private.exists():
+        new = private.with_name(f"{private.name}.new")
+        _remove(new)
+        words = ["-q", "-t", "ed25519", "-N", "", "-C", "lockstep-backup", "-f", str(new)]
+        _keygen(*words)
+        new.replace(private)
+        _remove(new)
+        output.say(f"made {private}")
+    private.chmod(0o600)
+    atomic.write(public, _keygen("-y", "-f", str(private)), mode=0o644)
+
+
+def door(name: str, public: Path, paths: layout.Paths) -> None:
+    """Write the host key by which others know this host."""
+    words = paths.host_key.read_text(encoding="utf-8").split()[:2]
+    atomic.write(public, taken(f"{name} {' '.join(words)}"), mode=0o644)
+
+
+def taken(text: str) -> str:
+    """One public key alone on its line. Problem where something else came."""
+    if not _LINE.fullmatch(text):
+        raise errors.Problem(f"this is no public key but {len(text)} other characters")
+    return text.strip() + "\n"
+
+
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
+    """Command line; see the module's docstring."""
+    parser = program.parser(__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    for verb, more in (("make", ["private"]), ("door", ["name"]), ("take", [])):
+        added = verbs.add_parser(verb)
+        for argument in (*more, "public"):
+            added.add_argument(argument)
+    given = parser.parse_args(argv)
+    public = Path(given.public)
+    try:
+        if given.verb == "make":
+            make(Path(given.private), public)
+        elif given.verb == "door":
+            door(given.name, public, paths or layout.Paths())
+        else:
+            atomic.write(public, taken(sys.stdin.read()), mode=0o644)
+    except OSError as error:
+        raise errors.Problem(f"{error.filename}: {error.strerror}") from error
+    output.say(f"wrote {public}")
+    return errors.EXIT_DONE
+
+
+def _keygen(*words: str) -> str:
+    done = runner.run(["ssh-keygen", *words])
+    if done.returncode:
+        raise errors.Problem(f"ssh-keygen failed: {done.stderr.strip()[-300:]}")
+    return done.stdout
+
+
+def _remove(new: Path) -> None:
+    for path in (new, new.with_name(f"{new.name}.pub")):
+        path.unlink(missing_ok=True)
