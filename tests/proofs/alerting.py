@@ -48,7 +48,8 @@ class Taker(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         for alert in body["alerts"]:
-            print(json.dumps([time.time(), alert["status"], alert["labels"]]), flush=True)
+            told = [time.time(), alert["status"], alert["labels"]]
+            print(json.dumps([*told, self.headers["Authorization"]]), flush=True)
 
     def log_message(self, *_):
         pass
@@ -62,12 +63,16 @@ server.serve_forever()
 
 @dataclass(frozen=True)
 class Told:
-    """One message: when (Unix time, s), "firing" or "resolved", which alert, of which host."""
+    """One message: when (Unix time, s), "firing" or "resolved", which alert, of which host.
+
+    `authorization` is the header that came with it.
+    """
 
     at: float
     status: str
     alert: str
     host: str
+    authorization: str | None
 
 
 @dataclass(frozen=True)
@@ -176,8 +181,8 @@ class Receiver:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            at, status, labels = json.loads(line)
-            self.told.append(Told(at, status, labels["alertname"], labels["instance"]))
+            at, status, labels, sent = json.loads(line)
+            self.told.append(Told(at, status, labels["alertname"], labels["instance"], sent))
 
     def since(self, began: float) -> list[Told]:
         """What was told from a moment on."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import alerting
 import metric_names
 import pytest
 from stack import Deployed, Host, Stack, until
@@ -36,17 +37,28 @@ TARGET = "/sys/kernel/config/netconsole/lockstep"
 DATA = "/var/lib/lockstep-prometheus /var/lib/private/lockstep-* /var/lib/lockstep-alertmanager"
 
 
+TOKEN = "tk-" + "f3" * 16
+
+
 @pytest.fixture(scope="module")
-def recorded(stack: Stack, first: Deployed) -> Iterator[Path]:
+def recorded(
+    stack: Stack, first: Deployed, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
     """Both hosts with monitoring, in a ring of two; taken out of the inventory it is gone.
 
+    The second one's Prometheus is at its fabric address, and tells a receiver that wants a token.
     Gives the inventory that has it.
     """
     assert first.code == 0, first.output[-8000:]
     accounts = {host.name: host.root("getent passwd | cut -d: -f1 | sort") for host in stack.hosts}
     listed = {host.name: host.root("dpkg-query -W -f '${Package}\\n'") for host in stack.hosts}
     fabric = {f"{host.name}__fabric_address": address(host) for host in stack.hosts}
-    inventory = stack.inventory("monitored", monitoring={"enabled": True}, **fabric)
+    secret = tmp_path_factory.mktemp("secret") / "token"
+    secret.write_text(TOKEN)
+    hook = f"http://{alerting.ADDRESS}:{alerting.PORT}/"
+    told = {"webhook": hook, "token": {"command": ("cat", str(secret))}}
+    more = {"spark2__monitoring": {"enabled": True, "bind": "fabric", "tell": (told,)}}
+    inventory = stack.inventory("monitored", monitoring={"enabled": True}, **fabric, **more)
     stack.good_deploy("-y", inventory=inventory)
     assert stack.good_deploy("-y", inventory=inventory).changed == set()
     for host in stack.hosts:
@@ -90,8 +102,13 @@ def listeners(host: Host) -> dict[int, set[str]]:
     return found
 
 
+def prometheus(host: Host) -> str:
+    """Where a host's Prometheus listens."""
+    return "127.0.0.1" if host.name == "spark1" else address(host)
+
+
 def series(host: Host, query: str) -> list[dict[str, Any]]:
-    url = f"http://127.0.0.1:{PROMETHEUS}/api/v1/query?query={quote(query)}"
+    url = f"http://{prometheus(host)}:{PROMETHEUS}/api/v1/query?query={quote(query)}"
     found: list[dict[str, Any]] = host.get(url)["data"]["result"]
     return found
 
@@ -127,7 +144,7 @@ def test_nothing_listens_but_what_the_documents_say(monitored: Stack) -> None:
     for host in monitored.hosts:
         assert listeners(host) == {
             NODE: {"127.0.0.1", address(host)},
-            PROMETHEUS: {"127.0.0.1"},
+            PROMETHEUS: {prometheus(host)},
             ALERTMANAGER: {"127.0.0.1"},
         }
 
@@ -136,6 +153,29 @@ def test_the_exporter_is_open_to_its_recorder(monitored: Stack) -> None:
     there = f"http://{address(monitored.one)}:{NODE}/metrics"
     said = monitored.two.root(f"curl -fsS --max-time 10 {there}")
     assert "lockstep_memory_available_bytes" in said
+
+
+def test_prometheus_at_the_fabric_is_open_to_its_recorded_hosts_alone(monitored: Stack) -> None:
+    there = f"http://{address(monitored.two)}:{PROMETHEUS}/-/healthy"
+    assert "Healthy" in monitored.one.root(f"curl -fsS --max-time 10 {there}")
+
+
+def test_a_receiver_gets_its_token_and_only_root_s_file_has_it(
+    stack: Stack, recorded: Path
+) -> None:
+    host = stack.two
+    with alerting.Receiver(stack.name) as receiver:
+        done = stack.lockstep("alert test", host.name, inventory=recorded)
+        assert done.code == 0, done.text
+    assert {told.authorization for told in receiver.told} == {f"Bearer {TOKEN}"}
+    file = host.root("ls /etc/lockstep/secrets/alerts-*").strip()
+    assert host.root(f"stat -c '%a %U' {file}").split() == ["600", "root"]
+    # The host searches with the value read from the file: it is in no argument.
+    others = "find /etc /run /tmp /var/tmp /var/log /root /home /usr/local -type f -size -4M"
+    found = host.root(f"{others} ! -path {file} -exec grep -a -l -F -f {file} {{}} + || true")
+    assert [path for path in found.splitlines() if not path.startswith("/run/credentials/")] == []
+    lines = "{ ps -efww; systemctl cat '*'; journalctl --no-pager -a -o export; } 2>/dev/null"
+    assert host.root(f"{lines} | grep -a -c -F -f {file} || true").strip() == "0"
 
 
 def test_the_packages_own_configuration_never_ran(monitored: Stack) -> None:
