@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lockstep.core.errors import InventoryError
+from lockstep.inventory.backup import TWIN
 from lockstep.inventory.cluster import Group
 from lockstep.inventory.settings import Settings, TargetData
 from lockstep.inventory.values import Image, is_loopback
@@ -251,6 +252,8 @@ def _check_ports(
     if settings.gateway.tls is not None:
         asked.append(("gateway.tls_port", settings.gateway.tls_port))
     asked += [(f"monitoring.{key}", port) for key, port in settings.monitoring.ports.items()]
+    if settings.backup.enabled and TWIN in settings.backup.to:
+        asked.append(("backup.port", settings.backup.port))
     for key, port in asked:
         file = where.get(key.partition(".")[0], settings.name)
         if port > 65535:

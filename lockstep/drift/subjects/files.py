@@ -25,6 +25,7 @@ from lockstep.system.base_files import absent_files
 from lockstep.system.firewall import KEPT
 from lockstep.system.folders import HUB_TOKEN, folders
 from lockstep.units import backup_twin
+from lockstep.units.backup_unit import PASSWORD
 from lockstep.units.tls_unit import ROOT
 
 _ENTRIES = ("WEBUI_SECRET_KEY", "WEBUI_ADMIN_EMAIL", "WEBUI_ADMIN_PASSWORD")
@@ -79,13 +80,13 @@ def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
             "own": [PROGRAMS, CONFIGURATION],
             # A folder of the deploy's own may be empty.
             "allowed": [
-                *(*entries, *others, *made, HUB_TOKEN, GATEWAY_KEYS),
+                *(*entries, *others, *made, HUB_TOKEN, GATEWAY_KEYS, PASSWORD),
                 *(f"{each}/" for each in places),
             ],
             "inside": inside,
         },
         files.secrets: {
-            "secrets": [*entries, *others],
+            "secrets": [*entries, *others, PASSWORD],
             "entries": entries,
             "shared": [key.path for key in this.shared_keys],
             "token": HUB_TOKEN,
@@ -119,6 +120,9 @@ def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
     public = {key.path for key in this.shared_keys if key.mode == "0644"}
     for path in (*entries, *others):
         yield Expectation("secret", path, _PUBLIC if path in public else _SECRET)
+    if PASSWORD not in others:
+        # The first backup makes it, and it outlives the last.
+        yield Expectation("secret", PASSWORD, _SECRET, if_there=True)
     for path in entries:
         for name in _ENTRIES:
             yield Expectation("secret entry", f"{path} {name}", "set")

@@ -73,6 +73,10 @@ def inventories(stack: Stack, first: object) -> Iterator[dict[str, Path]]:
         assert host.root(f"ls -d {left} 2>/dev/null || true") == ""
         assert host.run("id lockstep-backup").code != 0
         assert host.show("lockstep-backup-door.service", "LoadState") == "not-found"
+    owners = (
+        "find /var/lib/lockstep-backup -printf '%u\\n' | sort -u; rm -r /var/lib/lockstep-backup"
+    )
+    assert stack.two.root(owners).split() == ["root"]
 
 
 def test_a_broken_update_ends_with_the_old_image_and_its_chats(

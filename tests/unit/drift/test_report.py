@@ -22,6 +22,7 @@ from lockstep.files import sent
 from lockstep.files.programs import closure
 from lockstep.files.sent import named
 from lockstep.fleet.login import Login
+from lockstep.units.backup_unit import PASSWORD
 
 ONE, TWO = host("spark1"), host("spark2")
 SWITCH = "/data/scripts/llm/switch.sh"
@@ -180,6 +181,11 @@ def test_a_folder_of_a_stranger_is_named_once_and_ours_are_looked_into(tmp_path:
     asked["inside"] = [str(own / "venvs/tools")]
     found = json.loads(taken({"files.leftovers": asked}))["facts"]["foreign file"]
     assert sorted(found) == [str(own / "mine.py"), str(own / "old")]
+
+
+def test_the_password_of_backups_is_nobody_else_s() -> None:
+    """It is made by the first backup, and stays where the inventory has none any more."""
+    assert PASSWORD in questions(ONE, key=bytes(32), deep=False)["files.leftovers"]["allowed"]
 
 
 def test_a_host_is_left_what_concerns_it_and_its_page_gets_no_more_than_it_shows() -> None:
