@@ -1526,14 +1526,14 @@ GUARDS = (
     Guard(
         "a secret variable of somebody else's engine does not leave its host",
         f"{ONHOST}/engine/theirs.py",
-        "if not _SECRET.search(key) and not _LOGIN.search(value)",
-        "",
+        "return bool(_SECRET.search(name) or _LOGIN.search(value) or _KEY.search(value))",
+        "return False",
         "tests/unit/onhost/engine/test_theirs.py",
     ),
     Guard(
         "a secret flag of somebody else's engine does not leave its host",
         f"{ONHOST}/engine/theirs.py",
-        "bool(_SECRET.search(flag) or _LOGIN.search(word))",
+        "bool(_SECRET.search(flag) or _LOGIN.search(word) or _KEY.search(word))",
         "False",
         "tests/unit/onhost/engine/test_theirs.py",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +40,24 @@ def recipe(theirs: dict[str, Any], host: str) -> str:
     Raises:
         RecipeError: no recipe can be read from it, such as one without a model.
     """
-    argv = list(theirs["argv"])
+    mounts = theirs["mounts"]
+    argv = [_of_host(word, mounts) for word in theirs["argv"]]
     runs = "running" if theirs["running"] else "not running"
     lines = [f"# Of the {theirs['kind']} {theirs['name']} on {host}, {runs}."]
     if theirs["withheld"]:
         lines.append(f"# May be secret and was not read: {', '.join(theirs['withheld'])}.")
+    if mounts:
+        folders = ", ".join(f"{source} at {at}" for at, source in sorted(mounts.items()))
+        lines.append(f"# It sees {folders}. Paths below are the host's.")
+        lines.append("# A container of Lockstep's sees models that a deploy fetches, and no more.")
     lines += ['recipe_version: "2"', f"model: {json.dumps(_model(theirs['engine'], argv))}"]
     lines.append(f"runtime: {ENGINES[theirs['engine']].runtimes[0]}")
     if theirs["image"]:
         lines += [f"container: {json.dumps(theirs['image'])}", "executor_config:"]
         lines.append('  entrypoint: ""  # the command below is whole')
     if theirs["environment"]:
-        lines += ["env:", *_mapping(theirs["environment"])]
+        given = {key: _of_host(value, mounts) for key, value in theirs["environment"].items()}
+        lines += ["env:", *_mapping(given)]
     text = "\n".join([*lines, "command: |", *_command(argv)]) + "\n"
     parse(text, Path(f"{named(theirs)}.yaml"))
     return text
@@ -62,6 +68,15 @@ def target(theirs: dict[str, Any]) -> str:
     name = named(theirs)
     unit = re.sub(r"[^a-z0-9-]", "-", f"{name}-lockstep")
     return f'"{name}": {{"recipe": "{name}", "unit": "{unit}"}},'
+
+
+def _of_host(word: str, mounts: Mapping[str, str]) -> str:
+    """A path in a container, also after a flag's "=", as the host has it."""
+    flag, mark, value = word.partition("=") if word.startswith("-") else ("", "", word)
+    for at in sorted(mounts, key=len, reverse=True):
+        if value == at or value.startswith(f"{at}/"):
+            return f"{flag}{mark}{mounts[at]}{value.removeprefix(at)}"
+    return word
 
 
 def _mapping(values: dict[str, str]) -> list[str]:

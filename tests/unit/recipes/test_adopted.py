@@ -16,6 +16,7 @@ from lockstep.recipes.recipe_file import parse
 def theirs(argv: str, engine: str = "vllm", **others: Any) -> dict[str, Any]:
     found = {"name": "My_LLM.service", "kind": "unit", "engine": engine, "argv": argv.split()}
     found |= {"environment": {}, "withheld": [], "image": "", "running": True}
+    found["mounts"] = {}
     return {**found, **others}
 
 
@@ -46,6 +47,17 @@ def test_json_stays_one_word_and_names_are_plain() -> None:
     assert '{"method": "mtp"}' in serve_command(parse(text, Path("my-llm.yaml")))
     assert "HF_TOKEN" in text and "unit My_LLM.service on spark1, running" in text
     assert adopted.target(found) == '"my-llm": {"recipe": "my-llm", "unit": "my-llm-lockstep"},'
+
+
+def test_paths_of_a_container_become_those_of_the_host() -> None:
+    mounts = {"/models": "/srv/llm", "/models/cache": "/var/cache/llm"}
+    found = theirs("vllm serve /models/a --download-dir=/models/cache/x --served-model-name /mod")
+    found |= {"mounts": mounts, "image": "x/y:1", "environment": {"CACHE": "/models/cache"}}
+    text = adopted.recipe(found, "spark1")
+    item = parse(text, Path("my-llm.yaml"))
+    assert item.model == "/srv/llm/a" and environment(item)["CACHE"] == "/var/cache/llm"
+    assert "--download-dir=/var/cache/llm/x" in text and "/mod" in text.split()
+    assert "/srv/llm at /models" in text
 
 
 def test_without_a_model_there_is_no_recipe() -> None:
