@@ -28,7 +28,7 @@ from lab import control
 from lab.core.state import open_lab
 from lab.host import connection
 from lab.host.network import NAMESPACES
-from lockstep.monitoring.rules import EVERY_S, alerts
+from lockstep.monitoring.rules import EVERY_S, alerts, twin_alerts
 
 sys.path.append(str(Path(__file__).parents[1] / "helpers"))
 
@@ -37,7 +37,8 @@ ADDRESS, PORT = "10.77.0.1", 8499
 #: Two scrapes, an evaluation, a slow look of the writer and the wait of a group.
 LAG_S = 3 * EVERY_S + 20.0
 SWITCH = soaking.SWITCH
-_KNOB = "curl -fsS -d '{}' http://127.0.0.1:30001/standin/knob"
+_ENGINE = "http://127.0.0.1:30001"
+_KNOB = f"curl -fsS -d '{{}}' {_ENGINE}/standin/knob"
 _RECEIVER = """
 import http.server, json, sys, time
 
@@ -81,10 +82,12 @@ class Cause:
 
     Attributes:
         alert: What it must raise.
-        wrong: Shell text for root that makes it so; `{host}` is the host's name.
+        wrong: Shell text for root that makes it so.
         right: Shell text after which it is over.
+        lab: What `lockstep lab` does to the host, and what undoes it.
         hot: Whether qwen must be hot before it.
         memory_gib: Memory that the host has meanwhile, besides.
+        ends: Whether qwen is ended by that.
         gpu: Options of `lockstep lab gpu` meanwhile.
         bound_s: In what time it must be told, beyond the rule's own wait and `LAG_S`.
     """
@@ -92,15 +95,52 @@ class Cause:
     alert: str
     wrong: str = "true"
     right: str = "true"
+    lab: tuple[str, ...] = ()
     hot: bool = False
     memory_gib: float | None = None
+    ends: bool = False
     gpu: tuple[str, ...] = ()
     bound_s: float = 0.0
 
 
 _LOOK = "systemctl start lockstep-wedge.service"
 _SENSE = "rm -f /run/lockstep/sensed.json; systemctl start lockstep-sense.service"
+# A request that gets no token, and what the watch's timer would do after two minutes.
+_WEDGE = f"""
+systemctl stop lockstep-wedge.timer
+rm -f /run/lockstep/wedge.json
+name=$(curl -fsS {_ENGINE}/v1/models |
+  python3 -c 'import json, sys; print(json.load(sys.stdin)["data"][0]["id"])')
+systemd-run --quiet --collect curl -s -m 300 -H 'Content-Type: application/json' -d \
+  '{{"model": "'$name'", "messages": [{{"role": "user", "content": "x"}}], "ignore_eos": true,
+     "max_tokens": 10000}}' {_ENGINE}/v1/chat/completions
+timeout 60 sh -c 'until curl -fsS {_ENGINE}/metrics | grep -q "num_requests_running.* 1"; do
+  sleep 0.1; done'
+{_KNOB.format('{"wedged": true}')}
+look="python3 /usr/local/lib/lockstep wedge --token-wait 3"
+$look; $look
+"""
+_MODELS = "/data/models"
 CAUSES = (
+    Cause(
+        "EngineWedged",
+        wrong=_WEDGE,
+        right=f"systemctl start lockstep-wedge.timer; timeout 120 {SWITCH} wait",
+        hot=True,
+    ),
+    Cause(
+        "MemoryNearFloor",
+        hot=True,
+        # Qwen holds 63.6 of it, its floor is 4, and a quarter more is near.
+        memory_gib=68.2,
+    ),
+    Cause("UncleanBoot", lab=("cycle", ""), right=f"{SWITCH} qwen", hot=True),
+    Cause("TwinSilent", lab=("freeze", "thaw")),
+    Cause(
+        "DiskFull",
+        wrong=f"mount -t tmpfs -o size=1m full {_MODELS}",
+        right=f"umount -l {_MODELS}",
+    ),
     Cause(
         "GpuHot",
         wrong=_LOOK,
@@ -120,6 +160,7 @@ CAUSES = (
         hot=True,
         # Qwen holds 63.6 of it, and its floor is 4.
         memory_gib=65.0,
+        ends=True,
     ),
     Cause(
         "FailedUnit",
@@ -190,9 +231,12 @@ class Receiver:
 
 
 def inventory(stack: Stack) -> Path:
-    """The lab's inventory with monitoring, whose hosts tell the receiver."""
+    """The lab's inventory with monitoring, whose hosts record each other and tell the receiver."""
     tell = ({"webhook": f"http://{ADDRESS}:{PORT}/"},)
-    return stack.inventory("monitored", monitoring={"enabled": True, "tell": tell})
+    fabric = {
+        f"{host.name}__fabric_address": host.root("hostname -I").split()[0] for host in stack.hosts
+    }
+    return stack.inventory("monitored", monitoring={"enabled": True, "tell": tell}, **fabric)
 
 
 @contextmanager
@@ -206,8 +250,11 @@ def wrong(stack: Stack, host: Host, cause: Cause) -> Iterator[float]:
     began = time.time()
     try:
         host.root(cause.wrong)
+        if cause.lab:
+            stack.lab(cause.lab[0], host.name)
         if cause.memory_gib is not None:
             _memory(stack, host, cause.memory_gib)
+        if cause.ends:
             until(lambda: host.status()["hot"] != "qwen", "qwen is ended")
         yield began
     finally:
@@ -215,6 +262,8 @@ def wrong(stack: Stack, host: Host, cause: Cause) -> Iterator[float]:
             _memory(stack, host, soaking.USUAL_GIB)
         if cause.gpu:
             stack.lab("gpu", host.name)
+        if any(cause.lab[1:]):
+            stack.lab(cause.lab[1], host.name)
         host.root(cause.right)
 
 
@@ -255,8 +304,17 @@ def wait_s(name: str) -> float:
     """How long a rule's condition must hold."""
     from a_spark import spark
 
-    (found,) = [each for each in alerts(spark().settings) if each.name == name]
+    every = (*alerts(spark().settings), *twin_alerts(("twin",)))
+    (found,) = [each for each in every if each.name == name]
     return found.wait_s
+
+
+def planned(rounds: int, chance: random.Random) -> list[tuple[Cause, int]]:
+    """Causes, and the place of the host of each: every cause once before any comes again."""
+    order: list[Cause] = []
+    while len(order) < rounds:
+        order += chance.sample(CAUSES, len(CAUSES))
+    return [(cause, chance.randrange(2)) for cause in order[:rounds]]
 
 
 def _within(holds: Callable[[], object], limit_s: float) -> bool:
@@ -307,7 +365,7 @@ def main() -> int:
     parser.add_argument("--lab", help="a lab that is up and deployed")
     options = parser.parse_args()
     chance = random.Random(options.seed)
-    plan = [(chance.choice(CAUSES), chance.randrange(2)) for _ in range(options.rounds)]
+    plan = planned(options.rounds, chance)
     runs = run_record.read(options.file, Run)
     with lent(options.lab, "alerting") as stack:
         stack.good_deploy(inventory=inventory(stack))
