@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from a_restic import open_cheaply
 from local_server import Reply, serving
 from onhost_fakes import FakeDocker, FakeSystemd
 
@@ -81,6 +82,7 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
         FakeSystemd(tmp_path / "systemd", monkeypatch)
         # It would wait for the disk of this machine.
         monkeypatch.setattr(data.os, "fsync", lambda _: None)
+        open_cheaply(monkeypatch)
         made = Spark(tmp_path / "root", server.url)
         made.paths.docker_socket.parent.mkdir(parents=True)
         docker = FakeDocker(made.paths.docker_socket)
