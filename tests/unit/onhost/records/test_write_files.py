@@ -7,11 +7,11 @@ import grp
 import os
 import stat
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from a_probe import command
 from a_spark import spark
 
 from lockstep.files import sent
@@ -36,7 +36,7 @@ def write(
     asked = {"files": files, "folders": folders, "remove": [str(path) for path in remove]}
     asked |= {"adopt": [str(path) for path in adopt], **others}
     return subprocess.run(
-        [sys.executable, *sent.COMMAND[1:]],
+        command(),
         input=sent.document("records.write_files", asked),
         capture_output=True,
         text=True,
