@@ -85,7 +85,8 @@ def program(code: str, words: list[str], **environment: str) -> Iterator[subproc
     """A stand-in program with ``lab/content`` on its path, killed when the block ends."""
     known = {"PATH": os.environ["PATH"], "PYTHONPATH": str(CONTENT)}
     with subprocess.Popen(
-        [sys.executable, "-c", code, *words],
+        # Looking through the site packages of the tests takes as long as all the rest.
+        [sys.executable, "-S", "-c", code, *words],
         env=known | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

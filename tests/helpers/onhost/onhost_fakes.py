@@ -32,7 +32,9 @@ def installed(folder: Path) -> str:
     return str(folder)
 
 
-def program(word: str, *arguments: str, python: Sequence[str] = (sys.executable,)) -> list[str]:
+def program(
+    word: str, *arguments: str, python: Sequence[str] = (sys.executable, "-S")
+) -> list[str]:
     """The argument list that runs a program of this repository as on a host."""
     boot = f"import runpy, sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
     return [
