@@ -1162,7 +1162,7 @@ GUARDS = (
     Guard(
         "a key that is on a host which is left out is missed before anything is touched",
         "lockstep/preflight/keys.py",
-        "if key.hosts[0] not in run and key.seal(files) is None:",
+        "if key.hosts[0] not in run and key.seal(host, files) is None:",
         "if False:",
         "tests/unit/preflight/test_keys.py",
     ),

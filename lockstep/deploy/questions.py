@@ -113,7 +113,11 @@ def _files(this: Intended) -> dict[str, Any]:
     settings = this.plan.settings
     files = this.all_files
     absent = absent_files(settings)
-    secrets = [API_KEY, WEBUI_SECRETS, *(key.path for key in this.shared_keys)]
+    secrets = [
+        API_KEY,
+        WEBUI_SECRETS,
+        *(path for key in this.shared_keys for path in key.modes(this.plan.name)),
+    ]
     secrets += [each.path for each in this.given_secrets]
     places = [folder.path for folder in folders(settings)]
     return {

@@ -28,6 +28,7 @@ class SharedKey:
         take: What writes what comes on standard input instead.
         units: Those that read it when they start.
         mode: Permissions there, octal; a public half is no secret.
+        private: Where the host that makes it keeps the other half, for root alone; "": it is one.
     """
 
     what: str
@@ -37,19 +38,27 @@ class SharedKey:
     take: tuple[str, ...]
     units: tuple[str, ...]
     mode: str = "0600"
+    private: str = ""
 
-    def seal(self, files: Mapping[str, Any] | None) -> str | None:
-        """A keyed hash of the key on a host; None where it has none with its owner and mode.
+    def modes(self, host: str) -> dict[str, str]:
+        """Path → mode of what a host has of it."""
+        own = {self.private: "0600"} if self.private and host == self.hosts[0] else {}
+        return {self.path: self.mode, **own}
+
+    def seal(self, host: str, files: Mapping[str, Any] | None) -> str | None:
+        """A keyed hash of the key on a host; None where not all of it is there for its owner.
 
         Args:
+            host: The host.
             files: What the reader `files` answered there; None: nothing.
         """
-        have = files[self.path] if files else None
-        if have is None or (have["mode"], have["owner"], have["group"]) != (
-            *(self.mode, "root", "root"),
-        ):
-            return None
-        return str(have["seal"])
+        for path, mode in self.modes(host).items():
+            have = files[path] if files else None
+            if have is None or (have["mode"], have["owner"], have["group"]) != (
+                *(mode, "root", "root"),
+            ):
+                return None
+        return str(files[self.path]["seal"]) if files else None
 
 
 def shared_keys(plan: HostPlan) -> tuple[SharedKey, ...]:
@@ -101,6 +110,7 @@ def _backups(plan: HostPlan) -> Iterator[SharedKey]:
             public,
             (of, twin),
             command("backup-key", "make", backup_twin.PRIVATE, public),
+            backup_twin.PRIVATE,
         )
         yield _public(
             f"host key of {twin} for backups",
@@ -110,6 +120,8 @@ def _backups(plan: HostPlan) -> Iterator[SharedKey]:
         )
 
 
-def _public(what: str, path: str, hosts: tuple[str, ...], make: tuple[str, ...]) -> SharedKey:
+def _public(
+    what: str, path: str, hosts: tuple[str, ...], make: tuple[str, ...], private: str = ""
+) -> SharedKey:
     take = command("backup-key", "take", path)
-    return SharedKey(what, path, hosts, make, take, (), mode="0644")
+    return SharedKey(what, path, hosts, make, take, (), mode="0644", private=private)

@@ -24,7 +24,7 @@ def findings(
         run: The hosts that are deployed to.
     """
     for key in keys:
-        if key.hosts[0] not in run and key.seal(files) is None:
+        if key.hosts[0] not in run and key.seal(host, files) is None:
             yield Finding(
                 "key-elsewhere",
                 "error",

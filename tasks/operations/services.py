@@ -150,10 +150,10 @@ def left_over() -> list[str] | None:
     """
     found = facts.ask("files.marked")
     this = run.current()
-    keys = {key.path for key in this.shared_keys} | {each.path for each in this.given_secrets}
+    keys = {path for key in this.shared_keys for path in key.modes(this.plan.name)}
+    keys |= {each.path for each in this.given_secrets}
     keys |= {API_KEY} if this.key_users else set()
     keys |= {tls_unit.ROOT} if this.plan.authority else set()
-    keys |= {backup_twin.PRIVATE} if this.plan.backups.twin else set()
     return None if found is None else sorted(set(found).difference(this.paths, keys))
 
 

@@ -92,4 +92,4 @@ class Carried(remote.Changing):
 
 
 def _hash(name: str, key: SharedKey) -> str | None:
-    return key.seal(facts.ask("files", state.inventory.get_host(name)))
+    return key.seal(name, facts.ask("files", state.inventory.get_host(name)))

@@ -66,6 +66,17 @@ def test_a_wiped_host_s_new_key_is_taken_over(twins: Site) -> None:
     assert again.changes(second) == [f"{PROGRAM} take {public_path(first)}"]
 
 
+def test_a_private_half_that_is_lost_is_made_anew_with_its_public_one(twins: Site) -> None:
+    again = Site(twins.repository, twins.document["hosts"], "inventories/twins.py")
+    first, second = HOSTS
+    del again.document["hosts"][first]["files"][PRIVATE]
+    again.document["hosts"][first]["files"][public_path(first)]["text"] = "public of before"
+    again.document["hosts"][second]["files"][public_path(first)]["text"] = "public of before"
+    assert again.deploy().returncode == 0
+    assert again.changes(first) == [f"{PROGRAM} make {PRIVATE} {public_path(first)}"]
+    assert again.changes(second) == [f"{PROGRAM} take {public_path(first)}"]
+
+
 def test_out_of_the_inventory_the_door_the_keys_and_the_account_go(twins: Site) -> None:
     without = Site(twins.repository, twins.document["hosts"])
     done = without.deploy()

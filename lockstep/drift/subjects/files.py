@@ -24,12 +24,11 @@ from lockstep.onhost.facts.reading import seal
 from lockstep.system.base_files import absent_files
 from lockstep.system.firewall import KEPT
 from lockstep.system.folders import HUB_TOKEN, folders
-from lockstep.units import backup_twin
 from lockstep.units.backup_unit import PASSWORD
 from lockstep.units.tls_unit import ROOT
 
 _ENTRIES = ("WEBUI_SECRET_KEY", "WEBUI_ADMIN_EMAIL", "WEBUI_ADMIN_PASSWORD")
-_SECRET, _PUBLIC = "0600 root:root", "0644 root:root"
+_SECRET = "0600 root:root"
 
 
 def _token_mode(row: Row) -> tuple[str, ...]:
@@ -99,8 +98,13 @@ def _secrets(this: Intended) -> tuple[list[str], list[str]]:
     entries = [WEBUI_SECRETS] if this.plan.settings.webui.enabled else []
     keys = [API_KEY] if this.key_users else []
     given = [each.path for each in this.given_secrets if each.path != HUB_TOKEN]
-    keys += [backup_twin.PRIVATE] if this.plan.backups.twin else []
-    return entries, [*keys, *(key.path for key in this.shared_keys), *given]
+    return entries, [*keys, *_shared_modes(this), *given]
+
+
+def _shared_modes(this: Intended) -> dict[str, str]:
+    """Path → mode of what the host has of the keys that it shares."""
+    every = (key.modes(this.plan.name) for key in this.shared_keys)
+    return {path: mode for modes in every for path, mode in modes.items()}
 
 
 def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
@@ -117,9 +121,9 @@ def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
     for link, venv in ((UV_VENV, "uv"), (TOOLS_VENV, "tools")):
         yield Expectation("link", link, this.tools[venv].folder)
     entries, others = _secrets(this)
-    public = {key.path for key in this.shared_keys if key.mode == "0644"}
+    modes = _shared_modes(this)
     for path in (*entries, *others):
-        yield Expectation("secret", path, _PUBLIC if path in public else _SECRET)
+        yield Expectation("secret", path, f"{modes[path]} root:root" if path in modes else _SECRET)
     if PASSWORD not in others:
         # The first backup makes it, and it outlives the last.
         yield Expectation("secret", PASSWORD, _SECRET, if_there=True)
