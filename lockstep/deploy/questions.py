@@ -21,6 +21,7 @@ from lockstep.files.tree import KEY
 from lockstep.host.intended import Intended
 from lockstep.host.specs import UV
 from lockstep.monitoring import stack
+from lockstep.monitoring.alertmanager import credential_path
 from lockstep.onhost.records import found
 from lockstep.preflight import foreign
 from lockstep.system import firewall, netplan
@@ -76,6 +77,7 @@ def questions(this: Intended) -> dict[str, Any]:
                 CADDYFILE,
                 ROOT,
                 *stack.CONFIGURATIONS,
+                credential_path("*"),
                 API_KEY,
                 *backup_twin.FILES,
                 f"{PROGRAMS}/lockstep/**/*.py",

@@ -38,19 +38,20 @@ def given_secrets(settings: Settings) -> Iterator[tuple[str, Source, str]]:
         for key in ("token", "password"):
             source = getattr(receiver, key)
             if source:
-                yield f"monitoring.tell[{place}].{key}", source, _path(name)
+                yield f"monitoring.tell[{place}].{key}", source, credential_path(name)
 
 
 def credentials(settings: Settings) -> dict[str, str]:
     """Credential of Alertmanager's unit → file on the host."""
     return {
-        name: _path(name)
+        name: credential_path(name)
         for name, receiver in receivers(settings).items()
         if receiver.token or receiver.password
     }
 
 
-def _path(name: str) -> str:
+def credential_path(name: str) -> str:
+    """Where a host has the secret of a receiver."""
     return f"{CONFIGURATION}/secrets/alerts-{name}"
 
 

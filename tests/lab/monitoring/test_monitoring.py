@@ -32,7 +32,10 @@ ALWAYS = {
 #: No machine of a lab says how warm its board is.
 NOT_HERE = {"node_thermal_zone_temp"}
 RECORD = "/var/lib/lockstep-deploy/packages.json"
-FILES = f"/etc/lockstep/prometheus* /etc/lockstep/alertmanager* {monitoring.TEXTFILES}"
+FILES = (
+    "/etc/lockstep/prometheus* /etc/lockstep/alertmanager* /etc/lockstep/secrets/alerts-*"
+    f" {monitoring.TEXTFILES}"
+)
 TARGET = "/sys/kernel/config/netconsole/lockstep"
 DATA = "/var/lib/lockstep-prometheus /var/lib/private/lockstep-* /var/lib/lockstep-alertmanager"
 

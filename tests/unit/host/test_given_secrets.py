@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatch
 from pathlib import Path
 
 from a_spark import pins_for, spark
@@ -48,3 +49,16 @@ def test_a_host_is_asked_for_it_by_a_keyed_hash_and_no_file_is_planned_with_it()
     assert HUB_TOKEN in asked["private"] and HUB_TOKEN not in asked["known"]
     assert asked["key"] == KEY and len(bytes.fromhex(KEY)) == 32
     assert HUB_TOKEN not in host.paths
+
+
+def test_one_that_the_inventory_names_no_more_is_found_and_so_removed() -> None:
+    source = {"command": ("false",)}
+    hook = {"webhook": "https://example.org/hook", "token": source}
+    monitoring = {"enabled": True, "tell": (hook,)}
+    tls = {"certificate": source, "key": source}
+    with_all = this(gateway={"bind": "0.0.0.0", "tls": tls}, monitoring=monitoring)
+    patterns = questions(this())["files.marked"]["named"]
+    paths = [given.path for given in with_all.given_secrets]
+    assert len(paths) == 3
+    for path in paths:
+        assert any(fnmatch(path, pattern) for pattern in patterns), path

@@ -1,0 +1,167 @@
+"""`rollout: "all"` on hosts of a lab: whichever command fails on the last one, all are as before.
+
+`python tests/proofs/all_or_none.py --seed 1` deploys, makes qwen hot on each host, and then deploys
+a change of the model's unit, the gateway and Open WebUI again and again. Each time another command
+on the last host fails, before it has run or after it, from the first command of the deploy to the
+first number that the deploy does not reach. A line of JSON for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import run_record
+from stack import Host, Stack, lent
+
+FOLDER = "/run/planted"
+SHELL = "/var/tmp/planted-shell"
+# What sshd runs each command of the deploy by.
+_SHELL = f"""#!/bin/bash
+exec 9>{FOLDER}/lock; flock 9
+n=$(($(cat {FOLDER}/count) + 1)); echo $n > {FOLDER}/count
+exec 9>&-
+read -r at when < {FOLDER}/at
+[ $n = $at ] || exec /bin/bash "$@"
+printf %s "${{*: -1}}" | head -c 2000 > {FOLDER}/failed
+[ $when = before ] || /bin/bash "$@"
+echo planted >&2
+exit 1
+"""
+# What a deploy returns, and what does not: programs, packages, accounts, the firewall, secrets.
+_SEEN = (
+    "find /etc/systemd/system /etc/lockstep /data/scripts -type f ! -path '*/secrets/*'"
+    " ! -name firewall.nft -exec sha256sum {} + | sort; readlink /opt/lockstep/engines/current;"
+    " docker inspect -f '{{.Config.Image}}' open-webui"
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One deploy.
+
+    Attributes:
+        number: Of the command that fails on the last host, from 1.
+        when: "before" it has run, or "after" it.
+        command: Its end.
+        code: How the deploy ended.
+        violations: What is not as it was.
+    """
+
+    number: int
+    when: str
+    command: str
+    code: int
+    violations: list[str]
+
+
+@contextmanager
+def planted(host: Host, number: int, when: str) -> Iterator[None]:
+    """Give the deploy's account a shell whose command of this number fails."""
+    account = host.run("id -un").out.strip()
+    host.root(
+        f"cat > {SHELL} <<'END'\n{_SHELL}END\nchmod 0755 {SHELL}; mkdir -p -m 1777 {FOLDER};"
+        f" cd {FOLDER}; echo 0 > count; echo {number} {when} > at; : > failed; chmod 0666 *;"
+        f" usermod -s {SHELL} {account}"
+    )
+    try:
+        yield
+    finally:
+        # Whatever number this command has, it is no more than the deploy's.
+        host.run(f"echo 0 - > {FOLDER}/at")
+        host.root(f"usermod -s /bin/bash {account}; rm {SHELL}")
+
+
+def seen(host: Host) -> dict[str, str]:
+    """What must be as before: files by their hash, links, the image, what is hot."""
+    hot = host.status()["hot"]
+    return {"files": host.root(_SEEN), "hot": str(hot)}
+
+
+def failed(stack: Stack, good: Path, changed: Path, number: int, when: str) -> Run | None:
+    """One deploy in which a command fails; None where it does not have so many."""
+    last = stack.hosts[-1]
+    before = {host.name: seen(host) for host in stack.hosts}
+    with planted(last, number, when):
+        done = stack.deploy("-y", inventory=changed)
+    command = last.root(f"cat {FOLDER}/failed")
+    if not command:
+        assert done.code == 0, done.output[-8000:]
+        return None
+    found = []
+    if done.code == 0:
+        found.append("the deploy ended well")
+    if last.name not in done.closing and last.name not in done.output[-3000:]:
+        found.append(f"the end of the deploy does not name {last.name}")
+    for host in stack.hosts:
+        now = seen(host)
+        found += [
+            f"{host.name}: {what} differ: {_difference(before[host.name][what], now[what])}"
+            for what in now
+            if now[what] != before[host.name][what]
+        ]
+    drift = stack.diff(inventory=good)
+    if drift.returncode:
+        found.append(f"diff: {drift.stdout[-1500:]}")
+    return Run(number, when, command[-300:], done.code, found)
+
+
+def _difference(before: str, after: str) -> str:
+    return "; ".join(sorted(set(before.splitlines()) ^ set(after.splitlines())))[:600]
+
+
+def report(runs: list[Run]) -> str:
+    """The figures as text."""
+    wrong = [run for run in runs if run.violations]
+    lines = [f"{len(runs)} failed commands, {len(wrong)} violations"]
+    lines += [f"  {run.number} {run.when} {run.command}: {run.violations}" for run in wrong]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Command line; the exit code is 1 when a rule was broken."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=1, help="number of the first command")
+    parser.add_argument("--most", type=int, default=1000, help="number of the last command")
+    parser.add_argument("--every", type=int, default=1, help="so many commands between two runs")
+    parser.add_argument("--file", type=Path, default=Path("all_or_none.jsonl"))
+    parser.add_argument("--lab", help="a lab that is up, of as many hosts as wanted")
+    options = parser.parse_args()
+    chance = random.Random(options.seed)
+    runs = run_record.read(options.file, Run)
+    with lent(options.lab, "allornone") as stack:
+        good = stack.inventory("good", rollout="all")
+        changed = stack.inventory(
+            "changed",
+            rollout="all",
+            targets={"qwen": {"overrides": {"max_num_seqs": 3}}},
+            gateway={"keepalive_s": 14},
+            webui={"port": 8081},
+        )
+        stack.good_deploy("-y", inventory=good)
+        for host in stack.hosts:
+            assert host.switch("qwen").code == 0
+        for number in range(options.first, options.most + 1, options.every):
+            when = chance.choice(("before", "after"))
+            if number in {run.number for run in runs}:
+                continue
+            run = failed(stack, good, changed, number, when)
+            if run is None:
+                break
+            runs.append(run)
+            run_record.add(options.file, run)
+            print(asdict(run), flush=True)
+            if run.violations:
+                stack.good_deploy("-y", inventory=good)
+    print(report(runs))
+    return 1 if any(run.violations for run in runs) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
