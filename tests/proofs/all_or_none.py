@@ -72,8 +72,9 @@ def planted(host: Host, number: int, when: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # Whatever number this command has, it is no more than the deploy's.
-        host.run(f"echo 0 - > {FOLDER}/at")
+        # Twice, for the first may be the command that fails.
+        for _ in range(2):
+            host.run(f"echo 0 - > {FOLDER}/at")
         host.root(f"usermod -s /bin/bash {account}; rm {SHELL}")
 
 
@@ -90,7 +91,8 @@ def failed(stack: Stack, good: Path, changed: Path, number: int, when: str) -> R
     with planted(last, number, when):
         done = stack.deploy("-y", inventory=changed)
     command = last.root(f"cat {FOLDER}/failed")
-    if not command:
+    # A deploy of fewer commands leaves the number to what ends the planting.
+    if not command or f"{FOLDER}/at" in command:
         assert done.code == 0, done.output[-8000:]
         return None
     found = []
