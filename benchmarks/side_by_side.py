@@ -4,7 +4,11 @@ usage: PYTHON-OF-THE-ENGINE -m benchmarks.side_by_side < JOB.json > ROWS.json
 
 Both ask the same prompts for the same number of tokens. The prompts of two questions differ in the
 mark at their beginning, or the engine's prefix cache would answer whoever comes second. Who begins
-changes from round to round, so that the comparison holds on a machine whose speed drifts.
+changes from round to round, so that the comparison holds on a machine whose speed drifts. Both have
+open connections when their time begins: vLLM's keeps those of a wave that it does not count.
+
+A third witness is the engine, which counts its tokens and times each request. Where both rulers
+stand alike to it, what is left between them is another load, and no other measure.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
+from unittest import mock
 
 from lockstep.bench.client import Client
 from lockstep.bench.prompts import SHAPES, user
@@ -65,6 +70,9 @@ class Row:
             on a few cores the engine's server does not always get its turn. They have no first
             token that a ruler could see.
         faults: What went wrong.
+        over_engine: Whole time of a request as the ruler saw it, over what the engine's own
+            histogram says of the same requests; means. 0 where the engine does not tell.
+        engine_tokens: Tokens that the engine counted meanwhile, over those that the ruler did.
     """
 
     who: str
@@ -75,6 +83,41 @@ class Row:
     total_tok_s: float = 0.0
     at_once: int = 0
     faults: tuple[str, ...] = ()
+    over_engine: float = 0.0
+    engine_tokens: float = 0.0
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the engine had counted at one moment: requests that ended, their seconds, tokens."""
+
+    requests: float = 0.0
+    seconds: float = 0.0
+    tokens: float = 0.0
+
+    def since(self, before: Told) -> Told:
+        """What came after another moment."""
+        return Told(
+            self.requests - before.requests,
+            self.seconds - before.seconds,
+            self.tokens - before.tokens,
+        )
+
+
+_TOLD = {
+    "requests": "vllm:e2e_request_latency_seconds_count",
+    "seconds": "vllm:e2e_request_latency_seconds_sum",
+    "tokens": "vllm:generation_tokens_total",
+}
+
+
+def told(metrics: str) -> Told:
+    """Of /metrics of a vLLM."""
+    lines = metrics.splitlines()
+    return Told(**{
+        key: sum(float(line.split()[-1]) for line in lines if line.startswith(f"{name}{{"))
+        for key, name in _TOLD.items()
+    })  # fmt: skip
 
 
 def row(
@@ -83,18 +126,25 @@ def row(
     times: Sequence[tuple[int, float, float]],
     total: float,
     faults: Sequence[str],
+    engine: Told | None = None,
 ) -> Row:
     """Of the tokens of each answer, and its seconds to the first and to the last one."""
-    told = [(tokens, first, last) for tokens, first, last in times if first <= last / 2]
+    apart = [(tokens, first, last) for tokens, first, last in times if first <= last / 2]
+    over = counted = 0.0
+    if engine and times and engine.requests == len(times):
+        over = sum(last for _, _, last in times) / engine.seconds
+        counted = engine.tokens / sum(tokens for tokens, _, _ in times)
     return Row(
         who,
         streams,
-        tuple(first for _, first, _ in told),
-        tuple((tokens - 1) / (last - first) for tokens, first, last in told),
+        tuple(first for _, first, _ in apart),
+        tuple((tokens - 1) / (last - first) for tokens, first, last in apart),
         tuple(tokens / last for tokens, _, last in times),
         total,
-        len(times) - len(told),
+        len(times) - len(apart),
         tuple(faults),
+        over,
+        counted,
     )
 
 
@@ -105,7 +155,7 @@ def measure(job: Job) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         rulers: tuple[Callable[[int], Row], ...] = (
             lambda streams: _ours(client, job, streams),
-            lambda streams: _theirs(job, streams, Path(folder)),
+            lambda streams: _theirs(client, job, streams, Path(folder)),
         )
         for streams in job.streams:
             for ruler in rulers:
@@ -127,7 +177,9 @@ def _ours(client: Client, job: Job, streams: int) -> Row:
     asks = [
         Ask("x", user(text), job.tokens, ignore_eos=True) for text in _prompts(streams * job.each)
     ]
+    before = _told(client)
     waves = [client.together(asks[at : at + streams]) for at in range(0, len(asks), streams)]
+    engine = _told(client).since(before)
     samples = [sample for of_one, _ in waves for sample in of_one]
     seconds = sum(took for _, took in waves)
     good = [sample for sample in samples if sample.good]
@@ -135,10 +187,15 @@ def _ours(client: Client, job: Job, streams: int) -> Row:
         (one.tokens or 0, one.first_s or one.seconds, one.last_s or one.seconds) for one in good
     ]
     faults = [sample.fault or sample.refusal for sample in samples if not sample.good]
-    return row("ours", streams, times, sum(tokens for tokens, _, _ in times) / seconds, faults)
+    total = sum(tokens for tokens, _, _ in times) / seconds
+    return row("ours", streams, times, total, faults, engine)
 
 
-def _theirs(job: Job, streams: int, folder: Path) -> Row:
+def _told(client: Client) -> Told:
+    return told(client.get("/metrics") or "")
+
+
+def _theirs(client: Client, job: Job, streams: int, folder: Path) -> Row:
     from vllm.benchmarks import serve
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
@@ -149,20 +206,40 @@ def _theirs(job: Job, streams: int, folder: Path) -> Row:
     words += ["--endpoint", "/v1/chat/completions", "--tokenizer", job.tokenizer]
     words += ["--dataset-name", "custom", "--dataset-path", str(asked)]
     words += ["--custom-output-len", str(job.tokens), "--num-prompts", str(len(prompts))]
+    # What it opens connections with: without, it opens them within its measured time.
+    words += ["--num-warmups", str(streams), "--ready-check-timeout-sec", "0"]
     words += ["--max-concurrency", str(streams), "--ignore-eos", "--temperature", "0"]
     words += ["--seed", "0", "--skip-chat-template", "--disable-shuffle"]
     words += ["--save-result", "--save-detailed", "--result-dir", str(folder)]
     words += ["--result-filename", "result.json"]
     parser = FlexibleArgumentParser()
     serve.add_cli_args(parser)
+    moments: list[Told] = []
+    asks = serve.fetch_spec_decode_metrics
+
+    async def noted(*args: Any) -> Any:
+        # It asks for the draft's counters right before its time begins, and right after its end.
+        moments.append(_told(client))
+        return await asks(*args)
+
     # It prints a table of its own.
-    with contextlib.redirect_stdout(sys.stderr):
+    with (
+        contextlib.redirect_stdout(sys.stderr),
+        mock.patch.object(serve, "fetch_spec_decode_metrics", noted),
+    ):
         asyncio.run(serve.main_async(parser.parse_args(words)))
     result = json.loads((folder / "result.json").read_text())
     rows = zip(result["output_lens"], result["ttfts"], result["itls"], strict=True)
     times = [(tokens, first, first + sum(between)) for tokens, first, between in rows if between]
     faults = [str(error) for error in result.get("errors", ()) if error]
-    return row("theirs", streams, times, result["output_throughput"], faults)
+    engine = moments[-1].since(moments[0])
+    return row("theirs", streams, times, result["output_throughput"], faults, engine)
+
+
+FIGURES = (
+    *("first_s", "decode_tok_s", "whole_tok_s", "total_tok_s"),
+    *("over_engine", "engine_tokens"),
+)
 
 
 @dataclass(frozen=True)
@@ -170,7 +247,7 @@ class Ratio:
     """One figure by both rulers, at one number of streams.
 
     Attributes:
-        name: "first_s", "decode_tok_s", "whole_tok_s" or "total_tok_s".
+        name: One of `FIGURES`.
         streams: Requests at a time.
         ours: Median, and the middle half.
         theirs: The same.
@@ -204,7 +281,7 @@ def ratios(rows: Sequence[Row]) -> list[Ratio]:
     """Each figure that both rulers have at least two of."""
     found = []
     for streams in sorted({row.streams for row in rows}):
-        for name in ("first_s", "decode_tok_s", "whole_tok_s", "total_tok_s"):
+        for name in FIGURES:
             sides = [_values(rows, who, streams, name) for who in ("ours", "theirs")]
             if min(map(len, sides)) > 1:
                 ours, theirs = (_middle(side) for side in sides)
@@ -217,7 +294,8 @@ def _values(rows: Sequence[Row], who: str, streams: int, name: str) -> list[floa
     for row in rows:
         if (row.who, row.streams) == (who, streams):
             value = getattr(row, name)
-            values += [value] if isinstance(value, float) else value
+            # 0 is a figure that was not told.
+            values += [value] * (value > 0) if isinstance(value, float) else value
     return values
 
 

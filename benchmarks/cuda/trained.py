@@ -4,7 +4,8 @@ usage: PYTHON-OF-THE-ENGINE -m benchmarks.cuda.trained FOLDER TEXTS [--seconds S
 
 Qwen3's architecture with 7 million weights; a tokenizer made from Markdown files (TEXTS), which are
 also a quarter of what it reads. It ends when all answers of 256 new questions are right twice in a
-row, at a token's distance from the right ones, or when its time is over. Prints one line of JSON.
+row, at a token's distance from the right ones, or when its time is over. What it took is in
+FOLDER/trained.json then.
 """
 
 from __future__ import annotations
@@ -162,7 +163,8 @@ def main() -> None:
     words.save_pretrained(options.folder)
     number = sum(each.numel() for each in model.parameters())
     taken = time.monotonic() - began
-    print(json.dumps({"weights": number, "steps": steps, "right": right, "seconds": taken}))
+    said = {"weights": number, "steps": steps, "right": right, "seconds": taken}
+    (options.folder / "trained.json").write_text(json.dumps(said))
 
 
 if __name__ == "__main__":

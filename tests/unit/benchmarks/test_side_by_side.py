@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from benchmarks.side_by_side import Row, ratios, read, row
+from benchmarks.side_by_side import Row, Told, ratios, read, row, told
 
 
 def test_an_answer_that_came_at_once_has_no_first_token() -> None:
@@ -35,3 +35,27 @@ def test_one_sample_has_no_spread_and_no_ratio() -> None:
 def test_rows_are_read_as_they_are_printed() -> None:
     printed = [row("theirs", 64, [(101, 0.5, 1.5)], 90.0, ["a fault"])]
     assert read(json.dumps([asdict(one) for one in printed])) == printed
+
+
+METRICS = """# HELP vllm:e2e_request_latency_seconds Histogram of e2e request latency in seconds.
+vllm:e2e_request_latency_seconds_bucket{engine="0",le="0.3",model_name="m"} 1.0
+vllm:e2e_request_latency_seconds_count{engine="0",model_name="m"} 66.0
+vllm:e2e_request_latency_seconds_sum{engine="0",model_name="m"} 131.5
+vllm:generation_tokens_total{engine="0",model_name="m"} 16640.0
+vllm:generation_tokens_created{engine="0",model_name="m"} 1.7e+09
+"""
+
+
+def test_the_engine_is_a_third_witness() -> None:
+    engine = told(METRICS).since(Told(64, 128.0, 16128.0))
+    assert engine == Told(2, 3.5, 512.0)
+    seen = row("ours", 2, [(256, 0.5, 1.8), (256, 0.5, 1.77)], 290.0, [], engine)
+    assert seen.over_engine == pytest.approx(3.57 / 3.5)
+    assert seen.engine_tokens == 1.0
+
+
+def test_an_engine_that_counted_other_requests_is_no_witness() -> None:
+    seen = row("theirs", 1, [(256, 0.5, 1.8)], 290.0, [], Told(65, 117.0, 16640.0))
+    assert (seen.over_engine, seen.engine_tokens) == (0.0, 0.0)
+    names = {one.name for one in ratios([seen, seen, *rows("ours", 1, 2)])}
+    assert "over_engine" not in names
