@@ -47,6 +47,7 @@ class Case:
         flags: More words of the command line.
         weights_gb: Size of the real checkpoint (decimal GB) where the catalogue has none.
         draft: Kind of checkpoint of the draft that `flags` name as "{draft}", or None.
+        draft_gb: Size of that draft (decimal GB) where the catalogue has none.
         own_variables: Whether the recipe's variables hold here; those of a fork for SM 12.1 do not.
         longest: Serve the longest context that the fit promises, instead of the recipe's own.
     """
@@ -58,6 +59,7 @@ class Case:
     flags: tuple[str, ...] = ()
     weights_gb: float | None = None
     draft: str | None = None
+    draft_gb: float | None = None
     own_variables: bool = True
     longest: bool = False
 
@@ -75,8 +77,8 @@ def _mtp(tokens: int, **more: str) -> tuple[str, ...]:
     return ("--speculative-config", json.dumps(config))
 
 
-def _dflash(tokens: int) -> tuple[str, ...]:
-    config = {"method": "dflash", "num_speculative_tokens": tokens, "model": "{draft}"}
+def _draft(method: str, tokens: int) -> tuple[str, ...]:
+    config = {"method": method, "num_speculative_tokens": tokens, "model": "{draft}"}
     return ("--speculative-config", json.dumps(config))
 
 
@@ -95,12 +97,15 @@ CASES = {
         Case("qwen3-8b", "Qwen/Qwen3-8B", "qwen3-8b", weights_gb=16.381),
         Case("qwen3-8b-longest", "Qwen/Qwen3-8B", "qwen3-8b", weights_gb=16.381, longest=True,
              overrides={"gpu_memory_utilization": 0.15}),
+        # Of the draft: 0.38e9 weights, and no table of words: it has the model's.
+        Case("qwen3-8b-eagle3", "Qwen/Qwen3-8B", "qwen3-8b", weights_gb=16.381,
+             flags=_draft("eagle3", 3), draft="qwen3-8b-eagle3", draft_gb=0.800),
         Case("qwen3.6-bf16", _BF16, _QWEN, flags=_GDN),
         Case("qwen3.6-bf16-long", _BF16, _QWEN, flags=_GDN,
              overrides={"max_model_len": 262144, "gpu_memory_utilization": 0.9}),
         Case("qwen3.6-bf16-mtp2-fp8kv", _BF16, _QWEN, flags=(*_GDN, *_mtp(2)),
              overrides={**_FP8_CACHE, "max_model_len": 262144, "gpu_memory_utilization": 0.7}),
-        Case("qwen3.6-bf16-dflash3", _BF16, _QWEN, flags=(*_GDN, *_dflash(3)),
+        Case("qwen3.6-bf16-dflash3", _BF16, _QWEN, flags=(*_GDN, *_draft("dflash", 3)),
              draft=f"{_QWEN}-dflash"),
         Case("qwen3.6-fp8-mtp3", f"{_QWEN}-fp8", f"{_QWEN}-fp8", flags=(*_GDN, *_mtp(3)),
              overrides={**_FP8_CACHE, "max_model_len": 131072, "gpu_memory_utilization": 0.9}),
@@ -144,10 +149,21 @@ def predicted(case: Case, card: Card, folders: Path) -> Fit:
     model = _model(case, known.model(recipe.model), folders)
     spark = known.hardware["dgx-spark"]
     machine = replace(spark, memory_total_gib=_figure(card.total_gib), reserve_gib=_figure(0.0))
-    knowledge = Knowledge({**known.models, model.id: model}, {MACHINE: machine})
+    models = {**known.models, model.id: model}
     if case.draft:
         draft = catalogued.recipes[_DRAFTED].lockstep.draft
+        if case.draft_gb:
+            assert draft
+            draft = replace(draft, model=case.draft)
+            config = json.loads((folders / case.draft / "config.json").read_text())
+            models[case.draft] = replace(
+                model,
+                id=case.draft,
+                architecture=from_config(config, "its config.json"),
+                weights_gb=_figure(case.draft_gb, "GB"),
+            )
         recipe = replace(recipe, lockstep=replace(recipe.lockstep, draft=draft))
+    knowledge = Knowledge(models, {MACHINE: machine})
     asked = read_back(recipe, command(case, folders)[0])
     return fit(recipe, knowledge, machine=MACHINE, asked=asked)
 

@@ -129,9 +129,17 @@ def dflash() -> dict[str, Any]:
     return draft
 
 
+def eagle3() -> dict[str, Any]:
+    """A draft for Qwen3-8B as published ones are: a layer that reads three, and 32,000 words."""
+    draft = qwen3(1, 4096, 32, 12288, tied=False)
+    shape = {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama"}
+    return {**draft, **shape, "draft_vocab_size": 32000}
+
+
 KINDS: dict[str, Callable[[], dict[str, Any]]] = {
     "qwen3-0.6b": lambda: qwen3(28, 1024, 16, 3072, tied=True),
     "qwen3-8b": lambda: qwen3(36, 4096, 32, 12288, tied=False),
+    "qwen3-8b-eagle3": eagle3,
     "qwen3.6-35b-a3b": qwen36,
     "qwen3.6-35b-a3b-fp8": lambda: qwen36(quantization_config=fp8()),
     "qwen3.6-35b-a3b-nvfp4": lambda: qwen36(quantization_config=nvfp4()),
