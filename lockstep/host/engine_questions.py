@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from lockstep.onhost.core import taken
 from lockstep.units.variants import Variant
 
 
@@ -35,8 +35,6 @@ def unasked(questions: Mapping[str, str], records: Mapping[str, Any]) -> list[st
     """
     found = []
     for digest, text in questions.items():
-        record = records.get(digest) or {}
-        same = record.get("asked") == hashlib.sha256(text.encode()).hexdigest()
-        if not same or record.get("faults") != []:
+        if not taken.has(records.get(digest), taken.digest(text)):
             found.append(digest)
     return found

@@ -23,6 +23,7 @@ from lockstep.lock.packages import (
 )
 from lockstep.lock.pins import ModelPin, Pins, WheelPin
 from lockstep.lock.vllm_wheels import wheel_url
+from lockstep.onhost.core import taken
 from lockstep.onhost.environment import engine_check
 from lockstep.recipes.command import environment, serve_command
 from lockstep.recipes.recipe_file import Recipe
@@ -213,7 +214,7 @@ def _files(pin: ModelPin, only: tuple[str, ...] | None = None) -> list[dict[str,
 
 def check_wanted(spec: Mapping[str, Any]) -> str:
     """Hash of what `engine_check` is asked: its record counts only for the same question."""
-    return engine_check.digest(json.dumps({key: spec[key] for key in engine_check.ASKED}))
+    return taken.digest(json.dumps({key: spec[key] for key in engine_check.ASKED}))
 
 
 def engine_missing(spec: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -6,6 +6,7 @@ from pyinfra import host
 from pyinfra.api import operation
 
 from lockstep.host.specs import check_wanted, engine_missing
+from lockstep.onhost.core import taken
 from lockstep.system.folders import HUB_TOKEN
 from tasks import remote, run
 from tasks.facts import host as facts
@@ -33,9 +34,8 @@ def checked() -> Commands:
     spec, found = run.current().engine_spec, facts.ask("environments")
     if not spec or not found:
         return
-    record = found["check"] or {}
-    if record.get("asked") == check_wanted(spec) and record.get("faults") == []:
-        host.noop(f"vLLM {record['version']} accepts {len(spec['recipes'])} recipe(s)")
+    if taken.has(found["check"], check_wanted(spec)):
+        host.noop(f"vLLM {found['check']['version']} accepts {len(spec['recipes'])} recipe(s)")
         return
     settings = run.current().plan.settings
     # vLLM tells the classes by a checkpoint's configuration; its weights come later.

@@ -134,7 +134,14 @@ CAUSES = (
         # Qwen holds 63.6 of it, its floor is 4, and a quarter more is near.
         memory_gib=68.2,
     ),
-    Cause("UncleanBoot", lab=("cycle", ""), right=f"{SWITCH} qwen", hot=True),
+    Cause(
+        "UncleanBoot",
+        lab=("cycle", ""),
+        right=f"{SWITCH} qwen",
+        hot=True,
+        # It has to start first.
+        bound_s=90.0,
+    ),
     Cause("TwinSilent", lab=("freeze", "thaw")),
     Cause(
         "DiskFull",
@@ -290,12 +297,18 @@ def raised(stack: Stack, host: Host, cause: Cause, receiver: Receiver, number: i
         time.sleep(2 * EVERY_S)
         names = [told.alert for told in of_host("firing")]
     ended = time.time()
-    if told_s is not None and _within(lambda: of_host("resolved"), LAG_S + 2 * EVERY_S + 300):
-        over_s = round(of_host("resolved")[0].at - ended, 1)
+
+    def over() -> list[Told]:
+        return [told for told in of_host("resolved") if told.alert == cause.alert]
+
+    if names and _within(over, LAG_S + 2 * EVERY_S + 300):
+        over_s = round(over()[0].at - ended, 1)
     violation = ""
     if names != [cause.alert]:
         violation = f"told {names or 'nothing'}, {cause.alert} belongs to it"
-    elif [told.alert for told in of_host("resolved")] != names:
+    elif told_s is None:
+        violation = f"{cause.alert} is told too late"
+    elif len(over()) != 1:
         violation = f"{cause.alert} is not told to be over, once"
     return Run(number, host.name, cause.alert, told_s, bound, over_s, violation)
 

@@ -12,6 +12,7 @@ from lockstep.files.sent import Reader
 from lockstep.host.engine_questions import unasked
 from lockstep.host.intended import Intended
 from lockstep.host.specs import TREES, check_wanted
+from lockstep.onhost.core import taken
 from lockstep.onhost.facts import environments
 from lockstep.system.tools import same_version
 
@@ -91,9 +92,8 @@ def facts(this: Intended, engines: Mapping[str, Any]) -> dict[str, dict[str, str
         asked = engines["images"].get(digest) and digest not in silent
         answers[reference] = _TAKEN if asked else _NOT_ASKED
     if this.engine_spec:
-        record = engines["check"] or {}
-        asked = record.get("asked") == check_wanted(this.engine_spec)
-        found["answer"] = _TAKEN if asked and record.get("faults") == [] else _NOT_ASKED
+        asked = taken.has(engines["check"], check_wanted(this.engine_spec))
+        found["answer"] = _TAKEN if asked else _NOT_ASKED
     return {"engine": found, "image answer": answers}
 
 

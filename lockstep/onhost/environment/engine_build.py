@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, errors, layout, output
+from lockstep.onhost.core import errors, layout, output, taken
 from lockstep.onhost.core.program import command
 from lockstep.onhost.environment import engine_check, engine_content, uv_cache
 from lockstep.onhost.fetch import growth
@@ -55,7 +55,6 @@ class Build:
         self.venv = self.home / "venv"
         self.python = self.venv / "bin/python"
         self.record = self.home / "check.json"
-        self.answers = self.home / "answers"
         self.mark = self.home / "unfinished"
         self.content = engine_content.Content(spec, stage, self.home.parent / "store")
         self.environment = {
@@ -99,7 +98,6 @@ class Build:
             mark.flush()
             # What was found out about the environment before holds no longer.
             self.record.unlink(missing_ok=True)
-            shutil.rmtree(self.answers, ignore_errors=True)
             yield cut_off
             self.mark.unlink()
 
@@ -205,23 +203,10 @@ class Build:
                 self.install("flashinfer")
 
     def check(self) -> None:
-        """Ask the engine itself, which imports all of it; each answer is kept beside it.
-
-        A deploy that goes back asks what was asked before, and has its answer at once.
-        """
+        """Ask the engine itself, which imports all of it."""
         question = json.dumps({key: self.spec[key] for key in engine_check.ASKED})
-        kept = self.answers / f"{engine_check.digest(question)}.json"
-        if kept.exists():
-            output.say("the engine has answered this before")
-            atomic.write_json(self.record, json.loads(kept.read_text(encoding="utf-8")))
-            return
         check = command("engine-check", str(self.record), python=str(self.python))
         self.run(*check, LOCKSTEP_ENGINE=question)
-        answer = json.loads(self.record.read_text(encoding="utf-8"))
-        # A kernel that had no GPU or no memory is tried the next time.
-        if not answer["unasked"]:
-            self.answers.mkdir(exist_ok=True)
-            atomic.write_json(kept, answer)
 
     def activate(self) -> None:
         """Point `current` at this generation, in one step."""
@@ -229,7 +214,7 @@ class Build:
             record = json.loads(self.record.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             record = {}
-        if record.get("faults") != []:
+        if not taken.every(record):
             raise errors.Problem("this generation has not passed its check: run `check` first")
         current = Path(self.spec["current"])
         temporary = current.with_name(f".current-{os.getpid()}")

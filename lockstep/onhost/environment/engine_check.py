@@ -13,7 +13,6 @@ exit codes: 0 no fault, 1 faults, one line each
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -23,18 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import atomic, meminfo
+from lockstep.onhost.core import meminfo, taken
 from lockstep.onhost.environment import engine_classes, engine_parts
 
 VLLM = engines.ENGINES["vllm"]
 #: What of the engine's specification is asked.
 ASKED = ("id", "engine_cuda", "waive_kernels", "recipes")
 TRIPLE = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
-
-
-def digest(question: str) -> str:
-    """What a record says that it was asked: the hash of the text."""
-    return hashlib.sha256(question.encode()).hexdigest()
 
 
 def version(name: str) -> str | None:
@@ -160,8 +154,8 @@ def main(argv: list[str]) -> int:
     """Command line; see the module's docstring."""
     text = os.environ["LOCKSTEP_ENGINE"]
     record = examine(json.loads(text))
-    record["asked"] = digest(text)
-    atomic.write_json(Path(argv[0]), record)
+    record["asked"] = taken.digest(text)
+    taken.write(Path(argv[0]), record)
     print(f"engine check: vllm {record['version']}, torch {record['torch']}", flush=True)
     for part, differs in record["agreed"].items():
         print(f"engine check: {part} agrees with PyTorch within {differs:.2%}", flush=True)

@@ -144,5 +144,5 @@ def engine(asked: dict[str, Any]) -> Facts:
 
 def _answered(who: str, record: Any) -> Facts:
     for key, value in record.items() if isinstance(record, dict) else ():
-        if key != "asked":
+        if key not in ("asked", "taken"):
             yield "engine", f"{who}: {key}", shown(value)

@@ -3,8 +3,9 @@
 usage: image-check REPOSITORY@sha256:DIGEST ENGINE
 
 The question is /var/cache/lockstep/questions/sha256-DIGEST.json (see `image_answer`). Keeps
-{"engine", "version", "asked", "faults", "unanswered"} in
-/var/cache/lockstep/images/sha256-DIGEST.json, where "asked" is the question's SHA-256.
+{"engine", "version", "asked", "faults", "unanswered", "taken"} in
+/var/cache/lockstep/images/sha256-DIGEST.json, where "asked" is the question's SHA-256, and "taken"
+those of earlier ones.
 
 exit codes: 0 every recipe is taken, or the engine could not be asked; 1 a recipe is refused, or
             the container did not run; 2 wrong use
@@ -12,7 +13,6 @@ exit codes: 0 every recipe is taken, or the engine could not be asked; 1 a recip
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
 import sys
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import atomic, errors, output, runner
+from lockstep.onhost.core import errors, output, runner, taken
 from lockstep.onhost.core.program import PROGRAMS
 
 FOLDER = Path("/var/cache/lockstep")
@@ -96,10 +96,10 @@ def main(argv: list[str]) -> int:
     reference, engine = argv
     name = _file(reference)
     question = FOLDER / "questions" / name
-    text = question.read_bytes()
+    text = question.read_text(encoding="utf-8")
     answer = ask(reference, engine, question)
-    record = {"engine": engine, **answer, "asked": hashlib.sha256(text).hexdigest()}
-    atomic.write_json(FOLDER / "images" / name, record)
+    record = {"engine": engine, **answer, "asked": taken.digest(text)}
+    taken.write(FOLDER / "images" / name, record)
     what = f"{engine} {answer['version']} in {reference.partition('@')[0]}"
     if answer["unanswered"]:
         output.say(f"warning: {what} could not be asked about its recipes; its start will tell")

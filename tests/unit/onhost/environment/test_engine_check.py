@@ -199,6 +199,7 @@ def test_an_engine_that_takes_every_recipe_has_no_fault(venv: Venv, moved: dict[
         "unasked": ["no GPU is seen: matrix product, normalisation, sampler, attention FLASH_ATTN"],
         "waived": [],
         "faults": [],
+        "taken": [],
     }
 
 

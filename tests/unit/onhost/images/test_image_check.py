@@ -211,6 +211,7 @@ def test_the_container_has_no_network_no_gpu_no_rights_and_nothing_to_write_on(
         "faults": [],
         "unanswered": None,
         "asked": hashlib.sha256((tmp_path / "questions" / NAME).read_bytes()).hexdigest(),
+        "taken": [],
     }
 
 
