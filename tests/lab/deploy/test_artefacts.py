@@ -53,10 +53,8 @@ def test_what_the_engine_does_not_know_stops_the_deploy_before_a_unit_is_written
         assert re.search(rf"recipe {name}: vLLM 0\.32\.1\S* [^!]{{1,60}} {word}", closing)
     assert [line for line in done.closing.splitlines() if len(line) > 80] == []
     assert units(one) == before
-    assert deployed.good_deploy().changed == {
-        "Base | Write folders, programs and settings",
-        "Engine check | Ask the engine about its build and every recipe",
-    }
+    # The engine is not asked again what it took before.
+    assert deployed.good_deploy().changed == {"Base | Write folders, programs and settings"}
 
 
 def test_a_fork_whose_class_cannot_be_imported_stops_the_deploy_before_it_is_current(
