@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 
 from stack import Deploy, Host, Stack, forget_leases, lent, until
 
+from lockstep.onhost.core import taken
+
 ENGINES = "/opt/lockstep/engines"
 QWEN = "/data/models/huggingface/hub/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
 KINDS = ("build", "copy", "deploy")
@@ -136,7 +138,7 @@ class Cutter:
             works = host.run(
                 f"cd / && sudo -n -u lockstep {ENGINES}/current/venv/bin/python -c '{_WORKS}'"
             )
-            if not current or json.loads(record).get("faults") != [] or works.code != 0:
+            if not current or not taken.every(json.loads(record)) or works.code != 0:
                 self.counts.broken.append(
                     f"{host.name}, {when}: current is {current or 'nothing'}; {works.text[-300:]}"
                 )
