@@ -16,7 +16,7 @@ from typing import Any, Literal
 from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.core.need import Need
 from lockstep.onhost.engines.metrics import Metrics
-from lockstep.onhost.engines.parser import Unanswered, given
+from lockstep.onhost.engines.parser import Unanswered, given, refusal
 
 #: Runs a command line with variables, somewhere.
 Run = Callable[[Sequence[str], Mapping[str, str]], CompletedProcess[str]]
@@ -242,8 +242,7 @@ class Engine:
         except Unanswered as reason:
             raise Unanswered(f"{known} cannot be imported: {reason}") from None
         except SystemExit:
-            lines = [line for line in said.getvalue().splitlines() if line.strip()]
-            return f"{name}: {known} refuses it: {(lines or ['no reason given'])[-1]}"
+            return f"{name}: {known} refuses it: {refusal(said.getvalue())}"
         except (TypeError, ValueError) as error:
             return f"{name}: {known} refuses it: {error}"
         except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -21,6 +22,22 @@ def given(environment: Mapping[str, str], prefixes: tuple[str, ...]) -> Iterator
     own = {name: value for name, value in environment.items() if name.startswith(prefixes)}
     with mock.patch.dict(os.environ, own):
         yield
+
+
+def refusal(said: str) -> str:
+    """Why argparse refused a command line, in one line.
+
+    Args:
+        said: What it wrote to standard error. vLLM's own types add what pydantic says of a value:
+            several lines, the last of them an address (ran on 0.32.0).
+    """
+    lines = [
+        re.sub(r" \[type=.*\]$", "", line.strip())
+        for line in said.splitlines()
+        if line.strip() and not line.lstrip().startswith("For further information visit ")
+    ]
+    errors = [number for number, line in enumerate(lines) if ": error: " in line]
+    return " ".join(lines[errors[-1] if errors else -1 :]) or "no reason given"
 
 
 def imported(load: Callable[[], Any]) -> Any:
