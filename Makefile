@@ -4,13 +4,14 @@ INVENTORY ?= inventories/lab.py
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+UNIT := tests/unit tests/operations tests/render
 APT := bubblewrap caddy chromium-headless-shell python3-venv git logrotate netplan.io nftables openssh-client \
 	prometheus prometheus-alertmanager restic shellcheck sudo systemd
 
 # A program that tests start many times is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: deploy test check slow-tests check-and-slow guards lab-parts lab-tests soak cuts cluster-faults webui bench lab-down help
+.PHONY: deploy test lint check unit-tests guards lab-parts lab-tests soak cuts cluster-faults webui bench lab-down help
 
 help:
 	@echo "make deploy                                   lab up, then deploy to it"
@@ -39,15 +40,17 @@ ifeq ($(INVENTORY),inventories/lab.py)
 endif
 	$(BIN)/pyinfra -y $(INVENTORY) deploy.py
 
-check: $(STAMP)
+lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q $(AGAIN) -n 3 -m "not slow" tests/unit tests/operations tests/render
 
-# More of them than cores: some wait for agents and time-outs while others use the processor.
-slow-tests: $(STAMP)
-	$(BIN)/pytest -q $(AGAIN) -n 4 -m slow tests/unit tests/operations tests/render
+check: lint
+	$(BIN)/pytest -q -n 3 -m "not slow" $(UNIT)
+
+# More workers than cores: some wait for agents and time-outs while others use the processor.
+unit-tests: $(STAMP)
+	$(BIN)/pytest -q $(AGAIN) -n 4 --dist worksteal $(UNIT)
 
 lab-tests: $(STAMP)
 	$(BIN)/pytest -q $(AGAIN) -n 3 --dist loadfile --no-loadscope-reorder tests/lab
@@ -56,14 +59,11 @@ lab-parts: $(STAMP)
 	$(BIN)/lockstep lab build
 	$(BIN)/python -m lab.parsers
 
-check-and-slow: check
-	$(MAKE) --no-print-directory slow-tests
-
 # What the labs are made of is downloaded beside the tests that need none. A failed test has one more
 # try here, and here only, and is listed with what it said: a few may lose a race, many may not.
 test: export AGAIN := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
 test: $(STAMP)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=line lab-parts check-and-slow
+	$(MAKE) --no-print-directory --jobs=3 --output-sync=line lab-parts lint unit-tests
 	$(MAKE) --no-print-directory lab-tests
 
 guards: $(STAMP)
