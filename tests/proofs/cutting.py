@@ -97,8 +97,11 @@ class Cutter:
         stack.hosts[number % 2].root(f"rm -rf {QWEN} {ENGINES}/store")
         name = f"point-{self._seed}-{number}"
         environment = {"build_environment": {"LOCKSTEP_POINT": name}}
-        run = stack.start(inventory=stack.inventory(name, engine=environment))
-        what = getattr(self, f"_{kind}")(run, stack.hosts[number % 2])
+        host = stack.hosts[number % 2]
+        # A copy needs both hosts, a build one.
+        options = ("-y", "--limit", host.name) if kind == "build" else ()
+        run = stack.start(*options, inventory=stack.inventory(name, engine=environment))
+        what = getattr(self, f"_{kind}")(run, host)
         run.kill() if kind == "deploy" else run.end()
         self.counts.killed[what] += 1
         self.counts.points += 1
