@@ -1,4 +1,4 @@
-"""Every link between README and docs leads to a file, and to a heading that is there."""
+"""Each link of README and docs leads to a file and a heading; each test that is named is there."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
+PATH = re.compile(r"\b(?:tests|benchmarks)/[a-z0-9_/]+\.py")
 
 
 def headings(page: Path) -> set[str]:
@@ -26,3 +27,9 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         if not target.exists() or (anchor and anchor not in headings(target)):
             lost.append(f"{path}#{anchor}")
     assert lost == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+    named = set(PATH.findall(page.read_text()))
+    assert sorted(path for path in named if not (ROOT / path).exists()) == []
