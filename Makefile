@@ -48,22 +48,23 @@ lint: $(STAMP)
 check: lint
 	$(BIN)/pytest -q -n 3 -m "not slow" $(UNIT)
 
+# More workers than cores: some wait for agents and time-outs while others use the processor.
 unit-tests: $(STAMP)
-	$(BIN)/pytest -q $(AGAIN) -n 3 --dist worksteal $(UNIT)
+	$(BIN)/pytest -q $(AGAIN) -n 4 --dist worksteal $(UNIT)
 
-# A lab takes less than 1 GiB, and the real vLLM in it 2.5 more.
-lab-tests: lab-parts
-	$(BIN)/pytest -q $(AGAIN) -n 4 --dist loadfile --no-loadscope-reorder tests/lab
+lab-tests: $(STAMP)
+	$(BIN)/pytest -q $(AGAIN) -n 3 --dist loadfile --no-loadscope-reorder tests/lab
 
 lab-parts: $(STAMP)
 	$(BIN)/lockstep lab build
 	$(BIN)/python -m lab.parsers
 
-# All at once, and more workers than cores: a third of a lab test is waiting. A failed test has one more
+# What the labs are made of is downloaded beside the tests that need none. A failed test has one more
 # try here, and here only, and is listed with what it said: a few may lose a race, many may not.
 test: export AGAIN := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
 test: $(STAMP)
-	$(MAKE) --no-print-directory --jobs=3 lint unit-tests lab-tests
+	$(MAKE) --no-print-directory --jobs=3 --output-sync=line lab-parts lint unit-tests
+	$(MAKE) --no-print-directory lab-tests
 
 guards: $(STAMP)
 	$(BIN)/python tests/guards_removed.py
