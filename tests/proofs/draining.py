@@ -299,6 +299,10 @@ class _AtWork:
             until(lambda: host.show(unit, "SubState") == "start-post", f"{target} loads", 60)
             until(lambda: sampler.alive, f"the engine of {target} is seen", 10)
             drain._memory(level)
+            # Its process is seen before it holds anything; taken at once, all would look too late.
+            sampler.begin()
+            held = HELD_GIB[target] / 2
+            until(lambda: sampler.least() < level - held, f"{target} holds its memory", 10)
         else:
             drain._memory(level)
             if phase == "request":
