@@ -351,8 +351,12 @@ def drained(
         host.switch("none")
 
     with ThreadPoolExecutor(len(stack.hosts)) as pool:
-        for job in [pool.submit(on, host) for host in stack.hosts]:
-            job.result()
+        try:
+            for job in [pool.submit(on, host) for host in stack.hosts]:
+                job.result()
+        finally:
+            # Who interrupts waits for the runs that are under way, not for all.
+            left.clear()
 
 
 def report(runs: list[Run]) -> str:

@@ -304,7 +304,7 @@ class Stack:
         self.lock = open_lab(name).state / "lab.lock.yaml"
         self.environment = {"LOCKSTEP_LAB": name, "COLUMNS": "80"}
         self.one, self.two = Host(name, "spark1"), Host(name, "spark2")
-        self.hosts = (self.one, self.two)
+        self.hosts: tuple[Host, ...] = (self.one, self.two)
         self._deploys: list[Deploy] = []
         self._faulty: set[str] = set()
 
@@ -420,12 +420,17 @@ class Stack:
 
 @contextmanager
 def lent(kept: str | None, name: str) -> Iterator[Stack]:
-    """A lab for a program: `kept`, which is up and stays, or one of its own, gone afterwards."""
+    """A lab for a program: `kept`, which is up and stays, or one of its own, gone afterwards.
+
+    The hosts are those that the lab has.
+    """
     with tempfile.TemporaryDirectory() as folder:
         stack = Stack(kept or name, Path(folder))
         try:
             if not kept:
                 stack.lab("up")
+            names = [host.name for host in connection.load(stack.name).hosts]
+            stack.hosts = tuple(Host(stack.name, name) for name in names)
             yield stack
         finally:
             stack.reap()

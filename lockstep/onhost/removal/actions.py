@@ -12,6 +12,7 @@ from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import cleanup, unneeded
 from lockstep.onhost.records import ours, packages
 from lockstep.onhost.removal.items import Item
+from lockstep.onhost.switching import switch_job
 
 # A model that ends, Docker that forgets an image of tens of gigabytes, apt's turn: seconds.
 _LIMIT_S = 900.0
@@ -56,6 +57,8 @@ class Actions:
         """As `switch.sh none` does, so that a cluster ends on all members; the units end anyway."""
         with suppress(errors.Problem):
             runner.run(program.command("switch", "none"), _LIMIT_S)
+        # A job that is done stays loaded, so that its end can be asked for.
+        runner.run(["systemctl", "stop", switch_job.UNIT], _LIMIT_S)
 
     def _units(self, items: Sequence[Item]) -> None:
         names = [item.name for item in items]

@@ -61,6 +61,7 @@ def test_a_host_is_what_it_was_and_can_be_deployed_again(deployed: Stack) -> Non
     before = snapshot(two)
     deployed.good_deploy("-y", "--limit", "spark2", inventory=small)
     assert "lockstep" in two.root("nft list tables")
+    assert two.switch("qwen").code == 0
 
     shown = deployed.lockstep("remove", "--limit", "spark2", "--json", inventory=small)
     [made] = json.loads(shown.out).values()
