@@ -2,7 +2,7 @@
 
 Before it shares out a KV cache it runs one full step with all sequences, and keeps back the peak of
 that run. The peak is the largest of a few sums, and each belongs to one part of the run. Every
-figure is of vLLM 0.26.0 on one H200, read from its log or from PyTorch, 2026-11-22 and 2026-11-23;
+figure is of vLLM 0.26.0 on one H200, read from its log or from PyTorch, 2026-11-22 to 2026-11-24;
 docs/cuda.md has the starts. What is said to be fitted holds for the kinds of model that were
 started, on one host. There is no answer for others.
 """
@@ -14,7 +14,7 @@ from lockstep.models.architecture import Architecture
 from lockstep.models.known_models import GIB
 from lockstep.recipes.sizing import Serving
 
-SOURCE = "rules fitted to starts of vLLM 0.26.0 on an H200, 2026-11-23 (docs/cuda.md)"
+SOURCE = "rules fitted to starts of vLLM 0.26.0 on an H200, 2026-11 (docs/cuda.md)"
 # Its default on a GPU with 70 GiB or more (`EngineArgs.get_batch_defaults`).
 _SEQUENCES = 1024
 # The sampler of the first runner holds logits in 16 and in 32 bits, probabilities and noise: 14
@@ -27,7 +27,12 @@ _DENSE_STEP = 24.7
 _STEPS = {
     ("recurrent", 2048, 8): ((0.03e9, 150.5e3),),
     ("mla", 4096, 4): ((0.84e9, 91e3), (0.0, 136.7e3)),
+    # Gemma 4 26B-A4B with an FP8 cache, which its recipe gives to the second runner.
+    ("sliding", 2816, 8): ((0.0, 150.2e3),),
 }
+# An EAGLE-3 draft beside a dense model, fitted to widths 1024 and 4096 of one table of words:
+# bytes at all, for each element of that table, and for each token and element of the width.
+_EAGLE, _EAGLE_WORD, _EAGLE_TOKEN, _EAGLE_STEP = 0.365e9, 1.57, 20, 32.7
 # Outside PyTorch, as its log says: 0.22 to 0.26 GiB.
 _OUTSIDE_GIB = 0.24
 # Beside the peak of one model with and without pictures, its draft's head included: 0.3 to 0.7 GiB.
@@ -45,10 +50,15 @@ def overhead_gib(shapes: Architecture, asked: Serving, *, vision: bool | None) -
     """
     if asked.hosts > 1 or asked.kind != "chat":
         return None
-    if not shapes.dense:
+    if any(group.kind == "sliding" for group in shapes.layers):
+        if asked.speculative is not None:
+            return None
+        peak = second_runner(shapes, asked)
+        beside = 0.0 if vision is False else _PICTURES_GIB
+    elif not shapes.dense:
         peak = first_runner(shapes, asked)
         beside = graphs_gib(asked) + (0.0 if vision is False else _PICTURES_GIB)
-    elif not vision and asked.speculative is None:
+    elif not vision and asked.speculative in (None, "eagle3"):
         peak, beside = second_runner(shapes, asked), 0.0
     elif not vision and asked.speculative == "ngram":
         peak, beside = first_runner(shapes, asked), graphs_gib(asked)
@@ -74,15 +84,22 @@ def first_runner(shapes: Architecture, asked: Serving) -> float | None:
 
 
 def second_runner(shapes: Architecture, asked: Serving) -> float | None:
-    """Peak of the profile, bytes: vLLM's second model runner, of a dense model without a draft.
+    """Peak of the profile, bytes: vLLM's second model runner, of a dense model or Gemma 4.
 
-    Sequences do not count. It holds as much as a copy of the table of words, or a step.
+    It holds as much as a copy of the table of words, or a step. Sequences count only beside the
+    workspace of experts: 4 bytes for each sequence and word. An EAGLE-3 draft adds to both.
     """
     steps = _steps(shapes)
     if not steps or shapes.vocabulary is None or shapes.width is None:
         return None
     tokens = _tokens(asked)
-    words = 2 * shapes.vocabulary * shapes.width + 4 * shapes.width * tokens
+    table, step = shapes.vocabulary * shapes.width, shapes.width * tokens
+    if asked.speculative:
+        return max(_EAGLE + _EAGLE_WORD * table + _EAGLE_TOKEN * step, _EAGLE_STEP * step)
+    words = 2 * table + 4 * step
+    if shapes.experts:
+        sampled = 4 * (asked.sequences or _SEQUENCES) * shapes.vocabulary
+        words = max(words, 4 * shapes.experts * step + sampled + 4 * step)
     return max(words, *(once + each * tokens for once, each in steps))
 
 
@@ -106,5 +123,5 @@ def _steps(shapes: Architecture) -> tuple[tuple[float, float], ...]:
     kinds = {group.kind for group in shapes.layers}
     if shapes.dense:
         return ((0.0, _DENSE_STEP * shapes.width),) if kinds == {"full"} else ()
-    kind = next((kind for kind in ("recurrent", "mla") if kind in kinds), "full")
+    kind = next((kind for kind in ("recurrent", "mla", "sliding") if kind in kinds), "full")
     return _STEPS.get((kind, shapes.width, shapes.experts or 0), ())

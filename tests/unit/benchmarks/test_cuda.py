@@ -1,6 +1,7 @@
 """What of `benchmarks.cuda` needs no GPU: command lines, the engine's log, the page."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_what_was_predicted_before_a_start_stands_beside_what_it_said(tmp_path, name: str) -> None:
+def test_what_is_predicted_of_a_start_stands_beside_what_it_said(tmp_path, name: str) -> None:
     folder = tmp_path / CASES[name].checkpoint
     folder.mkdir()
     # The shapes of the others stand in the catalogue.
@@ -106,6 +107,59 @@ def test_what_was_predicted_before_a_start_stands_beside_what_it_said(tmp_path, 
     ends = (f"{own:.2f}", f"{rest:.2f}", f"{kept:.2f}", f"{sequences:.2f}")
     shown = " | ".join([name, *ends, *(f"{ratio:.3f}" for ratio in ratios)])
     assert f"| {shown} |\n" in DOCUMENT, shown
+
+
+# The same card and version, 2026-11-24: row, case, what was changed, and the same three figures.
+LATER = [
+    ("Gemma 4, FP8", "gemma4-fp8", {"gpu_memory_utilization": 0.32}, (24.68, 18.35, 6.30)),
+    ("Qwen3-8B with EAGLE-3", "qwen3-8b-eagle3", {}, (15.77, 52.03, 11.25)),
+    (
+        "Qwen3.6, FP8, MTP of 3 tokens",
+        "qwen3.6-fp8-mtp3",
+        {"gpu_memory_utilization": 0.36},
+        (35.5, 9.36, 5.61),
+    ),
+    (
+        "Qwen3.6 with DFlash, 1024 sequences",
+        "qwen3.6-bf16-dflash3",
+        {"gpu_memory_utilization": 0.6},
+        (66.54, 8.25, 1.75),
+    ),
+    (
+        "Qwen3.6 with DFlash, 64 sequences",
+        "qwen3.6-bf16-dflash3",
+        {"gpu_memory_utilization": 0.58, "max_num_seqs": 64},
+        (66.54, 9.97, 2.11),
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "name", "changed", "seen"), LATER)
+def test_a_later_start_stands_beside_what_is_predicted_of_it(
+    tmp_path, row: str, name: str, changed: dict[str, object], seen: tuple[float, ...]
+) -> None:
+    case = CASES[name]
+    eagle = {**DENSE, "num_hidden_layers": 1}
+    configs = {case.checkpoint: SHAPES.get(case.checkpoint, DENSE), "qwen3-8b-eagle3": eagle}
+    for folder, config in configs.items():
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config.json").write_text(json.dumps(config))
+    case = replace(case, overrides={**case.overrides, **changed})
+    said = predicted(case, CARD, tmp_path)
+    assert said.room_gib and said.sequence_gib and said.budget_gib
+    own, kept, sequences = seen
+    held = {term.name: term.gib for term in said.terms}
+    over = held.pop(OVERHEAD)
+    pairs = (
+        (sum(held.values()), own),
+        (over, said.budget_gib - own - kept),
+        (said.room_gib[1], kept),
+        (said.sequence_gib, kept / sequences),
+    )
+    cells = [f"{one:.2f}, {other:.2f}" for one, other in pairs]
+    ratios = [f"{one / other:.3f}" for one, other in (pairs[0], pairs[2], pairs[3])]
+    shown = f"| {' | '.join([row, *cells, *ratios])} |"
+    assert f"{shown}\n" in DOCUMENT, shown
 
 
 def test_a_figure_that_was_not_measured_is_refused() -> None:

@@ -39,6 +39,7 @@ def shapes_of(model: str) -> Architecture:
 MISTRAL_ID = "mistralai/Mistral-Small-4-119B-2603-NVFP4"
 QWEN_ID = "Qwen/Qwen3.6-35B-A3B"
 MISTRAL, QWEN = shapes_of(MISTRAL_ID), shapes_of(QWEN_ID)
+GEMMA = shapes_of("RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic")
 SMALL, LARGE = dense(28, 1024), dense(36, 4096)
 
 
@@ -87,9 +88,23 @@ STARTS = [
     ),
     ("Qwen3-8B, second", second_runner, LARGE, at(4, 32768), 3.090),
     ("Qwen3-0.6B, second", second_runner, SMALL, at(1024, 8192), 0.340),
+    ("Qwen3-8B with EAGLE-3, second", second_runner, LARGE, at(4, 8192, "eagle3"), 1.875),
+    ("Qwen3-8B with EAGLE-3, second", second_runner, LARGE, at(1024, 8192, "eagle3"), 1.875),
+    ("the same with EAGLE-3", second_runner, LARGE, at(256, 16384, "eagle3"), 2.500),
+    ("the same with EAGLE-3", second_runner, LARGE, at(4, 32768, "eagle3"), 4.090),
+    ("Qwen3-0.6B with EAGLE-3, second", second_runner, SMALL, at(1024, 8192, "eagle3"), 0.723),
+    ("Qwen3-0.6B with EAGLE-3, long", second_runner, SMALL, at(4, 32768, "eagle3"), 1.152),
+    ("Gemma 4, second", second_runner, GEMMA, at(8, 2048), 1.403),
+    ("Gemma 4, second", second_runner, GEMMA, at(8, 8192), 1.482),
+    ("Gemma 4, second", second_runner, GEMMA, at(1024, 8192), 1.777),
+    ("Gemma 4, second", second_runner, GEMMA, at(8, 32768), 4.584),
 ]
-# GiB that the rules miss by more than 3 percent: both of the smallest model.
-WIDER = {"Qwen3-0.6B, drafting by n-grams, first": 0.056, "Qwen3-0.6B, second": 0.02}
+# GiB that the rules miss by more than 3 percent: all of the smallest model.
+WIDER = {
+    "Qwen3-0.6B, drafting by n-grams, first": 0.056,
+    "Qwen3-0.6B, second": 0.02,
+    "Qwen3-0.6B with EAGLE-3, long": 0.041,
+}
 
 
 @pytest.mark.parametrize(("row", "runner", "shapes", "asked", "measured"), STARTS)
@@ -168,6 +183,9 @@ def test_a_kind_that_nobody_started_has_no_rule() -> None:
         (QWEN, replace(asked, tensor_parallel=2), True),
         (LARGE, replace(asked, kind="embed"), False),
         (LARGE, replace(asked, speculative="eagle"), False),
+        (LARGE, replace(asked, speculative="eagle3"), True),
+        (GEMMA, replace(asked, speculative="mtp"), False),
+        (replace(GEMMA, width=2048), asked, False),
         (LARGE, asked, True),
         (replace(LARGE, width=None), asked, False),
         (replace(LARGE, layers=(Layers("sliding", 4, 8, 128, 512),)), asked, False),
