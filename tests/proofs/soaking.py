@@ -215,9 +215,10 @@ class Soak:
         """When all is quiet: status against systemd and processes, and what may be hot."""
         code, found, active, alive = self._look()
         for _ in range(2):
-            if not disagreement(found["hot"], active, alive):
+            if not found["switching"] and not disagreement(found["hot"], active, alive):
                 break
-            # A crash of its own accord may come between the answers; a lie stays one.
+            # A crash of its own accord may come between the answers, and so may a switch whose
+            # client was killed before it began; a lie stays one.
             code, found, active, alive = self._look()
         if code == 124:
             self._violated(said, f"not settled in {_SETTLE_S:.0f} s: {found}")

@@ -157,7 +157,9 @@ class Host:
         }
         ask = f"curl -sNo /dev/null -H 'Content-Type: application/json' -d '{json.dumps(body)}' "
         ask += f"http://127.0.0.1:{port}/v1/chat/completions"
-        clients = f"for each in $(seq {count}); do while {ask}; do :; done & done; wait"
+        # 7 is a refused connection: a stream that breaks off otherwise is asked for again.
+        on = f"until {ask}; [ $? = 7 ]; do :; done"
+        clients = f"for each in $(seq {count}); do {on} & done; wait"
         self.root(f"systemd-run --quiet --collect sh -c {shlex.quote(clients)}")
         held = f"ss -tnH state established 'sport = :{port}' | wc -l"
         until(lambda: int(self.root(held)) >= count, f"{self.name}: {count} streams are open")
@@ -390,16 +392,18 @@ class Stack:
         suites = json.loads(file.read_text())["suites"] if file.exists() else []
         return done.returncode, {suite["name"]: suite for suite in suites}, said
 
-    def inventory(self, name: str, **changes: Any) -> Path:
-        """A copy of the lab's inventory with other data; mappings are merged, None removes.
+    def inventory(self, name: str, original: Path = INVENTORY, **changes: Any) -> Path:
+        """A copy of an inventory of the lab with other data; mappings are merged, None removes.
 
         Args:
             name: Folder for it: each copy needs one, for the file's name is the group's.
+            original: What is copied.
             changes: Top-level key → value; a key of the form ``spark1__KEY`` is for one host.
         """
-        path = self.folder / name / "lab.py"
+        path = self.folder / name / original.name
         path.parent.mkdir(exist_ok=True)
-        path.write_text(_COPY.format(original=str(INVENTORY), changes=changes))
+        text = _COPY.format(original=str(original), group=original.stem, changes=changes)
+        path.write_text(text)
         return path
 
     def variants(self, inventory: Path = INVENTORY) -> dict[str, dict[str, Any]]:
@@ -459,8 +463,8 @@ def of(host):
             mine[rest] = value
     return mine
 
-original = runpy.run_path({original!r})["lab"]
-lab = checked(__file__, [(name, merged(data, of(name))) for name, data in original])
+original = runpy.run_path({original!r})[{group!r}]
+{group} = checked(__file__, [(name, merged(data, of(name))) for name, data in original])
 """
 
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import booting
 import cluster_faults
 import pytest
 from cluster_faults import REAL, STANDIN, Case
 from faults import KNOBS
-from stack import Stack
+from stack import Stack, until
+
+from lockstep.onhost.records import boots
 
 UNIT = cluster_faults.UNITS[STANDIN]
 
@@ -103,30 +107,6 @@ def test_what_is_split_over_hosts_is_measured_where_it_answers(
     assert "Measure it on spark1" in " ".join(said.split())
 
 
-_CHANGED = """\
-import runpy
-from lockstep.deploy.checked import checked
-
-def changed(data):
-    # Another command line, so that the model is started again.
-    target = data["targets"][{target!r}]
-    overrides = {{**target["overrides"], "max_num_seqs": 3}}
-    other = {{**target, "overrides": overrides, **{changes!r}}}
-    return {{**data, "targets": {{**data["targets"], {target!r}: other}}}}
-
-found = runpy.run_path({original!r})["lab_cluster"]
-lab_cluster = checked(__file__, [(name, changed(data)) for name, data in found])
-"""
-
-
-def changed(folder: Path, **changes: object) -> Path:
-    """An inventory whose cluster model starts otherwise."""
-    path = folder / "lab_cluster.py"
-    original = str(cluster_faults.INVENTORY)
-    path.write_text(_CHANGED.format(target=STANDIN, original=original, changes=changes))
-    return path
-
-
 @pytest.mark.parametrize(
     ("knobs", "changes", "said"),
     [
@@ -148,19 +128,45 @@ def changed(folder: Path, **changes: object) -> Path:
 def test_what_does_not_pass_after_a_deploy_is_undone_on_both(
     together: Stack,
     hot: None,
-    tmp_path: Path,
     knobs: dict[str, float],
-    changes: dict[str, object],
+    changes: dict[str, Any],
     said: str,
 ) -> None:
     turn(together, **knobs)
     before = [host.root(f"cat /etc/systemd/system/{UNIT}") for host in together.hosts]
-    done = together.deploy(inventory=changed(tmp_path, **changes))
+    # Another command line, so that the model is started again.
+    changes = {"overrides": {"max_num_seqs": 3}, **changes}
+    changed = together.inventory("changed", cluster_faults.INVENTORY, targets={STANDIN: changes})
+    done = together.deploy(inventory=changed)
     assert done.code == 1, done.output
     assert said in " ".join(done.output.split())
     assert [host.root(f"cat /etc/systemd/system/{UNIT}") for host in together.hosts] == before
     assert [host.status()["hot"] for host in together.hosts] == [STANDIN, STANDIN]
     assert together.one.status()["targets"][STANDIN]["ready"]
+
+
+def test_after_a_power_cut_the_first_member_waits_for_the_others(together: Stack) -> None:
+    at_boot = together.inventory("at boot", cluster_faults.INVENTORY, boot="last")
+    together.good_deploy(inventory=at_boot)
+    one, two = together.hosts
+    assert one.switch("none").code == 0
+    for host in (one, two):
+        # The power cuts of other tests count like these.
+        host.root(f"rm -f {booting.RECORD}")
+    assert one.switch(STANDIN).code == 0
+    other = booting.Booting(together, two, "last")
+    other.take_power()
+    try:
+        together.lab("cycle", one.name)
+        told = f"journalctl -b -o cat --no-pager -u {boots.UNIT}"
+        waits = f"{STANDIN} waits for spark2"
+        until(lambda: waits in one.root(told), f"spark1: {waits}")
+        assert one.active() == set()
+    finally:
+        other.give_power()
+    for host in (one, two):
+        until(lambda host=host: host.status()["hot"] == STANDIN, f"{host.name}: {STANDIN} is hot")
+    assert f"nothing is made hot: spark1 makes {STANDIN} hot" in two.root(told)
 
 
 _DROP_IN = f"/run/systemd/system/{UNIT}.d"

@@ -31,6 +31,14 @@ with open(path, "r+b") as file:
 os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 """
 
+# Whoever has sent the head of a question and not its body is waited for by every web server.
+HALF_A_QUESTION = r"""
+exec 3<>/dev/tcp/127.0.0.1/8000
+printf 'POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n' >&3
+printf 'Content-Length: 100\r\n\r\n{' >&3
+cat <&3
+"""
+
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_hot_afterwards(stack: Stack) -> Iterator[None]:
@@ -114,7 +122,11 @@ def test_the_running_engine_was_started_as_the_recipe_says(
 
 def test_a_switch_does_not_wait_for_the_clients_of_the_real_vllm(one: Host, tiny: Answer) -> None:
     one.hold_streams(8000, "tiny-qwen3", 16)
-    # As a wedge, or an end before the streams were told of it: nothing more comes, and they stay.
+    # vLLM may tell the streams that their engine is gone; who is still asking is told nothing.
+    one.root(f"systemd-run --quiet --collect bash -c {shlex.quote(HALF_A_QUESTION)}")
+    asking = "ss -tnpH state established 'dport = :8000' | grep -c '\"cat\"' || true"
+    until(lambda: one.root(asking).strip() == "1", "spark1: a client has asked half a question")
+    # As a wedge: nothing more comes of the engine's process.
     one.root(f"kill -STOP {engine_process(one)}")
     processes = one.root("pgrep -u $(systemctl show -p User --value vllm.service)").split()
     since = one.root("date +%s").strip()
