@@ -85,7 +85,7 @@ def case_of(
     """
     own = {key: value for key, value in overrides.items() if key != "distributed_executor_backend"}
     argv = serve_command(recipe, overrides=own)
-    asked = read_back(recipe, argv)
+    asked = read_back(recipe, argv, version)
     return Case(recipe, knowledge, argv, asked, version, hosts)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from lockstep.fit import profile
-from lockstep.fit.pages import sequence_bytes, with_head
+from lockstep.fit.pages import SEQUENCES, sequence_bytes, state_blocks, with_head
 from lockstep.models.architecture import ArchitectureUnknown, Layers, element_bytes
 from lockstep.models.known_models import GIB, Hardware, Knowledge, Model
 from lockstep.onhost.core.need import Need
@@ -49,6 +49,9 @@ class Fit:
         context: The recipe's context, tokens (the model's own where the recipe names none).
         largest_context: Longest context for one sequence in the worse case, tokens.
         sequences: Sequences of `context` that fit in the worse case.
+        asked_sequences: Most sequences at a time, by the recipe or the engine's default.
+        states: Sequences whose states there is room for, (worse, better) case; vLLM refuses to
+            start with more at a time. None where nothing is recurrent.
         host_use_gib: Memory in use on the host while it serves, the system included.
         need: What must be available before its engine starts.
         needs_gib: The same for this machine: the least MemAvailable to serve `context`.
@@ -68,6 +71,8 @@ class Fit:
     sequence_gib: float | None = None
     largest_context: int | None = None
     sequences: int | None = None
+    asked_sequences: int | None = None
+    states: tuple[int, int] | None = None
     host_use_gib: float | None = None
     reasons: tuple[str, ...] = ()
 
@@ -152,6 +157,8 @@ class _Case:
             sequence_gib=each,
             largest_context=None if each is None else self.largest_context(worse),
             sequences=max(0, int(worse // each)) if each else None,
+            asked_sequences=self.asked.sequences or SEQUENCES,
+            states=self.states(worse, better),
             host_use_gib=self.host_use(each),
             reasons=(*reasons, *unknown),
         )
@@ -247,6 +254,14 @@ class _Case:
             size = element_bytes(asked.kv_dtype)
             total = sum(group.bytes_for(tokens, size, asked.tensor_parallel) for group in layers)
         return total / asked.pipeline_parallel / GIB
+
+    def states(self, *rooms: float) -> tuple[int, int] | None:
+        """Sequences whose states go into so many GiB per host, for each of two rooms."""
+        if not self.engine.pages or unknown_shapes(self):
+            return None
+        layers, parts = self.layers(), self.asked.pipeline_parallel
+        worse, better = (state_blocks(layers, room * parts * GIB, self.asked) for room in rooms)
+        return None if worse is None or better is None else (worse, better)
 
     def largest_context(self, room: float) -> int:
         """The longest context of which one sequence is within ``room`` GiB; 0 for none."""

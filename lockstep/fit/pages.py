@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lockstep.models.architecture import Layers, element_bytes
 from lockstep.recipes.sizing import Serving
@@ -23,6 +23,8 @@ from lockstep.recipes.sizing import Serving
 BLOCK = 16
 # Its default on a GPU with 70 GiB or more (`EngineArgs.get_batch_defaults`).
 BATCHED_TOKENS = 8192
+# Sequences at a time, by default there.
+SEQUENCES = 1024
 # A batch is scheduled while the one before it runs (`VllmConfig.max_concurrent_batches`).
 _BATCHES = 2
 
@@ -44,31 +46,72 @@ def sequence_bytes(layers: Sequence[Layers], tokens: int, asked: Serving) -> flo
     Raises:
         ArchitectureUnknown: a cache type whose size is not known.
     """
-    size, hosts = element_bytes(asked.kv_dtype), asked.tensor_parallel
     if all(group.kind in ("full", "mla") for group in layers):
+        size, hosts = element_bytes(asked.kv_dtype), asked.tensor_parallel
         kept = math.ceil(tokens / BLOCK) * BLOCK
         return sum(group.bytes_for(kept, size, hosts) for group in layers)
-    if asked.state_dtype != "auto":
-        own = int(element_bytes(asked.state_dtype))
-        layers = [replace(group, state_bytes=own) for group in layers]
-    drafted = asked.draft_tokens or 0
-    states = [group.state_page(hosts, drafted) for group in layers if group.kind == "recurrent"]
-    token = [group.token_bytes(size, hosts) for group in layers if group.kind != "recurrent"]
-    block = BLOCK
-    if states and token:
-        block = BLOCK * math.ceil(max(states) / (BLOCK * token[0]))
-    page = max([*states, *(block * each for each in token)])
+    pages = _Pages.of(layers, asked)
     in_flight = _BATCHES * (asked.batched_tokens or BATCHED_TOKENS)
 
     def blocks(group: Layers) -> int:
         if group.kind == "recurrent":
-            return 1 + asked.prefix_caching + drafted
-        own = block * group.token_bytes(size, hosts)
-        span = block * int(page // own) if page % own == 0 else block
+            return 1 + asked.prefix_caching + pages.drafted
+        span = pages.span(group)
         if group.kind == "sliding":
             return math.ceil(min(group.window - 1 + in_flight, tokens) / span) + 1
         return math.ceil(tokens / span)
 
-    fewest, most = (pick(group.count for group in layers) for pick in (min, max))
-    length = most if most < 1.5 * fewest else fewest
-    return page * length * sum(math.ceil(group.count / length) * blocks(group) for group in layers)
+    count = sum(math.ceil(group.count / pages.length) * blocks(group) for group in pages.layers)
+    return pages.block_bytes * count
+
+
+def state_blocks(layers: Sequence[Layers], room: float, asked: Serving) -> int | None:
+    """Blocks that `room` bytes of KV cache make; None where no layer has a recurrent state.
+
+    Each of them can hold the state of one sequence. Fewer than the most sequences at a time, and
+    vLLM refuses to capture its graphs: "max_num_seqs (1024) exceeds available Mamba cache blocks
+    (252)" (`resolve_cudagraph_mode_and_sizes`, read in 0.26.0, seen on a start 2026-11-24).
+    """
+    if asked.eager or not any(group.kind == "recurrent" for group in layers):
+        return None
+    return max(0, int(room // _Pages.of(layers, asked).block_bytes))
+
+
+@dataclass(frozen=True)
+class _Pages:
+    """How a hybrid model's layers share blocks of one size."""
+
+    layers: Sequence[Layers]
+    size: float
+    hosts: int
+    drafted: int
+    block: int
+    page: float
+    length: int
+
+    @classmethod
+    def of(cls, layers: Sequence[Layers], asked: Serving) -> _Pages:
+        size, hosts = element_bytes(asked.kv_dtype), asked.tensor_parallel
+        if asked.state_dtype != "auto":
+            own = int(element_bytes(asked.state_dtype))
+            layers = [replace(group, state_bytes=own) for group in layers]
+        drafted = asked.draft_tokens or 0
+        states = [group.state_page(hosts, drafted) for group in layers if group.kind == "recurrent"]
+        token = [group.token_bytes(size, hosts) for group in layers if group.kind != "recurrent"]
+        block = BLOCK
+        if states and token:
+            block = BLOCK * math.ceil(max(states) / (BLOCK * token[0]))
+        page = max([*states, *(block * each for each in token)])
+        fewest, most = (pick(group.count for group in layers) for pick in (min, max))
+        length = most if most < 1.5 * fewest else fewest
+        return cls(layers, size, hosts, drafted, block, page, length)
+
+    @property
+    def block_bytes(self) -> float:
+        """A page of each layer of one group."""
+        return self.page * self.length
+
+    def span(self, group: Layers) -> int:
+        """Tokens in a page of these layers."""
+        own = self.block * group.token_bytes(self.size, self.hosts)
+        return self.block * int(self.page // own) if self.page % own == 0 else self.block

@@ -9,14 +9,12 @@ started, on one host. There is no answer for others.
 
 from __future__ import annotations
 
-from lockstep.fit.pages import BATCHED_TOKENS
+from lockstep.fit.pages import BATCHED_TOKENS, SEQUENCES
 from lockstep.models.architecture import Architecture
 from lockstep.models.known_models import GIB
 from lockstep.recipes.sizing import Serving
 
 SOURCE = "rules fitted to starts of vLLM 0.26.0 on an H200, 2026-11 (docs/cuda.md)"
-# Its default on a GPU with 70 GiB or more (`EngineArgs.get_batch_defaults`).
-_SEQUENCES = 1024
 # The sampler of the first runner holds logits in 16 and in 32 bits, probabilities and noise: 14
 # bytes for each sequence and word, read in its code. With a draft 30, fitted; so is the rest.
 _SAMPLED, _DRAFTED, _SAMPLER = 14, 30, 0.19e9
@@ -76,7 +74,7 @@ def first_runner(shapes: Architecture, asked: Serving) -> float | None:
     steps = _steps(shapes)
     if not steps or shapes.vocabulary is None:
         return None
-    tokens, sequences = _tokens(asked), asked.sequences or _SEQUENCES
+    tokens, sequences = _tokens(asked), asked.sequences or SEQUENCES
     word = _DRAFTED if asked.speculative else _SAMPLED
     workspace = 4 * (shapes.experts or 0) * (shapes.width or 0) * tokens
     sampler = word * sequences * shapes.vocabulary + workspace + _SAMPLER
@@ -98,7 +96,7 @@ def second_runner(shapes: Architecture, asked: Serving) -> float | None:
         return max(_EAGLE + _EAGLE_WORD * table + _EAGLE_TOKEN * step, _EAGLE_STEP * step)
     words = 2 * table + 4 * step
     if shapes.experts:
-        sampled = 4 * (asked.sequences or _SEQUENCES) * shapes.vocabulary
+        sampled = 4 * (asked.sequences or SEQUENCES) * shapes.vocabulary
         words = max(words, 4 * shapes.experts * step + sampled + 4 * step)
     return max(words, *(once + each * tokens for once, each in steps))
 
@@ -109,7 +107,7 @@ def graphs_gib(asked: Serving) -> float:
     0.1 with 4 sequences and 0.5 with 1024, as its share less all else says. vLLM captures batches
     of 512 at most, twice the sequences, so it grows up to 256 of them.
     """
-    return 0.1 + 0.4 * min(asked.sequences or _SEQUENCES, 256) / 256
+    return 0.1 + 0.4 * min(asked.sequences or SEQUENCES, 256) / 256
 
 
 def _tokens(asked: Serving) -> int:

@@ -10,7 +10,7 @@ from lockstep.fit.advice import advice
 from lockstep.fit.catalogue import Catalogue
 from lockstep.fit.cluster_findings import cluster_findings
 from lockstep.fit.command_checks import case_of, command_findings
-from lockstep.fit.fit import fit
+from lockstep.fit.fit import Fit, fit
 from lockstep.models.licences import judge
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
@@ -55,7 +55,7 @@ def check(
     except RecipeError as fault:
         message = f"{fault.what}; found {fault.found}" if fault.found else fault.what
         findings.append(Finding("cannot-run", "error", recipe.name, message, fault.remedy))
-    return ordered([*findings, *_fit(recipe, catalogue, overrides or {})])
+    return ordered([*findings, *_fit(recipe, catalogue, overrides or {}, engine_version)])
 
 
 def _licences(recipe: Recipe, accepted: frozenset[str]) -> Iterator[Finding]:
@@ -125,10 +125,14 @@ def _hooks(recipe: Recipe) -> Iterator[Finding]:
 
 
 def _fit(
-    recipe: Recipe, catalogue: Catalogue, overrides: Mapping[str, object]
+    recipe: Recipe,
+    catalogue: Catalogue,
+    overrides: Mapping[str, object],
+    version: str | None,
 ) -> Iterator[Finding]:
     try:
-        answer = fit(recipe, catalogue.knowledge, asked=serving(recipe, overrides))
+        answer = fit(recipe, catalogue.knowledge, asked=serving(recipe, overrides, version))
+        yield from _states(recipe, answer)
         if answer.verdict == "fits":
             return
         reasons = "; ".join(answer.reasons)
@@ -144,3 +148,26 @@ def _fit(
     else:
         message = f"does not fit {answer.hosts} Spark(s): {reasons}"
         yield Finding("fit-none", "error", recipe.name, message, remedy)
+
+
+def _states(recipe: Recipe, answer: Fit) -> Iterator[Finding]:
+    """More sequences at a time than there is room for states: vLLM ends at its start."""
+    if answer.verdict == "does not fit" or answer.states is None or not answer.asked_sequences:
+        return
+    worse, better = answer.states
+    if answer.asked_sequences <= worse:
+        return
+    least = f"{worse} to {better}" if worse != better else f"{better}"
+    message = (
+        f"{answer.asked_sequences} sequences at a time, and the KV cache has room for the "
+        f"states of {least}: vLLM refuses to start with more (max_num_seqs exceeds available "
+        "Mamba cache blocks)"
+    )
+    most = worse or better
+    yield Finding(
+        "too-many-states",
+        "error" if answer.asked_sequences > better else "warning",
+        recipe.name,
+        message,
+        f"Set max_num_seqs to {most} or less, or give more gpu_memory_utilization.",
+    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from packaging.version import InvalidVersion, Version
+
 from lockstep.core.errors import RecipeError
 from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.engines import Engine
@@ -25,13 +27,14 @@ class Serving:
         kv_dtype: Type of the KV cache ("auto": the model's own, 2 bytes).
         kv_gib: KV cache given as a size (GiB), which overrides the share.
         state_dtype: Type of recurrent states ("auto": the model's own).
-        prefix_caching: Whether earlier prompts are kept, as the engines do where nothing is said.
+        prefix_caching: Whether the states of earlier prompts are kept.
         batched_tokens: Most tokens in one step of the engine, or None.
         tensor_parallel: Hosts that split each layer.
         pipeline_parallel: Hosts that split the layers among them.
         data_parallel: Copies of the model, each on hosts of its own.
         speculative: Speculative method in lower case ("dflash", "mtp", "eagle"), or None.
         draft_tokens: Tokens drafted per step, or None.
+        eager: Whether the engine is told to capture no CUDA graphs.
         kind: What the model is asked for.
         host: Address the API listens on, or None.
         port: Port of the API, or None.
@@ -50,6 +53,7 @@ class Serving:
     data_parallel: int = 1
     speculative: str | None = None
     draft_tokens: int | None = None
+    eager: bool = False
     kind: Kind = "chat"
     host: str | None = None
     port: int | None = None
@@ -65,17 +69,26 @@ class Serving:
         return self.tensor_parallel * self.pipeline_parallel
 
 
-def serving(recipe: Recipe, overrides: Mapping[str, object] | None = None) -> Serving:
+def serving(
+    recipe: Recipe,
+    overrides: Mapping[str, object] | None = None,
+    version: str | None = None,
+) -> Serving:
     """The settings of a recipe, from its command line.
+
+    Args:
+        recipe: The recipe.
+        overrides: What the inventory sets.
+        version: The engine that will run it, None where it is not known.
 
     Raises:
         RecipeError: the command line cannot be built, or a setting is not a number.
     """
-    return read_back(recipe, serve_command(recipe, overrides=overrides))
+    return read_back(recipe, serve_command(recipe, overrides=overrides), version)
 
 
-def read_back(recipe: Recipe, argv: Sequence[str]) -> Serving:
-    """The settings that a command line carries."""
+def read_back(recipe: Recipe, argv: Sequence[str], version: str | None = None) -> Serving:
+    """The settings that a command line carries, for an engine of this version if it is known."""
     engine = engine_of(recipe)
 
     def value(key: str) -> str | None:
@@ -93,17 +106,31 @@ def read_back(recipe: Recipe, argv: Sequence[str]) -> Serving:
         kv_dtype=value("kv_cache_dtype") or "auto",
         kv_gib=kv_bytes / 2**30 if kv_bytes else None,
         state_dtype=value("mamba_ssm_cache_dtype") or "auto",
-        prefix_caching=flags.find(argv, engine.spellings("no_enable_prefix_caching")) is None,
+        prefix_caching=_keeps_prompts(argv, engine, version),
         batched_tokens=_whole(number("max_num_batched_tokens")),
         tensor_parallel=_whole(number("tensor_parallel")) or 1,
         pipeline_parallel=_whole(number("pipeline_parallel")) or 1,
         data_parallel=_copies(argv, engine, _whole(number("data_parallel")) or 1),
         speculative=draft[0],
         draft_tokens=draft[1],
+        eager=flags.find(argv, engine.spellings("enforce_eager")) is not None,
         kind=kind_of(recipe, argv),
         host=value("host"),
         port=_whole(number("port")),
     )
+
+
+def _keeps_prompts(argv: Sequence[str], engine: Engine, version: str | None) -> bool:
+    """Said by the recipe, else as an engine of this version does with a hybrid model."""
+    if flags.find(argv, engine.spellings("no_enable_prefix_caching")) is not None:
+        return False
+    if flags.find(argv, engine.spellings("enable_prefix_caching")) is not None:
+        return True
+    try:
+        release = Version(Version(version or "").base_version)
+    except InvalidVersion:
+        return True
+    return engine.keeps_states is None or release >= Version(engine.keeps_states)
 
 
 def _copies(argv: Sequence[str], engine: Engine, degree: int) -> int:

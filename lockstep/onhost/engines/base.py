@@ -115,6 +115,8 @@ class Engine:
         corrupting_drafts: Method of drafting → the number of draft tokens, also the checkpoint's,
             with which answers were seen to be wrong now and then; and what was seen.
         corrupting_w4a16: Flag and value → what was seen of these kernels with weights of 4 bits.
+        keeps_states: First release known to keep the states of earlier prompts of a hybrid model
+            where a recipe says nothing of it; None: it always does.
         spans_hosts: First release that serves one model on several hosts without Ray; None: none.
         executor: Its own word for doing so, of `distributed_executor_backend`; None: it has none.
         spans_copies: Whether copies of a model, one on each host, are served as one.
@@ -172,6 +174,7 @@ class Engine:
     unsteady: Mapping[str, str] = field(default_factory=dict)
     corrupting_drafts: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     corrupting_w4a16: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    keeps_states: str | None = None
     spans_hosts: str | None = None
     executor: str | None = None
     spans_copies: bool = False

@@ -9,7 +9,7 @@ import pytest
 
 from lockstep.fit import catalogue as catalogues
 from lockstep.fit.fit import fit
-from lockstep.fit.pages import sequence_bytes, with_head
+from lockstep.fit.pages import sequence_bytes, state_blocks, with_head
 from lockstep.models.architecture import Architecture, Layers
 from lockstep.models.known_models import GIB, Knowledge, Model
 from lockstep.recipes import recipe_file
@@ -148,3 +148,25 @@ def test_a_state_for_earlier_prompts_and_one_for_each_drafted_token() -> None:
     without = sequence_bytes(layers, 262144, replace(asked, prefix_caching=False))
     assert with_state / without == pytest.approx((124 + 12) / (124 + 9))
     assert with_state == 136 * 11 * 2128 * 1024
+
+
+@pytest.mark.parametrize(
+    ("asked", "draft", "room", "blocks"),
+    [
+        (Serving(draft_tokens=3), DRAFT.layers, 9.90, 302),
+        (Serving(draft_tokens=3), DRAFT.layers, 8.25, 252),
+        (Serving(kv_dtype="fp8", draft_tokens=3), (), 84.79, 3769),
+    ],
+)
+def test_room_for_states_is_counted_in_the_blocks_that_vllm_made(
+    asked: Serving, draft: tuple[Layers, ...], room: float, blocks: int
+) -> None:
+    """Its own counts of 2026-11-24; their room is known to 0.01 GiB."""
+    assert QWEN
+    layers = (*QWEN.layers, *draft) if draft else with_head(QWEN.layers)
+    assert state_blocks(layers, room * GIB, asked) == pytest.approx(blocks, abs=1, rel=0.0005)
+    assert state_blocks(layers, room * GIB, replace(asked, eager=True)) is None
+
+
+def test_states_are_not_counted_where_nothing_is_recurrent() -> None:
+    assert GEMMA and state_blocks(GEMMA.layers, 90 * GIB, Serving()) is None

@@ -13,6 +13,7 @@ from lockstep.fit.fit import fit
 from lockstep.fit.recipe_checks import check
 from lockstep.recipes import recipe_file
 from lockstep.recipes.recipe_file import Recipe
+from lockstep.recipes.sizing import serving
 
 KNOWN = catalogues.load()
 PRODUCTION = KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-dflash-k3"]
@@ -302,3 +303,55 @@ def test_marlin_with_weights_of_four_bits_is_named_with_its_report(
     assert ("kernels-corrupt" in codes(recipe, "warning")) is found
     said = [one.message for one in check(recipe, KNOWN) if one.code == "kernels-corrupt"]
     assert all("inclusionAI/Ling#26" in message for message in said)
+
+
+HYBRID = KNOWN.recipes["qwen3.6-35b-a3b-bf16"]
+
+
+def states_of(sequences: int, command: str = "") -> list[Finding]:
+    recipe = replace(
+        HYBRID, command=f"{HYBRID.command.rstrip()} --max-num-seqs {sequences}{command}"
+    )
+    return [item for item in check(recipe, KNOWN) if item.code == "too-many-states"]
+
+
+def test_more_sequences_than_states_are_refused_with_a_number_that_holds() -> None:
+    """vLLM: max_num_seqs (1024) exceeds available Mamba cache blocks (252)."""
+    answer = fit(
+        replace(HYBRID, command=f"{HYBRID.command.rstrip()} --max-num-seqs 2048"), KNOWN.knowledge
+    )
+    assert answer.states
+    (finding,) = states_of(2048)
+    assert finding.severity == "error"
+    most = answer.states[0] or answer.states[1]
+    assert f"Set max_num_seqs to {most} or less" in finding.remedy
+    assert not states_of(4)
+    # It is the capture of graphs that refuses.
+    assert not states_of(2048, " --enforce-eager")
+
+
+def test_more_sequences_than_the_worse_case_has_states_for_are_a_warning() -> None:
+    worse, better = fit(HYBRID, KNOWN.knowledge).states or (0, 0)
+    assert 0 < worse < better
+    (finding,) = states_of(worse + 1)
+    assert finding.severity == "warning"
+
+
+@pytest.mark.parametrize(
+    ("version", "said", "kept"),
+    [
+        ("0.26.0", "", False),
+        ("0.26.1rc1", "", False),
+        ("0.32.0", "", True),
+        (None, "", True),
+        ("a fork", "", True),
+        ("0.26.0", " --enable-prefix-caching", True),
+        ("0.32.0", " --no-enable-prefix-caching", False),
+    ],
+)
+def test_earlier_prompts_are_counted_as_the_version_of_the_engine_keeps_them(
+    version: str | None, said: str, kept: bool
+) -> None:
+    """0.26.0 said 50.93 sequences where 49 were predicted: 4 percent too few."""
+    recipe = parse(f"model: a/b\ncommand: vllm serve {{model}}{said}\n")
+    assert serving(recipe, version=version).prefix_caching is kept
