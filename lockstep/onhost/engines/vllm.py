@@ -224,7 +224,7 @@ ENGINE = Vllm(
     public=True,
     environment={"VLLM_NO_USAGE_STATS": "1"},
     # Read in 0.26.0 (`EngineArgs._set_default_chunked_prefill_and_prefix_caching_args`: "opt-in for
-    # now") and in 0.32.0. Between the two nobody here has looked: the larger answer stands for them.
+    # now") and in 0.32.0. Of those between the larger answer stands.
     keeps_states="0.27",
     # `--nnodes` is vllm-project/vllm#23691, opened in August 2025 and merged in November; 0.12.0 of
     # December is the first minor release after that. A patch release of 0.11 may have it too: it is
