@@ -258,27 +258,17 @@ StartTime = Annotated[int, between(1, _DAY_S, "is no time for a start", " s")]
 Clock = Annotated[int, between(300, 3003, "is no clock for a GB10", " MHz")]
 Mtu = Annotated[
     # IPv6 does not work below; ConnectX-7 takes no more.
-    int,
-    between(1280, 9978, "is not a size for a frame", "; 9000 between Sparks"),
+    int, between(1280, 9978, "is not a size for a frame", "; 9000 between Sparks")
 ]
 Size = Annotated[
     float, Rule("is no size", lambda size: math.isfinite(size) and size >= 0, "0 or more")
 ]
 Speed = Annotated[
     float,
-    Rule(
-        "is no speed",
-        lambda speed: 0 < speed < float("inf"),
-        "tokens per second, more than 0",
-    ),
+    Rule("is no speed", lambda speed: 0 < speed < float("inf"), "tokens per second, more than 0"),
 ]
 Share = Annotated[
-    str,
-    Rule(
-        "is no share of the accepted result",
-        _is_share,
-        '"90 %": more than 0, at most 100',
-    ),
+    str, Rule("is no share of the accepted result", _is_share, '"90 %": more than 0, at most 100')
 ]
 #: As `uname -m` says it.
 Architecture = Literal["aarch64", "x86_64"]
@@ -286,8 +276,7 @@ Version = Annotated[
     str, like(r"\d+(?:\.\d+)*", "is not a version", 'numbers with dots between them ("13.0")')
 ]
 Python = Annotated[
-    str,
-    like(r"3\.\d+", "is not a version of the interpreter", '"3.12", without a third number'),
+    str, like(r"3\.\d+", "is not a version of the interpreter", '"3.12", without a third number')
 ]
 Folder = Annotated[
     str,
@@ -312,8 +301,7 @@ LockFile = Annotated[
     ),
 ]
 File = Annotated[
-    str,
-    like(PATH, "is not a file's full path", "/NAME/NAME of letters, digits and '_.@+-'"),
+    str, like(PATH, "is not a file's full path", "/NAME/NAME of letters, digits and '_.@+-'")
 ]
 # A name of a model as clients write it ("gpt-4o", "org/model:latest").
 Alias = Annotated[
@@ -363,12 +351,7 @@ FabricInterface = Annotated[
     ),
 ]
 WithNetwork = Annotated[
-    str,
-    Rule(
-        "is not an address with the length of its network",
-        _with_network,
-        '"10.77.0.11/24"',
-    ),
+    str, Rule("is not an address with the length of its network", _with_network, '"10.77.0.11/24"')
 ]
 RdmaDevice = Annotated[
     str, like(r"[A-Za-z0-9_]*", "is no RDMA device", '"rocep1s0f0", "" for none')
@@ -444,8 +427,7 @@ Build = Annotated[
     ),
 ]
 Variable = Annotated[
-    str,
-    like(r"[A-Za-z_][A-Za-z0-9_]*", "is no variable", "a name of letters, digits and '_'"),
+    str, like(r"[A-Za-z_][A-Za-z0-9_]*", "is no variable", "a name of letters, digits and '_'")
 ]
 BuildVariable = Annotated[
     Variable,

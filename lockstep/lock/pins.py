@@ -12,11 +12,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Annotated, Any, TypeAlias, TypeVar
 
-from packaging.utils import (
-    canonicalize_name,
-    canonicalize_version,
-    parse_wheel_filename,
-)
+from packaging.utils import canonicalize_name, canonicalize_version, parse_wheel_filename
 
 from lockstep.core.digest import is_commit
 from lockstep.core.errors import ResolveError

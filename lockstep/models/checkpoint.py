@@ -79,12 +79,7 @@ class Checkpoint:
         return None if self.vision_tensors is None else self.vision_tensors > 0
 
 
-def describe(
-    model: str,
-    revision: str | None,
-    files: Mapping[str, int],
-    read: Read,
-) -> Checkpoint:
+def describe(model: str, revision: str | None, files: Mapping[str, int], read: Read) -> Checkpoint:
     """Put together what the small files of a repository say.
 
     Args:

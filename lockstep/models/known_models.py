@@ -114,10 +114,7 @@ def load_knowledge(catalogue: Path) -> Knowledge:
     Raises:
         CatalogueError: unreadable, an unknown key, or a figure without source or date.
     """
-    return Knowledge(
-        _models(catalogue / "models.yaml"),
-        _hardware(catalogue / "hardware.yaml"),
-    )
+    return Knowledge(_models(catalogue / "models.yaml"), _hardware(catalogue / "hardware.yaml"))
 
 
 @dataclass(frozen=True, kw_only=True)

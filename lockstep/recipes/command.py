@@ -25,9 +25,7 @@ class AsWritten(dict[str, str]):
 
 
 def serve_command(
-    recipe: Recipe,
-    *,
-    overrides: Mapping[str, object] | None = None,
+    recipe: Recipe, *, overrides: Mapping[str, object] | None = None
 ) -> tuple[str, ...]:
     """The engine's whole argument list, its own name first.
 
@@ -70,11 +68,7 @@ def _always(
     )
 
 
-def environment(
-    recipe: Recipe,
-    *,
-    control: Mapping[str, str] | None = None,
-) -> dict[str, str]:
+def environment(recipe: Recipe, *, control: Mapping[str, str] | None = None) -> dict[str, str]:
     """The engine's environment.
 
     Args:

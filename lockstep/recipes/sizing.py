@@ -70,9 +70,7 @@ class Serving:
 
 
 def serving(
-    recipe: Recipe,
-    overrides: Mapping[str, object] | None = None,
-    version: str | None = None,
+    recipe: Recipe, overrides: Mapping[str, object] | None = None, version: str | None = None
 ) -> Serving:
     """The settings of a recipe, from its command line.
 

@@ -24,14 +24,7 @@ from lockstep.lock.moving import (
     PrecompiledWanted,
     PythonWanted,
 )
-from lockstep.lock.pins import (
-    Pin,
-    Pins,
-    PrecompiledPin,
-    has_git,
-    missing,
-    pinned,
-)
+from lockstep.lock.pins import Pin, Pins, PrecompiledPin, has_git, missing, pinned
 from lockstep.lock.resolve import announce
 from lockstep.lock.resolve.git import resolve_git
 from lockstep.lock.resolve.hub import resolve_model

@@ -171,12 +171,7 @@ def _read(url: str, response: requests.Response) -> Answer:
 
 @contextlib.contextmanager
 def _opened(
-    url: str,
-    proxy: Proxy,
-    headers: dict[str, str],
-    token: str | None,
-    method: str,
-    follow: bool,
+    url: str, proxy: Proxy, headers: dict[str, str], token: str | None, method: str, follow: bool
 ) -> Iterator[requests.Response]:
     """A response of which nothing but the headers has been read."""
     try:

@@ -27,11 +27,7 @@ TRIPLE = "flashinfer"
 
 
 def relock(
-    plans: Sequence[HostPlan],
-    old: Pins,
-    *,
-    only: Sequence[str] = (),
-    report: Callable[[str], None],
+    plans: Sequence[HostPlan], old: Pins, *, only: Sequence[str] = (), report: Callable[[str], None]
 ) -> Pins:
     """The lock of an inventory, resolved now; what nobody asks for any more is not in it.
 

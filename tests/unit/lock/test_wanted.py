@@ -89,13 +89,7 @@ def test_everything_that_moves_is_found_and_each_thing_once() -> None:
             exclude_newer="fork",
         ),
         PythonWanted(
-            "engine-build",
-            (),
-            "aarch64",
-            "3.12",
-            trees=(FORK,),
-            build=True,
-            exclude_newer="fork",
+            "engine-build", (), "aarch64", "3.12", trees=(FORK,), build=True, exclude_newer="fork"
         ),
         FORK,
         PrecompiledWanted(FORK, "https://github.com/vllm-project/vllm.git", "aarch64", "cu130"),

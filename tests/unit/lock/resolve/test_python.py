@@ -331,10 +331,7 @@ def flashinfer(python: str, cubin: str, cache: str) -> dict[str, Reply]:
             *(wheel(TRIPLE[0], version) for version in python.split()),
             *(wheel(TRIPLE[1], version) for version in cubin.split()),
         ),
-        **index(
-            "flashinfer",
-            *(wheel(TRIPLE[2], version, AARCH64) for version in cache.split()),
-        ),
+        **index("flashinfer", *(wheel(TRIPLE[2], version, AARCH64) for version in cache.split())),
     }
 
 
@@ -421,9 +418,7 @@ def test_an_index_that_is_not_there_is_named_without_its_password(
     assert "secret" not in message
 
 
-def test_the_passwords_of_an_index_are_on_no_command_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_passwords_of_an_index_are_on_no_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[str]] = []
 
     def spy(argv: list[str], **more: Any) -> program.Result:

@@ -38,10 +38,7 @@ OTHER_DIGEST, AMD64 = content({**MANIFEST_VALUE, "layers": [{"size": 7}]})
 
 
 def entry(digest: str, architecture: str, **more: str) -> dict[str, Any]:
-    return {
-        "digest": digest,
-        "platform": {"os": "linux", "architecture": architecture, **more},
-    }
+    return {"digest": digest, "platform": {"os": "linux", "architecture": architecture, **more}}
 
 
 INDEX_VALUE = {
@@ -70,10 +67,7 @@ def sources(server: LocalServer, *registries: str) -> Sources:
 
 
 def resolve(
-    server: LocalServer,
-    reference: str,
-    architecture: str = "aarch64",
-    given: Sources | None = None,
+    server: LocalServer, reference: str, architecture: str = "aarch64", given: Sources | None = None
 ) -> ImagePin:
     item = ImageWanted(reference, architecture)
     return resolve_image(item, sources=given or sources(server), proxy=Proxy())
