@@ -1400,8 +1400,8 @@ GUARDS = (
     Guard(
         "the engines' account is nobody else's",
         "lockstep/inventory/settings_check.py",
-        '    if owner:\n        raise InventoryError(\n            "service_user',
-        '    if False:\n        raise InventoryError(\n            "service_user',
+        '    if owner:\n        yield Refusal(\n            "service_user',
+        '    if False:\n        yield Refusal(\n            "service_user',
         "tests/unit/inventory/test_hostile_values.py",
     ),
     Guard(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lockstep.core.digest import digest
+from lockstep.inventory.values import is_address
 from lockstep.onhost.access.authority import SUFFIXES
 
 
@@ -39,12 +39,4 @@ def authority(named: Sequence[tuple[str, Sequence[str]]]) -> Authority:
 
 
 def _private(name: str) -> bool:
-    return name.endswith(tuple(f".{suffix}" for suffix in SUFFIXES)) or _is_address(name)
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+    return name.endswith(tuple(f".{suffix}" for suffix in SUFFIXES)) or is_address(name)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lockstep.inventory.authority import Authority
-from lockstep.inventory.backup import Partners
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.cluster import Group
-from lockstep.inventory.monitoring import Ring
+from lockstep.inventory.neighbours import Partners, Ring
 from lockstep.inventory.settings import Settings
 from lockstep.onhost.gateway.configuration import Peer
 

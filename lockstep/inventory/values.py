@@ -30,19 +30,8 @@ _ACCOUNTS = frozenset(
         *("gdm", "geoclue", "hplip", "kernoops", "lightdm", "ntp", "polkitd", "pulse"),
         *("speech-dispatcher", "whoopsie", "tcpdump", "landscape", "fwupd-refresh", "pollinate"),
         *("nm-openvpn", "nvidia-persistenced", "chrony", "statd", "sssd", "postfix", "mysql"),
-        *(
-            "postgres",
-            "prometheus",
-            "redis",
-            "nginx",
-            "ollama",
-            "users",
-            "staff",
-            "shadow",
-            "kvm",
-            "render",
-        ),
-        *("video", "disk", "lxd", OPERATORS_GROUP, GATEWAY_ACCOUNT, BACKUP_ACCOUNT),
+        *("postgres", "prometheus", "redis", "nginx", "ollama", "users", "staff", "shadow", "kvm"),
+        *("render", "video", "disk", "lxd", OPERATORS_GROUP, GATEWAY_ACCOUNT, BACKUP_ACCOUNT),
     )
 )
 _ACCOUNT_FAMILIES = ("_", "systemd-", "avahi-", "gnome-", "dgx-", "nvidia-")
@@ -76,6 +65,15 @@ def is_loopback(address: str) -> bool:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return address == "localhost"
+
+
+def is_address(text: str | None) -> bool:
+    """Whether it is an IP address, which the firewall and a listener need; a name is none."""
+    try:
+        ipaddress.ip_address(text or "")
+    except ValueError:
+        return False
+    return True
 
 
 def _own_folder(path: str) -> bool:
