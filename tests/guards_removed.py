@@ -1358,8 +1358,8 @@ GUARDS = (
     Guard(
         "a mixture of experts on vLLM gets the freeze guard",
         "lockstep/recipes/command.py",
-        ", freeze_guard.arguments(recipe, argv)]",
-        "]",
+        "        wanted += [freeze_guard.arguments(self.recipe, self.argv)]\n",
+        "",
         "tests/unit/units/test_variants.py tests/unit/recipes/test_command.py",
     ),
     Guard(

@@ -245,14 +245,23 @@ class Pins:
     images: Mapping[str, ImagePin] = field(default_factory=dict)
     models: Mapping[str, ModelPin] = field(default_factory=dict)
 
+    @property
+    def entries(self) -> dict[tuple[str, str], Pin]:
+        """Section and key → pin, as `of` takes them."""
+        sections = {section.name: getattr(self, section.name) for section in fields(self)}
+        return {(name, key): pin for name, pins in sections.items() for key, pin in pins.items()}
+
+    @classmethod
+    def of(cls, entries: Mapping[tuple[str, str], Pin]) -> Pins:
+        """A lock of these entries."""
+        sections: dict[str, dict[str, Any]] = {}
+        for (section, key), pin in entries.items():
+            sections.setdefault(section, {})[key] = pin
+        return cls(**sections)
+
     def __or__(self, later: Pins) -> Pins:
         """Both; what `later` holds wins."""
-        return Pins(
-            **{
-                section.name: {**getattr(self, section.name), **getattr(later, section.name)}
-                for section in fields(self)
-            }
-        )
+        return Pins.of(self.entries | later.entries)
 
 
 P = TypeVar("P")
@@ -269,10 +278,7 @@ def held(section: Mapping[str, P], key: str) -> P:
 
 def pinned(found: Mapping[Item, Pin]) -> Pins:
     """A lock of what is found."""
-    sections: dict[str, dict[str, Any]] = {}
-    for item, pin in found.items():
-        sections.setdefault(item.section, {})[item.key] = pin
-    return Pins(**sections)
+    return Pins.of({(item.section, item.key): pin for item, pin in found.items()})
 
 
 def missing(wanted: Iterable[Item], pins: Pins) -> list[Item]:

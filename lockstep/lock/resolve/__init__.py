@@ -11,11 +11,9 @@ import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from lockstep.core.errors import InventoryError, ResolveError
 from lockstep.inventory.secret import Source
-from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.moving import (
     GitWanted,
     ImageWanted,
@@ -27,10 +25,11 @@ from lockstep.lock.moving import (
 from lockstep.lock.pins import Pin, Pins, PrecompiledPin, has_git, missing, pinned
 from lockstep.lock.resolve import announce
 from lockstep.lock.resolve.git import resolve_git
+from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.hub import resolve_model
 from lockstep.lock.resolve.precompiled import resolve_precompiled
 from lockstep.lock.resolve.program import end_all
-from lockstep.lock.resolve.python import Before, index_environment, resolve_python
+from lockstep.lock.resolve.python import Before, resolve_python
 from lockstep.lock.resolve.registry import resolve_image
 from lockstep.lock.resolve.source_tree import read_tree
 from lockstep.onhost.core import schema
@@ -61,8 +60,7 @@ def resolve(
     wanted: Sequence[Item],
     known: Pins,
     *,
-    sources: Sources,
-    proxy: Proxy,
+    network: Network,
     token: Source | None = None,
     report: Callable[[str], None],
     before: Mapping[str, Before] | None = None,
@@ -73,8 +71,7 @@ def resolve(
     Args:
         wanted: Everything that has to be exact.
         known: The lock; what it holds is not asked again.
-        sources: Where to ask.
-        proxy: How to get there.
+        network: Where to ask, and how to get there.
         token: The inventory's `hub_token`.
         report: Called with one line of at most 78 columns per result, from this thread.
         before: Environment → what of an older lock is kept where it is resolved again; None keeps
@@ -87,7 +84,7 @@ def resolve(
     """
     if before is None:
         before = {name: Before(pin) for name, pin in known.python.items()}
-    asked = _Asked(sources, proxy, token, report, before, hashed or {})
+    asked = _Asked(network, token, report, before, hashed or {})
     apart = [item for item in missing(wanted, known) if not _trees(item)]
     pins = asked.all(apart, known)
     # What a source tree needs is known only when its commit is.
@@ -111,8 +108,7 @@ def _trees(item: Item) -> tuple[GitWanted, ...]:
 class _Asked:
     """Rounds of questions, each all at once; failures are collected over all rounds."""
 
-    sources: Sources
-    proxy: Proxy
+    network: Network
     token: Source | None
     report: Callable[[str], None]
     before: Mapping[str, Before]
@@ -173,28 +169,22 @@ class _Asked:
         return pin
 
     def _pin(self, item: Item, known: Pins) -> Pin:
-        where: dict[str, Any] = {"sources": self.sources, "proxy": self.proxy}
         match item:
             case PythonWanted(trees=trees):
-                indexes = index_environment(self.sources)
-                read = [
-                    read_tree(tree, known.git[tree.url].commit, indexes=indexes, **where)
-                    for tree in trees
-                ]
-                before = self.before.get(item.key, Before())
-                return resolve_python(item, trees=read, before=before, **where)
+                read = [read_tree(tree, known.git[tree.url].commit, self.network) for tree in trees]
+                return resolve_python(item, self.network, read, self.before.get(item.key, Before()))
             case PrecompiledWanted():
                 commit, old = known.git[item.key].commit, self.hashed.get(item.key)
-                return resolve_precompiled(item, commit, old=old, **where)
+                return resolve_precompiled(item, commit, self.network, old)
             case GitWanted():
-                return resolve_git(item, **where)
+                return resolve_git(item, self.network)
             case ImageWanted():
-                return resolve_image(item, **where)
+                return resolve_image(item, self.network)
             case ModelWanted(id=identity, revision=revision):
                 held = known.models.get(identity)
                 # Only more files of what is pinned already: they come from the same commit.
                 at = held.commit if held and held.asked == revision else None
-                return resolve_model(item, at=at, given=self.token, **where)
+                return resolve_model(item, self.network, at=at, given=self.token)
 
 
 def _start(
@@ -219,4 +209,4 @@ def _start(
     return results
 
 
-__all__ = ["Before", "ResolveErrors", "resolve"]
+__all__ = ["Before", "Network", "ResolveErrors", "resolve"]

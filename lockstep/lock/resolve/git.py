@@ -6,11 +6,10 @@ from pathlib import Path
 
 from lockstep.core.digest import is_commit
 from lockstep.core.errors import ResolveError
-from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.moving import GitWanted
 from lockstep.lock.packages import mirrored
 from lockstep.lock.pins import GitPin
-from lockstep.lock.resolve.http import without_credentials
+from lockstep.lock.resolve.http import Network, without_credentials
 from lockstep.lock.resolve.program import Result, run
 from lockstep.onhost.fetch import url_login
 
@@ -27,7 +26,7 @@ _SILENT = {
 }
 
 
-def resolve_git(item: GitWanted, *, sources: Sources, proxy: Proxy) -> GitPin:
+def resolve_git(item: GitWanted, network: Network) -> GitPin:
     """The commit at the head of the branch; a commit that was asked for stays as it is.
 
     Raises:
@@ -35,14 +34,15 @@ def resolve_git(item: GitWanted, *, sources: Sources, proxy: Proxy) -> GitPin:
     """
     if item.commit is not None:
         return GitPin(item.branch, item.commit)
-    shown, login = url_login.for_git(mirrored(item.url, sources))
+    shown, login = url_login.for_git(mirrored(item.url, network.sources))
     heads = f"refs/heads/{item.branch}"
     argv = ["git", "ls-remote", "--", shown, heads, f"refs/tags/{item.branch}"]
-    result = run(argv, proxy=proxy, environment=_SILENT | login, limit_s=LIMIT_S)
-    if result.code != 0:
-        # The same once more: links fail for a moment, and nothing was changed.
-        result = run(argv, proxy=proxy, environment=_SILENT | login, limit_s=LIMIT_S)
-    if result.code != 0:
+    # Twice where it must be: links fail for a moment, and nothing was changed.
+    for _ in range(2):
+        result = run(argv, proxy=network.proxy, environment=_SILENT | login, limit_s=LIMIT_S)
+        if result.code == 0:
+            break
+    else:
         raise ResolveError(
             "git cannot read the repository",
             where=shown,
@@ -66,8 +66,8 @@ def resolve_git(item: GitWanted, *, sources: Sources, proxy: Proxy) -> GitPin:
 class Repository:
     """Commits in an empty folder; what is in them is fetched when it is asked for."""
 
-    def __init__(self, folder: Path, sources: Sources, proxy: Proxy) -> None:
-        self.folder, self._sources, self.proxy = folder, sources, proxy
+    def __init__(self, folder: Path, network: Network) -> None:
+        self.folder, self.network = folder, network
         self._login: dict[str, str] = {}
         self.where = str(folder)
         self.git("init", "--quiet")
@@ -86,7 +86,7 @@ class Repository:
         Raises:
             ResolveError: it cannot be fetched.
         """
-        url, self._login = url_login.for_git(mirrored(item.url, self._sources))
+        url, self._login = url_login.for_git(mirrored(item.url, self.network.sources))
         self.where = f"{url} at {commit[:12]}" if commit else f"{url} {item.branch}"
         without = "tree:0" if history else "blob:none"
         self.git("remote", "add", remote, url)
@@ -129,7 +129,9 @@ class Repository:
     def git(self, *words: str) -> Result:
         """One command of git in the folder; it may fail."""
         argv = ["git", "-C", str(self.folder), *words]
-        return run(argv, proxy=self.proxy, environment=_SILENT | self._login, limit_s=FETCH_S)
+        return run(
+            argv, proxy=self.network.proxy, environment=_SILENT | self._login, limit_s=FETCH_S
+        )
 
 
 def _reason(errors: str) -> str:

@@ -8,14 +8,14 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import requests
 from requests.utils import should_bypass_proxies
 
 from lockstep.core.errors import ResolveError
-from lockstep.inventory.settings import Proxy
+from lockstep.inventory.settings import Proxy, Sources
 from lockstep.onhost.fetch import url_login
 
 # Seconds to connect, and seconds of silence while reading.
@@ -29,6 +29,14 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]+@")
 
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Network:
+    """Where an inventory has its sources, and how to get there."""
+
+    sources: Sources
+    proxy: Proxy = field(default_factory=Proxy)
 
 
 @dataclass(frozen=True)

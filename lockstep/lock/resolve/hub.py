@@ -13,10 +13,10 @@ from lockstep.core.digest import is_commit
 from lockstep.core.errors import ResolveError
 from lockstep.inventory import secret
 from lockstep.inventory.secret import Source
-from lockstep.inventory.settings import Proxy, Sources
+from lockstep.inventory.settings import Proxy
 from lockstep.lock.moving import ModelWanted
 from lockstep.lock.pins import FilePin, ModelPin, is_inside
-from lockstep.lock.resolve.http import Answer, ask, without_credentials
+from lockstep.lock.resolve.http import Answer, Network, ask, without_credentials
 from lockstep.models import gguf
 
 # A page holds 1000 files, the largest known repositories a few hundred.
@@ -24,19 +24,13 @@ MOST_PAGES = 100
 
 
 def resolve_model(
-    item: ModelWanted,
-    *,
-    sources: Sources,
-    proxy: Proxy,
-    at: str | None = None,
-    given: Source | None = None,
+    item: ModelWanted, network: Network, *, at: str | None = None, given: Source | None = None
 ) -> ModelPin:
     """Commit and files of one repository.
 
     Args:
         item: Repository, revision and, for borrowed files, their names.
-        sources: Names the hub.
-        proxy: From the inventory.
+        network: Names the hub.
         at: A commit to stay at, where the revision is pinned already and only files are missing.
         given: The inventory's `hub_token`.
 
@@ -46,7 +40,7 @@ def resolve_model(
             hub cannot be asked.
     """
     token = hub_token(given)
-    hub = sources.hub.rstrip("/")
+    hub, proxy = network.sources.hub.rstrip("/"), network.proxy
     shown = without_credentials(hub)
     revision = quote(at or item.revision, safe="")
     url = f"{hub}/api/models/{quote(item.id)}/revision/{revision}?blobs=true"

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Proxy
+from lockstep.lock.resolve.http import Network
 
 _running: set[subprocess.Popen[str]] = set()
 _lock = threading.Lock()
@@ -29,7 +30,17 @@ class Result:
     errors: str
 
 
-def uv() -> str:
+def uv(arguments: Sequence[str], network: Network, *, limit_s: float, folder: Path) -> Result:
+    """Run uv, as `run` runs a program; it asks the package index that the inventory names."""
+    environment = {"UV_PYTHON_DOWNLOADS": "never"}
+    if network.sources.python_index:
+        # In a variable, because its URL may hold a password.
+        environment["UV_DEFAULT_INDEX"] = network.sources.python_index
+    argv = [find_uv(), *arguments]
+    return run(argv, proxy=network.proxy, environment=environment, limit_s=limit_s, folder=folder)
+
+
+def find_uv() -> str:
     """The uv beside this interpreter, else the one on PATH.
 
     Raises:

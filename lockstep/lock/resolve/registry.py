@@ -8,11 +8,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lockstep.core.errors import ResolveError
-from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.image_reference import Reference, api_address, parse
 from lockstep.lock.moving import ImageWanted
 from lockstep.lock.pins import ImagePin
-from lockstep.lock.resolve.http import Answer, ask
+from lockstep.lock.resolve.http import Answer, Network, ask
 
 # As `uname -m` says it → as images say it.
 ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
@@ -28,14 +27,14 @@ _ACCEPT = {"Accept": ", ".join((*_INDEXES, *_MANIFESTS))}
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 
 
-def resolve_image(item: ImageWanted, *, sources: Sources, proxy: Proxy) -> ImagePin:
+def resolve_image(item: ImageWanted, network: Network) -> ImagePin:
     """Digest and size of the image for the wanted architecture; the digest is recomputed here.
 
     Raises:
         ResolveError: no such image, none for this architecture, or the registry cannot be asked.
     """
     reference = parse(item.reference)
-    repository = _Repository(item.reference, reference, sources, proxy)
+    repository = _Repository(item.reference, reference, network)
     wanted = ARCHITECTURES.get(item.architecture, item.architecture)
     digest, manifest = repository.manifest(reference.digest or reference.tag or "latest")
     if "manifests" in manifest:
@@ -56,10 +55,10 @@ def resolve_image(item: ImageWanted, *, sources: Sources, proxy: Proxy) -> Image
 class _Repository:
     """One repository of a registry, with the token it gives to anybody who asks."""
 
-    def __init__(self, name: str, reference: Reference, sources: Sources, proxy: Proxy) -> None:
+    def __init__(self, name: str, reference: Reference, network: Network) -> None:
         self.name = name
-        self.base = api_address(reference, sources)
-        self.proxy = proxy
+        self.base = api_address(reference, network.sources)
+        self.proxy = network.proxy
         self.token: str | None = None
 
     def manifest(self, asked: str) -> tuple[str, dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 from lockstep.core.errors import LockstepError
 from lockstep.inventory.host import HostPlan
@@ -19,7 +19,7 @@ from lockstep.lock.moving import (
 )
 from lockstep.lock.packages import FLASHINFER, name_of
 from lockstep.lock.pins import Pins, PrecompiledPin, pinned
-from lockstep.lock.resolve import Before, resolve
+from lockstep.lock.resolve import Before, Network, resolve
 from lockstep.lock.wanted import wanted
 
 #: Name by which FlashInfer's three packages move, which must agree.
@@ -43,18 +43,20 @@ def relock(
     """
     every = wanted([(plan.settings, plan.targets) for plan in plans])
     moved = _chosen(every, old, only)
+    gone = {(item.section, item.key) for item in moved.items}
+    kept = {place: pin for place, pin in old.entries.items() if place not in gone}
     first = logged_in(plans[0]).settings
     new = resolve(
         every,
-        _kept(old, moved) if only else Pins(),
-        sources=first.sources,
-        proxy=first.proxy,
+        Pins.of(kept) if only else Pins(),
+        network=Network(first.sources, first.proxy),
         token=first.hub_token,
         report=report,
         before=moved.before(old) if only else {},
         hashed=moved.hashed(old),
     )
-    return _dated(pinned({item: getattr(new, item.section)[item.key] for item in every}), old)
+    asked = new.entries
+    return _dated(pinned({item: asked[item.section, item.key] for item in every}), old)
 
 
 @dataclass
@@ -144,29 +146,10 @@ def _asked_names(every: Sequence[Item]) -> set[str]:
     return {name_of(text) for item in environments for text in item.asked}
 
 
-def _kept(old: Pins, moved: _Moved) -> Pins:
-    """The old lock without what moves."""
-    gone = {(item.section, item.key) for item in moved.items}
-    sections = {
-        section.name: {
-            key: pin
-            for key, pin in getattr(old, section.name).items()
-            if (section.name, key) not in gone
-        }
-        for section in fields(Pins)
-    }
-    return Pins(**sections)
-
-
 def _dated(new: Pins, old: Pins) -> Pins:
     """What has not moved keeps the date at which it was resolved."""
-    sections = {}
-    for section in fields(Pins):
-        before, after = getattr(old, section.name), getattr(new, section.name)
-        sections[section.name] = {
-            key: before[key]
-            if key in before and replace(pin, resolved=before[key].resolved) == before[key]
-            else pin
-            for key, pin in after.items()
-        }
-    return Pins(**sections)
+    entries = new.entries
+    for place, before in old.entries.items():
+        if place in entries and replace(entries[place], resolved=before.resolved) == before:
+            entries[place] = before
+    return Pins.of(entries)

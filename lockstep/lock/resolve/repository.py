@@ -7,9 +7,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from lockstep.core.errors import ResolveError
-from lockstep.inventory.settings import Proxy, Sources
+from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import ModelWanted
-from lockstep.lock.resolve.http import ask
+from lockstep.lock.resolve.http import Network, ask
 from lockstep.lock.resolve.hub import hub_token, resolve_model
 from lockstep.models.checkpoint import LARGEST_JSON, Checkpoint, describe
 
@@ -30,9 +30,8 @@ def inspect(model: str, revision: str | None = None, *, endpoint: str | None = N
     if folder.is_dir():
         return _folder(folder)
     hub = (endpoint or os.environ.get("HF_ENDPOINT") or Sources().hub).rstrip("/")
-    name, proxy = model.split(":", 1)[0], Proxy()
-    wanted = ModelWanted(name, revision or "main")
-    pin = resolve_model(wanted, sources=Sources(hub=hub), proxy=proxy)
+    name, network = model.split(":", 1)[0], Network(Sources(hub=hub))
+    pin = resolve_model(ModelWanted(name, revision or "main"), network)
     listed = {file.path: file.size for file in pin.files}
 
     def read(file: str, start: int | None) -> bytes | None:
@@ -40,7 +39,7 @@ def inspect(model: str, revision: str | None = None, *, endpoint: str | None = N
             return None
         part = {} if start is None else {"Range": f"bytes=0-{start - 1}"}
         url = f"{hub}/{quote(name)}/resolve/{pin.commit}/{quote(file)}"
-        answer = ask(url, proxy=proxy, headers=part, token=hub_token())
+        answer = ask(url, proxy=network.proxy, headers=part, token=hub_token())
         if answer.status != (206 if part else 200):
             raise ResolveError(
                 f"{file} cannot be read", where=answer.url, found=f"HTTP {answer.status}"

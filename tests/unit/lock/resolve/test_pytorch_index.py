@@ -19,10 +19,11 @@ import pytest
 from local_server import LocalServer, Reply, serving
 
 from lockstep.core.errors import ResolveError
-from lockstep.inventory.settings import Proxy, Sources
+from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import PythonWanted
 from lockstep.lock.pins import PythonPin, WheelPin
 from lockstep.lock.resolve import http
+from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.python import Before, resolve_python
 from lockstep.onhost.environment import wheel_store
 from lockstep.onhost.fetch import peer_client
@@ -90,7 +91,7 @@ def resolve(server: LocalServer, before: Before = NOTHING) -> PythonPin:
         torch_index=f"{server.url}/whl/cu130",
         flashinfer_index=None,
     )
-    return resolve_python(ITEM, sources=sources, proxy=Proxy(), before=before)
+    return resolve_python(ITEM, Network(sources), before=before)
 
 
 def torch_of(pin: PythonPin) -> WheelPin:
