@@ -16,14 +16,7 @@ from packaging.utils import canonicalize_name, canonicalize_version, parse_wheel
 
 from lockstep.core.digest import is_commit
 from lockstep.core.errors import ResolveError
-from lockstep.lock.moving import (
-    GitWanted,
-    ImageWanted,
-    Item,
-    ModelWanted,
-    PrecompiledWanted,
-    PythonWanted,
-)
+from lockstep.lock import moving
 from lockstep.models import gguf
 from lockstep.onhost.core.schema import Refusal, Rule, like
 
@@ -198,6 +191,11 @@ class FilePin:
     sha256: _Sha256 | None = None
     blob: _Blob | None = None
 
+    @property
+    def cached(self) -> str:
+        """Its name in a hub cache."""
+        return self.sha256 or self.blob or ""
+
 
 @dataclass(frozen=True)
 class ModelPin:
@@ -221,6 +219,22 @@ class ModelPin:
     def size(self) -> int:
         """Bytes of a complete snapshot."""
         return sum(file.size for file in self.files)
+
+    def absent(self, blobs: Mapping[str, int]) -> list[str]:
+        """Hashes of the files that a hub cache does not hold whole.
+
+        Args:
+            blobs: Name of each blob in it → bytes; an unfinished one ends with ".incomplete".
+        """
+        names = {file.cached: file.size for file in self.files if file.cached}
+        return [name for name, size in names.items() if blobs.get(name) != size]
+
+    def missing_bytes(self, blobs: Mapping[str, int]) -> int:
+        """Bytes still to come, less what is there of unfinished files; argument as above."""
+        return sum(
+            max(0, file.size - blobs.get(file.cached, blobs.get(f"{file.cached}.incomplete", 0)))
+            for file in self.files
+        )
 
 
 Pin: TypeAlias = PythonPin | GitPin | PrecompiledPin | ImagePin | ModelPin
@@ -276,32 +290,32 @@ def held(section: Mapping[str, P], key: str) -> P:
     return section[key]
 
 
-def pinned(found: Mapping[Item, Pin]) -> Pins:
+def pinned(found: Mapping[moving.Item, Pin]) -> Pins:
     """A lock of what is found."""
     return Pins.of({(item.section, item.key): pin for item, pin in found.items()})
 
 
-def missing(wanted: Iterable[Item], pins: Pins) -> list[Item]:
+def missing(wanted: Iterable[moving.Item], pins: Pins) -> list[moving.Item]:
     """What of `wanted` is not pinned, or for another branch, revision or architecture."""
     return [item for item in wanted if not _has(pins, item)]
 
 
-def _has(pins: Pins, item: Item) -> bool:
+def _has(pins: Pins, item: moving.Item) -> bool:
     match item:
-        case PythonWanted():
+        case moving.PythonWanted():
             return has_python(pins, item)
-        case GitWanted():
+        case moving.GitWanted():
             return has_git(pins, item)
-        case PrecompiledWanted():
+        case moving.PrecompiledWanted():
             return has_precompiled(pins, item)
-        case ImageWanted():
+        case moving.ImageWanted():
             image = pins.images.get(item.reference)
             return image is not None and image.architecture == item.architecture
-        case ModelWanted():
+        case moving.ModelWanted():
             return _has_model(pins, item)
 
 
-def has_python(pins: Pins, item: PythonWanted) -> bool:
+def has_python(pins: Pins, item: moving.PythonWanted) -> bool:
     """Whether this environment is pinned: for these requirements, commits, interpreter, day."""
     pin = pins.python.get(item.key)
     if pin is None or not all(has_git(pins, tree) for tree in item.trees):
@@ -311,12 +325,12 @@ def has_python(pins: Pins, item: PythonWanted) -> bool:
     return found == (*asked, commits(pins, item))
 
 
-def commits(pins: Pins, item: PythonWanted) -> dict[str, str]:
+def commits(pins: Pins, item: moving.PythonWanted) -> dict[str, str]:
     """Repository → commit of an environment's source trees; those that are pinned."""
     return {tree.url: pins.git[tree.url].commit for tree in item.trees if tree.url in pins.git}
 
 
-def has_git(pins: Pins, item: GitWanted) -> bool:
+def has_git(pins: Pins, item: moving.GitWanted) -> bool:
     """Whether this branch is pinned, at the commit that is asked for where one is."""
     pin = pins.git.get(item.url)
     if pin is None or pin.branch != item.branch:
@@ -324,7 +338,7 @@ def has_git(pins: Pins, item: GitWanted) -> bool:
     return item.commit in (None, pin.commit)
 
 
-def has_precompiled(pins: Pins, item: PrecompiledWanted) -> bool:
+def has_precompiled(pins: Pins, item: moving.PrecompiledWanted) -> bool:
     """Whether the wheel is pinned for the fork's commit, and is the one that is asked for."""
     pin = pins.precompiled.get(item.key)
     if pin is None or not has_git(pins, item.tree):
@@ -334,7 +348,7 @@ def has_precompiled(pins: Pins, item: PrecompiledWanted) -> bool:
     return found == asked and item.commit in (None, pin.commit)
 
 
-def _has_model(pins: Pins, item: ModelWanted) -> bool:
+def _has_model(pins: Pins, item: moving.ModelWanted) -> bool:
     pin = pins.models.get(item.id)
     if pin is None or pin.asked != item.revision:
         return False

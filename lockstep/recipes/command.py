@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lockstep.core.argv import is_flag
-from lockstep.core.errors import RecipeError
 from lockstep.recipes import flags, freeze_guard
 from lockstep.recipes.placeholders import engine_of, refuse_leftovers, split, substitute
 from lockstep.recipes.recipe_file import Recipe
@@ -141,9 +140,8 @@ class _Line:
     def _names(self, key: str) -> tuple[str, ...]:
         names = self.engine.spellings(key)
         if not names:
-            raise RecipeError(
+            raise self.recipe.fault(
                 f"{self.engine.title} has no flag for {key}",
-                where=str(self.recipe.path),
                 remedy="Remove it from `defaults`, and from `overrides` of the target.",
             )
         return names
@@ -178,9 +176,8 @@ def _expanded(recipe: Recipe, key: str, value: str, control: Mapping[str, str]) 
     def known(match: re.Match[str]) -> str:
         name = match[1] or match[2]
         if name not in control:
-            raise RecipeError(
+            raise recipe.fault(
                 f"env.{key} refers to ${name}, which is not set",
-                where=str(recipe.path),
                 remedy="Give the value itself, or set the variable in the inventory.",
             )
         return control[name]

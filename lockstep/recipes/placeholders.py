@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from lockstep.core.errors import RecipeError
 from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.engines import ENGINES, Engine
 from lockstep.recipes.recipe_file import Recipe
@@ -27,9 +26,8 @@ def engine_of(recipe: Recipe) -> Engine:
         RecipeError: one that Lockstep does not run.
     """
     if recipe.engine is None:
-        raise RecipeError(
+        raise recipe.fault(
             "Lockstep does not run this engine",
-            where=str(recipe.path),
             found=f"runtime {recipe.runtime}",
             allowed=", ".join(ENGINES),
             remedy="Choose a recipe of the same model for one of these engines.",
@@ -57,9 +55,8 @@ def substitute(recipe: Recipe, template: str, overrides: Mapping[str, object]) -
             return text
         if len(text) > 100_000:
             break
-    raise RecipeError(
+    raise recipe.fault(
         "placeholders refer to each other in a circle",
-        where=str(recipe.path),
         found=", ".join(sorted(set(_PLACEHOLDER.findall(text)))[:5]),
         remedy="Give one of these keys under `defaults` a plain value.",
     )
@@ -90,33 +87,29 @@ def split(recipe: Recipe, text: str) -> tuple[str, ...]:
     try:
         argv = _words(text)
     except ValueError as fault:
-        raise RecipeError(
+        raise recipe.fault(
             "the command's quotes do not balance",
-            where=str(recipe.path),
             found=str(fault),
             remedy="Close every quote inside `command`.",
         ) from fault
     stray = next((word for word in argv if word[:1].isspace()), None)
     if stray is not None:
-        raise RecipeError(
+        raise recipe.fault(
             "a backslash before a blank glues the next word to it",
-            where=str(recipe.path),
             found=repr(stray),
             remedy="End the line right after the backslash, or write `command: |`.",
         )
     shell = next((word for word in argv if _is_shell(word)), None)
     if shell is not None or "`" in text or "$(" in text:
-        raise RecipeError(
+        raise recipe.fault(
             "the command needs a shell; Lockstep starts the engine itself, without one",
-            where=str(recipe.path),
             found=repr(shell or "a command substitution"),
             remedy="Leave only the engine and its flags under `command`; variables go under `env`.",
         )
     entries = engine_of(recipe).entries
     if not any(argv[: len(entry)] == entry for entry in entries):
-        raise RecipeError(
+        raise recipe.fault(
             "the command must start the engine",
-            where=str(recipe.path),
             found=repr(" ".join(argv[:3])),
             allowed=" | ".join(" ".join(entry) for entry in entries),
         )
@@ -131,9 +124,8 @@ def refuse_leftovers(recipe: Recipe, argv: tuple[str, ...]) -> None:
     """Raise RecipeError if a placeholder was filled by nothing."""
     left = sorted({name for word in argv for name in _PLACEHOLDER.findall(word)})
     if left:
-        raise RecipeError(
+        raise recipe.fault(
             "the command holds placeholders that nothing fills",
-            where=str(recipe.path),
             found=", ".join("{" + name + "}" for name in left),
             remedy="Add these keys under `defaults`.",
         )

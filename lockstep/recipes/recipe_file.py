@@ -129,6 +129,10 @@ class Recipe:
         """True: two messages of one role in a row are answered with HTTP 400 by the engine."""
         return self.lockstep.merges_roles is False
 
+    def fault(self, what: str, **more: str) -> RecipeError:
+        """An error about this recipe; ``more`` is what `LockstepError` takes beside."""
+        return RecipeError(what, where=str(self.path), **more)
+
     @property
     def description(self) -> str:
         """One line for lists, or ""."""

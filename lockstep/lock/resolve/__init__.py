@@ -14,14 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from lockstep.core.errors import InventoryError, ResolveError
 from lockstep.inventory.secret import Source
-from lockstep.lock.moving import (
-    GitWanted,
-    ImageWanted,
-    Item,
-    ModelWanted,
-    PrecompiledWanted,
-    PythonWanted,
-)
+from lockstep.lock import moving
 from lockstep.lock.pins import Pin, Pins, PrecompiledPin, has_git, missing, pinned
 from lockstep.lock.resolve import announce
 from lockstep.lock.resolve.git import resolve_git
@@ -57,7 +50,7 @@ class ResolveErrors(ResolveError):
 
 
 def resolve(
-    wanted: Sequence[Item],
+    wanted: Sequence[moving.Item],
     known: Pins,
     *,
     network: Network,
@@ -95,11 +88,11 @@ def resolve(
     return pins
 
 
-def _trees(item: Item) -> tuple[GitWanted, ...]:
+def _trees(item: moving.Item) -> tuple[moving.GitWanted, ...]:
     match item:
-        case PythonWanted(trees=trees):
+        case moving.PythonWanted(trees=trees):
             return trees
-        case PrecompiledWanted(tree=tree):
+        case moving.PrecompiledWanted(tree=tree):
             return (tree,)
     return ()
 
@@ -116,11 +109,11 @@ class _Asked:
     count: int = 0
     failures: list[ResolveError] = field(default_factory=list)
 
-    def all(self, items: Sequence[Item], known: Pins) -> Pins:
+    def all(self, items: Sequence[moving.Item], known: Pins) -> Pins:
         """``known``, and the pins of those that could be resolved."""
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        found: dict[Item, Pin] = {}
-        failures: dict[Item, ResolveError] = {}
+        found: dict[moving.Item, Pin] = {}
+        failures: dict[moving.Item, ResolveError] = {}
         results = _start(items, lambda item: self._checked(item, known))
         try:
             while len(found) + len(failures) < len(items):
@@ -153,7 +146,7 @@ class _Asked:
         if self.failures:
             raise ResolveErrors(tuple(self.failures), self.count)
 
-    def _checked(self, item: Item, known: Pins) -> Pin:
+    def _checked(self, item: moving.Item, known: Pins) -> Pin:
         """The pin, refused where the lock would refuse it: sources may answer nonsense."""
         pin = self._pin(item, known)
         try:
@@ -168,19 +161,19 @@ class _Asked:
             ) from fault
         return pin
 
-    def _pin(self, item: Item, known: Pins) -> Pin:
+    def _pin(self, item: moving.Item, known: Pins) -> Pin:
         match item:
-            case PythonWanted(trees=trees):
+            case moving.PythonWanted(trees=trees):
                 read = [read_tree(tree, known.git[tree.url].commit, self.network) for tree in trees]
                 return resolve_python(item, self.network, read, self.before.get(item.key, Before()))
-            case PrecompiledWanted():
+            case moving.PrecompiledWanted():
                 commit, old = known.git[item.key].commit, self.hashed.get(item.key)
                 return resolve_precompiled(item, commit, self.network, old)
-            case GitWanted():
+            case moving.GitWanted():
                 return resolve_git(item, self.network)
-            case ImageWanted():
+            case moving.ImageWanted():
                 return resolve_image(item, self.network)
-            case ModelWanted(id=identity, revision=revision):
+            case moving.ModelWanted(id=identity, revision=revision):
                 held = known.models.get(identity)
                 # Only more files of what is pinned already: they come from the same commit.
                 at = held.commit if held and held.asked == revision else None
@@ -188,16 +181,16 @@ class _Asked:
 
 
 def _start(
-    items: Sequence[Item], work: Callable[[Item], Pin]
-) -> queue.Queue[tuple[Item, Pin | BaseException]]:
+    items: Sequence[moving.Item], work: Callable[[moving.Item], Pin]
+) -> queue.Queue[tuple[moving.Item, Pin | BaseException]]:
     """Begin all of them, a few at a time; each puts its result or its failure into the queue.
 
     The threads are daemons, so that Ctrl-C need not wait for a server that does not answer.
     """
-    results: queue.Queue[tuple[Item, Pin | BaseException]] = queue.Queue()
+    results: queue.Queue[tuple[moving.Item, Pin | BaseException]] = queue.Queue()
     turns = threading.Semaphore(WORKERS)
 
-    def one(item: Item) -> None:
+    def one(item: moving.Item) -> None:
         with turns:
             try:
                 results.put((item, work(item)))

@@ -212,60 +212,48 @@ def _proxies(url: str, proxy: Proxy) -> dict[str, str] | None:
 
 
 def _refuse_server_errors(answer: Answer) -> Answer:
+    found = f"HTTP {answer.status}"
     if answer.status == 407:
-        raise ResolveError(
-            "the proxy demands a login",
-            where=answer.url,
-            found="HTTP 407",
-            remedy="Give the proxy's address with user and password, or use one without.",
-        )
-    if answer.status == 429:
-        raise ResolveError(
-            "the server refuses more requests for now",
-            where=answer.url,
-            found=f"HTTP 429, Retry-After {answer.headers.get('Retry-After', 'not stated')}",
-            remedy="Wait and run again; what is resolved already stays resolved.",
-        )
-    if answer.status >= 500:
-        raise ResolveError(
-            "the server failed twice",
-            where=answer.url,
-            found=f"HTTP {answer.status}",
-            remedy="Run again later, or name a mirror under sources.",
-        )
-    return answer
+        what = "the proxy demands a login"
+        remedy = "Give the proxy's address with user and password, or use one without."
+    elif answer.status == 429:
+        what = "the server refuses more requests for now"
+        found += f", Retry-After {answer.headers.get('Retry-After', 'not stated')}"
+        remedy = "Wait and run again; what is resolved already stays resolved."
+    elif answer.status >= 500:
+        what = "the server failed twice"
+        remedy = "Run again later, or name a mirror under sources."
+    else:
+        return answer
+    raise ResolveError(what, where=answer.url, found=found, remedy=remedy)
+
+
+# Kind of failure → what is said of it; the first one that fits.
+_FAILURES = {
+    requests.exceptions.ProxyError: ("the proxy cannot be used", "Check proxy."),
+    requests.exceptions.SSLError: (
+        "the server's certificate is not accepted",
+        "Check this machine's clock, and its certificates (REQUESTS_CA_BUNDLE).",
+    ),
+    requests.exceptions.Timeout: (
+        "the server does not answer in time",
+        "Check the network and proxy, or name a mirror under sources.",
+    ),
+    requests.exceptions.TooManyRedirects: (
+        "the server redirects in a circle",
+        "Check the address under sources.",
+    ),
+    requests.exceptions.ConnectionError: (
+        "the server cannot be reached",
+        "Check the network, the name and proxy, or name a mirror under sources.",
+    ),
+    requests.RequestException: ("the address cannot be asked", "Correct sources."),
+}
 
 
 def _failure(fault: requests.RequestException, url: str) -> ResolveError:
-    kinds = (
-        (requests.exceptions.ProxyError, "the proxy cannot be used", "Check proxy."),
-        (
-            requests.exceptions.SSLError,
-            "the server's certificate is not accepted",
-            "Check this machine's clock, and its certificates (REQUESTS_CA_BUNDLE).",
-        ),
-        (
-            requests.exceptions.Timeout,
-            "the server does not answer in time",
-            "Check the network and proxy, or name a mirror under sources.",
-        ),
-        (
-            requests.exceptions.TooManyRedirects,
-            "the server redirects in a circle",
-            "Check the address under sources.",
-        ),
-        (
-            requests.exceptions.ConnectionError,
-            "the server cannot be reached",
-            "Check the network, the name and proxy, or name a mirror under sources.",
-        ),
-    )
-    for kind, what, remedy in kinds:
-        if isinstance(fault, kind):
-            return ResolveError(what, where=url, found=_reason(fault), remedy=remedy)
-    return ResolveError(
-        "the address cannot be asked", where=url, found=_reason(fault), remedy="Correct sources."
-    )
+    what, remedy = next(said for kind, said in _FAILURES.items() if isinstance(fault, kind))
+    return ResolveError(what, where=url, found=_reason(fault), remedy=remedy)
 
 
 def _reason(fault: BaseException) -> str:

@@ -119,12 +119,7 @@ def _refusal(item: ModelWanted, answer: Answer, hub: str, token: str | None) -> 
             remedy="Correct the name; for a private or gated one set HF_TOKEN"
             f" and accept the licence at {hub}/{item.id}",
         )
-    return ResolveError(
-        "the hub's answer cannot be used",
-        where=item.id,
-        found=f"{found} from {answer.url}",
-        remedy="Check sources.hub.",
-    )
+    return _strange(item, answer, found)
 
 
 def _gate(item: ModelWanted, hub: str, token: str | None, found: str) -> ResolveError:
@@ -158,12 +153,7 @@ def _tree(item: ModelWanted, url: str, proxy: Proxy, token: str | None) -> list[
         if not isinstance(content, list):
             raise _strange(item, answer, f"HTTP {answer.status} and no list of files")
         entries += [
-            {
-                "rfilename": entry.get("path"),
-                "size": entry.get("size"),
-                "blobId": entry.get("oid"),
-                "lfs": entry.get("lfs"),
-            }
+            {"rfilename": entry.get("path"), "blobId": entry.get("oid"), **entry}
             for entry in content
             if isinstance(entry, dict) and entry.get("type") == "file"
         ]

@@ -7,9 +7,10 @@ the same way, and read once for its hash.
 
 from __future__ import annotations
 
+import posixpath
 import tempfile
 from pathlib import Path
-from typing import Any
+from urllib.parse import unquote
 
 from lockstep.core.digest import is_commit
 from lockstep.core.errors import ResolveError
@@ -19,7 +20,6 @@ from lockstep.lock.packages import mirrored
 from lockstep.lock.pins import PrecompiledPin
 from lockstep.lock.resolve.git import Repository
 from lockstep.lock.resolve.http import Network, ask, hashed, without_credentials
-from lockstep.lock.vllm_wheels import listing, wheel_path, wheel_url
 
 UPSTREAM_BRANCH = "main"
 _REMEDY = (
@@ -44,7 +44,7 @@ def resolve_precompiled(
     """
     commit = item.commit or _left_upstream_at(item, tree, network)
     path = _path(item, commit, network)
-    url = wheel_url(network.sources, path)
+    url = network.sources.vllm_wheel(path)
     if old and old.path == path and _size(url, network.proxy) == old.size:
         sha256, size = old.sha256, old.size
     else:
@@ -56,8 +56,11 @@ def resolve_precompiled(
 
 def _path(item: PrecompiledWanted, commit: str, network: Network) -> str:
     """Where on the server the wheel is."""
-    listed = listing(commit, item.variant)
-    answer = ask(wheel_url(network.sources, listed), proxy=network.proxy)
+    # As vLLM's `generate-nightly-index.py` makes it (read 2026-11): each wheel with its path from
+    # this list's folder.
+    folder = posixpath.join(commit, item.variant, "vllm")
+    listed = network.sources.vllm_wheel(f"{folder}/metadata.json")
+    answer = ask(listed, proxy=network.proxy)
     if answer.status != 200:
         raise ResolveError(
             f"vLLM's server has no wheels of commit {commit[:12]}"
@@ -66,15 +69,17 @@ def _path(item: PrecompiledWanted, commit: str, network: Network) -> str:
             found=f"HTTP {answer.status}",
             remedy=_REMEDY,
         )
-    wheels = answer.json()
-    rows: list[Any] = wheels if isinstance(wheels, list) else []
+    rows = answer.json()
     platforms = []
-    for row in (row for row in rows if isinstance(row, dict)):
+    for row in rows if isinstance(rows, list) else ():
+        if not isinstance(row, dict):
+            continue
         platform = str(row.get("platform_tag"))
         platforms.append(platform)
         # The first one, as vLLM's own build does.
         if row.get("package_name") == "vllm" and item.architecture in platform and "path" in row:
-            return wheel_path(listed, str(row["path"]))
+            # One that leaves the server begins with "..", and `lockstep.lock.pins` refuses it.
+            return posixpath.normpath(posixpath.join(folder, unquote(str(row["path"]))))
     raise ResolveError(
         f"vLLM's server has no wheel of commit {commit[:12]} for {item.architecture}",
         where=answer.url,

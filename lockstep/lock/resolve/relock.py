@@ -9,14 +9,7 @@ from dataclasses import dataclass, field, replace
 from lockstep.core.errors import LockstepError
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.logins import logged_in
-from lockstep.lock.moving import (
-    GitWanted,
-    ImageWanted,
-    Item,
-    ModelWanted,
-    PrecompiledWanted,
-    PythonWanted,
-)
+from lockstep.lock import moving
 from lockstep.lock.packages import FLASHINFER, name_of
 from lockstep.lock.pins import Pins, PrecompiledPin, pinned
 from lockstep.lock.resolve import Before, Network, resolve
@@ -63,7 +56,7 @@ def relock(
 class _Moved:
     """What of a lock is to be resolved again."""
 
-    items: set[Item] = field(default_factory=set)
+    items: set[moving.Item] = field(default_factory=set)
     packages: dict[str, set[str]] = field(default_factory=dict)
     whole: set[str] = field(default_factory=set)
 
@@ -77,37 +70,37 @@ class _Moved:
 
     def hashed(self, old: Pins) -> Mapping[str, PrecompiledPin]:
         """Compiled wheels whose hash is believed where they still are what they were."""
-        named = {item.key for item in self.items if isinstance(item, PrecompiledWanted)}
+        named = {item.key for item in self.items if isinstance(item, moving.PrecompiledWanted)}
         return {key: pin for key, pin in old.precompiled.items() if key not in named}
 
 
-def names(item: Item, old: Pins) -> Iterator[str]:
+def names(item: moving.Item, old: Pins) -> Iterator[str]:
     """What `--only` may call a thing."""
     match item:
-        case PythonWanted(name=name, asked=asked, agree=agree):
+        case moving.PythonWanted(name=name, asked=asked, agree=agree):
             yield name
             yield from map(name_of, asked)
             if agree:
                 yield TRIPLE
             if name in old.python:
                 yield from old.python[name].versions
-        case GitWanted(url=url):
+        case moving.GitWanted(url=url):
             yield url.rstrip("/").rpartition("/")[2].removesuffix(".git")
             yield url
-        case PrecompiledWanted():
+        case moving.PrecompiledWanted():
             yield "precompiled"
-        case ImageWanted(reference=reference):
+        case moving.ImageWanted(reference=reference):
             plain = reference.partition("@")[0]
             folder, slash, last = plain.rpartition("/")
             yield last.partition(":")[0]
             yield folder + slash + last.partition(":")[0]
             yield reference
-        case ModelWanted(id=identity):
+        case moving.ModelWanted(id=identity):
             yield identity.rpartition("/")[2]
             yield identity
 
 
-def _chosen(every: Sequence[Item], old: Pins, only: Iterable[str]) -> _Moved:
+def _chosen(every: Sequence[moving.Item], old: Pins, only: Iterable[str]) -> _Moved:
     moved = _Moved()
     for asked in only:
         found = False
@@ -115,11 +108,13 @@ def _chosen(every: Sequence[Item], old: Pins, only: Iterable[str]) -> _Moved:
             called = {name.lower() for name in names(item, old)}
             word = asked.lower()
             package = word.replace("_", "-").replace(".", "-")
-            if word not in called and not (isinstance(item, PythonWanted) and package in called):
+            if word not in called and not (
+                isinstance(item, moving.PythonWanted) and package in called
+            ):
                 continue
             found = True
             moved.items.add(item)
-            if isinstance(item, PythonWanted):
+            if isinstance(item, moving.PythonWanted):
                 if word == item.name:
                     moved.whole.add(item.name)
                 some = FLASHINFER if word == TRIPLE else (package,)
@@ -129,7 +124,7 @@ def _chosen(every: Sequence[Item], old: Pins, only: Iterable[str]) -> _Moved:
     return moved
 
 
-def _unknown(asked: str, every: Sequence[Item], old: Pins) -> LockstepError:
+def _unknown(asked: str, every: Sequence[moving.Item], old: Pins) -> LockstepError:
     # The shortest name of each thing; packages that only others need are too many to list.
     known = sorted({next(names(item, old)) for item in every} | _asked_names(every))
     all_names = {name for item in every for name in names(item, old)}
@@ -141,8 +136,8 @@ def _unknown(asked: str, every: Sequence[Item], old: Pins) -> LockstepError:
     )
 
 
-def _asked_names(every: Sequence[Item]) -> set[str]:
-    environments = (item for item in every if isinstance(item, PythonWanted))
+def _asked_names(every: Sequence[moving.Item]) -> set[str]:
+    environments = (item for item in every if isinstance(item, moving.PythonWanted))
     return {name_of(text) for item in environments for text in item.asked}
 
 
