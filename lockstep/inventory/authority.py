@@ -29,11 +29,7 @@ class Authority:
 
 
 def authority(named: Sequence[tuple[str, Sequence[str]]]) -> Authority:
-    """The authority of some hosts.
-
-    Args:
-        named: Each host with the names of its certificate.
-    """
+    """The authority of some hosts, each with the names of its certificate."""
     every = {name for _, names in named for name in names if not _private(name)}
     return Authority(tuple(host for host, _ in named), tuple(sorted(every)))
 

@@ -132,14 +132,10 @@ class BoundTarget:
 
 
 def check_tools(settings: Settings, where: Mapping[str, str]) -> None:
-    """Refuse tools with which the gateway could not run.
-
-    Args:
-        settings: The host's data.
-        where: Top-level key → file that gave its value.
+    """Refuse tools without a package that the gateway imports.
 
     Raises:
-        InventoryError: `tools` lacks a package that the gateway imports.
+        InventoryError: what is lacking, at the file of ``where`` that gave `tools`.
     """
     missing = [name for name in GATEWAY_TOOLS if name not in settings.tools]
     if missing:

@@ -47,25 +47,19 @@ class HostPlan:
 
 def models_of(plan: HostPlan) -> list[str]:
     """Hub ids that the host's targets need: models, drafts, borrowed files."""
-    names: dict[str, None] = {}
-    for target in plan.targets:
-        for recipe in target.recipes:
-            names[recipe.repository] = None
-            if recipe.lockstep.draft:
-                names[recipe.lockstep.draft.model] = None
-            names.update(dict.fromkeys(borrow.model for borrow in recipe.lockstep.borrow))
+    names: list[str] = []
+    for recipe in (recipe for target in plan.targets for recipe in target.recipes):
+        draft = recipe.lockstep.draft
+        names += [recipe.repository, *([draft.model] if draft else [])]
+        names += [borrow.model for borrow in recipe.lockstep.borrow]
     # A full path is on the host already.
-    return [name for name in names if not name.startswith("/")]
+    return [name for name in dict.fromkeys(names) if not name.startswith("/")]
 
 
 def images_of(plan: HostPlan) -> list[str]:
     """Image references, as asked for, that the host needs."""
-    names: dict[str, None] = {}
-    for target in plan.targets:
-        # A fallback may run from another image, unless the inventory names one for both.
-        for image in map(target.image_of, target.recipes):
-            if image:
-                names[image] = None
+    # A fallback may run from another image, unless the inventory names one for both.
+    images = [target.image_of(recipe) for target in plan.targets for recipe in target.recipes]
     if plan.settings.webui.enabled:
-        names[plan.settings.webui.image] = None
-    return list(names)
+        images.append(plan.settings.webui.image)
+    return [image for image in dict.fromkeys(images) if image]

@@ -30,11 +30,6 @@ _SCOPES = (
 def refuse_ignored(path: Path, tree: ast.Module, keys: Collection[str]) -> None:
     """Refuse a file whose own names look like host data, or that goes on after `checked`.
 
-    Args:
-        path: The inventory file.
-        tree: What it holds.
-        keys: Every key of host data.
-
     Raises:
         InventoryError: with file, line and name.
     """

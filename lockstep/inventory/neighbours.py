@@ -96,10 +96,6 @@ def rings(hosts: Sequence[Settings]) -> dict[str, Ring]:
 def partners(hosts: Sequence[Settings], where: str) -> dict[str, Partners]:
     """Host → its partners: the backups of each go to the next one, those of the last to the first.
 
-    Args:
-        hosts: All hosts of one inventory, in its order.
-        where: The inventory, for errors.
-
     Raises:
         InventoryError: a host has no twin, or no address on the link to it.
     """

@@ -85,8 +85,7 @@ def answered(path: Path, pins: Pins, unanswered: Mapping[str, str]) -> None:
     """Write into the lock which images' engines could not be asked, for `lockstep plan` to say.
 
     Args:
-        path: The lock.
-        pins: What it held when the deploy began.
+        path: The lock, which held ``pins`` when the deploy began.
         unanswered: Digest → why, "" where the engine answered; images of other hosts are not named.
     """
     if _told(pins, unanswered):

@@ -297,63 +297,35 @@ def pinned(found: Mapping[moving.Item, Pin]) -> Pins:
 
 def missing(wanted: Iterable[moving.Item], pins: Pins) -> list[moving.Item]:
     """What of `wanted` is not pinned, or for another branch, revision or architecture."""
-    return [item for item in wanted if not _has(pins, item)]
+    return [item for item in wanted if not has(pins, item)]
 
 
-def _has(pins: Pins, item: moving.Item) -> bool:
+def has(pins: Pins, item: moving.Item) -> bool:
+    """Whether exactly this is pinned: what is asked for, and what follows from it."""
+    pin = getattr(pins, item.section).get(item.key)
+    if pin is None:
+        return False
     match item:
         case moving.PythonWanted():
-            return has_python(pins, item)
+            said = (pin.asked, pin.architecture, pin.python, pin.exclude_newer)
+            return (
+                said == (item.asked, item.architecture, item.python, item.exclude_newer)
+                and all(has(pins, tree) for tree in item.trees)
+                and pin.trees == {tree.url: pins.git[tree.url].commit for tree in item.trees}
+            )
         case moving.GitWanted():
-            return has_git(pins, item)
+            return pin.branch == item.branch and item.commit in (None, pin.commit)
         case moving.PrecompiledWanted():
-            return has_precompiled(pins, item)
+            built = (pin.upstream, pin.architecture, pin.variant)
+            return (
+                built == (item.upstream, item.architecture, item.variant)
+                and item.commit in (None, pin.commit)
+                and has(pins, item.tree)
+                and pin.tree == pins.git[item.key].commit
+            )
         case moving.ImageWanted():
-            image = pins.images.get(item.reference)
-            return image is not None and image.architecture == item.architecture
+            return bool(pin.architecture == item.architecture)
         case moving.ModelWanted():
-            return _has_model(pins, item)
-
-
-def has_python(pins: Pins, item: moving.PythonWanted) -> bool:
-    """Whether this environment is pinned: for these requirements, commits, interpreter, day."""
-    pin = pins.python.get(item.key)
-    if pin is None or not all(has_git(pins, tree) for tree in item.trees):
-        return False
-    found = (pin.asked, pin.architecture, pin.python, pin.exclude_newer, dict(pin.trees))
-    asked = (item.asked, item.architecture, item.python, item.exclude_newer)
-    return found == (*asked, commits(pins, item))
-
-
-def commits(pins: Pins, item: moving.PythonWanted) -> dict[str, str]:
-    """Repository → commit of an environment's source trees; those that are pinned."""
-    return {tree.url: pins.git[tree.url].commit for tree in item.trees if tree.url in pins.git}
-
-
-def has_git(pins: Pins, item: moving.GitWanted) -> bool:
-    """Whether this branch is pinned, at the commit that is asked for where one is."""
-    pin = pins.git.get(item.url)
-    if pin is None or pin.branch != item.branch:
-        return False
-    return item.commit in (None, pin.commit)
-
-
-def has_precompiled(pins: Pins, item: moving.PrecompiledWanted) -> bool:
-    """Whether the wheel is pinned for the fork's commit, and is the one that is asked for."""
-    pin = pins.precompiled.get(item.key)
-    if pin is None or not has_git(pins, item.tree):
-        return False
-    found = (pin.tree, pin.upstream, pin.architecture, pin.variant)
-    asked = (pins.git[item.key].commit, item.upstream, item.architecture, item.variant)
-    return found == asked and item.commit in (None, pin.commit)
-
-
-def _has_model(pins: Pins, item: moving.ModelWanted) -> bool:
-    pin = pins.models.get(item.id)
-    if pin is None or pin.asked != item.revision:
-        return False
-    if not pin.partial:
-        return True
-    return bool(item.files) and all(
-        gguf.chosen([file.path for file in pin.files], item.files).values()
-    )
+            chosen = gguf.chosen([file.path for file in pin.files], item.files).values()
+            whole = not pin.partial or (bool(item.files) and all(chosen))
+            return pin.asked == item.revision and whole

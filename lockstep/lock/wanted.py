@@ -53,12 +53,9 @@ def needs_engine(targets: Iterable[BoundTarget]) -> bool:
 
 
 def _references(settings: Settings, targets: Iterable[BoundTarget]) -> list[str]:
-    found = [settings.webui.image] if settings.webui.enabled else []
-    for target in targets:
-        for recipe in target.recipes:
-            if recipe.in_container:
-                found.append(target.data.image or recipe.container)
-    return found
+    page = settings.webui.image if settings.webui.enabled else None
+    images = (target.image_of(recipe) for target in targets for recipe in target.recipes)
+    return [image for image in (page, *images) if image]
 
 
 def _models(targets: Iterable[BoundTarget]) -> list[ModelWanted]:

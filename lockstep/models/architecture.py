@@ -249,7 +249,10 @@ class _Config:
         if kind == "linear":
             return self._delta_net(count)
         if kind == "mamba":
-            return Layers("recurrent", count, state=self._mamba())
+            heads = self.size("mamba_num_heads", "mamba_n_heads")
+            width = self.size("mamba_head_dim", "mamba_d_head")
+            state = heads * width * self.size("ssm_state_size", "mamba_d_state")
+            return Layers("recurrent", count, state=state)
         heads, width = self._attention(kind)
         if kind == "sliding":
             window = self.size("sliding_window", "attention_chunk_size")
@@ -284,12 +287,4 @@ class _Config:
             state=heads * width * key,
             conv=2 * keys * key + heads * width if isinstance(keys, int) else 0,
             kernel=self.config.get("linear_conv_kernel_dim") or 4,
-        )
-
-    def _mamba(self) -> int:
-        heads = self.size("mamba_num_heads", "mamba_n_heads")
-        return (
-            heads
-            * self.size("mamba_head_dim", "mamba_d_head")
-            * self.size("ssm_state_size", "mamba_d_state")
         )

@@ -28,12 +28,7 @@ def files_of(names: Iterable[str], quant: str) -> tuple[str, ...]:
 
 
 def chosen(names: Sequence[str], asked: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Each thing that was asked for, a file or ":QUANT" → the files that it stands for.
-
-    Args:
-        names: Every file of the repository.
-        asked: What somebody needs of it.
-    """
+    """Each thing that was asked for, a file or ":QUANT" → the files of ``names`` that it means."""
     return {
         item: files_of(names, item[len(MARK) :])
         if item.startswith(MARK)

@@ -31,11 +31,9 @@ def named(theirs: dict[str, Any]) -> str:
 
 
 def recipe(theirs: dict[str, Any], host: str) -> str:
-    """The text of a recipe file; it need not be a valid one: `lockstep recipe check` says that.
+    """The text of a recipe file, of what `lockstep.onhost.engine.theirs` found on a host.
 
-    Args:
-        theirs: What `lockstep.onhost.engine.theirs` found.
-        host: Its host.
+    It need not be a valid one: `lockstep recipe check` says that.
 
     Raises:
         RecipeError: no recipe can be read from it, such as one without a model.

@@ -47,11 +47,7 @@ def serve_command(
 
 
 def environment(recipe: Recipe, *, control: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The engine's environment.
-
-    Args:
-        recipe: What to serve.
-        control: Values for ``$VAR`` and ``${VAR}`` inside the recipe's values.
+    """The engine's environment, with ``control`` for ``$VAR`` and ``${VAR}`` inside its values.
 
     Raises:
         RecipeError: a value refers to a variable that ``control`` lacks.

@@ -6,6 +6,7 @@ of eugr's scripts is refused, because it builds an image and patches it instead 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -145,21 +146,16 @@ def load(path: Path) -> Recipe:
     Raises:
         RecipeError: every fault of the file, with file, line, key and remedy.
     """
-    path = Path(path)
-    try:
+    path, stamp = Path(path), None
+    with contextlib.suppress(OSError, ValueError):
         state = path.stat()
-    except (OSError, ValueError):
-        return _load(path)
-    # A run reads the catalogue more than once, and YAML is most of the time that takes.
-    return _load_once(path, state.st_mtime_ns, state.st_size)
+        stamp = (state.st_mtime_ns, state.st_size)
+    return _load_once(path, stamp)
 
 
+# A run reads the catalogue more than once, and YAML is most of the time that takes.
 @lru_cache(maxsize=512)
-def _load_once(path: Path, changed_ns: int, size: int) -> Recipe:
-    return _load(path)
-
-
-def _load(path: Path) -> Recipe:
+def _load_once(path: Path, stamp: tuple[int, int] | None) -> Recipe:
     return _recipe(read_mapping(path, RecipeError), path)
 
 

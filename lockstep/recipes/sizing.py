@@ -70,12 +70,7 @@ class Serving:
 def serving(
     recipe: Recipe, overrides: Mapping[str, object] | None = None, version: str | None = None
 ) -> Serving:
-    """The settings of a recipe, from its command line.
-
-    Args:
-        recipe: The recipe.
-        overrides: What the inventory sets.
-        version: The engine that will run it, None where it is not known.
+    """The settings of a recipe with what the inventory sets, as its command line says them.
 
     Raises:
         RecipeError: the command line cannot be built, or a setting is not a number.

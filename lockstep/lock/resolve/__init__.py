@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from lockstep.core.errors import InventoryError, ResolveError
 from lockstep.inventory.secret import Source
 from lockstep.lock import moving
-from lockstep.lock.pins import Pin, Pins, PrecompiledPin, has_git, missing, pinned
+from lockstep.lock.pins import Pin, Pins, PrecompiledPin, has, missing, pinned
 from lockstep.lock.resolve import announce
 from lockstep.lock.resolve.git import resolve_git
 from lockstep.lock.resolve.http import Network
@@ -82,7 +82,7 @@ def resolve(
     pins = asked.all(apart, known)
     # What a source tree needs is known only when its commit is.
     later = [item for item in missing(wanted, pins) if _trees(item)]
-    later = [item for item in later if all(has_git(pins, tree) for tree in _trees(item))]
+    later = [item for item in later if all(has(pins, tree) for tree in _trees(item))]
     pins = asked.all(later, pins)
     asked.refuse()
     return pins

@@ -66,12 +66,10 @@ def resolve_model(
 def hub_token(given: Source | None = None) -> str | None:
     """The inventory's token, or the user's: from HF_TOKEN or the file that `hf auth login` writes.
 
-    Returns:
-        None without one.
+    None without one; its value is never shown.
 
     Raises:
-        LockstepError: it cannot be had.
-        ResolveError: it is unusable. Its value is never shown.
+        LockstepError: it cannot be had, or is unusable.
     """
     if given:
         token = secret.read(given, key="hub_token", where="this machine").strip()

@@ -31,13 +31,9 @@ _REMEDY = (
 def resolve_precompiled(
     item: PrecompiledWanted, tree: str, network: Network, old: PrecompiledPin | None = None
 ) -> PrecompiledPin:
-    """The wheel for a fork at one commit.
+    """The wheel for a fork at the commit ``tree``.
 
-    Args:
-        item: What is asked for.
-        tree: Commit of the fork.
-        network: Names the server of wheels, and mirrors.
-        old: What was locked: a wheel of its name and size has its hash.
+    Where it has the name and size of ``old``, which was locked, it has its hash.
 
     Raises:
         ResolveError: there is no such wheel, or somebody who has to be asked does not answer.

@@ -126,7 +126,9 @@ def _chosen(every: Sequence[moving.Item], old: Pins, only: Iterable[str]) -> _Mo
 
 def _unknown(asked: str, every: Sequence[moving.Item], old: Pins) -> LockstepError:
     # The shortest name of each thing; packages that only others need are too many to list.
-    known = sorted({next(names(item, old)) for item in every} | _asked_names(every))
+    environments = (item for item in every if isinstance(item, moving.PythonWanted))
+    packages = {name_of(text) for item in environments for text in item.asked}
+    known = sorted({next(names(item, old)) for item in every} | packages)
     all_names = {name for item in every for name in names(item, old)}
     near = difflib.get_close_matches(asked, all_names, n=1)
     return LockstepError(
@@ -134,11 +136,6 @@ def _unknown(asked: str, every: Sequence[moving.Item], old: Pins) -> LockstepErr
         allowed=", ".join(known),
         remedy=f"Did you mean {near[0]!r}?" if near else "",
     )
-
-
-def _asked_names(every: Sequence[moving.Item]) -> set[str]:
-    environments = (item for item in every if isinstance(item, moving.PythonWanted))
-    return {name_of(text) for item in environments for text in item.asked}
 
 
 def _dated(new: Pins, old: Pins) -> Pins:

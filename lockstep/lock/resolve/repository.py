@@ -11,7 +11,7 @@ from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import ModelWanted
 from lockstep.lock.resolve.http import Network, ask
 from lockstep.lock.resolve.hub import hub_token, resolve_model
-from lockstep.models.checkpoint import LARGEST_JSON, Checkpoint, describe
+from lockstep.models.checkpoint import Checkpoint, describe
 
 
 def inspect(model: str, revision: str | None = None, *, endpoint: str | None = None) -> Checkpoint:
@@ -34,9 +34,7 @@ def inspect(model: str, revision: str | None = None, *, endpoint: str | None = N
     pin = resolve_model(ModelWanted(name, revision or "main"), network)
     listed = {file.path: file.size for file in pin.files}
 
-    def read(file: str, start: int | None) -> bytes | None:
-        if file not in listed or (start is None and listed[file] > LARGEST_JSON):
-            return None
+    def read(file: str, start: int | None) -> bytes:
         part = {} if start is None else {"Range": f"bytes=0-{start - 1}"}
         url = f"{hub}/{quote(name)}/resolve/{pin.commit}/{quote(file)}"
         answer = ask(url, proxy=network.proxy, headers=part, token=hub_token())
@@ -56,9 +54,7 @@ def _folder(folder: Path) -> Checkpoint:
         if path.is_file()
     }
 
-    def read(name: str, start: int | None) -> bytes | None:
-        if name not in files or (start is None and files[name] > LARGEST_JSON):
-            return None
+    def read(name: str, start: int | None) -> bytes:
         with (folder / name).open("rb") as file:
             return file.read(-1 if start is None else start)
 

@@ -55,15 +55,10 @@ class Tree:
 
 
 def read_tree(item: GitWanted, commit: str, network: Network) -> Tree:
-    """Name and requirements of a tree; nothing of it is installed.
+    """Name and requirements of a branch's tree at one commit; nothing of it is installed.
 
     Taken from pyproject.toml where they stand there, else from vLLM's requirements for CUDA, else
     from the tree's own build backend, which runs on this machine in an environment of its own.
-
-    Args:
-        item: The repository and the branch that has the commit.
-        commit: 40 hexadecimal digits.
-        network: Its index is asked for what the build needs.
 
     Raises:
         ResolveError: the commit cannot be fetched, or does not say what it needs.
