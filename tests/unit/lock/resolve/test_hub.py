@@ -12,7 +12,6 @@ from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import ModelWanted
 from lockstep.lock.pins import FilePin, ModelPin
-from lockstep.lock.resolve import http
 from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.hub import hub_token, resolve_model
 
@@ -37,14 +36,6 @@ MAIN = "/api/models/org/name/revision/main"
 
 def info(**more: Any) -> Reply:
     return as_json({"sha": COMMIT, "gated": False, "siblings": [WEIGHTS, EMPTY, CONFIG]} | more)
-
-
-@pytest.fixture(autouse=True)
-def _nobodys_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(http, "PAUSE", 0.0)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.delenv("HF_TOKEN_PATH", raising=False)
 
 
 def resolve(

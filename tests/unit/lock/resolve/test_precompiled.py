@@ -19,7 +19,6 @@ from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import GitWanted, PrecompiledWanted
 from lockstep.lock.pins import PrecompiledPin
-from lockstep.lock.resolve import http
 from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.precompiled import resolve_precompiled
 from tests.unit.lock.resolve.test_git import run
@@ -28,11 +27,6 @@ FORK, UPSTREAM = "https://git.example/me/vllm.git", "https://git.example/vllm/vl
 BODY = b"compiled" * 1000
 FILE = "vllm-0.19.1.dev5+gabc.cu130-cp38-abi3-manylinux_2_35_aarch64.whl"
 WANTED = PrecompiledWanted(GitWanted(FORK, "fix"), UPSTREAM, "aarch64", "cu130")
-
-
-@pytest.fixture(autouse=True)
-def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "PAUSE", 0.0)
 
 
 class Site:

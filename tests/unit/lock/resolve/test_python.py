@@ -24,20 +24,12 @@ from lockstep.lock.resolve.program import find_uv
 from lockstep.lock.resolve.python import Before, NoSolution, resolve_python
 from lockstep.lock.resolve.source_tree import Tree
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_uv")]
 
 AARCH64 = "cp312-cp312-manylinux_2_28_aarch64"
 X86_64 = "cp312-cp312-manylinux_2_28_x86_64"
 ANY = "py3-none-any"
 TRIPLE = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
-
-
-@pytest.fixture(autouse=True)
-def _own_cache_and_no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    monkeypatch.setenv("UV_NO_CONFIG", "1")
-    for name in ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def wheel(name: str, version: str, tag: str = ANY, needs: Iterable[str] = ()) -> tuple[str, bytes]:

@@ -22,7 +22,6 @@ from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import PythonWanted
 from lockstep.lock.pins import PythonPin, WheelPin
-from lockstep.lock.resolve import http
 from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.python import Before, resolve_python
 from lockstep.onhost.environment import wheel_store
@@ -40,15 +39,7 @@ OTHERS = (
 # What PyPI has under the same version is built without CUDA.
 PYPI = index("simple", wheel("torch", "2.10.0", AARCH64), wheel("sympy", "1.14.0", ANY))
 ITEM = PythonWanted("engine", ("torch==2.10.0+cu130",), "aarch64", "3.12")
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    monkeypatch.setenv("UV_NO_CONFIG", "1")
-    monkeypatch.setattr(http, "PAUSE", 0.0)
-    for name in ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
-        monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("own_uv")
 
 
 @pytest.fixture

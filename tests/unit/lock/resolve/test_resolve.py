@@ -16,7 +16,7 @@ from lockstep.inventory.settings import Sources
 from lockstep.lock import resolve as package
 from lockstep.lock.moving import GitWanted, ImageWanted, ModelWanted, PythonWanted
 from lockstep.lock.pins import GitPin, ImagePin, ModelPin, Pins, PythonPin, WheelPin
-from lockstep.lock.resolve import Network, ResolveErrors, announce, http, program, resolve
+from lockstep.lock.resolve import Network, ResolveErrors, announce, program, resolve
 from tests.unit.lock.resolve.test_git import make_repository, run
 from tests.unit.lock.resolve.test_hub import COMMIT, FILES, MAIN, info
 from tests.unit.lock.resolve.test_python import PLAIN, wheel
@@ -30,15 +30,7 @@ WANTED = (
     ImageWanted(IMAGE, "aarch64"),
     ModelWanted("org/name", "main"),
 )
-
-
-@pytest.fixture(autouse=True)
-def _this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(http, "PAUSE", 0.0)
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    monkeypatch.setenv("UV_NO_CONFIG", "1")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.delenv("HF_TOKEN", raising=False)
+pytestmark = pytest.mark.usefixtures("own_uv")
 
 
 def mirrors(host: str, folder: Path) -> Sources:
