@@ -23,9 +23,7 @@ CONSOLE_LEVEL = "5 4 1 7"
 def joined(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]:
     """The same plans, each target of a cluster with its host's part of it, each with its peers.
 
-    Args:
-        plans: Every host of one inventory; a cluster is not seen whole by fewer.
-        where: The inventory, for errors.
+    ``plans`` are all hosts of the inventory ``where``: a cluster is not seen whole by fewer.
 
     Raises:
         InventoryError: members that do not agree, do not exist, or lack an address.
@@ -139,14 +137,9 @@ def _group(name: str, data: ClusterData, plan: HostPlan, known: Mapping[str, Hos
     settings = plan.settings
     interface = settings.fabric.socket_of(settings.fabric_address)
     assert interface is not None
-    return Group(
-        name=name,
-        rank=data.hosts.index(plan.name),
-        members=tuple(_member(known[host]) for host in data.hosts),
-        data=data,
-        interface=interface,
-        devices=tuple(settings.fabric.devices.values()),
-    )
+    members = tuple(_member(known[host]) for host in data.hosts)
+    devices = tuple(settings.fabric.devices.values())
+    return Group(name, data.hosts.index(plan.name), members, data, interface, devices)
 
 
 def _member(plan: HostPlan) -> Member:

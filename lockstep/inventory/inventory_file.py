@@ -95,11 +95,7 @@ def _shared(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def lock_path(name: str, plans: Sequence[HostPlan]) -> Path:
-    """The lock file of one inventory.
-
-    Args:
-        name: The inventory's name ("spark").
-        plans: Its hosts; ``lock`` in their data names another file than NAME.lock.yaml.
+    """The lock file of the inventory ``name`` ("spark"), or the one that its hosts name.
 
     Raises:
         InventoryError: two hosts name different files.

@@ -61,11 +61,7 @@ def refuse_groups(
 ) -> None:
     """Refuse a public list or tuple that pyinfra would take for other hosts than the file's.
 
-    Args:
-        path: The inventory file.
-        names: What it defines or imports, with the values.
-        hosts: The hosts that Lockstep deploys to.
-        folder: Where group data is.
+    ``names`` are what it defines or imports; ``folder`` is where group data is.
 
     Raises:
         InventoryError: with file and name.

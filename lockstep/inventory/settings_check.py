@@ -26,7 +26,7 @@ def check_values(settings: Settings, where: Mapping[str, str], login: str | None
         login: The account that the deploy logs in as, None where it is not said.
 
     Raises:
-        InventoryError: with file, key, what was found and what is allowed.
+        InventoryError: the first of them, with its file.
     """
     checks = (
         ("service_user", _account(settings, login)),

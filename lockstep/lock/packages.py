@@ -23,13 +23,10 @@ FLASHINFER = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
 
 def tool_sets(settings: Settings) -> tuple[PythonWanted, ...]:
     """The environments of our own tools: uv, which makes all others, and what it installs."""
-    uv = {name: text for name, text in settings.tools.items() if name == "uv"}
-    others = {name: text for name, text in settings.tools.items() if name != "uv"}
-    return tuple(
-        _environment(settings, name, [(f"tools.{tool}", text) for tool, text in tools.items()])
-        for name, tools in (("uv", uv), ("tools", others))
-        if tools
-    )
+    asked: dict[str, list[tuple[str, str]]] = {UV: [], TOOLS: []}
+    for tool, text in settings.tools.items():
+        asked[UV if tool == "uv" else TOOLS].append((f"tools.{tool}", text))
+    return tuple(_environment(settings, name, tools) for name, tools in asked.items() if tools)
 
 
 def engine_sets(settings: Settings) -> tuple[PythonWanted, ...]:

@@ -2,7 +2,8 @@
 
 `lockstep.lock.lockfile` keeps them in a file, `lockstep.lock.resolve` finds them out. Group data
 may name a branch, a tag, a range; each is resolved once, and every host gets exactly what stands
-here.
+here. In all pins `resolved` is an ISO date, "" where unknown, and `architecture` is as `uname -m`
+says it ("aarch64").
 """
 
 from __future__ import annotations
@@ -92,11 +93,9 @@ class PythonPin:
 
     Attributes:
         asked: The requirements it was resolved for.
-        architecture: What it was resolved for, as `uname -m` says it.
         python: Version of the interpreter it was resolved for.
         packages: Every package, sorted by name.
         trees: Repository → commit of the source trees whose needs are among them.
-        resolved: ISO date, "" where unknown.
         exclude_newer: Last day whose uploads counted, as it was asked for; None: no limit.
     """
 
@@ -131,12 +130,10 @@ class PrecompiledPin:
         tree: Commit of the fork that it was found for.
         upstream: Repository of the commit that was compiled.
         commit: That commit.
-        architecture: As `uname -m` says it.
         variant: As it was asked for.
         path: Of the wheel, below the server of the wheels.
         sha256: Of the wheel.
         size: Bytes.
-        resolved: ISO date, "" where unknown.
     """
 
     tree: _Commit
@@ -161,9 +158,7 @@ class ImagePin:
 
     Attributes:
         digest: "sha256:…" of the manifest for `architecture`.
-        architecture: As `uname -m` says it ("aarch64").
         size: Compressed bytes of its layers, what a pull fetches at most.
-        resolved: ISO date, "" where unknown.
         unanswered: Why its engine could not be asked about recipes, as the last whole deploy found;
             "" where it answered, or has not been asked. It makes no other pin.
     """
@@ -206,7 +201,6 @@ class ModelPin:
         commit: The commit it stood for.
         files: What a complete snapshot holds.
         partial: Whether only the files were asked for that somebody borrows.
-        resolved: ISO date, "" where unknown.
     """
 
     asked: str

@@ -71,12 +71,9 @@ class Hardware:
     overhead_gib: Mapping[str, Mapping[_End, _Gib]]
 
     def overhead(self, engine: str, end: Literal["low", "high"], *, dense: bool = False) -> Figure:
-        """What an engine holds beside weights and KV cache.
+        """What an engine holds beside weights and KV cache, in the better or the worse case seen.
 
-        Args:
-            engine: Its name.
-            end: The better or the worse observed case.
-            dense: Whether it serves a dense model of text without a draft.
+        Another figure stands for a ``dense`` model of text without a draft.
         """
         return self._observed(engine, dense).get(end, self.engine_start_gib)
 

@@ -24,7 +24,7 @@ def words(value: Any) -> tuple[str, ...] | None:
     if value is True:
         return ()
     if isinstance(value, dict):
-        return (json.dumps(value, separators=(",", ":")),)
+        return (json.dumps(value, separators=(",", ":"), default=str),)
     if isinstance(value, list | tuple):
         return tuple(str(item) for item in value)
     return (str(value),)

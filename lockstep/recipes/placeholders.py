@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from functools import cache
 
 from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.engines import ENGINES, Engine
+from lockstep.recipes import flags
 from lockstep.recipes.recipe_file import Recipe
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -63,13 +63,7 @@ def substitute(recipe: Recipe, template: str, overrides: Mapping[str, object]) -
 
 
 def _inline(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value)
-    if isinstance(value, dict):
-        return json.dumps(value, separators=(",", ":"), default=str)
-    if isinstance(value, list | tuple):
-        return " ".join(str(item) for item in value)
-    return str(value)
+    return str(value) if isinstance(value, bool) else " ".join(flags.words(value) or ())
 
 
 @cache

@@ -37,18 +37,14 @@ def name(item: moving.Item) -> str:
     match item:
         case moving.PythonWanted(name=environment):
             return f"environment {environment}"
-        case moving.GitWanted(url=url):
-            return _repository(url)
+        case moving.GitWanted(repository=repository):
+            return repository
         case moving.PrecompiledWanted(tree=tree):
-            return f"compiled parts of {_repository(tree.url)}"
+            return f"compiled parts of {tree.repository}"
         case moving.ImageWanted(reference=reference):
             return reference.partition("@")[0]
         case moving.ModelWanted(id=identity):
             return identity
-
-
-def _repository(url: str) -> str:
-    return url.rstrip("/").rpartition("/")[2].removesuffix(".git")
 
 
 def _line(left: str, right: str) -> str:

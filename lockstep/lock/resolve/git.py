@@ -40,16 +40,16 @@ def resolve_git(item: GitWanted, network: Network) -> GitPin:
     # Twice where it must be: links fail for a moment, and nothing was changed.
     for _ in range(2):
         result = run(argv, proxy=network.proxy, environment=_SILENT | login, limit_s=LIMIT_S)
-        if result.code == 0:
+        if result.returncode == 0:
             break
     else:
         raise ResolveError(
             "git cannot read the repository",
             where=shown,
-            found=_reason(result.errors) or f"exit code {result.code}",
+            found=_reason(result.stderr) or f"exit code {result.returncode}",
             remedy="Check the URL, the network and proxy, or name a mirror under sources.git.",
         )
-    lines = [line.partition("\t") for line in result.output.splitlines()]
+    lines = [line.partition("\t") for line in result.stdout.splitlines()]
     found = {name: commit for commit, _, name in lines}
     commit = found.get(heads, "")
     if not is_commit(commit):
@@ -100,12 +100,12 @@ class Repository:
             ways.insert(0, (remote, commit) if history else ("--depth=1", remote, commit))
         for way in ways:
             done = self.git("fetch", "--quiet", "--no-tags", f"--filter={without}", *way)
-            if self.git("cat-file", "-e", f"{commit or here}^{{commit}}").code == 0:
+            if self.git("cat-file", "-e", f"{commit or here}^{{commit}}").returncode == 0:
                 return
         raise ResolveError(
             "the commit cannot be fetched",
             where=self.where,
-            found=_reason(done.errors) or "not on the branch",
+            found=_reason(done.stderr) or "not on the branch",
             remedy="Check the network and proxy, name a mirror under sources.git, or lock again: "
             "`lockstep lock` resolves the branch anew.",
         )
@@ -117,14 +117,14 @@ class Repository:
             ResolveError: it fails.
         """
         done = self.git(*words)
-        if done.code != 0:
+        if done.returncode != 0:
             raise ResolveError(
                 f"git {words[0]} failed",
                 where=self.where,
-                found=_reason(done.errors),
+                found=_reason(done.stderr),
                 remedy="Check the network and proxy, or name a mirror under sources.git.",
             )
-        return done.output
+        return done.stdout
 
     def git(self, *words: str) -> Result:
         """One command of git in the folder; it may fail."""

@@ -42,12 +42,10 @@ def resolve_precompiled(
     path = _path(item, commit, network)
     url = network.sources.vllm_wheel(path)
     if old and old.path == path and _size(url, network.proxy) == old.size:
-        sha256, size = old.sha256, old.size
+        file = (old.sha256, old.size)
     else:
-        sha256, size = hashed(url, proxy=network.proxy)
-    return PrecompiledPin(
-        tree, item.upstream, commit, item.architecture, item.variant, path, sha256, size
-    )
+        file = hashed(url, proxy=network.proxy)
+    return PrecompiledPin(tree, item.upstream, commit, item.architecture, item.variant, path, *file)
 
 
 def _path(item: PrecompiledWanted, commit: str, network: Network) -> str:
@@ -96,7 +94,7 @@ def _left_upstream_at(item: PrecompiledWanted, tree: str, network: Network) -> s
         history = Repository(Path(folder), network)
         history.fetch("fork", item.tree, tree)
         history.fetch("upstream", GitWanted(item.upstream, UPSTREAM_BRANCH))
-        base = history.git("merge-base", tree, f"upstream/{UPSTREAM_BRANCH}").output.strip()
+        base = history.git("merge-base", tree, f"upstream/{UPSTREAM_BRANCH}").stdout.strip()
     if not is_commit(base):
         raise ResolveError(
             "the fork and upstream have no commit in common",

@@ -10,8 +10,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Proxy
@@ -19,15 +19,7 @@ from lockstep.lock.resolve.http import Network
 
 _running: set[subprocess.Popen[str]] = set()
 _lock = threading.Lock()
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a program printed, and its exit code."""
-
-    code: int
-    output: str
-    errors: str
+Result: TypeAlias = "subprocess.CompletedProcess[str]"
 
 
 def uv(arguments: Sequence[str], network: Network, *, limit_s: float, folder: Path) -> Result:
@@ -110,7 +102,7 @@ def run(
         with _lock:
             _running.discard(process)
         _end(process)
-    return Result(process.returncode, output, errors)
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
 def end_all() -> None:

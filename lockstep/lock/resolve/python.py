@@ -191,7 +191,7 @@ def _compile(
             (folder / "pylock.toml").write_text(pylock.preferences(before.pin), encoding="utf-8")
             argv += [word for moved in sorted(before.moved) for word in ("-P", moved)]
         result = uv([*argv, "pyproject.toml"], network, limit_s=LIMIT_S, folder=folder)
-        if result.code != 0:
+        if result.returncode != 0:
             raise _failure(item, result)
         return pylock.wheels((folder / "pylock.toml").read_text(encoding="utf-8"), item)
 
@@ -235,9 +235,9 @@ _NETWORK = re.compile(
 
 
 def _failure(item: PythonWanted, result: Result) -> ResolveError:
-    reason = _reason(result.errors) or f"exit code {result.code}"
+    reason = _reason(result.stderr) or f"exit code {result.returncode}"
     where = _where(item)
-    if "No solution found" not in result.errors and _NETWORK.search(result.errors):
+    if "No solution found" not in result.stderr and _NETWORK.search(result.stderr):
         return ResolveError(
             "a package index cannot be asked",
             where=where,
@@ -245,7 +245,7 @@ def _failure(item: PythonWanted, result: Result) -> ResolveError:
             remedy="Check sources.python_index, torch_index, flashinfer_index and the proxy.",
         )
     remedy = "Change the requirement under engine or tools, or the index under sources."
-    if "exclude-newer" in result.errors:
+    if "exclude-newer" in result.stderr:
         remedy = (
             "Set engine.exclude_newer to a later day, or to None where the index does not say when "
             "a file was uploaded."

@@ -84,30 +84,25 @@ def names(item: moving.Item, old: Pins) -> Iterator[str]:
                 yield TRIPLE
             if name in old.python:
                 yield from old.python[name].versions
-        case moving.GitWanted(url=url):
-            yield url.rstrip("/").rpartition("/")[2].removesuffix(".git")
-            yield url
+        case moving.GitWanted(url=url, repository=repository):
+            yield from (repository, url)
         case moving.PrecompiledWanted():
             yield "precompiled"
         case moving.ImageWanted(reference=reference):
             plain = reference.partition("@")[0]
             folder, slash, last = plain.rpartition("/")
-            yield last.partition(":")[0]
-            yield folder + slash + last.partition(":")[0]
-            yield reference
+            yield from (last.partition(":")[0], folder + slash + last.partition(":")[0], reference)
         case moving.ModelWanted(id=identity):
-            yield identity.rpartition("/")[2]
-            yield identity
+            yield from (identity.rpartition("/")[2], identity)
 
 
 def _chosen(every: Sequence[moving.Item], old: Pins, only: Iterable[str]) -> _Moved:
     moved = _Moved()
     for asked in only:
-        found = False
+        found, word = False, asked.lower()
+        package = word.replace("_", "-").replace(".", "-")
         for item in every:
             called = {name.lower() for name in names(item, old)}
-            word = asked.lower()
-            package = word.replace("_", "-").replace(".", "-")
             if word not in called and not (
                 isinstance(item, moving.PythonWanted) and package in called
             ):

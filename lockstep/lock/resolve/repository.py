@@ -15,12 +15,9 @@ from lockstep.models.checkpoint import Checkpoint, describe
 
 
 def inspect(model: str, revision: str | None = None, *, endpoint: str | None = None) -> Checkpoint:
-    """What a repository or a local folder holds.
+    """What a repository of the hub, or a local folder, holds.
 
-    Args:
-        model: Hugging Face id, or a path to a folder.
-        revision: Branch, tag or commit; "main" where None.
-        endpoint: Hub address; `HF_ENDPOINT`, then the public hub, where None.
+    Revision "main" and the public hub, or that of `HF_ENDPOINT`, where none is named.
 
     Raises:
         ResolveError: not reachable, not there, or gated.
