@@ -132,11 +132,7 @@ class BoundTarget:
 
 
 def check_tools(settings: Settings, where: Mapping[str, str]) -> None:
-    """Refuse tools without a package that the gateway imports.
-
-    Raises:
-        InventoryError: what is lacking, at the file of ``where`` that gave `tools`.
-    """
+    """Refuse tools without a package that the gateway imports; ``where``: key → file."""
     missing = [name for name in GATEWAY_TOOLS if name not in settings.tools]
     if missing:
         raise InventoryError(

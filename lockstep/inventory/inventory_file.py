@@ -95,11 +95,7 @@ def _shared(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def lock_path(name: str, plans: Sequence[HostPlan]) -> Path:
-    """The lock file of the inventory ``name`` ("spark"), or the one that its hosts name.
-
-    Raises:
-        InventoryError: two hosts name different files.
-    """
+    """The lock file of the inventory ``name`` ("spark"), or the one that its hosts name alike."""
     named = {plan.settings.lock: plan.name for plan in plans}
     if len(named) > 1:
         (one, first), (other, second) = list(named.items())[:2]
@@ -205,11 +201,7 @@ def _execute(path: Path) -> dict[str, Any]:
 
 
 def tree(path: Path) -> ast.Module:
-    """A Python file read.
-
-    Raises:
-        InventoryError: it is not Python, or not UTF-8.
-    """
+    """A Python file read. InventoryError where it is not Python, or not UTF-8."""
     try:
         module = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
         # Some faults are found only here: a `return` outside a function.

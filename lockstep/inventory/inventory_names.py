@@ -28,11 +28,7 @@ _SCOPES = (
 
 
 def refuse_ignored(path: Path, tree: ast.Module, keys: Collection[str]) -> None:
-    """Refuse a file whose own names look like host data, or that goes on after `checked`.
-
-    Raises:
-        InventoryError: with file, line and name.
-    """
+    """Refuse a file whose own names look like host data, or that goes on after `checked`."""
     checks = [node.lineno for node in tree.body if _calls_checked(node)]
     group = f"group_data/{path.stem}.py"
     for statement in tree.body:
@@ -62,9 +58,6 @@ def refuse_groups(
     """Refuse a public list or tuple that pyinfra would take for other hosts than the file's.
 
     ``names`` are what it defines or imports; ``folder`` is where group data is.
-
-    Raises:
-        InventoryError: with file and name.
     """
     for name, value in names.items():
         if name.startswith("_") or name in ("all", path.stem):

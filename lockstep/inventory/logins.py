@@ -19,11 +19,7 @@ Addresses = TypeVar("Addresses", Sources, Proxy)
 
 
 def logged_in(plan: HostPlan) -> HostPlan:
-    """The host with the logins of its inventory in its addresses.
-
-    Raises:
-        LockstepError: a login cannot be had.
-    """
+    """The host with the logins of its inventory in its addresses; they are asked for here."""
     settings = plan.settings
     if not settings.logins:
         return plan

@@ -12,10 +12,6 @@ Refusals: TypeAlias = Iterator[Refusal]
 
 
 def refuse(refusals: Iterable[Refusal], where: str) -> None:
-    """Raise the first of them; a check after it is not made.
-
-    Raises:
-        InventoryError: what is wrong at ``where``.
-    """
+    """Raise the first of them as an InventoryError; a check after it is not made."""
     for what, found, allowed, remedy in refusals:
         raise InventoryError(what, where=where, found=found, allowed=allowed, remedy=remedy)

@@ -1,11 +1,12 @@
-"""Contradictions between values of inventory data: names, folders and ports."""
+"""Contradictions between values of one host's data; `cluster_join` compares the hosts."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 
-from lockstep.inventory import cluster_check
+from lockstep.inventory.cluster import ClusterData, Fabric
 from lockstep.inventory.logins import unused
 from lockstep.inventory.refusals import Refusals, refuse
 from lockstep.inventory.settings import Certificate, Paths, Settings, VenvEngine
@@ -15,6 +16,8 @@ from lockstep.onhost.core.schema import Refusal
 # Kernel setting → the most that leaves room for an engine: what the kernel keeps from processes.
 # More than the memory there is, and the host dies at every boot.
 _SYSCTL_MOST = {"vm.min_free_kbytes": 8 * 2**20}
+# Hosts of a cluster at least.
+_LEAST = {"pair": 2, "switch": 2, "ring": 3}
 
 
 def check_values(settings: Settings, where: Mapping[str, str], login: str | None = None) -> None:
@@ -24,9 +27,6 @@ def check_values(settings: Settings, where: Mapping[str, str], login: str | None
         settings: One host's data.
         where: Top-level key → file that gave its value.
         login: The account that the deploy logs in as, None where it is not said.
-
-    Raises:
-        InventoryError: the first of them, with its file.
     """
     checks = (
         ("service_user", _account(settings, login)),
@@ -37,9 +37,9 @@ def check_values(settings: Settings, where: Mapping[str, str], login: str | None
         ("gateway", _gateway(settings)),
         ("monitoring", _monitoring(settings)),
         ("logins", _logins(settings)),
-        ("clusters", cluster_check.clusters(settings.clusters)),
-        ("targets", cluster_check.targets(settings)),
-        ("fabric", cluster_check.fabric(settings.fabric)),
+        ("clusters", _clusters(settings.clusters)),
+        ("targets", _cluster_targets(settings)),
+        ("fabric", _fabric(settings.fabric)),
     )
     for key, found in checks:
         refuse(found, where.get(key, settings.name))
@@ -203,4 +203,63 @@ def _engine(engine: VenvEngine) -> Refusals:
             "engine.git and engine.release name two vLLMs",
             found=f"{engine.git.rpartition('@')[2]!r} and {engine.release!r}",
             remedy="Keep one of them.",
+        )
+
+
+def _clusters(every: Mapping[str, ClusterData]) -> Refusals:
+    """Clusters that are not what their topology says."""
+    for name, data in every.items():
+        count, least = len(data.hosts), _LEAST[data.topology]
+        if count < least or (data.topology == "pair" and count > 2):
+            yield Refusal(
+                f"clusters.{name}.hosts is no {data.topology}",
+                f"{count} hosts",
+                "2 in a pair, 2 or more at a switch, 3 or more in a ring",
+            )
+
+
+def _cluster_targets(settings: Settings) -> Refusals:
+    """Targets of a cluster that is not there, or that the host is no member of."""
+    for name, target in settings.targets.items():
+        if target.cluster is None:
+            continue
+        if target.cluster not in settings.clusters:
+            yield Refusal(
+                f"targets.{name}.cluster names an unknown cluster",
+                found=repr(target.cluster),
+                allowed=", ".join(settings.clusters) or "none: there is no key clusters",
+            )
+        members = settings.clusters[target.cluster].hosts
+        if settings.name not in members:
+            yield Refusal(
+                f"targets.{name} is of cluster {target.cluster}, and {settings.name} is no member",
+                found=f"clusters.{target.cluster}.hosts: {', '.join(members)}",
+                remedy="Bind it on the members only, or add this host to them.",
+            )
+
+
+def _fabric(fabric: Fabric) -> Refusals:
+    """Contradictions in the data of the fast link."""
+    networks: dict[str, str] = {}
+    for name, text in fabric.interfaces.items():
+        network = str(ipaddress.ip_interface(text).network)
+        if network in networks:
+            yield Refusal(
+                f"fabric.interfaces.{name} is in the network of {networks[network]}",
+                found=network,
+                remedy="Give each interface, both twins of a port too, a network of its own: in "
+                "one network the kernel sends everything over the first.",
+            )
+        networks[network] = name
+    for name, device in fabric.rdma.items():
+        if name not in fabric.interfaces:
+            yield Refusal(
+                f"fabric.rdma.{name} names no interface of the link",
+                found=repr(device),
+                allowed="interfaces: " + (", ".join(fabric.interfaces) or "none"),
+            )
+    if fabric.netplan and not fabric.interfaces:
+        yield Refusal(
+            "fabric.netplan is on and fabric.interfaces is empty",
+            remedy="List the interfaces with their addresses.",
         )

@@ -192,20 +192,16 @@ TargetName = Annotated[
         "lower-case letters, digits, '-' and '_'; not " + ", ".join(sorted(RESERVED)),
     ),
 ]
+_CLUSTER = r"[a-z0-9][a-z0-9-]{0,30}"
 ClusterName = Annotated[
     str,
-    like(
-        r"[a-z0-9][a-z0-9-]{0,30}",
-        "is not a name for a cluster",
-        "at most 31 lower-case letters, digits and '-'",
-    ),
+    like(_CLUSTER, "is not a name for a cluster", "at most 31 lower-case letters, digits and '-'"),
 ]
+_UNIT = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 Unit = Annotated[
     str,
     like(
-        r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}",
-        "is not a unit name",
-        "letters, digits, '-' and '_', at most 64, without '.service'",
+        _UNIT, "is not a unit name", "letters, digits, '-' and '_', at most 64, without '.service'"
     ),
     # Units of the system are seen on the host, before anything is touched.
     Rule(
@@ -302,13 +298,9 @@ File = Annotated[
     str, like(PATH, "is not a file's full path", "/NAME/NAME of letters, digits and '_.@+-'")
 ]
 # A name of a model as clients write it ("gpt-4o", "org/model:latest").
+_ALIAS = r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}"
 Alias = Annotated[
-    str,
-    like(
-        r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}",
-        "is not a name for a model",
-        "letters, digits and '._:/@-', at most 128",
-    ),
+    str, like(_ALIAS, "is not a name for a model", "letters, digits and '._:/@-', at most 128")
 ]
 Printable = Annotated[str, Rule("holds a control character", str.isprintable)]
 Bind = Annotated[
@@ -319,13 +311,9 @@ Bind = Annotated[
         '"127.0.0.1", "0.0.0.0", "::" or another IP address of the host',
     ),
 ]
+_NAMED = r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*"
 CertificateName = Annotated[
-    str,
-    like(
-        r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*",
-        "is no name for a certificate",
-        '"spark.home.arpa", "10.0.0.5" or "fd00::5"',
-    ),
+    str, like(_NAMED, "is no name for a certificate", '"spark.home.arpa", "10.0.0.5" or "fd00::5"')
 ]
 FabricAddress = Annotated[
     str,
@@ -367,14 +355,9 @@ Peer = Annotated[
         remedy="Name the Sparks' own link. firewall.enabled = False opens everything.",
     ),
 ]
+_URL = r"(https?://[^/\s]+|file:///)\S*"
 Url = Annotated[
-    str,
-    like(
-        r"(https?://[^/\s]+|file:///)\S*",
-        "is not an address",
-        "http://HOST…, https://HOST… or file:///…",
-        hidden=True,
-    ),
+    str, like(_URL, "is not an address", "http://HOST…, https://HOST… or file:///…", hidden=True)
 ]
 Server = Annotated[
     str,
@@ -388,14 +371,8 @@ Server = Annotated[
 Git = Annotated[str, _IS_GIT]
 Repository = Annotated[str, _IS_GIT, _no_login]
 # As git-check-ref-format(1) has it, without what a shell or an option begins with.
-Branch = Annotated[
-    str,
-    like(
-        r"(?!.*(?:\.\.|//|@\{|\.lock$))[A-Za-z0-9][A-Za-z0-9._/+#@-]*[A-Za-z0-9_+#-]?",
-        "is not a branch",
-        "",
-    ),
-]
+_BRANCH = r"(?!.*(?:\.\.|//|@\{|\.lock$))[A-Za-z0-9][A-Za-z0-9._/+#@-]*[A-Za-z0-9_+#-]?"
+Branch = Annotated[str, like(_BRANCH, "is not a branch", "")]
 Registry = Annotated[str, _registry("HOST, HOST:PORT or HOST:PORT/PATH", r"(?:/[A-Za-z0-9._/-]*)?")]
 PlainRegistry = Annotated[str, _registry("HOST, HOST:PORT", "")]
 AptLine = Annotated[

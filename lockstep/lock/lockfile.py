@@ -60,11 +60,7 @@ def _pins(text: str, where: str) -> Pins:
 
 
 def save(path: Path, pins: Pins) -> None:
-    """Write the lock whole, or leave what is there.
-
-    Raises:
-        ResolveError: the file cannot be written.
-    """
+    """Write the lock whole, or leave what is there. ResolveError where it cannot be written."""
     entries = "" if pins == Pins() else dump(pins)
     remedy = "Make the folder writable and run again; no host was changed."
     with ResolveError.instead("the lock cannot be written", path, remedy):

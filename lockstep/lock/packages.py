@@ -99,11 +99,7 @@ def engine_precompiled(settings: Settings) -> tuple[PrecompiledWanted, ...]:
 
 
 def precompiled(settings: Settings, pins: Pins) -> PrecompiledPin | None:
-    """What of that is locked; None where the fork takes none.
-
-    Raises:
-        ResolveError: it is not resolved for what the host asks for.
-    """
+    """What of that is locked, None where the fork takes none. ResolveError for another one."""
     for wanted in engine_precompiled(settings):
         if not has(pins, wanted):
             raise ResolveError(
@@ -186,8 +182,7 @@ def _normal(settings: Settings, key: str, text: str) -> str:
 def locked(settings: Settings, pins: Pins, name: str) -> tuple[WheelPin, ...]:
     """Every package of one environment of a host, () for one that the host does not have.
 
-    Raises:
-        ResolveError: it is not resolved for what the host asks for.
+    ResolveError where it is not resolved for what the host asks for.
     """
     for wanted in (*tool_sets(settings), *engine_sets(settings)):
         if wanted.name == name:
@@ -196,11 +191,7 @@ def locked(settings: Settings, pins: Pins, name: str) -> tuple[WheelPin, ...]:
 
 
 def tool_requirements(settings: Settings, pins: Pins) -> dict[str, str]:
-    """Tool, as `Settings.tools` names it → exact requirement.
-
-    Raises:
-        ResolveError: one of them is not resolved.
-    """
+    """Tool, as `Settings.tools` names it → exact requirement. ResolveError where one has none."""
     exact: dict[str, str] = {}
     for tools in tool_sets(settings):
         versions = _pinned(pins, tools).versions

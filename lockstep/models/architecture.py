@@ -123,11 +123,7 @@ class Architecture:
 
 
 def element_bytes(kv_dtype: str) -> float:
-    """Bytes per element of a `--kv-cache-dtype` value.
-
-    Raises:
-        ArchitectureUnknown: a type whose layout this table does not know.
-    """
+    """Bytes per element of a `--kv-cache-dtype` value. ArchitectureUnknown for an unknown type."""
     size = KV_ELEMENT_BYTES.get(str(kv_dtype).lower())
     if size is None:
         raise ArchitectureUnknown(

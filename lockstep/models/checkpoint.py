@@ -80,13 +80,7 @@ class Checkpoint:
 
 
 def describe(model: str, revision: str | None, files: Mapping[str, int], read: Read) -> Checkpoint:
-    """Put together what the small files of a repository say.
-
-    Args:
-        model: Its name, for errors.
-        revision: The commit, if there is one.
-        files: Name → bytes of every file.
-        read: Returns a file's content or its start.
+    """Put together what the small files of a repository say; ``files``: name → bytes of every file.
 
     Raises:
         CheckpointError: a JSON file is broken.

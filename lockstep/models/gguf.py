@@ -13,9 +13,7 @@ _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$|\.gguf$", re.IGNORECASE)
 def files_of(names: Iterable[str], quant: str) -> tuple[str, ...]:
     """The files of one quantisation, first part first; () where there is none.
 
-    Args:
-        names: Every file of the repository.
-        quant: As recipes have it after the repository's name ("UD-IQ2_M").
+    ``quant`` is as recipes have it after the repository's name ("UD-IQ2_M").
     """
     sets: dict[str, list[str]] = {}
     for name in sorted(names):

@@ -67,11 +67,7 @@ def replaced(argv: Sequence[str], names: Sequence[str], value: Any) -> tuple[str
 
 
 def set_json(argv: Sequence[str], names: Sequence[str], **changes: str) -> tuple[str, ...]:
-    """The command line with keys of a flag's JSON value set; unchanged where the flag is absent.
-
-    Raises:
-        RecipeError: the flag's value is not a JSON mapping.
-    """
+    """The command line with keys of a flag's JSON value set; unchanged where the flag is absent."""
     text = value_of(argv, names)
     if text is None:
         return tuple(argv)
@@ -79,11 +75,7 @@ def set_json(argv: Sequence[str], names: Sequence[str], **changes: str) -> tuple
 
 
 def json_value(flag: str, text: str) -> dict[str, Any]:
-    """A flag's JSON value as a mapping.
-
-    Raises:
-        RecipeError: not JSON, or JSON that is not a mapping.
-    """
+    """A flag's JSON value as a mapping; RecipeError where it is none."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as fault:

@@ -20,11 +20,7 @@ _SHELL_WORDS = frozenset({"|", "||", "&&", "&", ";", ">", ">>", "<", "2>&1", "2>
 
 
 def engine_of(recipe: Recipe) -> Engine:
-    """The recipe's engine.
-
-    Raises:
-        RecipeError: one that Lockstep does not run.
-    """
+    """The recipe's engine; RecipeError for one that Lockstep does not run."""
     if recipe.engine is None:
         raise recipe.fault(
             "Lockstep does not run this engine",

@@ -70,11 +70,7 @@ class Serving:
 def serving(
     recipe: Recipe, overrides: Mapping[str, object] | None = None, version: str | None = None
 ) -> Serving:
-    """The settings of a recipe with what the inventory sets, as its command line says them.
-
-    Raises:
-        RecipeError: the command line cannot be built, or a setting is not a number.
-    """
+    """The settings of a recipe with what the inventory sets, as its command line says them."""
     return read_back(recipe, serve_command(recipe, overrides=overrides), version)
 
 

@@ -77,11 +77,7 @@ class Repository:
     ) -> None:
         """Bring a branch as REMOTE/BRANCH, or one commit of it.
 
-        Args:
-            remote: Name of the repository here.
-            item: The repository and its branch.
-            commit: The commit; None: what the branch stands on.
-            history: Whether what it stands on is wanted too, and not the names of its files.
+        With ``history`` what it stands on comes along, and else the names of its files.
 
         Raises:
             ResolveError: it cannot be fetched.
@@ -111,11 +107,7 @@ class Repository:
         )
 
     def said(self, *words: str) -> str:
-        """What a command of git says.
-
-        Raises:
-            ResolveError: it fails.
-        """
+        """What a command of git says; ResolveError where it fails."""
         done = self.git(*words)
         if done.returncode != 0:
             raise ResolveError(

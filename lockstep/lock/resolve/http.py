@@ -56,11 +56,7 @@ class Answer:
     body: bytes
 
     def json(self) -> Any:
-        """The content as JSON.
-
-        Raises:
-            ResolveError: it is something else, as a captive portal or a wrong address gives.
-        """
+        """The content as JSON. ResolveError for what a captive portal or a wrong address gives."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError) as fault:
@@ -70,19 +66,6 @@ class Answer:
                 found=repr(self.body[:40]),
                 remedy="Check the address under sources, and the proxy.",
             ) from fault
-
-
-class _Authorization(requests.auth.AuthBase):
-    """A login, a token, or neither; requests leaves ~/.netrc alone, and forgets it elsewhere."""
-
-    def __init__(self, login: Mapping[str, str], token: str | None) -> None:
-        bearer = {"Authorization": f"Bearer {token}"} if token else {}
-        # Who writes a login into an address means that server; the token is for the public hub.
-        self.headers = login or bearer
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers.update(self.headers)
-        return request
 
 
 def ask(
@@ -186,13 +169,21 @@ def _opened(
         address, login = url_login.apart(url)
     except ValueError as fault:
         raise requests.exceptions.InvalidURL(str(fault)) from fault
+
+    def authorized(request: requests.PreparedRequest) -> requests.PreparedRequest:
+        bearer = {"Authorization": f"Bearer {token}"} if token else {}
+        # Who writes a login into an address means that server; the token is for the public hub.
+        request.headers.update(login or bearer)
+        return request
+
     with (
         requests.Session() as session,
         session.request(
             method,
             address,
             headers={"User-Agent": "lockstep", **headers},
-            auth=_Authorization(login, token),
+            # So requests leaves ~/.netrc alone, and forgets it elsewhere.
+            auth=authorized,
             proxies=_proxies(address, proxy),
             timeout=TIMEOUT,
             allow_redirects=follow,

@@ -33,11 +33,7 @@ def uv(arguments: Sequence[str], network: Network, *, limit_s: float, folder: Pa
 
 
 def find_uv() -> str:
-    """The uv beside this interpreter, else the one on PATH.
-
-    Raises:
-        ResolveError: there is none.
-    """
+    """The uv beside this interpreter, else the one on PATH; ResolveError where there is none."""
     beside = Path(sys.executable).with_name("uv")
     found = str(beside) if beside.is_file() else shutil.which("uv")
     if found is None:
@@ -57,14 +53,9 @@ def run(
     limit_s: float,
     folder: Path | None = None,
 ) -> Result:
-    """Run one program to its end.
+    """Run one program to its end, with ``environment`` beside the proxy's variables and our own.
 
-    Args:
-        argv: Program and arguments; no secret may be among them.
-        proxy: From the inventory, added to this process's environment.
-        environment: More variables; they win.
-        limit_s: Seconds after which it is ended.
-        folder: Working directory.
+    No secret may be among ``argv``.
 
     Raises:
         ResolveError: the program is missing, or did not end in time.
