@@ -27,13 +27,8 @@ FALLBACK = "-fallback"
 DASHBOARD_PORT = 11000
 #: Packages that the gateway imports, as `Settings.tools` names them.
 GATEWAY_TOOLS = (
-    "httptools",
-    "httpx2",
-    "prometheus-client",
-    "pydantic",
-    "starlette",
-    "uvicorn",
-    "uvloop",
+    *("httptools", "httpx2", "prometheus-client", "pydantic"),
+    *("starlette", "uvicorn", "uvloop"),
 )
 #: The name by which clients ask for whatever is hot.
 AUTO = "auto"

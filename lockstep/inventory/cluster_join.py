@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from lockstep.inventory.authority import authority
 from lockstep.inventory.cluster import ClusterData, Group, Member
-from lockstep.inventory.host import HostPlan
+from lockstep.inventory.host import HostPlan, authority
 from lockstep.inventory.neighbours import Ring, partners, rings
 from lockstep.inventory.refusals import Refusals, refuse
 from lockstep.inventory.settings import Settings, TargetData

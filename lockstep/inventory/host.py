@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lockstep.inventory.authority import Authority
+from lockstep.core.digest import digest
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.cluster import Group
 from lockstep.inventory.neighbours import Partners, Ring
 from lockstep.inventory.settings import Settings
+from lockstep.inventory.values import is_address
+from lockstep.onhost.access.authority import SUFFIXES
 from lockstep.onhost.gateway.configuration import Peer
+
+
+@dataclass(frozen=True)
+class Authority:
+    """What signs the certificates of several hosts' gateways, where `gateway.tls` is "own".
+
+    Attributes:
+        hosts: Those hosts, as the inventory names and lists them; the first one makes it.
+        names: Names of theirs that are not private by themselves: it signs for these too.
+    """
+
+    hosts: tuple[str, ...]
+    names: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        """Another one where it is to sign for other names."""
+        return digest(self.names, 8)
 
 
 @dataclass(frozen=True)
@@ -63,3 +84,13 @@ def images_of(plan: HostPlan) -> list[str]:
     if plan.settings.webui.enabled:
         images.append(plan.settings.webui.image)
     return [image for image in dict.fromkeys(images) if image]
+
+
+def authority(named: Sequence[tuple[str, Sequence[str]]]) -> Authority:
+    """The authority of some hosts, each with the names of its certificate."""
+    every = {name for _, names in named for name in names if not _private(name)}
+    return Authority(tuple(host for host, _ in named), tuple(sorted(every)))
+
+
+def _private(name: str) -> bool:
+    return name.endswith(tuple(f".{suffix}" for suffix in SUFFIXES)) or is_address(name)

@@ -33,11 +33,7 @@ def refuse_wrong_groups(path: Path, names: Mapping[str, Any], hosts: Sequence[Ho
 
 
 def load(path: Path) -> tuple[HostPlan, ...]:
-    """Every host of an inventory file, without contacting one.
-
-    Raises:
-        InventoryError: the file cannot be read, or its data is wrong.
-    """
+    """Every host of an inventory file, without contacting one. InventoryError for wrong data."""
     return read(path, _listed(path))
 
 

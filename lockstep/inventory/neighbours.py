@@ -96,8 +96,7 @@ def rings(hosts: Sequence[Settings]) -> dict[str, Ring]:
 def partners(hosts: Sequence[Settings], where: str) -> dict[str, Partners]:
     """Host → its partners: the backups of each go to the next one, those of the last to the first.
 
-    Raises:
-        InventoryError: a host has no twin, or no address on the link to it.
+    InventoryError where a host has no twin, or no address on the link to it.
     """
     linked = {
         host.name: Neighbour(host.name, str(host.fabric_address), host.backup.port)

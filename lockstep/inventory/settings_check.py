@@ -107,14 +107,15 @@ def _gateway(settings: Settings) -> Refusals:
                 found=repr(gateway.bind),
                 remedy=f'Set gateway.bind ("0.0.0.0"), or remove gateway.{key}.',
             )
-    if isinstance(gateway.tls, Certificate):
-        kinds = {isinstance(part, str) for part in (gateway.tls.certificate, gateway.tls.key)}
-        if len(kinds) > 1:
-            yield Refusal(
-                "gateway.tls has one half on the host and one on your machine",
-                remedy="Name both by their full path on the host, or both by a command or a file "
-                "of your machine.",
-            )
+    tls = gateway.tls
+    if isinstance(tls, Certificate) and isinstance(tls.certificate, str) != isinstance(
+        tls.key, str
+    ):
+        yield Refusal(
+            "gateway.tls has one half on the host and one on your machine",
+            remedy="Name both by their full path on the host, or both by a command or a file of "
+            "your machine.",
+        )
     if gateway.tls == "tailscale" and not any(
         name.lower().endswith(".ts.net") for name in (settings.name, *gateway.names)
     ):

@@ -28,8 +28,7 @@ HEADER = """\
 def load(path: Path) -> Pins:
     """The lock at ``path``; an absent file is an empty lock.
 
-    Raises:
-        InventoryError: the file is no lock, with file, line, key and what is allowed.
+    InventoryError for a file that is no lock, with file, line, key and what is allowed.
     """
     if not path.exists():
         return Pins()

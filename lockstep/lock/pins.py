@@ -15,31 +15,26 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 from packaging.utils import canonicalize_name, canonicalize_version, parse_wheel_filename
 
-from lockstep.core.digest import is_commit
 from lockstep.core.errors import ResolveError
 from lockstep.lock import moving
 from lockstep.models import gguf
 from lockstep.onhost.core.schema import Refusal, Rule, like
 
 _REMEDY = "Restore the entry, or delete it to resolve it again."
+
+
+def _like(pattern: str, fault: str, allowed: str) -> Rule:
+    return like(pattern, fault, allowed, remedy=_REMEDY)
+
+
 _Commit = Annotated[
-    str, Rule("is not a commit", is_commit, "40 lower-case hexadecimal digits", _REMEDY)
+    str, _like("[0-9a-f]{40}", "is not a commit", "40 lower-case hexadecimal digits")
 ]
-_Sha256 = Annotated[
-    str, like("[0-9a-f]{64}", "is not a hash", "64 hexadecimal digits", remedy=_REMEDY)
-]
+_Sha256 = Annotated[str, _like("[0-9a-f]{64}", "is not a hash", "64 hexadecimal digits")]
 _Digest = Annotated[
-    str,
-    like(
-        "sha256:[0-9a-f]{64}",
-        "is not a digest",
-        "sha256: and 64 hexadecimal digits",
-        remedy=_REMEDY,
-    ),
+    str, _like("sha256:[0-9a-f]{64}", "is not a digest", "sha256: and 64 hexadecimal digits")
 ]
-_Blob = Annotated[
-    str, like("[0-9a-f]{40}", "is not a git id", "40 hexadecimal digits", remedy=_REMEDY)
-]
+_Blob = Annotated[str, _like("[0-9a-f]{40}", "is not a git id", "40 hexadecimal digits")]
 _Bytes = Annotated[int, Rule("is not a size", lambda size: size >= 0, "bytes", _REMEDY)]
 
 

@@ -18,16 +18,9 @@ Kind = Literal["full", "sliding", "mla", "recurrent"]
 
 # Bytes per stored element of a KV cache. NVFP4: 4 bit plus one FP8 scale for 16 elements.
 KV_ELEMENT_BYTES: dict[str, float] = {
-    "auto": 2,
-    "bfloat16": 2,
-    "bf16": 2,
-    "float16": 2,
-    "half": 2,
+    **dict.fromkeys(("auto", "bfloat16", "bf16", "float16", "half"), 2),
     "float32": 4,
-    "fp8": 1,
-    "fp8_e4m3": 1,
-    "fp8_e5m2": 1,
-    "int8": 1,
+    **dict.fromkeys(("fp8", "fp8_e4m3", "fp8_e5m2", "int8"), 1),
     "nvfp4": 0.5625,
 }
 

@@ -82,8 +82,7 @@ class Checkpoint:
 def describe(model: str, revision: str | None, files: Mapping[str, int], read: Read) -> Checkpoint:
     """Put together what the small files of a repository say; ``files``: name → bytes of every file.
 
-    Raises:
-        CheckpointError: a JSON file is broken.
+    CheckpointError for broken JSON.
     """
     config = _json(read, files, model, *_CONFIGS)
     index = _json(read, files, model, *_INDEXES)

@@ -108,8 +108,7 @@ class Knowledge:
 def load_knowledge(catalogue: Path) -> Knowledge:
     """Read ``models.yaml`` and ``hardware.yaml`` of a catalogue folder, once.
 
-    Raises:
-        CatalogueError: unreadable, an unknown key, or a figure without source or date.
+    CatalogueError where one is unreadable, has an unknown key, or a figure without source or date.
     """
     return Knowledge(_models(catalogue / "models.yaml"), _hardware(catalogue / "hardware.yaml"))
 

@@ -49,8 +49,7 @@ def serve_command(
 def environment(recipe: Recipe, *, control: Mapping[str, str] | None = None) -> dict[str, str]:
     """The engine's environment, with ``control`` for ``$VAR`` and ``${VAR}`` inside its values.
 
-    Raises:
-        RecipeError: a value refers to a variable that ``control`` lacks.
+    RecipeError where a value refers to a variable that ``control`` lacks.
     """
     return {
         key: _expanded(recipe, key, value, control or {})

@@ -90,9 +90,7 @@ def json_value(flag: str, text: str) -> dict[str, Any]:
 
 
 def _end(argv: Sequence[str], index: int) -> int:
-    if "=" in argv[index]:
-        return index + 1
     end = index + 1
-    while end < len(argv) and not is_flag(argv[end]):
+    while "=" not in argv[index] and end < len(argv) and not is_flag(argv[end]):
         end += 1
     return end

@@ -141,11 +141,7 @@ class Recipe:
 
 
 def load(path: Path) -> Recipe:
-    """Read one recipe file.
-
-    Raises:
-        RecipeError: every fault of the file, with file, line, key and remedy.
-    """
+    """Read one recipe file. RecipeError for every fault, with file, line, key and remedy."""
     path, stamp = Path(path), None
     with contextlib.suppress(OSError, ValueError):
         state = path.stat()
@@ -167,8 +163,7 @@ def parse(text: str, path: Path) -> Recipe:
 def load_catalogue(*directories: Path) -> dict[str, Recipe]:
     """Every ``*.yaml`` of the folders by name; a later folder may not repeat a name.
 
-    Raises:
-        RecipeError: a folder is missing, a recipe is wrong, or two files share a name.
+    RecipeError where a folder is missing, a recipe is wrong, or two files share a name.
     """
     recipes: dict[str, Recipe] = {}
     for directory in directories:

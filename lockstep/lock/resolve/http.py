@@ -27,7 +27,6 @@ PAUSE = 1.0
 _WORTH_A_RETRY = frozenset({429, 500, 502, 503, 504})
 _CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]+@")
 
-
 T = TypeVar("T")
 
 

@@ -59,8 +59,8 @@ def resolve_model(
     files = _needed(item, tuple(_file(item, answer, entry) for entry in entries))
     if content.get("gated"):
         _check_access(item, hub, commit, files[0].path, proxy, token)
-    ordered = tuple(sorted(files, key=lambda file: file.path))
-    return ModelPin(item.revision, commit, ordered, partial=bool(item.files))
+    files = tuple(sorted(files, key=lambda file: file.path))
+    return ModelPin(item.revision, commit, files, partial=bool(item.files))
 
 
 def hub_token(given: Source | None = None) -> str | None:

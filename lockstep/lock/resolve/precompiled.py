@@ -33,10 +33,8 @@ def resolve_precompiled(
 ) -> PrecompiledPin:
     """The wheel for a fork at the commit ``tree``.
 
-    Where it has the name and size of ``old``, which was locked, it has its hash.
-
-    Raises:
-        ResolveError: there is no such wheel, or somebody who has to be asked does not answer.
+    Where it has the name and size of ``old``, which was locked, it has its hash. ResolveError where
+    there is no such wheel, or somebody who has to be asked does not answer.
     """
     commit = item.commit or _left_upstream_at(item, tree, network)
     path = _path(item, commit, network)

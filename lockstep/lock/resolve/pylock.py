@@ -24,8 +24,7 @@ _OLDER_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 def wheels(text: str, item: PythonWanted) -> tuple[WheelPin, ...]:
     """Every package of the answer, sorted by name.
 
-    Raises:
-        ResolveError: a package has no wheel for a Spark, or its index gives no SHA-256.
+    ResolveError where one has no wheel for a Spark, or its index gives no SHA-256.
     """
     try:
         packages = tomllib.loads(text).get("packages", [])
@@ -42,11 +41,8 @@ def preferences(pin: PythonPin) -> str:
     """A lock of the same format, from which uv takes the versions that it keeps."""
     lines = ['lock-version = "1.0"', 'created-by = "lockstep"']
     for wheel in pin.packages:
-        lines += [
-            "[[packages]]",
-            f"name = {json.dumps(wheel.name)}",
-            f"version = {json.dumps(wheel.version)}",
-        ]
+        lines += ["[[packages]]", f"name = {json.dumps(wheel.name)}"]
+        lines.append(f"version = {json.dumps(wheel.version)}")
     return "\n".join(lines) + "\n"
 
 

@@ -28,8 +28,7 @@ _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 def resolve_image(item: ImageWanted, network: Network) -> ImagePin:
     """Digest and size of the image for the wanted architecture; the digest is recomputed here.
 
-    Raises:
-        ResolveError: no such image, none for this architecture, or the registry cannot be asked.
+    ResolveError for no such image, none for this architecture, or a registry that does not answer.
     """
     reference = parse(item.reference)
     repository = _Repository(item.reference, reference, network)

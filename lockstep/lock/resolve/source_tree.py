@@ -105,11 +105,6 @@ class _Clone(Repository):
         seconds = self.said("show", "--no-patch", "--format=%ct", self.commit)
         return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).date().isoformat()
 
-    def check_out(self) -> Path:
-        """The whole tree as files."""
-        self.said("checkout", "--quiet", "--detach", self.commit)
-        return self.folder
-
 
 def _listed(clone: _Clone, path: str) -> list[str]:
     """Requirements of a requirements file, with those of the files that it includes."""
@@ -144,7 +139,8 @@ shutil.copy(os.path.join(answer, name, "METADATA"), os.path.join(answer, "METADA
 
 def _built(clone: _Clone, build: dict[str, Any]) -> tuple[str, list[str]]:
     """Name and requirements as the tree's build backend says them."""
-    tree = clone.check_out()
+    clone.said("checkout", "--quiet", "--detach", clone.commit)
+    tree = clone.folder
     with tempfile.TemporaryDirectory(prefix="lockstep-") as name:
         answer = Path(name, "answer")
         argv = ["run", "--quiet", "--no-project", "--isolated", "--python", sys.executable]
