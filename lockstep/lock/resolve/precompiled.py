@@ -48,8 +48,8 @@ def resolve_precompiled(
 
 def _path(item: PrecompiledWanted, commit: str, network: Network) -> str:
     """Where on the server the wheel is."""
-    # As vLLM's `generate-nightly-index.py` makes it (read 2026-11): each wheel with its path from
-    # this list's folder.
+    # As vLLM's `generate-nightly-index.py` makes it (read 2026-11): the wheels of one build, each
+    # with its path from the folder of this list.
     folder = posixpath.join(commit, item.variant, "vllm")
     listed = network.sources.vllm_wheel(f"{folder}/metadata.json")
     answer = ask(listed, proxy=network.proxy)

@@ -150,12 +150,11 @@ def _built(clone: _Clone, build: dict[str, Any]) -> tuple[str, list[str]]:
         argv += ["python", "-c", _METADATA, str(tree), str(answer), backend, *paths]
         done = uv(argv, clone.network, limit_s=LIMIT_S, folder=Path(name))
         if done.returncode != 0:
+            last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
             raise ResolveError(
                 "the source tree does not say what it needs",
                 where=clone.where,
-                found=(done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][
-                    :160
-                ],
+                found=last[:160],
                 remedy="Its build backend runs on this machine; see what it lacks there.",
             )
         said = email.parser.Parser().parsestr((answer / "METADATA").read_text(encoding="utf-8"))
